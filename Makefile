@@ -67,8 +67,8 @@ demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=
 	@ANYCCM_BIN=$(DEMO) $(DEMO)/demo -provider=$(PROVIDER) -nodes=$(NODES) $(if $(ONESHOT),-oneshot)
 
 .PHONY: bench
-bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes; BENCH_FLAGS="-nodes=100 -args=--kube-api-qps=50"
-	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(BENCH_FLAGS)
+bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes, 500 and 1,000 load balancers; BENCH_FLAGS="-nodes=100 -services=20"; WRITE=1 puts load balancers into docs/sizing.md
+	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(if $(WRITE),-write=docs/sizing.md) $(BENCH_FLAGS)
 
 # Tests. TESTFLAGS are added to every `go test`. Those that start programs, render the chart or read files outside of their module
 # have -count=1, for go does not see that these have changed and would answer from its cache.
@@ -161,6 +161,25 @@ acceptance: build ## Try an installed release on any cluster: PROVIDER=<cloud> K
 	@$(BUILD) -o $(BIN)/acceptance ./test/acceptance
 	@$(BIN)/acceptance -provider=$(PROVIDER) -kubeconfig=$(KUBECONFIG) -program=$(BIN)/cloud-controller-manager \
 		-results=dist/acceptance/$(PROVIDER).json $(ACCEPTANCE)
+
+# No part of .ci/run: these services are no part of a checkout, and their times mean something on an idle machine alone. RECORD=1 puts the
+# results into the documentation. What is tried, and what is needed for it, docs/acceptance.md says.
+REAL       = ANYCCM_BIN=$(BIN) $(BIN)/realclouds -acceptance=$(BIN)/acceptance $(ONLY:%=-only=%)
+
+.PHONY: acceptance-programs
+acceptance-programs: tools-for-tests ## Build the programs that try real services
+	@$(BUILD) -o $(BIN)/acceptance ./test/acceptance
+	@$(BUILD) -o $(BIN)/realclouds ./test/realclouds
+
+.PHONY: acceptance-openstack
+acceptance-openstack: acceptance-programs ## Try OpenStack's own services: ANYCCM_OPENSTACK=<folder of their scripts> RECORD=1
+	@$(REAL) -services=openstack $(if $(RECORD),-record=test/realclouds/results/openstack.json)
+	$(if $(RECORD),$(MAKE) generate)
+
+.PHONY: acceptance-aws
+acceptance-aws: acceptance-programs ## Try moto in place of AWS; installs it from PyPI where there is none: RECORD=1
+	@$(REAL) -services=aws $(if $(RECORD),-record=test/realclouds/results/aws.json)
+	$(if $(RECORD),$(MAKE) generate)
 
 # The oldest Kubernetes that is promised; docs/support.md has it from the same folder.
 OLDEST    := $(patsubst %.mod,%,$(notdir $(firstword $(sort $(wildcard build/kubernetes/1.*.mod)))))

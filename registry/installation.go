@@ -113,6 +113,9 @@ type Right struct {
 	Verbs     []string `json:"verbs"`
 	// Names are those of the objects; none means all.
 	Names []string `json:"names,omitempty"`
+	// NamesOf are options whose values are further names, and NamespacesOf those whose values are further namespaces.
+	NamesOf      []string `json:"namesOf,omitempty"`
+	NamespacesOf []string `json:"namespacesOf,omitempty"`
 }
 
 var (
@@ -132,7 +135,7 @@ func (p Provider) Missing() error {
 	i := p.Installation
 	missing(p.Title == "", "Title is empty; write the cloud's name")
 	missing(!slices.Contains([]string{"alpha", "beta", "stable"}, p.Stability), "Stability %q is not one of alpha, beta, stable", p.Stability)
-	missing(len(p.Permissions) == 0, "Permissions are empty; name the rights that the credential needs")
+	missing(len(p.Permissions) == 0 && !p.InCluster, "Permissions are empty; name the rights that the credential needs")
 	missing(i.MaxSlimMiB <= 0, "Installation.MaxSlimMiB is empty; limit the size of the slim program")
 	missing(i.Migration.ClusterName == "", "Installation.Migration.ClusterName is empty; say what the cluster's name is part of")
 	missing(i.Migration.Written == "", "Installation.Migration.Written is empty; say what is written when the cloud's own controller is replaced")

@@ -71,6 +71,9 @@ type Provider struct {
 	Stability string
 	// SDK is the Go module that talks to the cloud; empty for a client of the provider's own.
 	SDK string
+	// InCluster is set where there is no cloud outside of the cluster: what a Service has is an address, which objects of the cluster
+	// record. There is then no API but that of Kubernetes, no credential and no simulator.
+	InCluster bool
 	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://". A provider without
 	// nodes has none, and takes every Node for one of its cluster.
 	ProviderIDPrefixes []string

@@ -86,6 +86,22 @@ type cloudOf struct {
 	SystemRights []registry.Right `json:"systemRights,omitempty"`
 	// ServiceRights are on objects of the whole cluster.
 	ServiceRights []registry.Right `json:"serviceRights,omitempty"`
+	// InCluster are the options of the example, of a provider without a cloud outside of the cluster.
+	InCluster map[string]string `json:"inCluster,omitempty"`
+}
+
+// inCluster are the options that the example of the installation sets, where there is no cloud that could say what a program needs.
+func inCluster(p registry.Provider) map[string]string {
+	if !p.InCluster {
+		return nil
+	}
+	options := map[string]string{}
+	for _, set := range p.Installation.Set {
+		if name, value, ok := strings.Cut(strings.TrimPrefix(set, "options."), "="); ok {
+			options[name] = value
+		}
+	}
+	return options
 }
 
 type credentialOf struct {
@@ -117,6 +133,7 @@ func providersOf(providers []registry.Provider) []byte {
 		one := cloudOf{
 			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "", SystemRights: i.SystemRights,
 			ServiceRights: i.ServiceRights,
+			InCluster:     inCluster(p),
 			Config: configOf{
 				Format: i.Config.Format, File: i.Config.File, HoldsCredentials: i.Config.HoldsCredentials, Required: i.Config.Required,
 				SecretKeys: []string{},

@@ -24,7 +24,7 @@ func (w *writer) providerPages(providers []registry.Provider) {
 		}
 		sections := map[string]string{
 			"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "portable": servesTable(p),
-			"permissions": permissionsTable(p.Permissions),
+			"permissions": permissionsOf(p),
 			"events":      providerEventsTable(eventsOf(providers, found.reasons)), "metrics": metricsTable(found.metrics),
 		}
 		if p.Features.LoadBalancers == registry.CloudHasNone {
@@ -33,6 +33,14 @@ func (w *writer) providerPages(providers []registry.Provider) {
 		maps.Copy(sections, p.Sections)
 		w.page("docs/providers/"+p.Name+".md", newPage(p), sections)
 	}
+}
+
+// permissionsOf are the rights that a provider needs.
+func permissionsOf(p registry.Provider) string {
+	if p.InCluster {
+		return "There is no cloud, and so no credential. The rights in the cluster come with the chart.\n"
+	}
+	return permissionsTable(p.Permissions)
 }
 
 // newPage is the page of a provider that has none yet.
@@ -149,10 +157,10 @@ func annotationsTable(rows []schema.AnnotationRow) string {
 			help += " Deprecated: " + r.Deprecated + "."
 		}
 		if r.Where != nil && len(r.Where.OneOf) == 1 {
-			help += " It counts where " + code(r.Where.Key) + " is " + code(r.Where.OneOf[0]) + "."
+			help += " It applies where " + code(r.Where.Key) + " is " + code(r.Where.OneOf[0]) + "."
 		}
 		if r.Lenient {
-			help += " An illegal value counts as the default."
+			help += " An invalid value counts as the default."
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", code(r.Key), value, defaultOf(r.Spec), r.Changes, cell(help))
 	}

@@ -45,11 +45,13 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	w.problem(unlinked(folders, providers))
 	for _, p := range providers {
 		w.problem(p.Missing())
-		w.problem(missingFiles(root, p.Name))
+		w.problem(missingFiles(root, p))
 	}
 	w.reference(providers)
 	w.providerPages(providers)
 	w.support(providers)
+	w.forms(providers)
+	w.realClouds()
 	w.chart(providers)
 	w.release(folders)
 	w.simulators(folders)
@@ -128,10 +130,15 @@ func unlinked(folders []string, linked []registry.Provider) error {
 }
 
 // missingFiles returns an error for every file that a provider's folder must have for tests outside of it.
-func missingFiles(root, provider string) error {
+func missingFiles(root string, p registry.Provider) error {
 	var problems []error
+	provider := p.Name
+	simulator := p.Name + "sim"
+	if p.InCluster {
+		simulator = "" // the API server needs none
+	}
 	for _, f := range []struct{ path, holds string }{
-		{provider + "sim", "the simulator"},
+		{simulator, "the simulator"}, // the folder itself where there is none
 		{"testdata/chart", "values of the chart, which test/chart renders"},
 		{"testdata/scenarios.yaml", "what the cloud's own controller is held to by tests, and our tests for it"},
 		{"testdata/expectations.yaml", "what the tests over all clouds expect of this one"},

@@ -128,7 +128,7 @@ func lengths(rows []schema.AnnotationRow) []validation {
 // tests, in a file of the provider's.
 func leftTable(root string, providers []registry.Provider) string {
 	var b strings.Builder
-	b.WriteString("| cloud | annotations of which some illegal values are left to the controller |\n| --- | --- |\n")
+	b.WriteString("| cloud | annotations with invalid values that only the controller refuses |\n| --- | --- |\n")
 	for _, p := range providers {
 		text, err := os.ReadFile(filepath.Join(root, "providers", p.Name, "testdata", "admission-left.txt"))
 		if err != nil {

@@ -356,7 +356,7 @@ func portableTables(providers []registry.Provider) map[string]string {
 		outcome := "no effect"
 		switch {
 		case portable.Shared(row.Key):
-			outcome = "served above all clouds"
+			outcome = "served on every cloud"
 		case portable.Essential(row.Key):
 			outcome = "**refused**"
 		}

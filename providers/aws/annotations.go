@@ -144,7 +144,7 @@ var Annotations = limited(schema.Annotations[settings]{
 			Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
 		},
 	}),
-	textRow(annotationInternal, "Give the load balancer private addresses alone: any text but false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
+	textRow(annotationInternal, "Give the load balancer only private addresses: any text except false does.", schema.AtCreation, func(s *settings) *string { return &s.Internal }, nil),
 	schema.EnumAnnotation(func(s *settings) *string {
 		return &s.ProxyProtocol
 	}, schema.AnnotationRow{Key: annotationProxyProtocol, Changes: schema.InPlace, Spec: schema.Spec{
@@ -159,7 +159,7 @@ var Annotations = limited(schema.Annotations[settings]{
 	textRow(annotationAccessLogBucket, "Bucket of the access logs.", schema.InPlace, func(s *settings) *string { return &s.AccessLogBucket }, nil),
 	textRow(annotationAccessLogPrefix, "Prefix of the access logs in the bucket.", schema.InPlace, func(s *settings) *string { return &s.AccessLogPrefix }, nil),
 	boolRow(annotationDraining, "Let open connections of a classic load balancer end when a node leaves.", func(s *settings) *bool { return &s.Draining }),
-	numberRow(annotationDrainingTimeout, "300", "Seconds that they get at most.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
+	numberRow(annotationDrainingTimeout, "300", "Maximum seconds that they get.", 1, 3600, func(s *settings) *int { return &s.DrainingTimeout }),
 	numberRow(annotationIdleTimeout, "60", "Seconds after which a classic load balancer closes a silent connection.", 1, 4000, func(s *settings) *int { return &s.IdleTimeout }),
 	boolRow(annotationCrossZone, "Spread traffic over the nodes of all zones.", func(s *settings) *bool { return &s.CrossZone }),
 	idRow(annotationExtraGroups, "Security groups of a classic load balancer, in addition to its own.", schema.InPlace, func(s *settings) *[]string { return &s.ExtraGroups }, schema.PrefixedHex("sg-")),
@@ -202,7 +202,7 @@ var Annotations = limited(schema.Annotations[settings]{
 			DefaultHelp: "found by tags", Check: bounded(nil), ID: schema.PrefixedHex("subnet-").OrName("subnet-"), Help: "Subnets by ID or Name, in the order of addresses. A network load balancer can get more of them later, and lose none.",
 		},
 	}),
-	listRow(annotationSourceRanges, "Networks that may come in, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
+	listRow(annotationSourceRanges, "Networks that may connect, where spec.loadBalancerSourceRanges is empty.", schema.InPlace, func(s *settings) *[]string { return &s.SourceRanges }, checkRanges),
 })
 
 // maxText is the longest value of an annotation that is taken apart; AWS takes no list that is longer.
@@ -377,7 +377,7 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	s.targetAttributes, _ = parseTargetAttributes(s.TargetAttributes) // the table has checked it
 	for _, port := range unmatchedTLSPorts(service, s) {
 		warned = append(warned, &schema.Problem{
-			Place: "annotation " + annotationTLSPorts, Value: s.TLSPorts, Reason: fmt.Sprintf("holds %q, which is no port of the Service", port), Warning: true,
+			Place: "annotation " + annotationTLSPorts, Value: s.TLSPorts, Reason: fmt.Sprintf("holds %q, which is not a port of the Service", port), Warning: true,
 		})
 	}
 	var rangeProblems []error

@@ -191,7 +191,7 @@ func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
 		(resp.StatusCode >= http.StatusMultipleChoices && root != "Response" && root != "ErrorResponse") {
 		return nil, &cloudapi.Error{
 			Class: cloudapi.ErrTransient, Status: resp.StatusCode,
-			Message: "an answer that is none of AWS's; check the endpoint, and proxies",
+			Message: "an answer that is not from AWS; check the endpoint, and proxies",
 		}
 	}
 	return resp, nil

@@ -13,7 +13,7 @@ func eventRows() []events.Row {
 		{
 			On: "Service", Reason: "LoadBalancerTargetsKept", Type: "Warning",
 			What: "EC2 shows none of the nodes' instances, or none with the tag of the cluster, so what the load balancer has registered stays.",
-			Do:   "See to the tags of the instances, the account and the region.",
+			Do:   "Check the tags of the instances, the account and the region.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerSecurityRuleKept", Type: "Warning",

@@ -151,7 +151,7 @@ func checkAddresses(id string, list []v1.NodeAddress) error {
 			continue
 		}
 		if _, err := netip.ParseAddr(a.Address); err != nil {
-			return fmt.Errorf("EC2 tells the address %q of %s, which is none", a.Address, id)
+			return fmt.Errorf("EC2 reports the address %q of %s, which is not an address", a.Address, id)
 		}
 	}
 	return nil

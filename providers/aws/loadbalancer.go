@@ -171,7 +171,7 @@ func (l *loadBalancers) reportPrevious(service *v1.Service) {
 	_, network := l.records.networks.Peek(name)
 	if (classic || network) && l.events != nil {
 		l.events.Event(service, v1.EventTypeWarning, eventFixed, fmt.Sprintf("load balancer %s, which was made before annotation %s was "+
-			"%q, stays as it is and gets no changes of nodes; it goes with the Service", name, annotationType, service.Annotations[annotationType]))
+			"%q, stays as it is, and its nodes are no longer updated; it is deleted with the Service", name, annotationType, service.Annotations[annotationType]))
 	}
 }
 

@@ -97,7 +97,7 @@ func TestTLSPorts(t *testing.T) {
 			assert.Equal(t, c.want[i], parsed.tls(p), "%q port %d", c.ports, p.Port)
 		}
 		if c.ports == " 443" || c.ports == "444" || c.ports == "Https" {
-			require.ErrorContains(t, warnings, "which is no port of the Service")
+			require.ErrorContains(t, warnings, "which is not a port of the Service")
 		} else {
 			require.NoError(t, warnings)
 		}
@@ -329,7 +329,7 @@ func TestNamedSubnets(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"subnet-2", "subnet-1"}, idsOf(got), "in the order of the annotation")
 	for text, names := range map[string][]string{
-		"no subnet of the VPC": {"subnet-9"}, "Name of 2 subnets": {"two"}, "twice": {"one", "subnet-1"}, "two subnets of zone a": {"one", "subnet-4"},
+		"of a subnet of the VPC": {"subnet-9"}, "Name of 2 subnets": {"two"}, "twice": {"one", "subnet-1"}, "two subnets of zone a": {"one", "subnet-4"},
 	} {
 		_, err := namedSubnets(all, names)
 		require.ErrorContains(t, err, text)

@@ -74,7 +74,7 @@ func (s *securityGroups) refused(ctx context.Context, service *v1.Service, group
 	if !known { // it may be new
 		g, err = s.known.Get(ctx, groupID, inventory.Query{MaxAge: groupsMaxAge, MaxMissAge: groupsMaxMiss})
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			return "is no security group of the VPC " + id.vpc + "; name one that exists", nil
+			return "is not a security group of the VPC " + id.vpc + "; name one that exists", nil
 		}
 		if err != nil {
 			return "", err

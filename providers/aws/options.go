@@ -113,15 +113,15 @@ func endpoint(name, of string, at func(*Config) *string) schema.Option[Config] {
 // Options is the table of the provider's options: the keys of the cloud config and the flags as AWS's own controller has
 // them, and the environment variables of the SDK.
 var Options = schema.Options[Config]{
-	global("Zone", "", "Availability zone that the region is taken from; it counts before Region.", func(c *Config) *string { return &c.Zone }, checkZone),
-	global("Region", "", "Region of every call. Without it, AWS_REGION, then that of the instance which runs the controller.", func(c *Config) *string { return &c.Region }, checkRegion),
+	global("Zone", "", "Availability zone that the region is taken from; it takes precedence over Region.", func(c *Config) *string { return &c.Zone }, checkZone),
+	global("Region", "", "Region of every call. Without it, AWS_REGION, then the region of the instance that runs the controller.", func(c *Config) *string { return &c.Region }, checkRegion),
 	global("VPC", "", "VPC of the cluster. With a cluster ID and SubnetID or RoleARN, the controller need not run on an instance.", func(c *Config) *string { return &c.VPC }, checkForm("vpc-")),
 	global("SubnetID", "", "Subnet of load balancers where no other is found, for a controller that does not run on an instance.", func(c *Config) *string { return &c.SubnetID }, checkForm("subnet-")),
 	global("RouteTableID", "", "Route table that is managed. Without it, the one with the tag of the cluster.", func(c *Config) *string { return &c.RouteTableID }, checkForm("rtb-")),
 	global("RoleARN", "", "Role that is assumed for every call.", func(c *Config) *string { return &c.RoleARN }, checkARN),
 	global("SourceARN", "", "ARN that the role is assumed on behalf of; needs RoleARN.", func(c *Config) *string { return &c.SourceARN }, nil),
 	global("KubernetesClusterTag", "", "ID of a cluster whose resources have the older tag KubernetesCluster; new ones get it as well.", func(c *Config) *string { return &c.LegacyClusterID }, nil),
-	global("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, the tags of the instance which runs the controller tell it.", func(c *Config) *string { return &c.ClusterID }, nil),
+	global("KubernetesClusterID", "", "ID of the cluster, as in the tag kubernetes.io/cluster/<ID>. Without it, it is taken from the tags of the instance that runs the controller.", func(c *Config) *string { return &c.ClusterID }, nil),
 	schema.BoolOption(func(c *Config) *bool { return &c.NoNodeGroupRules }, schema.OptionRow{
 		FileKey: "[Global] DisableSecurityGroupIngress", Spec: schema.Spec{Default: "false", Help: "Leave the security groups of nodes alone. Allow what load balancers need yourself."},
 	}),
@@ -179,7 +179,7 @@ var Options = schema.Options[Config]{
 		Flag: "resources", Repeatable: true, Spec: schema.Spec{Help: "Kinds of resources that the tagging controller tags: instance.", Check: checkResources},
 	}),
 	schema.FloatOption(func(c *Config) *float64 { return &c.Tagging.RateLimit }, schema.OptionRow{
-		Flag: "tagging-controller-rate-limit", Spec: schema.Spec{Default: "0", Min: new(0.0), Help: "Nodes a second that the tagging controller tags at most; 0 means no limit. It counts together with the burst limit alone."},
+		Flag: "tagging-controller-rate-limit", Spec: schema.Spec{Default: "0", Min: new(0.0), Help: "Nodes a second that the tagging controller tags at most; 0 means no limit. It only has an effect together with the burst limit."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.Tagging.Burst }, schema.OptionRow{
 		Flag: "tagging-controller-burst-limit", Spec: schema.Spec{Default: "0", Min: new(0.0), Help: "Nodes that the tagging controller tags at once beyond the rate limit."},
@@ -257,7 +257,7 @@ func checkFamilies(v string) error {
 func checkTags(v string) error {
 	for one := range strings.SplitSeq(v, ",") {
 		if key, _, ok := strings.Cut(one, "="); !ok || strings.TrimSpace(key) == "" {
-			return fmt.Errorf("holds %q, which has not the form key=value", one)
+			return fmt.Errorf("holds %q, which does not have the form key=value", one)
 		}
 	}
 	return nil
@@ -351,7 +351,7 @@ func (o *override) check(label string, places map[string]string, allowInsecure b
 	if o.Service != "" {
 		known, ok := serviceNames()[strings.ToLower(o.Service)]
 		if !ok {
-			report("Service", o.Service, "is no service that is called; use EC2, Elastic Load Balancing, Elastic Load Balancing v2, STS or ec2imds")
+			report("Service", o.Service, "is not a service that this program calls; use EC2, Elastic Load Balancing, Elastic Load Balancing v2, STS or ec2imds")
 		} else {
 			o.Service = known
 		}

@@ -129,7 +129,7 @@ func TestCloudConfigFaults(t *testing.T) {
 		"NLBSecurityGroupMode = Managed2":                                                       "Managed",
 		"KubernetesClusterID = a\nKubernetesClusterTag = b":                                     "two clusters",
 		"[ServiceOverride \"1\"]\nService = EC2":                                                `[ServiceOverride "1"] URL`,
-		"[ServiceOverride \"1\"]\nService = s3\nRegion = a\nURL = https://a\nSigningRegion = a": "no service that is called",
+		"[ServiceOverride \"1\"]\nService = s3\nRegion = a\nURL = https://a\nSigningRegion = a": "not a service that this program calls",
 		"[ServiceOverride \"1\"]\nService = EC2\nRegion = a\nURL = nowhere\nSigningRegion = a":  "not a URL",
 		"[ServiceOverride \"1\"]\nService = EC2\nRegion = a\nURL = https://a\nSigningRegion = a\n[ServiceOverride \"2\"]\nService = ec2\nRegion = a\nURL = https://b\nSigningRegion = a": "override for region a already",
 		"[ServiceOverride \"1\"]\nColour = red": "Colour",

@@ -179,7 +179,7 @@ func namedSubnets(all []subnet, names []string) ([]subnet, error) {
 		})
 		switch {
 		case len(found) == 0:
-			return nil, problem("holds %q, which is no subnet of the VPC by its ID or its tag Name", name)
+			return nil, problem("holds %q, which is neither the ID nor the tag Name of a subnet of the VPC", name)
 		case len(found) > 1:
 			return nil, problem("holds %q, which is the Name of %d subnets; use IDs", name, len(found))
 		case slices.ContainsFunc(chosen, func(s subnet) bool { return s.id == found[0].id }):

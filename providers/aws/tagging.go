@@ -271,7 +271,7 @@ func (t *tagging) finish(ctx context.Context, i taggingItem, err error) {
 	}
 	taggingErrors.WithLabelValues("total_errors", "").Inc()
 	if t.queue.NumRequeues(i) >= taggingRequeues {
-		klog.ErrorS(err, "The tags of an instance are given up", "node", i.node, "instance", i.instanceID)
+		klog.ErrorS(err, "Giving up on the tags of an instance", "node", i.node, "instance", i.instanceID)
 		taggingErrors.WithLabelValues("errors_after_retries_exhausted", "").Inc()
 		t.queue.Forget(i)
 		return

@@ -71,7 +71,7 @@ func (t *tagReader) unreadable(err error) bool {
 	}
 	t.refused.Store(new(time.Now()))
 	t.warned.Do(func() {
-		klog.Warning("Load balancers are told by their names alone, for their tags may not be read: allow elasticloadbalancing:DescribeTags")
+		klog.Warning("Load balancers are recognised only by their names, because their tags may not be read: allow elasticloadbalancing:DescribeTags")
 	})
 	return true
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -24,17 +23,19 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	e := func(group doc) error {
+	e := func(group doc, taken map[string]bool) error {
 		if group == nil {
 			return errKeep
 		}
-		changed, err := applyClaim(group, k)
+		claimed := k
+		claimed.taken = taken
+		changed, err := applyClaim(group, claimed)
 		if err == nil && !changed && (!failed(group) || d == nil) {
 			err = errKeep
 		}
 		return err
 	}
-	if err = e(cloneOf(o.group)); errors.Is(err, errKeep) {
+	if err = e(cloneOf(o.group), o.taken); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
@@ -43,47 +44,24 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
 			draft := cloneOf(o.group)
-			_ = e(draft) // it was tried
+			_ = e(draft, o.taken) // it was tried
 			return o.group, draft
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.resources.documents.submit(ctx, document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}, e)
+			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
+			after, err := r.resources.documents.submit(ctx, target, func(group doc) error {
+				known, err := r.cluster.Services(ctx) // those of now: a Service that has come meanwhile may have its rules there already
+				if err != nil {
+					return err
+				}
+				return e(group, nodePortsTaken(known, q.Service))
+			})
 			if err != nil {
 				return o, err
 			}
 			return r.look(ctx, q, o, after)
 		},
 	}, true, nil
-}
-
-// nodeAddresses are the addresses that nodes had since the start: rules for node ports name them.
-type nodeAddresses struct {
-	mu   sync.Mutex
-	seen map[string]bool
-}
-
-// with adds those of nodes, and returns all.
-func (n *nodeAddresses) with(lists ...[]*v1.Node) []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.seen == nil {
-		n.seen = map[string]bool{}
-	}
-	for _, node := range slices.Concat(lists...) {
-		for _, six := range []bool{false, true} {
-			if ip := internalIP(node, six); ip != "" {
-				n.seen[ip] = true
-			}
-		}
-	}
-	return sortedKeys(n.seen)
-}
-
-// add takes an address for one that a node had.
-func (n *nodeAddresses) add(ip string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.seen[ip] = true
 }
 
 // nodePortsOf are the node ports of a Service, each with its protocol in lower case.
@@ -94,6 +72,22 @@ func nodePortsOf(service *v1.Service) (ports []string) {
 		}
 	}
 	return ports
+}
+
+// nodePortsTaken are the node ports of all Services but one, nil where that is not among them: then they are not known.
+func nodePortsTaken(known []*v1.Service, s *v1.Service) map[string]bool {
+	if !slices.ContainsFunc(known, func(other *v1.Service) bool { return other.UID == s.UID }) {
+		return nil
+	}
+	taken := map[string]bool{}
+	for _, other := range known {
+		if other.UID != s.UID {
+			for _, p := range nodePortsOf(other) {
+				taken[p] = true
+			}
+		}
+	}
+	return taken
 }
 
 // portsOfOthers are the ports of a frontend that rules of others than a Service serve, each with its protocol.
@@ -120,7 +114,8 @@ func (r *reconciler) addressesFor(q services.Request, o *observed) (list []strin
 // claimOf is what a Service wants of the security group.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
-	k := claim{shared: map[string][]string{}, nodes: r.nodeIPs.with(r.instances.known(), q.Nodes)}
+	k := claim{shared: map[string][]string{}, nodes: nodeIPs(r.instances.known(), q.Nodes)}
+	k.former = r.former.look(docs(o.group, "properties", "securityRules"), k.nodes)
 	k.nodePorts = nodePortsOf(q.Service)
 	add := func(ip string) {
 		if ip != "" && !slices.Contains(k.own, ip) {
@@ -149,16 +144,16 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 		}
 	}
 	k.spare(o.others)
-	if d == nil {
+	if d == nil { // the status may be gone already
+		for _, ip := range additional(q.Service) {
+			if !slices.Contains(k.nodes, ip) {
+				add(ip)
+			}
+		}
 		return k
 	}
 	if d.NodePorts {
-		destinations = nil
-		for _, n := range r.config.eligible(q.Nodes) {
-			for _, f := range d.Fronts {
-				destinations = append(destinations, internalIP(n, f.six))
-			}
-		}
+		destinations = r.frontsOnNodes(q, d)
 	}
 	destinations = append(destinations, d.Additional...)
 	for _, ip := range d.Additional {
@@ -166,6 +161,16 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	}
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
 	return k
+}
+
+// frontsOnNodes are the addresses of the nodes in each family that a Service is served in: where traffic goes to node ports.
+func (r *reconciler) frontsOnNodes(q services.Request, d *spec) (list []string) {
+	for _, n := range r.config.eligible(q.Nodes) {
+		for _, f := range d.Fronts {
+			list = append(list, internalIP(n, f.six))
+		}
+	}
+	return list
 }
 
 // checkAdditional refuses further addresses by which a Service would open what is somebody else's: a node itself, or a port that another

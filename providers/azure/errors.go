@@ -12,38 +12,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// maxAnswer bounds one answer.
-const maxAnswer = 24 << 20
-
-// read decodes an answer, or maps it to the common vocabulary of errors.
-func read(answer *http.Response, what string, out any) error {
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err != nil {
-		return cloudapi.Describe(err, what)
-	}
-	if answer.StatusCode >= http.StatusBadRequest {
-		return apiError(answer, what, body)
-	}
-	if out == nil || answer.StatusCode == http.StatusNoContent || answer.StatusCode == http.StatusAccepted && len(body) == 0 {
-		if len(body) > 0 && !json.Valid(body) {
-			return notTheAPI(answer, what, nil)
-		}
-		return nil
-	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return notTheAPI(answer, what, err)
-	}
-	return nil
-}
-
-// notTheAPI is the error of an answer that something in between gave.
-func notTheAPI(answer *http.Response, what string, cause error) error {
-	return &cloudapi.Error{
-		Class: cloudapi.ErrTransient, Operation: what, Status: answer.StatusCode,
-		Message: "the answer is not that of Azure Resource Manager; check resourceManagerEndpoint and proxies", Cause: cause,
-	}
-}
-
 // errorBody is the body of an error.
 type errorBody struct {
 	Code    string      `json:"code"`
@@ -127,10 +95,13 @@ func (e armError) Error() string { return e.code }
 // codeGone is Azure's code where a resource has gone, as a scale set between two listings.
 const codeGone = "ResourceNotFound"
 
+// codeNoGroup is Azure's code where a resource group is not there.
+const codeNoGroup = "ResourceGroupNotFound"
+
 // passedOver reports whether a listing goes on without a resource group that the label of a Node names: one that is not there, or not to be
 // seen. What is not in a listing is not taken for absent.
 func passedOver(err error) bool {
-	return strings.EqualFold(codeOf(err), "ResourceGroupNotFound") || strings.EqualFold(codeOf(err), "AuthorizationFailed")
+	return strings.EqualFold(codeOf(err), codeNoGroup) || strings.EqualFold(codeOf(err), "AuthorizationFailed")
 }
 
 // codeOf is the code of an error, or "".
@@ -139,4 +110,36 @@ func codeOf(err error) string {
 		return e.code
 	}
 	return ""
+}
+
+// maxAnswer bounds one answer.
+const maxAnswer = 24 << 20
+
+// read decodes an answer, or maps it to the common vocabulary of errors.
+func read(answer *http.Response, what string, out any) error {
+	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err != nil {
+		return cloudapi.Describe(err, what)
+	}
+	if answer.StatusCode >= http.StatusBadRequest {
+		return apiError(answer, what, body)
+	}
+	if out == nil || answer.StatusCode == http.StatusNoContent || answer.StatusCode == http.StatusAccepted && len(body) == 0 {
+		if len(body) > 0 && !json.Valid(body) {
+			return notTheAPI(answer, what, nil)
+		}
+		return nil
+	}
+	if err := json.Unmarshal(body, out); err != nil {
+		return notTheAPI(answer, what, err)
+	}
+	return nil
+}
+
+// notTheAPI is the error of an answer that something in between gave.
+func notTheAPI(answer *http.Response, what string, cause error) error {
+	return &cloudapi.Error{
+		Class: cloudapi.ErrTransient, Operation: what, Status: answer.StatusCode,
+		Message: "the answer is not that of Azure Resource Manager; check resourceManagerEndpoint and proxies", Cause: cause,
+	}
 }

@@ -3,16 +3,77 @@ package azure
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
+
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file finds addresses of nodes that went while the program did not run: rules for node ports still name them.
+// This file is about addresses of nodes that are gone, and that rules for node ports still name.
+
+// formerNodes are such addresses, each with the names of the rules that named it when its node went. In these it is left over until they
+// name it no more. In any other rule, and when it comes again, it is somebody else's: Azure gives it to the next machine, which may be
+// another cluster's behind the same security group.
+type formerNodes struct {
+	mu   sync.Mutex
+	now  []string
+	left map[string][]string
+}
+
+// look takes in the rules of a security group and the addresses of the nodes of now. It returns what is left of former ones.
+func (f *formerNodes) look(rules []doc, now []string) map[string][]string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	naming := map[string][]string{}
+	for _, rule := range rules {
+		if managed(rule) {
+			for _, ip := range destinationsOf(rule) {
+				naming[ip] = append(naming[ip], str(rule, "name"))
+			}
+		}
+	}
+	left := map[string][]string{}
+	for ip, names := range f.left {
+		left[ip] = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !slices.Contains(naming[ip], name) })
+	}
+	for _, ip := range f.now {
+		if left[ip] == nil {
+			left[ip] = naming[ip]
+		}
+	}
+	maps.DeleteFunc(left, func(ip string, names []string) bool { return len(names) == 0 || slices.Contains(now, ip) })
+	f.now, f.left = now, left
+	return left
+}
+
+// found takes an address for one that a node had, in one rule.
+func (f *formerNodes) found(ip, rule string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	left := maps.Clone(f.left)
+	left[ip] = append(slices.Clone(left[ip]), rule)
+	f.left = left
+}
+
+// nodeIPs are the addresses of nodes.
+func nodeIPs(lists ...[]*v1.Node) []string {
+	found := map[string]bool{}
+	for _, node := range slices.Concat(lists...) {
+		for _, six := range []bool{false, true} {
+			if ip := internalIP(node, six); ip != "" {
+				found[ip] = true
+			}
+		}
+	}
+	return sortedKeys(found)
+}
 
 // addressUse is whether an address of the network is free.
 type addressUse struct {
@@ -37,32 +98,44 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 	})
 }
 
-// findFormerNodes takes free addresses of the network for ones that nodes had, where rules for the Service's node ports alone name them and
-// no Node has them: what another cluster uses is not free. Where Azure does not tell, they stay.
+// findFormerNodes finds what is left of nodes that went while the program did not run: free addresses of the network that rules for the
+// Service's node ports alone name, and no Node has. What another cluster uses is not free. Where Azure does not tell, they stay.
 func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, group doc) error {
 	if r.config.Network == "" {
 		return nil
 	}
 	k := claim{nodePorts: nodePortsOf(q.Service)}
-	nodes := r.nodeIPs.with(r.instances.known(), q.Nodes)
-	for _, rule := range docs(group, "properties", "securityRules") {
+	nodes, rules := nodeIPs(r.instances.known(), q.Nodes), docs(group, "properties", "securityRules")
+	former := r.former.look(rules, nodes)
+	for _, rule := range rules {
 		if !managed(rule) || !k.onNodes(str(rule, "properties", "protocol"), plural(rule, "destinationPortRange", "destinationPortRanges")) {
 			continue
 		}
 		for _, text := range destinationsOf(rule) {
 			ip, bad := netip.ParseAddr(text)
-			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) {
+			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(former[text], str(rule, "name")) {
 				continue
 			}
-			use, err := r.uses.Get(ctx, text, inventory.Query{MaxAge: 10 * time.Minute})
-			switch {
-			case errors.Is(err, cloudapi.ErrUnauthorized), errors.Is(err, cloudapi.ErrNotFound), errors.Is(err, cloudapi.ErrInvalid):
-			case err != nil:
+			free, err := r.isFree(ctx, text)
+			if err != nil {
 				return err
-			case use.free:
-				r.nodeIPs.add(text)
+			}
+			if free {
+				r.former.found(text, str(rule, "name"))
 			}
 		}
 	}
 	return nil
+}
+
+// isFree reports whether nobody has an address of the network. That somebody has it may be old news, for it stays as it is then.
+func (r *reconciler) isFree(ctx context.Context, ip string) (bool, error) {
+	use, err := r.uses.Get(ctx, ip, inventory.Query{MaxAge: 10 * time.Minute})
+	if err == nil && use.free {
+		use, err = r.uses.Get(ctx, ip, inventory.Query{MaxAge: lookAge})
+	}
+	if errors.Is(err, cloudapi.ErrUnauthorized) || errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
+		return false, nil
+	}
+	return use.free, err
 }

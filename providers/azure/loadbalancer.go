@@ -65,8 +65,9 @@ type observed struct {
 	inherited []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
 	foreign []doc
-	// others are the other Services of the cluster that are not going.
+	// others are the other Services of the cluster that are not going, and taken the node ports of all others.
 	others []*v1.Service
+	taken  map[string]bool
 }
 
 // reconciler implements services.Reconciler.
@@ -78,7 +79,7 @@ type reconciler struct {
 	instances *instances
 	adopt     registry.Adoption
 	cluster   ownership.Cluster
-	nodeIPs   nodeAddresses
+	former    formerNodes
 	uses      *inventory.Inventory[string, addressUse]
 	kube      kubernetes.Interface
 	endpoints *endpoints

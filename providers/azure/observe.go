@@ -65,8 +65,13 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 		return err
 	}
 	base := baseName(q.Service)
-	for _, g := range r.groups.with(base, append([]string{r.addressGroup(q.Service), r.config.Group}, groupsIn(o.lbs, base)...)) {
+	// The usual group comes first: its first listing tells of addresses in others.
+	groups := r.groups.with(base, append([]string{r.config.Group, r.addressGroup(q.Service)}, groupsIn(o.lbs, base)...))
+	for _, g := range groups {
 		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
+		if r.holdsNothing(g, q, err) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -78,8 +83,20 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 			o.addresses = append(o.addresses, a)
 		}
 	}
+	strays, err := r.strays(ctx, q, o, groups)
+	if err != nil {
+		return err
+	}
+	o.addresses = append(o.addresses, strays...)
 	slices.SortFunc(o.addresses, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
 	return nil
+}
+
+// holdsNothing reports whether an error says that a resource group is not there, where a Service does not ask for an address in it: nothing
+// of the Service is left there.
+func (r *reconciler) holdsNothing(group string, q services.Request, err error) bool {
+	asked := group == r.addressGroup(q.Service) && q.Purpose != services.Delete && q.Purpose != services.Lookup
+	return err != nil && !asked && group != r.config.Group && strings.EqualFold(codeOf(err), codeNoGroup)
 }
 
 // groupsIn are the resource groups of the public addresses of a Service's frontends.
@@ -126,6 +143,7 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 		return err
 	}
 	o.others = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool { return s.UID == q.Service.UID || s.DeletionTimestamp != nil })
+	o.taken = nodePortsTaken(known, q.Service)
 	if r.config.SecurityGroup == "" {
 		if q.Purpose == services.Delete {
 			return nil

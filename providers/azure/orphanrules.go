@@ -108,7 +108,7 @@ func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	return c.reconciler.nodeIPs.with(nodes), nil
+	return nodeIPs(nodes), nil
 }
 
 // closeAddress takes a public address that is about to be deleted, and that is behind no frontend, out of the security group.

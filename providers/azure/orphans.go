@@ -37,7 +37,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	if err != nil {
 		return nil, err
 	}
-	addresses, err := c.reconciler.resources.addressesOf(c.reconciler.config.Group).All(ctx, inventory.Query{})
+	addresses, err := c.addressesOf(ctx, lbs, list)
 	if err != nil {
 		return nil, err
 	}
@@ -57,11 +57,41 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 		}
 	}
 	for _, a := range addresses {
-		if ours(a) && addressIsOrphan(a, list) {
+		named := func(s *v1.Service) bool { return namedFor(a, clusterOf(a), s) }
+		if (ours(a) || slices.ContainsFunc(list, named)) && c.reconciler.addressIsOrphan(a, list) {
 			orphans = append(orphans, guard.Orphan{Kind: kindAddress, ID: str(a, "id"), Name: str(a, "name")})
 		}
 	}
 	return orphans, nil
+}
+
+// addressesOf are the public addresses of the subscription; where the credential may not ask for these, those of the resource groups that
+// load balancers and Services name.
+func (c *cloud) addressesOf(ctx context.Context, lbs []doc, list []*v1.Service) (all []doc, err error) {
+	r := c.reconciler
+	if all, _, err = r.resources.listSubscription(ctx); !passedOver(err) {
+		return all, err
+	}
+	groups := []string{r.config.Group}
+	for _, s := range list {
+		groups = append(groups, r.addressGroup(s))
+	}
+	for _, lb := range lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if id := strings.ToLower(str(f, "properties", "publicIPAddress", "id")); id != "" {
+				groups = append(groups, groupOf(id))
+			}
+		}
+	}
+	slices.Sort(groups)
+	for _, g := range slices.Compact(groups) {
+		listed, err := r.resources.addressesOf(g).All(ctx, inventory.Query{})
+		if err != nil && (g == r.config.Group || !passedOver(err)) {
+			return nil, err
+		}
+		all = append(all, listed...)
+	}
+	return all, nil
 }
 
 // madeName reports whether a name has the form that controllers give: "a" and a UID without dashes, cut at 32 characters.
@@ -129,19 +159,20 @@ func shows(s *v1.Service, ip string) bool {
 	return ip != "" && slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i v1.LoadBalancerIngress) bool { return i.IP == ip })
 }
 
-// addressIsOrphan reports whether a public address that a controller made is for Services that are gone alone. One that a living Service
-// shows, or names, is about to be its.
-func addressIsOrphan(a doc, list []*v1.Service) bool {
+// addressIsOrphan reports whether a public address that a controller made is for Services alone that are gone, or that have theirs in
+// another resource group by now. One that a living Service shows, or names, is about to be its.
+func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 	names, given := servicesOf(a)
 	if !given || value(a, "properties", "ipConfiguration") != nil {
 		return false
 	}
 	ip := str(a, "properties", "ipAddress")
 	return !slices.ContainsFunc(list, func(s *v1.Service) bool {
-		named := func(text string) bool { return strings.EqualFold(text, serviceName(s)) }
-		asked := []string{s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6]}
-		return slices.ContainsFunc(names, named) || shows(s, ip) ||
-			ip != "" && (slices.Contains(asked, ip) || slices.Contains(additional(s), ip)) ||
+		group := groupOf(docID(a))
+		looks := group == r.config.Group || group == r.addressGroup(s)
+		named := func(text string) bool { return looks && strings.EqualFold(text, serviceName(s)) }
+		asked := append(additional(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
+		return slices.ContainsFunc(names, named) || shows(s, ip) || ip != "" && slices.Contains(asked, ip) ||
 			strings.EqualFold(s.Annotations[annotationName], str(a, "name")) || strings.EqualFold(s.Annotations[annotationName6], str(a, "name"))
 	})
 }
@@ -235,8 +266,8 @@ func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 	return err
 }
 
-// releaseElsewhere deletes public addresses in other resource groups than the usual one, where nobody would find them again once they
-// are behind no frontend.
+// releaseElsewhere deletes public addresses in other resource groups than the usual one, where a credential for resource groups alone would
+// not find them again once they are behind no frontend.
 func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, living []*v1.Service) error {
 	r := c.reconciler
 	for _, f := range docs(before, "properties", "frontendIPConfigurations") {
@@ -249,7 +280,7 @@ func (c *cloud) releaseElsewhere(ctx context.Context, before doc, base string, l
 		if err != nil {
 			return err
 		}
-		if a == nil || tagsOf(a)[clusterTag] != tagsOf(before)[clusterTag] || !addressIsOrphan(a, living) {
+		if a == nil || tagsOf(a)[clusterTag] != tagsOf(before)[clusterTag] || !r.addressIsOrphan(a, living) {
 			continue
 		}
 		if err := r.removeAddress(ctx, id); err != nil {

@@ -18,32 +18,26 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "azure"
 
+func init() { registry.Register(Description()) }
+
 // Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
-		Name: Name, Title: "Azure", Stability: "alpha", SDK: "github.com/Azure/azure-sdk-for-go/sdk/azcore",
+		Name: Name, Title: "Azure", Stability: "alpha", Features: features(),
+		SDK:     "github.com/Azure/azure-sdk-for-go/sdk/azcore",
+		Options: Options.Rows(), Annotations: Annotations.Rows(), CheckService: checkService, Events: eventRows(),
+		Permissions: permissions(), Installation: installation(), Routes: routed,
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
-		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.Done,
-			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.CloudHasNone, ProxyProtocol: registry.NotYet,
-			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
-		},
-		Options:     Options.Rows(),
-		Annotations: Annotations.Rows(), CheckService: checkService,
-		Permissions:  permissions(),
-		Installation: installation(),
-		Events:       eventRows(),
-		Routes: func(in registry.Inputs) bool {
-			c, _, err := parseConfig(in)
-			return err == nil && c.routes(in)
-		},
 	})
 }
 
-func init() { registry.Register(Description()) }
-
-func maker() cloudbase.Maker[Config, *api, *cloud] {
-	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+// features are those of Azure that are served. Its load balancers pass TCP and UDP on as they are.
+func features() registry.Features {
+	return registry.Features{
+		LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, SourceRanges: registry.Done,
+		UDP: registry.Done, DualStack: registry.Done, TLS: registry.CloudHasNone, ProxyProtocol: registry.NotYet,
+		Instances: registry.Done, Zones: registry.Done, Routes: registry.Done,
+	}
 }
 
 // cloud implements cloudprovider.Interface by what it embeds.
@@ -58,6 +52,16 @@ type cloud struct {
 	// translate shows a Service of the API server as the framework's calls show it: with the annotations that portable ones, and the
 	// defaults of its class, stand for.
 	translate func(*v1.Service) *v1.Service
+}
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
+
+// routed reports whether a configuration without faults asks for routes to the pods' networks.
+func routed(in registry.Inputs) bool {
+	c, _, err := parseConfig(in)
+	return err == nil && c.routes(in)
 }
 
 // routes reports whether routes to the pods' networks are made.
@@ -136,6 +140,10 @@ func permissions() []registry.Permission {
 		{
 			For: "former nodes in rules for node ports", Needs: []string{"Microsoft.Network/virtualNetworks/checkIpAddressAvailability/read"},
 			Only: "Services have floating IP off; without it their addresses stay",
+		},
+		{
+			For: "public addresses in resource groups that no Service names any more", Needs: []string{"Microsoft.Network/publicIPAddresses/read"},
+			Only: "annotations name resource groups; on the subscription, or on these groups",
 		},
 		{For: "private link services", Needs: []string{
 			"Microsoft.Network/privateLinkServices/read", "Microsoft.Network/privateLinkServices/write", "Microsoft.Network/privateLinkServices/delete",

@@ -25,6 +25,9 @@ type resources struct {
 	links     map[string]*inventory.Inventory[string, doc]
 	known     []any
 	zonesRead bool
+	// strays are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as the first
+	// listing showed them; nil before that.
+	strays map[string]doc
 }
 
 func newResources(a *api) *resources {
@@ -91,10 +94,19 @@ func (r *resources) addressesOf(group string) *inventory.Inventory[string, doc] 
 	group = strings.ToLower(group)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.addresses[group] == nil {
-		r.addresses[group] = r.inventory("public address", groupPath(r.api.config.NetworkSubscription, group, "Microsoft.Network")+"/publicIPAddresses")
+	switch {
+	case r.addresses[group] != nil:
+	case group == r.api.config.Group:
+		r.addresses[group] = inventory.New(inventory.Source[string, doc]{Kind: "public address", ID: docID, Get: r.get, List: r.listUsual})
+	default:
+		r.addresses[group] = r.inventory("public address", r.addressPath(group))
 	}
 	return r.addresses[group]
+}
+
+// addressPath is where the public addresses of a resource group are.
+func (r *resources) addressPath(group string) string {
+	return groupPath(r.api.config.NetworkSubscription, group, "Microsoft.Network") + "/publicIPAddresses"
 }
 
 // documentAge is how old a document may be from which a write is made: its ETag tells Azure.

@@ -88,17 +88,38 @@ type claim struct {
 	wanted []access
 	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
 	nodes, nodePorts []string
+	// taken are those of other Services, where the Services of the cluster are known: nil where they are not.
+	taken map[string]bool
+	// former are addresses of nodes that are gone, each with the names of the rules where it is left.
+	former map[string][]string
 }
 
 // has reports whether an address in a rule is one that the Service put there.
-func (c claim) has(address string, onNodes bool) bool {
-	return slices.Contains(c.own, address) || onNodes && slices.Contains(c.nodes, address)
+func (c claim) has(address, rule string, onNodes bool) bool {
+	return slices.Contains(c.own, address) || onNodes && (slices.Contains(c.nodes, address) || slices.Contains(c.former[address], rule))
 }
 
 // onNodes reports whether a rule is about the Service's ports on nodes alone.
 func (c claim) onNodes(protocol string, ports []string) bool {
 	return len(ports) > 0 && !slices.ContainsFunc(ports, func(p string) bool {
 		return !slices.Contains(c.nodePorts, strings.ToLower(protocol)+" "+p)
+	})
+}
+
+// isOnNodes reports whether what a rule says of nodes is the Service's, or is left over.
+func (c claim) isOnNodes(rule doc, ports []string) bool {
+	return c.onNodes(str(rule, "properties", "protocol"), ports) || c.isLeft(rule)
+}
+
+// isLeft reports whether a rule that names nodes is left of a Service whose node ports have changed, or that has none any more: its name
+// says that a controller made it, and no Service has its ports.
+func (c claim) isLeft(rule doc) bool {
+	a := access{
+		six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"), protocol: str(rule, "properties", "protocol"),
+		sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: plural(rule, "destinationPortRange", "destinationPortRanges"),
+	}
+	return c.taken != nil && strings.EqualFold(a.name(), str(rule, "name")) && !slices.ContainsFunc(a.ports, func(p string) bool {
+		return c.taken[strings.ToLower(a.protocol)+" "+p]
 	})
 }
 
@@ -149,9 +170,9 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 	deny := strings.EqualFold(str(rule, "properties", "access"), "Deny")
 	ports := plural(rule, "destinationPortRange", "destinationPortRanges")
 	protocol := str(rule, "properties", "protocol")
-	onNodes := deny || c.onNodes(protocol, ports) // no rule may deny all to a node
+	onNodes := deny || c.isOnNodes(rule, ports) // no rule may deny all to a node
 	for _, d := range before {
-		if !c.has(d, onNodes) || slices.Contains(wanted, d) {
+		if !c.has(d, str(rule, "name"), onNodes) || slices.Contains(wanted, d) {
 			after = append(after, d)
 			continue
 		}

@@ -226,6 +226,33 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
+// TestTakenOverServiceChangesItsType: nothing is left of a Service that becomes one of type ClusterIP, whose node ports, source ranges and
+// status the API server takes away at once.
+func TestTakenOverServiceChangesItsType(t *testing.T) {
+	t.Parallel()
+	for name, l := range leftKinds() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				l.leave(w)
+				for _, s := range l.services {
+					w.change(s, func(s *v1.Service) {
+						s.Spec.Type, s.Spec.HealthCheckNodePort, s.Spec.ExternalTrafficPolicy = v1.ServiceTypeClusterIP, 0, ""
+						s.Spec.LoadBalancerSourceRanges, s.Status = nil, v1.ServiceStatus{}
+						for i := range s.Spec.Ports {
+							s.Spec.Ports[i].NodePort = 0
+						}
+					})
+					w.remove(s)
+				}
+				if len(l.stays) == 0 {
+					assert.Empty(w, w.sim.Snapshot())
+				}
+			})
+		})
+	}
+}
+
 func runTakeover(w *world, l left) {
 	l.leave(w)
 	foreign := map[string]doc{}

@@ -74,7 +74,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return err
 	}
 	if mark == "" || !l.orphaned(lb, mark, services) {
-		return fmt.Errorf("load balancer %s is no orphan any more: it lost the mark of this cluster, or a Service has it", o.ID)
+		return fmt.Errorf("load balancer %s is no longer an orphan: it lost the mark of this cluster, or a Service has it", o.ID)
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID)
 	c.loadBalancers.observed.Invalidate(o.ID)

@@ -279,7 +279,7 @@ func TestOrphanOfALivingService(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, c.orphan, len(found) == 1)
 				if !c.orphan {
-					require.ErrorContains(t, w.DeleteOrphan(t.Context(), orphan), "is no orphan any more")
+					require.ErrorContains(t, w.DeleteOrphan(t.Context(), orphan), "is no longer an orphan")
 				}
 				assert.Len(t, w.sim.LoadBalancers(), 1)
 			})
@@ -304,13 +304,13 @@ func TestOrphanIsLookedAtAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, found, 1)
 	w.Apply(s)
-	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more")
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no longer an orphan")
 	w.Withdraw(s)
-	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more", "the API server has it")
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no longer an orphan", "the API server has it")
 	require.NoError(t, w.Kube.CoreV1().Services(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
 	id := found[0].ID
 	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:other"} })
-	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no orphan any more")
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), "is no longer an orphan")
 	w.sim.ChangeLoadBalancer(id, func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:test-cluster"} })
 	require.NoError(t, w.DeleteOrphan(t.Context(), found[0]))
 	assert.Empty(t, w.sim.LoadBalancers())

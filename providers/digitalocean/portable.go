@@ -51,5 +51,5 @@ func portableCheckPort(value string, a schema.Asked) (map[string]string, error) 
 	if value == portable.NodePort {
 		return nil, errors.New("cannot be served on DigitalOcean for a Service without a TCP port; remove it")
 	}
-	return nil, errors.New("is no node port of the Service, and DigitalOcean checks no other; use " + portable.NodePort)
+	return nil, errors.New("is not a node port of the Service, and DigitalOcean checks only those; use " + portable.NodePort)
 }

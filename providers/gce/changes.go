@@ -465,7 +465,7 @@ func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 
 // sharedIsFree reports whether no target pool that is known, but the Service's own, uses the shared health check.
 func (b *reconciler) sharedIsFree(o observation) bool {
-	if o.cluster == "" || (o.shared == nil && o.sharedFirewall == nil) {
+	if !o.identified || (o.shared == nil && o.sharedFirewall == nil) {
 		return false
 	}
 	for _, p := range b.api.stores.pools.PeekIndex(indexCheck, sharedCheckName(o.cluster)) {
@@ -533,30 +533,27 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 	if err != nil {
 		return nil, nil, err
 	}
-	list, err := b.members(ctx, r.Nodes, at)
+	m, err := b.members(ctx, r.Nodes, at)
 	if err != nil {
 		return nil, nil, err
 	}
-	paths := make([]string, len(list))
-	for i, m := range list {
-		paths[i] = m.id.path()
-	}
-	if len(paths) == 0 {
+	if len(m.known) == 0 {
 		return nil, nil, errNoInstance
 	}
 	var changes []change
 	if o.backend != nil {
-		if changes, err = b.groupNodeChanges(ctx, o, list); err != nil {
+		if changes, err = b.groupNodeChanges(ctx, o, at, m); err != nil {
 			return nil, nil, err
 		}
 	}
 	if o.pool != nil {
-		changes = append(changes, b.memberChanges(o.pool, paths)...)
+		changes = append(changes, b.memberChanges(o.pool, m.keep(m.paths(), membersOf(o.pool)))...)
 	}
+	findings := b.waitFindings(r, m)
 	if len(b.config.NodeTags) > 0 {
-		return changes, nil, nil
+		return changes, findings, nil
 	}
-	tags, _ := tagsOf(list)
+	tags, _ := tagsOf(m.known)
 	// Without the rule of the health check, the nodes of a new tag would be in the load balancer and count as ill.
 	for _, have := range []*compute.Firewall{o.firewall, o.localFirewall, o.sharedFirewall, o.ownCheckFirewall, o.nodeCheckFirewall} {
 		if have == nil || len(tags) == 0 {
@@ -566,7 +563,7 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 		want.TargetTags = tags
 		changes = append(b.firewallChanges(have, &want), changes...)
 	}
-	return changes, nil, nil
+	return changes, findings, nil
 }
 
 // Deletions implements services.Reconciler.

@@ -16,6 +16,7 @@ const (
 	// These are ours.
 	eventGroupShared  = "InstanceGroupShared"
 	eventGroupFull    = "InstanceGroupFull"
+	eventZoneWaits    = "ZoneNotReachable"
 	eventNoForwarding = "InstanceDoesNotForward"
 )
 
@@ -28,7 +29,7 @@ func eventRows() []events.Row {
 		{
 			On: "Service", Reason: eventByHand, Type: "Normal",
 			What: "The network is another project's, and the credential may not change its firewall rules.",
-			Do:   "Run the command in the message as an administrator of that project. It is said once.",
+			Do:   "Run the command in the message as an administrator of that project. This is reported once.",
 		},
 		{
 			On: "Service", Reason: eventMixed, Type: "Warning",
@@ -42,7 +43,7 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Service", Reason: eventGroupShared, Type: "Warning",
-			What: "An instance group of internal load balancers has members that are no nodes of this cluster. They stay, and get traffic.",
+			What: "An instance group of internal load balancers has members that are not nodes of this cluster. They stay, and get traffic.",
 			Do:   "Give the other cluster an ID of its own, or remove the instances from the group.",
 		},
 		{
@@ -51,9 +52,15 @@ func eventRows() []events.Row {
 			Do:   "Choose by the label in the message which nodes serve, or use more zones.",
 		},
 		{
+			On: "Service", Reason: eventZoneWaits, Type: "Warning",
+			What: "A zone cannot be reached, so that nothing is known of its instances. Its nodes neither join nor leave the load balancer; " +
+				"those of all other zones do.",
+			Do: "Nothing: it is applied by itself when the zone answers. It is said once.",
+		},
+		{
 			On: "Node", Reason: eventNoForwarding, Type: "Warning",
 			What: "The Node gets a route to its pods, and its instance may not forward packets, so that the cloud drops them.",
-			Do:   "Set `canIpForward` on the instance, which needs it to be made again or stopped.",
+			Do:   "Set `canIpForward` on the instance, for which it has to be stopped or created again.",
 		},
 	}
 }

@@ -133,13 +133,29 @@ type instances struct {
 	*nodes.Instances[instanceID, instance]
 	all       *inventory.Inventory[instanceID, instance]
 	nodes     *nodecount.Counter
+	arrivals  *arrivals
 	ipv6First bool
 }
 
 func newInstances(c Config, a *api) *instances {
-	i := &instances{nodes: &nodecount.Counter{}, ipv6First: c.StackType == stackIPv6}
+	i := &instances{nodes: &nodecount.Counter{}, arrivals: newArrivals(), ipv6First: c.StackType == stackIPv6}
 	i.all = inventory.New(inventory.Source[instanceID, instance]{
-		Kind: "instance", ID: func(i instance) instanceID { return i.id }, List: a.instances, Get: a.instance,
+		Kind: "instance", ID: func(i instance) instanceID { return i.id },
+		List: func(ctx context.Context) ([]instance, int, error) {
+			all, pages, err := a.instances(ctx)
+			i.arrivals.see(all...)
+			if err == nil {
+				i.arrivals.trim(len(all), i.nodes.Nodes())
+			}
+			return all, pages, err
+		},
+		Get: func(ctx context.Context, id instanceID) (instance, error) {
+			one, err := a.instance(ctx, id)
+			if err == nil {
+				i.arrivals.see(one)
+			}
+			return one, err
+		},
 		Indexes: map[string]func(instance) []string{indexName: func(i instance) []string {
 			if !i.ours {
 				return nil // clusters of other regions may have nodes of the same names
@@ -159,14 +175,14 @@ func newInstances(c Config, a *api) *instances {
 const instanceFields = "name,zone,id,status,machineType,canIpForward,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
 	"ipv6AccessConfigs/externalIpv6,aliasIpRanges/ipCidrRange)"
 
-// instances lists those of all zones of the project. A zone that does not answer makes the listing an error, for what it lacks is not
-// gone.
+// instances lists those of all zones of the project. Where a zone does not answer, the listing says that it lacks that one.
 func (a *api) instances(ctx context.Context) (all []instance, pages int, err error) {
 	at, err := a.places.get(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	ctx, listing := cloudapi.WatchListing(ctx)
+	zones := coverage{lacking: map[string]string{}, shown: map[string]int{}}
 	for token := ""; ; {
 		pages++
 		call := a.sdk.Instances.AggregatedList(at.project).MaxResults(pageSize).Context(ctx).
@@ -176,10 +192,10 @@ func (a *api) instances(ctx context.Context) (all []instance, pages int, err err
 		}
 		page, err := call.Do()
 		if err == nil {
-			err = whole(page)
+			err = zones.add(page)
 		}
 		if err != nil {
-			return nil, pages, apiError(err, "listing instances")
+			return nil, pages, apiError(err, listingInstances)
 		}
 		before := len(all)
 		for _, scope := range page.Items {
@@ -191,37 +207,12 @@ func (a *api) instances(ctx context.Context) (all []instance, pages int, err err
 			return nil, pages, err
 		}
 		if token = page.NextPageToken; token == "" {
-			return all, pages, nil
+			return all, pages, zones.err()
 		}
 		if err := listing.Turn(token); err != nil {
 			return nil, pages, err
 		}
 	}
-}
-
-// noResults is the warning of a zone that has nothing on a page.
-const noResults = "NO_RESULTS_ON_PAGE"
-
-// whole refuses a page that lacks what a zone would have told.
-func whole(page *compute.InstanceAggregatedList) error {
-	partial := func(what, why string) error {
-		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + what + ": " + why}
-	}
-	if page.Kind != "compute#instanceAggregatedList" {
-		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "the answer is not that of the API; check api-endpoint and proxies"}
-	}
-	if len(page.Unreachables) > 0 {
-		return partial(strings.Join(page.Unreachables, ", "), "cannot be reached")
-	}
-	if page.Warning != nil && page.Warning.Code != noResults {
-		return partial(page.Warning.Code, page.Warning.Message)
-	}
-	for name, scope := range page.Items {
-		if scope.Warning != nil && scope.Warning.Code != noResults {
-			return partial(name, scope.Warning.Code+" "+scope.Warning.Message)
-		}
-	}
-	return nil
 }
 
 func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {

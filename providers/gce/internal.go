@@ -27,13 +27,13 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	reads := []func() error{into(ctx, s.backends, o.name, q, &o.backend)}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
-		if o.cluster != "" {
+		if o.identified {
 			reads = append(reads, into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
 		}
 	}
 	if b.readsFirewalls(r) {
 		reads = append(reads, into(ctx, s.firewalls, ownCheckFirewallName(o.name), q, &o.ownCheckFirewall))
-		if o.cluster != "" {
+		if o.identified {
 			reads = append(reads, into(ctx, s.firewalls, nodeCheckFirewallName(o.cluster), q, &o.nodeCheckFirewall))
 		}
 	}
@@ -41,7 +41,7 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 		return err
 	}
 	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service)
-	if !goes || r.Purpose == services.UpdateNodes || o.cluster == "" || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
+	if !goes || r.Purpose == services.UpdateNodes || !o.identified || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
 		return nil
 	}
 	at, err := b.api.places.get(ctx)
@@ -64,7 +64,7 @@ func (b *reconciler) othersUse(o observation, index, key string) bool {
 
 // desireInternal fills in what internal load balancers alone have.
 func (b *reconciler) desireInternal(
-	ctx context.Context, o observation, d *spec, at place, list []instance,
+	ctx context.Context, o observation, d *spec, at place, m membership,
 ) (findings []services.Finding, err error) {
 	d.internal, d.at, d.globalAccess, d.tier = true, at, d.settings.GlobalAccess, tierPremium
 	if d.subnet, d.legacy, err = b.subnetOf(ctx, d.settings.Subnet, at); err != nil {
@@ -74,7 +74,7 @@ func (b *reconciler) desireInternal(
 		d.globalAccess = false
 		findings = append(findings, services.Warning(eventOptionsIgnored, "Internal LoadBalancer options are not supported with Legacy Networks."))
 	}
-	d.groups, err = b.desiredGroups(ctx, o, d.cluster, list)
+	d.groups, err = b.desiredGroups(ctx, o, groupName(d.cluster), at, m)
 	return append(findings, groupFindings(d.groups)...), err
 }
 
@@ -312,7 +312,7 @@ func backendsOf(have *compute.BackendService, cluster string, zones []string, at
 
 func (d *spec) zones() (zones []string) {
 	for _, g := range d.groups {
-		if len(g.want) > 0 {
+		if len(g.want) > 0 || g.stays {
 			zones = append(zones, g.id.zone)
 		}
 	}
@@ -346,7 +346,7 @@ func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 	if !d.local {
 		return b.ownCheckDeletions(o)
 	}
-	if o.cluster != "" && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+	if o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
 	}
 	return list
@@ -413,7 +413,7 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend), o.backend, nil))
 	}
 	list = append(list, b.ownCheckDeletions(o)...)
-	if o.cluster != "" && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+	if o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
 	}
 	for _, zone := range o.groupZones {
@@ -443,7 +443,7 @@ func (b *reconciler) deleteBackend(ctx context.Context, _ *services.Request, at 
 // internalLeft reports whether something of an internal load balancer is there.
 func (b *reconciler) internalLeft(r services.Request, o observation) bool {
 	shared := o.nodeCheck != nil || o.nodeCheckFirewall != nil
-	if shared && o.cluster != "" && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
+	if shared && o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
 		return true
 	}
 	return o.backend != nil || o.ownCheck != nil || o.ownCheckFirewall != nil || len(o.groupZones) > 0 ||

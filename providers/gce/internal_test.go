@@ -16,8 +16,11 @@ import (
 )
 
 // originalsInternal puts the objects of an internal load balancer into the cloud as Google's own controller leaves them.
-func originalsInternal(w *world, subnet string) {
-	const shared = "k8s-0123456789abcdef-node"
+func originalsInternal(w *world, cluster, subnet string) {
+	shared, groups := "k8s-"+cluster+"-node", "k8s-ig--"+cluster
+	if cluster == "" {
+		groups = "k8s-ig"
+	}
 	w.sim.Put("global/healthChecks/"+shared, map[string]any{
 		"type": "HTTP", "httpHealthCheck": map[string]any{"port": 10256, "requestPath": "/healthz"}, "checkIntervalSec": 8, "timeoutSec": 1,
 		"healthyThreshold": 1, "unhealthyThreshold": 3,
@@ -27,14 +30,14 @@ func originalsInternal(w *world, subnet string) {
 		"sourceRanges": []any{"130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22"},
 		"allowed":      []any{map[string]any{"IPProtocol": "tcp", "ports": []any{"10256"}}},
 	})
-	w.sim.Put("zones/us-central1-a/instanceGroups/k8s-ig--0123456789abcdef", map[string]any{})
-	w.sim.Edit("instanceGroups", "k8s-ig--0123456789abcdef", func(d map[string]any) {
+	w.sim.Put("zones/us-central1-a/instanceGroups/"+groups, map[string]any{})
+	w.sim.Edit("instanceGroups", groups, func(d map[string]any) {
 		d["members"], d["size"] = []any{"https://www.googleapis.com/compute/v1/projects/my-project/zones/us-central1-a/instances/n1"}, 1
 	})
 	w.sim.Put("regions/us-central1/backendServices/"+testLB, map[string]any{
 		"description": `{"kubernetes.io/service-name":"default/web"}`, "protocol": "TCP", "loadBalancingScheme": "INTERNAL",
 		"healthChecks": []any{"https://www.googleapis.com/compute/beta/projects/my-project/global/healthChecks/" + shared},
-		"backends":     []any{map[string]any{"group": "zones/us-central1-a/instanceGroups/k8s-ig--0123456789abcdef"}},
+		"backends":     []any{map[string]any{"group": "zones/us-central1-a/instanceGroups/" + groups}},
 	})
 	w.sim.Put("regions/us-central1/forwardingRules/"+testLB, map[string]any{
 		"description": `{"kubernetes.io/service-name":"default/web"}`, "IPProtocol": "TCP", "ports": []any{"80", "443"}, "loadBalancingScheme": "INTERNAL",
@@ -68,7 +71,7 @@ func TestInternalTakeover(t *testing.T) {
 					"\nlocal-zone = us-central1-a\nregional = true\nnode-tags = node\n")
 				w.withIdentity()
 				w.addNode(gcesim.Spec{Name: "n1"})
-				originalsInternal(w, "regions/us-central1/subnetworks/nodes")
+				originalsInternal(w, usualID, "regions/us-central1/subnetworks/nodes")
 				s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
 				s.Annotations[annotationType] = "Internal"
 				s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup", finalizerILB}

@@ -35,25 +35,27 @@ type group struct {
 func newGroups(a *api) *inventory.Inventory[groupID, *group] {
 	return inventory.New(inventory.Source[groupID, *group]{
 		Kind: "instance group", ID: func(g *group) groupID { return g.id }, GetCalls: 2,
-		Get: func(ctx context.Context, id groupID) (*group, error) {
-			at, err := a.places.get(ctx)
-			if err != nil {
-				return nil, err
-			}
-			found, err := a.sdk.InstanceGroups.Get(at.project, id.zone, id.name).Context(ctx).Do()
-			if err == nil && found.Name != id.name {
-				err = errWrongAnswer
-			}
-			if err != nil {
-				return nil, apiError(err, "reading instance group "+id.name)
-			}
-			members, err := a.members(ctx, at, id)
-			if err != nil {
-				return nil, cloudapi.NotAbsence(err)
-			}
-			return &group{id: id, members: members}, nil
-		},
+		Get: a.group,
 	})
+}
+
+func (a *api) group(ctx context.Context, id groupID) (*group, error) {
+	at, err := a.places.get(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.sdk.InstanceGroups.Get(at.project, id.zone, id.name).Context(ctx).Do()
+	if err == nil && found.Name != id.name {
+		err = errWrongAnswer
+	}
+	if err != nil {
+		return nil, apiError(err, "reading instance group "+id.name)
+	}
+	members, err := a.members(ctx, at, id)
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	return &group{id: id, members: members}, nil
 }
 
 // members are the instances of a group.

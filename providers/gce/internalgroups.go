@@ -17,16 +17,12 @@ import (
 )
 
 // groupNodeChanges follow from the nodes alone.
-func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, list []instance) ([]change, error) {
-	groups, err := b.desiredGroups(ctx, o, o.cluster, list)
+func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, at place, m membership) ([]change, error) {
+	groups, err := b.desiredGroups(ctx, o, groupName(o.cluster), at, m)
 	if err != nil {
 		return nil, err
 	}
 	changes := b.groupChanges(groups)
-	at, err := b.api.places.get(ctx)
-	if err != nil {
-		return nil, err
-	}
 	d := spec{name: o.name, cluster: o.cluster, groups: groups}
 	if _, same := backendsOf(o.backend, o.cluster, d.zones(), at); same {
 		return changes, nil
@@ -60,6 +56,8 @@ type desiredGroup struct {
 	// strangers are members that stay though they are no nodes, and leftOut is how many nodes find no room.
 	strangers []string
 	leftOut   int
+	// waits is set where nothing is known of the zone, so that the group is left as it is, and stays where a backend service has it then.
+	waits, stays bool
 }
 
 // diff are the instances that join and leave.
@@ -82,29 +80,72 @@ func (g desiredGroup) diff() (add, remove []string) {
 	return add, slices.Sorted(maps.Keys(has))
 }
 
-// desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has.
-func (b *reconciler) desiredGroups(ctx context.Context, _ observation, cluster string, list []instance) (groups []desiredGroup, err error) {
-	if err := b.seeNodes(ctx, list); err != nil {
+// desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has. A zone whose
+// group cannot be read waits, as one does of whose instances nothing is known.
+func (b *reconciler) desiredGroups(
+	ctx context.Context, o observation, name string, at place, m membership,
+) (groups []desiredGroup, err error) {
+	if err := b.seeNodes(ctx, m.known); err != nil {
 		return nil, err
 	}
 	zones := map[string][]string{}
-	for _, i := range list {
+	for _, i := range m.known {
 		zones[i.id.zone] = append(zones[i.id.zone], i.id.path())
 	}
-	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge}
+	served := zonesOf(o.backend, name)
+	for _, zone := range served {
+		if err := m.lacks(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.waiting(zone) {
+			m.waits[zone] = err // its nodes have gone, and whether they should leave is not said by the cloud
+		}
+	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
-		g := desiredGroup{id: groupID{zone, groupName(cluster)}, want: zones[zone]}
-		g.have, err = b.api.stores.groups.Get(ctx, g.id, q)
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		g, err := b.desiredGroup(ctx, groupID{zone, name}, zones[zone])
+		if b.waits(ctx, instanceID{project: at.project, zone: zone}, err) {
+			m.waits[zone] = err
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
-		if g.strangers, err = b.strangers(ctx, g); err != nil {
-			return nil, err
+		groups = append(groups, g)
+	}
+	if len(groups) == 0 {
+		for _, zone := range slices.Sorted(maps.Keys(m.waits)) {
+			return nil, m.waits[zone]
 		}
-		g.limit()
+	}
+	for _, zone := range slices.Sorted(maps.Keys(m.waits)) {
+		g := desiredGroup{id: groupID{zone, name}, waits: true, stays: slices.Contains(served, zone)}
 		groups = append(groups, g)
 	}
 	return groups, nil
+}
+
+// desiredGroup reads the group of a zone, and says who should be in it.
+func (b *reconciler) desiredGroup(ctx context.Context, id groupID, want []string) (g desiredGroup, err error) {
+	g = desiredGroup{id: id, want: want}
+	g.have, err = b.api.stores.groups.Get(ctx, id, inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge})
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return g, err
+	}
+	if g.strangers, err = b.strangers(ctx, g); err != nil {
+		return g, err
+	}
+	g.limit()
+	return g, nil
+}
+
+// zonesOf are the zones whose group of a name a backend service has.
+func zonesOf(backend *compute.BackendService, name string) (zones []string) {
+	if backend == nil {
+		return nil
+	}
+	for _, g := range backend.Backends {
+		if parts := strings.Split(resource(g.Group), "/"); len(parts) == 6 && parts[5] == name { // projects/p/zones/z/instanceGroups/n
+			zones = append(zones, parts[3])
+		}
+	}
+	return zones
 }
 
 // groupChanges make the instance groups, which all internal load balancers of the cluster share, right.
@@ -113,6 +154,7 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 		object := "instance group " + g.id.name + " in " + g.id.zone
 		add, remove := g.diff()
 		switch {
+		case g.waits:
 		case g.have == nil:
 			put := b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
 			list = append(list, comparing(put, nil, named("instances", g.want)))

@@ -41,9 +41,11 @@ var errNoInstance = errors.New("no node has an instance of this region that is k
 // observation is what is there for a Service.
 type observation struct {
 	name, cluster string
-	rule          *compute.ForwardingRule
-	pool, next    *compute.TargetPool
-	firewall      *compute.Firewall
+	// identified is set where the ID of the cluster is known, which may be empty.
+	identified bool
+	rule       *compute.ForwardingRule
+	pool, next *compute.TargetPool
+	firewall   *compute.Firewall
 	// local and shared are the health checks, with their firewall rules.
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
@@ -132,7 +134,7 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	if r.Purpose == services.UpdateNodes {
 		q = inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
 	}
-	if o.cluster, err = b.identity.clusterID(ctx, r.Purpose == services.Ensure); err != nil {
+	if o.cluster, o.identified, err = b.identity.clusterID(ctx, r.Purpose == services.Ensure); err != nil {
 		return o, err
 	}
 	s := b.api.stores
@@ -193,13 +195,13 @@ func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q 
 		reads = append(reads,
 			into(ctx, s.pools, nextPoolName(o.name), q, &o.next), into(ctx, s.checks, o.name, q, &o.local),
 			into(ctx, s.firewalls, denyFirewallName(o.name), q, &o.deny))
-		if o.cluster != "" {
+		if o.identified {
 			reads = append(reads, into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
 		}
 	}
 	if b.readsFirewalls(r) {
 		reads = append(reads, into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall))
-		if o.cluster != "" {
+		if o.identified {
 			reads = append(reads, into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall))
 		}
 	}
@@ -311,32 +313,31 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		return d, nil, err
 	}
 	d.name, d.cluster, d.network, d.sources = o.name, o.cluster, at.network, b.config.Sources
-	if d.cluster == "" && r.Purpose == services.Plan {
+	if !o.identified && r.Purpose == services.Plan {
 		d.cluster = "<new ID>"
 	}
 	d.desirePorts(r.Service)
 	if d.mark, err = b.identity.Mark(ctx); err != nil {
 		return d, nil, err
 	}
-	list, err := b.members(ctx, r.Nodes, at)
+	m, err := b.members(ctx, r.Nodes, at)
 	if err != nil {
 		return d, nil, err
 	}
-	for _, i := range list {
-		d.members = append(d.members, i.id.path())
-	}
-	if len(list) == 0 && r.Purpose == services.Ensure {
+	if len(m.known) == 0 && r.Purpose == services.Ensure {
 		return d, nil, errNoInstance
 	}
 	if internal(r.Service) {
-		if findings, err = b.desireInternal(ctx, o, &d, at, list); err != nil {
+		if findings, err = b.desireInternal(ctx, o, &d, at, m); err != nil {
 			return d, findings, err
 		}
 	}
+	d.members = m.keep(m.paths(), membersOf(o.pool))
+	findings = append(findings, b.waitFindings(r, m)...)
 	d.tags = b.config.NodeTags
 	if len(d.tags) == 0 {
 		var problem string
-		if d.tags, problem = tagsOf(list); problem != "" {
+		if d.tags, problem = tagsOf(m.known); problem != "" {
 			findings = append(findings, services.Warning(eventConfigError, "%s", problem))
 		}
 		if len(d.tags) == 0 {

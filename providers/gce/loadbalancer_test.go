@@ -34,24 +34,30 @@ func (w *world) apply(s *v1.Service) *v1.Service {
 
 const testLB = "a3c1f6b527a664b588b4b0a61c1f9e0a"
 
-func (w *world) withIdentity() {
+// usualID is the ID of the cluster in most tests.
+const usualID = "0123456789abcdef"
+
+func (w *world) withIdentity() { w.withIdentityOf(usualID) }
+
+// withIdentityOf gives the cluster an ID of Google's own controllers, which may be empty.
+func (w *world) withIdentityOf(cluster string) {
 	w.T.Helper()
 	_, err := w.Kube.CoreV1().ConfigMaps("kube-system").Create(w.T.Context(), &v1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: idConfigMap},
-		Data:       map[string]string{idKey: "0123456789abcdef", idProviderKey: "0123456789abcdef"},
+		Data:       map[string]string{idKey: usualID, idProviderKey: cluster},
 	}, metav1.CreateOptions{})
 	require.NoError(w.T, err)
 }
 
 // originals puts the objects into the cloud as Google's own controller leaves them.
-func originals(w *world) {
-	const shared = "k8s-0123456789abcdef-node"
+func originals(w *world, cluster string) {
+	shared := "k8s-" + cluster + "-node"
 	w.sim.Put("global/httpHealthChecks/"+shared, map[string]any{
 		"description": `{"kubernetes.io/service-name":"` + shared + `"}`, "port": 10256, "requestPath": "/healthz", "checkIntervalSec": 8, "timeoutSec": 1,
 		"healthyThreshold": 1, "unhealthyThreshold": 3,
 	})
 	w.sim.Put("global/firewalls/"+shared+"-http-hc", map[string]any{
-		"description": `{"kubernetes.io/cluster-id":"0123456789abcdef"}`, "network": "global/networks/cluster", "targetTags": []any{"node"}, "priority": 1000,
+		"description": `{"kubernetes.io/cluster-id":"` + cluster + `"}`, "network": "global/networks/cluster", "targetTags": []any{"node"}, "priority": 1000,
 		"sourceRanges":      []any{"130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22"},
 		"destinationRanges": []any{"203.0.113.77"}, "allowed": []any{map[string]any{"IPProtocol": "tcp", "ports": []any{"10256"}}},
 	})
@@ -78,7 +84,7 @@ func TestTakeover(t *testing.T) {
 		w := newTestWorld(t, usual)
 		w.withIdentity()
 		w.addNode(gcesim.Spec{Name: "n1"})
-		originals(w)
+		originals(w, usualID)
 		s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
 		s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup", finalizerNetLB}
 		w.apply(s)
@@ -97,6 +103,51 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
+// TestEmptyProviderUID: where the ConfigMap has Google's own key with an empty value, the controllers name what they share by that, and not
+// by the other key. What is there under these names is taken over without a write, and new Services use it.
+func TestEmptyProviderUID(t *testing.T) {
+	for kind, finalizer := range map[string]string{"": finalizerNetLB, "Internal": finalizerILB} {
+		t.Run("kind "+kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.withIdentityOf("")
+				w.addNode(gcesim.Spec{Name: "n1"})
+				if kind == "" {
+					originals(w, "")
+				} else {
+					originalsInternal(w, "", "regions/us-central1/subnetworks/nodes")
+					require.Equal(t, "k8s-ig", w.sim.Objects("instanceGroups")[0]["name"])
+				}
+				s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
+				s.Annotations[annotationType] = kind
+				s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup", finalizer}
+				w.apply(s)
+				w.server.ResetCalls()
+				for range 2 {
+					w.ensure(s)
+					require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes))
+					w.restart()
+				}
+				assert.Zero(t, w.server.Calls().Writes)
+
+				other := manyServices(1)[0]
+				other.Annotations[annotationType] = kind
+				w.ensure(w.apply(other))
+				for collection, n := range map[string]int{"httpHealthChecks": 1, "healthChecks": 1, "instanceGroups": 1, "firewalls": 3} {
+					assert.LessOrEqual(t, len(w.sim.Objects(collection)), n, collection)
+				}
+				for _, gone := range []*v1.Service{s, other} {
+					require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", w.Current(gone)))
+				}
+				for _, kind := range snapshotKinds {
+					assert.Empty(t, w.sim.Objects(kind), kind)
+				}
+				assert.Empty(t, w.server.Calls().Refused)
+			})
+		})
+	}
+}
+
 // TestTakeoverWithoutFinalizer: what an older release of Google's own controller left has no finalizer. It gets one, and the cloud is not
 // written to.
 func TestTakeoverWithoutFinalizer(t *testing.T) {
@@ -104,7 +155,7 @@ func TestTakeoverWithoutFinalizer(t *testing.T) {
 		w := newTestWorld(t, usual)
 		w.withIdentity()
 		w.addNode(gcesim.Spec{Name: "n1"})
-		originals(w)
+		originals(w, usualID)
 		s := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
 		s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"}
 		w.apply(s)

@@ -222,11 +222,22 @@ func merged(have, want *compute.Firewall) *compute.Firewall {
 	return &f
 }
 
-// members are what joins and what leaves a pool, by the paths of the instances.
+// membersOf are the instances of a pool, by their paths; none where there is no pool.
+func membersOf(pool *compute.TargetPool) (paths []string) {
+	if pool == nil {
+		return nil
+	}
+	for _, l := range pool.Instances {
+		paths = append(paths, resource(l))
+	}
+	return paths
+}
+
+// membersDiff is what joins and what leaves a pool, by the paths of the instances.
 func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string) {
 	have := map[string]bool{}
-	for _, l := range pool.Instances {
-		have[resource(l)] = true
+	for _, m := range membersOf(pool) {
+		have[m] = true
 	}
 	for _, m := range want {
 		if !have[m] {

@@ -38,7 +38,14 @@ func sharedFirewallName(cluster string) string { return sharedCheckName(cluster)
 // Those of internal load balancers. Their shared health check has the name of the other kind's, in another collection.
 func ownCheckFirewallName(lb string) string       { return lb + "-hc" }
 func nodeCheckFirewallName(cluster string) string { return sharedCheckName(cluster) + "-hc" }
-func groupName(cluster string) string             { return "k8s-ig--" + cluster }
+
+// groupName is that of the instance groups; without an ID it has no dashes at its end.
+func groupName(cluster string) string {
+	if cluster == "" {
+		return "k8s-ig"
+	}
+	return "k8s-ig--" + cluster
+}
 
 // The descriptions, byte for byte those of Google's own controller.
 func serviceDescription(name string) string {
@@ -67,7 +74,8 @@ type identity struct {
 
 	mu   sync.Mutex
 	kube kubernetes.Interface
-	id   string
+	// id is the ID once it is known; it may be empty.
+	id *string
 }
 
 func (i *identity) setClient(kube kubernetes.Interface) {
@@ -77,30 +85,34 @@ func (i *identity) setClient(kube kubernetes.Interface) {
 	i.kube = kube
 }
 
-// clusterID returns the ID. It is made, where create is set, only when the API server itself says that there is none.
-func (i *identity) clusterID(ctx context.Context, create bool) (string, error) {
+// clusterID returns the ID, if it is known. It is made, where create is set, only when the API server itself says that there is none. The
+// key of Google's own controllers counts before the other one even where it is empty, because they name what they share by it then.
+func (i *identity) clusterID(ctx context.Context, create bool) (id string, known bool, err error) {
 	i.mu.Lock()
-	kube, id := i.kube, i.id
+	kube, read := i.kube, i.id
 	i.mu.Unlock()
-	if id != "" || kube == nil {
-		return id, nil
+	if read != nil {
+		return *read, true, nil
+	}
+	if kube == nil {
+		return "", false, nil
 	}
 	maps := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem)
 	m, err := maps.Get(ctx, idConfigMap, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if !create {
-			return "", nil
+			return "", false, nil
 		}
 		if m, err = maps.Create(ctx, newIdentity(), metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
 			m, err = maps.Get(ctx, idConfigMap, metav1.GetOptions{})
 		}
 	}
 	if err != nil {
-		return "", fmt.Errorf("reading the ID of the cluster, which is in the ConfigMap %s/%s (grant get and create on it): %w",
+		return "", false, fmt.Errorf("reading the ID of the cluster, which is in the ConfigMap %s/%s (grant get and create on it): %w",
 			metav1.NamespaceSystem, idConfigMap, err)
 	}
 	if _, ok := m.Data[idKey]; !ok {
-		return "", fmt.Errorf("the ConfigMap %s/%s has no key %q; it names what the clusters of a project share, so do not invent one if load balancers exist",
+		return "", false, fmt.Errorf("the ConfigMap %s/%s has no key %q; it names what the clusters of a project share, so do not invent one if load balancers exist",
 			metav1.NamespaceSystem, idConfigMap, idKey)
 	}
 	id = m.Data[idKey]
@@ -109,8 +121,8 @@ func (i *identity) clusterID(ctx context.Context, create bool) (string, error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.id = id
-	return id, nil
+	i.id = &id
+	return id, true, nil
 }
 
 func newIdentity() *v1.ConfigMap {

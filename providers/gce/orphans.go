@@ -46,7 +46,7 @@ func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q invent
 		return nil, err
 	}
 	uid, _ := ownership.Marked([]string{mark})
-	cluster, err := b.identity.clusterID(ctx, false)
+	cluster, _, err := b.identity.clusterID(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q invent
 			s.note(r.Name, r.Description, r.CreationTimestamp)
 		}
 	}
-	if cluster != "" {
+	if cluster != "" { // names made of an empty ID may be those of several clusters
 		err = b.orphanedParts(ctx, cluster, q, s)
 	}
 	return s.found, err

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -91,6 +92,9 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	c.informers, c.nodeInformer = in, in.Nodes().Informer()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.loadBalancers.reconciler.identity.SetServices(in.Services().Lister())
+	rejoining := loop.New(c.loadBalancers.reconciler.rejoinJob())
+	c.instances.arrivals.begin(rejoining.Trigger)
+	rejoining.Start(in.Stop, c.nodeInformer.HasSynced)
 }
 
 // permissions are the rights that the credential needs.

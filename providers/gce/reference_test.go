@@ -1,6 +1,7 @@
 package gce
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -23,44 +24,55 @@ import (
 // answer of the simulator.
 
 type shape struct {
-	Ref                  string           `json:"$ref"`
-	Type                 string           `json:"type"`
-	Format               string           `json:"format"`
-	Enum                 []string         `json:"enum"`
-	Pattern              string           `json:"pattern"`
-	Items                *shape           `json:"items"`
-	Properties           map[string]shape `json:"properties"`
-	AdditionalProperties *shape           `json:"additionalProperties"`
-	Required             bool             `json:"required"`
-	Location             string           `json:"location"`
+	Ref                  string            `json:"$ref"`
+	Type                 string            `json:"type"`
+	Format               string            `json:"format"`
+	Enum                 []string          `json:"enum"`
+	Pattern              string            `json:"pattern"`
+	Items                *shape            `json:"items"`
+	Properties           map[string]*shape `json:"properties"`
+	AdditionalProperties *shape            `json:"additionalProperties"`
+	Required             bool              `json:"required"`
+	Location             string            `json:"location"`
 	Annotations          struct {
 		Required []string `json:"required"`
 	} `json:"annotations"`
 }
 
 type method struct {
-	ID         string           `json:"id"`
-	Verb       string           `json:"httpMethod"`
-	FlatPath   string           `json:"flatPath"`
-	Path       string           `json:"path"`
-	Parameters map[string]shape `json:"parameters"`
-	Request    *shape           `json:"request"`
-	Response   *shape           `json:"response"`
+	ID         string            `json:"id"`
+	Verb       string            `json:"httpMethod"`
+	FlatPath   string            `json:"flatPath"`
+	Path       string            `json:"path"`
+	Parameters map[string]*shape `json:"parameters"`
+	Request    *shape            `json:"request"`
+	Response   *shape            `json:"response"`
+}
 
-	match *regexp.Regexp
+// route is a part of a path, with what may follow it. A variable part is under the name "{}".
+type route struct {
+	next map[string]*route
+	// methods are those of the path that ends here, by their verbs.
+	methods map[string]*method
 }
 
 type discovery struct {
-	Parameters map[string]shape             `json:"parameters"`
-	Schemas    map[string]shape             `json:"schemas"`
+	Parameters map[string]*shape            `json:"parameters"`
+	Schemas    map[string]*shape            `json:"schemas"`
 	Resources  map[string]map[string]method `json:"-"`
-	methods    []method
+	routes     route
+	methods    int
+	// patterns are those of values, compiled once.
+	patterns sync.Map
+	// faultless holds a digest of each body in which nothing was found, with what it is the body of: most bodies of a test are those of
+	// the test before.
+	faultless sync.Map
 }
 
 var (
 	discovered   *discovery
 	noDiscovery  string
-	variables    = regexp.MustCompile(`\{[^}]+\}`)
+	variable     = regexp.MustCompile(`^\{[^}]+\}$`)
 	undocumented = []string{"HttpHealthCheck.proxyHeader"} // in the answers of the real API all the same
 )
 
@@ -87,16 +99,64 @@ func loadDiscovery() {
 	}
 	for _, r := range d.Resources {
 		for _, m := range r.Methods {
-			path := m.FlatPath
-			if path == "" {
-				path = m.Path
-			}
-			path = strings.TrimPrefix(path, "projects/")
-			m.match = regexp.MustCompile("^/compute/v1/projects/" + variables.ReplaceAllString(path, `[^/]+`) + "$")
-			d.methods = append(d.methods, m)
+			d.add(&m)
 		}
 	}
 	discovered = &d.discovery
+}
+
+// apiPath begins the paths of all methods.
+const apiPath = "/compute/v1/projects/"
+
+// add makes a method be found by its path.
+func (d *discovery) add(m *method) {
+	path := m.FlatPath
+	if path == "" {
+		path = m.Path
+	}
+	at := &d.routes
+	for part := range strings.SplitSeq(strings.TrimPrefix(path, "projects/"), "/") {
+		if variable.MatchString(part) {
+			part = "{}"
+		}
+		if at.next[part] == nil {
+			if at.next == nil {
+				at.next = map[string]*route{}
+			}
+			at.next[part] = &route{methods: map[string]*method{}}
+		}
+		at = at.next[part]
+	}
+	at.methods[m.Verb] = m
+	d.methods++
+}
+
+// find returns the method of a path; nil if there is none. What a path names counts before what it leaves open.
+func (r *route) find(verb, path string) *method {
+	part, rest, more := strings.Cut(path, "/")
+	for _, name := range []string{part, "{}"} {
+		next := r.next[name]
+		if next == nil || part == "" {
+			continue
+		}
+		found := next.methods[verb]
+		if more {
+			found = next.find(verb, rest)
+		}
+		if found != nil {
+			return found
+		}
+	}
+	return nil
+}
+
+// matches reports whether the whole of a text is of a pattern.
+func (d *discovery) matches(pattern, text string) bool {
+	compiled, ok := d.patterns.Load(pattern)
+	if !ok {
+		compiled, _ = d.patterns.LoadOrStore(pattern, regexp.MustCompile("^(?:"+pattern+")$"))
+	}
+	return compiled.(*regexp.Regexp).MatchString(text)
 }
 
 // judge makes the document judge a simulator until the test ends.
@@ -125,11 +185,11 @@ func judge(t testing.TB, sim *gcesim.Sim) {
 }
 
 func (d *discovery) judge(r *http.Request, body []byte, status int, answer []byte) (problems []string) {
-	at := slices.IndexFunc(d.methods, func(m method) bool { return m.Verb == r.Method && m.match.MatchString(r.URL.Path) })
-	if at < 0 {
+	path, ok := strings.CutPrefix(r.URL.Path, apiPath)
+	m := d.routes.find(r.Method, path)
+	if !ok || m == nil {
 		return []string{r.Method + " " + r.URL.Path + " is no method of the API"}
 	}
-	m := d.methods[at]
 	say := func(format string, args ...any) {
 		problems = append(problems, m.ID+": "+fmt.Sprintf(format, args...))
 	}
@@ -140,8 +200,9 @@ func (d *discovery) judge(r *http.Request, body []byte, status int, answer []byt
 		}
 		if !known {
 			say("parameter %s is unknown", key)
+			continue
 		}
-		if p.Pattern != "" && !regexp.MustCompile("^(?:"+p.Pattern+")$").MatchString(values[0]) {
+		if p.Pattern != "" && !d.matches(p.Pattern, values[0]) {
 			say("parameter %s: %q does not match %s", key, values[0], p.Pattern)
 		}
 	}
@@ -166,18 +227,40 @@ func (d *discovery) judgeBody(s *shape, id, what string, body []byte, request bo
 		say("%s: a body that the API does not have", what)
 		return
 	}
+	key := judged{id, request, sha256.Sum256(body)}
+	if _, known := d.faultless.Load(key); known {
+		return
+	}
 	var v any
 	if err := json.Unmarshal(body, &v); err != nil {
 		say("%s: no JSON: %v", what, err)
 		return
 	}
-	d.judgeValue(*s, id, what, v, request, say)
+	faults := 0
+	d.judgeValue(s, id, what, v, request, func(format string, args ...any) {
+		faults++
+		say(format, args...)
+	})
+	if faults == 0 {
+		d.faultless.Store(key, struct{}{})
+	}
 }
 
-func (d *discovery) judgeValue(s shape, id, at string, v any, request bool, say func(string, ...any)) {
+// judged is a body of a method's request or answer.
+type judged struct {
+	method  string
+	request bool
+	digest  [sha256.Size]byte
+}
+
+func (d *discovery) judgeValue(s *shape, id, at string, v any, request bool, say func(string, ...any)) {
 	name := at
 	if s.Ref != "" {
-		name, s = s.Ref, d.Schemas[s.Ref]
+		name = s.Ref
+		if s = d.Schemas[s.Ref]; s == nil {
+			say("%s: the API does not say what %s is", at, name)
+			return
+		}
 	}
 	switch s.Type {
 	case "object":
@@ -192,13 +275,16 @@ func (d *discovery) judgeValue(s shape, id, at string, v any, request bool, say 
 			case known:
 				d.judgeValue(p, id, at+"."+key, inner, request, say)
 			case s.AdditionalProperties != nil:
-				d.judgeValue(*s.AdditionalProperties, id, at+"."+key, inner, request, say)
+				d.judgeValue(s.AdditionalProperties, id, at+"."+key, inner, request, say)
 			case !slices.Contains(undocumented, name+"."+key):
 				say("%s.%s is unknown (%s)", at, key, name)
 			}
 		}
+		if !request {
+			return
+		}
 		for key, p := range s.Properties {
-			if _, given := object[key]; request && !given && slices.Contains(p.Annotations.Required, id) {
+			if _, given := object[key]; !given && slices.Contains(p.Annotations.Required, id) {
 				say("%s.%s is missing", at, key)
 			}
 		}
@@ -209,14 +295,14 @@ func (d *discovery) judgeValue(s shape, id, at string, v any, request bool, say 
 			return
 		}
 		for _, e := range list {
-			d.judgeValue(*s.Items, id, at+"[]", e, request, say)
+			d.judgeValue(s.Items, id, at+"[]", e, request, say)
 		}
 	default:
-		judgeScalar(s, at, v, request, say)
+		d.judgeScalar(s, at, v, request, say)
 	}
 }
 
-func judgeScalar(s shape, at string, v any, request bool, say func(string, ...any)) {
+func (d *discovery) judgeScalar(s *shape, at string, v any, request bool, say func(string, ...any)) {
 	text, isText := v.(string)
 	number, isNumber := v.(float64)
 	_, isBool := v.(bool)
@@ -226,7 +312,7 @@ func judgeScalar(s shape, at string, v any, request bool, say func(string, ...an
 		say("%s is %v, not of type %s", at, v, s.Type)
 	case isText && len(s.Enum) > 0 && !slices.Contains(s.Enum, text):
 		say("%s: %q is not one of %v", at, text, s.Enum)
-	case isText && request && s.Pattern != "" && !regexp.MustCompile("^(?:"+s.Pattern+")$").MatchString(text):
+	case isText && request && s.Pattern != "" && !d.matches(s.Pattern, text):
 		say("%s: %q does not match %s", at, text, s.Pattern)
 	}
 }
@@ -237,8 +323,19 @@ func TestReferenceIsThere(t *testing.T) {
 	if discovered == nil {
 		t.Skip(noDiscovery)
 	}
-	assert.Greater(t, len(discovered.methods), 500)
+	assert.Greater(t, discovered.methods, 500)
 	wrong, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/compute/v1/projects/p/regions/r/targetPools/n/addInstance?x=1", nil)
 	problems := discovered.judge(wrong, []byte(`{"instances":[{"instance":1,"name":"a"}]}`), http.StatusOK, []byte(`{"kind":"x","status":"GONE"}`))
 	assert.Len(t, problems, 4, "an unknown parameter, a type, an unknown field and a value: %v", problems)
+	right := []byte(`{"kind":"compute#operation","status":"DONE"}`)
+	for range 2 {
+		body := []byte(`{"instances":[{"instance":"zones/z/instances/i"}]}`)
+		wrong.URL.RawQuery = ""
+		assert.Empty(t, discovered.judge(wrong, body, http.StatusOK, right), "what was right before")
+		assert.Len(t, discovered.judge(wrong, right, http.StatusOK, right), 2, "is no request: kind and status are unknown")
+	}
+	for _, path := range []string{"/n/addInstanc", "//addInstance", "/n/addInstance/"} {
+		wrong.URL.Path = apiPath + "p/regions/r/targetPools" + path
+		assert.Contains(t, discovered.judge(wrong, nil, http.StatusOK, nil), "POST "+wrong.URL.Path+" is no method of the API")
+	}
 }

@@ -168,7 +168,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	{AnnotationRow: schema.AnnotationRow{
 		Key: annotationPort + "<port>", Changes: schema.InPlace,
-		Spec: schema.Spec{Kind: schema.KindString, Help: `Settings of one Service port, as a JSON object with texts: protocol, proxy-protocol, algorithm, stickiness, tls-secret-name, udp-check-port. Each counts before its default- annotation.`},
+		Spec: schema.Spec{Kind: schema.KindString, Help: `Settings of one Service port, as a JSON object with texts: protocol, proxy-protocol, algorithm, stickiness, tls-secret-name, udp-check-port. Each takes precedence over its default- annotation.`},
 		Serves: []schema.Serves{
 			{Portable: portable.Certificate, Rules: certificateRules(), Translate: portableCertificate, Merge: mergePort, Only: "secret:<name>"},
 			{Portable: portable.TLSPorts, Translate: portable.Nothing},
@@ -240,11 +240,11 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.HostnameOnly }, schema.AnnotationRow{
 		Key: annotationHostnameOnly, Changes: schema.InPlace,
-		Spec: schema.Spec{Lenient: true, DefaultHelp: "LINODE_HOSTNAME_ONLY_INGRESS", Help: "Show the hostname alone in the status."},
+		Spec: schema.Spec{Lenient: true, DefaultHelp: "LINODE_HOSTNAME_ONLY_INGRESS", Help: "Show only the hostname in the status."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.IPv6Ingress }, schema.AnnotationRow{
 		Key: annotationIPv6Ingress, Changes: schema.InPlace,
-		Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-loadbalancers", Help: "Show the IPv6 address in the status too."},
+		Spec: schema.Spec{Lenient: true, DefaultHelp: "--enable-ipv6-for-loadbalancers", Help: "Also show the IPv6 address in the status."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.IPv6Backends }, schema.AnnotationRow{
 		Key: annotationIPv6Backends, Changes: schema.InPlace,
@@ -254,7 +254,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationTags, Changes: schema.InPlace, Spec: schema.Spec{Help: "Further tags of the NodeBalancer."},
 	}).Serving(schema.Serves{Portable: portable.Tags}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FirewallID }, schema.AnnotationRow{
-		Key: annotationFirewallID, Changes: schema.InPlace, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Attach this firewall, which exists. Counts before firewall-acl."},
+		Key: annotationFirewallID, Changes: schema.InPlace, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "Attach this firewall, which exists. Takes precedence over firewall-acl."},
 	}).Serving(schema.Serves{Portable: portable.SecurityGroups, Only: "one firewall, by its ID", Rivals: []string{annotationFirewallACL}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.FirewallACL }, schema.AnnotationRow{
 		Key: annotationFirewallACL, Changes: schema.InPlace,
@@ -279,7 +279,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationBackendSubnet, Changes: schema.AtCreation, Spec: schema.Spec{DefaultHelp: "the first of --subnet-names", Help: "Subnet of the backends."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.BackendSubnetID }, schema.AnnotationRow{
-		Key: annotationBackendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet of the backends. Counts before the names."},
+		Key: annotationBackendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet of the backends. Takes precedence over the names."},
 	}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.FrontendSubnetID }, schema.AnnotationRow{
 		Key: annotationFrontendSubnetID, Changes: schema.AtCreation, Spec: schema.Spec{ID: schema.Decimal, Min: new(1.0), Help: "ID of the subnet in which a private NodeBalancer has its address."},
@@ -420,7 +420,7 @@ func (s settings) contradictions() []error {
 	report(len(s.Tags) > maxTags, annotationTags, fmt.Sprintf("holds more than %d tags", maxTags))
 	for _, tag := range s.Tags[:min(len(s.Tags), maxTags)] {
 		report(ownership.IsMark(tag), annotationTags, fmt.Sprintf("holds %q, by which NodeBalancers are told apart; choose another one", tag))
-		report(len(tag) < shortestTag || len(tag) > longestTag, annotationTags, fmt.Sprintf("holds a tag that has not %d to %d characters", shortestTag, longestTag))
+		report(len(tag) < shortestTag || len(tag) > longestTag, annotationTags, fmt.Sprintf("holds a tag that does not have %d to %d characters", shortestTag, longestTag))
 	}
 	report(len(s.CheckBody) > maxCheckText, annotationCheckBody, fmt.Sprintf("has more than %d characters", maxCheckText))
 	report(len(s.CheckPath) > maxCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", maxCheckText))

@@ -98,7 +98,7 @@ func planTypes() []string { return []string{"common", "premium", "premium_40gb"}
 var Options = schema.Options[Config]{
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Token }, schema.OptionRow{
 		Env: "LINODE_API_TOKEN", Required: true, UsualFile: usualTokenFile,
-		Spec: schema.Spec{Help: "API token. LINODE_API_TOKEN_FILE names a file that holds it, by default " + usualTokenFile + "; it counts before the variable where it can be read, and is read again when it changes."},
+		Spec: schema.Spec{Help: "API token. LINODE_API_TOKEN_FILE names a file that holds it, by default " + usualTokenFile + "; it takes precedence over the variable where it can be read, and is read again when it changes."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.Region }, schema.OptionRow{
 		Env: "LINODE_REGION", FileKey: "region", Required: true, Spec: schema.Spec{Help: "Region of new NodeBalancers."},
@@ -118,7 +118,7 @@ var Options = schema.Options[Config]{
 		Spec: schema.Spec{Check: checkCIDR, Help: "Network whose private addresses count as external addresses of nodes."},
 	}),
 	schema.ListOption(func(c *Config) *[]string { return &c.VPCNames }, schema.OptionRow{
-		Flag: "vpc-names", FileKey: "vpcNames", Spec: schema.Spec{Help: "Labels of the VPCs that the cluster lives in. Excludes --vpc-ids."},
+		Flag: "vpc-names", FileKey: "vpcNames", Spec: schema.Spec{Help: "Labels of the VPCs of the cluster. Excludes --vpc-ids."},
 	}),
 	schema.ListOption(func(c *Config) *[]string { return &c.SubnetNames }, schema.OptionRow{
 		Flag: "subnet-names", FileKey: "subnetNames", Spec: schema.Spec{Default: "default", Help: "Labels of the subnets in these VPCs."},
@@ -163,14 +163,14 @@ var Options = schema.Options[Config]{
 		Flag: "nodebalancer-prefix", FileKey: "nodeBalancerPrefix", Spec: schema.Spec{Default: "ccm", Check: checkPrefix, Help: "Beginning of NodeBalancer labels."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.IPv6Ingress }, schema.OptionRow{
-		Flag: "enable-ipv6-for-loadbalancers", FileKey: "enableIPv6ForLoadBalancers", Spec: schema.Spec{Default: "false", Help: "Show the IPv6 address of NodeBalancers too."},
+		Flag: "enable-ipv6-for-loadbalancers", FileKey: "enableIPv6ForLoadBalancers", Spec: schema.Spec{Default: "false", Help: "Also show the IPv6 address of NodeBalancers."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.IPv6Backends }, schema.OptionRow{
 		Flag: "enable-ipv6-for-nodebalancer-backends", FileKey: "enableIPv6ForNodeBalancerBackends",
 		Spec: schema.Spec{Default: "false", Help: "Let NodeBalancers reach nodes by their public IPv6 address."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.HostnameOnly }, schema.OptionRow{
-		Env: "LINODE_HOSTNAME_ONLY_INGRESS", FileKey: "hostnameOnlyIngress", Spec: schema.Spec{Default: "false", Help: "Show the hostname of NodeBalancers alone."},
+		Env: "LINODE_HOSTNAME_ONLY_INGRESS", FileKey: "hostnameOnlyIngress", Spec: schema.Spec{Default: "false", Help: "Show only the hostname of NodeBalancers."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.MaskIPv4 }, schema.OptionRow{
 		Flag: "node-cidr-mask-size-ipv4", FileKey: "nodeCIDRMaskSizeIPv4",
@@ -184,14 +184,14 @@ var Options = schema.Options[Config]{
 		Flag: "service-cluster-ip-range", FileKey: "serviceClusterIPRange", Spec: schema.Spec{Check: checkCIDR, Help: "Network of the cluster's Service addresses, which nodes get no pod range of. Ours."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.NoIPv6NodeCIDR }, schema.OptionRow{
-		Flag: "disable-ipv6-node-cidr-allocation", FileKey: "disableIPv6NodeCIDRAllocation", Spec: schema.Spec{Default: "false", Help: "Give nodes IPv4 pod ranges alone."},
+		Flag: "disable-ipv6-node-cidr-allocation", FileKey: "disableIPv6NodeCIDRAllocation", Spec: schema.Spec{Default: "false", Help: "Give nodes only IPv4 pod ranges."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{
 		Flag: "linode-ownership-tag", FileKey: "ownershipTag",
 		Spec: schema.Spec{Default: "true", Help: "Tag new NodeBalancers and firewalls with the identity of the cluster, so that no other cluster takes them over. Ours."},
 	}),
 	schema.IntOption(func(c *Config) *int { return &c.MetadataTTL }, schema.OptionRow{
-		Env: "LINODE_METADATA_TTL", FileKey: "metadataTTL", Spec: schema.Spec{Default: "300", Min: new(1.0), Help: "Seconds between two looks at the host and the addresses of a node."},
+		Env: "LINODE_METADATA_TTL", FileKey: "metadataTTL", Spec: schema.Spec{Default: "300", Min: new(1.0), Help: "Seconds between two reads of the host and the addresses of a node."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.TokenHealth }, schema.OptionRow{
 		Flag: "enable-token-health-checker", FileKey: "enableTokenHealthChecker",

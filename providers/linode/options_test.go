@@ -303,5 +303,5 @@ func TestRegionIsChecked(t *testing.T) {
 	require.NoError(t, w.CheckSettings(t.Context()))
 	w.env["LINODE_REGION"] = "us-nowhere"
 	w.restart()
-	require.EqualError(t, w.CheckSettings(t.Context()), `environment variable LINODE_REGION: "us-nowhere" is no region; use an ID such as us-sea`)
+	require.EqualError(t, w.CheckSettings(t.Context()), `environment variable LINODE_REGION: "us-nowhere" is not a region; use an ID such as us-sea`)
 }

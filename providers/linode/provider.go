@@ -63,7 +63,7 @@ func (c *cloud) CheckSettings(ctx context.Context) error {
 	})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return &schema.Problem{Place: place, Value: region, Reason: "is no region; use an ID such as us-sea"}
+		return &schema.Problem{Place: place, Value: region, Reason: "is not a region; use an ID such as us-sea"}
 	case err != nil:
 		return err
 	case !slices.Contains(found.Capabilities, linodego.CapabilityNodeBalancers):

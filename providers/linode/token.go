@@ -41,7 +41,7 @@ func checkTokenAtStart(a *api) error {
 		return err
 	}
 	if err != nil {
-		klog.ErrorS(err, "The token could not be tried; it is tried again later")
+		klog.ErrorS(err, "The token could not be checked; it is checked again later")
 	}
 	return nil
 }

@@ -125,7 +125,7 @@ const maxMilliseconds = 31536000000
 
 // Annotations is the table of the provider's annotations.
 var Annotations = schema.Annotations[settings]{
-	switchRow(annotationInternal, "the option internal-lb", "Give the load balancer no floating address. The option internal-lb cannot be overruled.", func(s *settings) *string { return &s.Internal }).Serving(
+	switchRow(annotationInternal, "the option internal-lb", "Give the load balancer no floating address. The option internal-lb cannot be overridden.", func(s *settings) *string { return &s.Internal }).Serving(
 		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: textFalse, portable.SchemeInternal: textTrue}},
 	),
 	stringRow(annotationNodeSelector, "Labels of the nodes that are members: key=value or key, separated by commas; empty means all nodes.", schema.InPlace, func(s *settings) *string { return &s.NodeSelector }, checkSelector),
@@ -136,10 +136,10 @@ var Annotations = schema.Annotations[settings]{
 	stringRow(annotationFloatingSubnetTags, "Subnets of the floating address by tags: a,b for any; &a,b for all; ! before it for the others.", schema.AtCreation, func(s *settings) *string { return &s.FloatingTags }, nil),
 	stringRow(annotationShareWith, "Namespaces whose Services may share the load balancer of this one by its ID, separated by commas.", schema.InPlace, func(s *settings) *string { return &s.ShareWith }, nil),
 	stringRow(annotationClass, "Section [LoadBalancerClass] of the cloud config whose networks are used.", schema.AtCreation, func(s *settings) *string { return &s.ClassName }, nil),
-	switchRow(annotationKeepFloatingIP, "false", "Keep the floating address when the Service goes or becomes internal.", func(s *settings) *string { return &s.KeepFloatingIP }),
+	switchRow(annotationKeepFloatingIP, "false", "Keep the floating address when the Service is deleted or becomes internal.", func(s *settings) *string { return &s.KeepFloatingIP }),
 	idRow(annotationPortID, "Neutron port that holds the address of the load balancer.", schema.AtCreation, func(s *settings) *string { return &s.PortID }, schema.AnyUUID),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{
-		Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn knows SOURCE_IP_PORT alone."},
+		Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn supports only SOURCE_IP_PORT."},
 	}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
 		portable.RoundRobin: "ROUND_ROBIN", portable.LeastConnections: "LEAST_CONNECTIONS", portable.SourceIP: "SOURCE_IP",
 	}}),
@@ -168,8 +168,8 @@ var Annotations = schema.Annotations[settings]{
 	),
 	numberRow(annotationTCPInspect, "0", "", "Milliseconds to wait for more packets for content inspection.", 0, maxMilliseconds, func(s *settings) *int { return &s.TCPInspect }),
 	switchRow(annotationForwardedFor, "false", "Serve TCP ports as HTTP and tell members the client's address in the header X-Forwarded-For.", func(s *settings) *string { return &s.ForwardedFor }),
-	idRow(annotationFlavorID, "Octavia's flavor; empty overrules the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
-	stringRow(annotationZone, "Octavia's availability zone; empty overrules the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),
+	idRow(annotationFlavorID, "Octavia's flavor; empty overrides the option flavor-id.", schema.AtCreation, func(s *settings) *string { return &s.FlavorID }, schema.AnyUUID),
+	stringRow(annotationZone, "Octavia's availability zone; empty overrides the option availability-zone.", schema.AtCreation, func(s *settings) *string { return &s.Zone }, nil),
 	switchRow(annotationMonitor, "the option create-monitor", "Check the health of members.", func(s *settings) *string { return &s.Monitor }).Serving(
 		schema.Serves{Portable: portable.CheckPort, Rules: portable.NodePortAlone("Octavia checks"), Translate: portable.Nothing, Only: "`node-port` alone"},
 	),
@@ -188,7 +188,7 @@ var Annotations = schema.Annotations[settings]{
 	stringRow(annotationHostname, "Hostname that the status shows instead of the address.", schema.InPlace, func(s *settings) *string { return &s.Hostname }, checkHostname).Serving(
 		schema.Serves{Portable: portable.Hostname},
 	),
-	idRow(annotationTLSContainerRef, "Certificates that TLS is ended with, by their reference in the key manager; empty overrules the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, schema.Reference).Serving(
+	idRow(annotationTLSContainerRef, "Certificates for terminating TLS, by their reference in the key manager; empty overrides the option default-tls-container-ref.", schema.InPlace, func(s *settings) *string { return &s.TLSContainerRef }, schema.Reference).Serving(
 		schema.Serves{
 			Portable: portable.Certificate, Only: "by its reference in the key manager",
 			Rules: []schema.Rule{portable.NotSecret("OpenStack", "a reference of the key manager there")},
@@ -198,7 +198,7 @@ var Annotations = schema.Annotations[settings]{
 	idRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, schema.AnyUUID),
 	stringRow(annotationAddress, "Address that is published.", schema.Written, func(s *settings) *string { return &s.Address }, nil),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{
-		Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may come in, separated by commas, where spec.loadBalancerSourceRanges is empty."},
+		Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may connect, separated by commas, where spec.loadBalancerSourceRanges is empty."},
 	}),
 }
 
@@ -299,9 +299,9 @@ func (s *settings) fillIn(given map[string]string, o loadBalancerConfig) {
 }
 
 func unknownClass(name string, classes map[string]class) error {
-	reason := "is no class of the cloud config, which has no section [LoadBalancerClass]"
+	reason := "is not a class of the cloud config, which has no section [LoadBalancerClass]"
 	if names := slices.Sorted(maps.Keys(classes)); len(names) > 0 {
-		reason = "is no class of the cloud config; there are " + strings.Join(names, ", ")
+		reason = "is not a class of the cloud config; there are " + strings.Join(names, ", ")
 	}
 	return &schema.Problem{Place: "annotation " + annotationClass, Value: name, Reason: reason}
 }

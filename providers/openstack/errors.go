@@ -46,7 +46,7 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 	kind, message, recognised := readFault(said.Body)
 	mapped.Message = message
 	if !recognised {
-		mapped.Message = "an answer that is none of the service's (" + http.StatusText(said.Actual) + "); check the endpoints of the catalog, and proxies"
+		mapped.Message = "an answer that is not from the service (" + http.StatusText(said.Actual) + "); check the endpoints of the catalog, and proxies"
 	}
 	mapped.Class = classOf(said.Actual, kind, message, recognised)
 	return mapped

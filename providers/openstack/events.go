@@ -7,7 +7,7 @@ func eventRows() []events.Row {
 	return []events.Row{
 		{
 			On: "Service", Reason: "LoadBalancerRecreated", Type: "Warning",
-			What: "Octavia could not build the load balancer; it is deleted and made again.",
+			What: "Octavia could not build the load balancer; it is deleted and created again.",
 			Do:   "Nothing, unless it happens again: then ask the cloud.",
 		},
 		{
@@ -28,11 +28,11 @@ func eventRows() []events.Row {
 		{
 			On: "Service", Reason: "LoadBalancerFloatingIPSkipped", Type: "Warning",
 			What: "An IPv6 address gets no floating address.",
-			Do:   "Nothing; the internal annotation makes it quiet.",
+			Do:   "No action needed; set the internal annotation to silence it.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerAvailabilityZonesIgnored", Type: "Warning",
-			What: "This Octavia, or its provider, knows no availability zones.",
+			What: "This Octavia, or its provider, does not support availability zones.",
 			Do:   "Remove the annotation.",
 		},
 		{
@@ -42,12 +42,12 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerShared", Type: "Warning",
-			What: "The load balancer is shared with a Service of another namespace that has not agreed to it; it stays so.",
+			What: "The load balancer is shared with a Service of another namespace that has not agreed to it; it stays shared.",
 			Do:   "Set the annotation in the message on that Service, or use a load balancer of its own.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerRename", Type: "Warning",
-			What: "The cluster has another name; load balancer and parts are renamed.",
+			What: "The name of the cluster has changed; the load balancer and its parts are renamed.",
 			Do:   "Nothing.",
 		},
 	}

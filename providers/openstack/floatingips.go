@@ -178,14 +178,14 @@ func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb 
 		}
 		err = l.attach(ctx, f, lb)
 		if err == nil {
-			klog.InfoS("Attached the floating address of before", "service", klog.KObj(r.Service), "address", f.Address, "loadBalancer", lb.ID)
+			klog.InfoS("Attached the previous floating address", "service", klog.KObj(r.Service), "address", f.Address, "loadBalancer", lb.ID)
 			return f.Address, nil
 		}
 		if !errors.Is(err, cloudapi.ErrNotFound) && !errors.Is(err, cloudapi.ErrInvalid) {
 			return "", err
 		}
 		// Its network may not reach the new load balancer. It goes with the Service.
-		klog.InfoS("The floating address of before cannot be attached", "service", klog.KObj(r.Service), "address", f.Address, "reason", err.Error())
+		klog.InfoS("The previous floating address cannot be attached", "service", klog.KObj(r.Service), "address", f.Address, "reason", err.Error())
 	}
 	return "", nil
 }
@@ -342,7 +342,7 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *
 	case err != nil:
 		return err
 	case f.PortID != lb.VIPPortID:
-		klog.InfoS("Leaving a floating address alone that is somebody else's by now", "address", f.Address, "port", f.PortID, "loadBalancer", lb.ID)
+		klog.InfoS("Leaving a floating address alone that now belongs to somebody else", "address", f.Address, "port", f.PortID, "loadBalancer", lb.ID)
 		return nil
 	}
 	if f.madeFor(name, lb) && !s.keepFloatingIP {

@@ -76,5 +76,19 @@ func TestLooks(t *testing.T) {
 			}
 			step("deletion", 1, 5, func() { require.NoError(w.T, w.remove(s)) })
 		}
+		w.sim.RealTime()
+		for i := range 5 {
+			time.Sleep(time.Hour)
+			s := named(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("real-%d", i))
+			w.Apply(s)
+			before := len(w.sim.Works())
+			step("creation as on a real Octavia", 1, 16, func() {
+				_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+				require.NoError(w.T, err)
+			})
+			assert.GreaterOrEqual(w.T, w.sim.Works()[before], 5*time.Second)
+			step("deletion as on a real Octavia", 1, 5, func() { require.NoError(w.T, w.remove(s)) })
+			assert.LessOrEqual(w.T, w.sim.Works()[before+1], 3*time.Second)
+		}
 	})
 }

@@ -150,7 +150,7 @@ var Options = schema.Options[Config]{
 	text("Global", "user-id", "ID of the user.", func(c *Config) *string { return &c.Global.UserID }),
 	text("Global", "username", "Name of the user; needs the user's domain.", func(c *Config) *string { return &c.Global.Username }),
 	credential("password", "Password of the user.", func(c *Config) *schema.Secret { return &c.Global.Password }),
-	text("Global", "tenant-id", "ID of the project; it beats the name.", func(c *Config) *string { return &c.Global.TenantID }),
+	text("Global", "tenant-id", "ID of the project; it takes precedence over the name.", func(c *Config) *string { return &c.Global.TenantID }),
 	text("Global", "tenant-name", "Name of the project; needs the project's domain.", func(c *Config) *string { return &c.Global.TenantName }),
 	text("Global", "domain-id", "ID of the domain of user and project where no other is set.", func(c *Config) *string { return &c.Global.DomainID }),
 	text("Global", "domain-name", "Name of that domain.", func(c *Config) *string { return &c.Global.DomainName }),
@@ -170,7 +170,7 @@ var Options = schema.Options[Config]{
 		"public", "internal", "admin",
 	}, func(c *Config) *string { return &c.Global.EndpointType }),
 	text("Global", "ca-file", "File with the certificates that the cloud's must be signed by, instead of the system's.", func(c *Config) *string { return &c.Global.CAFile }),
-	text("Global", "CAFileContents", "The same in the place of a file, where ca-file is not set.", func(c *Config) *string { return &c.Global.CAFileContents }),
+	text("Global", "CAFileContents", "The same certificates instead of a file, where ca-file is not set.", func(c *Config) *string { return &c.Global.CAFileContents }),
 	text("Global", "cert-file", "File with a client certificate; needs key-file.", func(c *Config) *string { return &c.Global.CertFile }),
 	text("Global", "key-file", "File with its key.", func(c *Config) *string { return &c.Global.KeyFile }),
 	text("Global", "tls-insecure", "With exactly \"true\" the cloud's certificates are not checked.", func(c *Config) *string { return &c.Global.TLSInsecure }),
@@ -225,11 +225,11 @@ var Options = schema.Options[Config]{
 	}),
 	count("LoadBalancer", "max-shared-lb", "2", 1, 1000, "Services that may share a load balancer.", func(c *Config) *int { return &c.LoadBalancer.MaxShared }),
 	toggle("LoadBalancer", "share-across-namespaces", "false", "Let Services share load balancers of other namespaces without their agreement. Ours.", func(c *Config) *bool { return &c.LoadBalancer.ShareAcross }),
-	text("LoadBalancer", "default-tls-container-ref", "Certificates that every load balancer ends TLS with, by their reference in the key manager.", func(c *Config) *string { return &c.LoadBalancer.TLSContainerRef }),
+	text("LoadBalancer", "default-tls-container-ref", "Certificates with which every load balancer terminates TLS, by their reference in the key manager.", func(c *Config) *string { return &c.LoadBalancer.TLSContainerRef }),
 	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.ContainerStore }, schema.OptionRow{
 		FileKey: "[LoadBalancer] container-store", Spec: schema.Spec{Default: storeBarbican, Help: "Where certificates are: barbican, where references are checked, or external."},
 	}),
-	toggle("LoadBalancer", "provider-requires-serial-api-calls", "false", "Make and change everything one by one, for providers that know no more.", func(c *Config) *bool { return &c.LoadBalancer.Serial }),
+	toggle("LoadBalancer", "provider-requires-serial-api-calls", "false", "Create and change everything one by one, for providers that support nothing else.", func(c *Config) *bool { return &c.LoadBalancer.Serial }),
 
 	text("Route", "router-id", "Router that pod ranges are routed by; without it there are no routes.", func(c *Config) *string { return &c.RouterID }),
 	schema.ListOption(func(c *Config) *[]string { return &c.SearchOrder }, schema.OptionRow{FileKey: "[Metadata] search-order", Spec: schema.Spec{
@@ -240,7 +240,7 @@ var Options = schema.Options[Config]{
 	}),
 
 	schema.ListOption(
-		func(c *Config) *[]string { return &c.UserAgents }, schema.OptionRow{Flag: "user-agent", Repeatable: true, Spec: schema.Spec{Help: "Text put before the user agent of calls. May be given several times."}},
+		func(c *Config) *[]string { return &c.UserAgents }, schema.OptionRow{Flag: "user-agent", Repeatable: true, Spec: schema.Spec{Help: "Text that is put before the user agent of calls. May be repeated."}},
 	),
 	schema.BoolOption(
 		func(c *Config) *bool { return &c.Regional }, schema.OptionRow{Env: "OS_CCM_REGIONAL", Spec: schema.Spec{Default: "false", Help: "Put the region into provider IDs of new nodes."}},

@@ -124,7 +124,7 @@ func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *loa
 	}
 	if mark == "" || !slices.Contains(lb.Tags, mark) || lb.Name != o.Name || shared(lb, role{name: lb.Name}) ||
 		ownership.Check(titleOf(lb), mark, lb.Tags) != nil {
-		return fmt.Errorf("load balancer %s is no orphan of this cluster any more; it stays", o.ID)
+		return fmt.Errorf("load balancer %s is no longer an orphan of this cluster; it stays", o.ID)
 	}
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
 	f, err := l.attached(ctx, lb, inventory.Query{})
@@ -140,7 +140,7 @@ func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *loa
 	}
 	for _, s := range services {
 		if has(s, lb) || shows(s, addresses) {
-			return fmt.Errorf("load balancer %s is no orphan: Service %s/%s lives, and has it by its record, status, name or mark; it stays", o.ID, s.Namespace, s.Name)
+			return fmt.Errorf("load balancer %s is not an orphan: Service %s/%s exists, and has it by its record, status, name or mark; it stays", o.ID, s.Namespace, s.Name)
 		}
 	}
 	return nil

@@ -120,8 +120,8 @@ func TestAddressOfALivingService(t *testing.T) {
 
 // Why what was found as an orphan is not deleted.
 const (
-	noOrphan      = "is no orphan of this cluster any more"
-	livingService = "is no orphan: Service"
+	noOrphan      = "is no longer an orphan of this cluster"
+	livingService = "is not an orphan: Service"
 )
 
 // anotherService is one that nothing but what a case gives it leads to the load balancer.

@@ -19,16 +19,14 @@ const Name = "openstack"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
-		ProviderIDPrefixes: []string{providerIDPrefix},
-		InstanceKey:        instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, Routes: registry.Done,
 			LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done,
 			TLS: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done, SourceRanges: registry.Done,
 			DualStack: registry.NotYet,
 		},
-		Extras:   []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
-		Unserved: unserved, Fields: fields(),
+		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
+		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: unserved, Fields: fields(),
 		Options: Options.Rows(), Records: []string{annotationMade},
 		Annotations: Annotations.Rows(), Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,

@@ -153,7 +153,7 @@ func TestListedBeforeAChange(t *testing.T) {
 		w.server.ResetCalls()
 		w.sim.ChangePool(w.poolsOf(all[1])[0], func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
 		w.sim.ChangeLoadBalancer(all[1].Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
-			lb.UpdatedAt = time.Now().UTC().Format("2006-01-02T15:04:05")
+			lb.UpdatedAt = openstacksim.Stamp(time.Now().UTC().Format("2006-01-02T15:04:05"))
 		})
 		w.ensure(all[1])
 		assert.Positive(w.T, w.server.Calls().ByOperation[listeners])

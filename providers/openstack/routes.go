@@ -257,7 +257,7 @@ func (r *routes) alone(ctx context.Context, node *v1.Node, wanted route) (route,
 			return wanted, err
 		}
 		if foreign {
-			return wanted, fmt.Errorf("router %s leads %s to %s already, which is no node of this cluster; remove that route, or give the clusters different pod ranges",
+			return wanted, fmt.Errorf("router %s already leads %s to %s, which is not a node of this cluster; remove that route, or give the clusters different pod ranges",
 				r.id, one.Destination, one.NextHop)
 		}
 		if err := r.remove(ctx, nil, one); err != nil {

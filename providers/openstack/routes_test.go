@@ -224,7 +224,7 @@ func TestOneRouteForAPodRange(t *testing.T) {
 				assert.Len(t, w.pairs("n2"), 1)
 				return
 			}
-			require.ErrorContains(t, err, "which is no node of this cluster")
+			require.ErrorContains(t, err, "which is not a node of this cluster")
 		})
 	}
 }

@@ -5,30 +5,29 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
 // seen is a virtual machine in a complete listing, and the session that has shown it.
 type seen struct {
 	vm
-	by *token
+	by restapi.Tokens
 }
 
 // instance reads one virtual machine. It is cloudapi.ErrNotFound only where the engine has proved that it has none with this ID.
 func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
-	var by *token
+	var by restapi.Tokens
 	what := "reading virtual machine " + id
-	err = a.keeper.Do(ctx, func(s *token) error {
+	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		found, by = vm{}, s
 		return a.get(ctx, s, what, "/vms/"+id+"?follow=nics", &found)
 	})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return vm{}, a.prove(ctx, id, by, time.Now())
+		return vm{}, a.everything.Prove(ctx, id, func(all []seen) error { return a.doubt(by, all) })
 	}
 	if found.ID = strings.ToLower(found.ID); err == nil && found.ID != id {
 		err = cloudapi.Unclear(what, "the answer is about another virtual machine")
@@ -39,36 +38,25 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 	return found, err
 }
 
-// prove returns cloudapi.ErrNotFound where a virtual machine that the engine does not find is gone. "Not found" is also what it says of
-// one that the user may not see, and what a wrong address says of everything. So there must be a complete listing, begun afterwards and
-// read with the same token as the entry of the API, that lacks it and has something to show that the user would see it: a host, which is
-// shown to administrators alone, or another node of this cluster.
-func (a *api) prove(ctx context.Context, id string, by *token, asked time.Time) error {
-	what := "looking for virtual machine " + id
-	all, err := a.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
-	if err != nil {
-		return cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", err)
-	}
-	witness := false
-	for _, v := range all {
-		switch {
-		case v.by != by:
-			return cloudapi.Unclear(what, "the session has changed meanwhile; it is tried again")
-		case v.ID == id:
-			return cloudapi.Unclear(what, "it is not found, and yet it is listed")
-		}
-		witness = witness || v.Host.id() != "" || slices.Contains(a.members(), v.ID)
-	}
-	if !witness {
-		return cloudapi.Unclear(what, "cannot tell missing from forbidden: the user sees neither a host nor any other node of this cluster; give it the role "+
+// doubt says why a listing that lacks a virtual machine does not prove that it is gone. "Not found" is also what the engine says of one
+// that the user may not see, and what a wrong address says of everything. So the listing must be read with the same token as the entry of
+// the API, and have something to show that the user would see the machine: a host, which is shown to administrators alone, or another node
+// of this cluster.
+func (a *api) doubt(by restapi.Tokens, all []seen) error {
+	members := a.members()
+	switch {
+	case slices.ContainsFunc(all, func(v seen) bool { return v.by != by }):
+		return errors.New("the session has changed meanwhile; it is tried again")
+	case !slices.ContainsFunc(all, func(v seen) bool { return v.Host.id() != "" || slices.Contains(members, v.ID) }):
+		return errors.New("cannot tell missing from forbidden: the user sees neither a host nor any other node of this cluster; give it the role " +
 			"ReadOnlyAdmin")
 	}
-	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "the engine has none with this ID"}
+	return nil
 }
 
 // listEverything lists all virtual machines that the user may see, and shows that the address is that of an engine.
 func (a *api) listEverything(ctx context.Context) (all []seen, calls int, err error) {
-	err = a.keeper.Do(ctx, func(s *token) error {
+	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		list, err := a.vms(ctx, s, "listing all virtual machines", "", false)
 		if err != nil {
 			return err

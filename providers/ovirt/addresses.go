@@ -8,7 +8,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
 // usable reports whether an address is one at which a node can be reached from elsewhere.
@@ -63,20 +64,9 @@ func before(a, b netip.Addr, first string) int {
 	return a.Compare(b)
 }
 
-// provided are the addresses that kubelet was started with.
-func provided(node *v1.Node) []netip.Addr {
-	var all []netip.Addr
-	for text := range strings.SplitSeq(node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr], ",") {
-		if ip, err := netip.ParseAddr(strings.TrimSpace(text)); err == nil {
-			all = append(all, ip)
-		}
-	}
-	return all
-}
-
 // addresses are those of a node, or what is missing of them.
 func (c Config) addresses(v vm, node *v1.Node) (list []v1.NodeAddress, missing string) {
-	wanted := provided(node)
+	wanted := nodes.Given(node)
 	first := c.IPFamily
 	if len(wanted) > 0 {
 		if first = familyIPv6; wanted[0].Is4() {
@@ -88,19 +78,16 @@ func (c Config) addresses(v vm, node *v1.Node) (list []v1.NodeAddress, missing s
 		return nil, fmt.Sprintf("the guest agent of virtual machine %s (status %s) reports no address of its network interfaces; install and start "+
 			"qemu-guest-agent in it", v, v.Status)
 	}
-	for i, ip := range wanted {
-		at := slices.Index(ips, ip)
-		if at < 0 {
-			return nil, fmt.Sprintf("kubelet was started with --node-ip=%s, which the guest agent of virtual machine %s does not report; it reports %s",
-				ip, v, ips)
-		}
-		ips = slices.Insert(slices.Delete(ips, at, at+1), min(i, len(ips)-1), ip)
+	ordered, lacks := nodes.GivenFirst(node, ips)
+	if lacks.IsValid() {
+		return nil, fmt.Sprintf("kubelet was started with --node-ip=%s, which the guest agent of virtual machine %s does not report; it reports %s",
+			lacks, v, ips)
 	}
 	list = []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}}
-	for _, ip := range ips {
+	for _, ip := range ordered {
 		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
 	}
-	for i, ip := range ips {
+	for i, ip := range ordered {
 		if within(c.externalAddresses, ip) || c.ExternalLike == likeExtension || (c.ExternalLike == likeInTree && i == 0) {
 			list = append(list, v1.NodeAddress{Type: v1.NodeExternalIP, Address: ip.String()})
 		}

@@ -208,3 +208,29 @@ func TestSilentGuestAgent(t *testing.T) {
 		assert.Empty(w, w.RequireMetadata(n).NodeAddresses)
 	})
 }
+
+// TestTakeoverLeavesNodesAsTheyAre: a Node as the provider of Kubernetes left it, with the option that keeps its addresses, has what is
+// said of it already, at the takeover and after the next start.
+func TestTakeoverLeavesNodesAsTheyAre(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("vm-17", func(v *ovirtsim.VM) {
+			v.FQDN, v.NICs, v.Devices = "worker.example.org", nics(mac1), []ovirtsim.Device{on("eth0", "10.35.1.120")}
+		})
+		w.Env["OVIRT_EXTERNAL_ADDRESSES_LIKE"] = "it"
+		n := conformance.InitializedNode("worker.example.org", "ovirt:///"+v.ID)
+		n.Status.Addresses = []v1.NodeAddress{
+			{Type: v1.NodeHostName, Address: n.Name},
+			{Type: v1.NodeInternalIP, Address: "10.35.1.120"},
+			{Type: v1.NodeExternalIP, Address: "10.35.1.120"},
+		}
+		for range 2 {
+			w.start()
+			m := w.RequireMetadata(n)
+			assert.Equal(w, n.Spec.ProviderID, m.ProviderID)
+			assert.Equal(w, n.Status.Addresses, m.NodeAddresses)
+			w.RequireExists(n)
+			assert.False(w, w.ShutDown(n))
+		}
+		w.RequireReadOnly(tokenCall, "POST "+logoutPath)
+	})
+}

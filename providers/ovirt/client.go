@@ -2,17 +2,17 @@ package ovirt
 
 import (
 	"context"
-	"crypto/tls"
-	"fmt"
+	"encoding/json"
+	"errors"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"sync/atomic"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -22,10 +22,10 @@ var limits = []cloudapi.Limit{{PerSecond: 20, Burst: 100}}
 
 // api is the part of the engine that is used: a login, and reads.
 type api struct {
-	http     *cloudapi.Client
+	http     *restapi.Client
 	config   Config
 	endpoint endpoint
-	keeper   *session.Keeper[credentials, *token]
+	keeper   *session.Keeper[credentials, restapi.Tokens]
 
 	// members are the virtual machines of the cluster's nodes.
 	members func() []string
@@ -37,18 +37,21 @@ type api struct {
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
-	pool, err := roots(c)
+	client, err := restapi.New(restapi.Config{
+		Config: cloudapi.Config{
+			Provider: Name, UserAgent: "anyccm/" + in.Version, Limits: limits, Operation: restapi.Operations(tokenPath, logoutPath, apiPath,
+				"/api/vms", "/api/vms/{id}", "/api/clusters", "/api/datacenters", "/api/instancetypes"),
+		},
+		Trust: c.trust(), Header: http.Header{"Version": {"4"}}, Server: "the engine", CheckAddress: checkAddress, Refusal: refusal,
+		CheckCredentials: "username and password (" + envUsername + ", " + envPassword + ")",
+		Untrusted: "set cafile (" + envCAFile + ", or " + envCABundle + ") to the engine's authority, which is /etc/pki/ovirt-engine/ca.pem there; " +
+			"insecure=true switches the check off",
+	}, in.Dial)
 	if err != nil {
 		return nil, err
 	}
-	t := cloudapi.NewTransport(in.Dial)
-	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool}
-	t.TLSClientConfig.InsecureSkipVerify = c.Insecure // the operator's choice
-	a := &api{config: c, endpoint: c.endpoint}
-	a.keeper = &session.Keeper[credentials, *token]{Credentials: credentialsOf(c, in), Login: a.login}
-	a.http = cloudapi.NewClient(cloudapi.Config{
-		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Limits: limits, Transport: t, ClassOf: classOf,
-	})
+	a := &api{http: client, config: c, endpoint: c.endpoint}
+	a.keeper = &session.Keeper[credentials, restapi.Tokens]{Credentials: credentialsOf(c, in), Login: a.login}
 	a.everything = inventory.New(inventory.Source[string, seen]{
 		Kind: "virtual machine", ID: func(v seen) string { return v.ID }, List: a.listEverything,
 	})
@@ -56,57 +59,42 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-var below = regexp.MustCompile(`/api/(vms|clusters|datacenters|instancetypes)(/[^/]+)?$`)
-
-// operation names a request without identifiers, for metrics and logs.
-func operation(r *http.Request) string {
-	switch {
-	case r.URL.Path == tokenPath || r.URL.Path == logoutPath:
-		return r.Method + " " + r.URL.Path
-	case strings.HasSuffix(r.URL.Path, apiPath):
-		return r.Method + " /api"
-	}
-	if match := below.FindStringSubmatch(r.URL.Path); match != nil {
-		if match[2] != "" {
-			match[2] = "/{id}"
-		}
-		return r.Method + " /api/" + match[1] + match[2]
-	}
-	return cloudapi.OtherOperation
+// fault is what the engine says of a call that it did not carry out.
+type fault struct {
+	Reason string `json:"reason"`
+	Detail string `json:"detail"`
 }
 
-// classOf tells a refused login from a bad request.
-func classOf(status int, body []byte) error {
-	if status == http.StatusBadRequest && deniedLogin(body) {
-		return cloudapi.ErrUnauthorized
+// errDenied marks what the engine itself says that the user may not see.
+var errDenied = errors.New("the user lacks the permission")
+
+// noPermission is part of a fault that has the status of a bad request.
+const noPermission = "insufficient permissions"
+
+// refusal understands what the engine says, be it with the status of success, or without a word where it finds nothing.
+func refusal(a restapi.Answer, e *cloudapi.Error) bool {
+	var said fault
+	if a.JSON {
+		_ = json.Unmarshal(a.Body, &said) // what it is not, it does not fill
 	}
-	return nil
+	switch e.Message = restapi.Text(said.Reason, said.Detail); {
+	case !a.JSON && a.Status == http.StatusNotFound:
+		e.Message = "the engine knows nothing there, or nothing that the user may see"
+	case said == (fault{}):
+		return false
+	case strings.Contains(said.Detail, noPermission), a.Status == http.StatusForbidden:
+		e.Class, e.Cause = cloudapi.ErrUnauthorized, errDenied
+	}
+	return true
 }
 
 // get reads one document in a session. path begins below the entry of the API.
-func (a *api) get(ctx context.Context, s *token, what, path string, out any) error {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, a.endpoint.api+path, http.NoBody)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
-	}
-	r.Header.Set("Authorization", "Bearer "+s.value)
-	r.Header.Set("Version", "4")
-	r.Header.Set("Accept", "application/json")
-	answer, err := a.http.Do(r)
-	if err != nil {
-		return cloudapi.Unanswered(err, what, untrusted)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode == http.StatusUnauthorized {
-		return &cloudapi.Error{
-			Class: cloudapi.ErrUnauthorized, Operation: what, Status: answer.StatusCode, Message: "the token is not accepted", Cause: session.ErrEnded,
-		}
-	}
-	return read(answer, what, out)
+func (a *api) get(ctx context.Context, s restapi.Tokens, what, path string, out any) error {
+	return a.http.Get(ctx, what, a.endpoint.api+path, s.Access, out)
 }
 
 // vms reads virtual machines by a search; "" finds all.
-func (a *api) vms(ctx context.Context, s *token, what, search string, withNICs bool) ([]vm, error) {
+func (a *api) vms(ctx context.Context, s restapi.Tokens, what, search string, withNICs bool) ([]vm, error) {
 	query := url.Values{}
 	if search != "" {
 		query.Set("search", search)
@@ -142,7 +130,7 @@ func (a *api) noteHosts(list ...vm) {
 
 // instances lists the virtual machines of the filter by one call: pages may miss some when the set changes.
 func (a *api) instances(ctx context.Context) (all []vm, calls int, err error) {
-	err = a.keeper.Do(ctx, func(s *token) error {
+	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		all, err = a.vms(ctx, s, "listing virtual machines", a.config.Filter, true)
 		assignNames(all)
 		return err

@@ -65,6 +65,6 @@ func TestOtherClients(t *testing.T) {
 	for _, parameter := range []string{"search", "follow"} {
 		assert.True(t, slices.Contains(saw.Parameters, parameter), parameter)
 	}
-	accepted, refused := sim.Logins()
+	accepted, refused, _ := sim.Logins()
 	assert.Equal(t, []int{1, 0}, []int{accepted, refused})
 }

@@ -34,7 +34,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		PowerOff:       func(id string) { require.NoError(t, sim.SetState(idOf(id), "down")) },
 		RefuseAccount: func() {
 			sim.SetPassword("another")
-			sim.EndTokens()
+			sim.EndTokens(false)
 		},
 		OtherAccount: func() { sim.Permit() },
 		MalformedIDs: []string{

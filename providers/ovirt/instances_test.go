@@ -12,6 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
 )
@@ -239,11 +240,56 @@ func TestRemovedMachineIsGoneForFilteredUser(t *testing.T) {
 	})
 }
 
+// TestLostRightOnOneMachine: a user with rights on single machines who loses one of these is answered as if that machine was removed. Its
+// kubelet goes on reporting, which shows that it was not, and keeps its Node also later.
+func TestLostRightOnOneMachine(t *testing.T) {
+	for name, removed := range map[string]bool{"the right is lost": false, "the machine is removed": true} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *testWorld) {
+				v, other := w.sim.Add("worker"), w.sim.Add("other")
+				w.sim.Permit(v.ID, other.ID)
+				n := nodeOf(v)
+				w.Nodes = append(w.Nodes, n, nodeOf(other))
+				report := func(status v1.ConditionStatus, list ...*v1.Node) {
+					for _, n := range list {
+						n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: status}}
+						n.CreationTimestamp.Time = time.Now().Add(-time.Hour)
+					}
+				}
+				report(v1.ConditionTrue, w.Nodes...)
+				w.Open(Description())
+				ask := func() (gone bool) {
+					_, _ = w.Guarded.InstanceMetadata(w.Context(), n) // the loop over addresses
+					exists, err := w.Guarded.InstanceExists(w.Context(), n)
+					return err == nil && !exists
+				}
+				require.False(w, ask())
+				if removed {
+					w.sim.Remove(v.ID)
+					report(v1.ConditionUnknown, n)
+				} else {
+					w.sim.Permit(other.ID)
+				}
+				gone := false
+				for round := range 60 {
+					if gone = gone || ask(); round == 36 { // after three minutes
+						report(v1.ConditionUnknown, n)
+					}
+					time.Sleep(5 * time.Second)
+				}
+				assert.Equal(w, removed, gone)
+			})
+		})
+	}
+}
+
 // TestNewSessionDuringTheProof: what another session shows says nothing of the answer before.
 func TestNewSessionDuringTheProof(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("HostedEngine")
-		err := w.cloud.api.prove(w.Context(), someUUID, &token{"another"}, time.Now())
+		err := w.cloud.api.everything.Prove(w.Context(), "5f3ae1c0-7b1d-4e0a-9c55-00000000dead", func(all []seen) error {
+			return w.cloud.api.doubt(restapi.Tokens{Access: "another"}, all)
+		})
 		require.ErrorContains(w, err, "the session has changed meanwhile")
 	})
 }

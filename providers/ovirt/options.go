@@ -74,7 +74,7 @@ var Options = schema.Options[Config]{
 		FileKey: keyPassword, Env: envPassword, Spec: schema.Spec{Help: "Password of the user. Required."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.CAFile }, row{
-		FileKey: keyCAFile, Env: envCAFile, Spec: schema.Spec{Help: "File with certificates that the engine's may be signed by, besides the system's."},
+		FileKey: keyCAFile, Env: envCAFile, Spec: schema.Spec{Help: "File with certificates that the engine's may be signed by, in addition to the system's."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.CABundle }, row{
 		Env: envCABundle, Spec: schema.Spec{Help: "The same certificates themselves, in PEM."},
@@ -138,7 +138,7 @@ func parseNetworks(items []string) (all []netip.Prefix, err error) {
 	for _, item := range items {
 		p, err := netip.ParsePrefix(strings.TrimSpace(item))
 		if err != nil {
-			return nil, fmt.Errorf(`holds %q, which is no network; use a form such as "10.0.0.0/8,fd00::/8"`, item)
+			return nil, fmt.Errorf(`holds %q, which is not a network; use a form such as "10.0.0.0/8,fd00::/8"`, item)
 		}
 		all = append(all, p.Masked())
 	}
@@ -147,7 +147,7 @@ func parseNetworks(items []string) (all []netip.Prefix, err error) {
 
 func checkPattern(v string) error {
 	if _, err := regexp.Compile(v); err != nil {
-		return errors.New("is no regular expression: " + err.Error())
+		return errors.New("is not a regular expression: " + err.Error())
 	}
 	return nil
 }
@@ -188,9 +188,8 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 			Place: "key " + keyPassword + " of the cloud config (environment variable " + envPassword + " or " + envPassword + fileSuffix + ")", Reason: "is required and is not set",
 		})
 	}
-	if _, err := roots(c); err != nil {
-		problems = append(problems, err)
-	}
+	_, err = c.trust().TLS()
+	problems = append(problems, err)
 	if c.Interfaces != "" && checkPattern(c.Interfaces) == nil {
 		c.interfaces = regexp.MustCompile(c.Interfaces)
 	}
@@ -240,12 +239,7 @@ func fileKeys(data []byte) (keys map[string]string, warnings, err error) {
 		seen[key] = name
 	}
 	keys, rest, err := Options.FromINI(entries)
-	problems = append(problems, err)
-	for _, err := range schema.Problems(Options.Unknown(rest)) {
-		if p, ok := errors.AsType[*schema.Problem](err); ok { // which the original refuses as well
-			problems = append(problems, &schema.Problem{Place: p.Place, Reason: strings.Replace(p.Reason, "is unknown and has no effect", "is unknown", 1)})
-		}
-	}
+	problems = append(problems, err, Options.Refused(rest)) // which the original refuses as well
 	return keys, nil, errors.Join(problems...)
 }
 

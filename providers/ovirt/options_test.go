@@ -42,7 +42,7 @@ func TestFaultsOfTheConfigAreReportedTogether(t *testing.T) {
 	_, _, err := parse("[connection]\nusernam = x\ninsecure = perhaps\ncafile = /no/such/file\n[filters]\nvms = name=a page 2\n[nodes]\ninterfaces = (\n", nil)
 	for _, words := range []string{
 		"missing ovirt uri in cloud provider configuration", "key [connection] usernam of the cloud config: is unknown; did you mean [connection] username?",
-		"perhaps", "/no/such/file", "remove sortby and page", "is no regular expression", "key [connection] password of the cloud config",
+		"perhaps", "/no/such/file", "remove sortby and page", "is not a regular expression", "key [connection] password of the cloud config",
 	} {
 		require.ErrorContains(t, err, words)
 	}

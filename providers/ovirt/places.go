@@ -11,6 +11,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
 const (
@@ -48,14 +49,14 @@ func (a *api) list(path, item string) *list {
 	l.inventory = inventory.New(inventory.Source[string, place]{Kind: item, ID: func(p place) string { return p.ID }, List: func(
 		ctx context.Context,
 	) (all []place, calls int, err error) {
-		err = a.keeper.Do(ctx, func(s *token) error {
+		err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 			var answer map[string]json.RawMessage
 			err := cloudapi.NotAbsence(a.get(ctx, s, "listing "+path, "/"+path, &answer))
 			if err != nil || answer[item] == nil {
 				return err
 			}
 			if err := json.Unmarshal(answer[item], &all); err != nil {
-				return cloudapi.Unclear("listing "+path, "the answer is not that of the engine; %s", checkAddress)
+				return cloudapi.Unclear("listing "+path, "the answer is not that of the engine; "+checkAddress)
 			}
 			return nil
 		})
@@ -85,7 +86,7 @@ func (l *list) find(ctx context.Context, id string) (place, bool, error) {
 		}
 	}
 	l.warned.Do(func() {
-		klog.InfoS("The user does not see what virtual machines refer to; nodes go without a label that would come from it", "listing", l.kind, "id", id)
+		klog.InfoS("The user may not see an object that virtual machines refer to; nodes do not get the label that comes from it", "listing", l.kind, "id", id)
 	})
 	return place{}, false, nil
 }

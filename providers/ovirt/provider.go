@@ -44,7 +44,7 @@ type cloud struct {
 
 func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
 	c := &cloud{api: a, instances: newInstances(a)}
-	c.Name, c.HTTP, c.NodeAPI = Name, a.http, c.instances
+	c.Name, c.HTTP, c.NodeAPI = Name, a.http.Client, c.instances
 	c.Begin, c.Inform = c.begin, c.inform
 	return c, nil
 }

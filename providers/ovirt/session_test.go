@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
 )
@@ -21,7 +22,7 @@ const tokenCall = "POST " + tokenPath
 
 func (w *testWorld) requireLogins(accepted, refused int) {
 	w.Helper()
-	a, r := w.sim.Logins()
+	a, r, _ := w.sim.Logins()
 	require.Equal(w, []int{accepted, refused}, []int{a, r})
 }
 
@@ -63,7 +64,7 @@ func TestRefusedPasswordIsNotRepeated(t *testing.T) {
 			_, _ = w.Exists(n)
 			time.Sleep(time.Minute)
 		}
-		_, refused := w.sim.Logins()
+		_, refused, _ := w.sim.Logins()
 		assert.LessOrEqual(w, refused, 7, "in half an hour")
 
 		require.NoError(w, os.WriteFile(path, []byte(ovirtsim.Password), 0o600))
@@ -89,13 +90,13 @@ func TestPasswordOfTheCloudConfigIsReadAgain(t *testing.T) {
 		w.RequireExists(n)
 		w.sim.SetPassword("rotated")
 		write("rotated")
-		w.sim.EndTokens()
+		w.sim.EndTokens(false)
 		w.Later()
 		w.RequireExists(n)
 		w.requireLogins(2, 0)
 
 		require.NoError(w, os.WriteFile(w.Path, []byte("[connec"), 0o600))
-		w.sim.EndTokens()
+		w.sim.EndTokens(false)
 		w.Later()
 		w.RequireDoubt(n, "check username and password") // those from before, which were right once
 	})
@@ -109,7 +110,7 @@ func TestEngineRestart(t *testing.T) {
 		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable})
 		w.Later()
 		w.RequireDoubt(n, "HTTP 503")
-		w.sim.EndTokens()
+		w.sim.EndTokens(false)
 		w.Later()
 		w.RequireDoubt(n, "HTTP 503")
 		w.Server.ClearFaults()
@@ -137,7 +138,7 @@ func TestParallelQuestionsMeanOneLogin(t *testing.T) {
 		}
 		ask()
 		w.requireLogins(1, 0)
-		w.sim.EndTokens()
+		w.sim.EndTokens(false)
 		ask()
 		w.requireLogins(2, 0)
 	})
@@ -239,7 +240,7 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 			w.Later()
 		}
 		w.sim.SetPassword("another")
-		w.sim.EndTokens()
+		w.sim.EndTokens(false)
 		w.start()
 		_, err := w.Exists(n)
 		require.Error(w, err)
@@ -260,7 +261,7 @@ func TestRedirects(t *testing.T) {
 		c, err := maker().New(conformance.Inputs(nil, map[string]string{envURL: url, envPassword: "p"}))
 		require.NoError(t, err)
 		t.Cleanup(c.api.http.Close)
-		c.api.keeper.Set(&token{"known"})
+		c.api.keeper.Set(restapi.Tokens{Access: "known"})
 		return map[string]func(context.Context) error{
 			"listing": func(ctx context.Context) error { _, _, err := c.api.instances(ctx); return err },
 			"reading": func(ctx context.Context) error {

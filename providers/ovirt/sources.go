@@ -1,8 +1,6 @@
 package ovirt
 
 import (
-	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"net/url"
 	"os"
@@ -10,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
 // fromSecret are the variables that the folder of a Secret may hold as files, by their names in small letters.
@@ -86,30 +84,9 @@ func newEndpoint(text string) (endpoint, error) {
 	return endpoint{root: root, api: root + path + apiPath}, nil
 }
 
-// roots are the certificates that the engine's may be signed by: the system's and the configured ones.
-func roots(c Config) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
+// trust says which certificates are accepted.
+func (c Config) trust() restapi.Trust {
+	return restapi.Trust{
+		File: c.CAFile, FilePlace: "cafile", Bundle: c.CABundle, BundlePlace: "environment variable " + envCABundle, Insecure: c.Insecure,
 	}
-	var problems []error
-	if c.CAFile != "" {
-		text, err := os.ReadFile(c.CAFile)
-		switch {
-		case err != nil:
-			problems = append(problems, &schema.Problem{Place: "cafile", Value: c.CAFile, Reason: "cannot be read: " + err.Error()})
-		case !pool.AppendCertsFromPEM(text):
-			problems = append(problems, &schema.Problem{Place: "cafile", Value: c.CAFile, Reason: "holds no certificate in PEM"})
-		}
-	}
-	if c.CABundle != "" {
-		text := []byte(c.CABundle)
-		if decoded, err := base64.StdEncoding.DecodeString(strings.Join(strings.Fields(c.CABundle), "")); err == nil {
-			text = decoded // as installers write it
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			problems = append(problems, &schema.Problem{Place: "environment variable " + envCABundle, Reason: "holds no certificate in PEM"})
-		}
-	}
-	return pool, errors.Join(problems...)
 }

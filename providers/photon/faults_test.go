@@ -41,7 +41,7 @@ func TestFaultTasksOfAllForEach(t *testing.T) {
 
 func TestFaultOtherResultCrashes(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		w.sim.Add("worker", func(v *photonsim.VM) { v.Answer(`{"networkConnections":[{"ipAddress":7}]}`) })
+		w.sim.Add("worker", func(v *photonsim.VM) { v.Properties = `{"networkConnections":[{"ipAddress":7}]}` })
 		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "has no address yet")
 	})
@@ -90,7 +90,7 @@ func TestFaultTokenIsNotRenewed(t *testing.T) {
 
 func TestFaultOwnInterfacesAreTheNodes(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		w.sim.Add("localhost", func(v *photonsim.VM) { v.Networks() })
+		w.sim.Add("localhost", func(v *photonsim.VM) { v.Connections = nil })
 		_, err := w.Metadata(conformance.NewNode("localhost", ""))
 		require.ErrorContains(w, err, "has no address yet")
 	})
@@ -113,7 +113,7 @@ func TestFaultWaitingWithoutEnd(t *testing.T) {
 
 func TestFaultPollsWithoutEnd(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
-		w.sim.Add("worker", func(v *photonsim.VM) { v.Hang(true) })
+		w.sim.Add("worker", func(v *photonsim.VM) { v.Stuck = true })
 		_, err := w.Metadata(conformance.NewNode("worker", ""))
 		require.Error(w, err)
 		assert.Less(w, w.Calls("GET /tasks/{id}"), 40)

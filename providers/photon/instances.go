@@ -1,20 +1,17 @@
 package photon
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -24,14 +21,14 @@ import (
 )
 
 const (
-	providerIDPrefix = Name + "://"
-	indexName        = "name"
-	// callPrice is how often nodes that are down for good may cost a call.
-	callPrice = 5 * time.Second
 	// pageSize is the most that a page may hold.
 	pageSize = 100
 	// restarts is how often a listing is begun once more because its pages have expired.
 	restarts = 3
+	// callPrice is how often nodes that are down for good may cost a call.
+	callPrice = 5 * time.Second
+
+	indexName = "name"
 
 	stateDeleted = "DELETED"
 )
@@ -68,18 +65,6 @@ func newInstances(a *api) *instances {
 		Search: i.search, State: i.state, Metadata: i.describe, Verify: i.verify,
 	})
 	return i
-}
-
-var machineID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$`)
-
-// parseProviderID returns the ID of the virtual machine in a provider ID. kubelet made it of a setting of its own; where that was not set,
-// it is the bare prefix, which names no machine.
-func parseProviderID(text string) (string, error) {
-	id, ok := strings.CutPrefix(text, providerIDPrefix)
-	if !ok || !machineID.MatchString(id) {
-		return "", fmt.Errorf("provider ID %q is not of the form %s<VM ID>", text, providerIDPrefix)
-	}
-	return id, nil
 }
 
 // page is one of a listing.
@@ -129,7 +114,7 @@ func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
 		}
 		next, err := url.Parse(p.Next)
 		if err != nil || !strings.HasPrefix(next.Path, "/") || next.IsAbs() || next.Host != "" {
-			return nil, calls, cloudapi.Unclear(what, "the link to the next page is none of this API")
+			return nil, calls, cloudapi.Unclear(what, "the link to the next page does not belong to this API")
 		}
 		path = next.RequestURI()
 	}
@@ -138,11 +123,10 @@ func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
 // read reads one virtual machine. It is cloudapi.ErrNotFound only where it is proved that there is none with this ID.
 func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
 	what := "reading virtual machine " + id
-	asked := time.Now()
 	err = i.api.get(ctx, what, "/vms/"+url.PathEscape(id), &v)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && v.ID == id && v.State == stateDeleted:
-		return vm{}, i.prove(ctx, id, asked)
+		return vm{}, i.inventory.Prove(ctx, id, func(all []vm) error { return i.doubt(ctx, id, all) })
 	case err == nil && v.ID != id:
 		return vm{}, cloudapi.Unclear(what, "the answer is about another virtual machine")
 	case err == nil && slices.ContainsFunc(i.nodesWith(id), func(n *v1.Node) bool { return n.Name != v.Name }):
@@ -161,70 +145,62 @@ func (i *instances) nodesWith(id string) (list []*v1.Node) {
 	return list
 }
 
-// mistaken says of a virtual machine why it is not that of a Node which has its ID: kubelets were given IDs by hand, and the name of the
-// Node is that of another one.
-func (i *instances) mistaken(v vm, n *v1.Node) error {
-	for _, other := range i.inventory.PeekIndex(indexName, n.Name) {
-		if n.Name != v.Name && other.ID != v.ID {
-			return i.miswritten(v.ID, other.ID, "name", n)
-		}
+// mistaken says why a virtual machine is not that of a Node which has its ID: kubelets were given IDs by hand, and another machine is known
+// to have the name of the Node, or the address that it is named after.
+func (i *instances) mistaken(id string, n *v1.Node) error {
+	own, by := i.inventory.PeekIndex(indexName, n.Name), "name"
+	if i.api.config.OverrideIP {
+		by = "address"
+		own = slices.DeleteFunc(i.inventory.PeekAll(), func(v vm) bool {
+			known, _ := i.networks.Peek(v.ID)
+			return !known.has(n.Name)
+		})
 	}
-	return nil
-}
-
-// miswritten is the error about a Node whose ID names another virtual machine than its name.
-func (*instances) miswritten(id, own, by string, n *v1.Node) error {
+	if len(own) == 0 || slices.ContainsFunc(own, func(v vm) bool { return v.ID == id }) {
+		return nil
+	}
 	return cloudapi.Unclear("looking for virtual machine "+id, "it is not that of its Node, for virtual machine %s has the %s of its Node %s; correct vmID in the "+
-		"cloud config of its kubelet, and delete the Node", own, by, n.Name)
+		"cloud config of its kubelet, and delete the Node", own[0].ID, by, n.Name)
 }
 
-// prove returns cloudapi.ErrNotFound where a virtual machine that the API does not find is gone: where a listing of the project that is
-// complete and has begun since then lacks its ID and the names of the Nodes with that ID, which somebody may have mistyped, and shows
-// another one, or the project itself can be read.
-func (i *instances) prove(ctx context.Context, id string, asked time.Time) error {
-	what := "looking for virtual machine " + id
-	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
-	if err != nil {
-		return cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", err)
+// candidate returns a virtual machine that may be that of a Node which is named after its address and has the ID of another one: no Node
+// has its ID, and its networks are not known, or not what they have to be.
+func (i *instances) candidate(id string, suffices func(networks) bool) (v vm, found bool) {
+	all := i.inventory.PeekAll()
+	at := slices.IndexFunc(all, func(v vm) bool {
+		known, asked := i.networks.Peek(v.ID)
+		return v.ID != id && (!asked || !suffices(known)) && len(i.nodesWith(v.ID)) == 0
+	})
+	if at < 0 {
+		return vm{}, false
 	}
-	for _, v := range all {
-		if v.ID == id {
-			return cloudapi.Unclear(what, "it is not found, and yet it is listed")
-		}
-	}
+	return all[at], true
+}
+
+// doubt says why a virtual machine that is not found may not be gone: because it is not that of a Node with its ID, or because nothing at
+// all is listed, and the project cannot be read.
+func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 	for _, n := range i.nodesWith(id) {
-		if err := cmp.Or(i.mistaken(vm{ID: id}, n), i.mistakenAddress(ctx, id, n, all)); err != nil {
+		ip, notAddress := netip.ParseAddr(n.Name)
+		named := i.api.config.OverrideIP && notAddress == nil
+		if named {
+			if _, err := i.byAddress(ctx, ip, all); err != nil {
+				return err
+			}
+		}
+		if err := i.mistaken(id, n); err != nil {
 			return err
 		}
+		if v, found := i.candidate(id, func(n networks) bool { return len(n.ips()) > 0 }); found && named {
+			return fmt.Errorf("virtual machine %s, of which no address is known, may be that of Node %s", v.ID, n.Name)
+		}
+	}
+	var project struct {
+		ID string `json:"id"`
 	}
 	if len(all) == 0 {
-		var project struct {
-			ID string `json:"id"`
-		}
-		if err := i.api.get(ctx, what, "/projects/"+url.PathEscape(i.api.config.Project), &project); err != nil || project.ID == "" {
-			return cloudapi.Unclear(what, "it is not found, and neither is anything else in project %s (%v); check project", i.api.config.Project, err)
-		}
-	}
-	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "the project has none with this ID"}
-}
-
-// mistakenAddress says why a Node which is named after its address may have another virtual machine than that of its ID.
-func (i *instances) mistakenAddress(ctx context.Context, id string, n *v1.Node, all []vm) error {
-	ip, err := netip.ParseAddr(n.Name)
-	if err != nil || !i.api.config.OverrideIP {
-		return nil //nolint:nilerr // a Node with another name has no address in it
-	}
-	ids, err := i.byAddress(ctx, ip, all)
-	switch {
-	case err != nil:
-		return cloudapi.Unclear("looking for virtual machine "+id, "it is not found, which does not prove that it is gone: %s", err)
-	case len(ids) > 0:
-		return i.miswritten(id, ids[0], "address", n)
-	}
-	for _, v := range all {
-		if known, _ := i.networks.Peek(v.ID); len(known.ips()) == 0 && len(i.nodesWith(v.ID)) == 0 {
-			return cloudapi.Unclear("looking for virtual machine "+id, "it is not found, but virtual machine %s, of which no address is known, may be that of Node %s",
-				v.ID, n.Name)
+		if err := i.api.get(ctx, "reading the project", "/projects/"+url.PathEscape(i.api.config.Project), &project); err != nil || project.ID == "" {
+			return fmt.Errorf("neither is anything else in project %s found (%w); check project", i.api.config.Project, err)
 		}
 	}
 	return nil
@@ -261,12 +237,17 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 
 // state says what matters to Kubernetes about a state. One in ERROR may run.
 func (i *instances) state(v vm) (nodes.State, error) {
+	down := v.State == "SUSPENDED" || v.State == "STOPPED"
 	for _, n := range i.nodesWith(v.ID) {
-		if err := i.mistaken(v, n); err != nil {
+		if err := i.mistaken(v.ID, n); err != nil {
 			return nodes.Existing, err
 		}
+		other, found := i.candidate(v.ID, func(networks) bool { return true })
+		if known, _ := i.networks.Peek(v.ID); down && found && i.api.config.OverrideIP && !known.has(n.Name) {
+			return nodes.Existing, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s, whose networks are not known yet, may be that of Node %s", other.ID, n.Name)}
+		}
 	}
-	if v.State == "SUSPENDED" || v.State == "STOPPED" {
+	if down {
 		return nodes.ShutDown, nil
 	}
 	return nodes.Existing, nil
@@ -274,23 +255,25 @@ func (i *instances) state(v vm) (nodes.State, error) {
 
 // describe returns what a virtual machine says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
-	if node.Name != v.Name && !i.api.config.OverrideIP {
+	c := i.api.config
+	if node.Name != v.Name && !c.OverrideIP {
 		q := inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge}
 		if _, err := i.inventory.Find(ctx, indexName, node.Name, q); err != nil {
 			return nil, err
 		}
-		if err := i.mistaken(v, node); err != nil {
+		if err := i.mistaken(v.ID, node); err != nil {
 			return nil, err
 		}
 	}
-	c := i.api.config
 	m := &cloudprovider.InstanceMetadata{ProviderID: providerIDPrefix + v.ID, Zone: c.Zone, Region: c.Region}
 	if c.FlavorLabel {
 		m.InstanceType = nodes.LabelValue(v.Flavor)
 	}
 	n, err := i.networksOf(ctx, v.ID)
-	if err == nil && len(n.ips()) == 0 {
-		err = &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s (%s, state %s) has no address yet; start VMware Tools in it", v.Name, v.ID, v.State)}
+	if ip, _ := netip.ParseAddr(node.Name); c.OverrideIP && !n.has(node.Name) {
+		if all, listErr := i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}); listErr == nil {
+			_, _ = i.byAddress(ctx, ip, all) // for mistaken, as far as it goes
+		}
 	}
 	if err == nil {
 		m.NodeAddresses, err = i.addresses(v, n, node)
@@ -303,36 +286,35 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 
 // addresses are those of a node, in the order of its interfaces; the one that kubelet was given comes first.
 func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress, error) {
+	ips, lacks := nodes.GivenFirst(node, n.ips())
+	missing := ""
+	switch {
+	case len(n.ips()) == 0:
+		missing = fmt.Sprintf("virtual machine %s (%s, state %s) has no address yet; start VMware Tools in it", v.Name, v.ID, v.State)
+	case i.api.config.OverrideIP && !n.has(node.Name) && v.FloatingIP != node.Name:
+		missing = fmt.Sprintf("virtual machine %s does not have the address that the Node is named after; it has %s; correct vmID in the cloud config of its kubelet",
+			v.ID, n.ips())
+	case lacks.IsValid():
+		missing = fmt.Sprintf("kubelet was started with --node-ip=%s, which virtual machine %s does not have; it has %s", lacks, v.ID, n.ips())
+	}
+	if missing != "" {
+		return nil, &nodes.Incomplete{Reason: missing}
+	}
 	list := []v1.NodeAddress{{Type: v1.NodeHostName, Address: node.Name}}
-	add := func(kind v1.NodeAddressType, text string) {
-		if a := (v1.NodeAddress{Type: kind, Address: text}); !slices.Contains(list, a) {
+	add := func(kind v1.NodeAddressType, ip netip.Addr) {
+		if a := (v1.NodeAddress{Type: kind, Address: ip.String()}); !slices.Contains(list, a) {
 			list = append(list, a)
 		}
-	}
-	ips := n.ips()
-	ip, err := netip.ParseAddr(node.Name)
-	if i.api.config.OverrideIP && (err != nil || (!slices.Contains(ips, ip) && v.FloatingIP != node.Name)) {
-		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s has not the address that the Node is named after; it has %s; correct vmID in "+
-			"the cloud config of its kubelet", v.ID, ips)}
-	}
-	if text := node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr]; text != "" {
-		first, err := netip.ParseAddr(text)
-		at := slices.Index(ips, first)
-		if err != nil || at < 0 {
-			return nil, &nodes.Incomplete{Reason: fmt.Sprintf("kubelet was started with --node-ip=%s, which virtual machine %s does not have; it has %s",
-				text, v.ID, ips)}
-		}
-		ips = slices.Insert(slices.Delete(ips, at, at+1), 0, first)
 	}
 	for _, ip := range ips {
 		kind := v1.NodeInternalIP
 		if i.api.config.LegacyAddressTypes && n.vmware(ip) {
 			kind = v1.NodeExternalIP
 		}
-		add(kind, ip.String())
+		add(kind, ip)
 	}
 	if ip, err := netip.ParseAddr(v.FloatingIP); err == nil {
-		add(v1.NodeExternalIP, ip.String())
+		add(v1.NodeExternalIP, ip)
 	}
 	return list, nil
 }

@@ -66,7 +66,7 @@ func TestFindByAddress(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.Env["PHOTON_OVERRIDE_IP"] = "true"
 		w.sim.Seed(99)
-		v := w.sim.Add("other", func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.200.5")) })
+		v := w.sim.Add("other", func(v *photonsim.VM) { v.Connections = photonsim.On("00:50:56:00:00:01", "10.9.200.5") })
 		w.start()
 		assert.Equal(w, providerIDPrefix+v.ID, w.RequireMetadata(conformance.NewNode("10.9.200.5", "")).ProviderID)
 		assert.Equal(w, 100, w.sim.Tasks())
@@ -78,11 +78,11 @@ func TestFindByAddress(t *testing.T) {
 		require.ErrorContains(w, err, "No matching VM is found with IP 10.9.200.77")
 		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "is not named after an address")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail("the host does not answer") })
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Fails = "the host does not answer" })
 		time.Sleep(networksMaxAge + time.Minute)
 		_, err = w.Metadata(conformance.NewNode("10.9.0.2", ""))
 		require.ErrorContains(w, err, "nothing is known of address 10.9.0.2")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Fail(""); v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.0.2")) })
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Fails = ""; v.Connections = photonsim.On("00:50:56:00:00:01", "10.9.0.2") })
 		w.Later()
 		_, err = w.Metadata(conformance.NewNode("10.9.0.2", ""))
 		require.ErrorContains(w, err, "have the address 10.9.0.2")
@@ -139,11 +139,11 @@ func TestNotFoundIsNoProof(t *testing.T) {
 		ask(simkit.Fault{Kind: simkit.FaultHTML, Status: http.StatusNotFound}, "a page instead of an answer of the API")
 		ask(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusNotFound}, "NotFound: simulated fault")
 		ask(simkit.Fault{Kind: simkit.FaultVanished, Names: v.ID, Operation: "GET /vms/{id}"}, "it is not found, and yet it is listed")
-		w.sim.Pause(true)
+		w.sim.Change(func(s *photonsim.Sim) { s.Paused = true })
 		_, err := w.cloud.instances.read(w.Context(), v.ID)
 		require.ErrorContains(w, err, "SystemPaused")
 		require.NotErrorIs(w, err, cloudapi.ErrNotFound)
-		w.sim.Pause(false)
+		w.sim.Change(func(s *photonsim.Sim) { s.Paused = false })
 		w.sim.Remove(v.ID)
 		for name, f := range map[string]simkit.Fault{
 			"the second page fails":        {Kind: simkit.FaultStatus, Status: 500, Operation: listing + "$", From: 2},
@@ -178,11 +178,11 @@ func TestPages(t *testing.T) {
 					return calls
 				}
 				assert.Equal(w, 3, ask())
-				w.sim.Rootless()
+				w.sim.Change(func(s *photonsim.Sim) { s.Rootless = true })
 				assert.Equal(w, 3, ask())
-				w.sim.ExpirePages(1)
+				w.sim.Change(func(s *photonsim.Sim) { s.Expires = 1 })
 				assert.Equal(w, 5, ask(), "begun once more, and never taken for the end")
-				w.sim.ExpirePages(100)
+				w.sim.Change(func(s *photonsim.Sim) { s.Expires = 100 })
 				_, _, err := w.cloud.instances.api.vms(w.Context())
 				require.ErrorContains(w, err, "PageExpired")
 				_, err = w.Metadata(conformance.NewNode("absent", ""))
@@ -203,16 +203,16 @@ func TestTasks(t *testing.T) {
 			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			return err
 		}
-		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fail("the host does not answer") }), "InternalError: the host does not answer")
+		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fails = "the host does not answer" }), "InternalError: the host does not answer")
 		began := time.Now()
-		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fail(""); v.Hang(true) }), "has not ended")
+		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fails = ""; v.Stuck = true }), "has not ended")
 		assert.Less(w, time.Since(began), time.Minute)
 		for _, result := range []string{`null`, `"text"`, `[]`, `{}`, `{"networkConnections":null}`, `{"networkConnections":"x"}`, `{"networkConnections":[null]}`} {
-			err := ask(func(v *photonsim.VM) { v.Hang(false); v.Answer(result) })
+			err := ask(func(v *photonsim.VM) { v.Stuck = false; v.Properties = result })
 			require.ErrorContains(w, err, "has no address yet; start VMware Tools in it", result)
 		}
 		for _, ip := range []string{"", "-", "nonsense", "fe80::1", "169.254.0.1"} {
-			err := ask(func(v *photonsim.VM) { v.Answer(""); v.Networks(photonsim.On("00:50:56:00:00:01", ip)) })
+			err := ask(func(v *photonsim.VM) { v.Properties = ""; v.Connections = photonsim.On("00:50:56:00:00:01", ip) })
 			require.ErrorContains(w, err, "has no address yet", ip)
 		}
 		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.State = "ERROR" }), "InvalidVmState")
@@ -232,8 +232,8 @@ func TestAddresses(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		floating := "198.51.100.9"
 		w.sim.Add("worker", func(v *photonsim.VM) {
-			v.Networks(photonsim.On("00:50:56:00:00:01", "10.9.0.5"), photonsim.On("02:00:00:00:00:01", "10.8.0.5"),
-				photonsim.On("00:0c:29:00:00:01", "10.7.0.5"), photonsim.On("02:00:00:00:00:02", "-"))
+			v.Connections = photonsim.On("00:50:56:00:00:01", "10.9.0.5", "02:00:00:00:00:01", "10.8.0.5",
+				"00:0c:29:00:00:01", "10.7.0.5", "02:00:00:00:00:02", "-")
 			v.FloatingIP = &floating
 		})
 		n := conformance.NewNode("worker", "")
@@ -258,10 +258,10 @@ func TestAddressesThatVanish(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
 		assert.NotEmpty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses)
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Networks(photonsim.On("00:50:56:00:00:01", "")) })
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Connections = photonsim.On("00:50:56:00:00:01", "") })
 		time.Sleep(networksMaxAge + time.Minute)
 		assert.Empty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses, "the framework keeps what the Node has")
-		w.sim.Edit(v, func(v *photonsim.VM) { v.Hang(true) })
+		w.sim.Edit(v, func(v *photonsim.VM) { v.Stuck = true })
 		time.Sleep(networksMaxAge + time.Minute)
 		assert.Empty(w, w.RequireMetadata(nodeOf(v)).NodeAddresses)
 	})
@@ -290,5 +290,31 @@ func TestFiveHundredNodes(t *testing.T) {
 			w.ShutDown(node)
 		}
 		assert.Equal(w, tasks, w.sim.Tasks(), "none for existence")
+	})
+}
+
+// TestTakeoverLeavesNodesAsTheyAre: a Node as the provider of Kubernetes left it, with the option that keeps its addresses, has what is
+// said of it already, at the takeover and after the next start.
+func TestTakeoverLeavesNodesAsTheyAre(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		v := w.sim.Add("worker", func(v *photonsim.VM) {
+			v.Connections = photonsim.On("00:50:56:00:00:01", "10.9.0.5", "02:00:00:00:00:01", "10.8.0.5")
+		})
+		w.Env["PHOTON_LEGACY_ADDRESS_TYPES"] = "true"
+		n := nodeOf(v)
+		n.Status.Addresses = []v1.NodeAddress{
+			{Type: v1.NodeHostName, Address: "worker"},
+			{Type: v1.NodeExternalIP, Address: "10.9.0.5"},
+			{Type: v1.NodeInternalIP, Address: "10.8.0.5"},
+		}
+		for range 2 {
+			w.start()
+			m := w.RequireMetadata(n)
+			assert.Equal(w, n.Spec.ProviderID, m.ProviderID)
+			assert.Equal(w, n.Status.Addresses, m.NodeAddresses)
+			w.RequireExists(n)
+			assert.False(w, w.ShutDown(n))
+		}
+		w.RequireReadOnly("POST " + tokenPath)
 	})
 }

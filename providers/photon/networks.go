@@ -9,11 +9,11 @@ import (
 	"net/netip"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
@@ -37,8 +37,8 @@ type task struct {
 	ID    string `json:"id"`
 	State string `json:"state"`
 	Steps []struct {
-		State  string    `json:"state"`
-		Errors []refusal `json:"errors"`
+		State  string `json:"state"`
+		Errors []said `json:"errors"`
 	} `json:"steps"`
 	// Result is what came of it: an object with connections, where it is what it should be.
 	Result json.RawMessage `json:"resourceProperties"`
@@ -51,7 +51,7 @@ func (t task) over() bool { return t.State == stateCompleted || t.State == state
 func (t task) failure() string {
 	for _, s := range t.Steps {
 		if s.State == stateError && len(s.Errors) > 0 {
-			return strings.TrimSuffix(s.Errors[0].Code+": "+s.Errors[0].Message, ": ")
+			return restapi.Text(s.Errors[0].Code, s.Errors[0].Message)
 		}
 	}
 	return "the task failed without a message"
@@ -80,6 +80,11 @@ func (n networks) ips() []netip.Addr {
 	return all
 }
 
+// has reports whether one of the addresses is that text.
+func (n networks) has(text string) bool {
+	return slices.ContainsFunc(n.ips(), func(ip netip.Addr) bool { return ip.String() == text })
+}
+
 func (a *api) task(ctx context.Context, id string) (t task, err error) {
 	err = a.get(ctx, "reading a task", "/tasks/"+url.PathEscape(id), &t)
 	return t, err
@@ -92,11 +97,11 @@ func (a *api) askNetworks(ctx context.Context, what, id string, t *task) error {
 		return a.get(ctx, what, path+"/networks", t)
 	}
 	err := a.get(ctx, what, path+"/subnets", t)
-	said, ok := errors.AsType[*cloudapi.Error](err)
-	if !ok || said.Status != http.StatusNotFound || codeOf(err) == codeVMNotFound {
+	e, ok := errors.AsType[*cloudapi.Error](err)
+	if !ok || e.Status != http.StatusNotFound || codeOf(err) == codeVMNotFound {
 		return err
 	}
-	if d, _, _ := a.probe(ctx); d.name != dialectOld || a.get(ctx, what, path+"/networks", t) != nil {
+	if d, _ := a.dialect(ctx); d.name != dialectOld || a.get(ctx, what, path+"/networks", t) != nil {
 		return err
 	}
 	a.oldest.Store(true)

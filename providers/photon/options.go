@@ -1,7 +1,7 @@
 package photon
 
 import (
-	"crypto/x509"
+	"cmp"
 	"errors"
 	"net/url"
 	"os"
@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -69,12 +70,12 @@ var Options = schema.Options[Config]{
 	text("loginFile", "PHOTON_LOGIN_FILE", "File with the user on its first line and the password on its second; "+defaultLoginFile+" where neither it nor user and password are set.",
 		func(c *Config) *string { return &c.LoginFile }, nil),
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Username }, row{
-		FileKey: "[Global] username", Env: "PHOTON_USERNAME", Spec: schema.Spec{Help: "User, such as kube@photon.local, in the place of the login file."},
+		FileKey: "[Global] username", Env: "PHOTON_USERNAME", Spec: schema.Spec{Help: "User, such as kube@photon.local, instead of the login file."},
 	}),
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Password }, row{
 		FileKey: "[Global] password", Env: "PHOTON_PASSWORD", Spec: schema.Spec{Help: "Password of the user."},
 	}),
-	text("caFile", "PHOTON_CA_FILE", "File with certificates that those of the API and of Lightwave may be signed by, besides the system's.",
+	text("caFile", "PHOTON_CA_FILE", "File with certificates that those of the API and of Lightwave may be signed by, in addition to the system's.",
 		func(c *Config) *string { return &c.CAFile }, nil),
 	toggle("ignoreCertificate", "PHOTON_IGNORE_CERTIFICATE", "false", "Do not verify certificates.", func(c *Config) *bool { return &c.IgnoreCertificate }),
 	schema.EnumOption(func(c *Config) *string { return &c.Dialect }, row{FileKey: "[Global] dialect", Env: "PHOTON_DIALECT", Spec: schema.Spec{
@@ -113,20 +114,14 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	keys, rest, iniErr := Options.FromINI(entries)
 	in.Keys = keys
 	c, err = Options.Parse(in.Sources)
-	problems := []error{iniErr, err}
-	for _, e := range schema.Problems(Options.Unknown(rest)) {
-		if p, ok := errors.AsType[*schema.Problem](e); ok { // which the original refuses as well
-			problems = append(problems, &schema.Problem{Place: p.Place, Reason: strings.Replace(p.Reason, "is unknown and has no effect", "is unknown", 1)})
-		}
-	}
+	problems := []error{iniErr, err, Options.Refused(rest)} // which the original refuses as well
 	problems = append(problems, c.understandTarget(len(entries) == 0, in.AllowInsecureEndpoints))
 	if c.Authentication {
 		_, err := c.login()
 		problems = append(problems, err)
 	}
-	if _, err := roots(c); err != nil {
-		problems = append(problems, err)
-	}
+	_, err = c.trust().TLS()
+	problems = append(problems, err)
 	if c.vmID != "" {
 		warnings = &schema.Problem{Place: "key [Global] vmID of the cloud config", Reason: "has no effect: it is kubelet's", Warning: true}
 	}
@@ -166,10 +161,7 @@ func (c Config) login() (login, error) {
 		l := login{c.Username.Reveal(), c.Password.Reveal()}
 		return l, l.check("username and password of the configuration")
 	}
-	path := c.LoginFile
-	if path == "" {
-		path = defaultLoginFile
-	}
+	path := cmp.Or(c.LoginFile, defaultLoginFile)
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return login{}, &schema.Problem{
@@ -194,21 +186,7 @@ func (l login) check(place string) error {
 	return nil
 }
 
-// roots are the certificates that those of the API may be signed by: the system's and the configured ones.
-func roots(c Config) (*x509.CertPool, error) {
-	pool, err := x509.SystemCertPool()
-	if err != nil {
-		pool = x509.NewCertPool()
-	}
-	if c.CAFile == "" {
-		return pool, nil
-	}
-	text, err := os.ReadFile(c.CAFile)
-	switch {
-	case err != nil:
-		return nil, &schema.Problem{Place: "key " + keyCAFile, Value: c.CAFile, Reason: "cannot be read: " + err.Error()}
-	case !pool.AppendCertsFromPEM(text):
-		return nil, &schema.Problem{Place: "key " + keyCAFile, Value: c.CAFile, Reason: "holds no certificate in PEM"}
-	}
-	return pool, nil
+// trust says which certificates are accepted.
+func (c Config) trust() restapi.Trust {
+	return restapi.Trust{File: c.CAFile, FilePlace: "key " + keyCAFile, Insecure: c.IgnoreCertificate}
 }

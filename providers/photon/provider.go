@@ -38,7 +38,7 @@ type cloud struct {
 
 func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
 	c := &cloud{instances: newInstances(a)}
-	c.Name, c.HTTP, c.NodeAPI = Name, a.http, c.instances
+	c.Name, c.HTTP, c.NodeAPI = Name, a.http.Client, c.instances
 	c.Inform = func(in cloudbase.Informers) { c.instances.nodes.SetLister(in.Nodes().Lister()) }
 	return c, nil
 }

@@ -27,7 +27,7 @@ func TestDialects(t *testing.T) {
 				for _, c := range before.Latest[:1] {
 					assert.Equal(w, "/v1/system/auth", c.URL)
 				}
-				assert.Equal(w, name, w.cloud.instances.api.dialect.name)
+				assert.Equal(w, name, w.dialect())
 				w.Env["PHOTON_DIALECT"] = name
 				w.Server.ResetCalls()
 				w.start()
@@ -58,7 +58,7 @@ func TestNetworksOfTheOldestServers(t *testing.T) {
 			assert.NotEmpty(w, w.RequireMetadata(conformance.NewNode(v.Name, "")).NodeAddresses)
 			assert.Equal(w, []int{1, i + 1}, []int{w.Calls(subnets), w.Calls(networks)})
 		}
-		assert.Equal(w, "1.1", w.cloud.instances.api.dialect.name)
+		assert.Equal(w, "1.1", w.dialect())
 	})
 	t.Run("others", func(t *testing.T) {
 		for _, d := range []photonsim.Dialect{photonsim.Old(), photonsim.New12()} {
@@ -202,7 +202,7 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 			w.start()
 			_, err := w.Exists(n)
 			require.Error(w, err, f.Kind)
-			for _, secret := range []string{photonsim.Password, "a%26b%2B", "access-", "refresh+"} {
+			for _, secret := range []string{photonsim.Password, "a%26b%2B", "token-1-", "refresh+"} {
 				assert.NotContains(w, err.Error(), secret)
 			}
 			w.Server.ClearFaults()

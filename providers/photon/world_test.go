@@ -67,3 +67,10 @@ func (w *testWorld) start() {
 func nodeOf(v *photonsim.VM) *v1.Node {
 	return conformance.InitializedNode(v.Name, providerIDPrefix+v.ID)
 }
+
+// dialect is the name of the one that was found out.
+func (w *testWorld) dialect() string {
+	d, err := w.cloud.instances.api.dialect(w.Context())
+	require.NoError(w, err)
+	return d.name
+}

@@ -387,7 +387,7 @@ func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) 
 	if text := own["port"]; text != "" {
 		port, err := strconv.Atoi(text)
 		if err != nil || port < 1 || port > 65535 {
-			problems = append(problems, &schema.Problem{Place: "key " + at("port") + " of the cloud config", Value: text, Reason: "is no port"})
+			problems = append(problems, &schema.Problem{Place: "key " + at("port") + " of the cloud config", Value: text, Reason: "is not a port"})
 		}
 		v.Port = port
 	}
@@ -462,8 +462,8 @@ func (c *Config) unused() error {
 		}
 	}
 	warn(c.raw.RoundTrips != "", "global.soapRoundtripCount", "has no effect: failed calls are repeated where that is safe")
-	warn(c.raw.APIDisable != "", "global.apiDisable", "has no effect: there is no such API")
-	warn(c.raw.APIBinding != "", "global.apiBinding", "has no effect: there is no such API")
+	warn(c.raw.APIDisable != "", "global.apiDisable", "has no effect: this program does not serve that API")
+	warn(c.raw.APIBinding != "", "global.apiBinding", "has no effect: this program does not serve that API")
 	zone, region := c.Labels.Zone != "", c.Labels.Region != ""
 	warn(zone && !region, "labels.zone", "has no effect without labels.region: nodes get neither zone nor region")
 	warn(region && !zone, "labels.region", "has no effect without labels.zone: nodes get neither zone nor region")

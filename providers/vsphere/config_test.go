@@ -187,8 +187,8 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 	for _, words := range []string{
 		"key vcenter.a.server of the cloud config: vsphere.conf does not have the VirtualCenter IP address specified",
 		"key vcenter.a.user of the cloud config: Username is missing", "key vcenter.b.password of the cloud config: Password is missing",
-		`key vcenter.b.port of the cloud config: "x" is no port`, "key vcenter.b.thumbprint of the cloud config: is no thumbprint",
-		`key nodes.internalNetworkSubnetCidr of the cloud config: "10.0.0.0" holds "10.0.0.0", which is no network`,
+		`key vcenter.b.port of the cloud config: "x" is not a port`, "key vcenter.b.thumbprint of the cloud config: is not a thumbprint",
+		`key nodes.internalNetworkSubnetCidr of the cloud config: "10.0.0.0" holds "10.0.0.0", which is not a network`,
 	} {
 		require.ErrorContains(t, err, words)
 	}

@@ -278,7 +278,7 @@ func (l *loadBalancers) reference(ctx context.Context, err error, objects []obje
 		if !errors.Is(missing, cloudapi.ErrNotFound) {
 			continue
 		}
-		klog.InfoS("What a new object refers to is gone; looking again", "path", path, "reason", err.Error())
+		klog.InfoS("An object that a new one refers to is gone; looking again", "path", path, "reason", err.Error())
 		l.views.services.InvalidateAll()
 		l.views.pools.InvalidateAll()
 		l.views.monitors.InvalidateAll()
@@ -310,7 +310,7 @@ func (l *loadBalancers) create(ctx context.Context, objects []object) error {
 		if !ok || !slices.Contains([]int{http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed}, said.Status) {
 			return err
 		}
-		klog.InfoS("NSX lets this account not change several objects at once; they are made one after the other", "reason", err.Error())
+		klog.InfoS("NSX does not let this account change several objects at once; they are created one after the other", "reason", err.Error())
 		l.nsx.single.Store(true)
 	}
 	for _, x := range objects {

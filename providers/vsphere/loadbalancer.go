@@ -212,7 +212,7 @@ func (l *loadBalancers) classPools(ctx context.Context) (ids []string, err error
 			return nil, err
 		}
 		if err != nil {
-			klog.ErrorS(err, "Allocations of a class's pool are not looked for", "class", name)
+			klog.ErrorS(err, "Allocations in the pool of a class are not looked for", "class", name)
 			continue
 		}
 		ids = append(ids, id)

@@ -88,7 +88,7 @@ func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 	pair, err := tls.X509KeyPair([]byte(c.user), []byte(c.password))
 	if err != nil {
 		return &cloudapi.Error{
-			Class: cloudapi.ErrUnauthorized, Message: "user and password are no certificate with its key: " + err.Error(), Cause: errRefused,
+			Class: cloudapi.ErrUnauthorized, Message: "user and password are not a certificate and its key: " + err.Error(), Cause: errRefused,
 		}
 	}
 	client := s.NewServiceClient(sts.Path, sts.Namespace)

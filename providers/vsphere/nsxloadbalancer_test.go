@@ -523,7 +523,7 @@ func TestOrphansOfNSX(t *testing.T) {
 		require.Len(w.T, found, 1)
 		assert.Equal(w.T, "cluster:kubernetes:default/web", found[0].Name)
 		w.Apply(s)
-		require.ErrorContains(w.T, w.deleteOrphan(ctx, found[0]), "is no orphan any more")
+		require.ErrorContains(w.T, w.deleteOrphan(ctx, found[0]), "is no longer an orphan")
 		require.NoError(w.T, w.Kube.CoreV1().Services("default").Delete(ctx, s.Name, metav1.DeleteOptions{}))
 		require.NoError(w.T, w.deleteOrphan(ctx, found[0]))
 		assert.Empty(w.T, w.sim.Paths())

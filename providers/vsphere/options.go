@@ -157,11 +157,11 @@ var Options = schema.Options[Config]{
 		FileKey: "global.datacenters", Env: "VSPHERE_DATACENTER",
 		Spec: schema.Spec{Help: "Datacenters by name, inventory path or reference; all below the root folder where there are none."},
 	}),
-	text("global.caFile", "VSPHERE_CAFILE", "Files with the certificates that vCenters' are signed by, separated by colons; they replace the "+
+	text("global.caFile", "VSPHERE_CAFILE", "Files with the authorities that signed the certificates of vCenters, separated by colons; they replace the "+
 		"system's.", func(c *Config) *string { return &c.Global.CAFile }),
 	schema.StringOption(func(c *Config) *string { return &c.Global.Thumbprint }, row{
 		FileKey: "global.thumbprint", Env: "VSPHERE_THUMBPRINT",
-		Spec: schema.Spec{Check: checkThumbprint, Help: "SHA-1 or SHA-256 thumbprint of a certificate that is accepted although nobody signed it."},
+		Spec: schema.Spec{Check: checkThumbprint, Help: "SHA-1 or SHA-256 thumbprint of a certificate that is accepted although no known authority signed it."},
 	}),
 	text("global.secretName", "VSPHERE_SECRET_NAME", "Secret with the credentials.", func(c *Config) *string { return &c.Global.SecretName }),
 	text("global.secretNamespace", "VSPHERE_SECRET_NAMESPACE", "Namespace of that Secret; kube-system where it is not set.",
@@ -173,8 +173,8 @@ var Options = schema.Options[Config]{
 	}}),
 	text("global.soapRoundtripCount", "VSPHERE_ROUNDTRIP_COUNT", noEffect+"failed calls are repeated where that is safe.",
 		func(c *Config) *string { return &c.raw.RoundTrips }),
-	text("global.apiDisable", "", noEffect+"there is no such API.", func(c *Config) *string { return &c.raw.APIDisable }),
-	text("global.apiBinding", "", noEffect+"there is no such API.", func(c *Config) *string { return &c.raw.APIBinding }),
+	text("global.apiDisable", "", noEffect+"this program does not serve that API.", func(c *Config) *string { return &c.raw.APIDisable }),
+	text("global.apiBinding", "", noEffect+"this program does not serve that API.", func(c *Config) *string { return &c.raw.APIBinding }),
 
 	text("labels.zone", "VSPHERE_LABEL_ZONE", "Category of the tags that name zones; needs labels.region.",
 		func(c *Config) *string { return &c.Labels.Zone }),
@@ -199,7 +199,7 @@ var Options = schema.Options[Config]{
 	toggle("nsxt.remoteAuth", "", "Log in by VMware Identity Manager.", func(c *Config) *bool { return &c.NSXT.RemoteAuth }),
 	toggle("nsxt.insecureFlag", "NSXT_ALLOW_UNVERIFIED_SSL", "Do not verify NSX-T's certificate.",
 		func(c *Config) *bool { return &c.NSXT.Insecure }),
-	text("nsxt.caFile", "NSXT_CA_FILE", "File with the certificates that NSX-T's is signed by.", func(c *Config) *string { return &c.NSXT.CAFile }),
+	text("nsxt.caFile", "NSXT_CA_FILE", "File with the authorities that signed the certificate of NSX-T.", func(c *Config) *string { return &c.NSXT.CAFile }),
 	text("nsxt.clientAuthCertFile", "NSXT_CLIENT_AUTH_CERT_FILE", "File with a client certificate of NSX-T; replaces the user.",
 		func(c *Config) *string { return &c.NSXT.ClientCertFile }),
 	text("nsxt.clientAuthKeyFile", "NSXT_CLIENT_AUTH_KEY_FILE", "File with its key.", func(c *Config) *string { return &c.NSXT.ClientKeyFile }),
@@ -235,9 +235,9 @@ var Options = schema.Options[Config]{
 	schema.StringOption(func(c *Config) *string { return &c.raw.NodeLabels }, row{
 		Flag: "node-labels", Spec: schema.Spec{Check: checkNodeLabels, Help: "Labels of new Nodes, such as a=b,c=d."},
 	}),
-	text("", envDualStack, "Present with any value it allows more than one family of addresses.",
+	text("", envDualStack, "If it is set, to any value, it allows more than one family of addresses.",
 		func(c *Config) *string { return &c.raw.DualStack }),
-	text("", envSkipDeletion, "Present with any value it keeps the Nodes of virtual machines that are not found.",
+	text("", envSkipDeletion, "If it is set, to any value, it keeps the Nodes of virtual machines that are not found.",
 		func(c *Config) *string { return &c.raw.SkipDeletion }),
 }
 
@@ -260,7 +260,7 @@ func parseCIDRs(v string) (prefixes []netip.Prefix, err error) {
 	for _, item := range splitList(v) {
 		p, err := netip.ParsePrefix(item)
 		if err != nil {
-			return nil, fmt.Errorf(`holds %q, which is no network; use a form such as "10.0.0.0/8,fd00::/8"`, item)
+			return nil, fmt.Errorf(`holds %q, which is not a network; use a form such as "10.0.0.0/8,fd00::/8"`, item)
 		}
 		prefixes = append(prefixes, p.Masked())
 	}
@@ -295,7 +295,7 @@ var thumbprint = regexp.MustCompile(`^([0-9A-Fa-f]{2}:){19}([0-9A-Fa-f]{2}:){0,1
 
 func checkThumbprint(v string) error {
 	if n := strings.Count(v, ":") + 1; !thumbprint.MatchString(v) || (n != 20 && n != 32) {
-		return errors.New("is no thumbprint; use 20 or 32 pairs of hexadecimal digits with colons between them")
+		return errors.New("is not a thumbprint; use 20 or 32 pairs of hexadecimal digits with colons between them")
 	}
 	return nil
 }

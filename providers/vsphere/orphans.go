@@ -123,7 +123,7 @@ func (p *nsxParts) deleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if slices.ContainsFunc(all.objects(), func(x object) bool {
 		return x.common().tag(scopeCluster)+"/"+x.common().tag(scopeService) == o.ID
 	}) {
-		return fmt.Errorf("%s %s is no orphan any more: it lost the mark of this cluster, or a Service has it", o.Kind, o.Name)
+		return fmt.Errorf("%s %s is no longer an orphan: it lost the mark of this cluster, or a Service has it", o.Kind, o.Name)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		if node != nil {
 			addresses, err := r.addresses(ctx, node)
 			if err != nil { // the route stays as it is until they are known; those of other nodes do not wait
-				klog.ErrorS(err, "Not knowing whether a route leads to its node", "node", name, "route", s.ID)
+				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
 			if (r.isUnrealized(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
 				continue

@@ -226,7 +226,7 @@ func (v *vcenter) login(ctx context.Context, c credentials) (*session, error) {
 	}
 	if client.ServiceContent.SessionManager == nil || !client.IsVC() {
 		return nil, &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": connecting", Message: "what answers is no vCenter; check the server",
+			Class: cloudapi.ErrTransient, Operation: "vCenter " + v.config.Key + ": connecting", Message: "what answers is not a vCenter; check the server",
 		}
 	}
 	if err := v.identify(client.ServiceContent.About.InstanceUuid); err != nil {

@@ -49,7 +49,7 @@ func nodeRows() []Row {
 		{
 			On: "Node", Reason: "CIDRAssignmentFailed", Type: "Warning",
 			What: "The pod range could not be written on the Node.",
-			Do:   "It is tried again by itself.",
+			Do:   "It is retried automatically.",
 		},
 		{
 			On: "Node", Reason: "PodCIDRConflict", Type: "Warning",
@@ -73,7 +73,7 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerAnnotationIgnored", Type: "Warning",
-			What: "An annotation has no effect: nobody knows its name, which is perhaps misspelt, its value counts as the default, this type of load balancer ignores it, the cloud has no equivalent for a portable annotation, or one of the cloud's own annotations contradicts that and wins.",
+			What: "An annotation has no effect: its name is unknown, perhaps misspelt, the default applies instead of its value, this type of load balancer ignores it, the cloud has no equivalent for a portable annotation, or one of the cloud's own annotations contradicts that and wins.",
 			Do:   "Remove or change it.",
 		},
 		{
@@ -122,12 +122,12 @@ func leaseRows() []Row {
 		{
 			On: "Lease", Reason: "ServiceDefaultsInvalid", Type: "Warning",
 			What: "The file of `--service-defaults` changed and has faults, which are named with their lines. The last good one stays in force.",
-			Do:   "Fix the file; it is read again by itself.",
+			Do:   "Fix the file; it is read again automatically.",
 		},
 		{
 			On: "Lease", Reason: "ServiceDefaultsPending", Type: "Normal",
 			What: "The file of `--service-defaults` names other load balancer classes than at the start. Those that are new are served after a restart; those that are gone are served until then, with the defaults that they had.",
-			Do:   "Restart the program once the file is as it shall be.",
+			Do:   "Restart the program when the file is complete.",
 		},
 		{On: "Lease", Reason: "ServiceDefaultsValid", Type: "Normal", What: "The file of `--service-defaults` is good again, and in force."},
 		{

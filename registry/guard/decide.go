@@ -190,7 +190,7 @@ func (Policy) noWitness(s situation) (hold, string) {
 		what = fmt.Sprintf("the instances of all %d Nodes are gone at once", s.total)
 	}
 	return holdAll, what + ", as it is when the credential belongs to another account or project; check it. Nodes are deleted again when one instance is seen. " +
-		"What is no instance of this cloud has to be kept out by --node-selector. If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
+		"Exclude Nodes that are not instances of this cloud by --node-selector. If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
 }
 
 // contradicted holds what a ready Node contradicts, with an event where that lasts.
@@ -200,7 +200,7 @@ func (Policy) contradicted(s situation) (hold, string) {
 		return holdUnconfirmed, fmt.Sprintf("node %s is ready although the cloud calls its instance gone too; that has to end, or to last %s", name, contradictionGrace)
 	}
 	return holdContradiction, fmt.Sprintf("node %s is, or was for long, ready although the cloud calls its instance gone, as it is when the credential sees only a part of the "+
-		"cluster; check account, project, region and rights. If node %s is no instance of this cloud, keep it out by --node-selector; "+
+		"cluster; check account, project, region and rights. If node %s is not an instance of this cloud, exclude it by --node-selector; "+
 		"if the instances are really gone: kubectl delete node, or restart with --node-deletion-max-share=1", name, name)
 }
 

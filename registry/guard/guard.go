@@ -117,14 +117,14 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
 	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.deletions.heard.handler()); err != nil {
-		klog.ErrorS(err, "Nodes are not heard of as they join; their age counts from the first question about them")
+		klog.ErrorS(err, "Nodes cannot be watched; their age counts from the first question about them")
 	}
 	services := factory.Core().V1().Services()
 	synced, lister := services.Informer().HasSynced, services.Lister()
 	if c.loadBalancers != nil {
 		c.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return lister, synced() })
 		if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.loadBalancers.labelHandler()); err != nil {
-			klog.ErrorS(err, "Changes of labels are not heard of; "+portable.BackendSelector+" follows them when Nodes come and go")
+			klog.ErrorS(err, "Changes of labels cannot be followed; "+portable.BackendSelector+" follows them when Nodes come and go")
 		}
 	}
 	c.orphanCount.Do(func() {

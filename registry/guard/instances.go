@@ -84,10 +84,13 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	defer cancel()
 	if Uninitialized(node) {
 		var tried func(error)
+		failures := i.attempts.Failures(string(node.UID) + " " + node.Name)
 		ctx, tried = i.attempts.Urgent(ctx, string(node.UID)+" "+node.Name) // nothing runs on it until then
 		defer func() { tried(err) }()
+		metadata, err = i.patiently(ctx, node, failures)
+	} else {
+		metadata, err = i.metadata(ctx, node)
 	}
-	metadata, err = i.metadata(ctx, node)
 	if errors.Is(err, cloudprovider.InstanceNotFound) && node.Spec.ProviderID != "" && ready(node) {
 		i.deletions.witnesses.miss(node)
 	}

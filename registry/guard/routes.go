@@ -87,7 +87,7 @@ func networksAround(network netip.Prefix) []netip.Prefix {
 func (r *podRanges) refuse(node *v1.Node, text string) string {
 	wanted, err := netip.ParsePrefix(text)
 	if err != nil {
-		return fmt.Sprintf("its pod range %q is no network", text)
+		return fmt.Sprintf("its pod range %q is not a network", text)
 	}
 	wanted = wanted.Masked()
 	around := func(n netip.Prefix) bool { return n.Bits() <= wanted.Bits() && n.Contains(wanted.Addr()) }

@@ -88,7 +88,7 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 		"outside":  {"0.0.0.0/1", "is not inside --cluster-cidr"},
 		"wide":     {"10.2.0.0/16", "its pod range 10.2.0.0/16 overlaps that of node"},
 		"thief":    {"10.2.1.128/25", "overlaps that of node old, which is older"},
-		"nonsense": {"10.2.9.0", "is no network"},
+		"nonsense": {"10.2.9.0", "is not a network"},
 		"new":      {"10.2.7.0/24", ""}, // what was refused to others takes nothing from it
 		"clash":    {"10.2.8.0/25", "overlaps that of node elsewhere"},
 	} {

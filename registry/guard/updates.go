@@ -48,6 +48,8 @@ type wanted struct {
 	number  uint64
 	// labels counts changes of labels that the selector of the Service looks at.
 	labels uint64
+	// back is when they are to be applied again, as the cloud said when it applied them.
+	back comeBack
 }
 
 // serviceState is what goes on for one Service; it is kept only while anything does.
@@ -113,7 +115,7 @@ func (t *serviceStates) noteLocked(s *serviceState, cluster string, service *v1.
 	if known := s.newest.service; known != nil && older(service, known) {
 		service = known
 	}
-	s.newest, s.deleted = wanted{cluster, service, nodes, t.number, s.newest.labels}, false
+	s.newest, s.deleted = wanted{cluster: cluster, service: service, nodes: nodes, number: t.number, labels: s.newest.labels}, false
 	t.rememberLocked(s.newest, selects)
 }
 
@@ -281,6 +283,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
+			l.comeBackLocked(want, want.back) //nolint:contextcheck // it outlives the operation
 		}
 		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
 		over := s.settled() || ctx.Err() != nil || departed
@@ -307,7 +310,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 			l.pause(ctx, hint.RetryAfter(), nil)
 			continue
 		case detached:
-			klog.ErrorS(err, "Nodes of a load balancer could not be changed; it is tried again", "service", klog.KObj(want.service), "in", pause)
+			klog.ErrorS(err, "Nodes of a load balancer could not be changed; this is retried", "service", klog.KObj(want.service), "in", pause)
 			l.reports.failed(want.service, reasonUpdateFailed, "Error updating load balancer with new hosts, which is tried again: "+err.Error())
 		}
 		l.pause(ctx, pause, changed)
@@ -332,7 +335,8 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 	if over {
 		return wanted{service: want.service}, nil
 	}
-	return want, l.update(ctx, want)
+	err = l.update(withComeBack(ctx, &want.back), want)
+	return want, err
 }
 
 // update calls the provider.
@@ -381,6 +385,8 @@ func (l *loadBalancers) reconcile(
 		return err
 	}
 	defer leave()
+	var back comeBack
+	ctx = withComeBack(ctx, &back)
 	t.mu.Lock()
 	want := s.newest
 	t.mu.Unlock()
@@ -388,11 +394,12 @@ func (l *loadBalancers) reconcile(
 		t.mu.Lock()
 		if sameNodes(want.nodes, s.newest.nodes) && want.labels == s.newest.labels {
 			s.applied = max(s.applied, s.newest.number)
+			l.comeBackLocked(s.newest, back) //nolint:contextcheck // it outlives the operation
 			end()
 			t.mu.Unlock()
 			return nil
 		}
-		s.applied, want = max(s.applied, want.number), s.newest
+		s.applied, want, back = max(s.applied, want.number), s.newest, comeBack{}
 		t.mu.Unlock()
 	}
 	return err

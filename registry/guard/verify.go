@@ -117,7 +117,7 @@ func (v *verification) record(node *v1.Node, d verdict) {
 	}
 	v.mu.Unlock()
 	if !d.ok {
-		v.reports.warn(node, EventNodeInstanceNotVerified, "the Node is no backend of load balancers and gets no route (--verify-node-instances): "+d.why)
+		v.reports.warn(node, EventNodeInstanceNotVerified, "the Node does not become a backend of load balancers and gets no route (--verify-node-instances): "+d.why)
 	}
 }
 

@@ -67,7 +67,7 @@ func TestOnlyVerifiedNodesBecomeBackends(t *testing.T) {
 		_, err := lb.EnsureLoadBalancer(t.Context(), "c", &v1.Service{}, nodes)
 		require.NoError(t, err)
 		assert.Equal(t, nodes[:1], v.backends, "neither a refused one nor one without an ID")
-		assert.Contains(t, <-recorder.Events, EventNodeInstanceNotVerified+" the Node is no backend of load balancers and gets no route (--verify-node-instances): its name is db-1")
+		assert.Contains(t, <-recorder.Events, EventNodeInstanceNotVerified+" the Node does not become a backend of load balancers and gets no route (--verify-node-instances): its name is db-1")
 		require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", &v1.Service{}, nodes))
 		assert.Equal(t, nodes[:1], v.backends)
 		assert.EqualValues(t, 2, v.asked.Load(), "a verdict is kept")

@@ -82,7 +82,7 @@ func row(key, help string, spec schema.Spec) schema.AnnotationRow {
 
 // Annotations is the table of the portable annotations.
 var Annotations = schema.Annotations[settings]{
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Scheme }, row(Scheme, "Reachable from the internet, or from the private network alone.",
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Scheme }, row(Scheme, "Reachable from the internet, or only from the private network.",
 		schema.Spec{Choices: []string{SchemePublic, SchemeInternal}})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, row(Name, "Name in the cloud, where one can be chosen.", schema.Spec{})),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.Address }, row(Address,
@@ -106,7 +106,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Algorithm }, row(Algorithm, "How backends are chosen.",
 		schema.Spec{Choices: []string{RoundRobin, LeastConnections, SourceIP}})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Certificate }, row(Certificate,
-		"Certificate that TLS is ended with: the cloud's ID, ARN or name of one, or secret:<name> for a Secret of the Service's namespace where the cloud takes uploads.",
+		"Certificate for terminating TLS: the cloud's ID, ARN or name of one, or secret:<name> for a Secret of the Service's namespace where the cloud takes uploads.",
 		schema.Spec{Rules: certificateRules})),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.TLSPorts }, row(TLSPorts,
 		"Ports that the certificate is for, by number or name; all where absent.", schema.Spec{})),
@@ -124,7 +124,7 @@ var essential = []string{Scheme, Certificate, TLSPorts, Address, SecurityGroups,
 // Essential reports whether a Service is refused where the cloud cannot serve the annotation. The others have no effect there.
 func Essential(key string) bool { return slices.Contains(essential, key) }
 
-// Shared reports whether an annotation is served above all clouds. A cloud's own annotation for it counts before.
+// Shared reports whether an annotation is served above the providers. A cloud's own annotation for it takes precedence.
 func Shared(key string) bool { return key == BackendSelector || key == Hostname }
 
 // The rules of the values.

@@ -36,6 +36,16 @@ func (a *Attempts) Urgent(ctx context.Context, object string) (urgent context.Co
 	return Urgent(ctx), done
 }
 
+// Failures counts how often an object has failed in a row.
+func (a *Attempts) Failures(object string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if f := a.failed[object]; time.Since(f.last) < attemptsMemory {
+		return f.count
+	}
+	return 0
+}
+
 func (a *Attempts) note(object string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 // FlagAllowInsecureEndpoints is the flag that lets endpoints without TLS pass.
 const FlagAllowInsecureEndpoints = "allow-insecure-endpoints"
 
-var errInsecure = errors.New("is not encrypted, so that whoever is on the way reads the credentials and can change answers; use https://, or allow it with --" +
+var errInsecure = errors.New("is not encrypted, so that anybody on the network path can read the credentials and change answers; use https://, or allow it with --" +
 	FlagAllowInsecureEndpoints)
 
 // InsecureURL says why an endpoint is refused for lack of TLS, or returns nil. A loopback address has no way on which somebody

@@ -99,6 +99,15 @@ func iniInt(text string) string {
 
 // Unknown reports entries that belong to no option, each with the name that was probably meant.
 func (t Options[C]) Unknown(rest []INIEntry) error {
+	return t.unknown(rest, Problem{Reason: "is unknown and has no effect", Warning: true})
+}
+
+// Refused reports them as errors, for clouds whose own controller does not start with one.
+func (t Options[C]) Refused(rest []INIEntry) error {
+	return t.unknown(rest, Problem{Reason: "is unknown"})
+}
+
+func (t Options[C]) unknown(rest []INIEntry, p Problem) error {
 	var known []string
 	for _, o := range t {
 		if o.FileKey != "" {
@@ -107,11 +116,12 @@ func (t Options[C]) Unknown(rest []INIEntry) error {
 	}
 	var problems []error
 	for _, e := range rest {
-		p := &Problem{Place: "key " + e.FileKey() + " of the cloud config", Reason: "is unknown and has no effect", Warning: true}
+		p := p
+		p.Place = "key " + e.FileKey() + " of the cloud config"
 		if near := Nearest(e.FileKey(), known); near != "" {
 			p.Reason += "; did you mean " + near + "?"
 		}
-		problems = append(problems, p)
+		problems = append(problems, &p)
 	}
 	return errors.Join(problems...)
 }

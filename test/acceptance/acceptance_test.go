@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"net/http"
@@ -11,21 +10,17 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/anyccm/cloud-controller-manager/build/selection"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
-	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
@@ -59,13 +54,8 @@ type world struct {
 	// args are those with which the suite is called.
 	args []string
 
-	objects []*unstructured.Unstructured
-	port    int
-	labels  map[string]string
-
-	lock     sync.Mutex
-	ccm      *harness.CCM
-	restarts int
+	// operator runs the program.
+	operator *harness.Operator
 }
 
 func newWorld(t *testing.T, p registry.Provider) *world {
@@ -80,94 +70,35 @@ func newWorld(t *testing.T, p registry.Provider) *world {
 	c, err := stage.Start(t.Context(), name, harness.Options{Provider: p.Name, Cloud: []string{"--instances=3", "--activation=300ms"}})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
-	ports, err := controlplane.FreePorts(1)
+	w := &world{t: t, c: c, provider: p}
+	w.operator, err = c.Operate(t.Context(), nil, func(err error) { t.Log(err) })
 	require.NoError(t, err)
-	w := &world{t: t, c: c, provider: p, port: ports[0]}
-	w.objects, err = c.Install(t.Context(), "cloud-controller-manager", harness.Values{"securePort": w.port})
-	require.NoError(t, err)
-	for _, o := range w.objects {
-		if o.GetKind() == "DaemonSet" {
-			w.labels, _, err = unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
-			require.NoError(t, err)
-		}
-	}
-	require.NotEmpty(t, w.labels)
-	require.NoError(t, w.operate(t.Context()))
-	require.NoError(t, w.ccm.WaitLeading(t.Context(), patience))
-	require.NoError(t, c.RegisterNodes(t.Context(), 1, 3, harness.NodeSpec{Ready: true}))
-	require.NoError(t, c.WaitInitialized(t.Context(), 3, patience))
+	t.Cleanup(w.operator.End)
+	require.NoError(t, w.operator.CCM().WaitLeading(t.Context(), patience))
+	w.joinNodes(3)
 	w.args = []string{
-		"-provider=" + p.Name, "-kubeconfig=" + c.Kubeconfig, "-program=" + c.Programs.CCM, "-metrics-url=" + w.ccm.URL, "-patience=" + patience.String(),
+		"-provider=" + p.Name, "-kubeconfig=" + c.Kubeconfig, "-program=" + c.Programs.CCM, "-metrics-url=" + w.operator.CCM().URL,
+		"-patience=" + patience.String(),
 	}
 	for key, value := range expected.Service {
 		w.args = append(w.args, "-annotation="+key+"="+value)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	var group sync.WaitGroup
-	group.Go(func() {
-		for ctx.Err() == nil {
-			if err := errors.Join(w.operate(ctx), w.endNamespaces(ctx)); err != nil && ctx.Err() == nil {
-				t.Log(err)
-			}
-			_ = wait(ctx, 200*time.Millisecond)
-		}
-	})
-	t.Cleanup(func() {
-		stop()
-		group.Wait()
-	})
 	return w
 }
 
-// operate does what a DaemonSet's controller and a kubelet do: where the pod of the release is missing, it is made, and runs the program.
-func (w *world) operate(ctx context.Context) error {
-	const name = "cloud-controller-manager"
-	pods := w.c.Kube.CoreV1().Pods(metav1.NamespaceSystem)
-	list, err := pods.List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&metav1.LabelSelector{MatchLabels: w.labels})})
-	if err != nil || len(list.Items) > 0 {
-		return err
+// joinNodes registers ready nodes and waits until they are initialised. Without a cloud outside of the cluster they are from the start.
+func (w *world) joinNodes(n int) {
+	t := w.t
+	t.Helper()
+	if !w.provider.InCluster {
+		require.NoError(t, w.c.RegisterNodes(t.Context(), 1, n, harness.NodeSpec{Ready: true}))
+		require.NoError(t, w.c.WaitInitialized(t.Context(), n, patience))
+		return
 	}
-	w.lock.Lock()
-	defer w.lock.Unlock()
-	if w.ccm != nil {
-		w.ccm.Stop(10 * time.Second)
-		w.restarts++
+	for i := range n {
+		spec := harness.NodeSpec{Name: fmt.Sprintf("node-%d", i+1), Ready: true, Initialized: true, Address: fmt.Sprintf("10.0.0.%d", i+1)}
+		require.NoError(t, w.c.RegisterNode(t.Context(), spec))
 	}
-	if w.ccm, err = w.c.StartObjects(ctx, w.objects, w.c.Programs.CCM, w.port, nil, nil); err != nil {
-		return err
-	}
-	pod, err := pods.Create(ctx, &v1.Pod{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: name + "-", Labels: w.labels},
-		Spec:       v1.PodSpec{Containers: []v1.Container{{Name: name, Image: name}}},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	pod.Status.Conditions = []v1.PodCondition{{Type: v1.PodReady, Status: v1.ConditionTrue}}
-	_, err = pods.UpdateStatus(ctx, pod, metav1.UpdateOptions{})
-	return err
-}
-
-// endNamespaces does what the namespace controller does, which this control plane lacks: one that was deleted goes once it is empty.
-func (w *world) endNamespaces(ctx context.Context) error {
-	list, err := w.c.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return err
-	}
-	for _, n := range list.Items {
-		if n.DeletionTimestamp == nil {
-			continue
-		}
-		services, err := w.c.Kube.CoreV1().Services(n.Name).List(ctx, metav1.ListOptions{})
-		if err != nil || len(services.Items) > 0 {
-			return err
-		}
-		n.Spec.Finalizers = nil
-		if _, err := w.c.Kube.CoreV1().Namespaces().Finalize(ctx, &n, metav1.UpdateOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			return err
-		}
-	}
-	return nil
 }
 
 // tries runs the suite with -o json and returns its report. told gets each line of its progress as it is written.
@@ -276,11 +207,9 @@ func TestEachCloud(t *testing.T) {
 			}
 			require.NoError(t, err)
 			w.requireNothingLeft(before)
-			w.lock.Lock()
-			assert.Equal(t, 1, w.restarts)
-			w.lock.Unlock()
+			assert.Equal(t, 1, w.operator.Restarts())
 			w.requireTold(r)
-			if p.Features.LoadBalancers != registry.Done {
+			if p.Features.LoadBalancers != registry.Done || p.InCluster { // no cloud that sees calls and refuses them
 				return
 			}
 			for _, c := range w.latestCalls() {
@@ -306,16 +235,22 @@ func (w *world) requireTold(r Report) {
 			assert.NotNil(t, s.Writes, s.Step)
 		}
 	}
-	assert.Equal(t, 3, r.Nodes)
+	if w.provider.Features.Instances == registry.Done {
+		assert.Equal(t, 3, r.Nodes)
+	}
 	assert.NotEqual(t, "unknown", r.Version)
 	assert.Zero(t, *results["restart"].Writes)
 	if w.provider.Features.LoadBalancers != registry.Done {
 		return
 	}
-	for _, name := range leastHeld {
+	least, writing := leastHeld, []string{"create", "ports", "node-leaves", "node-joins", "delete"}
+	if w.provider.InCluster {
+		least, writing = []string{"prepare", "release", "create", "annotation/hostname", "restart", "delete"}, nil
+	}
+	for _, name := range least {
 		assert.Equal(t, held, results[name].Result, name)
 	}
-	for _, name := range []string{"create", "ports", "node-leaves", "node-joins", "delete"} {
+	for _, name := range writing {
 		assert.Positive(t, *results[name].Writes, name)
 	}
 	for _, row := range portable.Annotations.Rows() {

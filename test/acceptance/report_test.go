@@ -8,6 +8,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 )
 
 func TestDifferences(t *testing.T) {
@@ -120,4 +124,27 @@ func TestParse(t *testing.T) {
 	assert.True(t, s.left("a"))
 	assert.True(t, s.left("a/b"))
 	assert.False(t, s.left("ab"))
+}
+
+// TestWarnings: each warning about a Service of the run is told once, and again when it was seen again; those of the API server are not.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	event := func(name, kind, from string) *v1.Event {
+		return &v1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "run", Name: name, UID: types.UID(name)}, Type: v1.EventTypeWarning, Reason: name,
+			InvolvedObject: v1.ObjectReference{Kind: kind, Name: "web"}, ReportingController: from,
+		}
+	}
+	kube := fake.NewClientset(
+		event("SyncLoadBalancerFailed", "Service", "service-controller"), event("ClusterIPNotAllocated", "Service", "ipallocator-repair-controller"),
+		event("BackOff", "Pod", "kubelet"),
+	)
+	s := &suite{kube: kube, space: "run", warned: map[string]int32{}}
+	require.EqualError(t, s.warnings(t.Context()), "event of Service web: SyncLoadBalancerFailed: ")
+	require.NoError(t, s.warnings(t.Context()))
+	again := event("SyncLoadBalancerFailed", "Service", "service-controller")
+	again.Count = 2
+	_, err := kube.CoreV1().Events("run").Update(t.Context(), again, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	require.Error(t, s.warnings(t.Context()))
 }

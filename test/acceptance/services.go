@@ -122,15 +122,25 @@ func (s *suite) change(ctx context.Context, name string, mutate func(*v1.Service
 		return nil, err
 	}
 	mutate(now)
-	planned, err := s.plan(ctx, now)
+	asked, err := s.planAtRest(ctx, now)
 	if err != nil {
 		return nil, err
 	}
+	planned := asked.Planned
 	before := s.count(ctx)
 	if err := s.apply(ctx, name, mutate); err != nil || len(planned) == 0 {
 		return planned, err
 	}
 	return planned, s.mustHaveWritten(ctx, before)
+}
+
+// planAtRest asks plan until it has an answer: a cloud may still work on what it shows as done already, and is asked for no change then.
+func (s *suite) planAtRest(ctx context.Context, service *v1.Service) (planned plannedService, err error) {
+	err = s.eventually(ctx, "plan to tell what the change takes", func(ctx context.Context) (err error) {
+		planned, err = s.planned(ctx, service)
+		return err
+	})
+	return planned, err
 }
 
 // apply changes a Service and waits until the cloud follows. Unlike change it does for what is taken away as well, which a manifest
@@ -221,7 +231,7 @@ func (s *suite) tryTrafficPolicy(ctx context.Context, saw *[]string) error {
 		return err
 	}
 	local.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal
-	asked, err := s.planned(ctx, local)
+	asked, err := s.planAtRest(ctx, local)
 	if err != nil {
 		return err
 	}

@@ -48,22 +48,58 @@ type result struct {
 	nodesPerScond float64
 }
 
+// bench is what is measured, and how.
+type bench struct {
+	nodes, services string
+	serviceNodes    int
+	provider        string
+	// latency is the time that every cloud call takes, activation how long the cloud works on a change that it makes later.
+	latency, activation time.Duration
+	// limits and serviceLimits switch on the cloud's published rate limits.
+	limits, serviceLimits bool
+	args                  []string
+	// page is the file that the table of load balancers is written to.
+	page string
+}
+
 func main() {
-	sizes := flag.String("nodes", "0,100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
-	provider := flag.String("provider", harness.AnyProvider, "the cloud to simulate")
-	latency := flag.Duration("latency", 40*time.Millisecond, "time that every cloud call takes")
-	limits := flag.Bool("published-limits", true, "switch on the cloud's published rate limits")
+	var b bench
+	flag.StringVar(&b.nodes, "nodes", "0,100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
+	flag.StringVar(&b.services, "services", "500,1000", "comma-separated numbers of load balancers with two ports each")
+	flag.IntVar(&b.serviceNodes, "service-nodes", 1000, "number of nodes behind these load balancers")
+	flag.StringVar(&b.provider, "provider", harness.AnyProvider, "the cloud to simulate")
+	flag.DurationVar(&b.latency, "latency", 40*time.Millisecond, "time that every cloud call takes")
+	flag.DurationVar(&b.activation, "activation", 3*time.Second, "time that the cloud works on a load balancer after a change, where it works on them later")
+	flag.BoolVar(&b.limits, "published-limits", true, "switch on the cloud's published rate limits for nodes")
+	flag.BoolVar(&b.serviceLimits, "service-limits", false, "switch them on for load balancers too: at 250 calls a minute, 1,000 of them take half an hour")
 	args := flag.String("args", "", "further arguments of the program, separated by spaces")
+	flag.StringVar(&b.page, "write", "", "write the table of load balancers into this page")
 	flag.Parse()
-	if err := run(*sizes, *provider, *latency, *limits, strings.Fields(*args)); err != nil {
+	b.args = strings.Fields(*args)
+	if err := run(b); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
 }
 
+func isComma(r rune) bool { return r == ',' }
+
+// numbersOf reads numbers of load balancers.
+func numbersOf(text string) ([]int, error) {
+	var all []int
+	for number := range strings.FieldsFuncSeq(text, isComma) {
+		n, err := strconv.Atoi(number)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("--services %q: numbers from 1 on, separated by commas, are needed", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
 func parse(sizes string, limits bool) ([]scenario, error) {
 	var all []scenario
-	for text := range strings.SplitSeq(sizes, ",") {
+	for text := range strings.FieldsFuncSeq(sizes, isComma) {
 		number, padding, _ := strings.Cut(text, "x")
 		n, err := strconv.Atoi(number)
 		s := scenario{nodes: n, limits: limits}
@@ -78,10 +114,14 @@ func parse(sizes string, limits bool) ([]scenario, error) {
 	return all, nil
 }
 
-func run(sizes, provider string, latency time.Duration, limits bool, args []string) error {
+func run(b bench) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	scenarios, err := parse(sizes, limits)
+	scenarios, err := parse(b.nodes, b.limits)
+	if err != nil {
+		return err
+	}
+	numbers, err := numbersOf(b.services)
 	if err != nil {
 		return err
 	}
@@ -90,11 +130,21 @@ func run(sizes, provider string, latency time.Duration, limits bool, args []stri
 		return err
 	}
 	defer stage.Close()
-	fmt.Printf("%s, cloud latency %s, published rate limits %s, defaults of the program %s\n\n", provider, latency, onOff(limits), strings.Join(args, " "))
+	if err := runNodes(ctx, stage, b, scenarios); err != nil {
+		return err
+	}
+	return runServices(ctx, stage, b, numbers)
+}
+
+func runNodes(ctx context.Context, stage *harness.Stage, b bench, scenarios []scenario) error {
+	if len(scenarios) == 0 {
+		return nil
+	}
+	fmt.Printf("%s, cloud latency %s, published rate limits %s, defaults of the program %s\n\n", b.provider, b.latency, onOff(b.limits), strings.Join(b.args, " "))
 	fmt.Printf("%-14s %8s %8s %9s %12s %11s %8s %6s %8s %10s %10s\n", "nodes", "first", "last", "nodes/s", "cloud calls", "kube calls",
 		"floor", "ours", "CPU", "peak MiB", "rest MiB")
 	for i, s := range scenarios {
-		r, err := measure(ctx, stage, fmt.Sprintf("bench%d", i), provider, latency, s, args)
+		r, err := measure(ctx, stage, fmt.Sprintf("bench%d", i), b.provider, b.latency, s, b.args)
 		if err != nil {
 			return fmt.Errorf("%d nodes: %w", s.nodes, err)
 		}

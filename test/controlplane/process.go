@@ -61,6 +61,9 @@ func Start(name, dir, path string, args, env []string) (*Process, error) {
 	return p, nil
 }
 
+// Attributes are those of a program that dies with us on Linux, and that a signal of our terminal does not reach.
+func Attributes() *syscall.SysProcAttr { return processAttributes() }
+
 // PID is the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 

@@ -69,7 +69,14 @@ func (d *demo) run(oneshot bool) error {
 	if d.nodes < 1 {
 		return errors.New("at least one node is needed")
 	}
-	for _, s := range []func(context.Context) error{d.start, d.join, d.serve, d.lose} {
+	if err := d.start(ctx); err != nil {
+		return err
+	}
+	steps := []func(context.Context) error{d.join, d.serve, d.lose}
+	if d.cluster.Cloud.InCluster() {
+		steps = []func(context.Context) error{d.joinReady, d.serveInCluster}
+	}
+	for _, s := range steps {
 		if err := s(ctx); err != nil {
 			return err
 		}
@@ -80,6 +87,15 @@ func (d *demo) run(oneshot bool) error {
 	}
 	d.step("Everything was seen. It all keeps running until you press Ctrl-C. Go on by hand:")
 	d.tell("export KUBECONFIG=%s", d.cluster.Kubeconfig)
+	if d.cluster.Cloud.InCluster() {
+		d.tell("kubectl get services,nodes -o wide")
+		d.tell("kubectl get configmaps -n kube-system")
+		d.tell("kubectl create service loadbalancer late --tcp=80")
+		d.tell("tail -f %s", d.ccm.Log)
+		<-ctx.Done()
+		fmt.Println()
+		return nil
+	}
 	d.tell("export CLOUD=%s", d.cluster.Cloud.URL)
 	d.tell("kubectl get nodes -o wide")
 	d.tell("kubectl describe service web")
@@ -109,7 +125,9 @@ func (d *demo) start(ctx context.Context) error {
 		return err
 	}
 	d.tell("kube-apiserver  %s", d.cluster.API.URL)
-	d.tell("%-15s %s, simulated, %d instances", d.provider, d.cluster.Cloud.URL, d.nodes)
+	if !d.cluster.Cloud.InCluster() {
+		d.tell("%-15s %s, simulated, %d instances", d.provider, d.cluster.Cloud.URL, d.nodes)
+	}
 
 	d.step("Cloud controller manager: --cloud-provider=%s", d.provider)
 	if d.ccm, err = d.cluster.StartCCM(ctx, nil, nil); err != nil {

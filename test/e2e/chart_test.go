@@ -64,7 +64,7 @@ func TestChartInstallation(t *testing.T) {
 // TestAdmissionPolicy: the API server says about bad annotations what the events would say, and refuses them where that is
 // asked for.
 func TestAdmissionPolicy(t *testing.T) {
-	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		a := expected.Admission
 		cluster := newClusterOn(t, provider)
 		_, err := cluster.Install(t.Context(), "cloud-controller-manager", harness.Values{"admissionPolicy.enabled": true, "admissionPolicy.action": "Deny"})
@@ -131,7 +131,7 @@ func onlyChangesAreJudged(t *testing.T, cluster *harness.Cluster, bad map[string
 // TestAdoptionIsRefused: with the chart's value, only this program and those who have the right to adopt say which load balancer of
 // the cloud a Service has; everything else about Services stays with their authors.
 func TestAdoptionIsRefused(t *testing.T) {
-	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		if len(expected.Adoption.Annotations) == 0 {
 			return // test/chart holds that the provider's table has none either
 		}

@@ -38,6 +38,8 @@ func skipUnlessSelected(t *testing.T, provider string) {
 
 func hasNodes(f registry.Features) bool { return f.Instances == registry.Done }
 
+func hasLoadBalancers(f registry.Features) bool { return f.LoadBalancers == registry.Done }
+
 func hasNodesAndLoadBalancers(f registry.Features) bool {
 	return f.Instances == registry.Done && f.LoadBalancers == registry.Done
 }

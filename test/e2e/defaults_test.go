@@ -21,7 +21,7 @@ import (
 // TestDefaultsAreReadAgain: a default that changes in the file reconciles exactly the Services concerned, by the events that the
 // framework writes at every reconciliation. A broken file changes nothing, and an event says so.
 func TestDefaultsAreReadAgain(t *testing.T) {
-	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		const edge = "example.com/edge"
 		file := filepath.Join(t.TempDir(), "defaults.yaml")
 		write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }

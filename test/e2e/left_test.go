@@ -233,7 +233,7 @@ func (l *leftCluster) send(r expectations.Request, kind expectations.LeftKind, s
 		require.True(l.t, isList, "each of %s gives no list", r.Name)
 		r.Each = ""
 		for _, item := range items {
-			s.Item = item
+			s.Item, s.State = item, l.state()
 			l.send(r, kind, s)
 		}
 		return

@@ -64,7 +64,7 @@ func planner(t *testing.T, c *harness.Cluster, provider string) func(manifest st
 // TestPlan: on every cloud, what would be made for a new Service, nothing for one that is served, and what a change would
 // do; nothing is written anywhere.
 func TestPlan(t *testing.T) {
-	onEachCloud(t, hasNodesAndLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		annotations, err := json.Marshal(expected.Service)
 		require.NoError(t, err)
 		c := newClusterOn(t, provider, "--instances=2")
@@ -89,7 +89,7 @@ func TestPlan(t *testing.T) {
 		m = startCCM(t, c, nil, nil)
 		_, err = c.WaitServed(t.Context(), "web", patience)
 		require.NoError(t, err)
-		waitHoldings(t, c, 1, ", 2 ")
+		waitHoldings(t, c, 1, unlessInCluster(c, ", 2 "))
 		requireWorked(t, m, "service")
 		m.Stop(10 * time.Second)
 		served := plan(manifest)
@@ -97,7 +97,7 @@ func TestPlan(t *testing.T) {
 		assert.Empty(t, served.Planned)
 		changed := plan(manifest + "  - {name: https, port: 443}\n")
 		assert.Empty(t, changed.Error)
-		assert.NotEmpty(t, changed.Planned)
+		assert.Equal(t, c.Cloud.InCluster(), len(changed.Planned) == 0, "an address has no ports")
 		t.Logf("%v", changed.Planned)
 		refused := plan(strings.ReplaceAll(manifest, "  ports:", "  loadBalancerSourceRanges: [nowhere]\n  ports:"))
 		assert.NotEmpty(t, refused.Error)

@@ -94,13 +94,13 @@ func (p Portable) problems(path string, names []string) []error {
 	var all []error
 	for _, name := range names {
 		e, told := p.Examples[name]
-		switch served, refused := e.Gives != "" && len(e.State) > 0, e.Refused != ""; {
+		switch served, refused := e.Gives != "" && (len(e.State) > 0 || e.Address != ""), e.Refused != ""; {
 		case !told:
 			all = append(all, fmt.Errorf(
 				"%s: portable.examples.%s is missing; say what %s/%s.yaml gives on this cloud (gives and state), or with which words it is refused (refused)",
 				path, name, examplesFolder, name))
 		case served == refused || (refused && (e.Gives != "" || len(e.State) > 0)):
-			all = append(all, fmt.Errorf("%s: portable.examples.%s has either gives and state, or refused", path, name))
+			all = append(all, fmt.Errorf("%s: portable.examples.%s has either gives and state (or address, where there is no cloud outside of the cluster), or refused", path, name))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Examples)) {

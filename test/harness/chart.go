@@ -56,6 +56,8 @@ func (v Values) Set(path string, value any) Values {
 // described is what the chart knows of a cloud.
 type described struct {
 	Credentials []struct{ Name, Env string }
+	// InCluster are options of a provider without a cloud outside of the cluster; none of others.
+	InCluster map[string]string
 }
 
 // describe reads what the chart knows of the cluster's cloud.
@@ -85,14 +87,25 @@ func (d described) credential(variable string) (string, bool) {
 	return "", false
 }
 
-// ChartValues are the values with which the chart is installed for the simulated cloud.
+// settings are how the program reaches the cluster's cloud.
+func (c *Cluster) settings(ctx context.Context) (env map[string]string, file string, err error) {
+	if c.Outside != nil {
+		return c.Outside.Env, c.Outside.CloudConfig, nil
+	}
+	if env, err = c.Cloud.Environment(ctx); err == nil {
+		file, err = c.Cloud.CloudConfig(ctx)
+	}
+	return env, file, err
+}
+
+// ChartValues are the values with which the chart is installed for the cluster's cloud.
 func (c *Cluster) ChartValues(ctx context.Context) (Values, error) {
 	values := Values{}.Set("cloudProvider", c.Provider)
 	cloud, err := c.describe()
 	if err != nil {
 		return nil, err
 	}
-	env, err := c.Cloud.Environment(ctx)
+	env, file, err := c.settings(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -105,11 +118,28 @@ func (c *Cluster) ChartValues(ctx context.Context) (Values, error) {
 		options[name] = value
 	}
 	values.Set("options", options)
-	file, err := c.Cloud.CloudConfig(ctx)
-	if err == nil && file != "" {
-		values.Set("extraCloudConfig", file+c.CloudConfig)
+	if file != "" {
+		if file, err = joined(file, c.CloudConfig); err != nil {
+			return nil, err
+		}
+		values.Set("extraCloudConfig", file)
 	}
-	return values, err
+	return values, nil
+}
+
+// joined is a configuration file with what is added to it: further lines, or, where the file is an object in JSON, further keys in YAML.
+func joined(file, more string) (string, error) {
+	if more == "" || !strings.HasPrefix(file, "{") {
+		return file + more, nil
+	}
+	keys := map[string]any{}
+	for _, text := range []string{file, more} {
+		if err := sigsyaml.Unmarshal([]byte(text), &keys); err != nil {
+			return "", fmt.Errorf("joining the configuration file and what is added to it: %w", err)
+		}
+	}
+	text, err := sigsyaml.Marshal(keys)
+	return string(text), err
 }
 
 // Render returns the objects of a release of the chart in kube-system.

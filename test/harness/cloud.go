@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,13 +14,20 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// Cloud is a simulated cloud in a process of its own, seen through its admin path.
+// Cloud is a simulated cloud in a process of its own, seen through its admin path. For a provider without a cloud outside of the
+// cluster there is no process: see inCluster.
 type Cloud struct {
 	*controlplane.Process
 	URL string
+
+	inCluster *inCluster
 }
+
+// InCluster reports whether there is no cloud outside of the cluster.
+func (c *Cloud) InCluster() bool { return c.inCluster != nil }
 
 // Calls are the counts of calls that the cloud saw.
 type Calls struct {
@@ -55,6 +63,13 @@ type Fault struct {
 }
 
 func (c *Cluster) startCloud(ctx context.Context) (*Cloud, error) {
+	known, err := c.describe()
+	if err != nil {
+		return nil, err
+	}
+	if len(known.InCluster) > 0 {
+		return &Cloud{inCluster: &inCluster{cluster: c, options: known.InCluster}}, nil
+	}
 	urlFile := filepath.Join(c.Dir, "cloud-url")
 	p, err := controlplane.Start(
 		"cloudsim", c.Dir, c.Programs.Cloudsim,
@@ -80,8 +95,22 @@ func (c *Cloud) Call(ctx context.Context, method, path, token string, in, out an
 	return c.send(ctx, method, path, token, in, out)
 }
 
+// operator is what every simulated cloud accepts as the proof of who calls.
+const operator = "dop_v1_5up3r53cr3tt0k3nf0rt35t5"
+
+// Prepare makes a thing in the cloud that an expectation needs.
+func (c *Cloud) Prepare(ctx context.Context, step expectations.Step) error {
+	if step.Action != "" {
+		return c.Do(ctx, step.Action, step.Body)
+	}
+	return c.Call(ctx, step.Method, step.Path, operator, step.Body, nil)
+}
+
 // State reads everything that the cloud holds.
 func (c *Cloud) State(ctx context.Context, out any) error {
+	if c.InCluster() {
+		return c.inCluster.state(ctx, out)
+	}
 	return c.admin(ctx, http.MethodGet, "state", nil, out)
 }
 
@@ -141,6 +170,9 @@ func (c *Cloud) Send(ctx context.Context, in Request) ([]byte, http.Header, erro
 
 // CloudConfig returns the configuration file of a controller for this cloud; empty if it needs none.
 func (c *Cloud) CloudConfig(ctx context.Context) (string, error) {
+	if c.InCluster() {
+		return "", nil
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.URL+"/_sim/cloud-config", nil)
 	if err != nil {
 		return "", fmt.Errorf("asking for the cloud config: %w", err)
@@ -156,24 +188,38 @@ func (c *Cloud) CloudConfig(ctx context.Context) (string, error) {
 
 // Environment returns the variables of a controller for this cloud.
 func (c *Cloud) Environment(ctx context.Context) (map[string]string, error) {
+	if c.InCluster() {
+		return maps.Clone(c.inCluster.options), nil
+	}
 	env := map[string]string{}
 	return env, c.admin(ctx, http.MethodGet, "env", nil, &env)
 }
 
 // Calls returns the counts since the last reset.
 func (c *Cloud) Calls(ctx context.Context) (Calls, error) {
+	if c.InCluster() {
+		return c.inCluster.calls()
+	}
 	var calls Calls
 	return calls, c.admin(ctx, http.MethodGet, "calls", nil, &calls)
 }
 
 // ResetCalls sets the counts to zero.
 func (c *Cloud) ResetCalls(ctx context.Context) error {
+	if c.InCluster() {
+		return c.inCluster.reset()
+	}
 	return c.admin(ctx, http.MethodDelete, "calls", nil, nil)
 }
 
 // Summary returns what the cloud holds.
 func (c *Cloud) Summary(ctx context.Context) (Summary, error) {
 	var s Summary
+	if c.InCluster() {
+		var err error
+		s.Holdings, err = c.inCluster.holdings(ctx)
+		return s, err
+	}
 	return s, c.admin(ctx, http.MethodGet, "summary", nil, &s)
 }
 

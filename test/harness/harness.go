@@ -83,6 +83,8 @@ type Options struct {
 	Etcd *controlplane.Etcd
 	// Provider is the cloud.
 	Provider string
+	// Outside is a cloud that runs already, in place of a simulated one; nil starts a simulated one.
+	Outside *Outside
 	// Cloud are further arguments of the simulated cloud.
 	Cloud []string
 	// CloudConfig is added to the configuration file of programs on clouds that have one.
@@ -91,11 +93,19 @@ type Options struct {
 	NoAudit bool
 }
 
+// Outside says how the program reaches a cloud that nobody simulates.
+type Outside struct {
+	// Env are variables of the program, CloudConfig its configuration file.
+	Env         map[string]string
+	CloudConfig string
+}
+
 // Cluster is a running cluster without any controller.
 type Cluster struct {
 	Options
-	API   *controlplane.APIServer
-	Kube  kubernetes.Interface
+	API  *controlplane.APIServer
+	Kube kubernetes.Interface
+	// Cloud is nil where the cloud runs outside.
 	Cloud *Cloud
 	// Kubeconfig is the administrator's.
 	Kubeconfig string
@@ -119,8 +129,10 @@ func (c *Cluster) start(ctx context.Context) error {
 		return fmt.Errorf("making the cluster's folder: %w", err)
 	}
 	var err error
-	if c.Cloud, err = c.startCloud(ctx); err != nil {
-		return err
+	if c.Outside == nil {
+		if c.Cloud, err = c.startCloud(ctx); err != nil {
+			return err
+		}
 	}
 	if c.API, err = controlplane.StartAPIServer(
 		ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir), !c.NoAudit,

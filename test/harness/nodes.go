@@ -28,6 +28,10 @@ type NodeSpec struct {
 	Ready bool
 	// Address is what kubelet has found itself and writes before the cloud is asked; empty means none.
 	Address string
+	// Initialized is set where kubelet runs without --cloud-provider=external: the Node is complete as it registers.
+	Initialized bool
+	// ProviderID is what kubelet was started with; empty means nothing.
+	ProviderID string
 	// Padding makes the node as large as one with many images: bytes of image names in its status.
 	Padding int
 }
@@ -39,10 +43,11 @@ func (c *Cluster) RegisterNode(ctx context.Context, s NodeSpec) error {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: s.Name, Labels: map[string]string{v1.LabelHostname: s.Name, v1.LabelOSStable: "linux", v1.LabelArchStable: "amd64"},
 		},
-		Spec: v1.NodeSpec{
-			Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}},
-		},
+		Spec:   v1.NodeSpec{ProviderID: s.ProviderID},
 		Status: nodeStatus(s),
+	}
+	if !s.Initialized {
+		node.Spec.Taints = []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider, Value: "true", Effect: v1.TaintEffectNoSchedule}}
 	}
 	if _, err := c.Kube.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{}); err != nil {
 		return fmt.Errorf("registering node %s: %w", s.Name, err)
@@ -205,7 +210,7 @@ func (m *CCM) WaitLeading(ctx context.Context, within time.Duration) error {
 		default:
 		}
 		text, err := m.Get(ctx, "/healthz?verbose")
-		if err == nil && !strings.Contains(text, "cloud-node-controller") {
+		if err == nil && !strings.Contains(text, "cloud-node-controller") && !strings.Contains(text, "service-lb-controller") {
 			err = errors.New("no controller runs yet")
 		}
 		return err

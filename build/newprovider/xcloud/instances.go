@@ -19,12 +19,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
-const (
-	providerIDPrefix = Name + "://"
-	indexName        = "name"
-	// callPrice is how often nodes that are down for good may cost a call.
-	callPrice = time.Second
-)
+// callPrice is how often nodes that are down for good may cost a call.
+const callPrice = time.Second
+
+const indexName = "name"
 
 // instance is what the API shows of an instance.
 type instance struct {

@@ -10,6 +10,8 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "xcloud"
 
+const providerIDPrefix = Name + "://" // nodes
+
 // Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{

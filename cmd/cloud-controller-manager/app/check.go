@@ -236,7 +236,7 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 	}
 	unquoted := quoteTexts(object)
 	if err := decode(object, service); err != nil {
-		report(severityError, fmt.Errorf("this is no valid Service: %w", err))
+		report(severityError, fmt.Errorf("this is not a valid Service: %w", err))
 		return []string{namespaced(service)}, findings
 	}
 	for _, problem := range unquoted {

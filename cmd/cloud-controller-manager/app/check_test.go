@@ -100,7 +100,7 @@ func TestValidateCommand(t *testing.T) {
 	require.Len(t, lines, 4)
 	assert.Equal(t, `-:8: error: Service shop/web: annotation example.com/lb-colour: "blue" is not red`, lines[0])
 	assert.Equal(t, "-:9: warning: Service shop/web: annotation example.com/lb-coluor: is unknown and has no effect; did you mean example.com/lb-colour?", lines[1])
-	assert.Regexp(t, `^-:21: error: Service strange: this is no valid Service: unknown field "metadata.annotation"`, lines[2])
+	assert.Regexp(t, `^-:21: error: Service strange: this is not a valid Service: unknown field "metadata.annotation"`, lines[2])
 	assert.Equal(t, "Services of type LoadBalancer: 3, errors: 2, warnings: 1", lines[3])
 }
 

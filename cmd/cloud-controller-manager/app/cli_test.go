@@ -158,7 +158,7 @@ func TestManifestFiles(t *testing.T) {
 		assert.Contains(t, out, c.want, "%v", c.args)
 	}
 	_, err := executed(t, "validate", "--cloud-provider=square", t.TempDir())
-	require.ErrorContains(t, err, "holds no .yaml, .yml or .json file; -R reads the folders in it, too")
+	require.ErrorContains(t, err, "holds no .yaml, .yml or .json file; -R also reads its subfolders")
 }
 
 // TestYAMLOutput: what is printed as JSON can be had as YAML.

@@ -15,10 +15,7 @@ import (
 
 	"github.com/spf13/pflag"
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
-	listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	frameworkapp "k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
@@ -71,9 +68,8 @@ type serviceDefaults struct {
 	seen *string
 	// pending is what was told of classes that count after a restart.
 	pending string
-	// services and handlers are those of the framework's controller, once it runs.
-	services listers.ServiceLister
-	handlers []cache.ResourceEventHandler
+
+	audience audience
 }
 
 func (d *serviceDefaults) addFlags(fs *pflag.FlagSet) {
@@ -236,40 +232,13 @@ func (d *serviceDefaults) take(
 
 // reconcile shows the framework every Service that a change of the defaults concerns as one that changed, and no others.
 func (d *serviceDefaults) reconcile(p registry.Provider, before, now defaults.Set) {
-	d.mu.Lock()
-	services, handlers := d.services, slices.Clone(d.handlers)
-	d.mu.Unlock()
-	if services == nil {
-		return
-	}
-	all, err := services.List(labels.Everything())
-	if err != nil {
-		klog.ErrorS(err, "Services that changed defaults concern are not found")
-		return
-	}
 	cloud := p.Cloud()
-	for _, s := range all {
+	d.audience.show(defaulted, func(s *v1.Service) (string, string, bool) {
 		class := defaults.ClassOf(s)
 		_, had := portable.WithDefaults(cloud, s, before[class])
 		_, has := portable.WithDefaults(cloud, s, now[class])
-		if s.Spec.Type != v1.ServiceTypeLoadBalancer || maps.Equal(had, has) {
-			continue
-		}
-		klog.InfoS("The defaults of a Service changed", "service", klog.KObj(s))
-		for _, h := range handlers {
-			h.OnUpdate(marked(s, had), marked(s, has))
-		}
-	}
-}
-
-// marked is a copy of a Service that tells what it has by defaults.
-func marked(s *v1.Service, by map[string]string) *v1.Service {
-	s = s.DeepCopy()
-	if s.Annotations == nil {
-		s.Annotations = map[string]string{}
-	}
-	s.Annotations[defaulted] = fmt.Sprint(by) // maps are printed in the order of their keys
-	return s
+		return fmt.Sprint(had), fmt.Sprint(has), !maps.Equal(had, has) // maps are printed in the order of their keys
+	})
 }
 
 // withDefaults starts the framework's controller of Services so that changes of the file reach it.
@@ -283,7 +252,7 @@ func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor)
 			return construct(i, c, cloud)
 		}
 		report := m.reportTo(c)
-		init := construct(i, withInformers(c, views.Services(c.SharedInformers, d.keep())), cloud)
+		init := construct(i, withInformers(c, views.Services(c.SharedInformers, d.audience.view())), cloud)
 		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
 			in, err := m.inputs()
 			if err != nil {
@@ -293,22 +262,10 @@ func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor)
 			if err != nil {
 				return nil, false, err
 			}
-			d.mu.Lock()
-			d.services = c.SharedInformers.Core().V1().Services().Lister()
-			d.mu.Unlock()
+			d.audience.showsFrom(c.SharedInformers.Core().V1().Services().Lister())
 			rescue.Go("following the defaults of Services", func() { d.follow(ctx, p, in, report) })
 			return init(ctx, cc)
 		}
 	}
 	return inner
-}
-
-// keep is a view of Services by which changes of the file reach whoever hears of them.
-func (d *serviceDefaults) keep() views.View {
-	return views.View{Handler: func(h cache.ResourceEventHandler) cache.ResourceEventHandler {
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		d.handlers = append(d.handlers, h)
-		return h
-	}}
 }

@@ -168,7 +168,7 @@ func TestChangedDefaults(t *testing.T) {
 	d := &serviceDefaults{path: file}
 	require.NoError(t, d.load(light, registry.Inputs{}))
 	assert.Equal(t, []string{"internal"}, d.served())
-	d.services, d.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
+	d.audience.services, d.audience.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
 	assert.Empty(t, d.look(light, "", report))
 	assert.Empty(t, h.names, "nothing changed")
 

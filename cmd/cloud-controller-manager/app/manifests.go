@@ -29,7 +29,7 @@ func (m *manifestFiles) addFlags(cmd *cobra.Command) {
 	fs := cmd.Flags()
 	fs.StringArrayVarP(&m.names, "filename", "f", nil,
 		"A file of manifests as YAML or JSON, a folder of them, or - for standard input; may be repeated. Arguments count as well.")
-	fs.BoolVarP(&m.recursive, "recursive", "R", false, "Read the folders in folders, too.")
+	fs.BoolVarP(&m.recursive, "recursive", "R", false, "Also read subfolders.")
 	cmd.Args = cobra.ArbitraryArgs
 }
 
@@ -84,7 +84,7 @@ func (m *manifestFiles) files(name string) ([]string, error) {
 		return nil
 	})
 	if err == nil && len(paths) == 0 {
-		err = fmt.Errorf("the folder %s holds no .yaml, .yml or .json file; -R reads the folders in it, too", name)
+		err = fmt.Errorf("the folder %s holds no .yaml, .yml or .json file; -R also reads its subfolders", name)
 	}
 	return paths, err
 }

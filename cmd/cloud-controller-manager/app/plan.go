@@ -142,7 +142,7 @@ func servicesIn(data []byte) ([]*v1.Service, error) {
 			}
 			s := &v1.Service{}
 			if err := decode(object, s); err != nil {
-				return nil, fmt.Errorf("line %d: this is no valid Service: %w", object.Line, err)
+				return nil, fmt.Errorf("line %d: this is not a valid Service: %w", object.Line, err)
 			}
 			all = append(all, s)
 		}

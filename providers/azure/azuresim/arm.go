@@ -88,6 +88,9 @@ type armPath struct {
 // parsePath takes a path apart; names of types, groups and providers count in any case.
 func parsePath(path string) (armPath, bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
+	if len(parts) == 5 && strings.EqualFold(parts[0], "subscriptions") && strings.EqualFold(parts[2], "providers") {
+		return armPath{subscription: parts[1], namespace: parts[3], pairs: parts[4:]}, true // a listing of all resource groups
+	}
 	if len(parts) < 6 || !strings.EqualFold(parts[0], "subscriptions") || !strings.EqualFold(parts[2], "resourceGroups") ||
 		!strings.EqualFold(parts[4], "providers") {
 		return armPath{}, false
@@ -159,8 +162,9 @@ func (s *Sim) serveARM(w http.ResponseWriter, r *http.Request) *failure {
 // OtherGroup is a second resource group.
 const OtherGroup = "other-rg"
 
+// hasGroup reports whether there is a resource group; "" stands for all of them.
 func (*Sim) hasGroup(name string) bool {
-	return strings.EqualFold(name, Group) || strings.EqualFold(name, OtherGroup)
+	return name == "" || strings.EqualFold(name, Group) || strings.EqualFold(name, OtherGroup)
 }
 
 func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k kind) *failure {
@@ -288,7 +292,7 @@ func (s *Sim) serveListing(w http.ResponseWriter, r *http.Request, p armPath, k 
 	} else {
 		for _, id := range s.order {
 			res := s.resources[id]
-			inGroup := strings.HasPrefix(id, strings.ToLower("/subscriptions/"+p.subscription+"/resourceGroups/"+p.group+"/"))
+			inGroup := p.group == "" || strings.HasPrefix(id, strings.ToLower("/subscriptions/"+p.subscription+"/resourceGroups/"+p.group+"/"))
 			if res.kind == p.kind() && inGroup && strings.HasPrefix(id, parent) && matches(res, query.Get("$filter")) {
 				list = append(list, s.show(res, query.Has("$expand")))
 			}

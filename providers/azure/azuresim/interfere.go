@@ -35,6 +35,10 @@ func (s *Sim) Meanwhile(id string, change func(doc map[string]any)) {
 
 // interfere does what tests have asked for before a call.
 func (s *Sim) interfere(method string, p armPath) *failure {
+	if p.group == "" && s.groupsAlone {
+		return fail(http.StatusForbidden, "AuthorizationFailed", "The client does not have authorization to perform action '%s/read' over scope "+
+			"'/subscriptions/%s' or the scope is invalid.", p.kind(), p.subscription)
+	}
 	key := strings.ToLower(p.id())
 	if r, waiting := s.resources[key], s.meanwhile[key]; method == "PUT" && r != nil && len(waiting) > 0 {
 		s.meanwhile[key] = waiting[1:]
@@ -45,6 +49,13 @@ func (s *Sim) interfere(method string, p armPath) *failure {
 	f := s.refuseNext[method+" "+p.kind()]
 	delete(s.refuseNext, method+" "+p.kind())
 	return f
+}
+
+// GrantGroupsAlone takes the rights on the whole subscription from the credential.
+func (s *Sim) GrantGroupsAlone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.groupsAlone = true
 }
 
 // Fail makes the next write of a kind of resource end in a failure, such as "Microsoft.Network/loadBalancers".

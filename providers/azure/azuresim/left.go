@@ -66,3 +66,15 @@ func (s *Sim) AddSubnet(name string, prefixes ...string) {
 	}
 	props["subnets"] = append(list, object{"name": name, "properties": object{"addressPrefixes": all, "privateLinkServiceNetworkPolicies": "Enabled"}})
 }
+
+// Take makes an address of the subnet one that a machine of somebody else has.
+func (s *Sim) Take(ip string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.put(ID(kindInterface, "theirs-"+strings.NewReplacer(".", "-", ":", "-").Replace(ip)), object{"location": Location, "properties": object{
+		"ipConfigurations": []any{object{"name": "ipconfig", "properties": object{
+			"primary": true, "privateIPAddressVersion": "IPv4", "privateIPAllocationMethod": "Static", "privateIPAddress": ip,
+			"subnet": object{"id": ID("Microsoft.Network/virtualNetworks", Network, "subnets", Subnet)},
+		}}},
+	}})
+}

@@ -63,22 +63,6 @@ func addNetworkKinds() {
 	kinds[kindConnection] = kind{versions: networkVersions, methods: "GET DELETE"}
 }
 
-// listSubnets lists the subnets of a network.
-func listSubnets(s *Sim, parent string) []any {
-	vnet := s.resources[parent]
-	var list []any
-	for _, n := range items(vnet.doc, "properties", "subnets") {
-		shown := clone(n)
-		shown["id"], shown["etag"], shown["type"] = vnet.id+"/subnets/"+text(n, "name"), etagOf(vnet), kindSubnet
-		defaults(properties2(shown), object{
-			"privateLinkServiceNetworkPolicies": "Enabled", "privateEndpointNetworkPolicies": "Disabled", "delegations": []any{},
-		})
-		properties2(shown)["provisioningState"] = "Succeeded"
-		list = append(list, shown)
-	}
-	return list
-}
-
 func loadBalancerFields() fields {
 	rule := "frontendIPConfiguration backendAddressPool backendAddressPools probe protocol loadDistribution frontendPort backendPort " +
 		"idleTimeoutInMinutes enableFloatingIP enableTcpReset disableOutboundSnat enableConnectionTracking"
@@ -106,7 +90,7 @@ func (s *Sim) putLoadBalancer(r *resource, asked object, created bool) *failure 
 	if props == nil {
 		props = object{}
 	}
-	if created {
+	if dropDerived(props); created {
 		r.doc["sku"] = asked["sku"]
 	}
 	for _, check := range []func(*resource, object) *failure{
@@ -597,15 +581,30 @@ func (s *Sim) removeAddress(r *resource) *failure {
 	return nil
 }
 
-func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
+// askedParts are the properties that a document with named parts is to have.
+func askedParts(r *resource, asked object) (object, *failure) {
 	if text(asked, "location") == "" {
-		return invalid("LocationRequired", "The location property is required for this definition.")
+		return nil, invalid("LocationRequired", "The location property is required for this definition.")
 	}
 	props, _ := asked["properties"].(object)
 	if props == nil {
 		props = object{}
 	}
-	if f := checkUnique(r, props); f != nil {
+	dropDerived(props)
+	return props, checkUnique(r, props)
+}
+
+// take makes a document what was asked for, with these properties.
+func (r *resource) take(asked, props object) {
+	r.doc = object{"location": asked["location"], "properties": props}
+	if asked["tags"] != nil {
+		r.doc["tags"] = asked["tags"]
+	}
+}
+
+func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
+	props, f := askedParts(r, asked)
+	if f != nil {
 		return f
 	}
 	priorities := map[string]string{}
@@ -617,10 +616,7 @@ func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
 	ensureList(props, "securityRules")
 	delete(props, "provisioningState")
 	delete(props, "defaultSecurityRules")
-	r.doc = object{"location": asked["location"], "properties": props}
-	if asked["tags"] != nil {
-		r.doc["tags"] = asked["tags"]
-	}
+	r.take(asked, props)
 	return nil
 }
 
@@ -653,14 +649,8 @@ func checkSecurityRule(rule object, priorities map[string]string) *failure {
 }
 
 func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
-	if text(asked, "location") == "" {
-		return invalid("LocationRequired", "The location property is required for this definition.")
-	}
-	props, _ := asked["properties"].(object)
-	if props == nil {
-		props = object{}
-	}
-	if f := checkUnique(r, props); f != nil {
+	props, f := askedParts(r, asked)
+	if f != nil {
 		return f
 	}
 	prefixes := map[string]bool{}
@@ -680,10 +670,7 @@ func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
 	}
 	ensureList(props, "routes")
 	delete(props, "provisioningState")
-	r.doc = object{"location": asked["location"], "properties": props}
-	if asked["tags"] != nil {
-		r.doc["tags"] = asked["tags"]
-	}
+	r.take(asked, props)
 	return nil
 }
 

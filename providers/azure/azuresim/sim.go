@@ -53,8 +53,10 @@ type Sim struct {
 	refuseNext map[string]*failure
 	meanwhile  map[string][]func(object)
 	// rules are the legal values of fields.
-	rules  map[string]legalValue
-	shared map[string]fields
+	rules map[string]legalValue
+	// groupsAlone is set where the credential has rights on resource groups, and not on the subscription.
+	groupsAlone bool
+	shared      map[string]fields
 }
 
 // New returns a simulated Azure with a network, a security group and an empty scale set. Only the secret of the service principal is

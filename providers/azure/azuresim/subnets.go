@@ -79,3 +79,19 @@ func (s *Sim) changed(w http.ResponseWriter, r *http.Request, res *resource) {
 	res.etag = s.number
 	s.work(w, r, res, nil)
 }
+
+// listSubnets lists the subnets of a network.
+func listSubnets(s *Sim, parent string) []any {
+	vnet := s.resources[parent]
+	var list []any
+	for _, n := range items(vnet.doc, "properties", "subnets") {
+		shown := clone(n)
+		shown["id"], shown["etag"], shown["type"] = vnet.id+"/subnets/"+text(n, "name"), etagOf(vnet), kindSubnet
+		defaults(properties2(shown), object{
+			"privateLinkServiceNetworkPolicies": "Enabled", "privateEndpointNetworkPolicies": "Disabled", "delegations": []any{},
+		})
+		properties2(shown)["provisioningState"] = "Succeeded"
+		list = append(list, shown)
+	}
+	return list
+}

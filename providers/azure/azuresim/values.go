@@ -145,3 +145,16 @@ func eachLegal(v any, legal legalValue) bool {
 	}
 	return !slices.ContainsFunc(list, func(one any) bool { return !legal(one) })
 }
+
+// dropDerived takes from properties and their named parts what the API derives of them, and what a write repeats of an answer.
+func dropDerived(props object) {
+	delete(props, "resourceGuid")
+	for key := range props {
+		for _, part := range items(props, key) {
+			for _, derived := range []string{"id", "etag", "type"} {
+				delete(part, derived)
+			}
+			delete(properties2(part), "provisioningState")
+		}
+	}
+}

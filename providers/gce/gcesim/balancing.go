@@ -2,7 +2,6 @@ package gcesim
 
 import (
 	"fmt"
-	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -280,8 +279,8 @@ func (s *Sim) reserve(at location, d document, ip string) *refusal {
 
 // usersOf are links to what has an address.
 func (s *Sim) usersOf(ip string) (users []any) {
-	for _, p := range slices.Sorted(maps.Keys(s.objects)) {
-		o := s.objects[p]
+	var paths []string
+	for p, o := range s.objects {
 		has := parsePath(p).collection == "forwardingRules" && text(o, "IPAddress") == ip
 		interfaces, _ := o["networkInterfaces"].([]any)
 		for _, i := range interfaces {
@@ -294,8 +293,12 @@ func (s *Sim) usersOf(ip string) (users []any) {
 			}
 		}
 		if has {
-			users = append(users, o["selfLink"])
+			paths = append(paths, p)
 		}
+	}
+	slices.Sort(paths)
+	for _, p := range paths {
+		users = append(users, s.objects[p]["selfLink"])
 	}
 	return users
 }
@@ -347,6 +350,7 @@ func completeTargetPool(s *Sim, at location, d document) *refusal {
 func (s *Sim) addLinks(at location, d document, key string, add []string) *refusal {
 	list, _ := d[key].([]any)
 	list = slices.Clone(list)
+	has := setOf(strs(list))
 	for _, l := range add {
 		p := at.resource(l)
 		other := parsePath(p)
@@ -359,8 +363,8 @@ func (s *Sim) addLinks(at location, d document, key string, add []string) *refus
 		if _, ok := s.objects[p]; !ok {
 			return missing(p)
 		}
-		if !slices.Contains(list, any(linkTo(p))) {
-			list = append(list, linkTo(p))
+		if link := linkTo(p); !has[link] {
+			has[link], list = true, append(list, link)
 		}
 	}
 	if len(list) > 0 {
@@ -399,10 +403,11 @@ func removeMembers(key, inner string) func(s *Sim, at location, d, body document
 		if len(remove) == 0 || len(remove) > 1000 {
 			return invalid("Invalid value for field '%s'. %d entries.", key, len(remove))
 		}
-		list, _ := d[key].([]any)
-		for _, l := range remove {
-			list = without(list, at.resource(l))
+		paths := make([]string, len(remove))
+		for i, l := range remove {
+			paths[i] = at.resource(l)
 		}
+		list := without(d[key], paths...)
 		d[key] = list
 		if len(list) == 0 {
 			delete(d, key)
@@ -534,6 +539,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 	if len(add) == 0 || len(list)+len(add) > 1000 {
 		return invalid("Invalid value for field 'instances'. A group holds 1 to 1000 instances.")
 	}
+	has, balanced := setOf(strs(list)), s.balancedElsewhere(at)
 	for _, l := range add {
 		p := at.resource(l)
 		if parsePath(p).scope != at.scope {
@@ -542,25 +548,44 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 		if _, ok := s.objects[p]; !ok {
 			return missing(p)
 		}
-		if slices.Contains(list, any(linkTo(p))) {
+		link := linkTo(p)
+		if has[link] {
 			return &refusal{http.StatusBadRequest, "memberAlreadyExists", "Member '" + p + "' is already a member of '" + at.path() + "'."}
 		}
-		for q, o := range s.objects {
-			other := parsePath(q).collection == "instanceGroups" && q != at.path() && slices.Contains(strs(o["members"]), linkTo(p))
-			if other && s.userOf(q) != "" {
-				return &refusal{
-					http.StatusBadRequest, "instanceInMultipleLoadBalancedIgs",
-					"Validation failed for instance '" + p + "': instance may belong to at most one load-balanced instance group.",
-				}
+		if balanced[link] {
+			return &refusal{
+				http.StatusBadRequest, "instanceInMultipleLoadBalancedIgs",
+				"Validation failed for instance '" + p + "': instance may belong to at most one load-balanced instance group.",
 			}
 		}
 		if err := takeNetwork(d, s.objects[p], p); err != nil {
 			return err
 		}
-		list = append(list, linkTo(p))
+		has[link], list = true, append(list, link)
 	}
 	d["members"], d["size"] = list, len(list)
 	return nil
+}
+
+// balancedElsewhere are the members of all other groups that a load balancer has.
+func (s *Sim) balancedElsewhere(at location) map[string]bool {
+	all := map[string]bool{}
+	for q, o := range s.objects {
+		if parsePath(q).collection == "instanceGroups" && q != at.path() && s.userOf(q) != "" {
+			for _, m := range strs(o["members"]) {
+				all[m] = true
+			}
+		}
+	}
+	return all
+}
+
+func setOf(list []string) map[string]bool {
+	set := make(map[string]bool, len(list))
+	for _, e := range list {
+		set[e] = true
+	}
+	return set
 }
 
 // takeNetwork gives a group the network and subnet of its first member, and refuses members of others.
@@ -583,15 +608,17 @@ func takeNetwork(d, instance document, path string) *refusal {
 }
 
 func removeFromGroup(_ *Sim, at location, d, body document) *refusal {
-	remove := members(body, "instances", "instance")
-	list, _ := d["members"].([]any)
-	for _, l := range remove {
+	has := setOf(strs(d["members"]))
+	var remove []string
+	for _, l := range members(body, "instances", "instance") {
 		p := at.resource(l)
-		if !slices.Contains(list, any(linkTo(p))) {
+		if !has[linkTo(p)] {
 			return &refusal{http.StatusBadRequest, "memberNotFound", "The instance '" + p + "' is not a member of '" + at.path() + "'."}
 		}
-		list = without(list, p)
+		delete(has, linkTo(p))
+		remove = append(remove, p)
 	}
+	list := without(d["members"], remove...)
 	d["members"], d["size"] = list, len(list)
 	return nil
 }

@@ -245,17 +245,23 @@ func (s *Sim) list(r *http.Request, at location, c collection) (document, *refus
 	if err != nil {
 		return nil, err
 	}
-	paths := slices.SortedFunc(maps.Keys(s.objects), func(a, b string) int { return s.born[a] - s.born[b] })
-	var found []document
-	for _, p := range paths {
+	var paths []string
+	for p, d := range s.objects {
 		o := parsePath(p)
-		in := o.project == at.project && o.collection == at.collection && (at.aggregated || o.scope == at.scope)
-		if zone, zonal := strings.CutPrefix(o.scope, "zones/"); in && zonal && s.down[zone] {
+		if o.project != at.project || o.collection != at.collection || (!at.aggregated && o.scope != at.scope) {
 			continue
 		}
-		if in && match(s.objects[p]) {
-			found = append(found, s.shown(o, s.objects[p]))
+		if zone, zonal := strings.CutPrefix(o.scope, "zones/"); zonal && s.down[zone] {
+			continue
 		}
+		if match(d) {
+			paths = append(paths, p)
+		}
+	}
+	slices.SortFunc(paths, func(a, b string) int { return s.born[a] - s.born[b] })
+	found := make([]document, len(paths))
+	for i, p := range paths {
+		found[i] = s.shown(parsePath(p), s.objects[p])
 	}
 	if at.aggregated {
 		return s.aggregated(r, at, c, found)

@@ -146,11 +146,12 @@ func (s *Sim) RemoveInstanceByID(providerID string) {
 	}
 }
 
-func without(v any, path string) []any {
+func without(v any, paths ...string) []any {
 	all, _ := v.([]any)
+	gone := setOf(paths)
 	return slices.DeleteFunc(slices.Clone(all), func(e any) bool {
 		link, _ := e.(string)
-		return location{}.resource(link) == path
+		return gone[location{}.resource(link)]
 	})
 }
 

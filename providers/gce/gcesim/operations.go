@@ -23,8 +23,8 @@ type operation struct {
 // start begins a change of an object. apply carries it out, and may still refuse, which then shows in the operation alone.
 func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) (document, *refusal) {
 	target := at.path()
-	for _, o := range s.operations {
-		if o.target == target && !o.over {
+	for _, o := range s.open {
+		if o.target == target {
 			return nil, &refusal{http.StatusBadRequest, "resourceNotReady", fmt.Sprintf("The resource '%s' is not ready", target)}
 		}
 	}
@@ -48,7 +48,7 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 		o.effect = o.done
 	}
 	scopeLink(o.doc, where)
-	s.operations[where.path()] = o
+	s.operations[where.path()], s.open = o, append(s.open, o)
 	if kind == "setLabels" { // the answers of the real API are done already
 		o.effect, o.done = now, now
 		s.advance()
@@ -64,8 +64,8 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 func (s *Sim) advance() {
 	now := time.Now()
 	var due []*operation
-	for _, o := range s.operations {
-		if !o.over && !s.stuck[o.kind] {
+	for _, o := range s.open {
+		if !s.stuck[o.kind] {
 			due = append(due, o)
 		}
 	}
@@ -87,6 +87,7 @@ func (s *Sim) advance() {
 			o.doc["status"], o.doc["progress"], o.doc["endTime"] = "DONE", 100, stamp(o.done)
 		}
 	}
+	s.open = slices.DeleteFunc(s.open, func(o *operation) bool { return o.over })
 }
 
 func (o *operation) fail(err *refusal) {

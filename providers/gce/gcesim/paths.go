@@ -16,26 +16,24 @@ type location struct {
 
 // parsePath reads what follows the version of the API.
 func parsePath(path string) (at location) {
-	parts := strings.Split(strings.Trim(path, "/"), "/")
-	if len(parts) < 2 || parts[0] != "projects" {
+	// It is called for each object at each call, and allocates nothing.
+	first, rest, more := strings.Cut(strings.Trim(path, "/"), "/")
+	if !more || first != "projects" {
 		return at
 	}
-	at.project, parts = parts[1], parts[2:]
-	switch {
-	case len(parts) == 0:
-		return at
-	case parts[0] == "global":
-		at.scope, parts = "global", parts[1:]
-	case parts[0] == "aggregated":
-		at.aggregated, parts = true, parts[1:]
-	case (parts[0] == "regions" || parts[0] == "zones") && len(parts) > 2:
-		at.scope, parts = parts[0]+"/"+parts[1], parts[2:]
+	at.project, rest, _ = strings.Cut(rest, "/")
+	head, tail, _ := strings.Cut(rest, "/")
+	switch place, inside, more := strings.Cut(tail, "/"); {
+	case head == "global":
+		at.scope, rest = "global", tail
+	case head == "aggregated":
+		at.aggregated, rest = true, tail
+	case (head == "regions" || head == "zones") && more:
+		at.scope, rest = rest[:len(head)+1+len(place)], inside
 	}
-	for i, into := range []*string{&at.collection, &at.name, &at.action} {
-		if i < len(parts) {
-			*into = parts[i]
-		}
-	}
+	at.collection, rest, _ = strings.Cut(rest, "/")
+	at.name, rest, _ = strings.Cut(rest, "/")
+	at.action, _, _ = strings.Cut(rest, "/")
 	return at
 }
 

@@ -53,6 +53,8 @@ type Sim struct {
 	// operations by their path; byRequest leads from the IDs of requests to them.
 	operations map[string]*operation
 	byRequest  map[string]string
+	// open are the operations that are not over.
+	open []*operation
 	// down are zones that cannot be reached.
 	down map[string]bool
 	// denied are methods that the credential may not use, such as "POST firewalls" or "POST forwardingRules/setLabels".
@@ -451,12 +453,44 @@ func (s *Sim) RemoveInstance(name string) error {
 	return errors.New("there is no instance " + name)
 }
 
+// clone is a copy that shares nothing, as JSON would bring it: numbers are float64, and lists are []any.
 func clone(d map[string]any) document {
-	text, err := json.Marshal(d)
+	if d == nil {
+		return nil
+	}
+	copied := make(document, len(d))
+	for k, v := range d {
+		copied[k] = cloneValue(v)
+	}
+	return copied
+}
+
+func cloneValue(v any) any {
+	switch v := v.(type) {
+	case nil, string, bool, float64:
+		return v
+	case int:
+		return float64(v)
+	case map[string]any:
+		if v == nil {
+			return nil
+		}
+		return map[string]any(clone(v))
+	case []any:
+		if v == nil {
+			return nil
+		}
+		copied := make([]any, len(v))
+		for i, e := range v {
+			copied[i] = cloneValue(e)
+		}
+		return copied
+	}
+	text, err := json.Marshal(v)
 	if err != nil {
 		panic(err) // an object holds nothing that has no JSON
 	}
-	var copied document
+	var copied any
 	_ = json.Unmarshal(text, &copied) // it was made of JSON
 	return copied
 }

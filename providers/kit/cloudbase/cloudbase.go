@@ -30,7 +30,7 @@ type Cloud struct {
 
 	// Name is the value of --cloud-provider.
 	Name string
-	// HTTP is the client that every call to the cloud's API goes through.
+	// HTTP is the client that every call to the cloud's API goes through; nil where there is no API but that of Kubernetes.
 	HTTP *cloudapi.Client
 	// EventSource is what events name as their source; empty means cloud-provider-<name>.
 	EventSource string
@@ -108,10 +108,20 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 }
 
 // APIHealth implements registry.CloudAPI.
-func (c *Cloud) APIHealth() error { return c.HTTP.Health() }
+func (c *Cloud) APIHealth() error {
+	if c.HTTP == nil {
+		return nil
+	}
+	return c.HTTP.Health()
+}
 
 // ClockSkew implements registry.Clock.
-func (c *Cloud) ClockSkew() (time.Duration, bool) { return c.HTTP.ClockSkew() }
+func (c *Cloud) ClockSkew() (time.Duration, bool) {
+	if c.HTTP == nil {
+		return 0, false
+	}
+	return c.HTTP.ClockSkew()
+}
 
 // ProviderName implements cloudprovider.Interface.
 func (c *Cloud) ProviderName() string { return c.Name }

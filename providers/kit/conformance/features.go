@@ -62,7 +62,9 @@ func runFeatures(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		},
 		"SourceRanges": func(f *Fixture) (registry.Support, FeatureCase, func(*v1.Service)) {
 			c := f.SourceRanges
-			c.Shows = sourceRange
+			if f.outside() { // kube-proxy keeps other clients from an address
+				c.Shows = sourceRange
+			}
 			return f.Provider.Features.SourceRanges, c, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{sourceRange} }
 		},
 	} {
@@ -88,7 +90,7 @@ func runFeature(t *testing.T, f *Fixture, support registry.Support, c FeatureCas
 		w.requireUnserved(asking)
 		return
 	}
-	require.NotEmpty(t, c.Shows, "the fixture says how the feature shows")
+	require.True(t, c.Shows != "" || !f.outside(), "the fixture says how the feature shows")
 	shown := func(s *v1.Service) string {
 		w.createService(ctx, s)
 		status, err := json.Marshal(w.ensure(ctx, s, nil))
@@ -99,7 +101,9 @@ func runFeature(t *testing.T, f *Fixture, support registry.Support, c FeatureCas
 		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
 		return all
 	}
-	assert.NotContains(t, shown(plain), c.Shows)
+	if without := shown(plain); c.Shows != "" {
+		assert.NotContains(t, without, c.Shows)
+	}
 	assert.Contains(t, shown(asking), c.Shows)
 }
 

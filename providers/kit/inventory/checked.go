@@ -18,8 +18,12 @@ func (s Source[ID, V]) checked() Source[ID, V] {
 	if list != nil {
 		s.List = func(ctx context.Context) (objects []V, pages int, err error) {
 			defer rescue.Into(&err, "listing "+s.Kind+"s")
-			if objects, pages, err = list(ctx); err == nil {
-				err = s.check(objects...)
+			objects, pages, err = list(ctx)
+			if err != nil && partialOf[ID](err) == nil {
+				return objects, pages, err
+			}
+			if wrong := s.check(objects...); wrong != nil {
+				err = wrong
 			}
 			return objects, pages, err
 		}

@@ -41,8 +41,8 @@ type Source[ID comparable, V any] struct {
 	Kind string
 	// ID returns an object's identity.
 	ID func(V) ID
-	// List returns all objects and the number of calls it took. A listing that is not complete must be an error. It is nil
-	// where the cloud has no such listing; every question is then a single read, and only Get may be used.
+	// List returns all objects and the number of calls it took. A listing that is not complete must be an error, and may be a Partial
+	// with what it shows. It is nil where the cloud has no such listing; every question is then a single read, and only Get may be used.
 	List func(ctx context.Context) (objects []V, pages int, err error)
 	// Narrowed says that listings leave out objects on purpose, such as those outside of a filter of the user's, so that absence from
 	// one says nothing about an object.
@@ -127,6 +127,9 @@ type view[ID comparable] struct {
 	// began before it can prove.
 	listed, doubted time.Time
 	pages           int
+	// partial is what that listing lacks; nil if it was complete. unanswerable are keys that were asked for since, and not found.
+	partial      *Partial[ID]
+	unanswerable map[string]bool
 
 	listing *flight
 	reads   map[ID]*flight
@@ -168,7 +171,7 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 	registerMetrics(source.Kind)
 	i := &view[ID]{
 		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
-		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, indexes: map[string]map[string]map[ID]struct{}{},
+		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{}, indexes: map[string]map[string]map[ID]struct{}{},
 	}
 	for name := range source.Indexes {
 		i.indexes[name] = map[string]map[ID]struct{}{}
@@ -200,9 +203,9 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 			countAnswer(i.source.Kind, remembered)
 			return nil, fmt.Errorf("%s %v is not listed: %w", i.source.Kind, id, cloudapi.ErrNotFound)
 		}
-		if demand.Remembered {
+		if err := i.unansweredLocked(id, q, demand, asked); err != nil {
 			i.mu.Unlock()
-			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
+			return nil, err
 		}
 		if !alone {
 			i.mu.Unlock()
@@ -264,6 +267,10 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			countAnswer(i.source.Kind, remembered)
 			return found, nil
 		}
+		if err := i.keyUnansweredLocked(index, key, !stale && len(found) == 0, q, asked); err != nil {
+			i.mu.Unlock()
+			return nil, err
+		}
 		if !alone {
 			i.mu.Unlock()
 			if err := i.gather(ctx, nil); err != nil {
@@ -287,7 +294,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 
 // provenAbsentLocked reports whether a listing that is young enough showed nothing with a key.
 func (i *view[ID]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
-	if !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
+	if i.partial == nil && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
 		i.absent[key] = i.listed
 	}
 	provenAt, proven := i.absent[key]
@@ -300,6 +307,11 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	oldest := asked.Add(-q.demanded(evidence.From(ctx), asked).MaxAge)
 	for {
 		i.mu.Lock()
+		if i.partial != nil && !i.listed.Before(oldest) {
+			err := i.partial
+			i.mu.Unlock()
+			return nil, err
+		}
 		if !i.listed.Before(oldest) {
 			all := make([]any, 0, len(i.objects))
 			for _, e := range i.objects {
@@ -379,7 +391,8 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 // unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
 func (i *view[ID]) unlistedLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
-	return !known && !i.source.Narrowed && !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince)
+	shown := !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince) && i.lackingLocked(id, d.ListedSince) == nil
+	return !known && !i.source.Narrowed && shown
 }
 
 // listingDueLocked decides whether a question is answered by a listing, and how old that one may be.
@@ -431,6 +444,10 @@ func (i *view[ID]) list(ctx context.Context, f *flight) {
 	defer cancel()
 	objects, pages, err := i.source.List(ctx)
 	countRead(i.source.Kind, "list", err)
+	partial := partialOf[ID](err)
+	if partial != nil {
+		err = nil
+	}
 
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -455,13 +472,13 @@ func (i *view[ID]) list(ctx context.Context, f *flight) {
 	default:
 		i.listTook = time.Since(f.began)
 		i.failures, i.pages = 0, max(pages, 1)
-		i.replaceLocked(objects, f.began)
+		i.replaceLocked(objects, f.began, partial)
 	}
 	close(f.done)
 }
 
-// replaceLocked takes over a complete listing. What was read or written after the listing began is newer and stays.
-func (i *view[ID]) replaceLocked(objects []any, began time.Time) {
+// replaceLocked takes over a listing that is complete, or lacks a part. What was read or written after it began is newer and stays.
+func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partial[ID]) {
 	if began.Before(i.listed) {
 		return
 	}
@@ -481,13 +498,14 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time) {
 			i.putLocked(i.withOwnLocked(v, began), began, began)
 		}
 	}
-	i.dropUnlistedLocked(listed, began)
+	i.dropUnlistedLocked(listed, began, partial)
 	clear(i.unanswered)
+	clear(i.unanswerable)
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return began.Sub(at) >= ownMemory })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
 	if !began.Before(i.doubted) {
-		i.listed = began
+		i.listed, i.partial = began, partial
 	}
 }
 

@@ -30,6 +30,8 @@ type fakeCloud struct {
 	pageSize int
 	latency  time.Duration
 	fail     error
+	// partial is what listings lack.
+	partial *Partial[int]
 
 	lists, gets int
 }
@@ -53,6 +55,9 @@ func (c *fakeCloud) list(ctx context.Context) ([]object, int, error) {
 		}
 	}
 	err, pages := c.fail, len(c.objects)/c.pageSize+1
+	if c.partial != nil {
+		err = c.partial
+	}
 	c.mu.Unlock()
 	if !pause(ctx, c.latency) {
 		return nil, 0, ctx.Err()

@@ -12,9 +12,9 @@ import (
 const maxUnlistedAge = 5 * time.Minute
 
 // dropUnlistedLocked takes away what a listing lacks that began at a time, but for what is known better.
-func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time) {
+func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, partial *Partial[ID]) {
 	for id, e := range i.objects {
-		if _, ok := listed[id]; ok || !e.since.Before(began) {
+		if _, ok := listed[id]; ok || !e.since.Before(began) || (partial != nil && partial.Lacks(id)) {
 			continue
 		}
 		if i.ownLocked(e, began) || (e.unlisted && began.Sub(e.read) < maxUnlistedAge) {

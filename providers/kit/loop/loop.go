@@ -83,7 +83,7 @@ func (l *Loop) next(ctx context.Context) bool {
 	l.last = time.Now()
 	if err := l.run(ctx); err != nil {
 		if ctx.Err() == nil {
-			klog.ErrorS(err, "A controller of the provider failed and tries again", "controller", l.job.Name)
+			klog.ErrorS(err, "A controller of the provider failed and is retried", "controller", l.job.Name)
 		}
 		l.queue.AddRateLimited(key)
 		return true

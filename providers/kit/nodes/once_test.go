@@ -35,7 +35,7 @@ func TestGoneIsSaidOnce(t *testing.T) {
 			}
 		}
 	}
-	assert.ElementsMatch(t, []string{"nodes.go", "split.go", "split.go"}, implementations, "describe instances by nodes.Cloud instead")
+	assert.ElementsMatch(t, []string{"nodes.go", "reported.go", "split.go", "split.go"}, implementations, "describe instances by nodes.Cloud instead")
 	assert.Equal(t, 1, sentences)
 }
 

@@ -75,6 +75,10 @@ type Finding struct {
 	Normal bool
 	// On is the Service that the event belongs to; nil means that of the request.
 	On *v1.Service
+	// Again is set where nodes wait for the cloud, which Desire and NodeChanges leave as they are: all else is done, which is no failure,
+	// and the nodes are applied again after so long, or once When is closed. A finding without a Reason has no event.
+	Again time.Duration
+	When  <-chan struct{}
 }
 
 // Warning returns a Finding about something that is wrong.
@@ -213,6 +217,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 	observed, err := l.converge(ctx, r, findings, func(observed O) ([]Change[O], error) {
 		var found []Finding
 		var err error
+		findings.again = nil // what waited in an earlier round may not any more
 		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
 		if err != nil {
@@ -230,6 +235,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return nil, err
 	}
 	l.creations.serve(r.Service, l.Creations)
+	findings.comeBack(ctx)
 	return l.Reconciler.Status(*r, observed, desired)
 }
 
@@ -238,10 +244,14 @@ func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster str
 	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: nodes}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+		findings.again = nil
 		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
 		findings.add(found)
 		return changes, err
 	})
+	if err == nil {
+		findings.comeBack(ctx)
+	}
 	return err
 }
 
@@ -408,12 +418,20 @@ type report struct {
 	events  record.EventRecorder
 	service *v1.Service
 	found   []Finding
+	// again is the finding that says when nodes are to be applied again; nil if there is none.
+	again *Finding
 	// words names the portable annotations that the cloud's own were made of; nil names none.
 	words func(text string) string
 }
 
 func (r *report) add(findings []Finding) {
 	for _, f := range findings {
+		if f.Again > 0 && (r.again == nil || f.Again < r.again.Again) {
+			r.again = &f
+		}
+		if f.Reason == "" {
+			continue
+		}
 		if f.On == nil {
 			f.On = r.service
 		}
@@ -432,6 +450,13 @@ func (r *report) add(findings []Finding) {
 			kind = v1.EventTypeNormal
 		}
 		r.events.Event(f.On, kind, f.Reason, f.Message)
+	}
+}
+
+// comeBack has the nodes applied again where some wait.
+func (r *report) comeBack(ctx context.Context) {
+	if r.again != nil {
+		guard.ComeBack(ctx, r.again.Again, r.again.When)
 	}
 }
 

@@ -13,10 +13,12 @@ import (
 
 // Machines are the virtual machines of a simulated cloud that has nothing else, with what Cloud wants of such a cloud.
 type Machines[V any] struct {
+	// Tokens are those of the cloud's only user.
+	Tokens
 	// Lock guards the machines, and what else the cloud keeps.
 	Lock sync.Mutex
 	All  []*V
-	// Password is that of the cloud's only user.
+	// Password is that user's.
 	Password string
 	// About is what is seen of a machine; IDs are provider IDs without their Prefix.
 	About  func(*V) Instance

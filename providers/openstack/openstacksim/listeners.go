@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/netip"
 	"slices"
+	"time"
 )
 
 type createListener struct {
@@ -149,6 +150,7 @@ func (s *Sim) addListener(lb *LoadBalancer, in createListener) error {
 			return err
 		}
 		l.DefaultPoolID = &p.ID
+		l.row().touch(time.Now()) // it is made first, and then changed
 	}
 	s.listeners.put(l.ID, l)
 	return nil
@@ -193,14 +195,14 @@ func (s *Sim) serveListeners(w http.ResponseWriter, r *http.Request, id string) 
 	switch r.Method {
 	case http.MethodDelete:
 		l.ProvisioningStatus = PendingDelete
-		s.begin(lb, PendingUpdate)
+		s.begin(lb, PendingUpdate, l.row())
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := s.updateListener(r, lb, l); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate, &l.ProvisioningStatus)
+		s.begin(lb, PendingUpdate, l.row())
 	}
 	write(w, http.StatusOK, map[string]any{"listener": l})
 	return nil

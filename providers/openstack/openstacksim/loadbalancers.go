@@ -55,8 +55,8 @@ func (s *Sim) serveLoadBalancers(w http.ResponseWriter, r *http.Request, id stri
 		if err := decodeBody(r, "loadbalancer", &in); err != nil {
 			return err
 		}
-		if err := mutable(lb); err != nil {
-			return err
+		if lb.ProvisioningStatus != Active {
+			return busyItself(lb)
 		}
 		assign(&lb.Name, in.Name)
 		assign(&lb.Tags, in.Tags)
@@ -80,7 +80,7 @@ func (s *Sim) failOver(w http.ResponseWriter, lb *LoadBalancer) error {
 
 func (s *Sim) deleteLoadBalancer(w http.ResponseWriter, r *http.Request, lb *LoadBalancer) error {
 	if strings.HasPrefix(lb.ProvisioningStatus, "PENDING") {
-		return failure(http.StatusConflict, "", "Invalid state %s of loadbalancer resource %s", lb.ProvisioningStatus, lb.ID)
+		return busyItself(lb)
 	}
 	if r.URL.Query().Get("cascade") != "true" && len(s.listenersOf(lb.ID))+len(s.poolsOf(lb.ID)) > 0 {
 		return failure(http.StatusBadRequest, "", "Validation failure: Cannot delete Load Balancer %s - it has children", lb.ID)
@@ -88,6 +88,11 @@ func (s *Sim) deleteLoadBalancer(w http.ResponseWriter, r *http.Request, lb *Loa
 	s.begin(lb, PendingDelete)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
+}
+
+// busyItself refuses a change of the load balancer itself; those of its parts are refused in other words.
+func busyItself(lb *LoadBalancer) error {
+	return failure(http.StatusConflict, "", "Invalid state %s of loadbalancer resource %s", lb.ProvisioningStatus, lb.ID)
 }
 
 // statusTree is a load balancer with the statuses of all its parts.

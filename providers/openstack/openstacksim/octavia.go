@@ -1,6 +1,7 @@
 package openstacksim
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -18,6 +19,33 @@ const (
 )
 
 const octaviaTime = "2006-01-02T15:04:05"
+
+// Stamp is a time of change; null until something has changed.
+type Stamp string
+
+// MarshalJSON implements json.Marshaler.
+func (s Stamp) MarshalJSON() ([]byte, error) {
+	if s == "" {
+		return []byte("null"), nil
+	}
+	return json.Marshal(string(s))
+}
+
+// row is what Octavia's tables have of every part: each change of its status is a change of it.
+type row struct {
+	status  *string
+	updated **string
+}
+
+func (l *Listener) row() row { return row{&l.ProvisioningStatus, &l.UpdatedAt} }
+func (p *Pool) row() row     { return row{&p.ProvisioningStatus, &p.UpdatedAt} }
+func (m *Member) row() row   { return row{&m.ProvisioningStatus, &m.UpdatedAt} }
+func (m *Monitor) row() row  { return row{&m.ProvisioningStatus, &m.UpdatedAt} }
+
+// touch changes the time of a row.
+func (r row) touch(at time.Time) {
+	*r.updated = new(at.UTC().Format(octaviaTime))
+}
 
 // Ref names another object.
 type Ref struct {
@@ -51,7 +79,7 @@ type LoadBalancer struct {
 	AdditionalVIPs     []AdditionalVIP `json:"additional_vips"`
 	ProjectID          string          `json:"project_id"`
 	CreatedAt          string          `json:"created_at"`
-	UpdatedAt          string          `json:"updated_at"`
+	UpdatedAt          Stamp           `json:"updated_at"`
 
 	ownPort bool
 	ready   time.Time
@@ -185,11 +213,24 @@ func (s *Sim) Pools() []Pool { return copies(s, &s.pools) }
 // Monitors returns all health monitors.
 func (s *Sim) Monitors() []Monitor { return copies(s, &s.monitors) }
 
+// How long a real Octavia works that builds load balancers from machines.
+const (
+	minWork, maxWork         = 500 * time.Millisecond, 3 * time.Second
+	minCreation, maxCreation = 5 * time.Second, 60 * time.Second
+)
+
+// RealTime has Octavia work from now on as long as real ones do: 5 to 60 s for a new load balancer, 0.5 to 3 s for every other change.
+func (s *Sim) RealTime() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.real = true
+}
+
 // SetActivation sets how long Octavia works on a change that begins from now on, half of it more or less.
 func (s *Sim) SetActivation(d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.activation = d
+	s.activation, s.real = d, false
 }
 
 // Works returns how long Octavia has worked on each change so far, in order.
@@ -273,8 +314,8 @@ func (s *Sim) settle() {
 			continue
 		}
 		lb.ProvisioningStatus, lb.OperatingStatus = lb.outcome, "ONLINE"
-		lb.UpdatedAt = lb.ready.UTC().Format(octaviaTime) // Octavia's worker changes it, too, when it is done
-		if lb.outcome == Active {                         // the parts of one that failed stay as they were
+		lb.UpdatedAt = Stamp(lb.ready.UTC().Format(octaviaTime)) // Octavia's worker changes it, too, when it is done
+		if lb.outcome == Active {                                // the parts of one that failed stay as they were
 			s.settleParts(lb)
 		}
 		s.intrude(lb)
@@ -283,22 +324,25 @@ func (s *Sim) settle() {
 
 // settleParts ends the work on the parts of a load balancer: what was to go has gone, and what was worked on has a time of its own.
 func (s *Sim) settleParts(lb *LoadBalancer) {
-	at := lb.ready.UTC().Format(octaviaTime)
-	done := func(status *string, updated **string) {
-		if strings.HasPrefix(*status, "PENDING") {
-			*status, *updated = Active, &at
+	done := func(r row) {
+		if strings.HasPrefix(*r.status, "PENDING") {
+			*r.status = Active
+			r.touch(lb.ready)
 		}
 	}
 	for _, p := range s.poolsOf(lb.ID) {
+		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m *Member) bool { return m.ProvisioningStatus == PendingDelete })
+		for _, m := range p.members {
+			done(m.row())
+		}
 		if m := s.monitors.byID[p.MonitorID]; m != nil && (m.ProvisioningStatus == PendingDelete || p.ProvisioningStatus == PendingDelete) {
 			s.monitors.remove(m.ID)
 			p.MonitorID = ""
+			for _, member := range p.members { // whose operating status becomes another one
+				member.row().touch(lb.ready)
+			}
 		} else if m != nil {
-			done(&m.ProvisioningStatus, &m.UpdatedAt)
-		}
-		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m *Member) bool { return m.ProvisioningStatus == PendingDelete })
-		for _, m := range p.members {
-			done(&m.ProvisioningStatus, &m.UpdatedAt)
+			done(m.row())
 		}
 		if p.ProvisioningStatus == PendingDelete {
 			s.pools.remove(p.ID)
@@ -309,43 +353,60 @@ func (s *Sim) settleParts(lb *LoadBalancer) {
 			}
 			continue
 		}
-		done(&p.ProvisioningStatus, &p.UpdatedAt)
+		done(p.row())
 	}
 	for _, l := range s.listenersOf(lb.ID) {
 		if l.ProvisioningStatus == PendingDelete {
 			s.listeners.remove(l.ID)
 			continue
 		}
-		done(&l.ProvisioningStatus, &l.UpdatedAt)
+		done(l.row())
 	}
 }
 
-// begin has Octavia work on a load balancer, and on the parts whose statuses are given: those that a change is about, and those
-// above them. How long that takes varies by half of the usual time to either side, in every run alike.
-func (s *Sim) begin(lb *LoadBalancer, status string, parts ...*string) {
+// begin has Octavia work on a load balancer, and on the rows that are given: those that a change is about, and those above them. One
+// that is made has no time of change yet. How long the work takes varies, in every run alike.
+func (s *Sim) begin(lb *LoadBalancer, status string, rows ...row) {
+	now := time.Now()
 	lb.ProvisioningStatus, lb.outcome = status, Active
-	lb.ready = time.Now().Add(s.activation)
-	if !s.steady {
-		lb.ready = time.Now().Add(s.activation/2 + time.Duration(s.dice.Int64N(int64(s.activation)+1)))
+	lb.ready = now.Add(s.duration(status))
+	s.works = append(s.works, lb.ready.Sub(now))
+	if status != PendingCreate {
+		lb.UpdatedAt = Stamp(now.UTC().Format(octaviaTime))
 	}
-	s.works = append(s.works, time.Until(lb.ready))
-	lb.UpdatedAt = time.Now().UTC().Format(octaviaTime)
-	for _, part := range parts {
-		if *part == Active {
-			*part = PendingUpdate
+	for _, r := range rows {
+		if *r.status == Active {
+			*r.status = PendingUpdate
+		}
+		if *r.status != PendingCreate {
+			r.touch(now)
 		}
 	}
 }
 
-// above are the statuses of a pool and of the listeners that lead to it.
-func (s *Sim) above(p *Pool) []*string {
-	statuses := []*string{&p.ProvisioningStatus}
+// duration is how long Octavia works on a change.
+func (s *Sim) duration(status string) time.Duration {
+	least, most := s.activation/2, s.activation+s.activation/2
+	switch {
+	case s.real && status == PendingCreate:
+		least, most = minCreation, maxCreation
+	case s.real:
+		least, most = minWork, maxWork
+	case s.steady:
+		return s.activation
+	}
+	return least + time.Duration(s.dice.Int64N(int64(most-least)+1))
+}
+
+// above are a pool and the listeners that lead to it.
+func (s *Sim) above(p *Pool) []row {
+	rows := []row{p.row()}
 	for _, l := range s.listeners.all() {
 		if deref(l.DefaultPoolID) == p.ID {
-			statuses = append(statuses, &l.ProvisioningStatus)
+			rows = append(rows, l.row())
 		}
 	}
-	return statuses
+	return rows
 }
 
 // dropLoadBalancer removes a load balancer and what belongs to it.

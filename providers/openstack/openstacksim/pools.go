@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 type createPool struct {
@@ -91,24 +92,32 @@ func (s *Sim) shownMembers(p *Pool) []*Member {
 	return shown
 }
 
+// checkMember refuses what Octavia refuses of a member alone.
+func (s *Sim) checkMember(in createMember) error {
+	if _, err := netip.ParseAddr(in.Address); err != nil || in.ProtocolPort < 1 || in.ProtocolPort > 65535 {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute address or protocol_port. Value: '%s %d'", in.Address, in.ProtocolPort)
+	}
+	if port := in.MonitorPort; port != nil && (*port < 1 || *port > 65535) {
+		return failure(http.StatusBadRequest, "", "Invalid input for field/attribute monitor_port. Value: '%d'", *port)
+	}
+	if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
+		return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
+	}
+	return nil
+}
+
 // setMembers makes the members of a pool be those of a complete list; equal address and port is the same member.
 func (s *Sim) setMembers(p *Pool, list []createMember) error {
 	var after []*Member
 	seen := map[string]bool{}
 	for _, in := range list {
 		key := fmt.Sprint(in.Address, " ", in.ProtocolPort)
-		if _, err := netip.ParseAddr(in.Address); err != nil || in.ProtocolPort < 1 || in.ProtocolPort > 65535 {
-			return failure(http.StatusBadRequest, "", "Invalid input for field/attribute address or protocol_port. Value: '%s'", key)
-		}
 		if seen[key] {
 			return failure(http.StatusBadRequest, "", "Validation failure: two members with address and port %s", key)
 		}
 		seen[key] = true
-		if port := in.MonitorPort; port != nil && (*port < 1 || *port > 65535) {
-			return failure(http.StatusBadRequest, "", "Invalid input for field/attribute monitor_port. Value: '%d'", *port)
-		}
-		if in.SubnetID != nil && s.subnets.byID[*in.SubnetID] == nil {
-			return failure(http.StatusNotFound, "", "Subnet %s not found.", *in.SubnetID)
+		if err := s.checkMember(in); err != nil {
+			return err
 		}
 		m := &Member{
 			Address: in.Address, ProtocolPort: in.ProtocolPort, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: PendingCreate,
@@ -122,6 +131,9 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 		} else {
 			m.ID = s.newID(0x3e)
 		}
+		if m.ProvisioningStatus == PendingUpdate {
+			m.row().touch(time.Now())
+		}
 		m.Name, m.SubnetID, m.MonitorPort = in.Name, in.SubnetID, in.MonitorPort
 		if in.Weight != nil {
 			m.Weight = *in.Weight
@@ -131,6 +143,7 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 	for _, m := range p.members { // what is not named goes, and is there until Octavia has done it
 		if !seen[fmt.Sprint(m.Address, " ", m.ProtocolPort)] {
 			m.ProvisioningStatus = PendingDelete
+			m.row().touch(time.Now())
 			after = append(after, m)
 		}
 	}
@@ -228,8 +241,8 @@ func (s *Sim) servePools(w http.ResponseWriter, r *http.Request, id string) erro
 	}
 	switch r.Method {
 	case http.MethodDelete:
-		s.begin(lb, PendingUpdate, s.above(p)...)
 		p.ProvisioningStatus = PendingDelete
+		s.begin(lb, PendingUpdate, s.above(p)...)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
@@ -266,7 +279,7 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l.DefaultPoolID = &p.ID
-	s.begin(lb, PendingUpdate, &l.ProvisioningStatus)
+	s.begin(lb, PendingUpdate, l.row())
 	write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
 	return nil
 }
@@ -341,6 +354,7 @@ func (s *Sim) serveMembers(w http.ResponseWriter, r *http.Request, pool string, 
 			return octaviaNotFound("Member", parts[3])
 		}
 		p.members[i].ProvisioningStatus = PendingDelete
+		p.members[i].row().touch(time.Now())
 	default:
 		err = failure(http.StatusMethodNotAllowed, "", "not simulated")
 	}
@@ -374,16 +388,17 @@ func (s *Sim) addMember(r *http.Request, p *Pool) error {
 	if err := decodeBody(r, "member", &in); err != nil {
 		return err
 	}
-	list := []createMember{}
 	for _, m := range p.members {
 		if m.Address == in.Address && m.ProtocolPort == in.ProtocolPort {
 			return failure(http.StatusConflict, "", "Another member on this pool is already using ip %s on protocol_port %d", in.Address, in.ProtocolPort)
 		}
-		list = append(
-			list, createMember{Name: m.Name, Address: m.Address, ProtocolPort: m.ProtocolPort, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort},
-		)
 	}
-	return s.setMembers(p, append(list, in))
+	one := &Pool{}
+	if err := s.setMembers(one, []createMember{in}); err != nil {
+		return err
+	}
+	p.members = append(slices.Clone(p.members), one.members...) // the others are left alone, unlike by a batch
+	return nil
 }
 
 func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) error {
@@ -407,14 +422,14 @@ func (s *Sim) serveMonitors(w http.ResponseWriter, r *http.Request, id string) e
 	switch r.Method {
 	case http.MethodDelete:
 		m.ProvisioningStatus = PendingDelete
-		s.begin(lb, PendingUpdate, s.above(p)...)
+		s.begin(lb, PendingUpdate, append(s.above(p), m.row())...)
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	case http.MethodPut:
 		if err := updateMonitor(r, m); err != nil {
 			return err
 		}
-		s.begin(lb, PendingUpdate, append(s.above(p), &m.ProvisioningStatus)...)
+		s.begin(lb, PendingUpdate, append(s.above(p), m.row())...)
 	}
 	write(w, http.StatusOK, map[string]any{"healthmonitor": m})
 	return nil

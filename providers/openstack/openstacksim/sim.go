@@ -64,6 +64,7 @@ type Sim struct {
 	after        []laterChange
 	dice         *rand.Rand
 	steady       bool
+	real         bool // the times are those of RealTime
 	quotas       map[string]int
 	extensions   []string
 	novaMaxMinor int

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
@@ -48,45 +47,25 @@ func (s *Sim) serveSSO(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
 		_ = json.NewEncoder(w).Encode(map[string]string{"error_code": code, "error": message}) // a client that went away
 	}
-	if r.Method != http.MethodPost || !strings.HasPrefix(r.Header.Get("Content-Type"), "application/x-www-form-urlencoded") || r.ParseForm() != nil {
+	form, ok := s.Form(r)
+	if !ok {
 		refuse("invalid_request", "Missing parameter: 'grant_type'")
 		return
 	}
-	form := r.PostForm
-	switch {
-	case r.URL.Path == logoutPath:
-		delete(s.tokens, form.Get("token"))
-		w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", "application/json")
+	if r.URL.Path == logoutPath {
+		s.Logout(form.Get("token"))
 		_, _ = w.Write([]byte(`{}`)) // a client that went away
 		return
-	case form.Get("grant_type") != "password":
-		refuse("unsupported_grant_type", "Unsupported grant type")
-		return
-	case form.Get("scope") != "ovirt-app-api":
-		refuse("invalid_scope", "The requested scope is not supported")
-		return
-	case form.Get("username") != User || form.Get("password") != s.Password:
-		s.refused++
+	}
+	switch access, _, problem := s.Grant(form, s.Password); problem {
+	case "":
+		_, _ = fmt.Fprintf(w, `{"access_token":%q,"scope":"ovirt-app-api","exp":"9223372036854775807","token_type":"bearer"}`, access)
+	case "invalid_grant":
 		refuse("access_denied", "Cannot authenticate user '"+form.Get("username")+"': The user name or password is incorrect..")
-		return
+	default:
+		refuse(problem, "The request is not supported")
 	}
-	s.logins++
-	value := fmt.Sprintf("token-%d-%016x", s.logins, s.logins*0x1e3779b97f4a7c15)
-	s.tokens[value] = &token{used: time.Now()}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = fmt.Fprintf(w, `{"access_token":%q,"scope":"ovirt-app-api","exp":"9223372036854775807","token_type":"bearer"}`, value)
-}
-
-// authorized looks after the token of a request, which lives on by being used.
-func (s *Sim) authorized(r *http.Request) bool {
-	value, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
-	t := s.tokens[value]
-	if !bearer || t == nil || time.Since(t.used) > idle {
-		delete(s.tokens, value)
-		return false
-	}
-	t.used = time.Now()
-	return true
 }
 
 // parameters are those that each path takes.
@@ -102,11 +81,12 @@ func parameters(path string) []string {
 
 func (s *Sim) serveAPI(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimSuffix(strings.TrimPrefix(r.URL.Path, apiRoot), "/")
+	authorized, _ := s.Authorized(r)
 	switch version := r.Header.Get("Version"); {
 	case path == "/v3" || strings.HasPrefix(path, "/v3/") || (version != "" && version != "4"):
 		page(w, http.StatusNotFound, "Not Found") // the engine has its code no more
 		return
-	case !s.authorized(r):
+	case !authorized:
 		w.Header().Set("WWW-Authenticate", `Basic realm="RESTAPI"`)
 		page(w, http.StatusUnauthorized, "Unauthorized")
 		return

@@ -68,15 +68,10 @@ const (
 	templateID   = "00000000-0000-0000-0000-000000000000"
 )
 
-type token struct{ used time.Time }
-
 // Sim is a simulated engine.
 type Sim struct {
 	simkit.Machines[VM]
-	tokens  map[string]*token
-	number  int
-	logins  int
-	refused int
+	number int
 
 	clusters    []Cluster
 	dataCenters []named
@@ -94,11 +89,12 @@ type Sim struct {
 // New returns a simulated engine without virtual machines.
 func New(seed uint64) (*Sim, *simkit.Server) {
 	s := &Sim{
-		tokens: map[string]*token{}, hidden: map[string]bool{},
+		hidden:      map[string]bool{},
 		clusters:    []Cluster{{ID: ClusterID, Name: "Default", DataCenter: DataCenterID}},
 		dataCenters: []named{{ID: DataCenterID, Name: "Berlin"}},
 		types:       []named{{ID: typeID, Name: "Large"}},
 	}
+	s.User, s.Scope, s.Idle = User, "ovirt-app-api", idle
 	s.Password, s.Prefix, s.On, s.Off = Password, "ovirt://", statusUp, "down"
 	s.About = func(v *VM) simkit.Instance {
 		return simkit.Instance{Name: v.Name, ProviderID: s.Prefix + v.ID, Status: v.Status}
@@ -135,20 +131,6 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	}
 	s.All = append(s.All, v)
 	return v
-}
-
-// EndTokens makes all tokens invalid, as a restart of the engine does.
-func (s *Sim) EndTokens() {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
-	clear(s.tokens)
-}
-
-// Logins are how many logins were accepted and how many refused.
-func (s *Sim) Logins() (accepted, refused int) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
-	return s.logins, s.refused
 }
 
 // Permit makes the user one without an administrator's role, who sees these virtual machines alone.

@@ -15,7 +15,6 @@ const (
 	tokenPath = "/openidconnect/token"
 	// polls is how often a task is looked at until it has ended.
 	polls = 2
-	scope = "openid offline_access rs_photon_platform at_groups"
 )
 
 // ServeHTTP speaks the API.
@@ -30,7 +29,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case !strings.HasPrefix(r.URL.Path, s.dialect.Root+"/") || strings.HasPrefix(strings.TrimPrefix(r.URL.Path, s.dialect.Root), "/v1/"):
 		http.NotFound(w, r)
 	case s.auth && !s.authorized(w, r):
-	case s.paused:
+	case s.Paused:
 		s.refuse(w, http.StatusForbidden, "SystemPaused", "System is paused")
 	case r.Method != http.MethodGet:
 		s.refuse(w, http.StatusMethodNotAllowed, "InvalidOperation", "this simulation is only read")
@@ -51,44 +50,30 @@ func (s *Sim) serveTokens(w http.ResponseWriter, r *http.Request) {
 	bad := func(code, text string) {
 		write(w, http.StatusBadRequest, map[string]string{"error": code, "error_description": text})
 	}
-	if r.Method != http.MethodPost || r.ParseForm() != nil {
+	form, ok := s.Form(r)
+	if !ok {
 		bad("invalid_request", "the request is malformed")
 		return
 	}
-	form := r.PostForm
-	switch grant := form.Get("grant_type"); {
-	case grant == "refresh_token" && s.refresh[form.Get("refresh_token")]:
-		s.renewals++
-	case grant == "refresh_token":
-		bad("invalid_grant", "the refresh token has expired")
+	access, refresh, problem := s.Grant(form, s.Password)
+	if problem != "" {
+		bad(problem, map[string]string{"password": "incorrect username or password", "refresh_token": "the refresh token has expired"}[form.Get("grant_type")])
 		return
-	case grant != "password" || form.Get("scope") != scope:
-		bad("invalid_scope", "the scope is not known")
-		return
-	case form.Get("username") != User || form.Get("password") != s.Password:
-		s.refused++
-		bad("invalid_grant", "incorrect username or password")
-		return
-	default:
-		s.logins++
 	}
-	n := s.logins + s.renewals
-	access, refresh := fmt.Sprintf("access-%d", n), fmt.Sprintf("refresh+%d", n)
-	s.tokens[access], s.refresh[refresh] = true, true
 	write(w, http.StatusOK, map[string]any{
 		"access_token": access, "refresh_token": refresh, "id_token": "id", "token_type": "Bearer", "expires_in": 7200,
 	})
 }
 
 func (s *Sim) authorized(w http.ResponseWriter, r *http.Request) bool {
-	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
+	ok, none := s.Authorized(r)
 	switch {
-	case !bearer:
+	case none:
 		s.refuse(w, http.StatusUnauthorized, "MissingAuthToken", "there is no token")
-	case !s.tokens[token]:
+	case !ok:
 		s.refuse(w, http.StatusUnauthorized, "ExpiredAuthToken", "the token has expired")
 	}
-	return bearer && s.tokens[token]
+	return ok
 }
 
 func (s *Sim) serve(w http.ResponseWriter, r *http.Request, parts []string) {
@@ -128,8 +113,8 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if text := q.Get("pageLink"); text != "" {
-		if s.expires > 0 {
-			s.expires--
+		if s.Expires > 0 {
+			s.Expires--
 			s.refuse(w, http.StatusNotFound, "PageExpired", "the page has expired")
 			return
 		}
@@ -146,7 +131,7 @@ func (s *Sim) listVMs(w http.ResponseWriter, r *http.Request) {
 	page := map[string]any{"items": append([]*VM{}, all[min(from, to):to]...), "nextPageLink": nil, "previousPageLink": nil}
 	if to < len(all) {
 		root := s.dialect.Root
-		if s.rootless {
+		if s.Rootless {
 			root = ""
 		}
 		page["nextPageLink"] = fmt.Sprintf("%s/projects/%s/vms?pageLink=page-%d-%d", root, Project, to, size)
@@ -178,7 +163,7 @@ func (s *Sim) serveVM(w http.ResponseWriter, parts []string) {
 func (s *Sim) document(t *task, state string, result any) map[string]any {
 	step := map[string]any{"sequence": 0, "state": state, "operation": "GET_NETWORKS", "errors": []any{}, "warnings": []any{}}
 	if state == "ERROR" {
-		step["errors"] = []any{map[string]any{"code": "InternalError", "message": t.vm.fails, "data": map[string]string{}}}
+		step["errors"] = []any{map[string]any{"code": "InternalError", "message": t.vm.Fails, "data": map[string]string{}}}
 	}
 	return map[string]any{
 		"id": t.id, "state": state, "operation": "GET_NETWORKS", "entity": map[string]string{"kind": "vm", "id": t.vm.ID},
@@ -190,14 +175,14 @@ func (s *Sim) document(t *task, state string, result any) map[string]any {
 func (s *Sim) serveTask(w http.ResponseWriter, t *task) {
 	t.seen++
 	switch {
-	case t.vm.stuck || t.seen < polls:
+	case t.vm.Stuck || t.seen < polls:
 		write(w, http.StatusOK, s.document(t, "STARTED", nil))
-	case t.vm.fails != "":
+	case t.vm.Fails != "":
 		write(w, http.StatusOK, s.document(t, "ERROR", nil))
-	case t.vm.properties != nil:
-		write(w, http.StatusOK, s.document(t, "COMPLETED", t.vm.properties))
+	case t.vm.Properties != "":
+		write(w, http.StatusOK, s.document(t, "COMPLETED", json.RawMessage(t.vm.Properties)))
 	default:
-		write(w, http.StatusOK, s.document(t, "COMPLETED", map[string]any{"networkConnections": t.vm.connections}))
+		write(w, http.StatusOK, s.document(t, "COMPLETED", map[string]any{"networkConnections": t.vm.Connections}))
 	}
 }
 

@@ -3,9 +3,9 @@
 package photonsim
 
 import (
-	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +34,7 @@ type Dialect struct {
 // Oldest is the API of 0.9.
 func Oldest() Dialect { return Dialect{"", "/auth", "networks"} }
 
-// Old is the API of 1.0 and 1.1, Interim that of the SDK in Kubernetes, New that of 1.2.
+// Old is the API of 1.0 and 1.1.
 func Old() Dialect { return Dialect{"", "/auth", "subnets"} }
 
 // Interim is the API that the SDK in Kubernetes speaks.
@@ -66,38 +66,25 @@ type VM struct {
 	Metadata   map[string]string `json:"metadata"`
 	SelfLink   string            `json:"selfLink"`
 
-	connections []Connection
-	// fails is the message of an error that tasks about its networks end in; stuck ones never end, and properties replaces their result.
-	fails      string
-	stuck      bool
-	properties json.RawMessage
+	// Connections are what tasks tell about its networks, unless Properties replaces their result.
+	Connections []Connection `json:"-"`
+	Properties  string       `json:"-"`
+	// Fails is the message of an error that these tasks end in; where it is Stuck they never end.
+	Fails string `json:"-"`
+	Stuck bool   `json:"-"`
 }
 
-// Networks changes what tasks tell about the networks of a virtual machine.
-func (v *VM) Networks(connections ...Connection) { v.connections = connections }
-
-// Fail makes tasks about its networks end in an error; "" ends that.
-func (v *VM) Fail(message string) { v.fails = message }
-
-// Hang makes tasks about its networks never end.
-func (v *VM) Hang(stuck bool) { v.stuck = stuck }
-
-// Answer makes tasks about its networks end with this result; "" stands for what they really are.
-func (v *VM) Answer(properties string) {
-	v.properties = nil
-	if properties != "" {
-		v.properties = json.RawMessage(properties)
+// On are connections, each given by a MAC address and an address; "" stands for none.
+func On(pairs ...string) (list []Connection) {
+	for pair := range slices.Chunk(pairs, 2) {
+		c := Connection{MAC: pair[0], Connected: "True"}
+		if pair[1] != "" {
+			mask := "255.255.255.0"
+			c.IP, c.Netmask = &pair[1], &mask
+		}
+		list = append(list, c)
 	}
-}
-
-// On is a connection with an address; "" stands for none.
-func On(mac, ip string) Connection {
-	c := Connection{MAC: mac, Connected: "True"}
-	if ip != "" {
-		mask := "255.255.255.0"
-		c.IP, c.Netmask = &ip, &mask
-	}
-	return c
+	return list
 }
 
 // task shows a state for some polls, and then its result.
@@ -110,27 +97,26 @@ type task struct {
 // Sim is a simulated Photon Controller.
 type Sim struct {
 	simkit.Machines[VM]
+	// Paused is set while the whole system is, and Rootless makes links to the next page lack the root, as old servers do.
+	Paused, Rootless bool
+	// Expires is how many of the next requests for another page than the first answer that the page has expired.
+	Expires int
+
 	dialect Dialect
 	auth    bool
 	// authHost and authPort are where tokens are given.
 	authHost string
 	authPort int
 
-	tokens, refresh            map[string]bool
-	logins, refused, renewals  int
-	number, tasksMade, expires int
-	tasks                      map[string]*task
-	// rootless makes links to the next page lack the root, as old servers do.
-	rootless bool
-	paused   bool
-	order    simkit.Disorder
+	number, tasksMade int
+	tasks             map[string]*task
+	order             simkit.Disorder
 }
 
 // New returns a simulated Photon Controller without virtual machines and without authentication.
 func New(dialect Dialect, seed uint64) (*Sim, *simkit.Server) {
-	s := &Sim{
-		dialect: dialect, tokens: map[string]bool{}, refresh: map[string]bool{}, tasks: map[string]*task{},
-	}
+	s := &Sim{dialect: dialect, tasks: map[string]*task{}}
+	s.User, s.Scope, s.Renews = User, "openid offline_access rs_photon_platform at_groups", true
 	s.Password, s.Prefix, s.On, s.Off = Password, "photon://", Started, "STOPPED"
 	s.About = func(v *VM) simkit.Instance {
 		return simkit.Instance{Name: v.Name, ProviderID: s.Prefix + v.ID, Status: v.State}
@@ -162,7 +148,7 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	flavor, host := "cluster-node", "10.1.0.3"
 	v := &VM{
 		ID: fmt.Sprintf("4f9b3b9e-7c11-4e0a-9c55-%012x", n), Name: name, Kind: "vm", State: Started, Flavor: &flavor, Host: &host,
-		connections: []Connection{On(fmt.Sprintf("00:50:56:00:%02x:%02x", n/250, n%250), fmt.Sprintf("10.9.%d.%d", n/250, n%250+1))},
+		Connections: On(fmt.Sprintf("00:50:56:00:%02x:%02x", n/250, n%250), fmt.Sprintf("10.9.%d.%d", n/250, n%250+1)),
 	}
 	v.SelfLink = s.dialect.Root + "/vms/" + v.ID
 	for _, f := range change {
@@ -172,42 +158,11 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	return v
 }
 
-// EndTokens makes all tokens expire, and with them what renews them where that is asked for.
-func (s *Sim) EndTokens(renewal bool) {
+// Change changes how it answers.
+func (s *Sim) Change(change func(*Sim)) {
 	s.Lock.Lock()
 	defer s.Lock.Unlock()
-	clear(s.tokens)
-	if renewal {
-		clear(s.refresh)
-	}
-}
-
-// Pause pauses the system, or ends that.
-func (s *Sim) Pause(paused bool) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
-	s.paused = paused
-}
-
-// Rootless makes links to the next page lack the root of the API.
-func (s *Sim) Rootless() {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
-	s.rootless = true
-}
-
-// ExpirePages makes the next so many requests for another page than the first answer that the page has expired.
-func (s *Sim) ExpirePages(n int) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
-	s.expires = n
-}
-
-// Logins are how many logins were accepted and refused, and how many tokens were renewed.
-func (s *Sim) Logins() (accepted, refused, renewed int) {
-	s.Lock.Lock()
-	defer s.Lock.Unlock()
-	return s.logins, s.refused, s.renewals
+	change(s)
 }
 
 // Tasks are how many tasks were made.

@@ -1,0 +1,46 @@
+package app
+
+import (
+	"strconv"
+	"sync/atomic"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+
+	"github.com/anyccm/cloud-controller-manager/registry/views"
+)
+
+// retried is an annotation by which a Service that is shown to the framework again differs from what it was: how often that was.
+const retried = "anyccm.io/service-retry"
+
+// withRetry starts the framework's controller of Services so that a cloud can have Services tried again at once.
+func withRetry(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	construct := inner.Constructor
+	inner.Constructor = func(
+		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
+	) frameworkapp.InitFunc {
+		a := &audience{}
+		setter, ok := cloud.(interface {
+			SetServiceRetry(retry func(waits func(*v1.Service) bool)) bool
+		})
+		if !ok || !setter.SetServiceRetry(retry(a)) {
+			return construct(i, c, cloud)
+		}
+		a.showsFrom(c.SharedInformers.Core().V1().Services().Lister())
+		return construct(i, withInformers(c, views.Services(c.SharedInformers, a.view())), cloud)
+	}
+	return inner
+}
+
+// retry returns what shows those Services again for which a function is true.
+func retry(a *audience) func(waits func(*v1.Service) bool) {
+	var times atomic.Int64
+	return func(waits func(*v1.Service) bool) {
+		now := times.Add(1)
+		a.show(retried, func(s *v1.Service) (string, string, bool) {
+			return strconv.FormatInt(now-1, 10), strconv.FormatInt(now, 10), waits(s)
+		})
+	}
+}

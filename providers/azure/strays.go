@@ -1,0 +1,116 @@
+package azure
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// This file finds public addresses of Services in resource groups that nothing names: where the annotation with the resource group changes,
+// and the program ends before the former address is deleted, neither the Service nor a frontend says where that address is.
+
+// listSubscription lists the public addresses of the subscription, as far as the credential may see them.
+func (r *resources) listSubscription(ctx context.Context) ([]doc, int, error) {
+	path := "/subscriptions/" + r.api.config.NetworkSubscription + "/providers/Microsoft.Network/publicIPAddresses"
+	return list[doc](ctx, r.api, "public addresses of the subscription", path, networkVersion)
+}
+
+// listUsual lists the public addresses of the usual resource group. The first listing is that of the subscription, which costs no further
+// call and shows what Services may have left in other groups; a credential that may not ask for it sees its resource groups alone.
+func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
+	r.mu.Lock()
+	read := r.strays != nil
+	r.mu.Unlock()
+	if !read {
+		all, pages, err := r.listSubscription(ctx)
+		if err == nil || !passedOver(err) {
+			return r.splitUsual(all), pages, err
+		}
+	}
+	all, pages, err := list[doc](ctx, r.api, "public addresses", r.addressPath(r.api.config.Group), networkVersion)
+	if err == nil {
+		r.splitUsual(nil)
+	}
+	return all, pages, err
+}
+
+// splitUsual keeps the addresses of the usual resource group, and notes those of others that are for Services.
+func (r *resources) splitUsual(all []doc) (usual []doc) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.strays == nil {
+		r.strays = map[string]doc{}
+	}
+	for _, a := range all {
+		if _, given := servicesOf(a); groupOf(docID(a)) == r.api.config.Group {
+			usual = append(usual, a)
+		} else if given {
+			r.strays[docID(a)] = a
+		}
+	}
+	return usual
+}
+
+// strayIDs are the IDs, in lower case, of addresses in other resource groups of which something is true.
+func (r *resources) strayIDs(is func(doc) bool) (ids []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range slices.Sorted(maps.Keys(r.strays)) {
+		if is(r.strays[id]) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+func (r *resources) forgetStray(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.strays, id)
+}
+
+// strays are the public addresses of a Service outside of the resource groups that were looked at.
+func (r *reconciler) strays(ctx context.Context, q services.Request, o *observed, looked []string) (list []doc, err error) {
+	proven := func(a doc) bool {
+		return r.servedBy(a, q.Service, q.Cluster) && (carries(a, o.mark) || namedFor(a, q.Cluster, q.Service))
+	}
+	for _, id := range r.resources.strayIDs(proven) {
+		if slices.Contains(looked, groupOf(id)) {
+			continue
+		}
+		a, err := r.resources.read(ctx, id, false)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case a == nil:
+			r.resources.forgetStray(id)
+		case proven(a):
+			list = append(list, a)
+		}
+	}
+	return list, nil
+}
+
+// carries reports whether an address carries the mark of this cluster.
+func carries(a doc, mark string) bool {
+	uid, marked := tag(tagsOf(a), clusterTag)
+	return marked && mark != "" && ownership.ClusterMark(uid) == mark
+}
+
+// namedFor reports whether an address without a mark has the name that a controller gives to that of a Service, which holds the Service's
+// UID: another cluster may be called the same, and have a Service of the same name.
+func namedFor(a doc, cluster string, s *v1.Service) bool {
+	if _, marked := tag(tagsOf(a), clusterTag); marked {
+		return false
+	}
+	prefix, name := strings.ToLower(cluster)+"-", strings.ToLower(str(a, "name"))
+	rest, ok := strings.CutPrefix(name, prefix)
+	return ok && ownedBy(baseName(s), rest)
+}

@@ -1,0 +1,444 @@
+package keepalived
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	netutils "k8s.io/utils/net"
+)
+
+// This file decides which addresses a Service has. It calls nobody: all that counts is given to it.
+
+// holder is somebody who has an address, or wants a certain one.
+type holder struct {
+	// name says who it is, for messages.
+	name string
+	// service is nil where it is no Service, or one that is gone.
+	service *v1.Service
+	// wants is set where the Service asks for the address and does not have it yet.
+	wants bool
+}
+
+// usage says who has which address.
+type usage map[netip.Addr][]holder
+
+func (u usage) add(a netip.Addr, h holder) {
+	if a.IsValid() && !a.IsUnspecified() {
+		u[a] = append(u[a], h)
+	}
+}
+
+// having are those who have an address, without those who only ask for it.
+func (u usage) having(a netip.Addr) []holder {
+	return slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return h.wants })
+}
+
+// world is what counts when a Service is given addresses.
+type world struct {
+	pools    pools
+	services []*v1.Service
+	nodes    []*v1.Node
+	entries  []entry
+	// foreign are addresses in use for other reasons: keys of a shared ConfigMap that are not ours.
+	foreign []netip.Addr
+	// annotated is set where the annotation with the addresses is also the record of them.
+	annotated bool
+	// exclusive is set where the announcer serves one Service per address, and v4 where it knows IPv4 alone.
+	exclusive, v4 bool
+	// pooled is set where Services may ask for addresses of their pool alone.
+	pooled bool
+}
+
+// used returns who has which address, but for one Service.
+func (w world) used(self types.UID) usage {
+	u := usage{}
+	byUID := map[string]*v1.Service{}
+	for _, s := range w.services {
+		byUID[string(s.UID)] = s
+		if s.UID != self {
+			w.addService(u, s)
+		}
+	}
+	for _, e := range w.entries {
+		if e.UID == string(self) {
+			continue
+		}
+		for _, a := range e.addresses() {
+			u.add(a, holder{name: cmp.Or(e.title(), "a Service that is gone"), service: byUID[e.UID]})
+		}
+	}
+	for _, n := range w.nodes {
+		for _, a := range n.Status.Addresses {
+			u.add(sloppy(a.Address), holder{name: "Node " + n.Name})
+		}
+	}
+	for _, a := range w.foreign {
+		u.add(a, holder{name: "another key of the ConfigMap"})
+	}
+	return u
+}
+
+// addService notes what a Service has and what it asks for. Only load balancers count for what they ask, and only where they could have
+// it: one Service with a long list would else keep everybody from a pool.
+func (w world) addService(u usage, s *v1.Service) {
+	h := holder{name: "Service " + s.Namespace + "/" + s.Name, service: s}
+	for _, text := range s.Spec.ExternalIPs {
+		u.add(sloppy(text), h)
+	}
+	if s.Spec.Type != v1.ServiceTypeLoadBalancer {
+		return
+	}
+	for _, a := range statusAddresses(s) {
+		u.add(a, h)
+	}
+	h.wants = !w.annotated
+	if list := lenientList(s.Annotations[annotationIPs]); w.annotated || len(list) <= maxAddresses {
+		for _, a := range list {
+			u.add(a, h)
+		}
+	}
+	h.wants = true
+	u.add(parsed(s.Spec.LoadBalancerIP), h)
+}
+
+// maxAddresses is how many addresses a Service has at most: one of each family.
+const maxAddresses = 2
+
+// parsed is the address that a text is; an invalid one where it is none. An address has one form here: what differs in form alone, such
+// as ::ffff:10.0.0.1 and 10.0.0.1, would be given twice. A zone is free text, which must reach no file.
+func parsed(text string) netip.Addr {
+	a, err := netip.ParseAddr(strings.TrimSpace(text))
+	if err != nil || a.Zone() != "" {
+		return netip.Addr{}
+	}
+	return a.Unmap()
+}
+
+// sloppy is parsed, of a text in which kube-proxy reads leading zeros as well.
+func sloppy(text string) netip.Addr {
+	if a := parsed(text); a.IsValid() {
+		return a
+	}
+	a, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(strings.TrimSpace(text))) // the invalid address is the answer
+	return a.Unmap()
+}
+
+// unusable says why no Service can have an address; "" where one can.
+func unusable(a netip.Addr) string {
+	switch {
+	case a.IsLoopback():
+		return "is a loopback address"
+	case a.IsMulticast():
+		return "is a multicast address"
+	case a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
+		return "is the broadcast address"
+	}
+	return ""
+}
+
+// lenientList are the addresses in a list; what is none is left out.
+func lenientList(text string) []netip.Addr {
+	var all []netip.Addr
+	for part := range strings.SplitSeq(text, ",") {
+		if a := parsed(part); a.IsValid() {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// refusal is why a Service gets no address, with the reason of the event. Again is set where that may change by itself.
+type refusal struct {
+	reason, message string
+	again           bool
+}
+
+// Error implements error.
+func (r *refusal) Error() string { return r.message }
+
+func refuse(format string, args ...any) error {
+	return &refusal{reason: eventConfigError, message: fmt.Sprintf(format, args...)}
+}
+
+func exhausted(reason, format string, args ...any) error {
+	return &refusal{reason: reason, message: fmt.Sprintf(format, args...), again: true}
+}
+
+// choice are the addresses of a Service.
+type choice struct {
+	addresses []netip.Addr
+	// outside are those that the user chose and that are in no pool.
+	outside []netip.Addr
+	// lacking says which family the Service does without; empty where it has all.
+	lacking string
+}
+
+// choose decides which addresses a Service has: those that it asks for, else those that it has, else free ones.
+func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
+	p, poolErr := w.pools.of(s.Namespace)
+	u := w.used(s.UID)
+	var c choice
+	if len(asked) > 0 {
+		var err error
+		if c, err = w.chooseAsked(s, asked, has, p, u); err != nil {
+			return choice{}, err
+		}
+		has = slices.Concat(c.addresses, has)
+	}
+	families, strict, err := w.families(s, p, poolErr == nil, has)
+	if err != nil {
+		return choice{}, err
+	}
+	c.addresses = nil
+	if len(asked) > 0 { // all of them, and what is missing
+		families = completed(families, asked)
+	}
+	var failures []error
+	for _, v6 := range families {
+		a, err := w.addressFor(s, v6, has, p, poolErr, u)
+		if _, judged := errors.AsType[*refusal](err); err != nil && !judged {
+			return choice{}, err // nobody knows what the pools have
+		}
+		if err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		c.addresses = append(c.addresses, a)
+	}
+	switch {
+	case len(failures) == 0:
+		return c, nil
+	case strict:
+		return choice{}, wrapRefusal("could not allocate required IP addresses for RequireDualStack service", failures, len(families) > 1)
+	case len(c.addresses) == 0:
+		return choice{}, wrapRefusal("could not allocate any IP address for PreferDualStack service", failures, len(families) > 1)
+	}
+	c.lacking = errors.Join(failures...).Error()
+	return c, nil
+}
+
+// completed are families with those of addresses that a Service asks for: a user may ask for both without a policy.
+func completed(families []bool, asked []netip.Addr) []bool {
+	for _, a := range asked {
+		if !slices.Contains(families, a.Is6()) {
+			families = append(families, a.Is6())
+		}
+	}
+	return families
+}
+
+func wrapRefusal(what string, failures []error, several bool) error {
+	if !several {
+		return failures[0]
+	}
+	texts := make([]string, len(failures))
+	again := false
+	for i, err := range failures {
+		texts[i] = err.Error()
+		if r, ok := errors.AsType[*refusal](err); ok {
+			again = again || r.again
+		}
+	}
+	return &refusal{reason: eventNoAddress, message: what + ": " + strings.Join(texts, "; "), again: again}
+}
+
+// addressFor is the address of a family: the one that the Service has, or a shared or a free one.
+func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, poolErr error, u usage) (netip.Addr, error) {
+	for _, a := range has {
+		if a.Is6() == v6 {
+			return a, nil // it is kept, whatever became of the pool
+		}
+	}
+	if w.pools.err != nil {
+		return netip.Addr{}, w.pools.err
+	}
+	if poolErr != nil {
+		return netip.Addr{}, exhausted(eventNoAddress, "%s", poolErr)
+	}
+	if p.dynamic && !v6 && w.annotated {
+		return netip.IPv4Unspecified(), nil
+	}
+	if !p.has(v6) {
+		return netip.Addr{}, exhausted(eventNoAddress, "could not find suitable pool for the IP family of the service: %s has no %s", p.key, familyName(v6))
+	}
+	if a, ok := w.shared(s, v6, p, u); ok {
+		return a, nil
+	}
+	a, ok := p.next(v6, func(a netip.Addr) bool { return len(u[a]) > 0 })
+	if !ok {
+		return netip.Addr{}, exhausted(eventNoAddress, "no addresses available in %s [%s]: enlarge it, or delete Services of type LoadBalancer", p.key, p.text)
+	}
+	return a, nil
+}
+
+func familyName(v6 bool) v1.IPFamily {
+	if v6 {
+		return v1.IPv6Protocol
+	}
+	return v1.IPv4Protocol
+}
+
+// shared is the lowest address of the pool that others have and the Service may share.
+func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool) {
+	if v6 || w.exclusive || !w.pools.shares(s.Namespace) {
+		return netip.Addr{}, false
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(u), netip.Addr.Compare) {
+		if a.Is4() && p.contains(a) && w.obstacle(s, a, u) == "" {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// obstacle names what keeps a Service from having an address; "" where nothing does.
+func (w world) obstacle(s *v1.Service, a netip.Addr, u usage) string {
+	for _, h := range u[a] {
+		switch {
+		case h.service == nil, w.exclusive, a.Is6():
+			return "is in use by " + h.name
+		case !w.pools.shares(s.Namespace) || !w.pools.shares(h.service.Namespace):
+			return "is in use by " + h.name + ", and " + keyShare + s.Namespace + " of ConfigMap " + w.pools.where + " does not allow to share it"
+		case overlap(s, h.service):
+			return "is in use by " + h.name + " with the same port"
+		case (local(s) || local(h.service)) && !maps.Equal(s.Spec.Selector, h.service.Spec.Selector):
+			return "is in use by " + h.name + ", and externalTrafficPolicy Local needs the same pods behind both"
+		}
+	}
+	return ""
+}
+
+// overlap reports whether two Services have a port in common.
+func overlap(a, b *v1.Service) bool {
+	return slices.ContainsFunc(a.Spec.Ports, func(p v1.ServicePort) bool {
+		return slices.ContainsFunc(b.Spec.Ports, func(q v1.ServicePort) bool {
+			return p.Port == q.Port && cmp.Or(p.Protocol, v1.ProtocolTCP) == cmp.Or(q.Protocol, v1.ProtocolTCP)
+		})
+	})
+}
+
+func local(s *v1.Service) bool {
+	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
+}
+
+// chooseAsked gives a Service the addresses that it asks for, in its order of families.
+func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usage) (choice, error) {
+	var c choice
+	for _, a := range asked {
+		if a.IsUnspecified() && a.Is4() && w.annotated {
+			continue
+		}
+		if err := w.askable(s, a); err != nil {
+			return choice{}, err
+		}
+		if slices.Contains(has, a) {
+			continue // it was the first to have it
+		}
+		rivals := slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return !h.wants || older(s, h.service) })
+		if why := w.obstacle(s, a, usage{a: append(u.having(a), rivals...)}); why != "" {
+			return choice{}, exhausted(eventAddressInUse, "address %s %s; choose another one", a, why)
+		}
+		switch {
+		case p.contains(a):
+			continue
+		case w.pooled && w.pools.err != nil:
+			return choice{}, w.pools.err
+		case w.pooled:
+			return choice{}, exhausted(
+				eventConfigError, "address %s is in no pool of namespace %s, and %s=%s; choose another one", a, s.Namespace, envRequested, requestedPools,
+			)
+		}
+		c.outside = append(c.outside, a)
+	}
+	c.addresses = slices.Clone(asked)
+	return c, nil
+}
+
+// askable refuses an address that no Service like this one can have, whoever has it.
+func (w world) askable(s *v1.Service, a netip.Addr) error {
+	switch {
+	case a.IsUnspecified():
+		return refuse("address %s is no address; kube-vip alone asks a DHCP server for one", a)
+	case w.v4 && a.Is6():
+		return refuse("address %s cannot be announced: kube-keepalived-vip knows IPv4 alone", a)
+	case len(s.Spec.IPFamilies) > 0 && !slices.Contains(s.Spec.IPFamilies, familyName(a.Is6())):
+		return refuse("address %s is not of the families of the Service (%s); set spec.ipFamilies or choose another one", a, joined(s.Spec.IPFamilies))
+	}
+	return nil
+}
+
+func joined(families []v1.IPFamily) string {
+	texts := make([]string, len(families))
+	for i, f := range families {
+		texts[i] = string(f)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// older reports whether a Service was there before another one. Creation times have seconds; the UID breaks the tie.
+func older(a, b *v1.Service) bool {
+	if b == nil {
+		return false
+	}
+	if c := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); c != 0 {
+		return c < 0
+	}
+	return a.UID < b.UID
+}
+
+// firstFamilies are those that a Service names, else the one that it has, else that of the pool.
+func firstFamilies(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bool) {
+	for _, f := range s.Spec.IPFamilies {
+		v6 = append(v6, f == v1.IPv6Protocol)
+	}
+	switch {
+	case len(v6) > 0:
+		return v6
+	case len(has) > 0:
+		return []bool{has[0].Is6()}
+	}
+	return []bool{known && !p.has(false) && p.has(true)}
+}
+
+// families are those that a Service is to have addresses of (true is IPv6), and whether it must have all of them.
+func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bool, strict bool, err error) {
+	policy := v1.IPFamilyPolicySingleStack
+	if s.Spec.IPFamilyPolicy != nil {
+		policy = *s.Spec.IPFamilyPolicy
+	}
+	v6 = firstFamilies(s, p, known, has)
+	if policy != v1.IPFamilyPolicySingleStack && len(v6) == 1 && (policy == v1.IPFamilyPolicyRequireDualStack || len(s.Spec.IPFamilies) == 0) {
+		v6 = append(v6, !v6[0])
+	}
+	if policy == v1.IPFamilyPolicySingleStack {
+		v6 = v6[:1]
+	}
+	if w.v4 { // the announcer knows no other
+		if !slices.Contains(v6, false) || policy == v1.IPFamilyPolicyRequireDualStack {
+			return nil, false, refuse("spec.ipFamilies asks for IPv6, which kube-keepalived-vip cannot announce; use IPv4, or another announcer")
+		}
+		return []bool{false}, false, nil
+	}
+	if policy != v1.IPFamilyPolicyPreferDualStack || len(v6) < 2 {
+		return v6, true, nil
+	}
+	return w.withPools(v6, p, known, has), false, nil
+}
+
+// withPools are the families of which there are addresses: what has no pool at all is not waited for.
+func (world) withPools(v6 []bool, p pool, known bool, has []netip.Addr) []bool {
+	wanted := slices.DeleteFunc(slices.Clone(v6), func(six bool) bool {
+		return known && !p.has(six) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return a.Is6() == six })
+	})
+	if len(wanted) == 0 {
+		return v6
+	}
+	return wanted
+}

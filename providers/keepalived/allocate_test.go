@@ -1,0 +1,236 @@
+package keepalived
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// service is a Service of type LoadBalancer in a namespace; a later one has a greater number.
+func service(namespace string, number int, change ...func(*v1.Service)) *v1.Service {
+	s := &v1.Service{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: fmt.Sprintf("s%d", number), UID: types.UID(fmt.Sprintf("uid-%05d", number)),
+			CreationTimestamp: metav1.NewTime(time.Unix(int64(1_000_000+number), 0)),
+		},
+		Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer, Ports: []v1.ServicePort{{Port: 80, Protocol: v1.ProtocolTCP}}},
+	}
+	for _, c := range change {
+		c(s)
+	}
+	return s
+}
+
+func policy(p v1.IPFamilyPolicy, families ...v1.IPFamily) func(*v1.Service) {
+	return func(s *v1.Service) { s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &p, families }
+}
+
+func port(number int32, protocol v1.Protocol) func(*v1.Service) {
+	return func(s *v1.Service) { s.Spec.Ports = []v1.ServicePort{{Port: number, Protocol: protocol}} }
+}
+
+func worldOf(data map[string]string) world {
+	return world{pools: pools{where: "kube-system/kubevip", data: data}}
+}
+
+// has gives a Service its entry in the record.
+func (w world) has(s *v1.Service, addresses ...string) world {
+	var all []netip.Addr
+	for _, text := range addresses {
+		all = append(all, netip.MustParseAddr(text))
+	}
+	w.services, w.entries = append(w.services, s), append(w.entries, newEntry(s, all, ""))
+	return w
+}
+
+func chosen(t *testing.T, w world, s *v1.Service, asked string) string {
+	t.Helper()
+	c, err := w.choose(s, lenientList(asked), nil)
+	require.NoError(t, err)
+	return texts(c.addresses)
+}
+
+func TestFamilies(t *testing.T) {
+	t.Parallel()
+	both := map[string]string{"cidr-global": "192.168.0.10-192.168.0.11,2001::10-2001::11"}
+	four := map[string]string{"cidr-global": "192.168.0.10-192.168.0.11"}
+	full := map[string]string{"cidr-global": "192.168.0.10-192.168.0.10,2001::10-2001::11"}
+	dual := policy(v1.IPFamilyPolicyPreferDualStack, v1.IPv6Protocol, v1.IPv4Protocol)
+	require4 := policy(v1.IPFamilyPolicyRequireDualStack, v1.IPv4Protocol, v1.IPv6Protocol)
+	assert.Equal(t, "2001::10,192.168.0.10", chosen(t, worldOf(both), service("default", 1, dual), ""))
+	assert.Equal(t, "192.168.0.10,2001::10", chosen(t, worldOf(both), service("default", 1, require4), ""))
+	assert.Equal(t, "192.168.0.10", chosen(t, worldOf(both), service("default", 1), ""), "no family at all: IPv4 first")
+	assert.Equal(t, "2001::10", chosen(t, worldOf(map[string]string{"cidr-global": "2001::10/127"}), service("default", 1), ""))
+	assert.Equal(t, "2001::10", chosen(t, worldOf(both), service("default", 1, policy(v1.IPFamilyPolicySingleStack, v1.IPv6Protocol)), ""))
+	assert.Equal(t, "192.168.0.10", chosen(t, worldOf(four), service("default", 1, dual), ""), "what has no pool is not waited for")
+
+	_, err := worldOf(four).choose(service("default", 1, require4), nil, nil)
+	require.ErrorContains(t, err, "could not allocate required IP addresses for RequireDualStack service")
+	require.ErrorContains(t, err, "could not find suitable pool for the IP family of the service")
+
+	w := worldOf(full).has(service("default", 2), "192.168.0.10")
+	c, err := w.choose(service("default", 1, dual), nil, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "2001::10", texts(c.addresses))
+	assert.Contains(t, c.lacking, "no addresses available in cidr-global of ConfigMap kube-system/kubevip")
+
+	has := []netip.Addr{netip.MustParseAddr("192.168.0.11")}
+	c, err = worldOf(both).choose(service("default", 1, require4), nil, has)
+	require.NoError(t, err)
+	assert.Equal(t, "192.168.0.11,2001::10", texts(c.addresses), "a family is added, and the address stays")
+	single := service("default", 1, policy(v1.IPFamilyPolicySingleStack, v1.IPv4Protocol))
+	c, err = worldOf(both).choose(single, nil, append(has, netip.MustParseAddr("2001::10")))
+	require.NoError(t, err)
+	assert.Equal(t, "192.168.0.11", texts(c.addresses), "a family is taken away")
+}
+
+func TestExhausted(t *testing.T) {
+	t.Parallel()
+	w := worldOf(map[string]string{"range-global": "10.0.0.1-10.0.0.1"}).has(service("default", 1), "10.0.0.1")
+	_, err := w.choose(service("default", 2), nil, nil)
+	var why *refusal
+	require.ErrorAs(t, err, &why)
+	assert.True(t, why.again)
+	assert.Equal(t, eventNoAddress, why.reason)
+	assert.Contains(t, why.message, "no addresses available in range-global of ConfigMap kube-system/kubevip [10.0.0.1-10.0.0.1]")
+}
+
+// TestNotTwiceAcrossPools: pools of two namespaces that overlap, a user's own address, and addresses of nodes and of Services that other
+// controllers serve never lead to one address for two.
+func TestNotTwiceAcrossPools(t *testing.T) {
+	t.Parallel()
+	w := worldOf(map[string]string{"cidr-a": "10.0.0.0/29", "cidr-b": "10.0.0.0/28"}).has(service("a", 1), "10.0.0.1")
+	w.services = append(w.services,
+		service("c", 2, func(s *v1.Service) { s.Spec.LoadBalancerIP = "10.0.0.2" }),
+		service("c", 3, func(s *v1.Service) {
+			s.Spec.LoadBalancerClass = new("example.com/other")
+			s.Annotations = map[string]string{annotationIPs: "10.0.0.3"}
+		}),
+		service("c", 4, func(s *v1.Service) { s.Spec.ExternalIPs = []string{"10.0.0.4"} }),
+		service("c", 5, func(s *v1.Service) { s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.5"}} }),
+		service("c", 6, func(s *v1.Service) { s.Annotations = map[string]string{annotationIPs: "nonsense, ,"} }),
+	)
+	w.nodes = []*v1.Node{{Status: v1.NodeStatus{Addresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.6"}}}}}
+	assert.Equal(t, "10.0.0.7", chosen(t, w, service("b", 9), ""))
+	_, err := w.choose(service("b", 9), lenientList("10.0.0.6"), nil)
+	require.ErrorContains(t, err, "is in use by Node")
+}
+
+func TestRequested(t *testing.T) {
+	t.Parallel()
+	w := worldOf(map[string]string{"cidr-global": "10.0.0.0/29"}).has(service("a", 1), "10.0.0.1")
+	assert.Equal(t, "10.0.0.5", chosen(t, w, service("a", 2), "10.0.0.5"))
+	c, err := w.choose(service("a", 2), lenientList("192.0.2.1"), nil)
+	require.NoError(t, err)
+	assert.Equal(t, "192.0.2.1", texts(c.outside))
+	_, err = w.choose(service("a", 2), lenientList("10.0.0.1"), nil)
+	require.ErrorContains(t, err, "address 10.0.0.1 is in use by Service a/s1")
+	_, err = w.choose(service("a", 2, policy(v1.IPFamilyPolicySingleStack, v1.IPv4Protocol)), lenientList("2001::1"), nil)
+	require.ErrorContains(t, err, "is not of the families of the Service (IPv4)")
+
+	wants := func(s *v1.Service) { s.Spec.LoadBalancerIP = "10.0.0.6" }
+	older, younger := service("a", 3, wants), service("a", 4, wants)
+	w.services = append(w.services, older, younger)
+	assert.Equal(t, "10.0.0.6", chosen(t, w, older, "10.0.0.6"), "of two that ask for an address the older one has it")
+	_, err = w.choose(younger, lenientList("10.0.0.6"), nil)
+	require.ErrorContains(t, err, "is in use by Service a/s3")
+}
+
+func TestSharing(t *testing.T) {
+	t.Parallel()
+	share := map[string]string{"cidr-global": "10.0.0.0/29", "allow-share-global": "true", "allow-share-strict": "false"}
+	local := func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal }
+	pods := func(app string) func(*v1.Service) {
+		return func(s *v1.Service) { s.Spec.Selector = map[string]string{"app": app} }
+	}
+	for name, c := range map[string]struct {
+		first, second *v1.Service
+		same          bool
+	}{
+		"other ports":             {service("a", 1), service("b", 2, port(443, v1.ProtocolTCP)), true},
+		"other protocols":         {service("a", 1, port(53, v1.ProtocolTCP)), service("b", 2, port(53, v1.ProtocolUDP)), true},
+		"the same port":           {service("a", 1), service("b", 2), false},
+		"a scope without sharing": {service("strict", 1), service("b", 2, port(443, v1.ProtocolTCP)), false},
+		"local, other pods":       {service("a", 1, pods("x")), service("b", 2, port(443, v1.ProtocolTCP), pods("y"), local), false},
+		"local, the same pods":    {service("a", 1, pods("x")), service("b", 2, port(443, v1.ProtocolTCP), pods("x"), local), true},
+	} {
+		got := chosen(t, worldOf(share).has(c.first, "10.0.0.1"), c.second, "")
+		assert.Equal(t, c.same, got == "10.0.0.1", "%s: %s", name, got)
+	}
+	w := worldOf(share).has(service("a", 1), "10.0.0.1")
+	w.exclusive = true
+	assert.Equal(t, "10.0.0.2", chosen(t, w, service("b", 2, port(443, v1.ProtocolTCP)), ""), "kube-keepalived-vip serves one Service an address")
+	w = worldOf(share).has(service("a", 1), "10.0.0.1").has(service("a", 3), "9.0.2.1")
+	assert.Equal(t, "10.0.0.1", chosen(t, w, service("b", 2, port(443, v1.ProtocolTCP)), ""), "an address outside of the pool is not shared")
+}
+
+func TestDynamic(t *testing.T) {
+	t.Parallel()
+	w := worldOf(map[string]string{"cidr-global": "0.0.0.0/32"})
+	w.annotated = true
+	assert.Equal(t, "0.0.0.0", chosen(t, w, service("a", 1), ""))
+	_, err := worldOf(map[string]string{"cidr-global": "0.0.0.0/32"}).choose(service("a", 1), nil, nil)
+	require.Error(t, err, "nobody else asks a DHCP server")
+}
+
+// TestNeverTwice plays clusters at random: pools, requests, families, shared addresses, Services that come and go. No two Services that
+// may not share one ever have the same address.
+func TestNeverTwice(t *testing.T) {
+	t.Parallel()
+	families := []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
+	for seed := range uint64(60) {
+		rnd := rand.New(rand.NewPCG(seed, 7))
+		w := worldOf(map[string]string{
+			"cidr-a": "10.0.0.0/28,fd00::/124", "range-b": "10.0.0.4-10.0.0.20,fd00::4-fd00::20", "cidr-global": "10.0.0.0/27,fd00::/64",
+			"allow-share-global": strconv.FormatBool(seed%2 == 0),
+		})
+		for number := range 120 {
+			if len(w.services) > 0 && rnd.IntN(4) == 0 {
+				at := rnd.IntN(len(w.services))
+				uid := string(w.services[at].UID)
+				w.services = append(w.services[:at:at], w.services[at+1:]...)
+				w.entries = record{entries: w.entries}.without(uid).entries
+				continue
+			}
+			s := service([]string{"a", "b", "c"}[rnd.IntN(3)], number, port(int32(80+rnd.IntN(3)), v1.ProtocolTCP),
+				policy(v1.IPFamilyPolicyPreferDualStack, families[rnd.IntN(2):]...))
+			if rnd.IntN(3) == 0 {
+				s.Spec.LoadBalancerIP = fmt.Sprintf("10.0.0.%d", 1+rnd.IntN(30))
+				s.Spec.IPFamilies = families
+			}
+			w.services = append(w.services, s)
+			if c, err := w.choose(s, lenientList(s.Spec.LoadBalancerIP), nil); err == nil {
+				w.entries = record{entries: w.entries}.with(newEntry(s, c.addresses, "")).entries
+			}
+			requireDistinct(t, w)
+		}
+	}
+}
+
+// requireDistinct: two Services with one address may share it.
+func requireDistinct(t *testing.T, w world) {
+	t.Helper()
+	holders := map[netip.Addr][]*v1.Service{}
+	for _, e := range w.entries {
+		for _, s := range w.services {
+			if string(s.UID) != e.UID {
+				continue
+			}
+			for _, a := range e.addresses() {
+				for _, other := range holders[a] {
+					require.True(t, a.Is4() && w.pools.shares(s.Namespace) && !overlap(s, other), "%s and %s have %s", s.Name, other.Name, a)
+				}
+				holders[a] = append(holders[a], s)
+			}
+		}
+	}
+}

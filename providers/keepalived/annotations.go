@@ -1,0 +1,97 @@
+package keepalived
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	annotationIPs       = "kube-vip.io/loadbalancerIPs"
+	annotationInterface = "kube-vip.io/serviceInterface"
+	annotationMethod    = "k8s.co/keepalived-forward-method"
+	// annotationHost is kube-vip's own.
+	annotationHost = "kube-vip.io/vipHost"
+)
+
+// settings are what the annotations of a Service ask for.
+type settings struct {
+	Addresses, Method, Interface string
+}
+
+// Annotations is the table of annotations, with the names that keepalived-cloud-provider and kube-vip use.
+var Annotations = schema.Annotations[settings]{
+	schema.StringAnnotation(func(s *settings) *string { return &s.Addresses }, schema.AnnotationRow{
+		Key: annotationIPs, Changes: schema.InPlace, Spec: schema.Spec{
+			Help: "Addresses of the Service: one, or one of IPv4 and one of IPv6, separated by a comma. It wins over spec.loadBalancerIP. " +
+				"With kube-vip it is also where the address is recorded that the Service was given.",
+			DefaultHelp: "the first free one of the pool",
+			Rules: []schema.Rule{
+				schema.Must(`^\s*`+anyAddress+`\s*(?:,\s*`+anyAddress+`\s*)?$`, "is not an IP address, or one of IPv4 and one of IPv6 separated by a comma"),
+				schema.MustNot(`^[^:]*,[^:]*$|:.*,.*:`, "holds several addresses of a family; use one, or one of IPv4 and one of IPv6 separated by a comma"),
+			},
+		},
+	}).Serving(schema.Serves{Portable: portable.Address}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{
+		Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{
+			Choices: methods(), Lenient: true, DefaultHelp: envMethod,
+			Help: "How kube-keepalived-vip forwards to the pods of the Service. It has no effect with other announcers.",
+		},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Interface }, schema.AnnotationRow{
+		Key: annotationInterface, Changes: schema.InPlace, Spec: schema.Spec{
+			Help:        "Interface that kube-vip announces the address on. It has no effect with other announcers.",
+			DefaultHelp: "that of the ConfigMap of pools",
+		},
+	}),
+}
+
+const anyAddress = "(?:" + schema.IPv4Pattern + `|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)`
+
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cluster.
+func parseSettings(service *v1.Service) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	problems := []error{err}
+	if s.Addresses != "" && err == nil {
+		for part := range strings.SplitSeq(s.Addresses, ",") {
+			if why := illegal(part); why != "" {
+				problems = append(problems, &schema.Problem{Place: "annotation " + annotationIPs, Value: s.Addresses, Reason: why})
+			}
+		}
+	}
+	if text := service.Spec.LoadBalancerIP; text != "" && s.Addresses == "" {
+		if why := illegal(text); why != "" {
+			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerIP", Value: text, Reason: why})
+		}
+	}
+	return s, warnings, errors.Join(problems...)
+}
+
+// illegal says why a Service cannot ask for an address that is written like this; "" where it can.
+func illegal(text string) string {
+	a := parsed(text)
+	if raw, err := netip.ParseAddr(strings.TrimSpace(text)); err != nil || raw != a {
+		return "is not an IP address"
+	}
+	return unusable(a)
+}
+
+// asked are the addresses that a Service asks for.
+func asked(service *v1.Service, s settings) []netip.Addr {
+	if s.Addresses != "" {
+		return lenientList(s.Addresses)
+	}
+	return lenientList(service.Spec.LoadBalancerIP)
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+	_, warnings, err = parseSettings(service)
+	return warnings, err
+}

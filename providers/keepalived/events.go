@@ -1,0 +1,46 @@
+package keepalived
+
+import "github.com/anyccm/cloud-controller-manager/registry/events"
+
+const (
+	eventConfigError   = "LoadBalancerConfigError"
+	eventIgnored       = "LoadBalancerAnnotationIgnored"
+	eventNoAddress     = "NoAddressAvailable"
+	eventAddressInUse  = "AddressInUse"
+	eventOutside       = "AddressOutsidePools"
+	eventSingleStack   = "LoadBalancerSingleStack"
+	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
+	eventLocal         = "LoadBalancerLocalTraffic"
+	eventNodeLeftOut   = "NodeAnnouncesNothing"
+)
+
+// eventRows are the events that this provider alone writes.
+func eventRows() []events.Row {
+	return []events.Row{
+		{
+			On: "Service", Reason: eventNoAddress, Type: "Warning",
+			What: "No pool has an address for the Service: none is configured for its namespace, it has none of the family, or all of its addresses are in use.",
+			Do:   "The message names the pool. Enlarge it, or delete Services of type LoadBalancer; it is tried again within seconds.",
+		},
+		{
+			On: "Service", Reason: eventAddressInUse, Type: "Warning",
+			What: "The address that the Service asks for, or has, is in use by somebody else, and cannot be shared. One that it has stays.",
+			Do:   "Choose another address, or free this one; it is tried again within seconds.",
+		},
+		{
+			On: "Service", Reason: eventLocal, Type: "Warning",
+			What: "The Service has `externalTrafficPolicy: Local`. keepalived does not know on which nodes its pods are: traffic is lost while the node that holds the address has none.",
+			Do:   "Use `Cluster`, or run a pod on each node that keepalived runs on.",
+		},
+		{
+			On: "Node", Reason: eventNodeLeftOut, Type: "Warning",
+			What: "The Node is left out of keepalived.conf: it has no InternalIP of the family that keepalived's nodes talk in, or another Node has the same.",
+			Do:   "Have kubelet report the address (`--node-ip`), or leave the Node out by `KEEPALIVED_NODE_SELECTOR`.",
+		},
+		{
+			On: "Service", Reason: eventOutside, Type: "Normal",
+			What: "The address that the Service asks for is in none of the pools of its namespace. It is used all the same.",
+			Do:   "See to it that nobody else uses it.",
+		},
+	}
+}

@@ -1,0 +1,214 @@
+package keepalived
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file is about kube-vip, which reads what it announces from the Services themselves. There is no other record then.
+
+const (
+	labelImplementation = "implementation"
+	implementation      = "kube-vip"
+	// labelOldAddress is what the first versions of kube-vip's own controller wrote.
+	labelOldAddress = "ipam-address"
+)
+
+// marks are what is written on a Service for kube-vip.
+type marks struct {
+	Addresses, Interface, LoadBalancerIP string
+	// Labelled is set where the Service has the label, and OldLabel where it has the one of the first versions.
+	Labelled, OldLabel bool
+}
+
+// recorded are the addresses that a Service has by its annotation.
+func recorded(s *v1.Service) []netip.Addr { return lenientList(s.Annotations[annotationIPs]) }
+
+// askedOf parts what a Service asks for from what it was given: the annotation is both, and the field is written with it. Where they
+// differ, a user changed one of them: the one that the status does not show.
+func askedOf(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr) {
+	field := lenientList(s.Spec.LoadBalancerIP)
+	if _, ours := s.Labels[labelImplementation]; !ours || len(has) == 0 {
+		return wants, nil
+	}
+	if len(field) > 0 && !slices.Contains(has, field[0]) {
+		if slices.Contains(statusAddresses(s), field[0]) {
+			return has, nil
+		}
+		return field, nil
+	}
+	if slices.Equal(wants, has) {
+		return nil, has
+	}
+	return wants, nil
+}
+
+// statusAddresses are those that the status of a Service shows.
+func statusAddresses(s *v1.Service) (all []netip.Addr) {
+	for _, i := range s.Status.LoadBalancer.Ingress {
+		if a := parsed(i.IP); a.IsValid() {
+			all = append(all, a)
+		}
+	}
+	return all
+}
+
+// marksOf are those that a Service has.
+func marksOf(s *v1.Service) marks {
+	_, old := s.Labels[labelOldAddress]
+	return marks{
+		Addresses: s.Annotations[annotationIPs], Interface: s.Annotations[annotationInterface], LoadBalancerIP: s.Spec.LoadBalancerIP,
+		Labelled: s.Labels[labelImplementation] == implementation, OldLabel: old,
+	}
+}
+
+// marksFor are those that it should have. What says the same in other words stays as it is.
+func marksFor(s *v1.Service, _ settings, addresses []netip.Addr, networkInterface string) marks {
+	m := marksOf(s)
+	fresh := m.Addresses == "" && m.LoadBalancerIP == ""
+	if !slices.Equal(recorded(s), addresses) {
+		m.Addresses = texts(addresses)
+	}
+	if fresh || m.LoadBalancerIP != "" && !slices.Contains(addresses, parsed(m.LoadBalancerIP)) {
+		m.LoadBalancerIP = addresses[0].String()
+	}
+	if fresh && m.Interface == "" {
+		m.Interface = networkInterface
+	}
+	m.OldLabel = m.OldLabel && s.Annotations[annotationIPs] != ""
+	m.Labelled = true
+	return m
+}
+
+// markChanges are those of a Service's own marks.
+func (r *reconciler) markChanges(s *v1.Service, d desired) []services.Change[*observed] {
+	before := marksOf(s)
+	if before == d.written {
+		return nil
+	}
+	action := guard.PlanChange
+	if before.Addresses == "" {
+		action = guard.PlanCreate
+	}
+	return []services.Change[*observed]{{
+		Planned: guard.Planned{Action: action, Object: "marks of Service " + s.Namespace + "/" + s.Name, Detail: texts(d.addresses)},
+		Compare: func() (any, any) {
+			if action == guard.PlanCreate {
+				return nil, d.written
+			}
+			return before, d.written
+		},
+		Make: r.mark,
+	}}
+}
+
+// mark chooses the addresses of a Service among those that nobody has now, and writes them on it. Two processes may do so at once:
+// whoever writes last sees the other one's, and takes its own back, whichever Service is older: the other one does not look again.
+func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
+	select {
+	case r.choosing <- struct{}{}:
+		defer func() { <-r.choosing }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("waiting for other Services that are given addresses: %w", ctx.Err())
+	}
+	all, err := r.cluster.Living(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d, err := r.desire(ctx, q.Service, &observed{has: recorded(q.Service)}, all)
+	if err != nil {
+		return nil, r.reported(q, err)
+	}
+	written, err := r.patch(ctx, q.Service, marksOf(q.Service), d.written)
+	if err != nil {
+		return nil, err
+	}
+	if all, err = r.cluster.Living(ctx); err != nil {
+		return nil, err
+	}
+	w, err := r.world(ctx, record{}, all)
+	if err != nil {
+		return nil, err
+	}
+	u := w.used(written.UID)
+	for _, a := range d.addresses {
+		rivals := slices.DeleteFunc(u.having(a), func(h holder) bool { return h.service == nil })
+		if why := w.obstacle(written, a, usage{a: rivals}); why != "" && !a.IsUnspecified() {
+			if _, err := r.patch(ctx, written, marksOf(written), marksOf(q.Service)); err != nil {
+				return nil, err
+			}
+			return nil, fmt.Errorf("address %s %s, which was faster; another one is chosen", a, why)
+		}
+	}
+	q.Service = written
+	return &observed{has: d.addresses}, nil
+}
+
+// markDeletions takes our marks off a Service that goes on without a load balancer. One that is deleted takes them along.
+func (r *reconciler) markDeletions(s *v1.Service) []services.Change[*observed] {
+	if _, marked := s.Labels[labelImplementation]; !marked || s.DeletionTimestamp != nil {
+		return nil
+	}
+	before := marksOf(s)
+	return []services.Change[*observed]{{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "marks of Service " + s.Namespace + "/" + s.Name, Detail: before.Addresses},
+		Compare: func() (any, any) { return before, nil },
+		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
+			written, err := r.patch(ctx, q.Service, before, marks{})
+			if err == nil {
+				q.Service = written
+				r.tryAgain()
+			}
+			return &observed{}, err
+		},
+	}}
+}
+
+// patch writes what differs, of the version of the Service that it was computed for.
+func (r *reconciler) patch(ctx context.Context, s *v1.Service, before, after marks) (*v1.Service, error) {
+	value := func(want string) any {
+		if want == "" {
+			return nil
+		}
+		return want
+	}
+	notes, tags, spec := map[string]any{}, map[string]any{}, map[string]any{}
+	if before.Addresses != after.Addresses {
+		notes[annotationIPs] = value(after.Addresses)
+	}
+	if before.Interface != after.Interface {
+		notes[annotationInterface] = value(after.Interface)
+	}
+	if before.LoadBalancerIP != after.LoadBalancerIP {
+		spec["loadBalancerIP"] = value(after.LoadBalancerIP)
+	}
+	if before.Labelled != after.Labelled {
+		tags[labelImplementation] = nil
+		if after.Labelled {
+			tags[labelImplementation] = implementation
+		}
+	}
+	if before.OldLabel && !after.OldLabel {
+		tags[labelOldAddress] = nil
+	}
+	document := map[string]any{"metadata": map[string]any{"annotations": notes, "labels": tags, "resourceVersion": s.ResourceVersion}, "spec": spec}
+	text, err := json.Marshal(document)
+	if err != nil {
+		return nil, fmt.Errorf("writing the marks of Service %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	written, err := r.client().CoreV1().Services(s.Namespace).Patch(ctx, s.Name, types.MergePatchType, text, metav1.PatchOptions{})
+	if err != nil {
+		return nil, kubeError(err, "writing the address of Service "+s.Namespace+"/"+s.Name)
+	}
+	return written, nil
+}

@@ -1,0 +1,204 @@
+package keepalived
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubetesting "k8s.io/client-go/testing"
+)
+
+var kubeVIPEnv = map[string]string{envPoolConfigMap: "pools"}
+
+func kubeVIPPools(more ...string) *v1.ConfigMap {
+	data := map[string]string{"cidr-global": "10.0.0.0/29"}
+	for i := 0; i < len(more); i += 2 {
+		data[more[i]] = more[i+1]
+	}
+	return configMap(defaultNamespace, "pools", data)
+}
+
+// kubeWrites counts what was written on Services.
+func (s *stage) kubeWrites() (n int) {
+	for _, a := range s.Kube.Actions() {
+		if a.GetVerb() == "patch" && a.GetResource().Resource == "services" {
+			n++
+		}
+	}
+	return n
+}
+
+func ensureMarked(t *testing.T, s *stage, c *cloud, service *v1.Service) *v1.Service {
+	t.Helper()
+	_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "", s.Current(service), nil)
+	require.NoError(t, err)
+	return s.Current(service)
+}
+
+// TestKubeVIPService: a new Service gets what kube-vip reads, in one write, and its status is left to kube-vip.
+func TestKubeVIPService(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		s.Apply(web)
+		now := ensureMarked(t, s, c, web)
+		assert.Equal(t, marks{Addresses: "10.0.0.1", LoadBalancerIP: "10.0.0.1", Interface: "eth1", Labelled: true}, marksOf(now))
+		assert.Equal(t, 1, s.kubeWrites())
+		now.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.1", IPMode: new(v1.LoadBalancerIPModeVIP)}}
+		s.Apply(now)
+		status, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "", now, nil)
+		require.NoError(t, err)
+		assert.Equal(t, now.Status.LoadBalancer, *status)
+		ensureMarked(t, s, s.start(), web)
+		assert.Equal(t, 1, s.kubeWrites())
+	}, kubeVIPPools("interface-global", "eth1"))
+}
+
+// served are the marks of a Service with an address.
+func served(address string) marks {
+	return marks{Addresses: address, LoadBalancerIP: address, Labelled: true}
+}
+
+// TestTakeoverKubeVIP: Services as kube-vip's own controller leaves them cost no write; what it forgot is repaired by one.
+func TestTakeoverKubeVIP(t *testing.T) {
+	t.Parallel()
+	label := map[string]string{labelImplementation: implementation}
+	for name, c := range map[string]struct {
+		labels, annotations map[string]string
+		field               string
+		want                marks
+		writes              int
+	}{
+		"served":                      {label, map[string]string{annotationIPs: "10.0.0.4"}, "10.0.0.4", served("10.0.0.4"), 0},
+		"served, in no pool any more": {label, map[string]string{annotationIPs: "192.0.2.9"}, "192.0.2.9", served("192.0.2.9"), 0},
+		"DHCP":                        {label, map[string]string{annotationIPs: "0.0.0.0"}, "0.0.0.0", served("0.0.0.0"), 0},
+		"the annotation alone":        {nil, map[string]string{annotationIPs: "10.0.0.4"}, "", marks{"10.0.0.4", "", "", true, false}, 1},
+		"the field alone":             {nil, nil, "10.0.0.4", marks{"10.0.0.4", "", "10.0.0.4", true, false}, 1},
+		"an empty annotation":         {label, map[string]string{annotationIPs: ""}, "", marks{"10.0.0.1", "", "10.0.0.1", true, false}, 1},
+	} {
+		onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+			web := service("default", 1)
+			web.Labels, web.Annotations, web.Spec.LoadBalancerIP = c.labels, c.annotations, c.field
+			s.Apply(web)
+			for range 2 {
+				assert.Equal(t, c.want, marksOf(ensureMarked(t, s, s.start(), web)), name)
+			}
+			assert.Equal(t, c.writes, s.kubeWrites(), name)
+		}, kubeVIPPools())
+	}
+}
+
+// TestKubeVIPFieldCounts: an address that a user chose by the field is never given to somebody else.
+func TestKubeVIPFieldCounts(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c := s.start()
+		chose := service("a", 1, func(s *v1.Service) { s.Spec.LoadBalancerIP = "10.0.0.1" })
+		web := service("b", 2)
+		s.Apply(chose, web)
+		assert.Equal(t, "10.0.0.2", ensureMarked(t, s, c, web).Annotations[annotationIPs])
+		assert.Equal(t, "10.0.0.1", ensureMarked(t, s, c, chose).Annotations[annotationIPs])
+		now := s.Current(chose)
+		now.Spec.LoadBalancerIP = "10.0.0.5"
+		s.Apply(now)
+		assert.Equal(t, "10.0.0.5", ensureMarked(t, s, c, chose).Annotations[annotationIPs], "the field was changed")
+	}, kubeVIPPools())
+}
+
+// TestKubeVIPTypeChanges: a Service that is no load balancer any more loses our marks; one that is deleted is not written to.
+func TestKubeVIPTypeChanges(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c, web, gone := s.start(), service("default", 1), service("default", 2)
+		s.Apply(web, gone)
+		ensureMarked(t, s, c, web)
+		ensureMarked(t, s, c, gone)
+		writes := s.kubeWrites()
+		require.NoError(t, s.Remove(c.loadBalancers, "", gone))
+		assert.Equal(t, writes, s.kubeWrites())
+		require.NoError(t, c.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "", s.Current(web)))
+		assert.Equal(t, marks{}, marksOf(s.Current(web)))
+		_, exists, err := c.loadBalancers.GetLoadBalancer(t.Context(), "", s.Current(web))
+		require.NoError(t, err)
+		assert.False(t, exists)
+	}, kubeVIPPools())
+}
+
+// TestKubeVIPManyAtOnce: workers of one process, and a second process whose view of the Services is old, never give an address twice.
+func TestKubeVIPManyAtOnce(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		processes := []*cloud{s.start(), s.start()}
+		var all []*v1.Service
+		for number := range 30 {
+			all = append(all, service("default", number))
+		}
+		s.Apply(all...)
+		for range 4 { // who found another one faster is tried again by the framework
+			var group sync.WaitGroup
+			for i, one := range all {
+				now := s.Current(one)
+				group.Go(func() { _, _ = processes[i%2].loadBalancers.EnsureLoadBalancer(t.Context(), "", now, nil) })
+			}
+			group.Wait()
+		}
+		seen := map[string]bool{}
+		for _, one := range all {
+			a := s.Current(one).Annotations[annotationIPs]
+			assert.NotEmpty(t, a)
+			assert.False(t, seen[a], a)
+			seen[a] = true
+		}
+	}, kubeVIPPools("cidr-global", "10.0.0.0/24"))
+}
+
+// TestKubeVIPYields: another process gave an older Service the address between our look and our write. We take ours back.
+func TestKubeVIPYields(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c, older, web := s.start(), service("default", 1), service("default", 2)
+		s.Apply(older, web)
+		s.Kube.PrependReactor("patch", "services", func(kubetesting.Action) (bool, runtime.Object, error) {
+			other := older.DeepCopy()
+			other.Annotations = map[string]string{annotationIPs: "10.0.0.1"}
+			return false, nil, s.Kube.Tracker().Update(v1.SchemeGroupVersion.WithResource("services"), other, "default")
+		})
+		_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "", s.Current(web), nil)
+		require.ErrorContains(t, err, "address 10.0.0.1 is in use by Service default/s1")
+		assert.Equal(t, marks{}, marksOf(s.Current(web)))
+		assert.Equal(t, "10.0.0.2", ensureMarked(t, s, c, web).Annotations[annotationIPs])
+	}, kubeVIPPools())
+}
+
+// TestNothingAnnounces: settings that do not say what announces addresses are refused, with the choices.
+func TestNothingAnnounces(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		env  map[string]string
+		want string
+	}{
+		{nil, "keepalived-vip (kube-keepalived-vip), kube-vip, keepalived (a rendered keepalived.conf), none"},
+		{map[string]string{envAnnouncer: "bgp"}, `"bgp" is not one of`},
+		{withEnv(map[string]string{envServiceCIDR: "2001:db8::/64"}), "holds IPv6, which kube-keepalived-vip cannot announce"},
+		{withEnv(map[string]string{envServiceCIDR: "10.0.0.1"}), "is not a list of CIDRs"},
+		{map[string]string{envAnnouncer: announcerKeepalived, envInterface: "eth0; x"}, "is no name of a network interface"},
+		{map[string]string{envAnnouncer: announcerKeepalived, "KEEPALIVED_ADVERT_INTERVAL": "200ms"}, "is not a whole number of seconds"},
+		{map[string]string{envAnnouncer: announcerNone, envSelector: "a in"}, "is no label selector"},
+	} {
+		_, _, err := parseConfig(inputs(c.env))
+		require.ErrorContains(t, err, c.want)
+	}
+	for name, env := range map[string]map[string]string{
+		announcerVIP: vipEnv, announcerKubeVIP: {envPoolNamespace: "kube-system"}, announcerNone: {envAnnouncer: announcerNone, envConfigMap: "x"},
+	} {
+		c, _, err := parseConfig(inputs(env))
+		require.NoError(t, err)
+		assert.Equal(t, name, c.Announcer)
+	}
+	_, warnings, err := parseConfig(inputs(map[string]string{envClass: "true"}))
+	require.NoError(t, err)
+	assert.Contains(t, warnings.Error(), "--load-balancer-class=kube-vip.io/kube-vip-class")
+}

@@ -1,0 +1,442 @@
+package keepalived
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	listers "k8s.io/client-go/listers/core/v1"
+	eventwriter "k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// observed is what a Service has.
+type observed struct {
+	// record is what the ConfigMap says, and entry what it says of the Service; neither is used where Services say it themselves.
+	record record
+	entry  entry
+	// has are the addresses of the Service.
+	has []netip.Addr
+}
+
+// desired is what it should have.
+type desired struct {
+	choice
+
+	// conflicts say which of the addresses are somebody else's as well.
+	conflicts []string
+	entry     entry
+	// written are the marks on the Service, where Services say themselves what they have.
+	written marks
+}
+
+// reconciler implements services.Reconciler. What a Service has is an address, and where that is recorded.
+type reconciler struct {
+	config  Config
+	cluster ownership.Cluster
+	book    *book
+	pools   *poolSource
+	// choosing is held while a Service is given an address that is recorded on the Service itself.
+	choosing chan struct{}
+
+	mu    sync.Mutex
+	kube  kubernetes.Interface
+	nodes listers.NodeLister
+	// waiting are the Services that no pool had an address for.
+	waiting map[string]struct{}
+	// left says of nodes why they hold no addresses, as far as events said so.
+	left   map[string]string
+	events eventwriter.EventRecorder
+	retry  func(func(*v1.Service) bool)
+}
+
+func newReconciler(c Config) *reconciler {
+	r := &reconciler{config: c, choosing: make(chan struct{}, 1), waiting: map[string]struct{}{}}
+	r.book = newBook(c.Namespace, c.ConfigMap, r.publish)
+	r.pools = &poolSource{namespace: c.PoolNamespace, name: c.PoolConfigMap, cidr: c.ServiceCIDR}
+	return r
+}
+
+var _ services.Reconciler[*observed, desired] = (*reconciler)(nil)
+
+// annotated reports whether Services say themselves which addresses they have.
+func (r *reconciler) annotated() bool { return r.config.Announcer == announcerKubeVIP }
+
+// Validate judges the Service by itself.
+func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(q.Service)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%v", w))
+	}
+	if err != nil {
+		findings = append(findings, services.Warning(eventConfigError, "%v", err))
+	}
+	if r.config.Announcer == announcerVIP && len(q.Service.Spec.LoadBalancerSourceRanges) > 0 {
+		findings = append(findings, services.Warning(eventRangesIgnored,
+			"spec.loadBalancerSourceRanges has no effect: kube-keepalived-vip forwards past kube-proxy, which would keep other clients out"))
+	}
+	if r.config.Announcer == announcerKeepalived && local(q.Service) {
+		findings = append(findings, services.Warning(eventLocal,
+			"spec.externalTrafficPolicy is Local: traffic is lost while the node that holds the address has no pod of the Service; use Cluster, or pods on all nodes"))
+	}
+	if q.Service.Annotations[portable.BackendSelector] != "" {
+		findings = append(findings, services.Warning(eventIgnored,
+			"annotation %s: has no effect: kube-proxy leads to the pods from every node; set %s for all Services", portable.BackendSelector, envSelector))
+	}
+	return findings, err
+}
+
+// Observe reads what the Service has.
+func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
+	if r.annotated() {
+		return &observed{has: recorded(q.Service)}, nil
+	}
+	rec, err := r.book.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r.observe(q.Service, rec), nil
+}
+
+func (*reconciler) observe(s *v1.Service, rec record) *observed {
+	o := &observed{record: rec}
+	o.entry = rec.entryOf(string(s.UID))
+	o.has = o.entry.addresses()
+	return o
+}
+
+// CheckOwner implements services.Reconciler: what is recorded for a Service is the Service's.
+func (*reconciler) CheckOwner(_ context.Context, _ services.Request, o *observed) (*observed, []services.Finding, error) {
+	return o, nil, nil
+}
+
+// Desire computes what should be there.
+func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (desired, []services.Finding, error) {
+	all, err := r.cluster.Services(ctx)
+	if err != nil {
+		return desired{}, nil, err
+	}
+	d, err := r.desire(ctx, q.Service, o, all)
+	if err != nil {
+		why, ok := errors.AsType[*refusal](err)
+		if !ok {
+			return desired{}, nil, err
+		}
+		if why.again && q.Purpose == services.Ensure {
+			r.wait(q.Service, true)
+		}
+		return desired{}, []services.Finding{services.Warning(why.reason, "%s", why.message)}, err
+	}
+	if q.Purpose == services.Ensure {
+		r.wait(q.Service, d.lacking != "")
+	}
+	var findings []services.Finding
+	if d.lacking != "" {
+		findings = append(findings, services.Warning(eventSingleStack, "the Service has one address alone: %s", d.lacking))
+	}
+	for _, text := range d.conflicts {
+		findings = append(findings, services.Warning(eventAddressInUse, "%s", text))
+	}
+	for _, a := range d.outside {
+		if !slices.Contains(o.has, a) {
+			findings = append(findings, services.Notice(eventOutside, "address %s is in no pool of namespace %s; see to it that nobody else uses it", a, q.Service.Namespace))
+		}
+	}
+	return d, findings, nil
+}
+
+// desire computes it for the Services that there are.
+func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all []*v1.Service) (desired, error) {
+	set, _, err := parseSettings(s) // Validate has judged them
+	if err != nil {
+		return desired{}, err
+	}
+	w, err := r.world(ctx, o.record, all)
+	if err != nil {
+		return desired{}, err
+	}
+	wants := asked(s, set)
+	has := o.has
+	if r.annotated() {
+		wants, has = askedOf(s, wants, has)
+	} else if len(has) == 0 && len(wants) == 0 {
+		has = w.shown(s)
+	}
+	c, err := w.choose(s, wants, has)
+	if err != nil {
+		return desired{}, err
+	}
+	d := desired{choice: c}
+	kept := slices.DeleteFunc(slices.Clone(c.addresses), func(a netip.Addr) bool { return !slices.Contains(o.has, a) })
+	d.conflicts = w.conflicts(s, kept)
+	if r.annotated() {
+		d.written = marksFor(s, set, c.addresses, w.pools.networkInterface(s.Namespace))
+		return d, nil
+	}
+	method := ""
+	if r.config.Announcer == announcerVIP {
+		method = r.config.Method
+		if text, ok := s.Annotations[annotationMethod]; ok && (text == "" || set.Method != "") {
+			method = set.Method
+		}
+	}
+	d.entry = newEntry(s, c.addresses, method)
+	return d, nil
+}
+
+// world is what counts when addresses are chosen.
+func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (world, error) {
+	nodes, err := r.allNodes(ctx)
+	w := world{
+		pools: r.pools.read(ctx), services: all, nodes: nodes, entries: rec.entries, annotated: r.annotated(),
+		exclusive: r.config.Announcer == announcerVIP, v4: r.config.Announcer == announcerVIP,
+		pooled: r.config.Requested == requestedPools,
+	}
+	if r.config.Announcer == announcerVIP {
+		w.foreign = rec.foreign()
+	}
+	return w, err
+}
+
+// shown are the addresses that the status of a Service shows, where its pool gives them and nobody else has them: the record was lost.
+func (w world) shown(s *v1.Service) []netip.Addr {
+	p, err := w.pools.of(s.Namespace)
+	if err != nil {
+		return nil
+	}
+	u := w.used(s.UID)
+	var has []netip.Addr
+	for _, a := range statusAddresses(s) {
+		// Who only asks for it does not get it by that.
+		if p.contains(a) && w.obstacle(s, a, usage{a: u.having(a)}) == "" {
+			has = append(has, a)
+		}
+	}
+	return has
+}
+
+// conflicts say which addresses that a Service has are somebody else's as well: by what another controller did before, by hand, or because
+// ports changed of Services that share one. The younger one is told of it, and keeps the address: to take it away would be an outage.
+func (w world) conflicts(s *v1.Service, has []netip.Addr) (all []string) {
+	if w.pools.err != nil {
+		return nil // nobody knows what may be shared
+	}
+	u := w.used(s.UID)
+	for _, a := range has {
+		rivals := slices.DeleteFunc(u.having(a), func(h holder) bool { return h.service != nil && older(s, h.service) })
+		if why := w.obstacle(s, a, usage{a: rivals}); why != "" && !a.IsUnspecified() {
+			all = append(all, fmt.Sprintf("address %s %s; it stays until one of the two is created again or asks for another address", a, why))
+		}
+	}
+	return all
+}
+
+func (r *reconciler) setNodes(l listers.NodeLister) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.nodes = l
+}
+
+// wait notes whether a Service waits for an address.
+func (r *reconciler) wait(s *v1.Service, waits bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if waits {
+		r.waiting[string(s.UID)] = struct{}{}
+	} else {
+		delete(r.waiting, string(s.UID))
+	}
+}
+
+// tryAgain has the Services looked at that wait for an address.
+func (r *reconciler) tryAgain() {
+	r.mu.Lock()
+	retry, waiting := r.retry, maps.Clone(r.waiting)
+	r.mu.Unlock()
+	if retry == nil || len(waiting) == 0 {
+		return
+	}
+	retry(func(s *v1.Service) bool { _, waits := waiting[string(s.UID)]; return waits })
+}
+
+// Changes are those between what is there and what should be.
+func (r *reconciler) Changes(q services.Request, o *observed, d desired) ([]services.Change[*observed], error) {
+	if r.annotated() {
+		return r.markChanges(q.Service, d), nil
+	}
+	if r.isRecorded(o, d.entry) {
+		return nil, nil
+	}
+	action := guard.PlanChange
+	if o.entry.UID == "" {
+		action = guard.PlanCreate
+	}
+	return []services.Change[*observed]{{
+		Planned: guard.Planned{Action: action, Object: "entry of " + d.entry.title() + " in " + r.book.title(), Detail: texts(d.addresses)},
+		Creates: action == guard.PlanCreate,
+		Compare: func() (before, after any) {
+			if action == guard.PlanCreate {
+				return nil, d.entry
+			}
+			return o.entry, d.entry
+		},
+		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
+			after, err := r.book.commit(ctx, func(rec record) (record, error) { return r.give(ctx, q.Service, rec) })
+			if err != nil {
+				return nil, r.reported(q, err)
+			}
+			now := r.observe(q.Service, after)
+			if slices.ContainsFunc(o.has, func(a netip.Addr) bool { return !slices.Contains(now.has, a) }) {
+				r.tryAgain() // an address is free
+			}
+			return now, nil
+		},
+	}}, nil
+}
+
+// reported tells the user why no address was given where others were faster.
+func (r *reconciler) reported(q *services.Request, err error) error {
+	if why, ok := errors.AsType[*refusal](err); ok {
+		q.Report(services.Warning(why.reason, "%s", why.message))
+		r.wait(q.Service, why.again)
+	}
+	return err
+}
+
+// give computes what a Service is given of a record that is about to be written: somebody else may have been faster since it was read.
+func (r *reconciler) give(ctx context.Context, s *v1.Service, rec record) (record, error) {
+	all, err := r.cluster.Services(ctx)
+	if err != nil {
+		return rec, err
+	}
+	d, err := r.desire(ctx, s, r.observe(s, rec), all)
+	if err != nil {
+		return rec, err
+	}
+	return rec.with(d.entry), nil
+}
+
+// isRecorded reports whether the ConfigMap says what it should of a Service.
+func (r *reconciler) isRecorded(o *observed, e entry) bool {
+	return e.same(o.entry) && (r.config.Announcer != announcerVIP || o.record.data[e.IP] == e.value())
+}
+
+// publish completes a record by what the announcer reads.
+func (r *reconciler) publish(ctx context.Context, before, after record) (record, error) {
+	if r.config.Announcer == announcerNone {
+		return after, nil
+	}
+	if r.config.Announcer == announcerVIP {
+		if slices.Equal(before.entries, after.entries) && maps.Equal(shared(before, after), before.data) {
+			return after, nil
+		}
+		if all, err := r.cluster.Services(ctx); err == nil {
+			after = after.named(all)
+		}
+		after.data = shared(before, after)
+		return after, nil
+	}
+	text, err := r.rendered(ctx, after)
+	if err != nil {
+		return after, err
+	}
+	after.data = maps.Clone(before.data)
+	if after.data == nil {
+		after.data = map[string]string{}
+	}
+	after.data[keyConfiguration] = text
+	return after, nil
+}
+
+// rendered is the keepalived.conf of a record.
+func (r *reconciler) rendered(ctx context.Context, rec record) (string, error) {
+	nodes, err := r.announcing(ctx)
+	if err != nil {
+		return "", err
+	}
+	text := render(r.config.layout, rec.addresses(), nodes)
+	if err := verify(text); err != nil {
+		return "", fmt.Errorf("the %s that was rendered is broken and not published: %w; this is a bug, please report it", keyConfiguration, err)
+	}
+	return text, nil
+}
+
+func texts(addresses []netip.Addr) string {
+	all := make([]string, len(addresses))
+	for i, a := range addresses {
+		all[i] = a.String()
+	}
+	return strings.Join(all, ",")
+}
+
+// Complete implements services.Reconciler: nothing waits.
+func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed, _ desired) (*observed, error) {
+	return o, nil
+}
+
+// Status is that of the Service. With kube-vip it is kube-vip's to write.
+func (r *reconciler) Status(q services.Request, o *observed, _ desired) (*v1.LoadBalancerStatus, error) {
+	if r.annotated() {
+		return q.Service.Status.LoadBalancer.DeepCopy(), nil
+	}
+	return statusOf(o.has), nil
+}
+
+func statusOf(addresses []netip.Addr) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	for _, a := range addresses {
+		status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: a.String()})
+	}
+	return status
+}
+
+// NodeChanges implements services.Reconciler: an address does not depend on which nodes there are.
+func (*reconciler) NodeChanges(context.Context, services.Request, *observed) ([]services.Change[*observed], []services.Finding, error) {
+	return nil, nil, nil
+}
+
+// Deletions are what is to be done when the Service goes.
+func (r *reconciler) Deletions(
+	_ context.Context, q services.Request, o *observed,
+) ([]services.Change[*observed], []services.Finding, error) {
+	r.wait(q.Service, false)
+	if r.annotated() {
+		return r.markDeletions(q.Service), nil, nil
+	}
+	if o.entry.UID == "" {
+		return nil, nil, nil
+	}
+	return []services.Change[*observed]{{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "entry of " + o.entry.title() + " in " + r.book.title(), Detail: texts(o.has)},
+		Compare: func() (before, after any) { return o.entry, nil },
+		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
+			after, err := r.book.commit(ctx, func(rec record) (record, error) { return rec.without(string(q.Service.UID)), nil })
+			if err == nil {
+				r.tryAgain()
+			}
+			return r.observe(q.Service, after), err
+		},
+	}}, nil, nil
+}
+
+// Exists implements services.Reconciler.
+func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) (*v1.LoadBalancerStatus, bool, error) {
+	if r.annotated() {
+		_, marked := q.Service.Labels[labelImplementation]
+		return q.Service.Status.LoadBalancer.DeepCopy(), marked, nil
+	}
+	return statusOf(o.has), o.entry.UID != "", nil
+}

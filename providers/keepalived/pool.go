@@ -1,0 +1,181 @@
+package keepalived
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// This file computes with ranges of addresses. Nothing in it lists the addresses of a range, which may be an IPv6 network.
+
+// span is a run of addresses of one family, both ends included.
+type span struct{ from, to netip.Addr }
+
+func (s span) String() string { return s.from.String() + "-" + s.to.String() }
+
+func (s span) contains(a netip.Addr) bool { return s.from.Compare(a) <= 0 && a.Compare(s.to) <= 0 }
+
+// pool is a set of addresses that Services are given.
+type pool struct {
+	// key is where it is written, for messages, and text its value.
+	key, text string
+	// spans are sorted and do not overlap.
+	spans []span
+	// down is set where the highest address is given first.
+	down bool
+	// whole is set where IPv4 addresses that end in .0 and .255 are given as well.
+	whole bool
+	// dynamic is set where the announcer asks a DHCP server for the IPv4 address.
+	dynamic bool
+}
+
+// has reports whether the pool has addresses of a family at all.
+func (p pool) has(v6 bool) bool {
+	return slices.ContainsFunc(p.spans, func(s span) bool { return s.from.Is6() == v6 })
+}
+
+// contains reports whether the pool gives an address.
+func (p pool) contains(a netip.Addr) bool {
+	return p.gives(a) && slices.ContainsFunc(p.spans, func(s span) bool { return s.contains(a) })
+}
+
+// gives reports whether an address within the spans is ever given: many networks do not route the ends of a /24.
+func (p pool) gives(a netip.Addr) bool {
+	if a.IsUnspecified() {
+		return false
+	}
+	if p.whole || !a.Is4() {
+		return true
+	}
+	last := a.As4()[3]
+	return last != 0 && last != 255
+}
+
+// next returns the first address of a family that is not taken. It looks at no more addresses than are taken, and a few.
+func (p pool) next(v6 bool, taken func(netip.Addr) bool) (netip.Addr, bool) {
+	spans := p.spans
+	if p.down {
+		spans = slices.Clone(spans)
+		slices.Reverse(spans)
+	}
+	for _, s := range spans {
+		if s.from.Is6() != v6 {
+			continue
+		}
+		at, last, step := s.from, s.to, netip.Addr.Next
+		if p.down {
+			at, last, step = s.to, s.from, netip.Addr.Prev
+		}
+		for {
+			if p.gives(at) && !taken(at) {
+				return at, true
+			}
+			if at == last {
+				break
+			}
+			at = step(at)
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// parseSpans reads a list of CIDRs and of ranges first-last. Of CIDRs of IPv4 the first and the last address are left out where
+// skipEnds is set, of each network that remains when adjacent ones are one.
+func parseSpans(text string, skipEnds bool) ([]span, error) {
+	var networks, ranges []span
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if strings.Contains(part, "/") {
+			prefix, err := netip.ParsePrefix(part)
+			if err != nil || prefix.Addr().Is4In6() {
+				return nil, fmt.Errorf("unable to parse CIDR [%s]", part)
+			}
+			networks = append(networks, spanOf(prefix))
+			continue
+		}
+		first, last, ok := strings.Cut(part, "-")
+		from, err1 := netip.ParseAddr(strings.TrimSpace(first))
+		to, err2 := netip.ParseAddr(strings.TrimSpace(last))
+		if !ok || err1 != nil || err2 != nil || from.Zone()+to.Zone() != "" || from.Is4In6() || from.Is4() != to.Is4() || to.Less(from) {
+			return nil, fmt.Errorf("unable to parse IP range [%s]", part)
+		}
+		ranges = append(ranges, span{from, to})
+	}
+	networks = merged(networks)
+	if skipEnds {
+		networks = withoutEnds(networks)
+	}
+	return merged(append(networks, ranges...)), nil
+}
+
+// spanOf is all of a network.
+func spanOf(prefix netip.Prefix) span {
+	from := prefix.Masked().Addr()
+	end := from.AsSlice()
+	for i := prefix.Bits(); i < from.BitLen(); i++ {
+		end[i/8] |= 1 << (7 - i%8)
+	}
+	to, _ := netip.AddrFromSlice(end) // its length is that of an address
+	return span{from, to}
+}
+
+// merged are the same addresses in as few spans as there can be, sorted.
+func merged(spans []span) []span {
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	var all []span
+	for _, s := range spans {
+		if n := len(all); n > 0 && all[n-1].from.Is4() == s.from.Is4() {
+			last := &all[n-1]
+			if follows := last.to.Next(); !last.to.Less(s.from) || follows == s.from {
+				if last.to.Less(s.to) {
+					last.to = s.to
+				}
+				continue
+			}
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// withoutEnds leaves the first and the last address out of each IPv4 network of which spans consist, but not of a /31 and a /32.
+func withoutEnds(spans []span) []span {
+	var all []span
+	for _, s := range spans {
+		if !s.from.Is4() {
+			all = append(all, s)
+			continue
+		}
+		for from, to := number(s.from), number(s.to); ; {
+			size := uint64(1) << bits.TrailingZeros64(uint64(from)|1<<32) // as large as its first address allows
+			for uint64(from)+size-1 > uint64(to) {
+				size /= 2
+			}
+			last := uint64(from) + size - 1
+			if size > 2 {
+				all = append(all, span{address(from + 1), address(uint32(last - 1))}) //nolint:gosec // it is at most to
+			} else {
+				all = append(all, span{address(from), address(uint32(last))}) //nolint:gosec // it is at most to
+			}
+			if last == uint64(to) {
+				break
+			}
+			from = uint32(last + 1) //nolint:gosec // it is at most to
+		}
+	}
+	return all
+}
+
+func number(a netip.Addr) uint32 {
+	b := a.As4()
+	return binary.BigEndian.Uint32(b[:])
+}
+
+func address(n uint32) netip.Addr {
+	var b [4]byte
+	binary.BigEndian.PutUint32(b[:], n)
+	return netip.AddrFrom4(b)
+}

@@ -1,0 +1,94 @@
+package keepalived
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Keys of the ConfigMap of pools, which are those of kube-vip's own controller. What follows the prefix is a namespace, or global.
+const (
+	keyCIDR      = "cidr-"
+	keyRange     = "range-"
+	keyShare     = "allow-share-"
+	keyInterface = "interface-"
+	keyOrder     = "search-order"
+	keySkipEnds  = "skip-end-ips-in-cidr"
+
+	global     = "global"
+	orderDown  = "desc"
+	dynamicAll = "0.0.0.0/32"
+)
+
+var (
+	errNoPool    = errors.New("no address pools could be found")
+	errEmptyPool = errors.New("could not discover address: pool is not specified")
+)
+
+// pools say which addresses the Services of a namespace are given.
+type pools struct {
+	// where names the ConfigMap, for messages.
+	where string
+	// data are its keys; nil where there is none.
+	data map[string]string
+	// cidr is the pool of all namespaces for which the ConfigMap has no key; empty where there is none.
+	cidr string
+	// err is why the ConfigMap could not be read.
+	err error
+}
+
+// of returns the pool of a namespace.
+func (p pools) of(namespace string) (pool, error) {
+	if p.err != nil {
+		return pool{}, p.err
+	}
+	for _, key := range []string{keyCIDR + namespace, keyCIDR + global, keyRange + namespace, keyRange + global} {
+		text, ok := p.data[key]
+		if !ok {
+			continue
+		}
+		if strings.TrimSpace(text) == "" {
+			return pool{}, fmt.Errorf("%w: key %s of ConfigMap %s is empty; write addresses, or remove it", errEmptyPool, key, p.where)
+		}
+		return p.parse(key, text)
+	}
+	if p.cidr == "" {
+		return pool{}, fmt.Errorf("%w: ConfigMap %s has no key %s%s or %s%s", errNoPool, p.where, keyCIDR, namespace, keyCIDR, global)
+	}
+	spans, err := parseSpans(p.cidr, true)
+	if err != nil {
+		return pool{}, fmt.Errorf("%s: %w", envServiceCIDR, err)
+	}
+	return pool{key: envServiceCIDR, text: p.cidr, spans: spans, whole: true}, nil
+}
+
+func (p pools) parse(key, text string) (pool, error) {
+	spans, err := parseSpans(text, p.data[keySkipEnds] == "true")
+	if err != nil {
+		return pool{}, fmt.Errorf("key %s of ConfigMap %s: %w", key, p.where, err)
+	}
+	one := pool{key: key + " of ConfigMap " + p.where, text: text, spans: spans, down: p.data[keyOrder] == orderDown}
+	parts := strings.Split(text, ",")
+	one.dynamic = slices.ContainsFunc(parts, func(part string) bool { return strings.TrimSpace(part) == dynamicAll })
+	return one, nil
+}
+
+// shares reports whether Services of a namespace may share addresses.
+func (p pools) shares(namespace string) bool {
+	text, ok := p.data[keyShare+namespace]
+	if !ok {
+		text = p.data[keyShare+global]
+	}
+	yes, err := strconv.ParseBool(text)
+	return err == nil && yes
+}
+
+// networkInterface is the one that the addresses of a namespace belong on; empty where nothing is said.
+func (p pools) networkInterface(namespace string) string {
+	if name, ok := p.data[keyInterface+namespace]; ok {
+		return name
+	}
+	return p.data[keyInterface+global]
+}

@@ -1,0 +1,187 @@
+package keepalived
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// This file writes keepalived.conf, one file for all nodes: a line that begins with @<name> counts on the node of that name alone, and
+// one with @^<name> on all others.
+
+const (
+	maxPriority = 254 // 255 is for the owner of an address
+	minPriority = 1
+)
+
+// instanceName is the name of the only VRRP instance.
+const instanceName = "anyccm_1"
+
+// layout are the settings that the file is made of.
+type layout struct {
+	Interface string
+	RouterID  int
+	Advert    int
+	Unicast   bool
+}
+
+// There is no reload_check_config: keepalived 2.2.7 with it reads a new file and goes on with the addresses of the old one. What reloads
+// keepalived checks the file before, as the documentation has it.
+
+// render is the file for addresses and nodes. The first address is advertised, and all others move with it: that one more is there
+// changes nothing of what the nodes tell each other.
+func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
+	var b strings.Builder
+	b.WriteString("# Written by AnyCCM, which overwrites whatever else is written here.\nglobal_defs {\n    vrrp_version 3\n}\n")
+	addresses = slices.Clone(addresses)
+	slices.SortFunc(addresses, netip.Addr.Compare) // IPv4 comes first
+	addresses = slices.Compact(addresses)
+	if len(addresses) == 0 {
+		return b.String() // an instance without an address is an error
+	}
+	line := func(indent int, format string, args ...any) {
+		b.WriteString(strings.Repeat("    ", indent))
+		fmt.Fprintf(&b, format+"\n", args...)
+	}
+	peers, _ := peersOf(nodes, addresses)
+	if len(peers) == 0 {
+		return b.String() // an instance that no node has
+	}
+	line(0, "vrrp_instance %s {", instanceName)
+	line(1, "state BACKUP")
+	line(1, "nopreempt")
+	// On a node that is not among the peers the instance has no interface: it would hear nobody, and hold the addresses as well.
+	for _, p := range peers {
+		line(1, "@%s interface %s", p.name, l.Interface)
+	}
+	line(1, "virtual_router_id %d", l.RouterID)
+	line(1, "advert_int %d", l.Advert)
+	for i, p := range peers {
+		line(1, "@%s priority %d", p.name, max(maxPriority-i, minPriority))
+	}
+	if l.Unicast && len(peers) > 1 {
+		for _, p := range peers {
+			line(1, "@%s unicast_src_ip %s", p.name, p.address)
+		}
+		line(1, "unicast_peer {")
+		for _, p := range peers {
+			line(2, "@^%s %s", p.name, p.address)
+		}
+		line(1, "}")
+	}
+	line(1, "virtual_ipaddress {")
+	line(2, "%s", netip.PrefixFrom(addresses[0], addresses[0].BitLen()))
+	line(1, "}")
+	if len(addresses) > 1 {
+		line(1, "virtual_ipaddress_excluded {")
+		for _, a := range addresses[1:] {
+			line(2, "%s", netip.PrefixFrom(a, a.BitLen()))
+		}
+		line(1, "}")
+	}
+	line(0, "}")
+	return b.String()
+}
+
+var (
+	// interfaceName is what Linux and keepalived's own syntax both take.
+	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,14}$`)
+	//nolint:gochecknoglobals // a constant; statements are all that a file may consist of, by the block that they stand in.
+	statements = map[string]*regexp.Regexp{
+		"":                           regexp.MustCompile(`^(global_defs|vrrp_instance anyccm_1) \{$`),
+		"global_defs":                regexp.MustCompile(`^vrrp_version 3$`),
+		"vrrp_instance":              regexp.MustCompile(`^(state BACKUP|nopreempt|interface \S+|virtual_router_id \d+|advert_int \d+|priority \d+|unicast_src_ip \S+|(unicast_peer|virtual_ipaddress|virtual_ipaddress_excluded) \{)$`),
+		"unicast_peer":               regexp.MustCompile(`^\S+$`),
+		"virtual_ipaddress":          regexp.MustCompile(`^\S+$`),
+		"virtual_ipaddress_excluded": regexp.MustCompile(`^\S+$`),
+	}
+	condition = regexp.MustCompile(`^@\^?([a-z0-9]([-a-z0-9.]*[a-z0-9])?) `)
+)
+
+// verify reads a file as keepalived does and returns what is wrong with it: a broken one is never published, for a keepalived that
+// starts with it ends.
+func verify(text string) error {
+	block, blocks := "", []string{}
+	found := map[string][]string{}
+	for number, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		line = line[len(condition.FindString(line)):]
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if line == "}" {
+			if len(blocks) == 0 {
+				return fmt.Errorf("line %d closes a block that nothing opened", number+1)
+			}
+			block, blocks = blocks[len(blocks)-1], blocks[:len(blocks)-1]
+			continue
+		}
+		if !statements[block].MatchString(line) {
+			return fmt.Errorf("line %d, %q, is no statement of %s", number+1, line, cmp.Or(block, "the file"))
+		}
+		word, value, _ := strings.Cut(line, " ")
+		if strings.HasSuffix(line, "{") {
+			found[word] = append(found[word], "")
+			blocks, block = append(blocks, block), word
+			continue
+		}
+		found[block+" "+word] = append(found[block+" "+word], value)
+		if strings.HasPrefix(block, "virtual_ip") || block == "unicast_peer" {
+			found["in "+block] = append(found["in "+block], word)
+		}
+	}
+	if len(blocks) > 0 {
+		return fmt.Errorf("the block %s is never closed", block)
+	}
+	return verifyInstance(found)
+}
+
+// verifyInstance judges the values of the instance, where there is one.
+func verifyInstance(found map[string][]string) error {
+	if len(found["vrrp_instance"]) == 0 {
+		return nil
+	}
+	first, excluded := found["in virtual_ipaddress"], found["in virtual_ipaddress_excluded"]
+	names := slices.Compact(slices.Sorted(slices.Values(found["vrrp_instance interface"])))
+	switch {
+	case len(found["vrrp_instance"]) > 1:
+		return fmt.Errorf("there are %d instances of one name", len(found["vrrp_instance"]))
+	case len(first) != 1:
+		return fmt.Errorf("%d addresses are advertised instead of one", len(first))
+	case len(names) != 1 || !interfaceName.MatchString(names[0]):
+		return fmt.Errorf("%q is no name of an interface", strings.Join(names, " "))
+	}
+	for _, what := range []string{"virtual_router_id", "priority", "advert_int"} {
+		for _, text := range found["vrrp_instance "+what] {
+			if n, err := strconv.Atoi(text); err != nil || n < 1 || n > 255 {
+				return fmt.Errorf("%s %s is not from 1 to 255", what, text)
+			}
+		}
+	}
+	return verifyAddresses(first, excluded, slices.Concat(found["in unicast_peer"], found["vrrp_instance unicast_src_ip"]))
+}
+
+// verifyAddresses judges the addresses of the instance and those of the nodes.
+func verifyAddresses(first, excluded, nodes []string) error {
+	seen := map[netip.Prefix]bool{}
+	for _, text := range slices.Concat(first, excluded) {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || !p.IsSingleIP() || seen[p] {
+			return fmt.Errorf("%q is not one address, or there twice", text)
+		}
+		seen[p] = true
+	}
+	v6 := netip.MustParsePrefix(first[0]).Addr().Is6()
+	for _, text := range nodes {
+		if a := parsed(text); !a.IsValid() || a.Is6() != v6 {
+			return fmt.Errorf("%q is no address of the family of %s", text, first[0])
+		}
+	}
+	return nil
+}

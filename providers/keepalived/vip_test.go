@@ -1,0 +1,315 @@
+package keepalived
+
+import (
+	"maps"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+func withEnv(more map[string]string) map[string]string {
+	env := maps.Clone(vipEnv)
+	maps.Copy(env, more)
+	return env
+}
+
+// readable is how kube-keepalived-vip reads a value: anything else is skipped there, and its address is lost.
+var readable = regexp.MustCompile(`^([^/]+)/([^/:]+)(:(NAT|DR|PROXY))?$`)
+
+// TestFirstService: the registry and the data are those that keepalived-cloud-provider writes, in one request, and a satisfied Service
+// costs none.
+func TestFirstService(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		s.Apply(web)
+		assert.Equal(t, "10.210.38.65", s.served(c, web))
+		assert.Equal(t, 1, s.writes())
+		cm := s.vips()
+		assert.JSONEq(t, `{"services":[{"uid":"uid-00001","ip":"10.210.38.65","serviceNamespace":"default","serviceName":"s1"}]}`, cm.Annotations[annotationRegistry])
+		assert.Equal(t, map[string]string{"10.210.38.65": "default/s1"}, cm.Data)
+		s.server.ResetCalls()
+		s.served(c, web)
+		assert.Zero(t, s.server.Calls().Total)
+		assert.Equal(t, "10.210.38.65", s.served(s.start(), web), "a process that has just begun gives no other address")
+		assert.Zero(t, s.writes())
+	}, vips("", nil))
+}
+
+func TestForwardMethods(t *testing.T) {
+	t.Parallel()
+	onStage(t, withEnv(map[string]string{envMethod: "DR"}), func(t *testing.T, s *stage) {
+		c := s.start()
+		method := func(text string) func(*v1.Service) {
+			return func(s *v1.Service) { s.Annotations = map[string]string{annotationMethod: text} }
+		}
+		for number, want := range map[int]string{1: ":DR", 2: ":NAT", 3: "", 4: ":DR"} {
+			one := service("default", number, map[int]func(*v1.Service){1: func(*v1.Service) {}, 2: method("NAT"), 3: method(""), 4: method("dr")}[number])
+			s.Apply(one)
+			at := s.served(c, one)
+			assert.Equal(t, "default/"+one.Name+want, s.vips().Data[at], "at its creation already")
+			assert.Regexp(t, readable, s.vips().Data[at])
+		}
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventIgnored+" annotation "+annotationMethod)
+		one := s.Current(service("default", 1))
+		at := s.served(c, one)
+		one.Annotations = map[string]string{annotationMethod: "PROXY"}
+		s.Apply(one)
+		assert.Equal(t, at, s.served(c, one))
+		assert.Equal(t, "default/s1:PROXY", s.vips().Data[at])
+	}, vips("", nil))
+}
+
+func TestRequestedVIP(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c := s.start()
+		one, two := service("default", 1), service("default", 2)
+		ask := func(service *v1.Service, address string) *v1.Service {
+			now := s.Current(service)
+			now.Spec.LoadBalancerIP = address
+			s.Apply(now)
+			return now
+		}
+		s.Apply(one, two)
+		assert.Equal(t, "10.210.38.90", s.served(c, ask(one, "10.210.38.90")), "inside of the pool")
+		assert.Equal(t, "192.0.2.7", s.served(c, ask(one, "192.0.2.7")), "outside of it, and the old one is free")
+		assert.Equal(t, map[string]string{"192.0.2.7": "default/s1"}, s.vips().Data)
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Normal "+eventOutside)
+		s.server.ResetCalls()
+		for address, reason := range map[string]string{"192.0.2.7": eventAddressInUse, "nonsense": eventConfigError, "fd00::1": eventConfigError} {
+			_, err := s.ensure(c, ask(two, address))
+			require.Error(t, err)
+			assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+reason)
+		}
+		assert.Zero(t, s.writes())
+		assert.Equal(t, "192.0.2.7", s.served(c, ask(one, "")), "cleared: the address stays")
+	}, vips("", nil))
+}
+
+func TestDeletion(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		s.Apply(web)
+		s.served(c, web)
+		s.server.ResetCalls()
+		require.NoError(t, s.Remove(c.loadBalancers, "", web))
+		assert.Equal(t, 1, s.writes())
+		assert.JSONEq(t, `{"services":[]}`, s.vips().Annotations[annotationRegistry])
+		assert.Empty(t, s.vips().Data)
+		require.NoError(t, c.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "", web))
+		assert.Equal(t, 1, s.writes())
+	}, vips("", nil))
+}
+
+// TestTakeoverVIP: what either version of keepalived-cloud-provider left is taken over without a write, unless it is broken.
+func TestTakeoverVIP(t *testing.T) {
+	t.Parallel()
+	data := map[string]string{"10.210.38.65": "default/s1:DR", "10.210.38.70": "default/s2:DR"}
+	for name, c := range map[string]struct {
+		registry string
+		data     map[string]string
+		writes   int
+	}{
+		"the last version":  {registry: `{"services":[{"serviceName":"s1","uid":"uid-00001","ip":"10.210.38.65","serviceNamespace":"default","forwardMethod":"DR"},{"uid":"uid-00002","ip":"10.210.38.70","serviceNamespace":"default","serviceName":"s2","forwardMethod":"DR"}]}`, data: data},
+		"the first version": {registry: `{"services":[{"uid":"uid-00001","ip":"10.210.38.65"},{"uid":"uid-00002","ip":"10.210.38.70"}]}`, data: data},
+		"values that the upgrade broke": {
+			registry: `{"services":[{"uid":"uid-00001","ip":"10.210.38.65"},{"uid":"uid-00002","ip":"10.210.38.70"}]}`,
+			data:     map[string]string{"10.210.38.65": "/", "10.210.38.70": "default/s2:DR"}, writes: 1,
+		},
+	} {
+		onStage(t, withEnv(map[string]string{envMethod: "DR"}), func(t *testing.T, s *stage) {
+			one, two := service("default", 1), service("default", 2)
+			s.Apply(one, two)
+			for range 2 {
+				process := s.start()
+				assert.Equal(t, "10.210.38.65", s.served(process, one))
+				assert.Equal(t, "10.210.38.70", s.served(process, two))
+				assert.Equal(t, c.writes, s.writes(), name)
+			}
+			three := service("default", 3)
+			s.Apply(three)
+			assert.Equal(t, "10.210.38.66", s.served(s.start(), three))
+			rec, err := readRecord(s.vips())
+			require.NoError(t, err)
+			for _, e := range rec.entries {
+				assert.NotEmpty(t, e.Name, "the next write fills in the names")
+				assert.Regexp(t, readable, s.vips().Data[e.IP])
+			}
+		}, vips(c.registry, c.data))
+	}
+}
+
+// TestUsersKeysStay: keys that are not ours are never changed, and their addresses never given.
+func TestUsersKeysStay(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c := s.start()
+		for number := range 5 {
+			one := service("default", number)
+			s.Apply(one)
+			assert.NotEqual(t, "10.210.38.66", s.served(c, one))
+			if number%2 == 1 {
+				require.NoError(t, s.Remove(c.loadBalancers, "", one))
+			}
+		}
+		assert.Equal(t, "mine/own", s.vips().Data["10.210.38.66"])
+		assert.Equal(t, "text", s.vips().Data["notes"])
+	}, vips("", map[string]string{"10.210.38.66": "mine/own", "notes": "text"}))
+}
+
+func TestDamagedRegistry(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`{"services":[`, `{"services":[{"uid":"","ip":"10.0.0.1"}]}`, `{"services":[{"uid":"a","ip":"nowhere"}]}`} {
+		onStage(t, vipEnv, func(t *testing.T, s *stage) {
+			c, web := s.start(), service("default", 1)
+			s.Apply(web)
+			_, err := s.ensure(c, web)
+			require.ErrorContains(t, err, "annotation "+annotationRegistry+" of ConfigMap network/vips")
+			require.Error(t, s.Remove(c.loadBalancers, "", web))
+			assert.Zero(t, s.writes(), "nothing is given, and nothing erased")
+		}, vips(text, map[string]string{"10.0.0.1": "a/b"}))
+	}
+}
+
+func TestMissingConfigMap(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		s.Apply(web)
+		s.served(c, web)
+		assert.Equal(t, "default/s1", s.vips().Data["10.210.38.65"])
+	})
+}
+
+// TestTwoProcesses: one that lost its lease is still at work when the next one begins. Each reads what is stored and chooses, and no
+// address is given twice, nor an entry lost.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	for _, announcer := range []string{announcerVIP, announcerKeepalived, announcerNone} {
+		onStage(t, withEnv(map[string]string{envAnnouncer: announcer}), func(t *testing.T, s *stage) {
+			s.server.Configure(func(settings *simkit.Settings) { settings.Latency = simkit.Duration(roundTrip) })
+			processes := []*cloud{s.start(), s.start()}
+			var all []*v1.Service
+			for number := range 40 {
+				all = append(all, service("default", number))
+			}
+			s.Apply(all...)
+			var group sync.WaitGroup
+			var mu sync.Mutex
+			owners := map[string]string{}
+			for i, one := range all {
+				group.Go(func() {
+					status, err := processes[i%2].loadBalancers.EnsureLoadBalancer(t.Context(), "", one, nil)
+					if !assert.NoError(t, err) {
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					assert.Empty(t, owners[status.Ingress[0].IP])
+					owners[status.Ingress[0].IP] = one.Name
+				})
+			}
+			group.Wait()
+			rec, err := readRecord(s.vips())
+			require.NoError(t, err)
+			assert.Len(t, rec.entries, len(all))
+			assert.LessOrEqual(t, s.writes(), 6, "changes that come together are one write")
+		}, vips("", nil))
+	}
+}
+
+// TestManyAtOnce: 200 Services at once are a few writes, and 200 addresses.
+func TestManyAtOnce(t *testing.T) {
+	t.Parallel()
+	onStage(t, withEnv(map[string]string{envServiceCIDR: "10.0.0.0/22"}), func(t *testing.T, s *stage) {
+		c := s.start()
+		var group sync.WaitGroup
+		for number := range 200 {
+			one := service("default", number)
+			s.Apply(one)
+			group.Go(func() {
+				_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "", one, nil)
+				assert.NoError(t, err)
+			})
+		}
+		group.Wait()
+		assert.Len(t, s.vips().Data, 200)
+		assert.Equal(t, 1, s.writes(), "one write for what comes within a moment")
+	}, vips("", nil))
+}
+
+// TestConflict: somebody else writes between our look and our write. What they wrote stays.
+func TestConflict(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c, one, two := s.start(), service("default", 1), service("default", 2)
+		s.Apply(one, two)
+		s.served(c, one)
+		other := s.vips()
+		other.Data["10.210.38.66"] = "mine/own"
+		s.api.Put(other)
+		assert.Equal(t, "10.210.38.67", s.served(c, two))
+		assert.Equal(t, "mine/own", s.vips().Data["10.210.38.66"])
+		_, err := s.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Writes: true})
+		require.NoError(t, err)
+		three := service("default", 3)
+		s.Apply(three)
+		_, err = s.ensure(c, three)
+		require.ErrorContains(t, err, "grant it, as the chart does")
+	}, vips("", nil))
+}
+
+// TestOrphans: entries of Services that are gone keep their addresses until an operator deletes them.
+func TestOrphans(t *testing.T) {
+	t.Parallel()
+	onStage(t, vipEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		s.Apply(web)
+		assert.Equal(t, "10.210.38.66", s.served(c, web), "the first address is still that of a Service that is gone")
+		found, err := c.Orphans(t.Context(), []*v1.Service{web})
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		assert.Equal(t, "10.210.38.65", found[0].Name)
+		require.NoError(t, c.DeleteOrphan(t.Context(), found[0]))
+		assert.Equal(t, map[string]string{"10.210.38.66": "default/s1"}, s.vips().Data)
+	}, vips(`{"services":[{"uid":"gone","ip":"10.210.38.65","serviceNamespace":"default","serviceName":"old"}]}`, map[string]string{"10.210.38.65": "default/old"}))
+}
+
+// TestRetryWhenPoolsChange: a Service that no pool had an address for is looked at again as soon as the pools change or an address is free.
+func TestRetryWhenPoolsChange(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{envAnnouncer: announcerNone}
+	onStage(t, env, func(t *testing.T, s *stage) {
+		c, one, two := s.start(), service("default", 1), service("default", 2)
+		var retried []string
+		c.SetServiceRetry(func(waits func(*v1.Service) bool) {
+			for _, s := range []*v1.Service{one, two} {
+				if waits(s) {
+					retried = append(retried, s.Name)
+				}
+			}
+		})
+		s.Apply(one, two)
+		s.served(c, one)
+		_, err := s.ensure(c, two)
+		require.Error(t, err)
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventNoAddress+" no addresses available in cidr-global of ConfigMap kube-system/kubevip")
+		s.api.Put(configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.1/32,10.0.0.7/32"}))
+		c.reconciler.pools.changed()
+		c.reconciler.tryAgain()
+		assert.Equal(t, []string{"s2"}, retried)
+		assert.Equal(t, "10.0.0.7", s.served(c, two))
+		c.reconciler.tryAgain()
+		assert.Len(t, retried, 1, "nobody waits any more")
+	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.1/32"}))
+}
