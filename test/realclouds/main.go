@@ -81,8 +81,8 @@ func main() {
 
 // run is one run on one kind of services.
 type run struct {
-	w          io.Writer
-	cluster    *harness.Cluster
+	w       io.Writer
+	cluster *harness.Cluster
 	// operator runs the program; it is nil while another program is measured.
 	operator   *harness.Operator
 	acceptance string
