@@ -110,6 +110,7 @@ func try(ctx context.Context, args []string, w io.Writer) error {
 	}}
 	if *only != "" {
 		r.only = strings.Split(*only, ",")
+		r.record.How += " ONLY=" + *only
 	}
 	r.record.Machine, r.record.Load = machine()
 	if err := r.all(ctx, make()); err != nil {
