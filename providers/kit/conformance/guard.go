@@ -179,7 +179,6 @@ func runGuardCosts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Len(t, deleted, vanished)
 		assert.LessOrEqual(t, w.Sim.Calls().Total, 75, "listings first, then one read of each")
 	})
-	virtual(t, "nodes that listings lack", func(t *testing.T) { runUnlisted(t, newFixture(t)) })
 }
 
 // runUnlisted: listings lack what exists, as one does that a filter or a lost permission empties, while kubelets are silent. Each instance
@@ -224,6 +223,7 @@ func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	if !of(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {
 		return
 	}
+	virtual(t, "nodes that listings lack", func(t *testing.T) { runUnlisted(t, newFixture(t)) })
 	virtual(t, "fifty nodes go within 20 s under the published limits", func(t *testing.T) {
 		const vanished, others, most, limit = 50, 210, 75, 20 * time.Second
 		w := guardedWorld(t, newFixture(t), vanished+2, limited)
