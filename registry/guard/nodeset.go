@@ -136,8 +136,8 @@ func standIn(nodes int, sum uint64) *v1.Node {
 // member reports whether a Node is ours and may receive traffic.
 func (s *nodeSet) member(n *v1.Node) bool { return MayReceive(n) && s.foreign(n) == "" }
 
-// MayReceive reports whether the framework makes a Node a backend of load balancers: it is not being deleted, not excluded by its label, and
-// not about to be removed by Cluster Autoscaler.
+// MayReceive reports whether the framework makes a Node a backend of load balancers: it is not being deleted, not excluded by its
+// label, and not about to be removed by Cluster Autoscaler.
 func MayReceive(n *v1.Node) bool {
 	if n.DeletionTimestamp != nil || !included(n) {
 		return false

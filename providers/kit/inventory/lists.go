@@ -5,7 +5,8 @@ import (
 	"sync"
 )
 
-// recentLists is how many lists are compared with a new one: those of before and after a change of nodes, for a few kinds of load balancers.
+// recentLists is how many lists are compared with a new one: those of before and after a change of nodes, for a few kinds of load
+// balancers.
 const recentLists = 8
 
 // Lists keeps equal lists once, for objects of which each has a list that nearly all have, such as load balancers their backends: in
