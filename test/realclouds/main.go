@@ -267,7 +267,22 @@ func (r *run) operate(ctx context.Context, s services) error {
 		return fmt.Errorf("asking for the version of Kubernetes: %w", err)
 	}
 	r.record.Kubernetes = version.GitVersion
+	if r.record.Version, r.record.Commit, err = versionOf(ctx, r.cluster.Programs.CCM); err != nil {
+		return err
+	}
 	return r.join(ctx, s.nodes())
+}
+
+// versionOf asks the program for its version and its commit.
+func versionOf(ctx context.Context, program string) (version, commit string, err error) {
+	text, err := command(ctx, "", program, "version")
+	if err != nil {
+		return "", "", err
+	}
+	if _, err := fmt.Sscanf(text, "AnyCCM %s (commit %s", &version, &commit); err != nil {
+		return "", "", fmt.Errorf("reading the version in %q: %w", text, err)
+	}
+	return version, strings.TrimSuffix(commit, ","), nil
 }
 
 // join registers nodes and waits until they are initialised.
@@ -282,8 +297,7 @@ func (r *run) join(ctx context.Context, names []string) error {
 
 // report is the part of the suite's report that is kept.
 type report struct {
-	Version, Commit string
-	Steps           []struct {
+	Steps []struct {
 		Step, Result string
 		Details      []string
 		Seconds      float64
@@ -312,7 +326,6 @@ func (r *run) runSuite(ctx context.Context, one suiteRun) error {
 	if err := json.Unmarshal(out.Bytes(), &told); err != nil {
 		return fmt.Errorf("the acceptance suite prints %q: %w", out.String(), errors.Join(failure, err))
 	}
-	r.record.Version, r.record.Commit = cmp.Or(told.Version, r.record.Version), cmp.Or(told.Commit, r.record.Commit)
 	for _, s := range told.Steps {
 		result := s.Result
 		if result != results.Held && result != results.Skipped {
