@@ -111,7 +111,7 @@ func TestAddressesThatMove(t *testing.T) {
 				<-third
 			}
 			for i, l := range before[reading*atOnce : (reading+1)*atOnce] {
-				assert.NoError(t, listed.setRanges(t.Context(), l, []string{fmt.Sprintf("10.77.%d.%d/32", reading, i)}))
+				assert.NoError(t, listed.setRanges(r.Context(), l, []string{fmt.Sprintf("10.77.%d.%d/32", reading, i)}))
 			}
 		}
 		w.server.ServeHTTP(rw, r)

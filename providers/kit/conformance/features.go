@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +103,7 @@ func runFeature(t *testing.T, f *Fixture, support registry.Support, c FeatureCas
 		all := w.Snapshot() + string(text)
 		if c.Shows == "" {
 			assert.NotEmpty(t, status.Ingress)
-			assert.False(t, w.warned(s), "a warning on what is served")
+			assert.False(t, w.warned(ctx, s), "a warning on what is served")
 		}
 		w.remove(ctx, s, nil)
 		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
@@ -130,14 +131,14 @@ func (w *world) requireUnserved(s *v1.Service) {
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err != nil && !later {
 		return
 	}
-	assert.True(w.t, w.warned(s), "what is asked for is neither served nor refused, and no event says so")
+	assert.True(w.t, w.warned(ctx, s), "what is asked for is neither served nor refused, and no event says so")
 }
 
 // warned reports whether an event warns of a Service.
-func (w *world) warned(s *v1.Service) bool {
+func (w *world) warned(ctx context.Context, s *v1.Service) bool {
 	w.t.Helper()
 	time.Sleep(time.Second) // events take a moment
-	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
+	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	require.NoError(w.t, err)
 	return slices.ContainsFunc(list.Items, func(e v1.Event) bool {
 		return e.Type == v1.EventTypeWarning && e.InvolvedObject.Name == s.Name

@@ -22,7 +22,7 @@ func TestLists(t *testing.T) {
 	var l Lists[int]
 	one := l.Same(listOf(1, 100))
 	assert.Same(t, &one[0], &l.Same(listOf(1, 100))[0])
-	longer := append(l.Same(append(make([]int, 0, 200), listOf(1, 100)...)), 7) //nolint:gocritic // what is tried
+	longer := append(l.Same(append(make([]int, 0, 200), listOf(1, 100)...)), 7)
 	assert.NotSame(t, &one[0], &longer[0])
 	other := append(make([]int, 0, 10), 5, 6)
 	kept := l.Same(other)
