@@ -172,7 +172,9 @@ func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) 
 		What: what,
 		Read: func(ctx context.Context, number int) (*page[T], error) {
 			return call(ctx, doing(number), func(ctx context.Context) (*page[T], error) {
-				request := a.sdk.R(ctx).SetResult(&page[T]{}).SetQueryParams(map[string]string{"page": strconv.Itoa(number), "page_size": strconv.Itoa(pageSize)})
+				request := a.sdk.R(ctx).SetResult(&page[T]{}).SetQueryParams(map[string]string{
+					"page": strconv.Itoa(number), "page_size": strconv.Itoa(pageSize),
+				})
 				if filter != "" {
 					request.SetHeader("X-Filter", filter)
 				}

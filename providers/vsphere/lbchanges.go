@@ -591,11 +591,14 @@ func (l *loadBalancers) removals(ctx context.Context, cluster string, o observat
 	for _, s := range o.servers {
 		changes = append(changes, l.removal(s))
 	}
-	own, err := l.unusedServices(ctx, cluster, o)
+	unused, used, err := l.servicesOf(ctx, cluster, o)
 	if err != nil {
 		return nil, err
 	}
-	for _, s := range own {
+	if n := len(changes); n > 0 {
+		changes[n-1].Make = l.thenUnused(changes[n-1].Make, used)
+	}
+	for _, s := range unused {
 		changes = append(changes, l.serviceRemoval(s))
 	}
 	mark, err := l.cluster.Mark(ctx)
@@ -626,20 +629,43 @@ func inOrder(list []object, mark string, classPools []string) []object {
 	return list
 }
 
-// unusedServices are the load balancer services that this cluster made and that nobody else uses any more, as far as is known.
-func (l *loadBalancers) unusedServices(ctx context.Context, cluster string, o observation) ([]*lbService, error) {
+// servicesOf are the load balancer services that this cluster made, as far as is known: those that nobody else uses any more, and those that
+// others use as well.
+func (l *loadBalancers) servicesOf(ctx context.Context, cluster string, o observation) (unused, used []*lbService, err error) {
 	if l.config.LBServiceID != "" {
-		return nil, nil
+		return nil, nil, nil
 	}
 	mine := map[string]bool{}
 	for _, s := range o.servers {
 		mine[s.ID] = true
 	}
 	own, err := l.ownServices(ctx, cluster, inventory.Query{MaxAge: ensureMaxAge})
-	return slices.DeleteFunc(own, func(s *lbService) bool {
+	for _, s := range own {
 		users := l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))
-		return slices.ContainsFunc(users, func(v *virtualServer) bool { return !mine[v.ID] })
-	}), err
+		others := slices.ContainsFunc(users, func(v *virtualServer) bool { return !mine[v.ID] })
+		if others {
+			used = append(used, s)
+			continue
+		}
+		unused = append(unused, s)
+	}
+	return unused, used, err
+}
+
+// thenUnused deletes, after the last virtual server, the load balancer services that have lost their other users meanwhile: Services that go
+// together see each other's virtual servers until then.
+func (l *loadBalancers) thenUnused(
+	remove func(context.Context, *services.Request, observation) (observation, error), used []*lbService,
+) func(context.Context, *services.Request, observation) (observation, error) {
+	return func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+		o, err := remove(ctx, r, o)
+		for _, s := range used {
+			if err == nil && len(l.views.servers.PeekIndex(indexLBService, pathOf(pathServices, s))) == 0 {
+				o, err = l.serviceRemoval(s).Make(ctx, r, o)
+			}
+		}
+		return o, err
+	}
 }
 
 // serviceRemoval deletes a load balancer service. Whoever uses it meanwhile keeps it: NSX refuses then.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 )
@@ -615,4 +616,51 @@ func TestMergeMembers(t *testing.T) {
 	assert.Equal(t, append(slices.Clone(existing[:2]), poolMember{AdminState: "ENABLED", DisplayName: "k:c", IPAddress: "10.0.0.3"}), merged)
 	_, changed = mergeMembers(merged, []member{{"k:c", "10.0.0.3"}, {"k:a", "10.0.0.1"}, {"k:b", "10.0.0.2"}})
 	assert.False(t, changed, "the order does not matter")
+}
+
+// TestServicesThatGoTogether: Services that are deleted at the same moment see each other's virtual servers when they begin, and the load
+// balancer service goes with the last one all the same.
+func TestServicesThatGoTogether(t *testing.T) {
+	t.Parallel()
+	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
+		w.addNode("n1", "10.0.0.1")
+		kinds := []string{"/infra/lb-virtual-servers", "/infra/lb-pools", "/infra/lb-monitor-profiles", "/infra/lb-services"}
+		before := map[string]int{}
+		for _, kind := range kinds {
+			before[kind] = len(w.sim.Objects(kind))
+		}
+		var all []*v1.Service
+		for i := range 4 {
+			s := service(fmt.Sprintf("web-%d", i), nil, port("http", 80, 30080))
+			w.Apply(s)
+			all = append(all, w.ensure(s))
+		}
+		require.Len(w.T, w.sim.Objects("/infra/lb-services"), before["/infra/lb-services"]+1)
+		w.restart() // what is listed tells which servers use a service
+		type deletion struct {
+			request  services.Request
+			observed observation
+			changes  []change
+		}
+		var together []deletion
+		for _, s := range all {
+			d := deletion{request: services.Request{Purpose: services.Delete, Cluster: w.cluster, Service: w.Current(s)}}
+			var err error
+			d.observed, err = w.loadBalancers.Observe(w.T.Context(), d.request)
+			require.NoError(w.T, err)
+			d.changes, _, err = w.loadBalancers.Deletions(w.T.Context(), d.request, d.observed)
+			require.NoError(w.T, err)
+			together = append(together, d)
+		}
+		for _, d := range together {
+			o, err := d.observed, error(nil)
+			for _, c := range d.changes {
+				o, err = c.Make(w.T.Context(), &d.request, o)
+				require.NoError(w.T, err)
+			}
+		}
+		for _, kind := range kinds {
+			assert.Len(w.T, w.sim.Objects(kind), before[kind], kind)
+		}
+	})
 }

@@ -114,9 +114,13 @@ func TestListsThatChange(t *testing.T) {
 	all, err = l.list(t)
 	require.NoError(t, err, "a page that is not there any more is no object that is not found")
 	assert.Equal(t, stay[:8], all)
+}
 
-	_, err = Numbered[numberedPage]{What: "things", Read: func(context.Context, int) (numberedPage, error) {
+// TestListsThatAreGone: what is listed is not there at all.
+func TestListsThatAreGone(t *testing.T) {
+	t.Parallel()
+	_, err := Numbered[numberedPage]{What: "things", Read: func(context.Context, int) (numberedPage, error) {
 		return numberedPage{}, &Error{Class: ErrNotFound}
 	}}.List(t.Context())
-	require.ErrorIs(t, err, ErrNotFound, "what is listed is not there at all")
+	require.ErrorIs(t, err, ErrNotFound)
 }
