@@ -629,8 +629,8 @@ func inOrder(list []object, mark string, classPools []string) []object {
 	return list
 }
 
-// servicesOf are the load balancer services that this cluster made, as far as is known: those that nobody else uses any more, and those that
-// others use as well.
+// servicesOf are the load balancer services that this cluster made, as far as is known: those that nobody else uses any more, and
+// those that others use as well.
 func (l *loadBalancers) servicesOf(ctx context.Context, cluster string, o observation) (unused, used []*lbService, err error) {
 	if l.config.LBServiceID != "" {
 		return nil, nil, nil
@@ -652,8 +652,8 @@ func (l *loadBalancers) servicesOf(ctx context.Context, cluster string, o observ
 	return unused, used, err
 }
 
-// thenUnused deletes, after the last virtual server, the load balancer services that have lost their other users meanwhile: Services that go
-// together see each other's virtual servers until then.
+// thenUnused deletes, after the last virtual server, the load balancer services that have lost their other users meanwhile: Services
+// that go together see each other's virtual servers until then.
 func (l *loadBalancers) thenUnused(
 	remove func(context.Context, *services.Request, observation) (observation, error), used []*lbService,
 ) func(context.Context, *services.Request, observation) (observation, error) {
