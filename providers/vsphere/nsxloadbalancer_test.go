@@ -632,6 +632,7 @@ func TestServicesThatGoTogether(t *testing.T) {
 		var all []*v1.Service
 		for i := range 4 {
 			s := service(fmt.Sprintf("web-%d", i), nil, port("http", 80, 30080))
+			s.UID = types.UID(fmt.Sprintf("00000000-0000-4000-8000-%012d", i))
 			w.Apply(s)
 			all = append(all, w.ensure(s))
 		}
