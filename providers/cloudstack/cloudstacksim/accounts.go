@@ -125,7 +125,7 @@ func (s *Sim) Restrict(key string, commands ...string) {
 // Withhold gives the account with a key a role that has all commands of users but these.
 func (s *Sim) Withhold(key string, withheld ...string) {
 	var allowed []string
-	for name, c := range commands() {
+	for name, c := range s.commands {
 		if !c.admin && !slices.Contains(withheld, name) {
 			allowed = append(allowed, name)
 		}

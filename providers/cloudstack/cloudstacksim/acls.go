@@ -132,7 +132,9 @@ func (c *call) listNetworkACLs() (any, error) {
 	var list []map[string]any
 	for _, i := range simkit.Scattered(&s.order, s.aclItems.all(), func(i *ACLItem) string { return i.ID }) {
 		l := s.aclLists.get(i.List)
-		fits := func(parameter, value string) bool { return c.p[parameter] == "" || strings.EqualFold(c.p[parameter], value) }
+		fits := func(parameter, value string) bool {
+			return c.p[parameter] == "" || strings.EqualFold(c.p[parameter], value)
+		}
 		if visible(s.ownerOfList(l)) && c.matches("id", i.ID) && (aclID == "" || aclID == l.ID) && fits("protocol", i.Protocol) &&
 			fits("action", i.Action) && fits("traffictype", i.Traffic) && c.keyword(i.Protocol, i.Reason, strings.Join(i.CIDRs, ",")) &&
 			c.tagged("NetworkACL", i.ID) {

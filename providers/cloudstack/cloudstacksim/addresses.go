@@ -231,7 +231,7 @@ func (c *call) place() (*Network, *VPC, string, error) {
 		return nil, v, v.Owner, nil
 	}
 	if n := s.networks.get(c.p["networkid"]); n != nil {
-		if n.Type != "Isolated" || n.VPC != "" && c.p["vpcid"] == "" && !n.has("Lb") {
+		if n.Type != "Isolated" {
 			return nil, nil, "", refuse(codeParam, "IP address can't be associated with the network %s", n.Name)
 		}
 		return n, s.vpcs.get(n.VPC), n.Owner, nil

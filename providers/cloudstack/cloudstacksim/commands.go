@@ -243,7 +243,7 @@ func (c *call) checkValue(s spec, value string) error {
 
 // known refuses the ID of what never was.
 func (c *call) known(parameter, kind, id string) error {
-	if c.s.kinds[strings.ToLower(id)] == kind {
+	if c.s.kinds[id] == kind {
 		return nil
 	}
 	return refuse(codeParam, "Unable to execute API command %s due to invalid value. Invalid parameter %s value=%s due to incorrect long value "+

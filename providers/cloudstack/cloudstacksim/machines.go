@@ -206,7 +206,7 @@ func (s *Sim) shownVM(v *VM, details []string, admin bool) map[string]any {
 	m := s.owned(map[string]any{
 		"id": v.ID, "name": v.Name, "displayname": v.DisplayName, "state": v.State, "zoneid": s.zone.ID, "zonename": v.Zone,
 		"created": created, "haenable": false, "hypervisor": "KVM", "passwordenabled": false, "displayvm": true, "isdynamicallyscalable": false,
-		"cpunumber": 2, "cpuspeed": 2000, "memory": 2048, "rootdeviceid": 0, "rootdevicetype": "ROOT", "jobstatus": 0,
+		"cpunumber": 2, "cpuspeed": 2000, "memory": 2048, "rootdeviceid": 0, "rootdevicetype": "ROOT",
 		"affinitygroup": []any{}, "tags": s.shownTags("UserVm", v.ID), "userid": s.accountNamed(User).userID, "username": User,
 	}, v.Owner)
 	if v.PublicIP != "" {
@@ -266,4 +266,3 @@ func (s *Sim) shownNIC(n NIC) map[string]any {
 	}
 	return m
 }
-

@@ -133,7 +133,7 @@ func (s *Sim) checkPolicy(r *Rule, p *Policy) error {
 			attached++
 		}
 	}
-	if attached >= 1 {
+	if attached > 1 {
 		return refuse(codeParam, "Failed to create Stickiness policy: Already two policies attached %s", r.ID)
 	}
 	return nil

@@ -62,6 +62,8 @@ type Sim struct {
 	// ViewsDestroyed is the global setting allow.user.view.destroyed.vm.
 	viewsDestroyed bool
 
+	commands map[string]command
+	names    map[string]string // of commands, by their lower case
 	accounts []*account
 	projects []*project
 	zone     zone
@@ -98,8 +100,11 @@ func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
 		dice:    rand.New(rand.NewPCG(7, o.Seed)), //nolint:gosec // times that vary, and no secrets
 		version: parseVersion(cmp.Or(o.Version, V422)), activation: o.Activation, pageSize: cmp.Or(o.PageSize, defaultPage),
-		kinds: map[string]string{}, busy: map[string]time.Time{}, quota: map[string]int{},
+		commands: commands(), names: map[string]string{}, kinds: map[string]string{}, busy: map[string]time.Time{}, quota: map[string]int{},
 		nonce: strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // keeps tests honest, not attackers out
+	}
+	for name := range s.commands {
+		s.names[strings.ToLower(name)] = name
 	}
 	s.order.Seed(o.Seed)
 	s.zone = zone{ID: s.newID("zone"), Name: ZoneName}

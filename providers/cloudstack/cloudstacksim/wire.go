@@ -148,11 +148,9 @@ func read(r *http.Request) request {
 }
 
 // nameOf is a command's name with the case that the API gives it.
-func nameOf(command string) string {
-	for name := range commands() {
-		if strings.EqualFold(name, command) {
-			return name
-		}
+func (s *Sim) nameOf(command string) string {
+	if name, known := s.names[strings.ToLower(command)]; known {
+		return name
 	}
 	return command
 }
@@ -176,7 +174,7 @@ func (s *Sim) Operation(r *http.Request) (string, bool) {
 			r.Header.Set(signedHeader, "refused")
 		}
 	}
-	name := nameOf(in.command)
+	name := s.nameOf(in.command)
 	lower := strings.ToLower(name)
 	reads := name == "" || strings.HasPrefix(lower, "list") || strings.HasPrefix(lower, "get") || strings.HasPrefix(lower, "query")
 	return name, !reads
@@ -253,7 +251,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == APIPath {
 		if signed := r.Header.Get(signedHeader); signed != s.nonce+in.authFields() {
 			if err := s.verified(in); err != nil {
-				writeFault(w, in.command, err)
+				s.writeFault(w, in.command, err)
 				return
 			}
 		}
@@ -261,13 +259,13 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
-	c := &call{s: s, name: nameOf(in.command), p: in.params, caller: s.accountOf(in.params["apikey"])}
+	c := &call{s: s, name: s.nameOf(in.command), p: in.params, caller: s.accountOf(in.params["apikey"])}
 	if r.URL.Path == IntegrationPath {
 		c.caller = s.accountNamed(Admin)
 	}
 	answer, err := c.run()
 	if err != nil {
-		writeFault(w, in.command, err)
+		s.writeFault(w, in.command, err)
 		return
 	}
 	write(w, http.StatusOK, map[string]any{strings.ToLower(c.name) + "response": answer})
@@ -278,7 +276,7 @@ func (c *call) run() (any, error) {
 	if err := c.s.limit.take(c.caller.id); err != nil {
 		return nil, err
 	}
-	cmd, known := commands()[c.name]
+	cmd, known := c.s.commands[c.name]
 	denied := cmd.admin || (c.caller.allowed != nil && !slices.Contains(c.caller.allowed, c.name))
 	if !known || (denied && !c.caller.admin) {
 		return nil, refuse(codeUnsupported, "The API [%s] does not exist or is not available for the account for user id [%s]", c.name, c.caller.userID)
@@ -292,13 +290,13 @@ func (c *call) run() (any, error) {
 	return cmd.run(c)
 }
 
-func writeFault(w http.ResponseWriter, command string, err error) {
+func (s *Sim) writeFault(w http.ResponseWriter, command string, err error) {
 	known, ok := errors.AsType[*apiError](err)
 	if !ok {
 		known = &apiError{code: codeInternal, text: err.Error()}
 	}
-	key := strings.ToLower(nameOf(command)) + "response"
-	if _, exists := commands()[nameOf(command)]; !exists || known.code == codeUnsupported {
+	key := strings.ToLower(command) + "response"
+	if _, exists := s.names[strings.ToLower(command)]; !exists || known.code == codeUnsupported {
 		key = "errorresponse"
 	}
 	write(w, known.code, map[string]any{key: known.document()})
@@ -329,14 +327,16 @@ func (*Sim) InOrder(status int, body []byte) bool {
 }
 
 // WriteError implements simkit.Cloud, for requests of which nothing is known.
-func (*Sim) WriteError(w http.ResponseWriter, status int, message string) { writeStatus(w, "", status, message) }
-
-// WriteErrorFor implements simkit.RequestErrors. Statuses that the server does not know come from a proxy in front of it, as pages.
-func (*Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, message string) {
-	writeStatus(w, read(r).command, status, message)
+func (s *Sim) WriteError(w http.ResponseWriter, status int, message string) {
+	s.writeStatus(w, "", status, message)
 }
 
-func writeStatus(w http.ResponseWriter, command string, status int, message string) {
+// WriteErrorFor implements simkit.RequestErrors. Statuses that the server does not know come from a proxy in front of it, as pages.
+func (s *Sim) WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, message string) {
+	s.writeStatus(w, read(r).command, status, message)
+}
+
+func (s *Sim) writeStatus(w http.ResponseWriter, command string, status int, message string) {
 	switch {
 	case status == codeUnauthorized:
 		message = "unable to verify user credentials and/or request signature"
@@ -347,7 +347,7 @@ func writeStatus(w http.ResponseWriter, command string, status int, message stri
 		_, _ = fmt.Fprintf(w, "<html><head><title>%d</title></head><body><h1>%d %s</h1></body></html>\n", status, status, http.StatusText(status))
 		return
 	}
-	writeFault(w, command, &apiError{code: status, text: message})
+	s.writeFault(w, command, &apiError{code: status, text: message})
 }
 
 // page answers with the part of a list that is asked for; a list without elements has neither a count nor a list.
