@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -80,7 +81,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.KeepIP }, schema.AnnotationRow{
 		Key: annotationKeepIP, Changes: schema.InPlace,
-		Spec: schema.Spec{Default: "false", Lenient: true, Help: "The address stays when the Service goes."},
+		Spec: schema.Spec{Default: "false", Help: "The address stays when the Service goes."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Associated }, schema.AnnotationRow{
 		Key: annotationAssociated, Changes: schema.Written,
@@ -118,6 +119,10 @@ func (s settings) wanted(service *v1.Service) string {
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
+	if text := service.Annotations[annotationKeepIP]; text != "" && !s.KeepIP {
+		keep, illegal := strconv.ParseBool(text)
+		s.KeepIP = keep || illegal != nil // what cannot be understood releases nothing
+	}
 	warned, refused := unserved(service)
 	return s, errors.Join(warnings, warned), errors.Join(err, refused)
 }
