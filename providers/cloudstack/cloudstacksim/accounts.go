@@ -21,7 +21,10 @@ const (
 	ZoneName = "zone-1"
 	// ProjectName is the name of the only project; User is a member of it.
 	ProjectName = "team"
-	domainName  = "ROOT"
+	// ProjectID is its ID.
+	ProjectID  = "5d1c7a3e-0b8f-4e0f-9a3a-4c2f9d7e6b10"
+	domainName = "ROOT"
+	domainID   = "0b1f2a30-0000-4000-8000-00000000d0d0"
 )
 
 // Keys of the accounts.
@@ -53,8 +56,6 @@ type project struct {
 	members  []string
 }
 
-var domainID = "0b1f2a30-0000-4000-8000-00000000d0d0"
-
 func (s *Sim) addAccounts() {
 	for _, a := range []*account{
 		{name: Admin, key: AdminKey, secret: AdminSecret, admin: true},
@@ -64,7 +65,8 @@ func (s *Sim) addAccounts() {
 		a.id, a.userID = s.newID("account"), s.newID("user")
 		s.accounts = append(s.accounts, a)
 	}
-	s.projects = []*project{{ID: s.newID("project"), Name: ProjectName, members: []string{User}}}
+	s.kinds[ProjectID] = "project"
+	s.projects = []*project{{ID: ProjectID, Name: ProjectName, members: []string{User}}}
 }
 
 func (s *Sim) accountNamed(name string) *account {
@@ -92,13 +94,6 @@ func (s *Sim) projectByID(id string) *project {
 		}
 	}
 	return nil
-}
-
-// Project returns the ID of the only project.
-func (s *Sim) Project() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.projects[0].ID
 }
 
 // SetSecret changes the secret key of the account User.

@@ -62,6 +62,7 @@ type Sim struct {
 	// ViewsDestroyed is the global setting allow.user.view.destroyed.vm.
 	viewsDestroyed bool
 
+	judge    *judge
 	commands map[string]command
 	names    map[string]string // of commands, by their lower case
 	accounts []*account

@@ -268,6 +268,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writeFault(w, in.command, err)
 		return
 	}
+	s.judge.call(r, c.name, c.p, answer)
 	write(w, http.StatusOK, map[string]any{strings.ToLower(c.name) + "response": answer})
 }
 
