@@ -20,6 +20,9 @@ const (
 	jobPatience = 2 * time.Minute
 	jobAgain    = 10 * time.Second
 
+	// firstLook is when a job is first looked at: many end as fast as the virtual router takes a change.
+	firstLook = 500 * time.Millisecond
+
 	jobPending, jobDone = 0, 1
 )
 
@@ -44,7 +47,7 @@ type jobs struct {
 }
 
 func newJobs(a *api) *jobs {
-	return &jobs{api: a, room: waiting.New(waiting.Each(a.job), waiting.Pace{}), pending: map[string]string{}}
+	return &jobs{api: a, room: waiting.New(waiting.Each(a.job), waiting.Pace{Least: firstLook}), pending: map[string]string{}}
 }
 
 func (a *api) job(ctx context.Context, id string) (j job, err error) {

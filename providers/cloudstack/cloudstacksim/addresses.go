@@ -1,10 +1,12 @@
 package cloudstacksim
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
@@ -37,6 +39,8 @@ type Address struct {
 	StaticNAT string `json:"staticnat"`
 	// Quarantined is set while nobody but its former owner may have it.
 	Quarantined bool `json:"quarantined"`
+	// Allocated is when its owner got it.
+	Allocated string `json:"allocated"`
 }
 
 func (s *Sim) addAddress(text string) *Address {
@@ -80,7 +84,7 @@ func (s *Sim) Reserve(text string) (string, error) {
 		return "", fmt.Errorf("%s is not free", text)
 	}
 	n := s.networks.get(s.seedNet)
-	a.State, a.Owner = stateAllocated, n.Owner
+	a.State, a.Owner, a.Allocated = stateAllocated, n.Owner, timeText(time.Now())
 	if a.VPC = n.VPC; n.VPC == "" {
 		a.Network = n.ID
 	}
@@ -144,7 +148,7 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 		return m
 	}
 	s.owned(m, a.Owner)
-	m["allocated"] = created
+	m["allocated"] = cmp.Or(a.Allocated, created)
 	if n := s.networks.get(a.Network); n != nil {
 		m["associatednetworkid"], m["associatednetworkname"] = n.ID, n.Name
 	}
@@ -204,7 +208,7 @@ func (c *call) associateIPAddress() (any, error) {
 	case a.Quarantined:
 		return nil, refuse(codeCapacity, "Failed to allocate public IP address [%s] as it is in quarantine.", wanted)
 	}
-	a.State, a.Owner = stateAllocating, owner
+	a.State, a.Owner, a.Allocated = stateAllocating, owner, timeText(time.Now())
 	sync := ""
 	if v != nil {
 		a.VPC, sync = v.ID, v.ID
