@@ -28,8 +28,10 @@ func TestAnnotationChecklist(t *testing.T) {
 	conformance.Checklist{
 		Rows: Annotations.Rows(), Items: checklistRows, Prefix: annotationPrefix, Creation: "createLoadBalancerRule",
 		Refused: eventConfigError, Ignored: eventIgnored,
-		Service: func(annotations map[string]string) *v1.Service { return service("web", annotations, port("http", 80, 30080)) },
-		Check:   func(s *v1.Service) (warnings, err error) { return checkService(registry.Inputs{}, s) },
+		Service: func(annotations map[string]string) *v1.Service {
+			return service("web", annotations, port("http", 80, 30080))
+		},
+		Check: func(s *v1.Service) (warnings, err error) { return checkService(registry.Inputs{}, s) },
 		New: func(t *testing.T) conformance.Subject {
 			t.Helper()
 			sim, server := cloudstacksim.New(cloudstacksim.Options{})
