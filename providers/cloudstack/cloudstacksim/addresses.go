@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
@@ -33,6 +34,8 @@ type Address struct {
 	Network   string `json:"network"`
 	VPC       string `json:"vpc"`
 	SourceNAT bool   `json:"sourcenat"`
+	// Allocated is when it was taken.
+	Allocated string `json:"allocated"`
 	// StaticNAT is the virtual machine that it leads to.
 	StaticNAT string `json:"staticnat"`
 	// Quarantined is set while nobody but its former owner may have it.
@@ -52,6 +55,11 @@ func (s *Sim) freeAddress(wanted string) *Address {
 		}
 	}
 	return nil
+}
+
+// give gives an address to an owner.
+func (*Sim) give(a *Address, state, owner string) {
+	a.State, a.Owner, a.Allocated = state, owner, timeText(time.Now())
 }
 
 // free gives an address back.
@@ -80,7 +88,7 @@ func (s *Sim) Reserve(text string) (string, error) {
 		return "", fmt.Errorf("%s is not free", text)
 	}
 	n := s.networks.get(s.seedNet)
-	a.State, a.Owner = stateAllocated, n.Owner
+	s.give(a, stateAllocated, n.Owner)
 	if a.VPC = n.VPC; n.VPC == "" {
 		a.Network = n.ID
 	}
@@ -93,7 +101,7 @@ func (s *Sim) TakeAddresses() {
 	defer s.mu.Unlock()
 	for _, a := range s.addresses.all() {
 		if a.State == stateFree {
-			a.State, a.Owner = stateAllocated, s.accountNamed(Other).id
+			s.give(a, stateAllocated, s.accountNamed(Other).id)
 		}
 	}
 }
@@ -144,7 +152,7 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 		return m
 	}
 	s.owned(m, a.Owner)
-	m["allocated"] = created
+	m["allocated"] = a.Allocated
 	if n := s.networks.get(a.Network); n != nil {
 		m["associatednetworkid"], m["associatednetworkname"] = n.ID, n.Name
 	}
@@ -204,7 +212,7 @@ func (c *call) associateIPAddress() (any, error) {
 	case a.Quarantined:
 		return nil, refuse(codeCapacity, "Failed to allocate public IP address [%s] as it is in quarantine.", wanted)
 	}
-	a.State, a.Owner = stateAllocating, owner
+	s.give(a, stateAllocating, owner)
 	sync := ""
 	if v != nil {
 		a.VPC, sync = v.ID, v.ID
