@@ -1,7 +1,6 @@
 package cloudstacksim
 
 import (
-	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -35,12 +34,12 @@ type Address struct {
 	Network   string `json:"network"`
 	VPC       string `json:"vpc"`
 	SourceNAT bool   `json:"sourcenat"`
+	// Allocated is when it was taken.
+	Allocated string `json:"allocated"`
 	// StaticNAT is the virtual machine that it leads to.
 	StaticNAT string `json:"staticnat"`
 	// Quarantined is set while nobody but its former owner may have it.
 	Quarantined bool `json:"quarantined"`
-	// Allocated is when its owner got it.
-	Allocated string `json:"allocated"`
 }
 
 func (s *Sim) addAddress(text string) *Address {
@@ -56,6 +55,11 @@ func (s *Sim) freeAddress(wanted string) *Address {
 		}
 	}
 	return nil
+}
+
+// give gives an address to an owner.
+func (*Sim) give(a *Address, state, owner string) {
+	a.State, a.Owner, a.Allocated = state, owner, timeText(time.Now())
 }
 
 // free gives an address back.
@@ -84,7 +88,7 @@ func (s *Sim) Reserve(text string) (string, error) {
 		return "", fmt.Errorf("%s is not free", text)
 	}
 	n := s.networks.get(s.seedNet)
-	a.State, a.Owner, a.Allocated = stateAllocated, n.Owner, timeText(time.Now())
+	s.give(a, stateAllocated, n.Owner)
 	if a.VPC = n.VPC; n.VPC == "" {
 		a.Network = n.ID
 	}
@@ -97,7 +101,7 @@ func (s *Sim) TakeAddresses() {
 	defer s.mu.Unlock()
 	for _, a := range s.addresses.all() {
 		if a.State == stateFree {
-			a.State, a.Owner = stateAllocated, s.accountNamed(Other).id
+			s.give(a, stateAllocated, s.accountNamed(Other).id)
 		}
 	}
 }
@@ -148,7 +152,7 @@ func (s *Sim) shownAddress(a *Address) map[string]any {
 		return m
 	}
 	s.owned(m, a.Owner)
-	m["allocated"] = cmp.Or(a.Allocated, created)
+	m["allocated"] = a.Allocated
 	if n := s.networks.get(a.Network); n != nil {
 		m["associatednetworkid"], m["associatednetworkname"] = n.ID, n.Name
 	}
@@ -208,7 +212,7 @@ func (c *call) associateIPAddress() (any, error) {
 	case a.Quarantined:
 		return nil, refuse(codeCapacity, "Failed to allocate public IP address [%s] as it is in quarantine.", wanted)
 	}
-	a.State, a.Owner, a.Allocated = stateAllocating, owner, timeText(time.Now())
+	s.give(a, stateAllocating, owner)
 	sync := ""
 	if v != nil {
 		a.VPC, sync = v.ID, v.ID

@@ -116,6 +116,9 @@ func firewallCommands() map[string]command {
 		"listFirewallRules": {
 			params: "id:firewall ipaddressid:ip networkid:network fordisplay:bool tags:map" + listing, run: (*call).listFirewallRules,
 		},
+		"listPortForwardingRules": {
+			params: "id:forward ipaddressid:ip networkid:network fordisplay:bool tags:map" + listing, run: (*call).listPortForwardingRules,
+		},
 		"createFirewallRule": {
 			params: "*ipaddressid:ip *protocol startport:int endport:int cidrlist:list icmptype:int icmpcode:int type fordisplay:bool",
 			async:  true, run: (*call).createFirewallRule,

@@ -71,7 +71,8 @@ func (s *Sim) AddNetwork(spec NetworkSpec) string {
 	}
 	if n.has("SourceNat") {
 		a := s.freeAddress("")
-		a.State, a.Owner, a.Network, a.SourceNAT = stateAllocated, n.Owner, n.ID, true
+		s.give(a, stateAllocated, n.Owner)
+		a.Network, a.SourceNAT = n.ID, true
 	}
 	return n.ID
 }
@@ -96,7 +97,8 @@ func (s *Sim) addVPC(name, owner string) *VPC {
 	v := s.vpcs.put(s.newID("vpc"), &VPC{Name: name, Owner: owner})
 	v.ID = s.vpcs.order[len(s.vpcs.order)-1]
 	a := s.freeAddress("")
-	a.State, a.Owner, a.VPC, a.SourceNAT = stateAllocated, owner, v.ID, true
+	s.give(a, stateAllocated, owner)
+	a.VPC, a.SourceNAT = v.ID, true
 	return v
 }
 

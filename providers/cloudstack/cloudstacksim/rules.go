@@ -87,6 +87,28 @@ func (s *Sim) AddForward(address string, port int) string {
 // Forwards returns the port forwarding rules.
 func (s *Sim) Forwards() []Forward { return clone(s, &s.forwards) }
 
+func (c *call) listPortForwardingRules() (any, error) {
+	s := c.s
+	visible, err := c.scope()
+	if err != nil {
+		return nil, err
+	}
+	var list []map[string]any
+	for _, f := range s.forwards.all() {
+		a := s.addresses.get(f.Address)
+		if !visible(a.Owner) || !c.matches("id", f.ID) || !c.matches("ipaddressid", a.ID) || !c.matches("networkid", a.Network) {
+			continue
+		}
+		port := strconv.Itoa(f.Port)
+		list = append(list, map[string]any{
+			"id": f.ID, "protocol": "tcp", "publicport": port, "publicendport": port, "privateport": port, "privateendport": port,
+			"ipaddressid": a.ID, "ipaddress": a.Address, "networkid": a.Network, "state": ruleActive, "cidrlist": "", "tags": []any{},
+			"fordisplay": true,
+		})
+	}
+	return c.page("portforwardingrule", list)
+}
+
 func (s *Sim) removeRule(r *Rule) {
 	s.rules.remove(r.ID)
 	s.tags = slices.DeleteFunc(s.tags, func(t Tag) bool { return t.Resource == r.ID })
