@@ -16,7 +16,7 @@ import (
 type lbChange = services.Change[*loadBalancer]
 
 // step is a change that has done what it is for when do returns nil.
-func step(action guard.PlanAction, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
+func step(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
 	return lbChange{
 		Planned: guard.Planned{Action: action, Object: what, Detail: detail},
 		Make: func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {

@@ -172,7 +172,6 @@ func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBa
 	if len(lb.rules) == 0 {
 		return nil
 	}
-	query := inventory.Query{MaxAge: observedMaxAge, MaxMissAge: observedMaxAge}
 	for _, found := range lb.rules {
 		m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: membersMaxAge})
 		if err != nil {
