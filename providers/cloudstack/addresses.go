@@ -88,7 +88,7 @@ func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
 	}
 	made := &address{}
 	c := change{
-		network: d.network.key(), what: "taking a public address", command: "associateIpAddress", key: "ipaddress", out: made,
+		network: d.network.key(), owner: d.name, what: "taking a public address", command: "associateIpAddress", key: "ipaddress", out: made,
 		params: params{"ipaddress": d.wanted, "projectid": project, "networkid": d.network.ID},
 	}
 	if d.network.VPC != "" {
@@ -231,7 +231,7 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		}
 		return r.noteText(ctx, q, "", false)
 	}
-	c := change{network: a.key(), what: "releasing address " + a.IP, command: "disassociateIpAddress", params: params{"id": a.ID}}
+	c := change{network: a.key(), owner: loadBalancerName(q.Cluster, q.Service), what: "releasing address " + a.IP, command: "disassociateIpAddress", params: params{"id": a.ID}}
 	if err := r.api.jobs.run(ctx, c); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		r.addresses.Invalidate(a.ID)
 		return err

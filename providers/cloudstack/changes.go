@@ -102,7 +102,7 @@ func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wis
 		return made, errors.New("there is no address yet")
 	}
 	c := change{
-		network: d.network.key(), what: "creating load balancer rule " + w.Name, command: "createLoadBalancerRule", key: "loadbalancer", out: &made,
+		network: d.network.key(), owner: d.name, what: "creating load balancer rule " + w.Name, command: "createLoadBalancerRule", key: "loadbalancer", out: &made,
 		params: params{
 			"name": w.Name, "description": d.description, "algorithm": w.Algorithm, "protocol": w.Protocol, "publicipid": lb.address.ID,
 			"networkid": d.network.ID, "publicport": strconv.Itoa(w.Port), "privateport": strconv.Itoa(w.NodePort), "cidrlist": strings.Join(w.CIDRs, ","),
@@ -128,7 +128,7 @@ func (r *reconciler) updating(d spec, found rule, w wish, detail string) lbChang
 			p["cidrlist"] = strings.Join(w.CIDRs, ",")
 		}
 		var after rule
-		c := change{network: d.network.key(), what: "changing load balancer rule " + found.Name, command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after}
+		c := change{network: d.network.key(), owner: d.name, what: "changing load balancer rule " + found.Name, command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after}
 		if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
 			return r.lost(found.ID, err)
 		}
@@ -202,7 +202,7 @@ func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list
 // known of machines is read again after that.
 func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
 	c := change{
-		network: lb.network.key(), what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
+		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
 		params: params{"id": found.ID, "virtualmachineids": strings.Join(ids, ",")},
 	}
 	if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
@@ -224,7 +224,7 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 		if err := r.noteAddress(ctx, q, lb); err != nil {
 			return err
 		}
-		c := change{network: lb.network.key(), what: "deleting load balancer rule " + found.Name, command: "deleteLoadBalancerRule", params: params{"id": found.ID}}
+		c := change{network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name, command: "deleteLoadBalancerRule", params: params{"id": found.ID}}
 		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			r.rules.Invalidate(found.ID)

@@ -52,6 +52,7 @@ func TestAnnotationChecklist(t *testing.T) {
 // TestHostname: it is in the status instead of the address, and nothing is written for it.
 func TestHostname(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		ip := w.ensure(s).Ingress[0].IP

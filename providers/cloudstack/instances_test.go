@@ -51,6 +51,7 @@ func (w *nodeWorld) start() {
 // TestFormsOfProviderIDs: every ID that a controller ever wrote leads to the machine; the word of v1.1 leads there by the name of the node.
 func TestFormsOfProviderIDs(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
+		t := w.T
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
 		for _, text := range []string{providerIDPrefix + id, providerIDPrefix + "/" + id, "cloudstack:///" + id, "cloudstack://r1/" + id, id} {
 			w.RequireExists(conformance.InitializedNode("another-name", text))
@@ -71,6 +72,7 @@ func TestOldConstantIDIsNeverGone(t *testing.T) {
 // TestNames: a node with a domain is found by its first label; two machines whose names differ by case are told apart by nobody.
 func TestNames(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
+		t := w.T
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
 		assert.Equal(t, providerIDPrefix+id, w.RequireMetadata(conformance.NewNode("N1.example.org", "")).ProviderID)
 		w.sim.AddVM(cloudstacksim.Spec{Name: "web10"})
@@ -85,6 +87,7 @@ func TestNames(t *testing.T) {
 
 func TestMetadata(t *testing.T) {
 	inNodeWorld(t, "region = r1\n", func(w *nodeWorld) {
+		t := w.T
 		second := w.sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "second"})
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1", Offering: "Small Instance", Zone: "zone one", Networks: []string{w.sim.Networks()[0].ID, second}, Default: 1})
 		var ips []string
@@ -106,6 +109,7 @@ func TestMetadata(t *testing.T) {
 // TestMachineWithoutInterface is an error about that machine alone.
 func TestMachineWithoutInterface(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
+		t := w.T
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
 		w.sim.EditVM(id, func(v *cloudstacksim.VM) { v.NICs = nil })
 		w.sim.AddVM(cloudstacksim.Spec{Name: "n2"})
@@ -117,6 +121,7 @@ func TestMachineWithoutInterface(t *testing.T) {
 
 func TestStates(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
+		t := w.T
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
 		n := conformance.InitializedNode("n1", providerIDPrefix+id)
 		for state, down := range map[string]bool{
@@ -173,6 +178,7 @@ func TestListingThatIsNotComplete(t *testing.T) {
 // TestPages: with whatever size of pages the listing is whole, and 1,000 nodes cost its pages.
 func TestPages(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
+		t := w.T
 		w.sim.Seed(1200)
 		for n := range 1000 {
 			w.RequireMetadata(conformance.NewNode(fmt.Sprintf("node-%d", n+1), ""))
@@ -196,6 +202,7 @@ func TestSmallPages(t *testing.T) {
 // TestProjectByName: it is looked up once, and every listing is of the project.
 func TestProjectByName(t *testing.T) {
 	inNodeWorld(t, "project-id = "+cloudstacksim.ProjectName+"\n", func(w *nodeWorld) {
+		t := w.T
 		w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
 		w.sim.AddVM(cloudstacksim.Spec{Name: "n2"})
 		_, err := w.Metadata(conformance.NewNode("n1", ""))
@@ -210,12 +217,13 @@ func TestProjectByName(t *testing.T) {
 // TestStartNeedsNoAdministrator: neither for nodes nor for the version, which a narrow role may not read.
 func TestStartNeedsNoAdministrator(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
+		t := w.T
 		w.sim.Restrict(cloudstacksim.APIKey, "listVirtualMachines")
 		w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
-		require.NoError(t, w.cloud.CheckAPI(t.Context()))
-		require.NoError(t, w.cloud.CheckSettings(t.Context()))
+		require.NoError(t, w.cloud.CheckAPI(w.Context()))
+		require.NoError(t, w.cloud.CheckSettings(w.Context()))
 		w.RequireMetadata(conformance.NewNode("n1", ""))
-		inPlace, err := w.cloud.api.changesNetworks(t.Context())
+		inPlace, err := w.cloud.api.changesNetworks(w.Context())
 		require.NoError(t, err)
 		assert.False(t, inPlace)
 		assert.Zero(t, w.Calls("listManagementServersMetrics"))

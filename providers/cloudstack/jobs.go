@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -43,11 +44,14 @@ type jobs struct {
 
 	mu sync.Mutex
 	// pending are jobs that somebody stopped waiting for, by the network.
-	pending map[string]string
+	pending map[string]pendingJob
 }
 
+// pendingJob is a job, and the load balancer that it is for.
+type pendingJob struct{ id, owner string }
+
 func newJobs(a *api) *jobs {
-	return &jobs{api: a, room: waiting.New(waiting.Each(a.job), waiting.Pace{Least: firstLook}), pending: map[string]string{}}
+	return &jobs{api: a, room: waiting.New(waiting.Each(a.job), waiting.Pace{Least: firstLook}), pending: map[string]pendingJob{}}
 }
 
 func (a *api) job(ctx context.Context, id string) (j job, err error) {
@@ -60,9 +64,9 @@ func (a *api) job(ctx context.Context, id string) (j job, err error) {
 
 // change is one command that changes something, and what it is about.
 type change struct {
-	// network is where it works.
-	network, what, command string
-	params                 params
+	// network is where it works, and owner the load balancer that it is for.
+	network, owner, what, command string
+	params                        params
 	// key is where the object is in the result of the job, which out receives; "" where the result does not matter.
 	key string
 	out any
@@ -70,8 +74,8 @@ type change struct {
 
 // run gives a command that the server works on, and waits until it has ended. The network is the caller's: see in.
 func (j *jobs) run(ctx context.Context, c change) error {
-	if id := j.of(c.network); id != "" {
-		if _, err := j.wait(ctx, c.network, id, c.what); err != nil {
+	if former := j.of(c.network); former.id != "" {
+		if _, err := j.wait(ctx, c.network, former, c.what); err != nil {
 			return err
 		}
 	}
@@ -84,7 +88,7 @@ func (j *jobs) run(ctx context.Context, c change) error {
 	if submitted.JobID == "" {
 		return cloudapi.Unclear(c.what, "the answer names no job; %s", checkAddress)
 	}
-	ended, err := j.wait(ctx, c.network, submitted.JobID, c.what)
+	ended, err := j.wait(ctx, c.network, pendingJob{submitted.JobID, c.owner}, c.what)
 	if err != nil {
 		return err
 	}
@@ -112,37 +116,61 @@ func (j job) result(c change) error {
 }
 
 // wait waits for a job, and remembers it if that breaks off.
-func (j *jobs) wait(ctx context.Context, network, id, what string) (job, error) {
+func (j *jobs) wait(ctx context.Context, network string, p pendingJob, what string) (job, error) {
 	limited, cancel := context.WithTimeout(ctx, jobPatience)
 	defer cancel()
-	j.remember(network, id)
-	ended, err := j.room.Until(limited, id, what, job.over)
+	j.remember(network, p)
+	ended, err := j.room.Until(limited, p.id, what, job.over)
 	switch {
 	case err == nil:
-		j.remember(network, "")
+		j.remember(network, pendingJob{})
 		return ended, nil
 	case codeOf(err) == codeInvalid:
-		j.remember(network, "") // the server has forgotten it
+		j.remember(network, pendingJob{}) // the server has forgotten it
 		return job{}, fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
-		return job{}, cloudproviderapi.NewRetryError(fmt.Sprintf("CloudStack is still at it: %s (job %s)", what, id), jobAgain)
+		return job{}, cloudproviderapi.NewRetryError(fmt.Sprintf("CloudStack is still at it: %s (job %s)", what, p.id), jobAgain)
 	}
 	return job{}, fmt.Errorf("%s: %w", what, err)
 }
 
-func (j *jobs) of(network string) string {
+func (j *jobs) of(network string) pendingJob {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.pending[network]
 }
 
-func (j *jobs) remember(network, id string) {
+// settle waits for what was begun before for a load balancer. How it ended shows in its objects. It reports whether there was anything.
+func (j *jobs) settle(ctx context.Context, owner string) (waited bool, err error) {
+	j.mu.Lock()
+	mine := maps.Clone(j.pending)
+	j.mu.Unlock()
+	for network, p := range mine {
+		if p.owner != owner {
+			continue
+		}
+		waited = true
+		err := j.in(ctx, network, func() error {
+			if j.of(network) != p {
+				return nil // somebody has waited for it meanwhile
+			}
+			_, err := j.wait(ctx, network, p, "changing load balancer "+owner)
+			return err
+		})
+		if err != nil {
+			return waited, err
+		}
+	}
+	return waited, nil
+}
+
+func (j *jobs) remember(network string, p pendingJob) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if id == "" {
+	if p.id == "" {
 		delete(j.pending, network)
 	} else {
-		j.pending[network] = id
+		j.pending[network] = p
 	}
 }
 

@@ -128,9 +128,27 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 // Observe finds the rules of a Service by their names, which hold its UID, in the listing that all Services share.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
 	lb := &loadBalancer{name: loadBalancerName(q.Cluster, q.Service), members: map[string][]string{}, failures: map[int]error{}}
+	if q.Purpose != services.Plan && q.Purpose != services.Lookup {
+		waited, err := r.api.jobs.settle(ctx, lb.name)
+		if waited {
+			r.forgetAll()
+		}
+		if err != nil {
+			return lb, err
+		}
+	}
 	var err error
 	lb.rules, err = r.rules.Find(ctx, indexOwner, lb.name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	return lb, err
+}
+
+// forgetAll makes everything be read again: a job that nobody waited for may have changed any of it.
+func (r *reconciler) forgetAll() {
+	r.rules.InvalidateAll()
+	r.members.InvalidateAll()
+	r.firewall.InvalidateAll()
+	r.addresses.InvalidateAll()
+	r.acls.InvalidateAll()
 }
 
 func (r *reconciler) ownership() ownership.Rules {
@@ -283,7 +301,8 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 	if lb.network, err = r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge}); err != nil {
 		return fmt.Errorf("could not find network %s: %w", id, cloudapi.NotAbsence(err))
 	}
-	if lb.address == nil {
+	s, _, _ := parseSettings(q.Service)
+	if lb.address == nil && recordOf(s.Record).id != "" { // one of which nobody knows the ID yet is found when one is taken
 		if lb.address, err = r.recorded(ctx, q.Service, lb.network); err != nil {
 			return err
 		}

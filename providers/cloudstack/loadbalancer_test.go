@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
@@ -140,11 +141,18 @@ func (w *world) eventAbout(reason, words string) {
 	assert.Contains(w.T, all, words)
 }
 
+// another is a Service with an identity of its own.
+func another(s *v1.Service) *v1.Service {
+	s.UID = types.UID("7b5e2d10-9c4f-4f0e-8a61-00000000000" + s.Name[:1])
+	return s
+}
+
 func nameOf(s *v1.Service, suffix string) string { return loadBalancerName("", s) + suffix }
 
 // TestLifeOfALoadBalancer: exact names, all nodes, a firewall rule for each port, one address; nothing is left.
 func TestLifeOfALoadBalancer(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("http", 80, 30080), port("https", 443, 30443))
 		w.Apply(s)
 		status := w.ensure(s)
@@ -182,6 +190,7 @@ func TestProxyProtocolIsSwitchedInPlace(t *testing.T) {
 	for name, prepare := range networkKinds {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, prepare, func(w *world) {
+				t := w.T
 				s := service("web", nil, port("http", 80, 30080))
 				w.Apply(s)
 				w.ensure(s)
@@ -207,6 +216,7 @@ func TestNetworksThatMayReachARule(t *testing.T) {
 	for version, inPlace := range map[string]bool{cloudstacksim.V422: true, cloudstacksim.V420: false} {
 		t.Run(version, func(t *testing.T) {
 			inWorld(t, func(s *cloudstacksim.Sim) { s.SetVersion(version) }, func(w *world) {
+				t := w.T
 				s := service("web", map[string]string{annotationSourceCIDRs: "10.0.0.0/8, 192.0.2.0/24"}, port("http", 80, 30080))
 				w.Apply(s)
 				status := w.ensure(s)
@@ -226,6 +236,7 @@ func TestNetworksThatMayReachARule(t *testing.T) {
 // TestSourceRanges: what lets others in goes, also where somebody made it for exactly this port; what is for a range of ports stays.
 func TestSourceRanges(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		w.ensure(s)
@@ -267,6 +278,7 @@ func TestAddresses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, nil, func(w *world) {
+				t := w.T
 				const ip = "203.0.113.77"
 				if c.reserve {
 					_, err := w.sim.Reserve(ip)
@@ -296,6 +308,7 @@ func TestAddresses(t *testing.T) {
 // TestAnotherAddressIsNamedLater: the load balancer keeps its address, and nobody's is released.
 func TestAnotherAddressIsNamedLater(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		_, err := w.sim.Reserve("203.0.113.77")
 		require.NoError(t, err)
 		s := service("web", nil, port("http", 80, 30080))
@@ -315,8 +328,9 @@ func TestAnotherAddressIsNamedLater(t *testing.T) {
 // TestAddressOfTwoServices: the first that goes leaves the other's rules alone, and the last takes the address along.
 func TestAddressOfTwoServices(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		const ip = "203.0.113.77"
-		a, b := service("a", nil, port("http", 80, 30080)), service("b", nil, port("https", 443, 30443))
+		a, b := service("a", nil, port("http", 80, 30080)), another(service("b", nil, port("https", 443, 30443)))
 		a.Spec.LoadBalancerIP, b.Spec.LoadBalancerIP = ip, ip
 		w.Apply(a, b)
 		w.ensure(a)
@@ -335,6 +349,7 @@ func TestAddressOfTwoServices(t *testing.T) {
 // TestPortsThatAreRefused: the others are served, and no address is taken again and again.
 func TestPortsThatAreRefused(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("stats", 8081, 30081), port("http", 80, 30080))
 		w.Apply(s)
 		for range 3 {
@@ -352,6 +367,7 @@ func TestPortsThatAreRefused(t *testing.T) {
 // TestUDPOnAVirtualRouter is told once, and costs no address where there is nothing else.
 func TestUDPOnAVirtualRouter(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		dns := port("dns", 53, 30053)
 		dns.Protocol = v1.ProtocolUDP
 		s := service("dns", nil, dns)
@@ -360,7 +376,7 @@ func TestUDPOnAVirtualRouter(t *testing.T) {
 		require.ErrorContains(t, err, "UDP is refused by the virtual router")
 		w.eventAbout(eventRefused, "53")
 		assert.Empty(t, w.taken())
-		both := service("both", nil, dns, port("http", 80, 30080))
+		both := another(service("both", nil, dns, port("http", 80, 30080)))
 		w.Apply(both)
 		w.ensure(both)
 		require.Len(t, w.sim.Rules(), 1)
@@ -370,6 +386,7 @@ func TestUDPOnAVirtualRouter(t *testing.T) {
 // TestQuota: no address is to be had, which the user is told; nothing is taken.
 func TestQuota(t *testing.T) {
 	inWorld(t, func(s *cloudstacksim.Sim) { s.TakeAddresses() }, func(w *world) {
+		t := w.T
 		before := w.taken()
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
@@ -383,7 +400,8 @@ func TestQuota(t *testing.T) {
 // TestForeignRules: names and descriptions that hold the name of the load balancer are nobody's of ours.
 func TestForeignRules(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
-		s, other := service("web", nil, port("http", 80, 30080)), service("other", nil, port("http", 8080, 30081))
+		t := w.T
+		s, other := service("web", nil, port("http", 80, 30080)), another(service("d", nil, port("http", 8080, 30081)))
 		w.Apply(other)
 		w.ensure(other)
 		address, network := w.sim.Rules()[0].Address, w.sim.Rules()[0].Network
@@ -407,22 +425,23 @@ func TestForeignRules(t *testing.T) {
 // that the API refuses keeps nobody out.
 func TestMembers(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		w.ensure(s)
 		w.addNode("node-3")
 		before := maps.Clone(w.server.Calls().ByOperation)
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "", w.Current(s), w.nodes))
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes))
 		assert.Equal(t, before["assignToLoadBalancerRule"]+1, w.server.Calls().ByOperation["assignToLoadBalancerRule"])
 		assert.Len(t, w.sim.Rules()[0].Members, 3)
 
 		broken := strings.TrimPrefix(w.nodes[2].Spec.ProviderID, providerIDPrefix)
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "", w.Current(s), w.nodes[:2]))
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes[:2]))
 		assert.Len(t, w.sim.Rules()[0].Members, 2)
 		w.addNode("node-4")
 		require.NoError(t, w.sim.SetState(broken, "Destroyed"))
-		_ = w.loadBalancers.UpdateLoadBalancer(t.Context(), "", w.Current(s), w.nodes) // refused as a whole where the state is not known yet
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "", w.Current(s), w.nodes))
+		_ = w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes) // refused as a whole where the state is not known yet
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(w.T.Context(), "", w.Current(s), w.nodes))
 		assert.Len(t, w.sim.Rules()[0].Members, 3)
 
 		byHand(w, "removeFromLoadBalancerRule", params{
@@ -437,6 +456,7 @@ func TestMembers(t *testing.T) {
 // TestOtherNetworks: nodes outside of the network are left out, and the user is told.
 func TestOtherNetworks(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		second := w.sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "second"})
 		id := w.sim.AddVM(cloudstacksim.Spec{Name: "away", Networks: []string{second}})
 		w.nodes = append(w.nodes, conformance.InitializedNode("away", providerIDPrefix+id))
@@ -451,6 +471,7 @@ func TestOtherNetworks(t *testing.T) {
 // TestNoReadyNode: the load balancer is made all the same, where the nodes that are not ready are.
 func TestNoReadyNode(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		all := w.nodes
 		w.nodes = nil
 		s := service("web", nil, port("http", 80, 30080))
@@ -466,7 +487,8 @@ func TestNoReadyNode(t *testing.T) {
 // TestTierOfAVPC: each Service has an item of its own, and deleting one leaves the port open for the other.
 func TestTierOfAVPC(t *testing.T) {
 	inWorld(t, func(s *cloudstacksim.Sim) { s.MakeTier() }, func(w *world) {
-		a, b := service("a", map[string]string{annotationProxyProtocol: "true"}, port("http", 80, 30080)), service("b", nil, port("http", 80, 30081))
+		t := w.T
+		a, b := service("a", map[string]string{annotationProxyProtocol: "true"}, port("http", 80, 30080)), another(service("b", nil, port("http", 80, 30081)))
 		w.Apply(a, b)
 		w.ensure(a)
 		w.ensure(b)
@@ -489,6 +511,7 @@ func TestTierOfAVPC(t *testing.T) {
 // TestItemMadeByHand decides, and stays.
 func TestItemMadeByHand(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		_, list := w.sim.MakeTier()
 		w.sim.AddACLItem(cloudstacksim.ACLItem{List: list, Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny", Traffic: "Ingress"})
 		s := service("web", nil, port("http", 80, 30080))
@@ -503,6 +526,7 @@ func TestItemMadeByHand(t *testing.T) {
 // TestRangesThatCannotBeEnforced: nothing is opened to everybody.
 func TestRangesThatCannotBeEnforced(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		_, list := w.sim.MakeTier()
 		w.sim.AddACLItem(cloudstacksim.ACLItem{List: list, Protocol: "TCP", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow", Traffic: "Ingress"})
 		s := service("web", nil, port("http", 80, 30080))
@@ -520,6 +544,7 @@ func TestLostAddress(t *testing.T) {
 	for name, restart := range map[string]bool{"the same process": false, "the next one": true} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, nil, func(w *world) {
+				t := w.T
 				s := service("web", nil, port("http", 80, 30080))
 				w.Apply(s)
 				_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatusAfter, Status: 504, Operation: "associateIpAddress"})
@@ -543,6 +568,7 @@ func TestLostAddress(t *testing.T) {
 // TestJobThatTakesLong is waited for, and not begun again.
 func TestJobThatTakesLong(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		w.sim.SetActivation(4 * time.Minute)
@@ -558,6 +584,7 @@ func TestJobThatTakesLong(t *testing.T) {
 // TestAffinity: the algorithm follows in place.
 func TestAffinity(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		w.ensure(s)
@@ -590,9 +617,11 @@ func TestPortsOfServices(t *testing.T) {
 // TestAddressesThatCannotBeUsed is told, and nothing is taken.
 func TestAddressesThatCannotBeUsed(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		_, err := w.sim.Reserve("203.0.113.77")
 		require.NoError(t, err)
-		w.sim.EditAddress("203.0.113.77", func(a *cloudstacksim.Address) { a.StaticNAT = w.sim.VMs()[0].ID })
+		machine := w.sim.VMs()[0].ID
+		w.sim.EditAddress("203.0.113.77", func(a *cloudstacksim.Address) { a.StaticNAT = machine })
 		for ip, words := range map[string]string{"198.51.100.1": "could not find IP address 198.51.100.1. Found 0 addresses", "203.0.113.77": "static NAT"} {
 			s := service("web", nil, port("http", 80, 30080))
 			s.Spec.LoadBalancerIP = ip
@@ -634,6 +663,7 @@ func TestNarrowRole(t *testing.T) {
 	for name, prepare := range networkKinds {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, prepare, func(w *world) {
+				t := w.T
 				w.sim.Restrict(cloudstacksim.APIKey, projectRole...)
 				s := service("web", map[string]string{annotationSourceCIDRs: "10.0.0.0/8"}, port("http", 80, 30080))
 				w.Apply(s)
@@ -654,6 +684,7 @@ func TestProject(t *testing.T) {
 	for name, prepare := range networkKinds {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, prepare, func(w *world) {
+				t := w.T
 				w.more = "project-id = " + w.sim.MoveToProject() + "\n"
 				w.restart()
 				s := service("web", nil, port("http", 80, 30080))
@@ -672,6 +703,7 @@ func TestProject(t *testing.T) {
 // TestLoadBalancersOnSmallPages: rules beyond the first page are found.
 func TestLoadBalancersOnSmallPages(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
+		t := w.T
 		w.sim.SetPageSize(2)
 		s := service("web", nil, port("a", 80, 30080), port("b", 81, 30081), port("c", 82, 30082), port("d", 83, 30083), port("e", 84, 30084))
 		w.Apply(s)

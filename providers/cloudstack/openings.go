@@ -82,7 +82,7 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 		}
 		var made firewallRule
 		c := change{
-			network: d.network.key(), what: "creating the " + what, command: "createFirewallRule", key: "firewallrule", out: &made, params: params{
+			network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createFirewallRule", key: "firewallrule", out: &made, params: params{
 				"ipaddressid": lb.address.ID, "protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port),
 				"cidrlist": strings.Join(d.sources, ","),
 			},
@@ -107,7 +107,7 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 func (r *reconciler) shut(n network, f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
 	return step(guard.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		c := change{network: n.key(), what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
+		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
 		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			r.firewall.InvalidateAll()
@@ -128,7 +128,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 		}
 		var made aclItem
 		c := change{
-			network: d.network.key(), what: "creating the " + what, command: "createNetworkACL", key: "networkacl", out: &made, params: params{
+			network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createNetworkACL", key: "networkacl", out: &made, params: params{
 				"aclid": lb.acl.id, "protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port),
 				"cidrlist": strings.Join(d.sources, ","), "action": "Allow", "traffictype": "Ingress", "reason": reasonPrefix + d.name,
 			},
@@ -157,7 +157,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
 	return step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		c := change{network: n.key(), what: "deleting the " + what, command: "deleteNetworkACL", params: params{"id": i.ID}}
+		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteNetworkACL", params: params{"id": i.ID}}
 		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.acls.Invalidate(lb.acl.id)
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {

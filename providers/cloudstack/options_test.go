@@ -45,7 +45,7 @@ func TestBadConfig(t *testing.T) {
 	require.ErrorContains(t, err, "[Global] api-url")
 	require.ErrorContains(t, err, "CLOUDSTACK_SECRET_KEY")
 	for text, words := range map[string]string{
-		"ssl-no-verify = maybe\n": "CLOUDSTACK_SSL_NO_VERIFY", "version = four\n": "is not a version", "region = \"a b\"\n": "cannot be the value of a label",
+		"ssl-no-verify = maybe\n": "[Global] ssl-no-verify", "version = four\n": "is not a version", "region = \"a b\"\n": "cannot be the value of a label",
 		"ca-file = /nonexistent/ca.pem\n": "cannot be read", "api-url = https://u:p@cloud.example.com/client/api\n": "is not an address",
 		"api-url = https://cloud.example.com/client/api?a=b\n": "is not an address", "secret-key\n": "has no value",
 	} {

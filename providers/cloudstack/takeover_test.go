@@ -55,13 +55,14 @@ func TestTakeover(t *testing.T) {
 			for _, release := range []string{cloudstacksim.V420, cloudstacksim.V422} {
 				t.Run(kind+", "+version+", CloudStack "+release, func(t *testing.T) {
 					inWorld(t, prepare, func(w *world) {
+						t := w.T
 						w.sim.SetVersion(release)
 						s := service("web", nil, port("http", 80, 30080))
 						w.Apply(s)
 						theirs(w, s, c.suffix, c.cidrs)
 						w.restart()
 						id, before := w.sim.Rules()[0].ID, w.writes()
-						_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "", w.Current(s))
+						_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), "", w.Current(s))
 						require.NoError(t, err)
 						require.True(t, exists)
 						w.ensure(s)
