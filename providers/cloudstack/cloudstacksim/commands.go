@@ -120,6 +120,10 @@ func firewallCommands() map[string]command {
 		"listPortForwardingRules": {
 			params: "id:forward ipaddressid:ip networkid:network fordisplay:bool tags:map" + listing, run: (*call).listPortForwardingRules,
 		},
+		"listIpForwardingRules": { // those of static NAT, which nobody makes here
+			params: "id:forward ipaddressid:ip virtualmachineid:vm" + listing,
+			run:    func(c *call) (any, error) { return c.page("ipforwardingrule", nil) },
+		},
 		"createFirewallRule": {
 			params: "*ipaddressid:ip *protocol startport:int endport:int cidrlist:list icmptype:int icmpcode:int type fordisplay:bool",
 			async:  true, run: (*call).createFirewallRule,
@@ -181,12 +185,16 @@ func (c command) specs() map[string]spec {
 }
 
 // check refuses parameters that the command does not have, that are missing, and that have no legal value. The real server logs what it
-// does not know; what nobody reads is a fault of the client's, so it is refused here.
+// does not know; what nobody reads is a fault of the client's, so it is refused here, unless IgnoreUnknown was called.
 func (c *call) check(cmd command) error {
 	specs := cmd.specs()
 	for name := range c.p {
 		base, _, _ := strings.Cut(name, "[")
 		if s, known := specs[base]; (!known || (s.kind == "map") != (base != name)) && !slices.Contains(always, name) {
+			if c.s.ignores {
+				delete(c.p, name)
+				continue
+			}
 			return refuse(codeParam, "Unknown parameter %s of the API command %s", name, c.name)
 		}
 	}
