@@ -65,6 +65,8 @@ type Inputs struct {
 type Provider struct {
 	// Name is the value of --cloud-provider: lower-case letters and digits, because it is also a folder and a build tag.
 	Name string
+	// Aliases are other values of --cloud-provider that mean this cloud, such as the name of its own controller.
+	Aliases []string
 	// Title is the cloud's name in prose.
 	Title string
 	// Stability is alpha, beta or stable.
@@ -166,7 +168,7 @@ func (r *Registry) Add(p Provider) error {
 		return fmt.Errorf("registering provider %q: at least one provider ID prefix must be declared", p.Name)
 	}
 	for _, other := range r.providers {
-		if other.Name == p.Name {
+		if other.Name == p.Name || slices.Contains(other.Aliases, p.Name) || slices.Contains(p.Aliases, other.Name) {
 			return fmt.Errorf("registering provider %q: the name is taken", p.Name)
 		}
 		for _, a := range other.ProviderIDPrefixes {
@@ -210,6 +212,11 @@ func (r *Registry) Lookup(name string) (Provider, error) {
 	}
 	if p, ok := r.providers[name]; ok {
 		return p, nil
+	}
+	for _, p := range r.Providers() {
+		if slices.Contains(p.Aliases, name) {
+			return p, nil
+		}
 	}
 	msg := fmt.Sprintf("unknown --cloud-provider %q; linked providers: %s", name, strings.Join(names, ", "))
 	if near := schema.Nearest(name, names); near != "" {
