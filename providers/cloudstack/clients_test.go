@@ -27,6 +27,7 @@ func TestOtherClients(t *testing.T) {
 	}
 	sim, handler := cloudstacksim.New(cloudstacksim.Options{Activation: 10 * time.Millisecond, Seed: 3})
 	require.NoError(t, sim.Judge())
+	sim.IgnoreUnknown() // Libcloud sends such parameters
 	for _, name := range []string{"one", "two"} {
 		sim.AddVM(cloudstacksim.Spec{Name: name})
 	}

@@ -65,7 +65,7 @@ func (s *Sim) addAccounts() {
 		a.id, a.userID = s.newID("account"), s.newID("user")
 		s.accounts = append(s.accounts, a)
 	}
-	s.kinds[ProjectID] = "project"
+	s.kinds[ProjectID], s.kinds[domainID] = "project", "domain"
 	s.projects = []*project{{ID: ProjectID, Name: ProjectName, members: []string{User}}}
 }
 

@@ -54,6 +54,17 @@ func (s *Sim) AddACLList(name, vpc string) string {
 	return s.addACLList(name, vpc).ID
 }
 
+// UseList gives the tier of the nodes a global list, which is made where there is none of that name.
+func (s *Sim) UseList(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l := s.aclListNamed(name)
+	if l == nil {
+		l = s.addACLList(name, "")
+	}
+	s.networks.get(s.seedNet).ACL = l.ID
+}
+
 // AddACLItem adds an item as somebody does by hand, and returns its ID.
 func (s *Sim) AddACLItem(item ACLItem) string {
 	s.mu.Lock()
@@ -329,6 +340,9 @@ func (c *call) deleteNetworkACL() (any, error) {
 func (c *call) createNetworkACLList() (any, error) {
 	s := c.s
 	v := s.vpcs.get(c.p["vpcid"])
+	if v == nil {
+		return nil, refuse(codeParam, "Unable to find VPC.")
+	}
 	if err := s.checkOperate(c.caller, v.Owner); err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 
 // command is one of the API.
 type command struct {
-	// params are the parameters that it takes, as NAME, NAME:TYPE or *NAME:TYPE where they are required. A type is int, bool, list, map,
+	// params are the parameters that it takes, as NAME, NAME:TYPE or *NAME:TYPE where they are required. A type is int, bool, date, list, map,
 	// or the kind of thing that a UUID has to name; one that ends with [] is a list of these.
 	params string
 	// async is set where a job does the work, admin where only root admins may use it.
@@ -19,9 +19,10 @@ type command struct {
 
 // paging and scoping are parameters of listings.
 const (
-	paging  = " keyword page:int pagesize:int"
-	scoping = " listall:bool projectid:project account domainid isrecursive:bool"
-	listing = paging + scoping
+	paging   = " keyword page:int pagesize:int"
+	scoping  = " listall:bool projectid:project account domainid:domain isrecursive:bool"
+	unscoped = " listall:bool account domainid:domain isrecursive:bool"
+	listing  = paging + scoping
 )
 
 // commands are those that the simulator knows.
@@ -29,12 +30,12 @@ func commands() map[string]command {
 	all := map[string]command{
 		"listCapabilities": {run: (*call).listCapabilities},
 		"listManagementServersMetrics": {
-			params: "id name" + paging, admin: true, run: (*call).listManagementServersMetrics,
+			params: "id:server name" + paging, admin: true, run: (*call).listManagementServersMetrics,
 		},
-		"getApiLimit":         {params: "account domainid", run: (*call).getAPILimit},
+		"getApiLimit":         {run: (*call).getAPILimit},
 		"queryAsyncJobResult": {params: "*jobid:job", run: (*call).queryAsyncJobResult},
-		"listAsyncJobs":       {params: "startdate" + listing, run: (*call).listAsyncJobs},
-		"listProjects":        {params: "id:project name displaytext state tags:map" + listing, run: (*call).listProjects},
+		"listAsyncJobs":       {params: "startdate:date" + paging + unscoped, run: (*call).listAsyncJobs},
+		"listProjects":        {params: "id:project name displaytext state tags:map" + paging + unscoped, run: (*call).listProjects},
 		"listZones":           {params: "id:zone name available:bool showcapacities:bool networktype" + paging, run: (*call).listZones},
 		"listVirtualMachines": {
 			params: "id:vm ids:vm[] name zoneid:zone networkid:network vpcid:vpc state details:list tags:map " +
@@ -42,7 +43,7 @@ func commands() map[string]command {
 			run: (*call).listVirtualMachines,
 		},
 		"listNetworks": {
-			params: "id:network type vpcid:vpc zoneid:zone forvpc:bool supportedservices:list networkfilter aclid:acl tags:map " +
+			params: "id:network type vpcid:vpc zoneid:zone forvpc:bool supportedservices:list networkfilter tags:map " +
 				"canusefordeploy:bool issystem:bool" + listing,
 			run: (*call).listNetworks,
 		},
@@ -65,12 +66,12 @@ func addressCommands() map[string]command {
 	return map[string]command{
 		"listPublicIpAddresses": {
 			params: "id:ip ipaddress allocatedonly:bool associatednetworkid:network vpcid:vpc networkid:network state forloadbalancing:bool " +
-				"forvirtualnetwork:bool issourcenat:bool isstaticnat:bool zoneid:zone physicalnetworkid vlanid fordisplay:bool " +
+				"forvirtualnetwork:bool issourcenat:bool isstaticnat:bool zoneid:zone physicalnetworkid:physical vlanid:vlan fordisplay:bool " +
 				"retrieveonlyresourcecount:bool tags:map" + listing,
 			run: (*call).listPublicIPAddresses,
 		},
 		"associateIpAddress": {
-			params: "networkid:network vpcid:vpc zoneid:zone ipaddress projectid:project account domainid isportable:bool regionid:int " +
+			params: "networkid:network vpcid:vpc zoneid:zone ipaddress projectid:project account domainid:domain isportable:bool regionid:int " +
 				"fordisplay:bool",
 			async: true, run: (*call).associateIPAddress,
 		},
@@ -86,7 +87,7 @@ func ruleCommands() map[string]command {
 		},
 		"createLoadBalancerRule": {
 			params: "*algorithm *name *privateport:int *publicport:int publicipid:ip networkid:network zoneid:zone protocol cidrlist:list " +
-				"openfirewall:bool description account domainid fordisplay:bool",
+				"openfirewall:bool description account domainid:domain fordisplay:bool",
 			async: true, run: (*call).createLoadBalancerRule,
 		},
 		"updateLoadBalancerRule": {
@@ -119,6 +120,10 @@ func firewallCommands() map[string]command {
 		"listPortForwardingRules": {
 			params: "id:forward ipaddressid:ip networkid:network fordisplay:bool tags:map" + listing, run: (*call).listPortForwardingRules,
 		},
+		"listIpForwardingRules": { // those of static NAT, which nobody makes here
+			params: "id:forward ipaddressid:ip virtualmachineid:vm" + listing,
+			run:    func(c *call) (any, error) { return c.page("ipforwardingrule", nil) },
+		},
 		"createFirewallRule": {
 			params: "*ipaddressid:ip *protocol startport:int endport:int cidrlist:list icmptype:int icmpcode:int type fordisplay:bool",
 			async:  true, run: (*call).createFirewallRule,
@@ -146,11 +151,11 @@ func aclCommands() map[string]command {
 			params: "id:acl vpcid:vpc networkid:network name fordisplay:bool" + listing, run: (*call).listNetworkACLLists,
 		},
 		"createNetworkACLList": {
-			params: "*vpcid:vpc *name description fordisplay:bool", async: true, run: (*call).createNetworkACLList,
+			params: "vpcid:vpc *name description fordisplay:bool", async: true, run: (*call).createNetworkACLList,
 		},
 		"deleteNetworkACLList": {params: "*id:acl", async: true, run: (*call).deleteNetworkACLList},
 		"replaceNetworkACLList": {
-			params: "*aclid:acl networkid:network gatewayid", async: true, run: (*call).replaceNetworkACLList,
+			params: "*aclid:acl networkid:network gatewayid:gateway", async: true, run: (*call).replaceNetworkACLList,
 		},
 	}
 }
@@ -160,8 +165,7 @@ var always = []string{"apikey", "command", "response", "signature", "signatureve
 
 // lengths are the longest values of parameters, where they are not 255.
 var lengths = map[string]int{
-	"createLoadBalancerRule description": 4096, "updateLoadBalancerRule description": 4096, "createNetworkACL reason": 2500,
-	"updateNetworkACLItem reason": 2500,
+	"createLoadBalancerRule description": 4096, "updateLoadBalancerRule description": 4096,
 }
 
 // spec is one parameter of a command.
@@ -181,12 +185,16 @@ func (c command) specs() map[string]spec {
 }
 
 // check refuses parameters that the command does not have, that are missing, and that have no legal value. The real server logs what it
-// does not know; what nobody reads is a fault of the client's, so it is refused here.
+// does not know; what nobody reads is a fault of the client's, so it is refused here, unless IgnoreUnknown was called.
 func (c *call) check(cmd command) error {
 	specs := cmd.specs()
 	for name := range c.p {
 		base, _, _ := strings.Cut(name, "[")
 		if s, known := specs[base]; (!known || (s.kind == "map") != (base != name)) && !slices.Contains(always, name) {
+			if c.s.ignores {
+				delete(c.p, name)
+				continue
+			}
 			return refuse(codeParam, "Unknown parameter %s of the API command %s", name, c.name)
 		}
 	}
@@ -216,7 +224,7 @@ func (c *call) checkValue(s spec, value string) error {
 	}
 	wrong := refuse(codeParam, "Unable to execute API command %s due to invalid value %s for parameter %s", strings.ToLower(c.name), value, s.name)
 	switch kind, many := strings.CutSuffix(s.kind, "[]"); {
-	case s.kind == "list":
+	case s.kind == "list", s.kind == "date":
 		return nil
 	case s.kind == "int":
 		if n, err := strconv.Atoi(value); err != nil || int(int32(n)) != n { //nolint:gosec // this is the check

@@ -177,9 +177,13 @@ func (j *judge) answer(command string, is Described, inner map[string]any) {
 					j.note("%s: the answer has a number %s", command, name)
 				}
 			case []any:
+				fields := is.Fields
+				if name == "loadbalancerruleinstance" { // virtual machines alone, unless their addresses are asked for
+					fields = j.Commands["listVirtualMachines"].Fields
+				}
 				for _, element := range value {
 					object, _ := element.(map[string]any)
-					j.fields(command, is.Fields, object)
+					j.fields(command, fields, object)
 				}
 			case map[string]any: // such as the capability of listCapabilities
 				j.fields(command, is.Fields, value)

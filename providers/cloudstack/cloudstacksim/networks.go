@@ -170,7 +170,7 @@ func (c *call) listNetworks() (any, error) {
 		hasAll := !slices.ContainsFunc(c.p.list("supportedservices"), func(service string) bool { return !n.has(service) })
 		inVPC := c.p["forvpc"] == "" || c.p.boolean("forvpc", false) == (n.VPC != "")
 		if visible(n.Owner) && hasAll && inVPC && c.matches("id", n.ID) && c.matches("vpcid", n.VPC) && c.matches("zoneid", s.zone.ID) &&
-			c.matches("aclid", n.ACL) && (c.p["type"] == "" || strings.EqualFold(c.p["type"], n.Type)) && c.keyword(n.Name) &&
+			(c.p["type"] == "" || strings.EqualFold(c.p["type"], n.Type)) && c.keyword(n.Name) &&
 			c.tagged("Network", n.ID) {
 			list = append(list, s.shownNetwork(n))
 		}

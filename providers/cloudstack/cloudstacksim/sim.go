@@ -61,6 +61,7 @@ type Sim struct {
 	limit      apiLimit
 	// ViewsDestroyed is the global setting allow.user.view.destroyed.vm.
 	viewsDestroyed bool
+	ignores        bool // parameters that no command has
 
 	judge    *judge
 	commands map[string]command
@@ -247,6 +248,13 @@ func (s *Sim) SetVersion(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version = parseVersion(text)
+}
+
+// IgnoreUnknown has parameters ignored that a command does not have, as real servers do, for clients that send such.
+func (s *Sim) IgnoreUnknown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ignores = true
 }
 
 // SetPageSize changes the global setting default.page.size.
