@@ -14,6 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) {
@@ -78,12 +79,22 @@ func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance
 			Strictness:   strictness(),
 			Services:     serviceCases(),
 			Snapshot:     func() string { return snapshot(t, sim) },
+			SourceRanges: conformance.FeatureCase{},
+			Portable: map[string]conformance.PortableCase{
+				portable.Address: {Value: "203.0.113.77"},
+				portable.Scheme: {Value: portable.SchemePublic, Seen: func() string {
+					if len(sim.Rules()) == 0 {
+						return "no rule at a public address"
+					}
+					return ""
+				}},
+			},
 		}
 	}
 }
 
 func strictness() conformance.Strictness {
-	return conformance.Strictness{Free: map[string]string{
+	return conformance.Strictness{Immediate: "the management server answers from the database that it writes to", Free: map[string]string{
 		"description": "any text", "name": "any text", "reason": "any text",
 	}}
 }

@@ -156,7 +156,8 @@ func (i *instances) prove(ctx context.Context, id string) error {
 }
 
 // doubt says why a listing that lacks a virtual machine does not prove that it is gone: a wrong project, and a role that was narrowed, show
-// nothing, or others' machines. Another node of the cluster must be listed, or a network still be shown that machines were seen in before.
+// nothing, or others' machines. Another node of the cluster must be listed, or a network still be shown that machines were seen in before, where any were.
+// All nodes at once are the guard's to hold.
 func (i *instances) doubt(ctx context.Context, all []vm) error {
 	shown := make(map[string]bool, len(all))
 	for _, v := range all {
@@ -172,7 +173,7 @@ func (i *instances) doubt(ctx context.Context, all []vm) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	switch {
-	case err == nil && slices.ContainsFunc(networks, func(n network) bool { return i.homes[n.ID] }):
+	case err == nil && slices.ContainsFunc(networks, func(n network) bool { return i.homes[n.ID] || len(i.homes) == 0 }):
 		return nil
 	case len(all) == 0:
 		return errors.New("nothing at all is listed; check project-id, and the account of the user")

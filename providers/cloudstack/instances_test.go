@@ -154,8 +154,9 @@ func TestGone(t *testing.T) {
 		w.Later()
 		w.RequireGone(w.Nodes[1]) // the network is shown that it was seen in
 		w.sim.RemoveVMs()
+		w.sim.MoveToProject()
 		w.start()
-		w.RequireDoubt(w.Nodes[1], "nothing at all is listed")
+		w.RequireDoubt(w.Nodes[1], "nothing at all is listed") // and no network either
 	})
 }
 
