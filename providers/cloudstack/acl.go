@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file is about the lists of what may enter the tiers of a VPC. All Services of a tier share its list, and so may several tiers.
@@ -160,4 +161,36 @@ func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Qu
 	}
 	known.shared = known.shared || known.name == listOpen || known.name == listClosed
 	return &known, nil
+}
+
+// leftItems are the items that were made for a load balancer which has no rules: a creation that was not answered takes effect late.
+func (r *reconciler) leftItems(ctx context.Context, name string) (list []lbChange, err error) {
+	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]bool{}
+	for _, n := range networks {
+		if n.filter() != byACL || n.VPC == "" || seen[n.ACL] {
+			continue
+		}
+		seen[n.ACL] = true
+		found, err := r.aclOfNetwork(ctx, n, inventory.Query{MaxAge: observedMaxAge})
+		if err != nil {
+			return nil, err
+		}
+		for _, i := range found.items {
+			if i.Reason != reasonPrefix+name || found.shared {
+				continue
+			}
+			c := r.disallow(n, i)
+			shut := c.Make
+			c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
+				lb.acl = found
+				return shut(ctx, q, lb)
+			}
+			list = append(list, c)
+		}
+	}
+	return list, nil
 }

@@ -277,12 +277,19 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 // Deletions are what is to be done when the Service goes: what lets traffic in, the rules, and the address where it was taken for the Service.
 func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
 	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being deleted
+	if lb.foreign {
+		return nil, nil, nil
+	}
 	if len(lb.rules) == 0 {
-		a, err := r.left(ctx, q.Service, s)
-		if err != nil || a == nil {
+		items, err := r.leftItems(ctx, lb.name)
+		if err != nil {
 			return nil, nil, err
 		}
-		return []lbChange{r.releasing(*a)}, nil, nil
+		a, err := r.left(ctx, q.Service, s)
+		if err != nil || a == nil {
+			return items, nil, err
+		}
+		return append(items, r.releasing(*a)), nil, nil
 	}
 	var list []lbChange
 	for _, found := range lb.rules {

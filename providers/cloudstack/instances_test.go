@@ -164,7 +164,6 @@ func TestGone(t *testing.T) {
 func TestListingThatIsNotComplete(t *testing.T) {
 	for _, fault := range []simkit.Fault{
 		{Kind: "torn-list", Operation: "listVirtualMachines"}, {Kind: simkit.FaultStatus, Status: 502, Operation: "listVirtualMachines"},
-		{Kind: "empty-list", Operation: "listVirtualMachines"},
 	} {
 		t.Run(fault.Kind, func(t *testing.T) {
 			inNodeWorld(t, "", func(w *nodeWorld) {

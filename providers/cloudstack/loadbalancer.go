@@ -86,6 +86,8 @@ func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 type loadBalancer struct {
 	name  string
 	rules []rule
+	// foreign is set where rules of this name are somebody else's, and so all that bears the name.
+	foreign bool
 	// address is that of the rules, or the one that was taken for the Service and has none yet; nil where there is none.
 	address *address
 	network network
@@ -176,7 +178,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 			if q.Purpose == services.Ensure || q.Purpose == services.Plan {
 				return lb, []services.Finding{services.Warning(ownership.EventNotOurs, "%v", refusal)}, refusal
 			}
-			lb.rules = nil
+			lb.rules, lb.foreign = nil, true
 		}
 	}
 	if q.Purpose == services.Lookup {
@@ -345,8 +347,15 @@ func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBal
 		_, ip := addressOf(lb.rules)
 		return statusOf(ip, s), true, nil
 	}
+	if lb.foreign {
+		return nil, false, nil
+	}
+	items, err := r.leftItems(ctx, lb.name)
+	if err != nil {
+		return nil, false, err
+	}
 	left, err := r.left(ctx, q.Service, s)
-	if err != nil || left == nil {
+	if err != nil || (left == nil && len(items) == 0) {
 		return nil, false, err
 	}
 	return &v1.LoadBalancerStatus{}, true, nil
