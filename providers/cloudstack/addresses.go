@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -160,7 +161,9 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	}
 	slices.SortFunc(all, func(a, b address) int { return strings.Compare(a.Allocated+a.ID, b.Allocated+b.ID) })
 	for _, a := range all {
-		used := a.reserved() || a.HasRules == nil || *a.HasRules || !a.since(since) || (key != "" && a.key() != key) || (wanted != "" && a.IP != wanted)
+		coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
+		used := a.reserved() || a.HasRules == nil || *a.HasRules || !a.since(since) || a.since(since.Add(creationTakes)) ||
+			(!coming && a.key() != key) || (wanted != "" && a.IP != wanted)
 		if used || slices.ContainsFunc(others, func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }) {
 			continue
 		}
@@ -185,7 +188,11 @@ func speaksOf(s *v1.Service, a address) bool {
 func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
 	if !known.asked.IsZero() && !s.KeepIP {
-		return r.stray(ctx, service, known.asked, "", s.wanted(service))
+		n, err := r.networkOfNodes(ctx)
+		if err != nil || n.ID == "" {
+			return nil, err // without a network it might be anybody's
+		}
+		return r.stray(ctx, service, known.asked, n.key(), s.wanted(service))
 	}
 	if known.id == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -197,10 +204,47 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 	case err != nil:
 		return nil, err
 	}
-	if why, err := r.keeps(ctx, a); err != nil || why != "" {
+	return &a, nil
+}
+
+// networkOfNodes is the network that a load balancer of all nodes would be in; one without an ID where no node tells.
+func (r *reconciler) networkOfNodes(ctx context.Context) (network, error) {
+	machines, _, err := r.instances.machinesOf(ctx, r.instances.nodes.Nodes())
+	if err != nil {
+		return network{}, err
+	}
+	var all []vm
+	for _, m := range machines {
+		all = append(all, m.vm)
+	}
+	id := networkOf(all)
+	if id == "" {
+		return network{}, nil
+	}
+	n, err := r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge})
+	return n, cloudapi.NotAbsence(err)
+}
+
+// openings are what still lets traffic to an address in whose rules somebody has deleted.
+func (r *reconciler) openings(ctx context.Context, q services.Request, lb *loadBalancer, a address) (list []lbChange, err error) {
+	if lb.network, err = r.networkOfNodes(ctx); err != nil || !a.of(lb.network) {
 		return nil, err
 	}
-	return &a, nil
+	if err := r.readFilter(ctx, lb); err != nil {
+		return nil, err
+	}
+	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{MaxAge: observedMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range desire(q.Service, settings{}) {
+		if slices.ContainsFunc(rules, func(o rule) bool { return o.port() == w.Port }) {
+			continue // it is another's by now
+		}
+		gone := rule{AddressID: a.ID, Protocol: w.Protocol, PublicPort: strconv.Itoa(w.Port), Description: "unknown"}
+		list = append(list, r.closing(lb, gone)...)
+	}
+	return list, nil
 }
 
 // releasing releases an address that was taken for a Service, unless somebody else uses it by then.

@@ -271,7 +271,8 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 		if err != nil || a == nil {
 			return nil, nil, err
 		}
-		return []lbChange{r.releasing(*a)}, nil, nil
+		list, err := r.openings(ctx, q, lb, *a)
+		return append(list, r.releasing(*a)), nil, err
 	}
 	var list []lbChange
 	for _, found := range lb.rules {

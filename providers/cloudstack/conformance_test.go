@@ -71,6 +71,8 @@ func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance
 			InstanceListing: "listVirtualMachines",
 			RefuseAccount:   func() { sim.SetSecret("another") },
 			OtherAccount:    sim.RemoveVMs,
+
+			RemoveLoadBalancers: sim.RemoveRules,
 			MalformedIDs: []string{
 				providerIDPrefix + "a/b", providerIDPrefix + "?", otherPrefix, otherPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
 			},

@@ -31,6 +31,8 @@ const (
 	networkMaxAge = 10 * time.Minute
 	// creationShows is how long something may take to show whose creation was not answered.
 	creationShows = 30 * time.Second
+	// creationTakes is after how long a call that was not answered takes no effect any more: what comes later is somebody else's.
+	creationTakes = 2 * time.Minute
 	// lookAgain is when something that CloudStack is at is looked at again.
 	lookAgain = 5 * time.Second
 	// patience is for how long one reconciliation goes on by itself while CloudStack is at it.
