@@ -163,7 +163,7 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	for _, a := range all {
 		coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
 		used := a.reserved() || a.HasRules == nil || *a.HasRules || !a.since(since) || a.since(since.Add(creationTakes)) ||
-			(!coming && a.key() != key) || (wanted != "" && a.IP != wanted)
+			(key != "" && !coming && a.key() != key) || (wanted != "" && a.IP != wanted)
 		if used || slices.ContainsFunc(others, func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }) {
 			continue
 		}
@@ -188,11 +188,11 @@ func speaksOf(s *v1.Service, a address) bool {
 func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
 	if !known.asked.IsZero() && !s.KeepIP {
-		n, err := r.networkOfNodes(ctx)
-		if err != nil || n.ID == "" {
-			return nil, err // without a network it might be anybody's
+		key, err := r.keyOfNodes(ctx)
+		if err != nil {
+			return nil, err
 		}
-		return r.stray(ctx, service, known.asked, n.key(), s.wanted(service))
+		return r.stray(ctx, service, known.asked, key, s.wanted(service))
 	}
 	if known.id == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -207,11 +207,11 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 	return &a, nil
 }
 
-// networkOfNodes is the network that a load balancer of all nodes would be in; one without an ID where no node tells.
-func (r *reconciler) networkOfNodes(ctx context.Context) (network, error) {
+// keyOfNodes is the key of the network that a load balancer of all nodes would be in; "" where no node tells.
+func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 	machines, _, err := r.instances.machinesOf(ctx, r.instances.nodes.Nodes())
 	if err != nil {
-		return network{}, err
+		return "", err
 	}
 	var all []vm
 	for _, m := range machines {
@@ -219,16 +219,19 @@ func (r *reconciler) networkOfNodes(ctx context.Context) (network, error) {
 	}
 	id := networkOf(all)
 	if id == "" {
-		return network{}, nil
+		return "", nil
 	}
 	n, err := r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge})
-	return n, cloudapi.NotAbsence(err)
+	return n.key(), cloudapi.NotAbsence(err)
 }
 
-// openings are what still lets traffic to an address in whose rules somebody has deleted.
-func (r *reconciler) openings(ctx context.Context, q services.Request, lb *loadBalancer, a address) (list []lbChange, err error) {
-	if lb.network, err = r.networkOfNodes(ctx); err != nil || !a.of(lb.network) {
-		return nil, err
+// firewallLeft are the deletions of firewall rules for the ports of a Service at an address whose rules somebody has deleted.
+func (r *reconciler) firewallLeft(ctx context.Context, q services.Request, lb *loadBalancer, a address) (list []lbChange, err error) {
+	if a.VPC != "" || a.NetworkID == "" {
+		return nil, nil
+	}
+	if lb.network, err = r.networks.Get(ctx, a.NetworkID, inventory.Query{MaxAge: networkMaxAge}); err != nil || lb.network.filter() != byFirewall {
+		return nil, cloudapi.NotAbsence(err)
 	}
 	if err := r.readFilter(ctx, lb); err != nil {
 		return nil, err
@@ -238,11 +241,31 @@ func (r *reconciler) openings(ctx context.Context, q services.Request, lb *loadB
 		return nil, err
 	}
 	for _, w := range desire(q.Service, settings{}) {
-		if slices.ContainsFunc(rules, func(o rule) bool { return o.port() == w.Port }) {
-			continue // it is another's by now
+		if !slices.ContainsFunc(rules, func(o rule) bool { return o.port() == w.Port }) { // else it is another's by now
+			list = append(list, r.closing(lb, rule{AddressID: a.ID, Protocol: w.Protocol, PublicPort: strconv.Itoa(w.Port)})...)
 		}
-		gone := rule{AddressID: a.ID, Protocol: w.Protocol, PublicPort: strconv.Itoa(w.Port), Description: "unknown"}
-		list = append(list, r.closing(lb, gone)...)
+	}
+	return list, nil
+}
+
+// itemsLeft are the deletions of what lists of network ACLs have for a load balancer whose rules are gone.
+func (r *reconciler) itemsLeft(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
+	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range networks {
+		if n.filter() != byACL || len(list) > 0 {
+			continue
+		}
+		if lb.acl, err = r.aclOfNetwork(ctx, n, inventory.Query{MaxAge: observedMaxAge}); err != nil {
+			return nil, err
+		}
+		for _, i := range lb.acl.items {
+			if !lb.acl.shared && i.Reason == reasonPrefix+lb.name && i.State != stateDeleting {
+				list = append(list, r.disallow(n, i))
+			}
+		}
 	}
 	return list, nil
 }
@@ -269,6 +292,14 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		return err
 	}
 	if why != "" {
+		r.firewall.InvalidateAll() // one whose creation was not answered may have come since
+		late, err := r.firewallLeft(ctx, *q, &loadBalancer{}, now)
+		if err != nil {
+			return err
+		}
+		if len(late) > 0 {
+			return cloudproviderapi.NewRetryError("firewall rules of address "+a.IP+" came late, and go first", lookAgain)
+		}
 		q.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, why))
 		if err := r.handOver(ctx, q.Service, a); err != nil {
 			return err

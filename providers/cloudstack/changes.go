@@ -267,12 +267,16 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
 	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being deleted
 	if len(lb.rules) == 0 {
-		a, err := r.left(ctx, q.Service, s)
-		if err != nil || a == nil {
+		list, err := r.itemsLeft(ctx, lb)
+		if err != nil {
 			return nil, nil, err
 		}
-		list, err := r.openings(ctx, q, lb, *a)
-		return append(list, r.releasing(*a)), nil, err
+		a, err := r.left(ctx, q.Service, s)
+		if err != nil || a == nil {
+			return list, nil, err
+		}
+		opened, err := r.firewallLeft(ctx, q, lb, *a)
+		return append(append(list, opened...), r.releasing(*a)), nil, err
 	}
 	var list []lbChange
 	for _, found := range lb.rules {

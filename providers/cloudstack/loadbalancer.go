@@ -106,11 +106,11 @@ var (
 	_ services.Asynchronous[*loadBalancer]     = (*reconciler)(nil)
 )
 
-// newLoadBalancers returns those of a reconciler. There is one rule at most for a port of an address, and the address that an unanswered call
-// has taken is found again, so that a second creation makes nothing twice.
+// newLoadBalancers returns those of a reconciler. The address that an unanswered call has taken is found again, and there is one rule at most
+// for a port of it; items of network ACL lists may be there twice, so that creations of which nothing is known are waited for.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
 	return &services.LoadBalancer[*loadBalancer, spec]{
-		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows, Repeat: true}, Patience: patience,
+		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
 	}
 }
 
@@ -348,8 +348,14 @@ func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBal
 		return statusOf(ip, s), true, nil
 	}
 	left, err := r.left(ctx, q.Service, s)
-	if err != nil || left == nil {
+	if err != nil {
 		return nil, false, err
+	}
+	if left == nil {
+		items, err := r.itemsLeft(ctx, lb)
+		if err != nil || len(items) == 0 {
+			return nil, false, err
+		}
 	}
 	return &v1.LoadBalancerStatus{}, true, nil
 }
