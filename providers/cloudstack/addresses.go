@@ -248,8 +248,13 @@ func (r *reconciler) firewallLeft(ctx context.Context, q services.Request, lb *l
 	return list, nil
 }
 
-// itemsLeft are the deletions of what lists of network ACLs have for a load balancer whose rules are gone.
+// itemsLeft are the deletions of what lists of network ACLs have for a load balancer whose rules are gone. Rules of the same name may be those of
+// another cluster, whose items they are then.
 func (r *reconciler) itemsLeft(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
+	rules, err := r.rules.Find(ctx, indexOwner, lb.name, inventory.Query{MaxAge: observedMaxAge})
+	if err != nil || len(rules) > 0 {
+		return nil, err
+	}
 	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
 	if err != nil {
 		return nil, err
