@@ -23,7 +23,7 @@ const (
 	// The limit of the stripped binary with every cloud for linux/amd64; those with one cloud are limited by its description.
 	// The clouds' own controllers have 65 to 103 MiB. The program had 74.7 MiB with nine clouds and has 75.2 with keepalived, the tenth; the
 	// rest leaves room for what a cloud gains between releases, not for another SDK.
-	limitOfAll = 78
+	limitOfAll = 80
 )
 
 func main() {

@@ -1,15 +1,16 @@
 package cloudstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -39,7 +40,7 @@ func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 		})
 	})
 	c.Replan = true
-	return c
+	return comparing(c, nil, map[string]any{"ipaddress": cmp.Or(d.wanted, "any"), "networkid": d.network.ID})
 }
 
 // obtain does so while nobody else works in the network.
@@ -76,7 +77,31 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 		}
 		return nil, err
 	}
+	if other, err := r.takenMeanwhile(ctx, q, made.ID); err != nil || other {
+		c := change{network: d.network.key(), owner: d.name, what: "releasing address " + made.IP, command: "disassociateIpAddress", params: params{"id": made.ID}}
+		if err == nil {
+			err = r.api.jobs.run(ctx, c)
+		}
+		r.addresses.Invalidate(made.ID)
+		return nil, errors.Join(err, errTaken)
+	}
 	return made, r.note(ctx, q, made.ID, d.wanted != "")
+}
+
+// errTaken ends one of two processes that serve a Service at once.
+var errTaken = errors.New("another process has taken an address for this Service meanwhile; it is tried again")
+
+// takenMeanwhile reports whether the Service has another address on record by now, as where two processes serve it for a moment.
+func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id string) (bool, error) {
+	if r.kube == nil {
+		return false, nil
+	}
+	now, err := r.kube.CoreV1().Services(q.Service.Namespace).Get(ctx, q.Service.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, nil //nolint:nilerr // recording it will say so
+	}
+	known := recordOf(now.Annotations[annotationRecord])
+	return known.id != "" && known.id != id, nil
 }
 
 // now is the time in the cloud.
@@ -204,6 +229,12 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 	case err != nil:
 		return nil, err
 	}
+	if late, err := r.leftovers(ctx, service, a); err != nil || len(late) > 0 {
+		return &a, err
+	}
+	if why, err := r.keeps(ctx, a); err != nil || why != "" {
+		return nil, err
+	}
 	return &a, nil
 }
 
@@ -223,29 +254,6 @@ func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 	}
 	n, err := r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge})
 	return n.key(), cloudapi.NotAbsence(err)
-}
-
-// firewallLeft are the deletions of firewall rules for the ports of a Service at an address whose rules somebody has deleted.
-func (r *reconciler) firewallLeft(ctx context.Context, q services.Request, lb *loadBalancer, a address) (list []lbChange, err error) {
-	if a.VPC != "" || a.NetworkID == "" {
-		return nil, nil
-	}
-	if lb.network, err = r.networks.Get(ctx, a.NetworkID, inventory.Query{MaxAge: networkMaxAge}); err != nil || lb.network.filter() != byFirewall {
-		return nil, cloudapi.NotAbsence(err)
-	}
-	if err := r.readFilter(ctx, lb); err != nil {
-		return nil, err
-	}
-	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{MaxAge: observedMaxAge})
-	if err != nil {
-		return nil, err
-	}
-	for _, w := range desire(q.Service, settings{}) {
-		if !slices.ContainsFunc(rules, func(o rule) bool { return o.port() == w.Port }) { // else it is another's by now
-			list = append(list, r.closing(lb, rule{AddressID: a.ID, Protocol: w.Protocol, PublicPort: strconv.Itoa(w.Port)})...)
-		}
-	}
-	return list, nil
 }
 
 // itemsLeft are the deletions of what lists of network ACLs have for a load balancer whose rules are gone. Rules of the same name may be those of
@@ -277,12 +285,24 @@ func (r *reconciler) itemsLeft(ctx context.Context, lb *loadBalancer) (list []lb
 
 // releasing releases an address that was taken for a Service, unless somebody else uses it by then.
 func (r *reconciler) releasing(a address) lbChange {
-	return step(guard.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+	c := step(guard.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		return r.api.jobs.in(ctx, a.key(), func() error { return r.release(ctx, q, a) })
 	})
+	return comparing(c, a, nil)
 }
 
 func (r *reconciler) release(ctx context.Context, q *services.Request, a address) error {
+	late, err := r.leftovers(ctx, q.Service, a)
+	if err != nil {
+		return err
+	}
+	for _, f := range late {
+		c := change{network: a.key(), owner: loadBalancerName(q.Cluster, q.Service), what: "deleting a firewall rule of " + a.IP, command: "deleteFirewallRule", params: params{"id": f.ID}}
+		if err := r.api.jobs.run(ctx, c); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return err
+		}
+		r.firewall.Forget(f.ID)
+	}
 	now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && now.free():
@@ -297,16 +317,9 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		return err
 	}
 	if why != "" {
-		r.firewall.InvalidateAll() // one whose creation was not answered may have come since
-		late, err := r.firewallLeft(ctx, *q, &loadBalancer{}, now)
-		if err != nil {
-			return err
-		}
-		if len(late) > 0 {
-			return cloudproviderapi.NewRetryError("firewall rules of address "+a.IP+" came late, and go first", lookAgain)
-		}
 		q.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, why))
-		if err := r.handOver(ctx, q.Service, a); err != nil {
+		given, err := r.handOver(ctx, q.Service, a)
+		if err != nil || !given {
 			return err
 		}
 		return r.noteText(ctx, q, "", false)
@@ -321,22 +334,49 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 }
 
 // handOver records an address that was taken for a Service which goes on another one that has rules at it, so that it is released with the last.
-func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) error {
+func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) (given bool, err error) {
 	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{})
 	if err != nil || len(rules) == 0 {
-		return err
+		return false, err
 	}
 	list, err := r.cluster.Services(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
 	for _, s := range list {
 		name := loadBalancerName("", s)
 		if s.UID != gone.UID && slices.ContainsFunc(rules, func(found rule) bool { return found.owner() == name }) {
-			return r.note(ctx, &services.Request{Purpose: services.Delete, Service: s}, a.ID, false)
+			return true, r.note(ctx, &services.Request{Purpose: services.Delete, Service: s}, a.ID, false)
 		}
 	}
-	return nil
+	return false, nil
+}
+
+// leftovers are the firewall rules for ports of a Service at the address that was taken for it, where no load balancer rule has these ports: a
+// creation that was not answered takes effect late.
+func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a address) (list []firewallRule, err error) {
+	if a.VPC != "" || a.HasRules == nil || !*a.HasRules {
+		now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
+		if err != nil || a.VPC != "" || now.HasRules == nil || !*now.HasRules {
+			return nil, nil //nolint:nilerr // the caller reads the address itself
+		}
+	}
+	rules, err := r.rules.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.firewall.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range all {
+		ours := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return f.opens(strings.ToLower(string(p.Protocol)), int(p.Port)) })
+		needed := slices.ContainsFunc(rules, func(o rule) bool { return o.AddressID == a.ID && o.port() == f.Start })
+		if f.AddressID == a.ID && ours && !needed {
+			list = append(list, f)
+		}
+	}
+	return list, nil
 }
 
 // keeps says why an address must stay; "" if it need not.

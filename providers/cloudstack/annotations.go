@@ -69,14 +69,14 @@ var Annotations = schema.Annotations[settings]{
 		},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, schema.AnnotationRow{
-		Key: annotationAddress, Changes: schema.AtCreation, Adopts: true,
+		Key: annotationAddress, Changes: schema.AtCreation,
 		Spec: schema.Spec{
 			Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address")},
 			Help:  "Public address to use; before spec.loadBalancerIP. One that is free is taken, and released with the Service.",
 		},
 		Serves: []schema.Serves{
 			{Portable: portable.Address, Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address, which is all that these load balancers have")}, Only: "one"},
-			{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}},
+			{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}, // all of them are
 		},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.KeepIP }, schema.AnnotationRow{

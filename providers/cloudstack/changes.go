@@ -25,6 +25,15 @@ func step(action, what, detail string, do func(ctx context.Context, q *services.
 	}
 }
 
+// comparing adds what a change makes of an object, for plan.
+func comparing(c lbChange, before, after any) lbChange {
+	c.Compare = func() (any, any) { return before, after }
+	return c
+}
+
+// machines are those behind a rule, in the words of the API.
+func machines(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
+
 // Changes are those between what is there and what should be: first what serves, then what is too much.
 func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
 	var list []lbChange
@@ -169,7 +178,7 @@ func (r *reconciler) assigning(w wish, ids []string) lbChange {
 		c.Wait = true
 		return c
 	}
-	return step(guard.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
+	c := step(guard.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
 		func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 			at := slices.IndexFunc(lb.rules, func(found rule) bool {
 				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
@@ -179,6 +188,7 @@ func (r *reconciler) assigning(w wish, ids []string) lbChange {
 			}
 			return r.move(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
 		})
+	return comparing(c, machines(nil), machines(ids))
 }
 
 // reassigning brings the machines behind a rule up to date: those that join come before those that leave.
@@ -220,7 +230,7 @@ func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, com
 
 // deleting deletes a rule. Its address is noted before, so that it is neither lost nor left behind when the last rule is gone.
 func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
-	return step(guard.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+	c := step(guard.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		if err := r.noteAddress(ctx, q, lb); err != nil {
 			return err
 		}
@@ -235,6 +245,7 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 		lb.rules = slices.DeleteFunc(lb.rules, func(o rule) bool { return o.ID == found.ID })
 		return nil
 	})
+	return comparing(c, found, nil)
 }
 
 // replace takes over a rule as it is after a change.
@@ -275,8 +286,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 		if err != nil || a == nil {
 			return list, nil, err
 		}
-		opened, err := r.firewallLeft(ctx, q, lb, *a)
-		return append(append(list, opened...), r.releasing(*a)), nil, err
+		return append(list, r.releasing(*a)), nil, nil
 	}
 	var list []lbChange
 	for _, found := range lb.rules {

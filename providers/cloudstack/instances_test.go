@@ -147,12 +147,14 @@ func TestGone(t *testing.T) {
 		w.Later()
 		w.RequireGone(w.Nodes[0])
 		w.RequireGone(conformance.InitializedNode("n3", providerIDPrefix+"3a5c5b0e-0000-4a5b-8000-000000000001"))
+		w.RequireGone(conformance.InitializedNode("n3", providerIDPrefix+"3a5c5b0e-0000-4a5b-8000-000000000001"))
+
 		w.sim.RemoveVM(left)
 		w.sim.AddVM(cloudstacksim.Spec{Name: "another"})
 		w.Later()
-		w.RequireDoubt(w.Nodes[1], "check project-id")
+		w.RequireGone(w.Nodes[1]) // the network is shown that it was seen in
 		w.sim.RemoveVMs()
-		w.Later()
+		w.start()
 		w.RequireDoubt(w.Nodes[1], "nothing at all is listed")
 	})
 }

@@ -30,7 +30,7 @@ const (
 	// networkMaxAge is how old what is known of a network may be: what it offers hardly changes.
 	networkMaxAge = 10 * time.Minute
 	// creationShows is how long something may take to show whose creation was not answered.
-	creationShows = 30 * time.Second
+	creationShows = 45 * time.Second
 	// creationTakes is after how long a call that was not answered takes no effect any more: what comes later is somebody else's.
 	creationTakes = 2 * time.Minute
 	// lookAgain is when something that CloudStack is at is looked at again.

@@ -100,13 +100,13 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 		return nil
 	})
 	c.Creates = true
-	return c
+	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
 // shut deletes a rule of the firewall.
 func (r *reconciler) shut(n network, f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
-	return step(guard.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(guard.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
 		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
@@ -117,6 +117,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 		lb.firewall = slices.DeleteFunc(slices.Clone(lb.firewall), func(o firewallRule) bool { return o.ID == f.ID })
 		return nil
 	})
+	return comparing(c, f, nil)
 }
 
 // allow makes an item of a network ACL list, with the reason that CloudStack's own controller gives in its next version.
@@ -150,13 +151,13 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 		return nil
 	})
 	c.Creates = true
-	return c
+	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
 // disallow deletes an item of a network ACL list.
 func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
-	return step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteNetworkACL", params: params{"id": i.ID}}
 		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.acls.Invalidate(lb.acl.id)
@@ -168,4 +169,5 @@ func (r *reconciler) disallow(n network, i aclItem) lbChange {
 		lb.acl = &known
 		return nil
 	})
+	return comparing(c, i, nil)
 }
