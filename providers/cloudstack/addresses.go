@@ -186,7 +186,9 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	}
 	slices.SortFunc(all, func(a, b address) int { return strings.Compare(a.Allocated+a.ID, b.Allocated+b.ID) })
 	for _, a := range all {
-		used := a.reserved() || a.HasRules == nil || *a.HasRules || !a.since(since) || (key != "" && a.key() != key) || (wanted != "" && a.IP != wanted)
+		coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
+		used := a.reserved() || a.HasRules == nil || *a.HasRules || !a.since(since) || a.since(since.Add(creationTakes)) ||
+			(key != "" && !coming && a.key() != key) || (wanted != "" && a.IP != wanted)
 		if used || slices.ContainsFunc(others, func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }) {
 			continue
 		}
@@ -211,7 +213,11 @@ func speaksOf(s *v1.Service, a address) bool {
 func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
 	if !known.asked.IsZero() && !s.KeepIP {
-		return r.stray(ctx, service, known.asked, "", s.wanted(service))
+		key, err := r.keyOfNodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return r.stray(ctx, service, known.asked, key, s.wanted(service))
 	}
 	if known.id == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -230,6 +236,24 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 		return nil, err
 	}
 	return &a, nil
+}
+
+// keyOfNodes is the key of the network that a load balancer of all nodes would be in; "" where no node tells.
+func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
+	machines, _, err := r.instances.machinesOf(ctx, r.instances.nodes.Nodes())
+	if err != nil {
+		return "", err
+	}
+	var all []vm
+	for _, m := range machines {
+		all = append(all, m.vm)
+	}
+	id := networkOf(all)
+	if id == "" {
+		return "", nil
+	}
+	n, err := r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge})
+	return n.key(), cloudapi.NotAbsence(err)
 }
 
 // releasing releases an address that was taken for a Service, unless somebody else uses it by then.
