@@ -131,11 +131,11 @@ size: ## Compare the sizes of all builds with their limits; WRITE=1 puts them in
 
 .PHONY: test-image
 test-image: build ## The image is the same each time, and its program runs from the unpacked layout
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -count=1 -trimpath -timeout 5m $(TESTFLAGS) ./...
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -count=1 -trimpath -timeout 20m $(TESTFLAGS) ./...
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes minor version; TESTFLAGS=-update updates the snapshots
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 5m ./test/chart $(TESTFLAGS)
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 20m ./test/chart $(TESTFLAGS)
 	CGO_ENABLED=0 $(GO) -C build/prometheus test -trimpath -tags $(TAGS) ./...
 	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
 	CGO_ENABLED=0 $(GO) -C build/kubeadm test -count=1 -trimpath -tags $(TAGS) ./...
@@ -165,6 +165,8 @@ acceptance: build ## Try an installed release on any cluster: PROVIDER=<cloud> K
 # No part of .ci/run: these services are no part of a checkout, and their times mean something on an idle machine alone. RECORD=1 puts the
 # results into the documentation. What is tried, and what is needed for it, docs/acceptance.md says.
 REAL       = ANYCCM_BIN=$(BIN) $(BIN)/realclouds -acceptance=$(BIN)/acceptance $(ONLY:%=-only=%)
+# A run of some parts has a record of its own.
+RECORDED   = test/realclouds/results/$(1)$(subst $(comma),-,$(ONLY:%=-%)).json
 
 .PHONY: acceptance-programs
 acceptance-programs: tools-for-tests ## Build the programs that try real services
@@ -173,12 +175,12 @@ acceptance-programs: tools-for-tests ## Build the programs that try real service
 
 .PHONY: acceptance-openstack
 acceptance-openstack: acceptance-programs ## Try OpenStack's own services: ANYCCM_OPENSTACK=<folder of their scripts> RECORD=1
-	@$(REAL) -services=openstack $(if $(RECORD),-record=test/realclouds/results/openstack.json)
+	@$(REAL) -services=openstack $(if $(RECORD),-record=$(call RECORDED,openstack))
 	$(if $(RECORD),$(MAKE) generate)
 
 .PHONY: acceptance-aws
 acceptance-aws: acceptance-programs ## Try moto in place of AWS; installs it from PyPI where there is none: RECORD=1
-	@$(REAL) -services=aws $(if $(RECORD),-record=test/realclouds/results/aws.json)
+	@$(REAL) -services=aws $(if $(RECORD),-record=$(call RECORDED,aws))
 	$(if $(RECORD),$(MAKE) generate)
 
 # The oldest Kubernetes that is promised; docs/support.md has it from the same folder.

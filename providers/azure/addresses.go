@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -182,7 +183,7 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		if _, tagged := servicesOf(d); d == nil || !tagged {
 			return errKeep // gone, or a user's by now: the next look tells
 		}
-		before := cloneOf(d)
+		before := jsondoc.Clone(d)
 		if err := r.shapeAddress(d, s, owner); err != nil {
 			return err
 		}
@@ -191,9 +192,9 @@ func (r *reconciler) wantAddress(ctx context.Context, q services.Request, s *set
 		}
 		return nil
 	}
-	a.want = cloneOf(a.found)
+	a.want = jsondoc.Clone(a.found)
 	if a.found == nil {
-		a.want = cloneOf(a.fresh)
+		a.want = jsondoc.Clone(a.fresh)
 	}
 	return r.shapeAddress(a.want, s, owner)
 }
@@ -314,7 +315,7 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: id, what: "public IP address " + a.name, version: networkVersion}
 			if a.found == nil {
-				target.create = func() doc { return cloneOf(a.fresh) }
+				target.create = func() doc { return jsondoc.Clone(a.fresh) }
 			}
 			after, err := r.resources.documents.submit(ctx, target, a.edit)
 			if a.found == nil {

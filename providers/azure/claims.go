@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -35,7 +36,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		}
 		return err
 	}
-	if err = e(cloneOf(o.group), o.taken); errors.Is(err, errKeep) {
+	if err = e(jsondoc.Clone(o.group), o.taken); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
@@ -43,7 +44,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
-			draft := cloneOf(o.group)
+			draft := jsondoc.Clone(o.group)
 			_ = e(draft, o.taken) // it was tried
 			return o.group, draft
 		},

@@ -1,50 +1,12 @@
 package azure
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 )
 
 // doc is a resource, or a part of one, as raw JSON: what this program does not know of it survives a write.
 type doc = map[string]any
-
-// cloneOf is a copy that shares nothing, with the types that JSON has.
-func cloneOf(d doc) doc {
-	if d == nil {
-		return nil
-	}
-	out := make(doc, len(d))
-	for key, v := range d {
-		out[key] = cloneValue(v)
-	}
-	return out
-}
-
-func cloneValue(v any) any {
-	switch v := v.(type) {
-	case nil, string, bool, float64:
-		return v
-	case int:
-		return float64(v)
-	case doc:
-		if v == nil {
-			return nil
-		}
-		return cloneOf(v)
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			out[i] = cloneValue(item)
-		}
-		return out
-	}
-	var out any
-	if data, err := json.Marshal(v); err != nil || json.Unmarshal(data, &out) != nil {
-		return nil // never: it came from JSON
-	}
-	return out
-}
 
 // value follows a path of keys.
 func value(v any, path ...string) any {

@@ -10,6 +10,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
@@ -188,14 +189,14 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 // apply makes the edits of a batch one after the other.
 func (*documents) apply(target document, before doc, batch *[]*submission) (after doc, changed, remove bool) {
 	if before != nil {
-		after = cloneOf(before)
+		after = jsondoc.Clone(before)
 	}
 	var left []*submission
 	for _, b := range *batch {
 		draft := doc(nil)
 		switch {
 		case after != nil:
-			draft = cloneOf(after)
+			draft = jsondoc.Clone(after)
 		case target.create != nil:
 			draft = target.create()
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -387,7 +388,7 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 	if lb == nil {
 		action, draft = guard.PlanCreate, r.newLoadBalancer(d, o.mark)
 	} else {
-		draft = cloneOf(lb)
+		draft = jsondoc.Clone(lb)
 	}
 	if err = e(draft); errors.Is(err, errKeep) {
 		return c, false, nil
@@ -601,7 +602,7 @@ func (r *reconciler) Deletions(
 				findings = append(findings, services.Warning(eventFrontendKept, "frontend %s of load balancer %s is used by %s and stays", str(f, "name"), str(lb, "name"), why))
 			}
 		}
-		draft := cloneOf(lb)
+		draft := jsondoc.Clone(lb)
 		internal := strings.HasSuffix(strings.ToLower(str(lb, "name")), internalSuffix)
 		changed, err := applyService(draft, base, nil, r.config, o.around())
 		if err == nil && (changed || empty(draft) && r.fillsPools(internal)) {

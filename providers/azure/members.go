@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
@@ -393,7 +394,7 @@ func (m *members) editModel(ctx context.Context, set string, changes []poolChang
 
 // modelWith is a copy of a scale set whose model is changed, and whether that is a change.
 func modelWith(set doc, changes []poolChange) (doc, bool) {
-	set = cloneOf(set)
+	set = jsondoc.Clone(set)
 	cards := docs(set, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
 	return set, !strings.EqualFold(str(set, "properties", "provisioningState"), "Deleting") && changePools(cards, changes)
 }

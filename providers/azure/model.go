@@ -12,6 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/utils/ptr"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
 // This file computes and calls nobody: Service and settings make what is desired, and what differs from a load balancer's document.
@@ -389,7 +391,7 @@ func inUse(lb doc, front doc, base string) (why string) {
 // applyService makes a load balancer's document what a Service asks for; d is nil for a Service that goes. It reports whether anything
 // changed.
 func applyService(lb doc, base string, d *spec, c *Config, a around) (bool, error) {
-	before := cloneOf(lb)
+	before := jsondoc.Clone(lb)
 	var want spec
 	if d != nil {
 		want = *d

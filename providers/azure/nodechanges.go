@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -47,7 +48,7 @@ func (r *reconciler) NodeChanges(
 			}
 			return nil
 		}
-		if e(cloneOf(lb)) == nil {
+		if e(jsondoc.Clone(lb)) == nil {
 			list = append(list, services.Change[*observed]{
 				Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {

@@ -180,20 +180,14 @@ func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 // DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. What
 // the security group lets in to it goes first: what could not be deleted is listed again, and nothing lists those rules.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
-	list, err := c.reconciler.cluster.Living(ctx)
-	if err != nil {
+	var living []*v1.Service
+	if err := c.reconciler.cluster.StillOrphan(ctx, o, func(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+		for _, s := range list {
+			living = append(living, c.translate(s))
+		}
+		return c.Orphans(ctx, living)
+	}); err != nil {
 		return err
-	}
-	living := make([]*v1.Service, len(list))
-	for i := range list {
-		living[i] = c.translate(list[i])
-	}
-	found, err := c.Orphans(ctx, living)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(found, func(other guard.Orphan) bool { return other.ID == o.ID && other.Kind == o.Kind }) {
-		return fmt.Errorf("%s %s is no orphan any more", o.Kind, o.Name)
 	}
 	r := c.reconciler
 	if o.Kind == kindAddress {

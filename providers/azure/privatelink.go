@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -237,7 +238,7 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 	if err := r.fillLink(q, s, o, d, l, d.Fronts[at].name); err != nil {
 		return err
 	}
-	if l.found != nil && errors.Is(l.edit(cloneOf(l.found)), errKeep) {
+	if l.found != nil && errors.Is(l.edit(jsondoc.Clone(l.found)), errKeep) {
 		return nil
 	}
 	d.Link = l
@@ -418,9 +419,9 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 			},
 		})
 	}
-	action, draft := guard.PlanChange, cloneOf(l.found)
+	action, draft := guard.PlanChange, jsondoc.Clone(l.found)
 	if l.found == nil {
-		action, draft = guard.PlanCreate, cloneOf(l.fresh)
+		action, draft = guard.PlanCreate, jsondoc.Clone(l.fresh)
 	}
 	return append(list, services.Change[*observed]{
 		Planned: guard.Planned{Action: action, Object: "private link service " + nameOf(l.id)},
@@ -433,7 +434,7 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			defer r.forgetFronts(doc{"properties": doc{"loadBalancerFrontendIpConfigurations": []any{doc{"id": l.front}}}})
-			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return cloneOf(l.fresh) }}
+			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return jsondoc.Clone(l.fresh) }}
 			after, err := r.resources.documents.submit(ctx, target, l.edit)
 			if l.found == nil {
 				q.Asked(err)

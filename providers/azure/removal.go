@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -15,7 +16,7 @@ func (r *reconciler) removal(q services.Request, lb doc, a around) services.Chan
 	return services.Change[*observed]{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
-			draft := cloneOf(lb)
+			draft := jsondoc.Clone(lb)
 			if _, err := applyService(draft, base, nil, r.config, a); err != nil || empty(draft) {
 				return lb, nil
 			}

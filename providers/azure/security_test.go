@@ -8,6 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
 func group(t *testing.T, rules string) doc {
@@ -83,7 +85,7 @@ func TestFullGroupLetsGo(t *testing.T) {
 	}
 	others := part("others", doc{"direction": "Inbound", "priority": 100, "access": "Allow", "protocol": "*", "sourceAddressPrefixes": many})
 	setList(g, "securityRules", append(docs(g, "properties", "securityRules"), others))
-	_, err = applyClaim(cloneOf(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
+	_, err = applyClaim(jsondoc.Clone(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
 	require.ErrorContains(t, err, "exceeds the maximum number of source IP addresses")
 	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}})
 	require.NoError(t, err)

@@ -11,6 +11,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
 // left is a cluster's cloud as Azure's own controller leaves it. The objects are written down here by hand, from what that controller
@@ -319,7 +320,7 @@ func without(d doc) doc {
 	if d == nil {
 		return nil
 	}
-	d = cloneOf(d)
+	d = jsondoc.Clone(d)
 	delete(d, "etag")
 	return d
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/digitalocean/godo"
@@ -16,11 +17,55 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// backends returns the droplets behind the nodes. Nodes of other clouds, and nodes that are not initialised yet, are
+// reach is how a load balancer reaches droplets, which decides which of them can be its backends.
+type reach int
+
+const (
+	// byBalancer: a regional one, by the VPC or the public address.
+	byBalancer reach = iota
+	// byNetwork: a network load balancer, by the public address.
+	byNetwork
+	// byVPC: an internal one.
+	byVPC
+)
+
+func reachOf(lbType, network string) reach {
+	switch {
+	case network == godo.LoadBalancerNetworkTypeInternal:
+		return byVPC
+	case lbType == godo.LoadBalancerTypeRegional:
+		return byBalancer
+	}
+	return byNetwork
+}
+
+// backends are those that a load balancer can use of the nodes. Services share them, so nobody changes them.
+type backends struct {
+	// list is sorted by droplet ID, and ids are these.
+	list []backend
+	ids  []int
+	// none says why there is none.
+	none error
+}
+
+// backends returns those that a load balancer of this type and network can use.
+func (l *loadBalancers) backends(ctx context.Context, given []*v1.Node, lbType, network string) (backends, error) {
+	return l.behind.Of(ctx, given, reachOf(lbType, network), func() (b backends, err error) {
+		all, err := l.droplets(ctx, given)
+		if err != nil {
+			return b, err
+		}
+		b.list, b.none = eligible(all, lbType, network)
+		b.ids = dropletIDs(b.list)
+		return b, nil
+	})
+}
+
+// droplets returns the droplets behind the nodes. Nodes of other clouds, and nodes that are not initialised yet, are
 // left out; the framework comes back when a node gets its provider ID. Doubt about a droplet is an error: a backend is
 // never dropped because a read failed.
-func (l *loadBalancers) backends(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
-	var list []backend
+func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
+	list := make([]backend, 0, len(nodes))
 	for _, node := range nodes {
 		b := backend{node: node.Name}
 		if strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) {
@@ -107,6 +152,18 @@ func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalance
 		l.observed.PutPartial(withoutDroplets(observed, vanished))
 	}
 	return vanished
+}
+
+// keepDroplets returns a load balancer whose droplets, in order, are those of all others that have the same ones.
+func keepDroplets(lists *inventory.Lists[int]) func(*godo.LoadBalancer) *godo.LoadBalancer {
+	return func(lb *godo.LoadBalancer) *godo.LoadBalancer {
+		kept := *lb
+		if !slices.IsSorted(kept.DropletIDs) {
+			kept.DropletIDs = slices.Sorted(slices.Values(kept.DropletIDs))
+		}
+		kept.DropletIDs = lists.Same(kept.DropletIDs)
+		return &kept
+	}
 }
 
 // withoutDroplets returns a load balancer without some of its droplets.

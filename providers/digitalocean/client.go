@@ -109,55 +109,51 @@ type page[V any] struct {
 	total int
 }
 
-// listAll reads every page and keeps of each object what keep returns: those after the first a few at a time. The listing is complete
-// or an error: the number of objects is compared with the total that the API states, so that a page that lost its link to the next
-// one is not taken for the last.
+// listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is
+// compared with the total that the API states, so that a page that lost its link to the next one is not taken for the last.
 func listAll[T, V any](
 	ctx context.Context, what string, list func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
 ) ([]V, int, error) {
-	ctx, listing := cloudapi.WatchListing(ctx)
-	read := func(ctx context.Context, number int) (page[V], error) {
-		items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
-		if err == nil {
-			err = listing.Add(len(items))
-		}
-		if err != nil {
-			return page[V]{}, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
-		}
-		p := page[V]{kept: make([]V, len(items)), total: -1}
-		for i := range items {
-			p.kept[i] = keep(&items[i])
-		}
-		p.more = response.Links != nil && response.Links.Pages != nil && response.Links.Pages.Next != "" && len(items) > 0
-		if response.Meta != nil {
-			p.total = response.Meta.Total
-		}
-		return p, nil
-	}
-	p, err := read(ctx, 1)
+	pages, err := cloudapi.Numbered[page[V]]{
+		What: what,
+		Read: func(ctx context.Context, number int) (page[V], error) {
+			items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
+			if err != nil {
+				return page[V]{}, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
+			}
+			p := page[V]{kept: make([]V, len(items)), total: -1}
+			for i := range items {
+				p.kept[i] = keep(&items[i])
+			}
+			p.more = response.Links != nil && response.Links.Pages != nil && response.Links.Pages.Next != "" && len(items) > 0
+			if response.Meta != nil {
+				p.total = response.Meta.Total
+			}
+			return p, nil
+		},
+		Objects: func(p page[V]) int { return len(p.kept) },
+		Total:   func(p page[V]) int { return p.total },
+		Last: func(p page[V], number int) int {
+			if !p.more {
+				return number
+			}
+			return max(number+1, (p.total+pageSize-1)/pageSize)
+		},
+	}.List(ctx)
 	if err != nil {
 		return nil, 1, err
 	}
-	all, number := p.kept, 1
-	for p.more {
-		// Where the total has grown meanwhile, the pages beyond are read one by one.
-		rest, err := cloudapi.ReadPages(ctx, number+1, max(number+1, (p.total+pageSize-1)/pageSize), read)
-		if err != nil {
-			return nil, number, err
-		}
-		for _, p = range rest {
-			all = append(all, p.kept...)
-		}
-		number += len(rest)
+	var all []V
+	for _, p := range pages {
+		all = append(all, p.kept...)
 	}
-	// Objects that vanish between two pages make the count larger than the last total, never smaller.
-	if p.total < 0 || len(all) < p.total {
-		return nil, number, &cloudapi.Error{
+	if total := pages[len(pages)-1].total; total < 0 || len(all) < total {
+		return nil, len(pages), &cloudapi.Error{
 			Class: cloudapi.ErrTransient, Operation: "listing " + what,
-			Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states no total or a larger one", len(all), number),
+			Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states no total or a larger one", len(all), len(pages)),
 		}
 	}
-	return all, number, nil
+	return all, len(pages), nil
 }
 
 // same keeps an object as it is.

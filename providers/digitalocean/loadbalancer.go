@@ -22,6 +22,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
@@ -71,7 +72,9 @@ type loadBalancers struct {
 	observed     *inventory.Inventory[string, *godo.LoadBalancer]
 	certificates *inventory.Inventory[string, *godo.Certificate]
 	// room is where Services wait for load balancers that are being set up.
-	room    *waiting.Room[string, *godo.LoadBalancer]
+	room *waiting.Room[string, *godo.LoadBalancer]
+	// behind are the backends of load balancers, by what can be one.
+	behind  nodes.Shared[reach, backends]
 	cluster *ownership.Cluster
 	adopt   registry.Adoption
 
@@ -99,6 +102,7 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 		config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer, Wrote: asWritten,
+			Keep: keepDroplets(&inventory.Lists[int]{}),
 			Indexes: map[string]func(*godo.LoadBalancer) []string{
 				indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} },
 				indexTag:  func(lb *godo.LoadBalancer) []string { return lb.Tags },
@@ -109,6 +113,7 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 			Indexes: map[string]func(*godo.Certificate) []string{indexName: func(c *godo.Certificate) []string { return []string{c.Name} }},
 		}),
 	}
+	l.behind.MaxAge = updateMaxAge
 	l.room, l.Creations = waiting.New(l.observed.Look, waiting.Pace{}), services.Creations{Shows: creationShows}
 	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string {
 		return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
@@ -203,18 +208,19 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 	if certificateID, d.certificateID, err = l.certificate(ctx, s, f.lb); err != nil {
 		return d, findings, err
 	}
-	backends, err := l.backends(ctx, r.Nodes)
-	if err != nil {
-		return d, findings, err
-	}
 	network, region := s.Network, ""
 	if f.lb != nil {
 		network = f.lb.Network
-	} else if region, err = l.region(ctx); err != nil {
+	}
+	behind, err := l.backends(ctx, r.Nodes, s.Type, network)
+	if err == nil && f.lb == nil {
+		region, err = l.region(ctx)
+	}
+	if err != nil {
 		return d, findings, err
 	}
-	if backends, err = eligible(backends, s.Type, network); err == nil {
-		d.request, err = desire(l.config, region, r.Service, s, certificateID, backends)
+	if err = behind.none; err == nil {
+		d.request, err = desire(l.config, region, r.Service, s, certificateID, behind.list)
 	}
 	if err != nil {
 		more, err := refused(err)
@@ -356,16 +362,15 @@ func (l *loadBalancers) NodeChanges(
 	if f.lb == nil {
 		return nil, nil, nil
 	}
-	backends, err := l.backends(ctx, r.Nodes)
+	behind, err := l.backends(ctx, r.Nodes, f.lb.Type, f.lb.Network)
 	if err == nil {
-		backends, err = eligible(backends, f.lb.Type, f.lb.Network)
+		err = behind.none
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	want := dropletIDs(backends)
-	vanished := l.vanished(ctx, f.lb, want)
-	return l.changes(f.lb, vanished, planDroplets(withoutDroplets(f.lb, vanished), want)), nil, nil
+	vanished := l.vanished(ctx, f.lb, behind.ids)
+	return l.changes(f.lb, vanished, planDroplets(withoutDroplets(f.lb, vanished), behind.ids)), nil, nil
 }
 
 // Deletions implements services.Reconciler.
@@ -434,6 +439,7 @@ func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st ste
 		if errors.Is(err, cloudapi.ErrInvalid) {
 			// A droplet may have gone since it was last seen.
 			l.instances.droplets.InvalidateAll()
+			l.behind.Forget()
 		}
 		return nil, err
 	}

@@ -564,13 +564,12 @@ func dropletChanges(have, want []int) (add, remove []int) {
 
 // without returns the items that are not in other, in their order.
 func without(items, other []int) []int {
-	known := make(map[int]struct{}, len(other))
-	for _, id := range other {
-		known[id] = struct{}{}
+	if !slices.IsSorted(other) {
+		other = slices.Sorted(slices.Values(other))
 	}
 	var rest []int
 	for _, id := range items {
-		if _, ok := known[id]; !ok {
+		if _, known := slices.BinarySearch(other, id); !known {
 			rest = append(rest, id)
 		}
 	}

@@ -3,7 +3,6 @@ package gce
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -25,7 +24,11 @@ const kindLoadBalancer = "load balancer"
 // mark of the cluster. One whose creation or deletion was cut off has none, and is told by the cluster's own health check or instance
 // groups, as those are that Google's controller made.
 func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
-	found, err := c.loadBalancers.reconciler.orphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+	return c.loadBalancers.reconciler.listOrphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
+}
+
+func (b *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q inventory.Query) ([]guard.Orphan, error) {
+	found, err := b.orphans(ctx, living, q)
 	if err != nil {
 		return nil, err
 	}
@@ -128,19 +131,12 @@ func madeName(name string) bool {
 // all goes that would go with its Service.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	b := c.loadBalancers.reconciler
-	living, err := b.identity.Living(ctx)
-	if err != nil {
+	if err := b.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+		return b.listOrphans(ctx, living, inventory.Query{})
+	}); err != nil {
 		return err
 	}
-	found, err := b.orphans(ctx, living, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	still, ok := found[o.ID]
-	if !ok || still.service != o.Name {
-		return fmt.Errorf("%s %s is no orphan any more, and is left alone; list again", o.Kind, o.ID)
-	}
-	namespace, name, _ := strings.Cut(still.service, "/")
+	namespace, name, _ := strings.Cut(o.Name, "/")
 	// The name has all of the UID but its last digit.
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: types.UID(o.ID[1:]),

@@ -132,8 +132,7 @@ func (b *book) current(ctx context.Context) (*v1.ConfigMap, error) {
 	defer b.mu.Unlock()
 	switch {
 	case apierrors.IsNotFound(err):
-		b.known = nil
-		return nil, nil //nolint:nilnil // nil is a ConfigMap that does not exist
+		cm = nil
 	case err != nil:
 		b.fresh = false
 		return nil, kubeError(err, "reading "+b.title())
@@ -251,7 +250,7 @@ func (b *book) store(ctx context.Context, cm *v1.ConfigMap, r record) error {
 	defer b.mu.Unlock()
 	if err != nil {
 		b.fresh = false // it may have been written
-		return err      //nolint:wrapcheck // write says what was done
+		return kubeError(err, "writing "+b.title())
 	}
 	b.known, b.asked = written, time.Now()
 	if b.own = append(b.own, written.ResourceVersion); len(b.own) > maxOwn {

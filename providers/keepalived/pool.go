@@ -1,9 +1,7 @@
 package keepalived
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math/bits"
 	"net/netip"
 	"slices"
 	"strings"
@@ -149,33 +147,28 @@ func withoutEnds(spans []span) []span {
 			all = append(all, s)
 			continue
 		}
-		for from, to := number(s.from), number(s.to); ; {
-			size := uint64(1) << bits.TrailingZeros64(uint64(from)|1<<32) // as large as its first address allows
-			for uint64(from)+size-1 > uint64(to) {
-				size /= 2
+		for from := s.from; ; {
+			network, bits := networkFrom(from, s.to)
+			from = network.to.Next()
+			last := network.to == s.to
+			if bits < 31 {
+				network.from, network.to = network.from.Next(), network.to.Prev()
 			}
-			last := uint64(from) + size - 1
-			if size > 2 {
-				all = append(all, span{address(from + 1), address(uint32(last - 1))}) //nolint:gosec // it is at most to
-			} else {
-				all = append(all, span{address(from), address(uint32(last))}) //nolint:gosec // it is at most to
-			}
-			if last == uint64(to) {
+			all = append(all, network)
+			if last {
 				break
 			}
-			from = uint32(last + 1) //nolint:gosec // it is at most to
 		}
 	}
 	return all
 }
 
-func number(a netip.Addr) uint32 {
-	b := a.As4()
-	return binary.BigEndian.Uint32(b[:])
-}
-
-func address(n uint32) netip.Addr {
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], n)
-	return netip.AddrFrom4(b)
+// networkFrom is the largest network that begins with an IPv4 address and does not go beyond another one, and the bits of its prefix.
+func networkFrom(from, to netip.Addr) (network span, bits int) {
+	for ; ; bits++ {
+		network = spanOf(netip.PrefixFrom(from, bits))
+		if network.from == from && !to.Less(network.to) {
+			return network, bits
+		}
+	}
 }

@@ -92,17 +92,27 @@ func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 var (
 	// interfaceName is what Linux and keepalived's own syntax both take.
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,14}$`)
-	//nolint:gochecknoglobals // a constant; statements are all that a file may consist of, by the block that they stand in.
-	statements = map[string]*regexp.Regexp{
-		"":                           regexp.MustCompile(`^(global_defs|vrrp_instance anyccm_1) \{$`),
-		"global_defs":                regexp.MustCompile(`^vrrp_version 3$`),
-		"vrrp_instance":              regexp.MustCompile(`^(state BACKUP|nopreempt|interface \S+|virtual_router_id \d+|advert_int \d+|priority \d+|unicast_src_ip \S+|(unicast_peer|virtual_ipaddress|virtual_ipaddress_excluded) \{)$`),
-		"unicast_peer":               regexp.MustCompile(`^\S+$`),
-		"virtual_ipaddress":          regexp.MustCompile(`^\S+$`),
-		"virtual_ipaddress_excluded": regexp.MustCompile(`^\S+$`),
-	}
+	// What follows is all that a file may consist of.
+	inFile     = regexp.MustCompile(`^(global_defs|vrrp_instance anyccm_1) \{$`)
+	inGlobals  = regexp.MustCompile(`^vrrp_version 3$`)
+	inInstance = regexp.MustCompile(`^(state BACKUP|nopreempt|interface \S+|virtual_router_id \d+|advert_int \d+|priority \d+|unicast_src_ip \S+|` +
+		`(unicast_peer|virtual_ipaddress|virtual_ipaddress_excluded) \{)$`)
+	inList    = regexp.MustCompile(`^[^\s{}]+$`)
 	condition = regexp.MustCompile(`^@\^?([a-z0-9]([-a-z0-9.]*[a-z0-9])?) `)
 )
+
+// statementOf is the form of the statements of a block; "" is the file itself.
+func statementOf(block string) *regexp.Regexp {
+	switch block {
+	case "":
+		return inFile
+	case "global_defs":
+		return inGlobals
+	case "vrrp_instance":
+		return inInstance
+	}
+	return inList // of addresses, which are all other blocks that an instance may have
+}
 
 // verify reads a file as keepalived does and returns what is wrong with it: a broken one is never published, for a keepalived that
 // starts with it ends.
@@ -122,7 +132,7 @@ func verify(text string) error {
 			block, blocks = blocks[len(blocks)-1], blocks[:len(blocks)-1]
 			continue
 		}
-		if !statements[block].MatchString(line) {
+		if !statementOf(block).MatchString(line) {
 			return fmt.Errorf("line %d, %q, is no statement of %s", number+1, line, cmp.Or(block, "the file"))
 		}
 		word, value, _ := strings.Cut(line, " ")

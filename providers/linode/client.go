@@ -165,44 +165,42 @@ type page[T any] struct {
 	Results int `json:"results"`
 }
 
-// listAll reads every page, those after the first a few at a time. The listing is complete or an error: the number of objects is
-// compared with the total that the API states.
+// listAll reads every page. The listing is complete or an error: the number of objects is compared with the total that the API states.
 func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) ([]T, int, error) {
-	ctx, listing := cloudapi.WatchListing(ctx)
 	doing := func(number int) string { return fmt.Sprintf("listing %s, page %d", what, number) }
-	read := func(ctx context.Context, number int) (*page[T], error) {
-		p, err := call(ctx, doing(number), func(ctx context.Context) (*page[T], error) {
-			request := a.sdk.R(ctx).SetResult(&page[T]{}).SetQueryParams(map[string]string{"page": strconv.Itoa(number), "page_size": strconv.Itoa(pageSize)})
-			if filter != "" {
-				request.SetHeader("X-Filter", filter)
+	pages, err := cloudapi.Numbered[*page[T]]{
+		What: what,
+		Read: func(ctx context.Context, number int) (*page[T], error) {
+			return call(ctx, doing(number), func(ctx context.Context) (*page[T], error) {
+				request := a.sdk.R(ctx).SetResult(&page[T]{}).SetQueryParams(map[string]string{"page": strconv.Itoa(number), "page_size": strconv.Itoa(pageSize)})
+				if filter != "" {
+					request.SetHeader("X-Filter", filter)
+				}
+				return result[page[T]](request.Get(endpoint))
+			})
+		},
+		Objects: func(p *page[T]) int { return len(p.Data) },
+		Total:   func(p *page[T]) int { return p.Results },
+		Last: func(p *page[T], number int) int {
+			if len(p.Data) == 0 {
+				return number
 			}
-			return result[page[T]](request.Get(endpoint))
-		})
-		if err == nil {
-			err = listing.Add(len(p.Data))
-		}
-		return p, err
-	}
-	p, err := read(ctx, 1)
+			return p.Pages
+		},
+	}.List(ctx)
 	if err != nil {
 		return nil, 1, err
 	}
-	all, number, right := p.Data, 1, p.Page == 1
-	for number < p.Pages && len(p.Data) > 0 {
-		rest, err := cloudapi.ReadPages(ctx, number+1, p.Pages, read)
-		if err != nil {
-			return nil, number, err
-		}
-		for _, p = range rest {
-			number++
-			all, right = append(all, p.Data...), right && p.Page == number
+	var all []T
+	right := true
+	for i, p := range pages {
+		all, right = append(all, p.Data...), right && p.Page == i+1
+	}
+	if last := len(pages); !right || len(all) < pages[last-1].Results {
+		return nil, last, &cloudapi.Error{
+			Class: cloudapi.ErrTransient, Operation: doing(last),
+			Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states %d", len(all), last, pages[last-1].Results),
 		}
 	}
-	if !right || len(all) < p.Results {
-		return nil, number, &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: doing(number),
-			Message: fmt.Sprintf("the listing broke off: %d objects on %d pages, but the API states %d", len(all), number, p.Results),
-		}
-	}
-	return all, number, nil
+	return all, len(pages), nil
 }

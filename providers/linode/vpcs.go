@@ -203,17 +203,18 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 	return byLinode, calls, nil
 }
 
+// add takes in an entry of a listing. A list that grew while it was read may show one twice.
 func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	if ip.AddressRange != nil && *ip.AddressRange != "" {
-		a.ranges = append(a.ranges, *ip.AddressRange)
+		a.ranges = union(a.ranges, []string{*ip.AddressRange})
 	}
 	if ip.Address != nil && *ip.Address != "" {
-		a.ipv4 = append(a.ipv4, *ip.Address)
+		a.ipv4 = union(a.ipv4, []string{*ip.Address})
 		if a.interfaceID == 0 {
 			a.vpcID, a.interfaceID, a.configID = ip.VPCID, ip.InterfaceID, ip.ConfigID
 		}
 	}
-	if ip.IPv6Range != nil && *ip.IPv6Range != "" {
+	if ip.IPv6Range != nil && *ip.IPv6Range != "" && !slices.Contains(a.rangesV6, *ip.IPv6Range) {
 		// A range with an address that the Linode gives itself comes before others.
 		if len(ip.IPv6Addresses) > 0 {
 			a.rangesV6 = append([]string{*ip.IPv6Range}, a.rangesV6...)
@@ -223,9 +224,9 @@ func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	}
 	for _, one := range ip.IPv6Addresses {
 		if ip.IPv6IsPublic != nil && *ip.IPv6IsPublic {
-			a.externalV6 = append(a.externalV6, one.SLAACAddress)
+			a.externalV6 = union(a.externalV6, []string{one.SLAACAddress})
 		} else {
-			a.internalV6 = append(a.internalV6, one.SLAACAddress)
+			a.internalV6 = union(a.internalV6, []string{one.SLAACAddress})
 		}
 	}
 }

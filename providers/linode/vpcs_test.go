@@ -1,6 +1,12 @@
 package linode
 
 import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"path"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -72,4 +78,57 @@ func TestSubnetMadeAnew(t *testing.T) {
 	w.sim.AddLinode(linodesim.Spec{Label: "worker", SubnetID: w.sim.AddSubnet(vpcID, "default", "10.0.0.0/16")})
 	_, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "worker"}})
 	require.NoError(t, err)
+}
+
+// TestAddressesThatMove: routes that are made while the addresses of a VPC are listed move addresses from page to page. None is lost, and
+// none is there twice.
+func TestAddressesThatMove(t *testing.T) {
+	t.Parallel()
+	const n, atOnce = 2*pageSize + 100, 50
+	w := newTestWorld(t, map[string]string{"vpc-names": "cluster", "enable-route-controller": "true"}, func(s *linodesim.Sim) {
+		_, subnets := s.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+		for i := range n {
+			s.AddLinode(linodesim.Spec{Label: fmt.Sprintf("n-%d", i), SubnetID: subnets[0]})
+		}
+	})
+	before, pages, err := listInstances(t.Context(), w.api, w.loadBalancers.vpcs, "")
+	require.NoError(t, err)
+	require.Equal(t, 9, pages, "Linodes, addresses, IPv6 addresses")
+	require.Len(t, before, n)
+
+	listed := w.api
+	third, readings := make(chan struct{}), atomic.Int32{}
+	answered := sync.OnceFunc(func() { close(third) })
+	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		number := r.URL.Query().Get("page")
+		if path.Base(r.URL.Path) != "ips" || number == "1" {
+			w.server.ServeHTTP(rw, r)
+			return
+		}
+		if number == "2" { // before it is answered, many addresses move to page 3 and beyond
+			reading := int(readings.Add(1))
+			if reading == 1 {
+				<-third
+			}
+			for i, l := range before[reading*atOnce : (reading+1)*atOnce] {
+				assert.NoError(t, listed.setRanges(t.Context(), l, []string{fmt.Sprintf("10.77.%d.%d/32", reading, i)}))
+			}
+		}
+		w.server.ServeHTTP(rw, r)
+		if number == "3" {
+			answered()
+		}
+	}))
+	t.Cleanup(server.Close)
+	w.url = server.URL
+	w.restart()
+	all, _, err := listInstances(t.Context(), w.api, w.loadBalancers.vpcs, "")
+	require.NoError(t, err)
+	require.Len(t, all, n)
+	for _, l := range all {
+		require.NotNil(t, l.vpc, l.label)
+		assert.Len(t, l.vpc.ipv4, 1, l.label)
+		assert.LessOrEqual(t, len(l.vpc.ranges), 1, l.label)
+	}
+	assert.EqualValues(t, 2, readings.Load())
 }

@@ -39,7 +39,7 @@ const (
 	updatePartsMaxAge = 24 * time.Hour
 	// floatingMaxAge is how old the knowledge of an attached floating address may be.
 	floatingMaxAge = 60 * time.Second
-	// newMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	// newMaxAge lets one listing serve many Services that are new, which nobody else makes something for, or touched together.
 	newMaxAge = 3 * time.Second
 
 	// annotationMade is ours: the load balancer that we made for the Service. Unlike load-balancer-id, users do not set it.

@@ -484,10 +484,12 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	}
 	same := len(have) == len(wanted)
 	var steps []step
+	var lacking memberRequest
 	for _, k := range slices.Sorted(maps.Keys(wanted)) {
 		if _, ok := have[k]; !ok {
 			same = false
 			m := wanted[k]
+			lacking = m
 			m.Name, m.SubnetID, m.MonitorPort = cutName(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
 			steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
 		}
@@ -502,6 +504,11 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	case same:
 		return nil
 	case serial:
+		return steps
+	case len(steps) == 1 && steps[0].kind == addMember:
+		// Octavia works on every member of a batch, changed or not.
+		return []step{{kind: addMember, id: p.ID, body: lacking, reason: "missing"}}
+	case len(steps) == 1 && steps[0].member != "": // the ID of what a batch made is not told
 		return steps
 	}
 	return []step{{kind: setMembers, id: p.ID, members: want, reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}

@@ -165,3 +165,29 @@ func TestListedBeforeAChange(t *testing.T) {
 		assert.Zero(w.T, w.server.Calls().ByOperation[listeners], "the listing is young enough for what has not changed")
 	})
 }
+
+// TestTouchedService: whoever touches a Service has set right what somebody else changed a few seconds after the program had looked, at
+// the cost of one look for all Services that are touched together.
+func TestTouchedService(t *testing.T) {
+	t.Parallel()
+	timed(t, func(w *world) {
+		w.addNode(openstacksim.Spec{Name: "n0"})
+		all := w.many(3)
+		for _, s := range all {
+			w.ensure(s)
+		}
+		w.sim.ChangePool(w.poolsOf(all[1])[0], func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
+		w.sim.ChangeLoadBalancer(all[1].Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
+			lb.UpdatedAt = openstacksim.Stamp(time.Now().UTC().Add(time.Second).Format("2006-01-02T15:04:05"))
+		})
+		time.Sleep(newMaxAge + time.Second)
+		w.server.ResetCalls()
+		w.ensure(all[1])
+		for _, p := range w.sim.Pools() {
+			assert.Equal(w.T, "ROUND_ROBIN", p.Algorithm)
+		}
+		w.server.ResetCalls()
+		w.ensure(all[1])
+		assert.Zero(w.T, w.server.Calls().Total, "it was looked at a moment ago")
+	})
+}

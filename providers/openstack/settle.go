@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -32,7 +33,7 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 		}
 	}
 	// Another Service may have changed it while this one waited for its turn, which our own memory has.
-	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: ensureMaxAge})
+	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: l.settleMaxAge(r.Purpose, o.lb.ID)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(o.lb.ID)
 		return l.gone(r)
@@ -57,6 +58,15 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 		o.parts, o.changed, err = l.partsForUpdate(ctx, r, lb)
 	}
 	return o, err
+}
+
+// settleMaxAge is how old the picture of a load balancer may be. At a start all Services are looked at, and one listing serves them; who
+// touches a Service later on wants what somebody else changed to be set right at once.
+func (l *loadBalancers) settleMaxAge(purpose services.Purpose, id string) time.Duration {
+	if _, before := l.looked.Load(id); before && purpose == services.Ensure {
+		return newMaxAge
+	}
+	return ensureMaxAge
 }
 
 // gone is the answer where a load balancer has gone: another one is due, unless only the nodes have changed.

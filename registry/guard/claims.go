@@ -2,6 +2,7 @@ package guard
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,10 +13,17 @@ import (
 const claimMemory = 15 * time.Minute
 
 // claims remember which Node an instance was given to, for the time in which the informers do not show it yet, and for provider
-// IDs that name one instance in two ways.
+// IDs that name one instance in two ways. Every Node that joins is compared with all others, so that both are found by the instance.
 type claims struct {
-	mu   sync.Mutex
-	made map[string]claim
+	mu sync.Mutex
+	// made are the claims by Node, makers the Nodes that made them by instance.
+	made   map[string]claim
+	makers map[string][]string
+	swept  time.Time
+	// known are the Nodes that those below were made of: holders by their instance, names by Node.
+	known   []*v1.Node
+	holders map[string][]string
+	names   map[string]string
 }
 
 type claim struct {
@@ -29,24 +37,58 @@ func (c *claims) holder(facts Facts, nodes []*v1.Node, node *v1.Node, instance s
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, other := range nodes {
-		if key(other) == key(node) || !Uninitialized(node) {
-			continue
-		}
-		if made, ok := c.made[key(other)]; facts.instanceKey(other.Spec.ProviderID) == instance || (ok && made.instance == instance) {
-			return other.Name
-		}
-	}
-	for k, made := range c.made {
-		if now.Sub(made.at) > claimMemory {
-			delete(c.made, k)
+	if Uninitialized(node) {
+		c.knowLocked(facts, nodes)
+		for _, other := range slices.Concat(c.holders[instance], c.makers[instance]) {
+			if name, exists := c.names[other]; exists && other != key(node) {
+				return name
+			}
 		}
 	}
+	if now.Sub(c.swept) > time.Minute {
+		c.swept = now
+		for k, made := range c.made {
+			if now.Sub(made.at) > claimMemory {
+				c.dropLocked(k)
+			}
+		}
+	}
+	c.dropLocked(key(node))
 	if c.made == nil {
-		c.made = map[string]claim{}
+		c.made, c.makers = map[string]claim{}, map[string][]string{}
 	}
 	c.made[key(node)] = claim{instance, now}
+	c.makers[instance] = append(c.makers[instance], key(node))
 	return ""
+}
+
+// knowLocked takes over the Nodes of the cluster, where they are others than before. A list of them is never changed.
+func (c *claims) knowLocked(facts Facts, nodes []*v1.Node) {
+	if len(nodes) == len(c.known) && (len(nodes) == 0 || &nodes[0] == &c.known[0]) {
+		return
+	}
+	c.known, c.holders, c.names = nodes, make(map[string][]string, len(nodes)), make(map[string]string, len(nodes))
+	for _, n := range nodes {
+		c.names[key(n)] = n.Name
+		if instance := facts.instanceKey(n.Spec.ProviderID); instance != "" {
+			c.holders[instance] = append(c.holders[instance], key(n))
+		}
+	}
+}
+
+// dropLocked forgets the claim of a Node.
+func (c *claims) dropLocked(node string) {
+	made, ok := c.made[node]
+	if !ok {
+		return
+	}
+	delete(c.made, node)
+	left := slices.DeleteFunc(c.makers[made.instance], func(maker string) bool { return maker == node })
+	if len(left) == 0 {
+		delete(c.makers, made.instance)
+		return
+	}
+	c.makers[made.instance] = left
 }
 
 // claim refuses a new Node the instance that another Node has: kubelet may choose its provider ID, and its name.

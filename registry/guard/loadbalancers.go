@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -73,6 +74,7 @@ type loadBalancers struct {
 	reports      *reports
 	locks        keylock.Locks
 	states       serviceStates
+	set          atomic.Pointer[nodeSet]
 	attempts     priority.Attempts
 	retained     retained
 	finalizers   finalizers

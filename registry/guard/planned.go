@@ -6,11 +6,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
+// taintToBeDeleted is what Cluster Autoscaler marks a Node with that it is about to remove.
+const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
+
 // announces reports whether a taint or annotation is one by which the usual programs mark a Node whose instance they are about to
 // remove. It is asked for all keys of all Nodes.
 func announces(key string) bool {
 	switch key {
-	case "ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
+	case taintToBeDeleted, "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
 		return true
 	}
 	return false

@@ -137,6 +137,9 @@ func (t *serviceStates) rememberLocked(want wanted, selects bool) {
 	if t.selected == nil {
 		t.selected = map[types.UID]wanted{}
 	}
+	if want.all {
+		want.nodes = nil // they are those of then, and would keep old copies alive for each Service
+	}
 	t.selected[want.service.UID] = want
 }
 
@@ -191,7 +194,8 @@ func (l *loadBalancers) relabeled(before, now *v1.Node) {
 	}
 	for _, w := range l.states.selecting() {
 		selector, err := portable.Selector(l.facts.translate(w.service).Service.Annotations)
-		listed := slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return n.Name == now.Name })
+		listed := w.all && l.set.Load().member(now)
+		listed = listed || slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return n.Name == now.Name })
 		if err != nil || selector == nil || !listed || selector.Matches(labelSet(before.Labels)) == selector.Matches(labelSet(now.Labels)) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -47,6 +48,7 @@ type reports struct {
 	mu     sync.Mutex
 	events record.EventRecorder
 	last   map[string]report
+	swept  time.Time
 	// reported holds the foreign Nodes that were reported.
 	reported map[string]struct{}
 	// defaults are the defaults that each Service was told of.
@@ -154,10 +156,9 @@ func (r *reports) write(node *v1.Node, reason, message string) {
 		}
 		pause = min(before.pause*2, repeatMax)
 	}
-	for k, l := range r.last {
-		if now.Sub(l.at) > forgetAfter*2 {
-			delete(r.last, k)
-		}
+	if now.Sub(r.swept) > forgetAfter {
+		r.swept = now
+		maps.DeleteFunc(r.last, func(_ string, l report) bool { return now.Sub(l.at) > forgetAfter*2 })
 	}
 	r.last[id] = report{at: now, pause: pause}
 	r.events.Event(node, v1.EventTypeWarning, reason, message)

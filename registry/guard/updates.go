@@ -45,7 +45,9 @@ type wanted struct {
 	cluster string
 	service *v1.Service
 	nodes   []*v1.Node
-	number  uint64
+	// all is set where these are all that may receive traffic.
+	all    bool
+	number uint64
 	// labels counts changes of labels that the selector of the Service looks at.
 	labels uint64
 	// back is when they are to be applied again, as the cloud said when it applied them.
@@ -110,13 +112,21 @@ func (t *serviceStates) leaveLocked(service *v1.Service, s *serviceState) {
 
 // noteLocked notes the nodes that a Service wants now. A pass over all Services takes them all at its start, so that its copy of
 // one may be older than what was reconciled meanwhile: the newer one stays, with the nodes that came last.
-func (t *serviceStates) noteLocked(s *serviceState, cluster string, service *v1.Service, nodes []*v1.Node, selects bool) {
+func (t *serviceStates) noteLocked(s *serviceState, want wanted, selects bool) {
 	t.number++
-	if known := s.newest.service; known != nil && older(service, known) {
-		service = known
+	if known := s.newest.service; known != nil && older(want.service, known) {
+		want.service = known
 	}
-	s.newest, s.deleted = wanted{cluster: cluster, service: service, nodes: nodes, number: t.number, labels: s.newest.labels}, false
-	t.rememberLocked(s.newest, selects)
+	want.number, want.labels = t.number, s.newest.labels
+	s.newest, s.deleted = want, false
+	t.rememberLocked(want, selects)
+}
+
+// want is what a call wants for a Service.
+func (l *loadBalancers) want(cluster string, service *v1.Service, nodes []*v1.Node) wanted {
+	w := wanted{cluster: cluster, service: service}
+	w.nodes, w.all = l.nodes(nodes)
+	return w
 }
 
 // older reports whether one copy of a Service was stored before another one.
@@ -207,9 +217,9 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	if settings, err := l.settings(translated.Service); err != nil || settings.Disown {
 		return err
 	}
-	ours, selects := l.ownership.ours(nodes), portable.Selects(translated.Service.Annotations)
+	want, selects := l.want(cluster, service, nodes), portable.Selects(translated.Service.Annotations)
 	return l.renew(ctx, service, func(s *serviceState) bool {
-		l.states.noteLocked(s, cluster, service, ours, selects)
+		l.states.noteLocked(s, want, selects)
 		return true
 	})
 }
@@ -219,7 +229,10 @@ func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
 	return l.renew(ctx, service, func(s *serviceState) bool {
 		want, ok := l.states.selected[service.UID]
 		if ok {
-			l.states.noteLocked(s, want.cluster, want.service, want.nodes, true)
+			if want.all {
+				want.nodes, _ = l.set.Load().current()
+			}
+			l.states.noteLocked(s, want, true)
 			s.newest.labels++
 		}
 		return ok
@@ -347,7 +360,8 @@ func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	if err != nil {
 		return err
 	}
-	return t.Explain(l.inner.UpdateLoadBalancer(portable.With(ctx, t), want.cluster, t.Service, backends))
+	ctx = withShared(portable.With(ctx, t), want)
+	return t.Explain(l.inner.UpdateLoadBalancer(ctx, want.cluster, t.Service, backends))
 }
 
 // pause waits, at most until changed is closed.
@@ -365,11 +379,11 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 func (l *loadBalancers) reconcile(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error,
 ) (err error) {
-	t, selects := &l.states, l.selects(service)
+	t, selects, wants := &l.states, l.selects(service), l.want(cluster, service, nodes)
 	t.mu.Lock()
 	s := t.enterLocked(service)
 	s.ensuring++
-	t.noteLocked(s, cluster, service, l.ownership.ours(nodes), selects)
+	t.noteLocked(s, wants, selects)
 	t.mu.Unlock()
 	ended := false
 	end := func() { s.ensuring--; ended = true; t.leaveLocked(service, s) }
@@ -390,7 +404,7 @@ func (l *loadBalancers) reconcile(
 	t.mu.Lock()
 	want := s.newest
 	t.mu.Unlock()
-	for err = ensure(ctx, want.nodes); err == nil; err = l.update(ctx, want) {
+	for err = ensure(withShared(ctx, want), want.nodes); err == nil; err = l.update(ctx, want) {
 		t.mu.Lock()
 		if sameNodes(want.nodes, s.newest.nodes) && want.labels == s.newest.labels {
 			s.applied = max(s.applied, s.newest.number)
@@ -407,6 +421,9 @@ func (l *loadBalancers) reconcile(
 
 // sameNodes reports whether two lists hold the same Nodes with the same instances, in any order.
 func sameNodes(a, b []*v1.Node) bool {
+	if len(a) != len(b) || len(a) == 0 || &a[0] == &b[0] {
+		return len(a) == len(b) // lists of one set are shared
+	}
 	identities := func(nodes []*v1.Node) []string {
 		list := make([]string, len(nodes))
 		for i, n := range nodes {

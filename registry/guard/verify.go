@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -35,6 +36,7 @@ type verification struct {
 
 	mu       sync.Mutex
 	verdicts map[string]verdict
+	swept    time.Time
 }
 
 type verdict struct {
@@ -110,10 +112,9 @@ func (v *verification) ask(ctx context.Context, node *v1.Node) (ok bool, why str
 func (v *verification) record(node *v1.Node, d verdict) {
 	v.mu.Lock()
 	v.verdicts[key(node)] = d
-	for k, old := range v.verdicts {
-		if d.at.Sub(old.at) > 2*verdictMaxAge {
-			delete(v.verdicts, k)
-		}
+	if d.at.Sub(v.swept) > verdictMaxAge {
+		v.swept = d.at
+		maps.DeleteFunc(v.verdicts, func(_ string, old verdict) bool { return d.at.Sub(old.at) > 2*verdictMaxAge })
 	}
 	v.mu.Unlock()
 	if !d.ok {

@@ -17,6 +17,8 @@ import (
 type View struct {
 	// Handler returns what hears of changes in place of a handler that is added.
 	Handler func(cache.ResourceEventHandler) cache.ResourceEventHandler
+	// List returns what a list of all objects shows in place of them; Show says then what is found by name or index alone.
+	List func() []any
 	// Show returns an object of a cache as it is shown, and whether it is shown at all. It keeps the object's namespace and name.
 	Show func(object any) (shown any, ok bool)
 }
@@ -150,10 +152,14 @@ func (i informer) GetStore() cache.Store { return i.GetIndexer() }
 
 // GetIndexer implements cache.SharedIndexInformer.
 func (i informer) GetIndexer() cache.Indexer {
-	if i.view.Show == nil {
+	if i.view.Show == nil && i.view.List == nil {
 		return i.SharedIndexInformer.GetIndexer()
 	}
-	return indexer{i.SharedIndexInformer.GetIndexer(), i.view.Show}
+	show := i.view.Show
+	if show == nil {
+		show = func(object any) (any, bool) { return object, true }
+	}
+	return indexer{i.SharedIndexInformer.GetIndexer(), show, i.view.List}
 }
 
 // indexer shows the objects of an indexer. Names of indexes and indexed values are those of the objects as they are stored.
@@ -161,6 +167,8 @@ type indexer struct {
 	cache.Indexer
 
 	show func(any) (any, bool)
+	// list is View.List.
+	list func() []any
 }
 
 func (i indexer) all(objects []any) []any {
@@ -196,7 +204,12 @@ func keys(objects []any) []string {
 }
 
 // List implements cache.Store.
-func (i indexer) List() []any { return i.all(i.Indexer.List()) }
+func (i indexer) List() []any {
+	if i.list != nil {
+		return i.list()
+	}
+	return i.all(i.Indexer.List())
+}
 
 // ListKeys implements cache.Store.
 func (i indexer) ListKeys() []string { return keys(i.List()) }

@@ -29,7 +29,7 @@ func TestFaults(t *testing.T) {
 	before := w.summary()
 	fails := func(step, words string, f func()) {
 		t.Helper()
-		r, err := w.tries(t.Context(), told("begins   "+step, "", 0, f), "-patience=30s", "-skip="+w.others(step, ""))
+		r, err := w.tries(t.Context(), told("begins   "+step, "", 0, f), "-patience="+brief.String(), "-skip="+w.others(step, ""))
 		require.ErrorContains(t, err, "this did not hold: "+step)
 		for _, s := range r.Steps {
 			if s.Step == step {

@@ -9,13 +9,15 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/test/realclouds/results"
 )
 
 // What becomes of a step.
 const (
-	held       = "held"
-	failed     = "failed"
-	skipped    = "skipped"
+	held       = results.Held
+	failed     = results.Failed
+	skipped    = results.Skipped
 	notReached = "not reached"
 )
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,10 +16,20 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
 // This file is about Services that are given addresses where there is no cloud.
+
+// inCluster is the provider without a cloud outside of the cluster.
+func inCluster(t *testing.T) string {
+	t.Helper()
+	all := registry.Linked().Providers()
+	i := slices.IndexFunc(all, func(p registry.Provider) bool { return p.InCluster })
+	require.GreaterOrEqual(t, i, 0)
+	return all[i].Name
+}
 
 // putConfigMap creates a ConfigMap of the namespace kube-system, or replaces it.
 func putConfigMap(t *testing.T, c *harness.Cluster, cm *v1.ConfigMap) {
@@ -45,7 +56,7 @@ func createWaiting(t *testing.T, c *harness.Cluster, name string) {
 // TestExhaustedPool: who waits for an address gets one as soon as the pool is larger, another Service is gone, or an operator freed what
 // one had that was deleted by force while no program ran.
 func TestExhaustedPool(t *testing.T) {
-	c := newClusterOn(t, "keepalived")
+	c := newClusterOn(t, inCluster(t))
 	putConfigMap(t, c, poolsOf("192.168.10.1/32"))
 	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 2)
@@ -70,7 +81,7 @@ func TestExhaustedPool(t *testing.T) {
 	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "first", metav1.DeleteOptions{}))
 	served("third", "192.168.10.1")
 
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	patchService(t, c, "third", `{"metadata":{"finalizers":null}}`)
 	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "third", metav1.DeleteOptions{}))
 	startCCM(t, c, nil, nil)
@@ -78,7 +89,7 @@ func TestExhaustedPool(t *testing.T) {
 	env, err := c.Cloud.Environment(t.Context())
 	require.NoError(t, err)
 	cmd := exec.CommandContext(
-		t.Context(), c.Programs.CCM, "orphans", "--cloud-provider=keepalived", "--kubeconfig="+c.Kubeconfig, "--cluster-name=prod", "--delete",
+		t.Context(), c.Programs.CCM, "orphans", "--cloud-provider="+c.Provider, "--kubeconfig="+c.Kubeconfig, "--cluster-name=prod", "--delete",
 	)
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
@@ -97,7 +108,7 @@ func TestExhaustedPool(t *testing.T) {
 
 // TestAddressesAtFailover: the leader changes while Services come. None has the address of another one, and all are served.
 func TestAddressesAtFailover(t *testing.T) {
-	c := newClusterOn(t, "keepalived")
+	c := newClusterOn(t, inCluster(t))
 	first := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 2)
 	second, err := c.StartCCM(t.Context(), nil, nil)
@@ -155,7 +166,7 @@ func TestTakeoverOfAddresses(t *testing.T) {
 		"kube-vip-cloud-provider": {map[string]string{"KEEPALIVED_ANNOUNCER": "kube-vip"}, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newClusterOn(t, "keepalived")
+			c := newClusterOn(t, inCluster(t))
 			joinNodes(t, c, 2)
 			var entries []string
 			data := map[string]string{}
@@ -191,7 +202,7 @@ func requireTakenOver(t *testing.T, c *harness.Cluster, env map[string]string) {
 		m := startCCM(t, c, nil, env)
 		requireEnsured(t, m, len(before))
 		requireWorked(t, m, "service")
-		m.Stop(10 * time.Second)
+		m.Stop(patience)
 		assert.Equal(t, records, configMaps(t, c), "no ConfigMap was written at all")
 		for name, s := range listServices(t.Context(), t, c) {
 			was := before[name]
@@ -230,7 +241,7 @@ func configMaps(t *testing.T, c *harness.Cluster) map[string]string {
 // TestInitializedByKubelet: where nobody else initialises Nodes, the program takes the taint away, and leaves their addresses as kubelet
 // reports them. A Node that bears the ID of another cloud waits for that cloud's controller, and one whose machine is silent stays.
 func TestInitializedByKubelet(t *testing.T) {
-	c := newClusterOn(t, "keepalived")
+	c := newClusterOn(t, inCluster(t))
 	startCCM(t, c, []string{"--node-status-update-frequency=1s"}, map[string]string{"KEEPALIVED_INITIALIZE_NODES": "true"})
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-1", Ready: true, Address: "10.0.0.1"}))
 	n := waitUntainted(t, c, "node-1")

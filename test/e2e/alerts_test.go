@@ -138,7 +138,7 @@ func TestAlerts(t *testing.T) {
 	}))
 	monitors.requireRings(t, "one leads, one waits", []*harness.CCM{m, second}, nil)
 	monitors.requireRings(t, "nobody leads", []*harness.CCM{second}, map[string]string{"CloudControllerManagerNobodyLeads": ""})
-	second.Stop(10 * time.Second)
+	second.Stop(patience)
 
 	require.NoError(t, c.Cloud.Remove(t.Context(), "node-5"))
 	require.NoError(t, c.SetReady(t.Context(), "node-5", false))
@@ -198,7 +198,7 @@ func TestOrphanAlert(t *testing.T) {
 		require.NoError(t, err)
 	}
 	services := c.Kube.CoreV1().Services(metav1.NamespaceDefault)
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	// Somebody takes the finalizer away while nobody works.
 	_, err := services.Patch(t.Context(), "lost", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)

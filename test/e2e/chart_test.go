@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -43,7 +42,7 @@ func TestChartInstallation(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, m.WaitLeading(t.Context(), patience))
 	joinNodes(t, c, 1)
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 
 	first, err := c.Install(t.Context(), "extra", nil)
 	require.NoError(t, err)

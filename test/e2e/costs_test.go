@@ -59,10 +59,11 @@ func thousandNodes(t *testing.T, provider string, want expectations.NodeCosts) (
 	prepareAll(t, c, want.Prepare)
 	require.NoError(t, c.Cloud.Seed(t.Context(), thousand))
 	// The address loop runs soon after the start and then every minute.
-	m := startAs(t, c, want.Setup, "--node-status-update-frequency=1m")
+	// An API server that a thousand nodes keep busy on a slow machine must not cost the program its lease.
+	m := startAs(t, c, want.Setup, "--node-status-update-frequency=1m", "--leader-elect-lease-duration=2m", "--leader-elect-renew-deadline=90s")
 	began := time.Now()
 	require.NoError(t, c.RegisterNodes(t.Context(), 1, thousand, harness.NodeSpec{Ready: true}))
-	require.NoError(t, c.WaitInitialized(t.Context(), thousand, 3*time.Minute))
+	require.NoError(t, c.WaitInitialized(t.Context(), thousand, patience))
 	waitWrites(t, c, want.Writes)
 	got := calls(t, c)
 	t.Logf("%d nodes were initialised in %.0f s with %d reads and %d writes: %v", thousand, time.Since(began).Seconds(), got.Reads, got.Writes, got.ByOperation)
@@ -113,7 +114,7 @@ func waitPasses(t *testing.T, m *harness.CCM, passes float64) {
 	const metric = "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count"
 	before, err := m.Metric(t.Context(), metric)
 	require.NoError(t, err)
-	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, "the lifecycle loop", func(ctx context.Context) error {
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the lifecycle loop", func(ctx context.Context) error {
 		now, err := m.Metric(ctx, metric)
 		if err == nil && now < before+passes {
 			err = fmt.Errorf("%.0f of %.0f passes", now-before, passes)
@@ -125,7 +126,7 @@ func waitPasses(t *testing.T, m *harness.CCM, passes float64) {
 // waitWrites waits until the cloud has seen that many writes; more are a matter of the caller's.
 func waitWrites(t *testing.T, c *harness.Cluster, n int) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), 3*time.Minute, fmt.Sprintf("%d writes", n), func(ctx context.Context) error {
+	require.NoError(t, harness.Eventually(t.Context(), patience, fmt.Sprintf("%d writes", n), func(ctx context.Context) error {
 		got, err := c.Cloud.Calls(ctx)
 		if err == nil && got.Writes < n {
 			err = fmt.Errorf("%d writes: %v", got.Writes, got.ByOperation)
@@ -147,7 +148,7 @@ func TestServiceCosts(t *testing.T) {
 		joinNodes(t, c, nodes)
 		createServices(t, c, n, want.Annotations)
 		for i := range n {
-			_, err := c.WaitServed(t.Context(), fmt.Sprintf("web-%d", i), 4*time.Minute)
+			_, err := c.WaitServed(t.Context(), fmt.Sprintf("web-%d", i), patience)
 			require.NoError(t, err)
 		}
 		waitHoldings(t, c, n, fmt.Sprintf("%d nodes", nodes))
@@ -174,7 +175,7 @@ func TestServiceCosts(t *testing.T) {
 		assert.Zero(t, got.Writes)
 		assert.LessOrEqual(t, got.Reads, want.Unchanged)
 
-		m.Stop(10 * time.Second)
+		m.Stop(patience)
 		require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 		m = startAs(t, c, want.Setup)
 		requireEnsured(t, m, n)

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -107,7 +106,7 @@ func nodeComesAndGoes(t *testing.T, c *harness.Cluster) {
 func requireQuietRestart(t *testing.T, c *harness.Cluster, m *harness.CCM, address string, without map[string]string) *harness.CCM {
 	t.Helper()
 	requireWorked(t, m, "service")
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	annotate := func(value func(was string) any) {
 		for key, was := range without {
 			patch, err := json.Marshal(object{"metadata": object{"annotations": object{key: value(was)}}})

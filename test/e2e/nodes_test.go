@@ -26,10 +26,10 @@ func node(t *testing.T, c *harness.Cluster, name string) *v1.Node {
 	return n
 }
 
-// waitGone waits as long as a Node may take at most that is to be removed.
+// waitGone waits until a Node is removed, which takes the guard some looks.
 func waitGone(t *testing.T, c *harness.Cluster, name string) {
 	t.Helper()
-	require.NoError(t, harness.Eventually(t.Context(), 60*time.Second, "Node "+name+" to be removed", func(ctx context.Context) error {
+	require.NoError(t, harness.Eventually(t.Context(), patience, "Node "+name+" to be removed", func(ctx context.Context) error {
 		_, err := c.Kube.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil
@@ -128,7 +128,7 @@ func TestVanishedClusterIsKept(t *testing.T) {
 	requireAllNodesFor(t, c, n, 20*time.Second)
 
 	// The operator knows better.
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	startCCM(t, c, []string{"--node-deletion-max-share=1"}, nil)
 	for i := range n {
 		waitGone(t, c, fmt.Sprintf("node-%d", i+1))

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -72,7 +71,7 @@ func TestPlan(t *testing.T) {
 		joinNodes(t, c, 2)
 		plan := planner(t, c, provider)
 		manifest := "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  annotations: " + string(annotations) + "\nspec:\n  type: LoadBalancer\n  ports:\n  - {name: http, port: 80}\n"
-		m.Stop(10 * time.Second)
+		m.Stop(patience)
 		fresh := plan(manifest)
 		require.Empty(t, fresh.Error)
 		require.NotEmpty(t, fresh.Planned)
@@ -91,7 +90,7 @@ func TestPlan(t *testing.T) {
 		require.NoError(t, err)
 		waitHoldings(t, c, 1, unlessInCluster(c, ", 2 "))
 		requireWorked(t, m, "service")
-		m.Stop(10 * time.Second)
+		m.Stop(patience)
 		served := plan(manifest)
 		assert.Empty(t, served.Error)
 		assert.Empty(t, served.Planned)

@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,14 +29,14 @@ func TestPodRanges(t *testing.T) {
 				joinNodes(t, c, 4)
 				given := waitRanges(t, c, 4, want)
 
-				first.Stop(10 * time.Second)
+				first.Stop(patience)
 				register(t, c, "node-5", "node-6") // while nobody is there
 				second := startAs(t, c, want.Setup)
 				given = requireKept(t, given, waitRanges(t, c, 6, want))
 
 				standby := startStandby(t, c, want.Setup)
 				register(t, c, "node-7") // as the leader goes
-				second.Stop(10 * time.Second)
+				second.Stop(patience)
 				require.NoError(t, standby.WaitLeading(t.Context(), patience))
 				given = requireKept(t, given, waitRanges(t, c, 7, want))
 

@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -141,7 +140,7 @@ func TestAdoption(t *testing.T) {
 	waitHoldings(t, c, 1, "front")
 
 	// By name, after the record of the ID was lost while the program was down.
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	patchService(t, c, "by-id", `{"metadata":{"annotations":{"`+idKey+`":null}}}`)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	startCCM(t, c, adopt, nil)
@@ -216,7 +215,7 @@ func TestLoadBalancerClass(t *testing.T) {
 	waitFirewall(t, c, 1)
 
 	// After a restart in this mode everything goes on: what is served stays, and a node joins and leaves.
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
 	m = startCCM(t, c, named, env)
 	requireWorked(t, m, "service")
@@ -229,7 +228,7 @@ func TestLoadBalancerClass(t *testing.T) {
 	assert.Equal(t, was, backends(t, c, 1, 1))
 	requireClasses(t, c, class)
 
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	startCCM(t, c, []string{"--load-balancer-class=" + class, "--load-balancer-class-mode=named-and-unclassed"}, env)
 	_, err = c.WaitServed(t.Context(), "plain", patience)
 	require.NoError(t, err)
@@ -268,7 +267,7 @@ func TestOrphans(t *testing.T) {
 		_, err = c.WaitServed(t.Context(), name, patience)
 		require.NoError(t, err)
 	}
-	m.Stop(10 * time.Second)
+	m.Stop(patience)
 	patchService(t, c, "forced", `{"metadata":{"finalizers":null}}`)
 	require.NoError(t, c.Kube.CoreV1().Services(metav1.NamespaceDefault).Delete(t.Context(), "forced", metav1.DeleteOptions{}))
 

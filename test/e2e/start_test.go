@@ -9,7 +9,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
@@ -33,26 +35,59 @@ func TestFailover(t *testing.T) {
 		return err
 	}))
 	holder := leaseHolder(t, c)
-	third.Stop(10 * time.Second)
+	third.Stop(patience)
 	assert.Equal(t, holder, leaseHolder(t, c))
 
+	before := lease(t, c)
 	began := time.Now()
 	require.NoError(t, first.Signal(syscall.SIGTERM))
 	require.NoError(t, second.WaitLeading(t.Context(), patience))
 	took := time.Since(began)
 	t.Logf("fail-over took %s", took.Round(10*time.Millisecond))
-	assert.Less(t, took, 5*time.Second)
+	assert.Less(t, took, time.Duration(*before.Spec.LeaseDurationSeconds)*time.Second, "no faster than if it had crashed")
+	requireReleased(t, c, before)
 	<-first.Done()
 	assert.Zero(t, first.ExitCode())
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-2", Ready: true}))
 	require.NoError(t, c.WaitInitialized(t.Context(), 2, patience))
 }
 
+const leaseName = "cloud-controller-manager"
+
+func lease(t *testing.T, c *harness.Cluster) *coordinationv1.Lease {
+	t.Helper()
+	l, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), leaseName, metav1.GetOptions{})
+	require.NoError(t, err)
+	return l
+}
+
 func leaseHolder(t *testing.T, c *harness.Cluster) string {
 	t.Helper()
-	l, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Get(t.Context(), "cloud-controller-manager", metav1.GetOptions{})
+	return *lease(t, c).Spec.HolderIdentity
+}
+
+// requireReleased: the lease went from one holder to the next because the former one gave it back, and not because it ran out.
+func requireReleased(t *testing.T, c *harness.Cluster, before *coordinationv1.Lease) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	changes, err := c.Kube.CoordinationV1().Leases(metav1.NamespaceSystem).Watch(ctx, metav1.ListOptions{
+		FieldSelector: "metadata.name=" + leaseName, ResourceVersion: before.ResourceVersion,
+	})
 	require.NoError(t, err)
-	return *l.Spec.HolderIdentity
+	defer changes.Stop()
+	for change := range changes.ResultChan() {
+		l, isLease := change.Object.(*coordinationv1.Lease)
+		require.True(t, isLease, "%v", change.Object)
+		switch holder := ptr.Deref(l.Spec.HolderIdentity, ""); holder {
+		case *before.Spec.HolderIdentity: // renewed
+		case "":
+			return
+		default:
+			require.Failf(t, "the lease was not released", "%s took it", holder)
+		}
+	}
+	t.Fatal("the lease stays with its holder")
 }
 
 // TestRefusedStart: nonsense ends the program before anything starts, with one line for each fault.

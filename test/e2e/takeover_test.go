@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -64,7 +63,7 @@ func TestTakeover(t *testing.T) {
 		l.requireUnchanged(left, nodes)
 		l.requireServices(services)
 
-		m.Stop(10 * time.Second)
+		m.Stop(patience)
 		services = listServices(l.t.Context(), l.t, l.c)
 		m = l.start()
 		l.waitWork(m, len(l.balanced()))

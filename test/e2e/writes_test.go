@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,7 +36,7 @@ func waitRounds(t *testing.T, m *harness.CCM, nodes, rounds int) {
 	const metric = "anyccm_inventory_answers_total"
 	before, err := m.Metric(t.Context(), metric)
 	require.NoError(t, err)
-	require.NoError(t, harness.Eventually(t.Context(), 2*time.Minute, "the address loop", func(ctx context.Context) error {
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the address loop", func(ctx context.Context) error {
 		now, err := m.Metric(ctx, metric)
 		if err == nil && now < before+float64(nodes*rounds) {
 			err = fmt.Errorf("%.0f of %d answers", now-before, nodes*rounds)
@@ -83,7 +82,7 @@ func TestNodesAreWrittenOnce(t *testing.T) {
 		waitRounds(t, m, n, 3)
 		assert.Empty(t, nodeWrites(t, c)[len(before):], "at a resync")
 
-		m.Stop(10 * time.Second)
+		m.Stop(patience)
 		before = nodeWrites(t, c)
 		m = startCCM(t, c, often, nil)
 		waitRounds(t, m, n, 3)

@@ -11,7 +11,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
@@ -80,7 +79,7 @@ func (c *Cluster) startCloud(ctx context.Context) (*Cloud, error) {
 	}
 	c.processes = append(c.processes, p)
 	cloud := &Cloud{Process: p}
-	return cloud, Eventually(ctx, 20*time.Second, "the simulated cloud", func(context.Context) error {
+	return cloud, Eventually(ctx, startTimeout, "the simulated cloud", func(context.Context) error {
 		url, err := os.ReadFile(urlFile)
 		cloud.URL = strings.TrimSpace(string(url))
 		if err == nil && cloud.URL == "" {

@@ -29,6 +29,9 @@ const account = "cloud-controller-manager"
 // binariesVariable names a folder with the built programs; they are built if it is not set.
 const binariesVariable = "ANYCCM_BIN"
 
+// startTimeout bounds waits at the start of a cluster, which usually take a second, on a machine that is busy.
+const startTimeout = 3 * time.Minute
+
 // AnyProvider is the cloud of tests and demonstrations that need one and do not care which.
 const AnyProvider = "digitalocean"
 
@@ -152,7 +155,7 @@ func (c *Cluster) start(ctx context.Context) error {
 // prepare waits for the settings that the API server publishes shortly after it is ready, and installs the chart. Nobody
 // runs its pods: StartCCM does.
 func (c *Cluster) prepare(ctx context.Context) error {
-	err := Eventually(ctx, 30*time.Second, "the API server's own objects", func(ctx context.Context) error {
+	err := Eventually(ctx, startTimeout, "the API server's own objects", func(ctx context.Context) error {
 		if _, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{}); err != nil {
 			return err
 		}

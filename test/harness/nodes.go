@@ -123,6 +123,24 @@ feeding:
 	return errors.Join(err, <-failures)
 }
 
+// JoinNodes registers ready nodes for the instances node-1 to node-n and waits until they are initialised. Without a cloud outside of the
+// cluster nobody initialises them: they are from the start.
+func (c *Cluster) JoinNodes(ctx context.Context, n int, within time.Duration) error {
+	if !c.Cloud.InCluster() {
+		if err := c.RegisterNodes(ctx, 1, n, NodeSpec{Ready: true}); err != nil {
+			return err
+		}
+		return c.WaitInitialized(ctx, n, within)
+	}
+	for i := range n {
+		spec := NodeSpec{Name: fmt.Sprintf("node-%d", i+1), Ready: true, Initialized: true, Address: fmt.Sprintf("10.0.0.%d", i+1)}
+		if err := c.RegisterNode(ctx, spec); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // SetReady changes a node's Ready condition, as kubelet and the node lifecycle controller do.
 func (c *Cluster) SetReady(ctx context.Context, name string, ready bool) error {
 	status := "False"

@@ -107,7 +107,7 @@ func (o *Operator) run(ctx context.Context) error {
 	o.lock.Lock()
 	defer o.lock.Unlock()
 	if o.ccm != nil {
-		o.ccm.Stop(10 * time.Second)
+		o.ccm.Stop(startTimeout)
 		o.restarts++
 	}
 	if o.ccm, err = o.cluster.StartObjects(ctx, o.objects, o.cluster.Programs.CCM, o.port, nil, nil); err != nil {

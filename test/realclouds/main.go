@@ -46,6 +46,8 @@ type services interface {
 	nodes() []string
 	// values are further values of the chart.
 	values() harness.Values
+	// before measures what the program is compared with, while it does not run yet.
+	before(ctx context.Context, r *run) error
 	// try tries what the suite does not.
 	try(ctx context.Context, r *run) error
 	// suite is how often the acceptance suite runs, with which flags.
@@ -79,8 +81,9 @@ func main() {
 
 // run is one run on one kind of services.
 type run struct {
-	w          io.Writer
-	cluster    *harness.Cluster
+	w       io.Writer
+	cluster *harness.Cluster
+	// operator runs the program; it is nil while another program is measured.
 	operator   *harness.Operator
 	acceptance string
 	record     results.Record
@@ -107,6 +110,7 @@ func try(ctx context.Context, args []string, w io.Writer) error {
 	}}
 	if *only != "" {
 		r.only = strings.Split(*only, ",")
+		r.record.How += " ONLY=" + *only
 	}
 	r.record.Machine, r.record.Load = machine()
 	if err := r.all(ctx, make()); err != nil {
@@ -186,6 +190,9 @@ func (r *run) all(ctx context.Context, s services) error {
 			r.operator.End()
 		}
 	}()
+	if err := s.before(ctx, r); err != nil {
+		return err
+	}
 	if err := r.operate(ctx, s); err != nil {
 		return fmt.Errorf("%w\n%s", err, r.tail())
 	}
@@ -260,12 +267,17 @@ func (r *run) operate(ctx context.Context, s services) error {
 		return fmt.Errorf("asking for the version of Kubernetes: %w", err)
 	}
 	r.record.Kubernetes = version.GitVersion
-	for _, name := range s.nodes() {
+	return r.join(ctx, s.nodes())
+}
+
+// join registers nodes and waits until they are initialised.
+func (r *run) join(ctx context.Context, names []string) error {
+	for _, name := range names {
 		if err := r.cluster.RegisterNode(ctx, harness.NodeSpec{Name: name, Ready: true}); err != nil {
 			return err
 		}
 	}
-	return r.cluster.WaitInitialized(ctx, len(s.nodes()), patience)
+	return r.cluster.WaitInitialized(ctx, len(names), patience)
 }
 
 // report is the part of the suite's report that is kept.
@@ -354,8 +366,11 @@ func (r *run) warnings(ctx context.Context) ([]string, error) {
 	return texts, nil
 }
 
-// calls counts the program's calls to the cloud so far.
+// calls counts the program's calls to the cloud so far. Another program's are not known.
 func (r *run) calls(ctx context.Context) (int, error) {
+	if r.operator == nil {
+		return 0, nil
+	}
 	n, err := r.operator.CCM().Metric(ctx, "anyccm_cloud_api_requests_total")
 	return int(n), err
 }
@@ -422,7 +437,9 @@ func (r *run) measure(ctx context.Context, t results.Trial, do, done func(contex
 	if err != nil {
 		return err
 	}
-	t.Calls = new(after - before)
+	if r.operator != nil {
+		t.Calls = new(after - before)
+	}
 	t.Judge()
 	if failure != nil {
 		t.Result, t.Details = results.Failed, append(t.Details, failure.Error())

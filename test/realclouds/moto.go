@@ -331,6 +331,9 @@ const (
 	partDeletion = "deletion"
 )
 
+// before implements services: there is nothing to compare with.
+func (m *moto) before(context.Context, *run) error { return nil }
+
 // try implements services: routes to all nodes, and a node whose instance goes.
 func (m *moto) try(ctx context.Context, r *run) error {
 	if !r.wants("steps") {

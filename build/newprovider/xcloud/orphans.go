@@ -2,7 +2,6 @@ package xcloud
 
 import (
 	"context"
-	"fmt"
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
@@ -34,16 +33,8 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 
 // DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
-	list, err := c.reconciler.cluster.Living(ctx)
-	if err != nil {
+	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
-	}
-	found, err := c.Orphans(ctx, list)
-	if err != nil {
-		return err
-	}
-	if !slices.ContainsFunc(found, func(other guard.Orphan) bool { return other.ID == o.ID }) {
-		return fmt.Errorf("load balancer %s is no orphan any more", o.ID)
 	}
 	return c.reconciler.remove(ctx, o.ID)
 }

@@ -10,6 +10,8 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	frameworkapp "k8s.io/cloud-provider/app"
 	"k8s.io/cloud-provider/app/config"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // trimInformers replaces the shared informers by ones that drop what no controller reads, before anybody asked for one.
@@ -29,14 +31,24 @@ func trimInformers(c *config.CompletedConfig, services serviceSelection) {
 // withOurNodes starts a controller with the Nodes alone that are the cloud's: the route controller judges the network of every
 // Node that it sees.
 func withOurNodes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	return withNodes(inner, (*guard.Cloud).OurNodes)
+}
+
+// withServiceNodes starts the controller of Services with one object that stands for all Nodes, of which it keeps a list for each Service.
+func withServiceNodes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	return withNodes(inner, (*guard.Cloud).ServiceNodes)
+}
+
+// withNodes starts a controller with another view of the Nodes, where a guard stands above the cloud.
+func withNodes(
+	inner frameworkapp.ControllerInitFuncConstructor, view func(*guard.Cloud, informers.SharedInformerFactory) informers.SharedInformerFactory,
+) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
 	inner.Constructor = func(
 		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
 	) frameworkapp.InitFunc {
-		if filter, ok := cloud.(interface {
-			OurNodes(informers.SharedInformerFactory) informers.SharedInformerFactory
-		}); ok {
-			c = withInformers(c, filter.OurNodes(c.SharedInformers))
+		if guarded, ok := cloud.(*guard.Cloud); ok {
+			c = withInformers(c, view(guarded, c.SharedInformers))
 		}
 		return construct(i, c, cloud)
 	}

@@ -29,8 +29,6 @@ const (
 	planTimeout = 2 * time.Minute
 	// planManager is the field manager of the dry runs.
 	planManager = "anyccm-plan"
-	// scaleDownTaint is set by the cluster autoscaler; the service controller leaves such nodes out.
-	scaleDownTaint = "ToBeDeletedByClusterAutoscaler"
 )
 
 // plan tells what the reconciliation of Services in files would do. It writes nothing.
@@ -206,9 +204,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, er
 func backendNodes(all []*v1.Node) []*v1.Node {
 	var nodes []*v1.Node
 	for _, n := range all {
-		_, excluded := n.Labels[v1.LabelNodeExcludeBalancers]
-		leaving := slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == scaleDownTaint })
-		if !excluded && !leaving && n.DeletionTimestamp == nil {
+		if guard.MayReceive(n) {
 			nodes = append(nodes, n)
 		}
 	}

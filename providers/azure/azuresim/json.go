@@ -4,48 +4,14 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
 // clone is a copy that shares nothing, with the types that JSON has.
 func clone[T any](v T) T {
-	if out, ok := copied(v).(T); ok {
-		return out
-	}
-	var out T
-	if err := json.Unmarshal(encode(v), &out); err != nil {
-		panic(err) // made of JSON
-	}
-	return out
-}
-
-// copied is a copy of what JSON has, without the way through a text, which is most of the work of the simulator; nil for all else.
-func copied(v any) any {
-	switch v := v.(type) {
-	case string, bool, float64:
-		return v
-	case int:
-		return float64(v)
-	case object:
-		if v == nil {
-			return nil
-		}
-		out := make(object, len(v))
-		for key, item := range v {
-			if out[key] = copied(item); out[key] == nil && item != nil {
-				return nil
-			}
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, item := range v {
-			if out[i] = copied(item); out[i] == nil && item != nil {
-				return nil
-			}
-		}
-		return out
-	}
-	return nil
+	copied, _ := jsondoc.CloneValue(v).(T) // nil stays nil
+	return copied
 }
 
 // renamed replaces a text wherever it is in a document.

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -453,44 +454,5 @@ func (s *Sim) RemoveInstance(name string) error {
 	return errors.New("there is no instance " + name)
 }
 
-// clone is a copy that shares nothing, as JSON would bring it: numbers are float64, and lists are []any.
-func clone(d map[string]any) document {
-	if d == nil {
-		return nil
-	}
-	copied := make(document, len(d))
-	for k, v := range d {
-		copied[k] = cloneValue(v)
-	}
-	return copied
-}
-
-func cloneValue(v any) any {
-	switch v := v.(type) {
-	case nil, string, bool, float64:
-		return v
-	case int:
-		return float64(v)
-	case map[string]any:
-		if v == nil {
-			return nil
-		}
-		return map[string]any(clone(v))
-	case []any:
-		if v == nil {
-			return nil
-		}
-		copied := make([]any, len(v))
-		for i, e := range v {
-			copied[i] = cloneValue(e)
-		}
-		return copied
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		panic(err) // an object holds nothing that has no JSON
-	}
-	var copied any
-	_ = json.Unmarshal(text, &copied) // it was made of JSON
-	return copied
-}
+// clone is a copy that shares nothing, as JSON would bring it.
+func clone(d map[string]any) document { return jsondoc.Clone(d) }

@@ -2,6 +2,7 @@ package cloudapi
 
 import (
 	"context"
+	"errors"
 	"sync"
 
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -47,4 +48,99 @@ func ReadPages[P any](ctx context.Context, first, last int, read func(ctx contex
 func safePage[P any](ctx context.Context, number int, read func(ctx context.Context, number int) (P, error)) (p P, err error) {
 	defer rescue.Into(&err, "reading a page of a listing")
 	return read(ctx, number)
+}
+
+// Numbered is a listing whose pages have numbers, which states on each page how many objects there are.
+type Numbered[P any] struct {
+	// What is listed, for messages.
+	What string
+	// Read reads a page.
+	Read func(ctx context.Context, number int) (P, error)
+	// Objects is how many are on a page, Total how many there are as the page states it, and Last the number of the last page as it is
+	// known from the page with a number.
+	Objects, Total func(page P) int
+	Last           func(page P, number int) int
+}
+
+// maxReadings is how often a list is read that changes while it is read.
+const maxReadings = 4
+
+// List reads all pages, those after the first a few at a time. Where the list changed in between, objects have moved from page to page,
+// and one may have been on none of those that were read. Then all is read again, one page after the other: what is added meanwhile moves
+// objects to pages that are still to come. What is taken away moves them to pages that were read, so that this counts no more than the
+// first reading; a list that goes on shrinking is an error.
+func (n Numbered[P]) List(ctx context.Context) ([]P, error) {
+	pages, err := n.together(ctx)
+	if err == nil {
+		err = n.check(pages, func(before, after int) bool { return before == after })
+	}
+	for reading := 1; reading < maxReadings && errors.Is(err, errMoved); reading++ {
+		if pages, err = n.inTurn(ctx); err == nil {
+			err = n.check(pages, func(before, after int) bool { return before <= after })
+		}
+	}
+	return pages, err
+}
+
+// errMoved: the pages that were read do not fit together.
+var errMoved = errors.New("objects were removed each time while the list was read")
+
+func (n Numbered[P]) moved() error {
+	return &Error{Class: ErrTransient, Operation: "listing " + n.What, Message: errMoved.Error(), Cause: errMoved}
+}
+
+// check compares the total of each page with that of the one before it.
+func (n Numbered[P]) check(pages []P, fits func(before, after int) bool) error {
+	for i := 1; i < len(pages); i++ {
+		if !fits(n.Total(pages[i-1]), n.Total(pages[i])) {
+			return n.moved()
+		}
+	}
+	return nil
+}
+
+// together reads the first page, and then those that it tells of. Where there turn out to be more, these follow.
+func (n Numbered[P]) together(ctx context.Context) ([]P, error) {
+	ctx, read := n.watched(ctx)
+	first, err := read(ctx, 1)
+	if err != nil {
+		return nil, err
+	}
+	pages := []P{first}
+	for last := n.Last(first, 1); len(pages) < last; last = n.Last(pages[len(pages)-1], len(pages)) {
+		rest, err := ReadPages(ctx, len(pages)+1, last, read)
+		if err != nil {
+			return nil, err
+		}
+		pages = append(pages, rest...)
+	}
+	return pages, nil
+}
+
+// inTurn reads one page after the other.
+func (n Numbered[P]) inTurn(ctx context.Context) (pages []P, err error) {
+	ctx, read := n.watched(ctx)
+	for last := 1; len(pages) < last; last = n.Last(pages[len(pages)-1], len(pages)) {
+		page, err := read(ctx, len(pages)+1)
+		if err != nil {
+			return nil, err
+		}
+		pages = append(pages, page)
+	}
+	return pages, nil
+}
+
+// watched is Read within the bounds of one listing.
+func (n Numbered[P]) watched(ctx context.Context) (context.Context, func(context.Context, int) (P, error)) {
+	ctx, listing := WatchListing(ctx)
+	return ctx, func(ctx context.Context, number int) (P, error) {
+		page, err := n.Read(ctx, number)
+		switch {
+		case err == nil:
+			err = listing.Add(n.Objects(page))
+		case number > 1 && errors.Is(err, ErrNotFound):
+			err = n.moved() // the page before told of it
+		}
+		return page, err
+	}
 }

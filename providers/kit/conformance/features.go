@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,7 +25,8 @@ type FeatureCase struct {
 	// With are annotations that the Service needs for it, Without those of one that does without.
 	With, Without map[string]string
 	// Shows is part of the snapshot, or of the Service's status as JSON, where the feature is in force, and of neither where it is
-	// not. Source ranges show by themselves.
+	// not. Source ranges show by themselves. Without a cloud outside of the cluster it may be empty: an address alone shows neither
+	// protocols nor who may come in, and the Service is served without a warning.
 	Shows string
 }
 
@@ -93,18 +95,23 @@ func runFeature(t *testing.T, f *Fixture, support registry.Support, c FeatureCas
 	require.True(t, c.Shows != "" || !f.outside(), "the fixture says how the feature shows")
 	shown := func(s *v1.Service) string {
 		w.createService(ctx, s)
-		status, err := json.Marshal(w.ensure(ctx, s, nil))
+		status := w.ensure(ctx, s, nil)
+		text, err := json.Marshal(status)
 		require.NoError(t, err)
 		w.requireNothingRefused()
-		all := w.Snapshot() + string(status)
+		all := w.Snapshot() + string(text)
+		if c.Shows == "" {
+			assert.NotEmpty(t, status.Ingress)
+			assert.False(t, w.warned(s), "a warning on what is served")
+		}
 		w.remove(ctx, s, nil)
 		require.NoError(t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
 		return all
 	}
-	if without := shown(plain); c.Shows != "" {
+	if without, with := shown(plain), shown(asking); c.Shows != "" {
 		assert.NotContains(t, without, c.Shows)
+		assert.Contains(t, with, c.Shows)
 	}
-	assert.Contains(t, shown(asking), c.Shows)
 }
 
 func featureService(annotations map[string]string) *v1.Service {
@@ -123,15 +130,18 @@ func (w *world) requireUnserved(s *v1.Service) {
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); err != nil && !later {
 		return
 	}
-	time.Sleep(time.Second)
-	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	assert.True(w.t, w.warned(s), "what is asked for is neither served nor refused, and no event says so")
+}
+
+// warned reports whether an event warns of a Service.
+func (w *world) warned(s *v1.Service) bool {
+	w.t.Helper()
+	time.Sleep(time.Second) // events take a moment
+	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(w.t.Context(), metav1.ListOptions{})
 	require.NoError(w.t, err)
-	for _, e := range list.Items {
-		if e.Type == v1.EventTypeWarning && e.InvolvedObject.Name == s.Name {
-			return
-		}
-	}
-	assert.Fail(w.t, "what is asked for is neither served nor refused, and no event says so")
+	return slices.ContainsFunc(list.Items, func(e v1.Event) bool {
+		return e.Type == v1.EventTypeWarning && e.InvolvedObject.Name == s.Name
+	})
 }
 
 // checkFeatures compares what the description says with what the provider offers, and with what the fixture can try.

@@ -181,6 +181,34 @@ func runGuardCosts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 }
 
+// runUnlisted: listings lack what exists, as one does that a filter or a lost permission empties, while kubelets are silent. Each instance
+// is read alone once, which serves for as long as a listing would; then single reads stay within one budget, and no Node goes.
+func runUnlisted(t *testing.T, f *Fixture) {
+	t.Helper()
+	const nodes, span, mostSingles = 20, 5 * time.Minute, 1 // a second: the least nodes.Cloud.Price of all clouds
+	w := guardedWorld(t, f, nodes, limited)
+	w.pass(w.nodes)
+	time.Sleep(2 * time.Minute) // or what is remembered would answer
+	w.Sim.ResetCalls()
+	w.pass(w.nodes)
+	listing := w.Sim.Calls().Total
+	ids := make([]string, nodes)
+	for i, n := range w.nodes {
+		ids[i] = path.Base(n.Spec.ProviderID)
+	}
+	w.failCalls(simkit.Fault{Kind: simkit.FaultUnlisted, Names: strings.Join(ids, ",")})
+	w.restart()
+	w.Sim.ResetCalls()
+	passes := 0
+	for began := time.Now(); time.Since(began) < span; time.Sleep(monitorPeriod) {
+		assert.Empty(t, w.pass(w.nodes))
+		passes++
+	}
+	calls := w.Sim.Calls()
+	t.Logf("%d calls in %s, a listing is %d: %v", calls.Total, span, listing, calls.ByOperation)
+	assert.LessOrEqual(t, calls.Total, passes*listing+nodes+int(span.Seconds())*mostSingles)
+}
+
 const (
 	// monitorPeriod is how often the framework asks for Nodes that are not ready.
 	monitorPeriod = 5 * time.Second
@@ -195,6 +223,7 @@ func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	if !of(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {
 		return
 	}
+	virtual(t, "nodes that listings lack", func(t *testing.T) { runUnlisted(t, newFixture(t)) })
 	virtual(t, "fifty nodes go within 20 s under the published limits", func(t *testing.T) {
 		const vanished, others, most, limit = 50, 210, 75, 20 * time.Second
 		w := guardedWorld(t, newFixture(t), vanished+2, limited)

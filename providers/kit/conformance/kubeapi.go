@@ -14,7 +14,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	clientset "k8s.io/client-go/kubernetes"
 	corev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	restclient "k8s.io/client-go/rest"
@@ -190,10 +192,10 @@ func (*KubeAPI) WriteError(w http.ResponseWriter, status int, message string) {
 }
 
 func failure(status int, reason metav1.StatusReason, message string) metav1.Status {
-	return metav1.Status{
-		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: reason, Message: message,
-		Code: int32(status), //nolint:gosec // a status of HTTP
-	}
+	s := apierrors.NewGenericServerResponse(status, "", schema.GroupResource{}, "", message, 0, false).ErrStatus
+	s.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
+	s.Reason, s.Message, s.Details = reason, message, nil
+	return s
 }
 
 // RateHeaders implements simkit.Cloud.

@@ -66,6 +66,8 @@ type Source[ID comparable, V any] struct {
 	// returns what was read with that of it which we wrote, as we know it: for so long it is not believed otherwise.
 	Lag time.Duration
 	Own func(known, read V) V
+	// Keep returns an object as it is kept, where parts of it are shared with others (Lists). nil keeps it as it is.
+	Keep func(V) V
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
 }
@@ -585,6 +587,9 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 }
 
 func (i *view[ID]) putLocked(value any, read, since time.Time) {
+	if i.source.Keep != nil {
+		value = i.source.Keep(value)
+	}
 	id := i.source.ID(value)
 	wrote, own := i.objects[id].wrote, i.objects[id].own
 	i.removeLocked(id)

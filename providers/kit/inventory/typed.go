@@ -39,6 +39,9 @@ func (s Source[ID, V]) untyped() Source[ID, any] {
 	if s.Wrote != nil {
 		u.Wrote = func(known, listed any) bool { return s.Wrote(typed[V](known), typed[V](listed)) }
 	}
+	if s.Keep != nil {
+		u.Keep = func(v any) any { return s.Keep(typed[V](v)) }
+	}
 	if s.Own != nil {
 		u.Lag, u.Own = s.Lag, func(known, read any) any { return s.Own(typed[V](known), typed[V](read)) }
 	}

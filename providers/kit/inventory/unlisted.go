@@ -8,8 +8,9 @@ import (
 
 // This file keeps listings that lack objects which exist from causing a single read of each with every question.
 
-// maxUnlistedAge bounds how old the single read of an object may be that listings lack.
-const maxUnlistedAge = 5 * time.Minute
+// maxUnlistedAge bounds how old the single read of an object may be that listings lack. It lets reads of more than a thousand objects stay
+// within a budget of one in 2.5 s; an object that listings have again is as old as they are.
+const maxUnlistedAge = time.Hour
 
 // dropUnlistedLocked takes away what a listing lacks that began at a time, but for what is known better.
 func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, partial *Partial[ID]) {

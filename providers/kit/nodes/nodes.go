@@ -205,8 +205,9 @@ func (i *Instances[ID, T]) InstanceMetadata(ctx context.Context, node *v1.Node) 
 }
 
 func (i *Instances[ID, T]) metadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All}
+	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All, PerSingle: i.cloud.Price}
 	if guard.Uninitialized(node) {
+		query.PerSingle = 0
 		// Where one call reads several instances, those of other new nodes go along; elsewhere new nodes wait for each other.
 		query.Expected, query.Uninitialized = i.cloud.Nodes.Counts().Uninitialized, !i.cloud.Inventory.ReadsBatches()
 	}

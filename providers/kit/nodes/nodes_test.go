@@ -621,7 +621,7 @@ func TestNewNodesGather(t *testing.T) {
 		}
 		assert.Equal(t, []inventory.Query{
 			{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: 1, Uninitialized: batch == 0},
-			{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: 2},
+			{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: 2, PerSingle: time.Second},
 		}, asked)
 	}
 }

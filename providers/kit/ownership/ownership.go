@@ -27,6 +27,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -261,6 +263,27 @@ func (c *Cluster) Living(ctx context.Context) ([]*v1.Service, error) {
 		return nil, errNoServices
 	}
 	return listServices(ctx, client)
+}
+
+// StillOrphan looks for an orphan again that was listed a while ago, with the Services of now, and fails where there is none any more that
+// is the same.
+func (c *Cluster) StillOrphan(
+	ctx context.Context, o guard.Orphan, find func(context.Context, []*v1.Service) ([]guard.Orphan, error),
+) error {
+	living, err := c.Living(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := find(ctx, living)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(found, func(other guard.Orphan) bool {
+		return other.Kind == o.Kind && other.ID == o.ID && other.Name == o.Name
+	}) {
+		return fmt.Errorf("%s %s is no orphan any more, and is left alone; list again", o.Kind, cmp.Or(o.Name, o.ID))
+	}
+	return nil
 }
 
 // others returns the Services of the cluster but one.

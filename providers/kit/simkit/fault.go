@@ -101,7 +101,8 @@ type Fault struct {
 	// Operation restricts the fault to operations that contain this text, such as "GET /v2/droplets"; a $ at its end stands
 	// for the end of the operation.
 	Operation string `json:"operation,omitempty"`
-	// Names restricts the fault to calls whose address or body names this ID, as a whole word. FaultVanished and FaultUnlisted need it.
+	// Names restricts the fault to calls whose address or body names this ID, as a whole word. FaultVanished and FaultUnlisted need it;
+	// commas separate several of FaultUnlisted.
 	Names string `json:"names,omitempty"`
 	// Writes restricts the fault to calls that change something.
 	Writes bool `json:"writes,omitempty"`
@@ -124,6 +125,9 @@ func (s *Server) AddFault(f Fault) (int, error) {
 	}
 	if (f.Kind == FaultVanished || f.Kind == FaultUnlisted) && f.Names == "" {
 		return 0, fmt.Errorf("a fault of the kind %s needs the ID that is to be missing", f.Kind)
+	}
+	if f.Kind == FaultVanished && strings.Contains(f.Names, ",") {
+		return 0, fmt.Errorf("a fault of the kind %s is about one ID", f.Kind)
 	}
 	if f.Status == 0 {
 		f.Status = cmp.Or(usualStatus[f.Kind], http.StatusInternalServerError)

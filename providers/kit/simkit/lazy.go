@@ -1,6 +1,7 @@
 package simkit
 
 import (
+	"cmp"
 	"hash/fnv"
 	"math/rand/v2"
 	"slices"
@@ -56,20 +57,20 @@ func Scattered[S ~[]E, E any](d *Disorder, list S, key func(E) string) S {
 	if seed == 0 {
 		return list
 	}
-	place := func(e E) uint64 {
+	type placed struct {
+		at uint64
+		e  E
+	}
+	all := make([]placed, len(list)) // a key may be expensive, and sorting asks for it often
+	for i, e := range list {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(key(e))) // a hash takes everything
-		return rand.NewPCG(seed, h.Sum64()).Uint64()
+		all[i] = placed{rand.NewPCG(seed, h.Sum64()).Uint64(), e}
 	}
-	slices.SortStableFunc(list, func(a, b E) int {
-		if pa, pb := place(a), place(b); pa != pb {
-			if pa < pb {
-				return -1
-			}
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
+	for i, p := range all {
+		list[i] = p.e
+	}
 	return list
 }
 

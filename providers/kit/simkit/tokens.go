@@ -2,6 +2,7 @@ package simkit
 
 import (
 	"fmt"
+	"hash/crc32"
 	"net/http"
 	"net/url"
 	"strings"
@@ -42,7 +43,7 @@ func (t *Tokens) Grant(form url.Values, password string) (access, refresh, probl
 		t.logins++
 	}
 	n := t.logins + t.renewals
-	access = fmt.Sprintf("token-%d-%08x", n, uint32(n)*0x9e3779b9) //nolint:gosec // a small number
+	access = fmt.Sprintf("token-%d-%08x", n, crc32.ChecksumIEEE(fmt.Append(nil, n)))
 	if t.used == nil {
 		t.used, t.refresh = map[string]time.Time{}, map[string]bool{}
 	}

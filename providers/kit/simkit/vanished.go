@@ -10,9 +10,13 @@ import (
 	"strings"
 )
 
-// word finds an ID as a whole word, with what stands before and behind it.
-func word(id string) *regexp.Regexp {
-	return regexp.MustCompile(`(?i)(^|[^0-9a-z])` + regexp.QuoteMeta(id) + `($|[^0-9a-z])`)
+// word finds an ID, or any of several that commas separate, as a whole word, with what stands before and behind it.
+func word(ids string) *regexp.Regexp {
+	quoted := strings.Split(ids, ",")
+	for i, id := range quoted {
+		quoted[i] = regexp.QuoteMeta(id)
+	}
+	return regexp.MustCompile(`(?i)(^|[^0-9a-z])(?:` + strings.Join(quoted, "|") + `)($|[^0-9a-z])`)
 }
 
 // names reports whether a request names an ID, in its address or in its body.

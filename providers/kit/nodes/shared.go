@@ -1,0 +1,114 @@
+package nodes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/priority"
+)
+
+// maxShared bounds for how many keys answers are kept.
+const maxShared = 64
+
+// Shared is what follows from the nodes behind load balancers, worked out once for all Services that have the same nodes and the same key,
+// which is what else it follows from: with one node that joins, the work is then that of the load balancers and that of the nodes, and not
+// their product. What it returns is nobody's to change. The zero value with a MaxAge is ready.
+type Shared[K comparable, T any] struct {
+	// MaxAge is how long it serves.
+	MaxAge time.Duration
+
+	mu      sync.Mutex
+	nodes   []*v1.Node
+	known   map[K]workedOut[T]
+	flights map[K]*working
+}
+
+// workedOut is one such answer.
+type workedOut[T any] struct {
+	value T
+	at    time.Time
+}
+
+// working is one such piece of work, for which others wait.
+type working struct {
+	nodes []*v1.Node
+	done  chan struct{}
+	err   error
+}
+
+func sameList(a, b []*v1.Node) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
+
+// Of returns what work makes of the nodes of a Service, or has made of them for another one.
+func (s *Shared[K, T]) Of(ctx context.Context, nodes []*v1.Node, key K, work func() (T, error)) (T, error) {
+	if !guard.SharedNodes(ctx, nodes) {
+		return work()
+	}
+	for {
+		s.mu.Lock()
+		known, ok := s.known[key]
+		if ok && sameList(s.nodes, nodes) && time.Since(known.at) < s.MaxAge {
+			s.mu.Unlock()
+			return known.value, nil
+		}
+		f := s.flights[key]
+		if f == nil || !sameList(f.nodes, nodes) || priority.IsUrgent(ctx) { // which waits less for calls than who is at it
+			f = &working{nodes: nodes, done: make(chan struct{})}
+			if s.flights == nil {
+				s.flights = map[K]*working{}
+			}
+			s.flights[key] = f
+			s.mu.Unlock()
+			return s.work(f, key, work)
+		}
+		s.mu.Unlock()
+		var none T
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return none, fmt.Errorf("waiting for what follows from the nodes: %w", ctx.Err())
+		}
+		if f.err != nil && !errors.Is(f.err, context.Canceled) && !errors.Is(f.err, context.DeadlineExceeded) {
+			return none, f.err
+		}
+	}
+}
+
+// work works it out for all who wait.
+func (s *Shared[K, T]) work(f *working, key K, work func() (T, error)) (value T, err error) {
+	began := time.Now()
+	f.err = context.Canceled // where it crashes, the next one tries
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.flights[key] == f {
+			delete(s.flights, key)
+			if f.err == nil {
+				s.keepLocked(f.nodes, key, workedOut[T]{value, began})
+			}
+		}
+		close(f.done)
+	}()
+	value, err = work()
+	f.err = err
+	return value, err
+}
+
+func (s *Shared[K, T]) keepLocked(nodes []*v1.Node, key K, value workedOut[T]) {
+	if s.known == nil || len(s.known) >= maxShared || !sameList(s.nodes, nodes) {
+		s.known = map[K]workedOut[T]{}
+	}
+	s.nodes, s.known[key] = nodes, value
+}
+
+// Forget makes the next one work it out again, because what it follows from has changed.
+func (s *Shared[K, T]) Forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodes, s.known, s.flights = nil, nil, nil
+}

@@ -1,0 +1,199 @@
+package guard
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/anyccm/cloud-controller-manager/registry/views"
+)
+
+// The framework's controller of Services keeps for each Service a list of its own with the Nodes that it saw last, and compares two such
+// lists by name for each Service and each Node that comes or goes. With 15,000 Nodes and 1,000 load balancers these are 15 million
+// references, which also keep alive whatever Nodes looked like then, and hundreds of millions of comparisons for one Node that joins.
+//
+// So it is shown one stand-in for all Nodes that may receive traffic, which is another one whenever these are others. What the controller
+// keeps and compares is one object for each Service, and the guard puts the Nodes in its place, in one list that all Services share.
+
+// setPrefix begins the name of a stand-in. It contains a blank, which no name of a Node does.
+const setPrefix = "all "
+
+// setMaxAge is how old copies of Nodes may be that are behind a stand-in. Which Nodes these are is always as the informer knows it.
+const setMaxAge = time.Second
+
+// nodeSet are our Nodes that may receive traffic.
+type nodeSet struct {
+	lister  listers.NodeLister
+	foreign func(*v1.Node) string
+	seed    maphash.Seed
+
+	mu    sync.Mutex
+	nodes []*v1.Node
+	// standIn stands for them; nil where there are none.
+	standIn *v1.Node
+	built   time.Time
+	// others is set where they may be others than these, newer where copies of some are newer.
+	others, newer bool
+}
+
+// ServiceNodes returns a factory like the given one for the framework's controller of Services. Its informer shows a stand-in for all
+// Nodes of ours that may receive traffic, which EnsureLoadBalancer and UpdateLoadBalancer take for these.
+func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.SharedInformerFactory {
+	if c.loadBalancers == nil {
+		return factory
+	}
+	s := &nodeSet{
+		lister: factory.Core().V1().Nodes().Lister(), foreign: c.ownership.foreign, seed: maphash.MakeSeed(), others: true,
+	}
+	c.loadBalancers.set.Store(s)
+	return views.Nodes(factory, views.View{Handler: s.handler, List: s.list})
+}
+
+// nodes returns those of the Nodes of a call that are ours, and whether they are all that may receive traffic.
+func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
+	if len(given) != 1 || !strings.HasPrefix(given[0].Name, setPrefix) {
+		return l.ownership.ours(given), false
+	}
+	ours, _ = l.set.Load().current()
+	return ours, true
+}
+
+type sharedKey struct{}
+
+// WithSharedNodes says in the context of an operation on a Service which list of Nodes it shares with those on others.
+func WithSharedNodes(ctx context.Context, nodes []*v1.Node) context.Context {
+	return context.WithValue(ctx, sharedKey{}, nodes)
+}
+
+// withShared says that where the nodes are all that may receive traffic.
+func withShared(ctx context.Context, w wanted) context.Context {
+	if !w.all {
+		return ctx
+	}
+	return WithSharedNodes(ctx, w.nodes)
+}
+
+// SharedNodes reports whether the Nodes that an operation was given are a list which those on other Services have as well, and which nobody
+// changes, so that what follows from it serves them all.
+func SharedNodes(ctx context.Context, nodes []*v1.Node) bool {
+	shared, _ := ctx.Value(sharedKey{}).([]*v1.Node)
+	return len(nodes) > 0 && len(shared) == len(nodes) && &shared[0] == &nodes[0]
+}
+
+// list is what the controller finds where it lists all Nodes.
+func (s *nodeSet) list() []any {
+	if _, standIn := s.current(); standIn != nil {
+		return []any{standIn}
+	}
+	return nil
+}
+
+// current returns the Nodes and their stand-in. The list is shared and not changed any more.
+func (s *nodeSet) current() ([]*v1.Node, *v1.Node) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.others && (!s.newer || time.Since(s.built) < setMaxAge) {
+		return s.nodes, s.standIn
+	}
+	all, err := s.lister.List(labels.Everything())
+	if err != nil {
+		return s.nodes, s.standIn // the cache of an informer cannot fail
+	}
+	nodes := make([]*v1.Node, 0, len(all))
+	var sum uint64 // the order does not count
+	for _, n := range all {
+		if s.member(n) {
+			nodes = append(nodes, n)
+			sum += maphash.String(s.seed, n.Name+" "+n.Spec.ProviderID)
+		}
+	}
+	s.nodes, s.standIn, s.built, s.others, s.newer = nodes, nil, time.Now(), false, false
+	if len(nodes) > 0 {
+		s.standIn = standIn(len(nodes), sum)
+	}
+	return s.nodes, s.standIn
+}
+
+// standIn returns what stands for a number of Nodes. The controller compares names and provider IDs, and writes the name into its events.
+func standIn(nodes int, sum uint64) *v1.Node {
+	return &v1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s%d nodes", setPrefix, nodes)},
+		Spec:       v1.NodeSpec{ProviderID: strconv.FormatUint(sum, 16)},
+	}
+}
+
+// member reports whether a Node is ours and may receive traffic.
+func (s *nodeSet) member(n *v1.Node) bool { return MayReceive(n) && s.foreign(n) == "" }
+
+// MayReceive reports whether the framework makes a Node a backend of load balancers: it is not being deleted, not excluded by its
+// label, and not about to be removed by Cluster Autoscaler.
+func MayReceive(n *v1.Node) bool {
+	if n.DeletionTimestamp != nil || !included(n) {
+		return false
+	}
+	for _, t := range n.Spec.Taints {
+		if t.Key == taintToBeDeleted {
+			return false
+		}
+	}
+	return true
+}
+
+// included reports whether the label of a Node lets it be a backend.
+func included(n *v1.Node) bool {
+	text, labelled := n.Labels[v1.LabelNodeExcludeBalancers]
+	if !labelled {
+		return true
+	}
+	excluded, err := strconv.ParseBool(text)
+	return err == nil && !excluded
+}
+
+// note notes what a change of a Node means for the set, and reports whether the controller is to hear of it. before or now is nil for a
+// Node that comes or goes.
+func (s *nodeSet) note(before, now *v1.Node) (tell bool) {
+	was, is := before != nil && s.member(before), now != nil && s.member(now)
+	others := was != is || (was && is && (before.Name != now.Name || before.Spec.ProviderID != now.Spec.ProviderID))
+	s.mu.Lock()
+	s.others, s.newer = s.others || others, true
+	s.mu.Unlock()
+	// Nodes that are about to go leave with the next change of others, as with the framework's own view: their kubelets still answer.
+	leaving := was && !is && now != nil && included(now) && s.foreign(now) == ""
+	return others && !leaving
+}
+
+// handler hears of Nodes, and tells the controller of a change of the stand-in. Changes that come together are one to the controller,
+// because they are all of one name.
+func (s *nodeSet) handler(h cache.ResourceEventHandler) cache.ResourceEventHandler {
+	before, now := standIn(0, 0), standIn(0, 1)
+	hear := func(was, is *v1.Node) {
+		if was != is && s.note(was, is) {
+			h.OnUpdate(before, now)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { hear(nil, nodeOf(o)) },
+		UpdateFunc: func(was, is any) { hear(nodeOf(was), nodeOf(is)) },
+		DeleteFunc: func(o any) { hear(nodeOf(o), nil) },
+	}
+}
+
+// nodeOf is the Node of an informer's event; nil where there is none.
+func nodeOf(object any) *v1.Node {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	node, _ := object.(*v1.Node)
+	return node
+}
