@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
@@ -55,6 +56,8 @@ func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance
 	return func(t testing.TB) *conformance.Fixture {
 		sim, server := cloudstacksim.New(cloudstacksim.Options{Activation: 3 * time.Second, Seed: simkit.SeedOf(t)})
 		prepare(sim)
+		require.NoError(t, sim.Judge())
+		t.Cleanup(func() { assert.Empty(t, sim.Differences(), "the API's own description differs") })
 		network := simkit.NewNetwork()
 		url := network.Serve(t, server)
 		configured := testInputs(sim, url, "")
@@ -76,10 +79,14 @@ func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance
 				providerIDPrefix + "a/b", providerIDPrefix + "?", otherPrefix, otherPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
 			},
 			OtherCluster: func() {},
+			Limited:      func() { sim.SetLimit(cloudstacksim.PublishedCalls, cloudstacksim.PublishedInterval) },
 			Strictness:   strictness(),
 			Services:     serviceCases(),
 			Snapshot:     func() string { return snapshot(t, sim) },
 			SourceRanges: conformance.FeatureCase{},
+			// Lag stays nil, because reads show what was written (Strictness.Immediate), and so does Claims: rules are found by the UID in their
+			// names, so that nothing that the author of a Service writes leads to another's.
+			RemoveLoadBalancers: sim.RemoveRules,
 			Portable: map[string]conformance.PortableCase{
 				portable.Address: {Value: "203.0.113.77"},
 				portable.Scheme: {Value: portable.SchemePublic, Seen: func() string {

@@ -82,16 +82,22 @@ type instances struct {
 	networks  *inventory.Inventory[string, network]
 	nodes     *nodecount.Counter
 
+	// witness looks for what belongs to the Services of the cluster.
+	witness func(ctx context.Context) (testimony, error)
+
 	mu sync.Mutex
-	// homes are networks that machines were seen in.
+	// homes are networks that machines of the cluster's nodes were seen in.
 	homes map[string]bool
 }
 
 func newInstances(a *api) *instances {
-	i := &instances{api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{}}
+	i := &instances{
+		api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{},
+		witness: func(context.Context) (testimony, error) { return testimony{}, nil },
+	}
 	i.networks = inventory.New(inventory.Source[string, network]{Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network})
 	i.inventory = inventory.New(inventory.Source[string, vm]{
-		Kind: "virtual machine", ID: func(v vm) string { return v.ID }, List: i.noteHomes, Get: i.read,
+		Kind: "virtual machine", ID: func(v vm) string { return v.ID }, List: i.list, Get: i.read,
 		Indexes: map[string]func(vm) []string{indexName: names},
 	})
 	i.Instances = nodes.New(nodes.Cloud[string, vm]{
@@ -134,64 +140,6 @@ func (i *instances) read(ctx context.Context, id string) (vm, error) {
 	}
 	found[0].ID = strings.ToLower(found[0].ID)
 	return found[0], nil
-}
-
-// proofMaxAge lets the questions about several machines share the listing that proves their absence, which each has a read of its own for.
-const proofMaxAge = 2 * time.Second
-
-// prove is cloudapi.ErrNotFound where a complete listing lacks a virtual machine as well, and there is no doubt about what it shows.
-func (i *instances) prove(ctx context.Context, id string) error {
-	what := "looking for virtual machine " + id
-	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: proofMaxAge})
-	if err == nil && slices.ContainsFunc(all, func(v vm) bool { return v.ID == id }) {
-		err = errors.New("it is listed")
-	}
-	if err == nil {
-		err = i.doubt(ctx, all)
-	}
-	if err != nil {
-		return cloudapi.Unclear(what, "it is not shown, which does not prove that it is gone: %s", err)
-	}
-	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "there is none with this ID"}
-}
-
-// doubt says why a listing that lacks a virtual machine does not prove that it is gone: a wrong project, and a role that was narrowed, show
-// nothing, or others' machines. Another node of the cluster must be listed, or a network still be shown that machines were seen in before, where any were.
-// All nodes at once are the guard's to hold.
-func (i *instances) doubt(ctx context.Context, all []vm) error {
-	shown := make(map[string]bool, len(all))
-	for _, v := range all {
-		shown[v.ID] = true
-	}
-	if slices.ContainsFunc(i.nodes.Nodes(), func(n *v1.Node) bool {
-		id, err := parseProviderID(n.Spec.ProviderID)
-		return err == nil && shown[id]
-	}) {
-		return nil
-	}
-	networks, err := i.networks.All(ctx, inventory.Query{MaxAge: 5 * proofMaxAge})
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	switch {
-	case err == nil && slices.ContainsFunc(networks, func(n network) bool { return i.homes[n.ID] || len(i.homes) == 0 }):
-		return nil
-	case len(all) == 0:
-		return errors.New("nothing at all is listed; check project-id, and the account of the user")
-	}
-	return errors.New("no node of the cluster is listed; check project-id, and the account of the user")
-}
-
-// noteHomes remembers the networks of what is listed, by which a later listing is told from one of another account.
-func (i *instances) noteHomes(ctx context.Context) ([]vm, int, error) {
-	all, calls, err := i.api.vms(ctx)
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	for _, v := range all {
-		for _, n := range v.NICs {
-			i.homes[n.NetworkID] = true
-		}
-	}
-	return all, calls, err
 }
 
 // search finds the virtual machine of a node that names none: by its name, or by the first label of that. Names of virtual machines have no

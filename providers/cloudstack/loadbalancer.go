@@ -31,6 +31,8 @@ const (
 	networkMaxAge = 10 * time.Minute
 	// creationShows is how long something may take to show whose creation was not answered.
 	creationShows = 45 * time.Second
+	// creationTakes is after how long a call that was not answered takes no effect any more: what comes later is somebody else's.
+	creationTakes = 2 * time.Minute
 	// lookAgain is when something that CloudStack is at is looked at again.
 	lookAgain = 5 * time.Second
 	// patience is for how long one reconciliation goes on by itself while CloudStack is at it.
@@ -106,11 +108,11 @@ var (
 	_ services.Asynchronous[*loadBalancer]     = (*reconciler)(nil)
 )
 
-// newLoadBalancers returns those of a reconciler. There is one rule at most for a port of an address, and the address that an unanswered call
-// has taken is found again, so that a second creation makes nothing twice.
+// newLoadBalancers returns those of a reconciler. The address that an unanswered call has taken is found again, and there is one rule at most
+// for a port of it; items of network ACL lists may be there twice, so that creations of which nothing is known are waited for.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
 	return &services.LoadBalancer[*loadBalancer, spec]{
-		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows, Repeat: true}, Patience: patience,
+		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
 	}
 }
 
