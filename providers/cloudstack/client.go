@@ -34,8 +34,8 @@ const (
 	attemptTimeout = 30 * time.Second
 )
 
-// limits keep below what CloudStack allows where it limits calls: 25 in a second for an account, which others may use too.
-var limits = []cloudapi.Limit{{PerSecond: 15, Burst: 20}}
+// limits keep below what CloudStack allows where it limits calls: 25 in any second for an account, which others may use too.
+var limits = []cloudapi.Limit{{PerSecond: 12, Burst: 10}}
 
 // params are those of a command, without "" values.
 type params map[string]string

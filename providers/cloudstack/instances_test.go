@@ -135,48 +135,6 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// TestGone: a machine is gone when its ID and a complete listing say so, however the API puts it.
-func TestGone(t *testing.T) {
-	inNodeWorld(t, "", func(w *nodeWorld) {
-		gone := w.sim.AddVM(cloudstacksim.Spec{Name: "n1"})
-		left := w.sim.AddVM(cloudstacksim.Spec{Name: "n2"})
-		w.Nodes = []*v1.Node{conformance.InitializedNode("n1", providerIDPrefix+gone), conformance.InitializedNode("n2", providerIDPrefix+left)}
-		w.start()
-		w.RequireExists(w.Nodes[0])
-		w.sim.RemoveVM(gone)
-		w.Later()
-		w.RequireGone(w.Nodes[0])
-		w.RequireGone(conformance.InitializedNode("n3", providerIDPrefix+"3a5c5b0e-0000-4a5b-8000-000000000001"))
-		w.RequireGone(conformance.InitializedNode("n3", providerIDPrefix+"3a5c5b0e-0000-4a5b-8000-000000000001"))
-
-		w.sim.RemoveVM(left)
-		w.sim.AddVM(cloudstacksim.Spec{Name: "another"})
-		w.Later()
-		w.RequireGone(w.Nodes[1]) // the network is shown that it was seen in
-		w.sim.RemoveVMs()
-		w.sim.MoveToProject()
-		w.start()
-		w.RequireDoubt(w.Nodes[1], "nothing at all is listed") // and no network either
-	})
-}
-
-// TestListingThatIsNotComplete is an error, and never absence.
-func TestListingThatIsNotComplete(t *testing.T) {
-	for _, fault := range []simkit.Fault{
-		{Kind: "torn-list", Operation: "listVirtualMachines"}, {Kind: simkit.FaultStatus, Status: 502, Operation: "listVirtualMachines"},
-	} {
-		t.Run(fault.Kind, func(t *testing.T) {
-			inNodeWorld(t, "", func(w *nodeWorld) {
-				for n := range 3 {
-					w.sim.AddVM(cloudstacksim.Spec{Name: fmt.Sprintf("n%d", n)})
-				}
-				w.Fail(fault)
-				w.RequireDoubt(conformance.InitializedNode("gone", providerIDPrefix+someID), "")
-			})
-		})
-	}
-}
-
 // TestPages: with whatever size of pages the listing is whole, and 1,000 nodes cost its pages.
 func TestPages(t *testing.T) {
 	inNodeWorld(t, "", func(w *nodeWorld) {
