@@ -232,8 +232,17 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 	if late, err := r.leftovers(ctx, service, a); err != nil || len(late) > 0 {
 		return &a, err
 	}
-	if why, err := r.keeps(ctx, a); err != nil || why != "" {
-		return nil, err
+	why, err := r.keeps(ctx, a)
+	if err != nil || why == "" {
+		return &a, err
+	}
+	// What is remembered may be of before the last rule went, whose deletion nobody has seen end.
+	a, err = r.addresses.Get(ctx, a.ID, inventory.Query{})
+	if err == nil {
+		why, err = r.keeps(ctx, a)
+	}
+	if err != nil || why != "" {
+		return nil, cloudapi.NotAbsence(err)
 	}
 	return &a, nil
 }
