@@ -12,6 +12,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -326,19 +327,40 @@ func (s *Sim) RemoveInstance(name string) error {
 	return fmt.Errorf("there is no virtual machine %s", name)
 }
 
-// Holdings implements simkit.Cloud.
+// portOfRule ends the name of a load balancer rule that belongs to a load balancer of several.
+var portOfRule = regexp.MustCompile(`-(tcp|udp|tcp-proxy)-[0-9]+$`)
+
+// Holdings implements simkit.Cloud: rules at one address whose names differ by the port alone are one load balancer.
 func (s *Sim) Holdings() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settle()
-	lines := []string{}
+	var order []string
+	rules := map[string][]*Rule{}
 	for _, r := range s.rules.all() {
-		address := ""
-		if a := s.addresses.get(r.Address); a != nil {
+		key := portOfRule.ReplaceAllString(r.Name, "") + " at " + r.Address
+		if rules[key] == nil {
+			order = append(order, key)
+		}
+		rules[key] = append(rules[key], r)
+	}
+	lines := []string{}
+	for _, key := range order {
+		list := rules[key]
+		address, state, nodes := "", "Active", len(list[0].Members)
+		if a := s.addresses.get(list[0].Address); a != nil {
 			address = a.Address
 		}
-		lines = append(lines, fmt.Sprintf("load balancer rule %s, %s, address %s, %s/%d to %d, %d nodes",
-			r.Name, r.State, address, strings.ToUpper(r.Protocol), r.PublicPort, r.PrivatePort, len(r.Members)))
+		var ports []string
+		for _, r := range list {
+			ports = append(ports, fmt.Sprintf("%s/%d to %d", strings.ToUpper(r.Protocol), r.PublicPort, r.PrivatePort))
+			nodes = min(nodes, len(r.Members))
+			if r.State != state {
+				state = r.State
+			}
+		}
+		lines = append(lines, fmt.Sprintf("load balancer %s, %s, address %s, %s, %d nodes",
+			portOfRule.ReplaceAllString(list[0].Name, ""), state, address, strings.Join(ports, ", "), nodes))
 	}
 	return lines
 }
