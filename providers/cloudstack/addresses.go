@@ -311,7 +311,7 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		r.addresses.Invalidate(a.ID)
 		return err
 	}
-	r.addresses.Forget(a.ID)
+	r.addresses.Invalidate(a.ID) // not Forget: the address has the same ID when it is given to somebody again
 	return r.noteText(ctx, q, "", false)
 }
 
