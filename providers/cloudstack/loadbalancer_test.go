@@ -233,41 +233,6 @@ func TestNetworksThatMayReachARule(t *testing.T) {
 	}
 }
 
-// TestSourceRanges: what lets others in goes, also where somebody made it for exactly this port; what is for a range of ports stays.
-func TestSourceRanges(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		t := w.T
-		s := service("web", nil, port("http", 80, 30080))
-		w.Apply(s)
-		w.ensure(s)
-		address := w.sim.Rules()[0].Address
-		byHand(w, "createFirewallRule", params{"ipaddressid": address, "protocol": "tcp", "startport": "1", "endport": "1024", "cidrlist": "192.0.2.7/32"})
-		for _, list := range [][]string{{"198.51.100.0/24"}, {"198.51.100.0/24", "192.0.2.0/24"}, nil} {
-			w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list })
-			w.ensure(s)
-			var found []string
-			for _, f := range w.sim.Firewalls() {
-				if f.Start == 80 {
-					found = append(found, f.CIDRs...)
-				}
-			}
-			slices.Sort(found)
-			assert.Equal(t, ranges(w.Current(s)), found)
-			w.requireNoWrites(s)
-		}
-		require.NoError(t, w.Remove(w.loadBalancers, "", s))
-		assert.Len(t, w.sim.Firewalls(), 1, "that of somebody else")
-		assert.Len(t, w.taken(), 1, "with its address")
-		w.eventAbout(eventAddressKept, "others have rules at it")
-	})
-}
-
-// byHand gives a command as somebody else does.
-func byHand(w *world, command string, p params) {
-	w.T.Helper()
-	require.NoError(w.T, w.api.jobs.run(w.T.Context(), change{network: "by hand", what: "by hand", command: command, params: p}))
-}
-
 // TestAddresses: a free one is taken, noted and released; a user's is used and stays.
 func TestAddresses(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -484,61 +449,6 @@ func TestNoReadyNode(t *testing.T) {
 	})
 }
 
-// TestTierOfAVPC: each Service has an item of its own, and deleting one leaves the port open for the other.
-func TestTierOfAVPC(t *testing.T) {
-	inWorld(t, func(s *cloudstacksim.Sim) { s.MakeTier() }, func(w *world) {
-		t := w.T
-		a, b := service("a", map[string]string{annotationProxyProtocol: "true"}, port("http", 80, 30080)), another(service("b", nil, port("http", 80, 30081)))
-		w.Apply(a, b)
-		w.ensure(a)
-		w.ensure(b)
-		require.Len(t, w.sim.ACLItems(), 2)
-		for n, s := range []*v1.Service{a, b} {
-			i := w.sim.ACLItems()[n]
-			assert.Equal(t, reasonPrefix+nameOf(s, ""), i.Reason)
-			assert.Equal(t, []string{"tcp", "Allow", "Ingress"}, []string{i.Protocol, i.Action, i.Traffic})
-		}
-		w.requireNoWrites(a)
-		require.NoError(t, w.Remove(w.loadBalancers, "", a))
-		require.Len(t, w.sim.ACLItems(), 1)
-		assert.Equal(t, reasonPrefix+nameOf(b, ""), w.sim.ACLItems()[0].Reason)
-		require.NoError(t, w.Remove(w.loadBalancers, "", b))
-		assert.Empty(t, w.sim.ACLItems())
-		assert.Empty(t, w.taken())
-	})
-}
-
-// TestItemMadeByHand decides, and stays.
-func TestItemMadeByHand(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		t := w.T
-		_, list := w.sim.MakeTier()
-		w.sim.AddACLItem(cloudstacksim.ACLItem{List: list, Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny", Traffic: "Ingress"})
-		s := service("web", nil, port("http", 80, 30080))
-		w.Apply(s)
-		w.ensure(s)
-		w.eventAbout(eventBlocked, "port 80")
-		require.NoError(t, w.Remove(w.loadBalancers, "", s))
-		assert.Len(t, w.sim.ACLItems(), 1)
-	})
-}
-
-// TestRangesThatCannotBeEnforced: nothing is opened to everybody.
-func TestRangesThatCannotBeEnforced(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		t := w.T
-		_, list := w.sim.MakeTier()
-		w.sim.AddACLItem(cloudstacksim.ACLItem{List: list, Protocol: "TCP", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow", Traffic: "Ingress"})
-		s := service("web", nil, port("http", 80, 30080))
-		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-		w.Apply(s)
-		_, err := w.try(s)
-		require.ErrorContains(t, err, "cannot be enforced")
-		assert.Empty(t, w.sim.Rules())
-		assert.Empty(t, w.taken())
-	})
-}
-
 // TestLostAddress: an address whose giving was not answered is found again, also by the next process.
 func TestLostAddress(t *testing.T) {
 	for name, restart := range map[string]bool{"the same process": false, "the next one": true} {
@@ -632,22 +542,6 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 		}
 		assert.Equal(t, []string{"203.0.113.77"}, w.taken())
 	})
-}
-
-// TestFilters: a network that has a firewall uses it, tiers of a VPC included; one that has neither filters nothing.
-func TestFilters(t *testing.T) {
-	t.Parallel()
-	of := func(names ...string) (n network) {
-		for _, name := range names {
-			n.Services = append(n.Services, networkService{Name: name})
-		}
-		n.ACL = someID
-		return n
-	}
-	assert.Equal(t, byFirewall, of("Lb", "Firewall").filter())
-	assert.Equal(t, byFirewall, of("Lb", "Firewall", "NetworkACL").filter())
-	assert.Equal(t, byACL, of("Lb", "NetworkACL").filter())
-	assert.Equal(t, open, of("Lb").filter())
 }
 
 // projectRole is what CKS gives its service account in a project.
