@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -23,7 +24,8 @@ const proofMaxAge = 2 * time.Second
 // prove is cloudapi.ErrNotFound where a complete listing lacks a virtual machine as well, and there is no doubt about what it shows.
 func (i *instances) prove(ctx context.Context, id string) error {
 	what := "looking for virtual machine " + id
-	all, err := i.inventory.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	_, err := i.inventory.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	all := i.lastListing()
 	if err == nil && slices.ContainsFunc(all, func(v vm) bool { return v.ID == id }) {
 		err = errors.New("it is listed")
 	}
@@ -33,7 +35,19 @@ func (i *instances) prove(ctx context.Context, id string) error {
 	if err != nil {
 		return cloudapi.Unclear(what, "it is not shown, which does not prove that it is gone: %s", err)
 	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return time.Since(at) > absentMaxAge })
+	i.absent[id] = time.Now()
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "there is none with this ID"}
+}
+
+// provedAbsent reports whether a virtual machine was proved to be gone a short while ago.
+func (i *instances) provedAbsent(id string) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	at, known := i.absent[id]
+	return known && time.Since(at) <= absentMaxAge
 }
 
 // doubt says why a listing that lacks a virtual machine does not prove that it is gone: a wrong project, and a user who may see less than
@@ -111,6 +125,9 @@ func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
+	if err == nil {
+		i.listed = slices.Clone(all)
+	}
 	for _, v := range all {
 		for _, n := range v.NICs {
 			if ours[v.ID] {
@@ -119,6 +136,14 @@ func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 		}
 	}
 	return all, calls, err
+}
+
+// lastListing is the latest complete listing, as it was answered. The inventory adds machines to it that were read alone meanwhile: these would
+// vouch for a listing that is empty by mistake.
+func (i *instances) lastListing() []vm {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.listed
 }
 
 // testimony is whether load balancers of the cluster are to be seen: expected where a Service has an address on record, found where the user

@@ -88,11 +88,15 @@ type instances struct {
 	mu sync.Mutex
 	// homes are networks that machines of the cluster's nodes were seen in.
 	homes map[string]bool
+	// listed is the latest complete listing.
+	listed []vm
+	// absent is when virtual machines were proved to be gone, by their IDs.
+	absent map[string]time.Time
 }
 
 func newInstances(a *api) *instances {
 	i := &instances{
-		api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{},
+		api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{}, absent: map[string]time.Time{},
 		witness: func(context.Context) (testimony, error) { return testimony{}, nil },
 	}
 	i.networks = inventory.New(inventory.Source[string, network]{Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -46,7 +47,7 @@ func (i *instances) machinesOf(ctx context.Context, list []*v1.Node) (found []ma
 		if n.Spec.ProviderID == "" || instanceKey(n.Spec.ProviderID) == "" {
 			continue // it is not initialised, or another cloud's
 		}
-		v, err := i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge, Expected: len(list)})
+		v, err := i.findMember(ctx, n, len(list))
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound), errors.Is(err, cloudapi.ErrConflict):
 			if id, bad := parseProviderID(n.Spec.ProviderID); bad == nil {
@@ -59,6 +60,20 @@ func (i *instances) machinesOf(ctx context.Context, list []*v1.Node) (found []ma
 		}
 	}
 	return found, unknown, nil
+}
+
+// absentMaxAge is how long a virtual machine that was proved to be gone is taken for gone where members are computed.
+const absentMaxAge = time.Minute
+
+// findMember finds the virtual machine of a node. One that the shared listing lacks is looked for by itself: a listing that lacks it by mistake
+// would leave the node without traffic until somebody changes the Service.
+func (i *instances) findMember(ctx context.Context, n *v1.Node, expected int) (vm, error) {
+	v, err := i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge, Expected: expected})
+	id, bad := parseProviderID(n.Spec.ProviderID)
+	if bad != nil || !errors.Is(err, cloudapi.ErrNotFound) || i.provedAbsent(id) {
+		return v, err
+	}
+	return i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge})
 }
 
 // cannotServe are states in which the API takes no virtual machine behind a rule.
