@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -63,6 +64,8 @@ func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 		return fmt.Errorf("no node of the cluster is listed, and its load balancers cannot be: %w", err)
 	}
 	switch {
+	case shown.member != "":
+		return fmt.Errorf("no node of the cluster is listed, but virtual machine %s is behind one of its load balancers", shown.member)
 	case shown.found:
 		return nil
 	case shown.expected:
@@ -147,8 +150,14 @@ func (i *instances) lastListing() []vm {
 }
 
 // testimony is whether load balancers of the cluster are to be seen: expected where a Service has an address on record, found where the user
-// may see one.
-type testimony struct{ expected, found bool }
+// may see one. member is a virtual machine behind one: CloudStack takes those away that are expunged.
+type testimony struct {
+	expected, found bool
+	member          string
+}
+
+// maxWitnesses is how many rules are asked for their members, of which each has all nodes of the cluster.
+const maxWitnesses = 3
 
 // testify looks for what the Services of the cluster have: a rule with the UID of one in its name, or the address that one has on record.
 func (r *reconciler) testify(ctx context.Context) (t testimony, err error) {
@@ -173,7 +182,19 @@ func (r *reconciler) testify(ctx context.Context) (t testimony, err error) {
 	if err != nil {
 		return t, err
 	}
-	t.found = slices.ContainsFunc(rules, func(found rule) bool { return names[found.owner()] })
+	rules = slices.DeleteFunc(rules, func(found rule) bool { return !names[found.owner()] })
+	slices.SortFunc(rules, func(a, b rule) int { return strings.Compare(a.ID, b.ID) })
+	for _, found := range rules[:min(len(rules), maxWitnesses)] {
+		m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: proofMaxAge})
+		if err != nil {
+			return t, err
+		}
+		t.found = true
+		if len(m.IDs) > 0 {
+			t.member = m.IDs[0]
+			return t, nil
+		}
+	}
 	if t.found || !t.expected {
 		return t, nil
 	}

@@ -95,6 +95,10 @@ func TestEmptyListingBesideServices(t *testing.T) {
 			w.sim.RemoveRules()
 			w.edit(s, func(s *v1.Service) { s.Annotations[annotationRecord] = someID })
 		}, doubt: "nor any of its load balancers is listed"},
+		"the rules have members": {prepare: func(w *siege, _ *v1.Service) {
+			_, err := w.server.AddFault(simkit.Fault{Kind: "empty-list", Operation: "listVirtualMachines"})
+			require.NoError(w.T, err)
+		}, doubt: "is behind one of its load balancers"},
 		"rules cannot be listed": {prepare: func(w *siege, _ *v1.Service) {
 			w.sim.Restrict(cloudstacksim.APIKey, "listVirtualMachines", "listNetworks")
 		}, doubt: "its load balancers cannot be"},
@@ -108,7 +112,9 @@ func TestEmptyListingBesideServices(t *testing.T) {
 				if c.prepare != nil {
 					c.prepare(w, s)
 				}
-				w.sim.RemoveVMs()
+				if c.doubt != "is behind one of its load balancers" {
+					w.sim.RemoveVMs()
+				}
 				w.restart()
 				exists, err := w.instances.InstanceExists(w.T.Context(), w.nodes[0])
 				if c.doubt == "" {
