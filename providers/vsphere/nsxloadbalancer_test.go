@@ -654,8 +654,9 @@ func TestServicesThatGoTogether(t *testing.T) {
 			together = append(together, d)
 		}
 		for _, d := range together {
-			o, err := d.observed, error(nil)
+			o := d.observed
 			for _, c := range d.changes {
+				var err error
 				o, err = c.Make(w.T.Context(), &d.request, o)
 				require.NoError(w.T, err)
 			}
