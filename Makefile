@@ -108,7 +108,7 @@ test-build: ## Slim builds of every provider, a provider in a module of its own,
 	ANYCCM_CLOUDS="$(CLOUDS)" CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager ./test/othermodule
 	CGO_ENABLED=0 $(GO) -C build/goreleaser test -count=1 -trimpath ./...
 	@echo "What cannot run with the race detector, for the framework itself has a race"
-	CGO_ENABLED=0 $(GOTEST) -count=1 -run '^TestRelist$$' ./cmd/cloud-controller-manager/app
+	CGO_ENABLED=0 $(GOTEST) -count=1 -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins)$$' ./cmd/cloud-controller-manager/app
 
 # The architectures of images and releases.
 ARCHES    := amd64 arm64
