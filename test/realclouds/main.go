@@ -434,31 +434,41 @@ func soon(ctx context.Context, what string, check func(context.Context) error) e
 	}
 }
 
-// measure does something, waits until it has come to its end in the cloud, and counts the calls until the program is quiet.
-func (r *run) measure(ctx context.Context, t results.Trial, do, done func(context.Context) error) error {
+// measured does something, waits until it has come to its end in the cloud, and counts the calls until the program is quiet.
+func (r *run) measured(ctx context.Context, t results.Trial, do, done func(context.Context) error) (results.Trial, error) {
 	before, err := r.untilQuiet(ctx)
 	if err != nil {
-		return err
+		return t, err
 	}
 	began := time.Now()
 	if err := do(ctx); err != nil {
-		return err
+		return t, err
 	}
 	failure := soon(ctx, t.Name, done)
 	t.Seconds = time.Since(began).Seconds()
 	after, err := r.untilQuiet(ctx)
 	if err != nil {
-		return err
+		return t, err
 	}
 	if r.operator != nil {
 		t.Calls = new(after - before)
 	}
 	t.Judge()
+	t.Done = failure == nil
 	if failure != nil {
 		t.Result, t.Details = results.Failed, append(t.Details, failure.Error())
 	}
+	return t, ctx.Err()
+}
+
+// measure notes what was measured once.
+func (r *run) measure(ctx context.Context, t results.Trial, do, done func(context.Context) error) error {
+	t, err := r.measured(ctx, t, do, done)
+	if err != nil {
+		return err
+	}
 	r.note(t)
-	return ctx.Err()
+	return nil
 }
 
 // command runs a program of the services' folder and returns what it prints.

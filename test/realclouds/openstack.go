@@ -250,10 +250,7 @@ func (o *openStack) steps(ctx context.Context, r *run) error {
 		t := results.Trial{Part: partSteps, Name: name, MaxSeconds: max(o.controller[name], seconds), MaxCalls: calls}
 		return r.measure(ctx, t, do, complete)
 	}
-	if err := step("a Service with 2 ports is made", 8, 24, func(ctx context.Context) error {
-		_, err := kube.Services(metav1.NamespaceDefault).Create(ctx, newService(tried, 80, 443), metav1.CreateOptions{})
-		return err
-	}); err != nil {
+	if err := o.creations(ctx, r, complete); err != nil {
 		return err
 	}
 	wanted = []int{80, 8443, 9000}
@@ -285,6 +282,36 @@ func (o *openStack) steps(ctx context.Context, r *run) error {
 		return err
 	}
 	return o.quietSteps(ctx, r)
+}
+
+// creations measures how a Service is made, several times: Octavia's own part of one varies by seconds. The last Service stays.
+func (o *openStack) creations(ctx context.Context, r *run, complete func(context.Context) error) error {
+	const (
+		name  = "a Service with 2 ports is made"
+		times = 5
+	)
+	var all []results.Trial
+	for len(all) < times {
+		if err := r.clear(ctx); err != nil {
+			return err
+		}
+		t := results.Trial{Part: partSteps, Name: name, MaxSeconds: max(o.controller[name], 8), MaxCalls: 24}
+		t, err := r.measured(ctx, t, func(ctx context.Context) error {
+			_, err := r.cluster.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(ctx, newService(tried, 80, 443), metav1.CreateOptions{})
+			return err
+		}, complete)
+		if err != nil {
+			return err
+		}
+		if !t.Done {
+			r.note(t)
+			return nil
+		}
+		r.say("         %s: %.1f s", name, t.Seconds)
+		all = append(all, t)
+	}
+	r.note(results.Median(all))
+	return nil
 }
 
 // quietSteps is the trial that the steps before it gave no reason for a warning.

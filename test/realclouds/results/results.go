@@ -2,6 +2,7 @@
 package results
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -55,6 +56,8 @@ type Trial struct {
 	MaxCalls   int     `json:"maxCalls,omitempty"`
 	// Details say what was seen, or why it failed or was left out.
 	Details []string `json:"details,omitempty"`
+	// Done is set once what was measured came to its end, in however long a time.
+	Done bool `json:"-"`
 }
 
 // Lack is something that the services do not have.
@@ -76,6 +79,20 @@ func (t *Trial) Judge() {
 		t.Result = Failed
 		t.Details = append(t.Details, fmt.Sprintf("took %d calls, more than %d", *t.Calls, t.MaxCalls))
 	}
+}
+
+// Median makes one trial of several that came to their end: the middle time of all, and the most calls.
+func Median(all []Trial) Trial {
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b Trial) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	t := sorted[len(sorted)/2]
+	for _, other := range all {
+		if other.Calls != nil && (t.Calls == nil || *other.Calls > *t.Calls) {
+			t.Calls = other.Calls
+		}
+	}
+	t.Details = []string{fmt.Sprintf("the median of %d, from %.1f to %.1f s", len(all), sorted[0].Seconds, sorted[len(sorted)-1].Seconds)}
+	t.Judge()
+	return t
 }
 
 // Failures are the trials that did not hold.

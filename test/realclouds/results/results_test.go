@@ -48,3 +48,19 @@ func TestRecords(t *testing.T) {
 	_, err = Read(root)
 	require.ErrorContains(t, err, "says not what was tried, when, how, or with which result")
 }
+
+// TestMedian: one slow or lucky run is no result, one run with too many calls is.
+func TestMedian(t *testing.T) {
+	trials := func(calls ...int) (list []Trial) {
+		for i, seconds := range []float64{30, 9, 8.5, 8, 1} {
+			list = append(list, Trial{Seconds: seconds, MaxSeconds: 8.6, Calls: new(calls[i]), MaxCalls: 24, Result: Failed, Details: []string{"its own"}})
+		}
+		return list
+	}
+	m := Median(trials(17, 18, 17, 17, 17))
+	assert.Equal(t, Trial{
+		Seconds: 8.5, MaxSeconds: 8.6, Calls: new(18), MaxCalls: 24, Result: Held, Details: []string{"the median of 5, from 1.0 to 30.0 s"},
+	}, m)
+	assert.Equal(t, Failed, Median(trials(17, 17, 17, 17, 25)).Result)
+	assert.Equal(t, Failed, Median([]Trial{{Seconds: 9, MaxSeconds: 8.6}}).Result)
+}
