@@ -35,7 +35,7 @@ func TestSkipsPlainly(t *testing.T) {
 			assert.NoFileExists(t, into, "what was not run is not recorded")
 		})
 	}
-	require.ErrorContains(t, try(t.Context(), []string{"-services=vax"}, io.Discard), `-services "vax": use openstack or aws`)
+	require.ErrorContains(t, try(t.Context(), []string{"-services=vax"}, io.Discard), `-services "vax": use aws, keepalived, openstack, vsphere`)
 }
 
 // TestWants: parts are chosen by name.
