@@ -22,9 +22,8 @@ import (
 // newNetwork makes a network of nodes.
 func newNetwork(t *testing.T, names ...string) *vrrp.Network {
 	t.Helper()
-	var not vrrp.NotHere
 	root, err := vrrp.Unpacked(t.Context(), t.TempDir())
-	if errors.As(err, &not) {
+	if not, ok := errors.AsType[vrrp.NotHere](err); ok {
 		t.Skip(not)
 	}
 	require.NoError(t, err)
@@ -39,7 +38,7 @@ func newNetwork(t *testing.T, names ...string) *vrrp.Network {
 			}
 		}
 	})
-	if errors.As(err, &not) {
+	if not, ok := errors.AsType[vrrp.NotHere](err); ok {
 		t.Skip(not)
 	}
 	require.NoError(t, err)

@@ -40,8 +40,6 @@ type addresses struct {
 	dir     string
 	network *vrrp.Network
 	names   []string
-	// stopKubelets ends what brings the ConfigMap to the nodes.
-	stopKubelets func()
 }
 
 func newKeepalived() services { return &addresses{names: []string{"n1", "n2", "n3"}} }
@@ -52,12 +50,11 @@ func (a *addresses) start(ctx context.Context, r *run) (_ *harness.Outside, err 
 	if a.dir, err = controlplane.TempDir("vrrp"); err != nil {
 		return nil, err
 	}
-	var not vrrp.NotHere
 	root, err := vrrp.Unpacked(ctx, a.dir)
 	if err == nil {
 		a.network, err = vrrp.New(ctx, vrrp.Options{Dir: a.dir, Root: root, DaemonSet: filepath.FromSlash(daemonSet), Names: a.names})
 	}
-	if errors.As(err, &not) {
+	if not, ok := errors.AsType[vrrp.NotHere](err); ok {
 		return nil, notHere(not)
 	}
 	if err != nil {
@@ -91,9 +88,6 @@ func (a *addresses) start(ctx context.Context, r *run) (_ *harness.Outside, err 
 
 // stop implements services.
 func (a *addresses) stop() {
-	if a.stopKubelets != nil {
-		a.stopKubelets()
-	}
 	if a.network != nil {
 		a.network.Close()
 	}
@@ -120,7 +114,7 @@ func (a *addresses) join(ctx context.Context, r *run) error {
 			_ = pause(ctx, 100*time.Millisecond) // the loop ends with it
 		}
 	})
-	a.stopKubelets = func() {
+	r.beside = func() {
 		stop()
 		group.Wait()
 	}
@@ -281,7 +275,7 @@ func (a *addresses) steps(ctx context.Context, r *run, first *served) error {
 			"the node that answers loses its link", 6, func(name string) error { return a.network.Link(name, false) },
 			func(name string) error { return a.network.Link(name, true) },
 		},
-		{"keepalived is killed on the node that answers", 6, a.network.Kill, a.network.Start},
+		{"keepalived is killed on the node that answers", 6, a.kill, a.network.Start},
 	} {
 		node := first.Who()
 		first.Forget()
@@ -290,14 +284,26 @@ func (a *addresses) steps(ctx context.Context, r *run, first *served) error {
 		}
 		failure := first.Until("!"+node, patience)
 		a.gap(r, first, how.name, how.max, failure)
-		if err := errors.Join(failure, second.Until(first.Who(), patience), how.mend(node)); err != nil {
+		if failure != nil {
+			return how.mend(node) // the record has it
+		}
+		if err := errors.Join(second.Until(first.Who(), patience), how.mend(node)); err != nil {
 			return err
 		}
-		if err := a.stays(r, first, node, how.name); err != nil {
-			return err
-		}
+		a.stays(r, first, node, how.name)
 	}
 	return a.quiet(ctx, r)
+}
+
+// kill ends keepalived on a node, which leaves its addresses there.
+func (a *addresses) kill(node string) error {
+	if err := a.network.Kill(node); err != nil {
+		return err
+	}
+	if !given.MatchString(a.network.Addresses(node)) {
+		return fmt.Errorf("keepalived was killed on %s, and took the addresses along: it was not killed at once", node)
+	}
+	return nil
 }
 
 // gap notes how long nobody answered.
@@ -311,7 +317,7 @@ func (a *addresses) gap(r *run, s *served, name string, limit float64, failure e
 }
 
 // stays: the node that is back does not take the addresses again, and holds none.
-func (a *addresses) stays(r *run, s *served, node, after string) error {
+func (a *addresses) stays(r *run, s *served, node, after string) {
 	t := results.Trial{Part: partAddresses, Name: after + ": it comes back, holds no address, and takes none"}
 	began, who := time.Now(), s.Who()
 	failure := a.network.Until(patience, "node "+node+" to hold no address", func() bool { return !given.MatchString(a.network.Addresses(node)) })
@@ -321,7 +327,6 @@ func (a *addresses) stays(r *run, s *served, node, after string) error {
 		t.Result, t.Details = results.Failed, append(t.Details, failure.Error())
 	}
 	r.note(t)
-	return failure
 }
 
 // quiet is the trial that nothing so far gave a reason for a warning.

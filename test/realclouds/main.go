@@ -96,6 +96,8 @@ type run struct {
 	record     results.Record
 	// only are the parts that are tried; empty means all.
 	only []string
+	// beside ends what services run beside the cluster; nil for nothing.
+	beside func()
 }
 
 func try(ctx context.Context, args []string, w io.Writer) error {
@@ -193,6 +195,9 @@ func (r *run) all(ctx context.Context, s services) error {
 	}
 	defer r.cluster.Close()
 	defer func() {
+		if r.beside != nil {
+			r.beside()
+		}
 		if r.operator != nil {
 			r.operator.End()
 		}

@@ -112,15 +112,15 @@ const Client = "cl"
 func New(ctx context.Context, o Options) (*Network, error) {
 	ctx, end := context.WithCancel(ctx)
 	n := &Network{ctx: ctx, end: end, dir: o.Dir, root: o.Root, processes: map[string]*process{}, logs: map[string]*log{}}
+	if err := n.isolate(); err != nil {
+		return n, NotHere(fmt.Sprintf("namespaces cannot be made here, which takes root or a kernel that lets users have them: %v", err))
+	}
 	text, err := os.ReadFile(o.DaemonSet)
 	if err == nil {
 		err = yaml.UnmarshalStrict(text, &n.daemonSet)
 	}
 	if err != nil {
 		return n, fmt.Errorf("reading the DaemonSet: %w", err)
-	}
-	if err := n.isolate(); err != nil {
-		return n, NotHere(fmt.Sprintf("namespaces cannot be made here, which takes root or a kernel that lets users have them: %v", err))
 	}
 	if err := n.Run("", "mount", "-t", "tmpfs", "tmpfs", "/run"); err != nil {
 		return n, err

@@ -2,6 +2,7 @@ package vrrp
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -21,13 +22,14 @@ const (
 // Main does what the network has started this program for, and never returns then. Whoever uses a Network calls it first in main.
 func Main() {
 	var err error
+	ctx := context.Background() // the network ends this program by a signal
 	switch os.Getenv(roleVariable) {
 	case "":
 		return
 	case roleServer:
-		err = serve(os.Getenv(nameVariable))
+		err = serve(ctx, os.Getenv(nameVariable))
 	case roleClient:
-		err = ask(os.Getenv(nameVariable))
+		err = ask(ctx, os.Getenv(nameVariable))
 	default:
 		err = fmt.Errorf("%s: use %s or %s", roleVariable, roleServer, roleClient)
 	}
@@ -36,8 +38,8 @@ func Main() {
 }
 
 // serve is a node's kube-proxy: it says which node answers.
-func serve(name string) error {
-	l, err := net.Listen("tcp", "0.0.0.0:8080") //nolint:gosec // in a network namespace of its own
+func serve(ctx context.Context, name string) error {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "0.0.0.0:8080")
 	if err != nil {
 		return err
 	}
@@ -52,9 +54,9 @@ func serve(name string) error {
 }
 
 // ask asks an address over and over who answers.
-func ask(address string) error {
+func ask(ctx context.Context, address string) error {
 	for {
-		c, err := net.DialTimeout("tcp", address+":8080", 100*time.Millisecond)
+		c, err := (&net.Dialer{Timeout: 100 * time.Millisecond}).DialContext(ctx, "tcp", address+":8080")
 		who := ""
 		if err == nil {
 			_ = c.SetDeadline(time.Now().Add(200 * time.Millisecond))
