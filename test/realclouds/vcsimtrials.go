@@ -243,7 +243,7 @@ func (v *vcsim) away(ctx context.Context, r *run) error {
 		resume.Result, resume.Details = results.Failed, []string{failure.Error()}
 	}
 	r.note(resume)
-	if _, err := r.untilQuiet(ctx); err != nil { // what it learns of the one that is not ready comes later
+	if err := pause(ctx, outage); err != nil { // the Node of a virtual machine that was deleted goes sooner
 		return err
 	}
 	lost := results.Trial{Part: partOutages, Name: "vCenter: no Node is lost", Result: results.Held}
