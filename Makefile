@@ -183,6 +183,16 @@ acceptance-aws: acceptance-programs ## Try moto in place of AWS; installs it fro
 	@$(REAL) -services=aws $(if $(RECORD),-record=$(call RECORDED,aws))
 	$(if $(RECORD),$(MAKE) generate)
 
+.PHONY: acceptance-vsphere
+acceptance-vsphere: acceptance-programs ## Try vcsim in place of vCenter: RECORD=1
+	@$(REAL) -services=vsphere $(if $(RECORD),-record=$(call RECORDED,vsphere))
+	$(if $(RECORD),$(MAKE) generate)
+
+.PHONY: acceptance-keepalived
+acceptance-keepalived: acceptance-programs ## Try keepalived itself in network namespaces; unpacks Debian's package: RECORD=1
+	@$(REAL) -services=keepalived $(if $(RECORD),-record=$(call RECORDED,keepalived))
+	$(if $(RECORD),$(MAKE) generate)
+
 # The oldest Kubernetes that is promised; docs/support.md has it from the same folder.
 OLDEST    := $(patsubst %.mod,%,$(notdir $(firstword $(sort $(wildcard build/kubernetes/1.*.mod)))))
 ENVTEST   := $(GO) run sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.1

@@ -26,6 +26,7 @@ var mayNameClouds = map[string]string{
 	"test/harness/harness.go":        "the cloud of tests that need any",
 	"test/realclouds/main.go":        "services that others wrote, each of one cloud",
 	"test/realclouds/main_test.go":   "the same",
+	"test/vrrp/network.go":           "the daemon of that name, which it runs",
 	"test/e2e/secrets_test.go":       "a cloud that reads Secrets",
 	"test/e2e/start_test.go":         "the metrics of the cloud of tests that need any",
 }

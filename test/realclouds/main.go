@@ -1,6 +1,6 @@
-// Command realclouds tries the built program on services that nobody of this project wrote: OpenStack's own, and moto in place of AWS. It
-// takes what runs or starts what it is told of, puts a control plane next to it, runs the acceptance suite and its own trials, and says
-// what held, in which time, with how many calls.
+// Command realclouds tries the built program on what nobody of this project wrote: OpenStack's own services, moto in place of AWS, vcsim in
+// place of vCenter, and keepalived itself. It takes what runs or starts what it is told of, puts a control plane next to it, runs the
+// acceptance suite and its own trials, and says what held, in which time, with how many calls.
 package main
 
 import (
@@ -12,11 +12,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,6 +29,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 	"github.com/anyccm/cloud-controller-manager/test/realclouds/results"
+	"github.com/anyccm/cloud-controller-manager/test/vrrp"
 )
 
 // patience bounds a wait for something that real services do.
@@ -42,8 +45,8 @@ func (n notHere) Error() string { return string(n) }
 type services interface {
 	// start takes what runs, or starts it, and returns how the program reaches it.
 	start(ctx context.Context, r *run) (*harness.Outside, error)
-	// nodes are the names of the machines that are nodes from the beginning.
-	nodes() []string
+	// join registers the nodes that there are from the beginning.
+	join(ctx context.Context, r *run) error
 	// values are further values of the chart.
 	values() harness.Values
 	// before measures what the program is compared with, while it does not run yet.
@@ -62,9 +65,13 @@ type services interface {
 type suiteRun struct {
 	part string
 	args []string
+	// without are steps that are not tried, by name, or by that of their kind; what names them all in the record, why is the reason.
+	without   []string
+	what, why string
 }
 
 func main() {
+	vrrp.Main()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	err := try(ctx, os.Args[1:], os.Stdout)
@@ -89,21 +96,23 @@ type run struct {
 	record     results.Record
 	// only are the parts that are tried; empty means all.
 	only []string
+	// beside ends what services run beside the cluster; nil for nothing.
+	beside func()
 }
 
 func try(ctx context.Context, args []string, w io.Writer) error {
 	fs := flag.NewFlagSet("realclouds", flag.ContinueOnError)
-	which := fs.String("services", "", "openstack or aws")
+	which := fs.String("services", "", "openstack, aws, vsphere or keepalived")
 	acceptance := fs.String("acceptance", "bin/acceptance", "the acceptance suite")
 	only := fs.String("only", "", "parts to try, separated by commas, such as steps,outages,suite; empty means all")
 	into := fs.String("record", "", "file that gets the record of the run")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	known := map[string]func() services{"openstack": newOpenStack, "aws": newMoto}
+	known := map[string]func() services{"openstack": newOpenStack, "aws": newMoto, "vsphere": newVcsim, "keepalived": newKeepalived}
 	make, ok := known[*which]
 	if !ok {
-		return fmt.Errorf("-services %q: use openstack or aws", *which)
+		return fmt.Errorf("-services %q: use %s", *which, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	r := &run{w: w, acceptance: *acceptance, record: results.Record{
 		Cloud: *which, How: "make acceptance-" + *which, Began: time.Now().UTC().Truncate(time.Second),
@@ -186,6 +195,9 @@ func (r *run) all(ctx context.Context, s services) error {
 	}
 	defer r.cluster.Close()
 	defer func() {
+		if r.beside != nil {
+			r.beside()
+		}
 		if r.operator != nil {
 			r.operator.End()
 		}
@@ -270,7 +282,7 @@ func (r *run) operate(ctx context.Context, s services) error {
 	if r.record.Version, r.record.Commit, err = versionOf(ctx, r.cluster.Programs.CCM); err != nil {
 		return err
 	}
-	return r.join(ctx, s.nodes())
+	return s.join(ctx, r)
 }
 
 // versionOf asks the program for its version and its commit.
@@ -312,6 +324,9 @@ func (r *run) runSuite(ctx context.Context, one suiteRun) error {
 		"-yes", "-o=json", "-keep-going", "-provider=" + r.record.Cloud, "-kubeconfig=" + r.cluster.Kubeconfig, "-program=" + r.cluster.Programs.CCM,
 		"-metrics-url=" + r.operator.CCM().URL, "-patience=" + patience.String(),
 	}, one.args...)
+	if len(one.without) > 0 {
+		args = append(args, "-skip="+strings.Join(one.without, ","))
+	}
 	r.say("%s", one.part)
 	cmd := exec.CommandContext(ctx, r.acceptance, args...)
 	// After a signal it removes what it made, and after a second one it does not: our terminal's must not reach it as well.
@@ -327,6 +342,9 @@ func (r *run) runSuite(ctx context.Context, one suiteRun) error {
 		return fmt.Errorf("the acceptance suite prints %q: %w", out.String(), errors.Join(failure, err))
 	}
 	for _, s := range told.Steps {
+		if slices.ContainsFunc(one.without, func(name string) bool { return s.Step == name || strings.HasPrefix(s.Step, name+"/") }) {
+			continue
+		}
 		result := s.Result
 		if result != results.Held && result != results.Skipped {
 			result = results.Failed
@@ -334,6 +352,9 @@ func (r *run) runSuite(ctx context.Context, one suiteRun) error {
 		r.record.Trials = append(r.record.Trials, results.Trial{
 			Part: one.part, Name: s.Step, Result: result, Seconds: s.Seconds, Calls: s.Calls, Details: s.Details,
 		})
+	}
+	if len(one.without) > 0 {
+		r.note(results.Trial{Part: one.part, Name: one.what, Result: results.Skipped, Details: []string{one.why}})
 	}
 	for _, l := range told.Left {
 		r.note(results.Trial{Part: one.part, Name: "nothing is left", Result: results.Failed, Details: []string{l}})

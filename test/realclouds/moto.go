@@ -289,8 +289,8 @@ func (m *moto) gateway(ctx context.Context, vpc string) error {
 	return err
 }
 
-// nodes implements services.
-func (m *moto) nodes() []string { return m.names }
+// join implements services.
+func (m *moto) join(ctx context.Context, r *run) error { return r.join(ctx, m.names) }
 
 // values implements services.
 func (*moto) values() harness.Values {

@@ -147,7 +147,10 @@ func (o *openStack) stop() {
 	}
 }
 
-// nodes implements services.
+// join implements services.
+func (o *openStack) join(ctx context.Context, r *run) error { return r.join(ctx, o.nodes()) }
+
+// nodes are the names of the servers that are nodes from the beginning.
 func (*openStack) nodes() []string {
 	var names []string
 	for i := range servers - 1 {
