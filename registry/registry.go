@@ -180,23 +180,31 @@ func (r *Registry) Add(p Provider) error {
 		}
 	}
 	for _, other := range r.providers {
-		for _, name := range p.names() {
-			if slices.Contains(other.names(), name) {
-				return fmt.Errorf("registering provider %q: the name is taken: %q is provider %q", p.Name, name, other.Name)
-			}
-		}
-		for _, a := range other.ProviderIDPrefixes {
-			for _, b := range p.ProviderIDPrefixes {
-				if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
-					return fmt.Errorf("registering provider %q: provider ID prefix %q clashes with %q of provider %q", p.Name, b, a, other.Name)
-				}
-			}
+		if err := p.clash(other); err != nil {
+			return err
 		}
 	}
 	if r.providers == nil {
 		r.providers = map[string]Provider{}
 	}
 	r.providers[p.Name] = p
+	return nil
+}
+
+// clash is the error of a provider that cannot stand beside another one.
+func (p Provider) clash(other Provider) error {
+	for _, name := range p.names() {
+		if slices.Contains(other.names(), name) {
+			return fmt.Errorf("registering provider %q: the name is taken: %q is provider %q", p.Name, name, other.Name)
+		}
+	}
+	for _, a := range other.ProviderIDPrefixes {
+		for _, b := range p.ProviderIDPrefixes {
+			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+				return fmt.Errorf("registering provider %q: provider ID prefix %q clashes with %q of provider %q", p.Name, b, a, other.Name)
+			}
+		}
+	}
 	return nil
 }
 
@@ -212,8 +220,8 @@ func (r *Registry) Providers() []Provider {
 	return all
 }
 
-// Lookup finds a provider by the value of --cloud-provider, which may be an alias. With exactly one provider in the set, an empty name means
-// that one. The error is one line that lists the names, and the one that was probably meant.
+// Lookup finds a provider by the value of --cloud-provider, which may be an alias. With exactly one provider in the set, an empty name
+// means that one. The error is one line that lists the names, and the one that was probably meant.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	names := r.Names()
 	switch {

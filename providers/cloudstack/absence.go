@@ -95,8 +95,8 @@ func (*instances) listsNodeOf(cluster []*v1.Node, all []vm) bool {
 	})
 }
 
-// homeOf reports whether a network that the user may see is the one of the cluster: machines of its nodes were seen in it, or else, as after a
-// start, the node in question has an address of it. Shared networks say nothing, because other accounts see them too.
+// homeOf reports whether a network that the user may see is the one of the cluster: machines of its nodes were seen in it, or else, as
+// after a start, the node in question has an address of it. Shared networks say nothing, because other accounts see them too.
 func (i *instances) homeOf(cluster []*v1.Node, id string, n network) bool {
 	if n.Type == typeShared {
 		return false
@@ -141,16 +141,16 @@ func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 	return all, calls, err
 }
 
-// lastListing is the latest complete listing, as it was answered. The inventory adds machines to it that were read alone meanwhile: these would
-// vouch for a listing that is empty by mistake.
+// lastListing is the latest complete listing, as it was answered. The inventory adds machines to it that were read alone meanwhile: these
+// would vouch for a listing that is empty by mistake.
 func (i *instances) lastListing() []vm {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.listed
 }
 
-// testimony is whether load balancers of the cluster are to be seen: expected where a Service has an address on record, found where the user
-// may see one. member is a virtual machine behind one: CloudStack takes those away that are expunged.
+// testimony is whether load balancers of the cluster are to be seen: expected where a Service has an address on record, found where the
+// user may see one. member is a virtual machine behind one: CloudStack takes those away that are expunged.
 type testimony struct {
 	expected, found bool
 	member          string

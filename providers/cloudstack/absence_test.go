@@ -37,8 +37,8 @@ func TestGone(t *testing.T) {
 	})
 }
 
-// TestEmptyListing: a process that has seen no machine of the cluster yet takes an empty listing for proof only where the network is shown that
-// the node has an address of, and that no other account sees.
+// TestEmptyListing: a process that has seen no machine of the cluster yet takes an empty listing for proof only where the network is shown
+// that the node has an address of, and that no other account sees.
 func TestEmptyListing(t *testing.T) {
 	for name, c := range map[string]struct {
 		address string
@@ -131,7 +131,8 @@ func TestEmptyListingBesideServices(t *testing.T) {
 // TestListingThatIsNotComplete is an error, and never absence.
 func TestListingThatIsNotComplete(t *testing.T) {
 	for _, fault := range []simkit.Fault{
-		{Kind: "torn-list", Operation: "listVirtualMachines"}, {Kind: simkit.FaultStatus, Status: 502, Operation: "listVirtualMachines"},
+		{Kind: "torn-list", Operation: "listVirtualMachines"},
+		{Kind: simkit.FaultStatus, Status: 502, Operation: "listVirtualMachines"},
 		{Kind: "empty-list", Operation: "listVirtualMachines"},
 	} {
 		t.Run(fault.Kind, func(t *testing.T) {

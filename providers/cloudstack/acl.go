@@ -87,11 +87,12 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 		case i.State == stateDeleting:
 		case i.Reason == reasonPrefix+name && i.opensPort(protocol, port):
 			own = append(own, i)
-		case !i.made() && i.opensPort(protocol, port) && (v.hand == nil || v.hand.everybodys()):
-			v.hand, v.missing = &i, false
-		case !i.made() && i.everybodys() && i.covers(protocol, port) && v.hand == nil:
+		case !i.made() && i.decides(protocol, port, v.hand):
 			v.hand, v.missing = &i, false
 		}
+	}
+	if v.hand != nil {
+		return v // an item of ours beside one made by hand stays until the Service goes
 	}
 	for _, i := range own {
 		if v.missing && i.allows() && slices.Equal(cidrs(i.CIDRs), sources) {
@@ -100,14 +101,20 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 		}
 		v.surplus = append(v.surplus, i)
 	}
-	if v.hand != nil {
-		v.surplus = own[:0:0] // an item of ours beside one made by hand stays until the Service goes
-	}
 	return v
 }
 
-// leaving are the items that go with a rule: those made for its load balancer, and where the rule bears no mark of ours, so that CloudStack's own
-// controller made it, the item without a reason that this one leaves, unless another rule needs the port.
+// decides reports whether an item that somebody made by hand decides about a port after what was found before it: one for the very port
+// before those that hold for everybody.
+func (i aclItem) decides(protocol string, port int, before *aclItem) bool {
+	if i.opensPort(protocol, port) {
+		return before == nil || before.everybodys()
+	}
+	return before == nil && i.everybodys() && i.covers(protocol, port)
+}
+
+// leaving are the items that go with a rule: those made for its load balancer, and where the rule bears no mark of ours, so that
+// CloudStack's own controller made it, the item without a reason that this one leaves, unless another rule needs the port.
 func leaving(items []aclItem, name string, r rule, others []rule) (list []aclItem) {
 	needed := slices.ContainsFunc(others, func(o rule) bool {
 		return o.ID != r.ID && o.port() == r.port() && o.transport() == r.transport()

@@ -19,9 +19,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// This file takes public addresses and releases them. The cloud has no mark for them, so that a Service records its own: before one is asked
-// for, when it is there, and before its last rule goes. Releasing an address takes everybody's rules with it: it is done only where nobody else
-// has any.
+// This file takes public addresses and releases them. The cloud has no mark for them, so that a Service records its own: before one is
+// asked for, when it is there, and before its last rule goes. Releasing an address takes everybody's rules with it: it is done only where
+// nobody else has any.
 
 // obtaining takes an address for a Service, or finds the one that it names.
 func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
@@ -49,9 +49,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 	switch {
 	case err != nil:
 		return nil, err
-	case a != nil && d.wanted != "" && d.wanted != a.IP:
-		a = nil // another one is asked for by now, and the former one served nobody
-	case a != nil:
+	case a != nil && (d.wanted == "" || d.wanted == a.IP): // else another one is asked for by now, and the former one served nobody
 		return a, r.note(ctx, q, a.ID, d.wanted != "")
 	}
 	if d.wanted != "" {
@@ -69,44 +67,51 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 	}
 	made, err := r.associate(ctx, d)
 	if err != nil {
-		if cloudapi.Refused(err) && !errors.Is(err, cloudapi.ErrTransient) {
-			err = errors.Join(err, r.noteText(ctx, q, "", false))
-		}
-		if errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict) {
-			q.Report(services.Warning(eventAddress, "%v", err))
-		}
-		return nil, err
+		return nil, r.notGiven(ctx, q, err)
 	}
-	if other, err := r.takenMeanwhile(ctx, q, made.ID); err != nil || other {
-		c := change{network: d.network.key(), owner: d.name, what: "releasing address " + made.IP, command: "disassociateIpAddress", params: params{"id": made.ID}}
-		if err == nil {
-			err = r.api.jobs.run(ctx, c)
+	if r.takenMeanwhile(ctx, q, made.ID) {
+		c := change{
+			network: d.network.key(), owner: d.name, what: "releasing address " + made.IP, command: "disassociateIpAddress",
+			params: params{"id": made.ID},
 		}
+		err := r.api.jobs.run(ctx, c)
 		r.addresses.Invalidate(made.ID)
 		return nil, errors.Join(err, errTaken)
 	}
 	return made, r.note(ctx, q, made.ID, d.wanted != "")
 }
 
+// notGiven says of an address that was asked for and not given what its user can do about it; one that was refused is not looked for again.
+func (r *reconciler) notGiven(ctx context.Context, q *services.Request, err error) error {
+	if cloudapi.Refused(err) && !errors.Is(err, cloudapi.ErrTransient) {
+		err = errors.Join(err, r.noteText(ctx, q, "", false))
+	}
+	if errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict) {
+		q.Report(services.Warning(eventAddress, "%v", err))
+	}
+	return err
+}
+
 // errTaken ends one of two processes that serve a Service at once.
 var errTaken = errors.New("another process has taken an address for this Service meanwhile; it is tried again")
 
-// takenMeanwhile reports whether the Service has another address on record by now, as where two processes serve it for a moment.
-func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id string) (bool, error) {
+// takenMeanwhile reports whether the Service has another address on record by now, as where two processes serve it for a moment. What
+// cannot be read now is said when the address is recorded.
+func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id string) bool {
 	if r.kube == nil {
-		return false, nil
+		return false
 	}
 	// A list of one: the program has no right to get Services.
 	list, err := r.kube.CoreV1().Services(q.Service.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + q.Service.Name})
 	if err != nil {
-		return false, nil //nolint:nilerr // recording it will say so
+		return false
 	}
 	at := slices.IndexFunc(list.Items, func(s v1.Service) bool { return s.UID == q.Service.UID })
 	if at < 0 {
-		return false, nil // recording it will say so
+		return false
 	}
 	known := recordOf(list.Items[at].Annotations[annotationRecord])
-	return known.id != "" && known.id != id, nil
+	return known.id != "" && known.id != id
 }
 
 // now is the time in the cloud.
@@ -161,8 +166,8 @@ func (r *reconciler) named(ctx context.Context, d spec) (*address, error) {
 	return &a, nil
 }
 
-// recorded is the address that a Service has on record and that serves nobody yet; nil if there is none. It makes the call that was not answered
-// good: what was taken since, of which nobody else knows, was taken for the Service.
+// recorded is the address that a Service has on record and that serves nobody yet; nil if there is none. It makes the call that was not
+// answered good: what was taken since, of which nobody else knows, was taken for the Service.
 func (r *reconciler) recorded(ctx context.Context, service *v1.Service, n network) (*address, error) {
 	s, _, _ := parseSettings(service)
 	known := recordOf(s.Record)
@@ -191,10 +196,8 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	}
 	slices.SortFunc(all, func(a, b address) int { return strings.Compare(a.Allocated+a.ID, b.Allocated+b.ID) })
 	for _, a := range all {
-		coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
-		used := a.reserved() || a.HasRules == nil || *a.HasRules || !a.since(since) || a.since(since.Add(creationTakes)) ||
-			(key != "" && !coming && a.key() != key) || (wanted != "" && a.IP != wanted)
-		if used || slices.ContainsFunc(others, func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }) {
+		known := func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }
+		if !a.mayBe(since, key, wanted) || slices.ContainsFunc(others, known) {
 			continue
 		}
 		if !a.ready() {
@@ -206,6 +209,18 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 		return nil, cloudproviderapi.NewRetryError("it is not known yet whether CloudStack has given an address; it is looked for", lookAgain)
 	}
 	return nil, nil //nolint:nilnil // none was taken
+}
+
+// mayBe reports whether an address can be the one that was asked for at a time, in a network where its key is known.
+func (a address) mayBe(since time.Time, key, wanted string) bool {
+	coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
+	switch {
+	case a.reserved(), a.HasRules == nil, *a.HasRules:
+		return false
+	case !a.since(since), a.since(since.Add(creationTakes)):
+		return false
+	}
+	return (key == "" || coming || a.key() == key) && (wanted == "" || a.IP == wanted)
 }
 
 // speaksOf reports whether a Service knows of an address.
@@ -284,7 +299,10 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		return err
 	}
 	for _, f := range late {
-		c := change{network: a.key(), owner: loadBalancerName(q.Cluster, q.Service), what: "deleting a firewall rule of " + a.IP, command: "deleteFirewallRule", params: params{"id": f.ID}}
+		c := change{
+			network: a.key(), owner: loadBalancerName(q.Cluster, q.Service),
+			what: "deleting a firewall rule of " + a.IP, command: "deleteFirewallRule", params: params{"id": f.ID},
+		}
 		if err := r.api.jobs.run(ctx, c); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return err
 		}
@@ -311,7 +329,10 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		}
 		return r.noteText(ctx, q, "", false)
 	}
-	c := change{network: a.key(), owner: loadBalancerName(q.Cluster, q.Service), what: "releasing address " + a.IP, command: "disassociateIpAddress", params: params{"id": a.ID}}
+	c := change{
+		network: a.key(), owner: loadBalancerName(q.Cluster, q.Service), what: "releasing address " + a.IP,
+		command: "disassociateIpAddress", params: params{"id": a.ID},
+	}
 	if err := r.api.jobs.run(ctx, c); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		r.addresses.Invalidate(a.ID)
 		return err
@@ -320,7 +341,8 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 	return r.noteText(ctx, q, "", false)
 }
 
-// handOver records an address that was taken for a Service which goes on another one that has rules at it, so that it is released with the last.
+// handOver records an address that was taken for a Service which goes on another one that has rules at it, so that it is released with the
+// last.
 func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) (given bool, err error) {
 	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{})
 	if err != nil || len(rules) == 0 {
@@ -339,8 +361,8 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 	return false, nil
 }
 
-// leftovers are the firewall rules for ports of a Service at the address that was taken for it, where no load balancer rule has these ports: a
-// creation that was not answered takes effect late.
+// leftovers are the firewall rules for ports of a Service at the address that was taken for it, where no load balancer rule has these
+// ports: a creation that was not answered takes effect late.
 func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a address) (list []firewallRule, err error) {
 	if a.VPC != "" || a.HasRules == nil || !*a.HasRules {
 		now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
@@ -357,7 +379,9 @@ func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a addre
 		return nil, err
 	}
 	for _, f := range all {
-		ours := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return f.opens(strings.ToLower(string(p.Protocol)), int(p.Port)) })
+		ours := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
+			return f.opens(strings.ToLower(string(p.Protocol)), int(p.Port))
+		})
 		needed := slices.ContainsFunc(rules, func(o rule) bool { return o.AddressID == a.ID && o.port() == f.Start })
 		if f.AddressID == a.ID && ours && !needed {
 			list = append(list, f)
@@ -422,8 +446,8 @@ func (a *api) networks(ctx context.Context) ([]network, int, error) {
 	return listOnce(ctx, a, l, nil, func(n network) string { return n.ID })
 }
 
-// one reads one object. What is not shown may be one that the user may not see: for what belongs to a load balancer that is as good as gone, and
-// for all else the caller says so.
+// one reads one object. What is not shown may be one that the user may not see: for what belongs to a load balancer that is as good as
+// gone, and for all else the caller says so.
 func one[T any](ctx context.Context, a *api, l listing, id string, idOf func(T) string, p params) (found T, err error) {
 	p["id"] = id
 	all, _, err := list[T](ctx, a, l, p)

@@ -9,8 +9,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// TestAddressGivenAgain: an address that was released has the same ID when it is given again; where the answer to that is lost, it is found and
-// used, and no second one is taken.
+// TestAddressGivenAgain: an address that was released has the same ID when it is given again; where the answer to that is lost, it is found
+// and used, and no second one is taken.
 func TestAddressGivenAgain(t *testing.T) {
 	besiege(t, nil, func(w *siege) {
 		first := w.ensure(w.serve("first", nil, port("http", 80, 30080)))
@@ -19,7 +19,7 @@ func TestAddressGivenAgain(t *testing.T) {
 		second := w.serve("second", nil, port("http", 80, 30080))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "associateIpAddress", Count: 1})
 		require.NoError(t, err)
-		_, err = w.try(second)
+		_, err = w.insist(second)
 		require.Error(t, err)
 		w.ensure(second)
 		assert.Equal(t, []string{first.Status.LoadBalancer.Ingress[0].IP}, w.taken(), "the same address is given again")

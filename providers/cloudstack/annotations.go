@@ -15,8 +15,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Names of the annotations. The first three and annotationAssociated are those of CloudStack's own controller; address and keep-ip are those of
-// a widely used fork of it.
+// Names of the annotations. The first three and annotationAssociated are those of CloudStack's own controller; address and keep-ip are
+// those of a widely used fork of it.
 const (
 	annotationPrefix        = "service.beta.kubernetes.io/cloudstack-load-balancer-"
 	annotationProxyProtocol = annotationPrefix + "proxy-protocol"

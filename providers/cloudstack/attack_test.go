@@ -94,15 +94,16 @@ func (w *siege) serve(name string, annotations map[string]string, ports ...v1.Se
 // hexed makes the first two letters of a name part of a UID.
 func hexed(name string) string {
 	const digits = "0123456789abcdef"
-	out := ""
+	var out strings.Builder
 	for _, c := range []byte(name[:2]) {
-		out += string(digits[c>>4]) + string(digits[c&15])
+		out.WriteByte(digits[c>>4])
+		out.WriteByte(digits[c&15])
 	}
-	return out
+	return out.String()
 }
 
-// try reconciles a Service for as long as the provider asks for more time, up to ten minutes.
-func (w *siege) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
+// insist reconciles a Service for as long as the provider asks for more time, up to ten minutes.
+func (w *siege) insist(s *v1.Service) (*v1.LoadBalancerStatus, error) {
 	w.T.Helper()
 	for began := time.Now(); ; {
 		status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), "kubernetes", w.Current(s), w.nodes)
@@ -116,7 +117,7 @@ func (w *siege) try(s *v1.Service) (*v1.LoadBalancerStatus, error) {
 
 func (w *siege) ensure(s *v1.Service) *v1.Service {
 	w.T.Helper()
-	status, err := w.try(s)
+	status, err := w.insist(s)
 	require.NoError(w.T, err)
 	return w.SetStatus(s, status)
 }
@@ -136,13 +137,12 @@ func (w *siege) remove(s *v1.Service) {
 }
 
 // edit changes a Service as its user does.
-func (w *siege) edit(s *v1.Service, change func(*v1.Service)) *v1.Service {
+func (w *siege) edit(s *v1.Service, change func(*v1.Service)) {
 	w.T.Helper()
 	now := w.Current(s)
 	change(now)
 	_, err := w.Kube.CoreV1().Services(s.Namespace).Update(w.T.Context(), now, metav1.UpdateOptions{})
 	require.NoError(w.T, err)
-	return w.Current(s)
 }
 
 // settled waits until nothing is remembered.
@@ -177,11 +177,11 @@ func (w *siege) ruleNames() (names []string) {
 // send gives a command as an administrator does by hand, and waits for its job.
 func (w *siege) send(pairs ...string) {
 	w.T.Helper()
-	form := "response=json"
-	for i := 0; i < len(pairs); i += 2 {
-		form += "&" + pairs[i] + "=" + pairs[i+1]
+	form := []string{"response=json"}
+	for pair := range slices.Chunk(pairs, 2) {
+		form = append(form, strings.Join(pair, "="))
 	}
-	r := httptest.NewRequestWithContext(w.T.Context(), http.MethodGet, cloudstacksim.IntegrationPath+"?"+form, http.NoBody)
+	r := httptest.NewRequestWithContext(w.T.Context(), http.MethodGet, cloudstacksim.IntegrationPath+"?"+strings.Join(form, "&"), http.NoBody)
 	answer := httptest.NewRecorder()
 	w.sim.ServeHTTP(answer, r)
 	require.Equal(w.T, http.StatusOK, answer.Code, "%s", answer.Body)
@@ -197,8 +197,8 @@ func (w *siege) ruleByHand(address, name, port string, more ...string) {
 	}, more...)...)
 }
 
-// TestAttackForeignRules: the listing by keyword shows rules of anybody whose name or description holds the name of a load balancer; they are
-// neither changed nor deleted, and their address stays.
+// TestAttackForeignRules: the listing by keyword shows rules of anybody whose name or description holds the name of a load balancer; they
+// are neither changed nor deleted, and their address stays.
 func TestAttackForeignRules(t *testing.T) {
 	besiege(t, nil, func(w *siege) {
 		s := w.serve("web", nil, port("http", 80, 30080))
@@ -267,7 +267,8 @@ func TestAttackSharedFreeAddress(t *testing.T) {
 	}
 }
 
-// TestAttackAddressThatOthersUse: an address that the provider took, and at which somebody has made a rule since, stays with what is theirs.
+// TestAttackAddressThatOthersUse: an address that the provider took, and at which somebody has made a rule since, stays with what is
+// theirs.
 func TestAttackAddressThatOthersUse(t *testing.T) {
 	for what, use := range map[string]func(w *siege, id string){
 		"port forwarding":    func(w *siege, id string) { w.sim.AddForward(id, 22) },
@@ -293,8 +294,8 @@ func TestAttackAddressThatOthersUse(t *testing.T) {
 	}
 }
 
-// TestAttackEditedAddress: spec.loadBalancerIP that changes later, to the address of somebody else, moves nothing, and with the Service goes
-// what was taken for it, and nothing of theirs.
+// TestAttackEditedAddress: spec.loadBalancerIP that changes later, to the address of somebody else, moves nothing, and with the Service
+// goes what was taken for it, and nothing of theirs.
 func TestAttackEditedAddress(t *testing.T) {
 	for what, was := range map[string]string{"from none": "", "from one that the user had": "203.0.113.90"} {
 		t.Run(what, func(t *testing.T) {
@@ -329,8 +330,8 @@ func TestAttackImpossiblePorts(t *testing.T) {
 				good := w.serve("good", nil, port("http", 80, 30080), bad)
 				alone := w.serve("alone", nil, bad)
 				for range 5 {
-					_, _ = w.try(good)  // the refused port is an error
-					_, _ = w.try(alone) // as above
+					_, _ = w.insist(good)  // the refused port is an error
+					_, _ = w.insist(alone) // as above
 					w.settled()
 					w.restart()
 				}
@@ -354,7 +355,7 @@ func TestAttackExhaustedQuota(t *testing.T) {
 		owner := w.sim.Networks()[0].Owner
 		w.sim.SetQuota(owner, 1)
 		s := w.serve("web", nil, port("http", 80, 30080))
-		_, err := w.try(s)
+		_, err := w.insist(s)
 		require.ErrorContains(t, err, "public_ip")
 		assert.NotEmpty(t, w.Events())
 		w.sim.SetQuota(owner, -1)
@@ -400,8 +401,8 @@ func TestAttackEmptyRule(t *testing.T) {
 	})
 }
 
-// TestAttackRangesAreNeverOpen: while a Service's source ranges change, and whatever fails meanwhile, no port is open to more clients than it
-// was before or is to be.
+// TestAttackRangesAreNeverOpen: while a Service's source ranges change, and whatever fails meanwhile, no port is open to more clients than
+// it was before or is to be.
 func TestAttackRangesAreNeverOpen(t *testing.T) {
 	for _, tier := range []bool{false, true} {
 		for _, broken := range []string{"", "createFirewallRule", "deleteFirewallRule", "createNetworkACL", "deleteNetworkACL"} {
@@ -432,7 +433,7 @@ func TestAttackRangesAreNeverOpen(t *testing.T) {
 							w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list })
 						}
 						for range 4 {
-							if _, err := w.try(s); err == nil {
+							if _, err := w.insist(s); err == nil {
 								break
 							}
 							time.Sleep(time.Minute)
@@ -495,7 +496,7 @@ func TestAttackJobsThatLie(t *testing.T) {
 				s := w.serve("web", nil, port("http", 80, 30080))
 				w.sim.FailJobs(cloudstacksim.Failure{Command: command, Code: 530, Text: "timed out", After: true})
 				for range 3 {
-					if _, err := w.try(s); err == nil {
+					if _, err := w.insist(s); err == nil {
 						break
 					}
 					time.Sleep(time.Minute)
@@ -514,13 +515,14 @@ func TestAttackJobsThatLie(t *testing.T) {
 	}
 }
 
-// TestAttackAddressOfSomebodyElse: an address that somebody takes after ours was asked for and not given is his: it is neither used nor released.
+// TestAttackAddressOfSomebodyElse: an address that somebody takes after ours was asked for and not given is his: it is neither used nor
+// released.
 func TestAttackAddressOfSomebodyElse(t *testing.T) {
 	besiege(t, nil, func(w *siege) {
 		s := w.serve("web", nil, port("http", 80, 30080))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultReset, Operation: "associateIpAddress"})
 		require.NoError(t, err)
-		_, err = w.try(s)
+		_, err = w.insist(s)
 		require.Error(t, err)
 		time.Sleep(time.Hour)
 		_, err = w.sim.Reserve("203.0.113.90")
@@ -531,7 +533,7 @@ func TestAttackAddressOfSomebodyElse(t *testing.T) {
 		w.remove(s)
 		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.taken())
 		again := w.serve("web", nil, port("http", 80, 30080))
-		_, err = w.try(again)
+		_, err = w.insist(again)
 		require.Error(t, err)
 		w.send("command", "associateIpAddress", "networkid", second, "ipaddress", "203.0.113.92")
 		w.remove(again)

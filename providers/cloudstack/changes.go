@@ -45,7 +45,7 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 	}
 	serving, obsolete := matched(lb.rules, addressID, d.rules)
 	for _, w := range d.rules {
-		if lb.failures[w.Port] != nil {
+		if lb.refused(w.Port) {
 			continue
 		}
 		list = append(list, r.serving(lb, d, w, serving)...)
@@ -137,7 +137,10 @@ func (r *reconciler) updating(d spec, found rule, w wish, detail string) lbChang
 			p["cidrlist"] = strings.Join(w.CIDRs, ",")
 		}
 		var after rule
-		c := change{network: d.network.key(), owner: d.name, what: "changing load balancer rule " + found.Name, command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after}
+		c := change{
+			network: d.network.key(), owner: d.name, what: "changing load balancer rule " + found.Name,
+			command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after,
+		}
 		if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
 			return r.lost(found.ID, err)
 		}
@@ -154,7 +157,10 @@ func (r *reconciler) updating(d spec, found rule, w wish, detail string) lbChang
 		return nil
 	})
 	c.Compare = func() (before, after any) {
-		return wish{Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: w.Port, NodePort: w.NodePort, CIDRs: cidrs(found.CIDRs)}, w
+		return wish{
+			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: w.Port,
+			NodePort: w.NodePort, CIDRs: cidrs(found.CIDRs),
+		}, w
 	}
 	return c
 }
@@ -174,7 +180,8 @@ func (r *reconciler) lost(id string, err error) error {
 // assigning puts machines behind a rule that was just made.
 func (r *reconciler) assigning(w wish, ids []string) lbChange {
 	if len(ids) == 0 {
-		c := step(guard.PlanChange, "load balancer rule "+w.Name, "no virtual machines", func(context.Context, *services.Request, *loadBalancer) error { return nil })
+		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
+		c := step(guard.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
 		c.Wait = true
 		return c
 	}
@@ -183,7 +190,7 @@ func (r *reconciler) assigning(w wish, ids []string) lbChange {
 			at := slices.IndexFunc(lb.rules, func(found rule) bool {
 				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
 			})
-			if lb.failures[w.Port] != nil || at < 0 {
+			if lb.refused(w.Port) || at < 0 {
 				return nil // it was refused
 			}
 			return r.move(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
@@ -208,8 +215,8 @@ func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list
 	return list
 }
 
-// move puts machines behind a rule, or takes them away. A batch is refused as a whole for one machine of it, without a word about which: what is
-// known of machines is read again after that.
+// move puts machines behind a rule, or takes them away. A batch is refused as a whole for one machine of it, without a word about which:
+// what is known of machines is read again after that.
 func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
 	c := change{
 		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
@@ -234,7 +241,10 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 		if err := r.noteAddress(ctx, q, lb); err != nil {
 			return err
 		}
-		c := change{network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name, command: "deleteLoadBalancerRule", params: params{"id": found.ID}}
+		c := change{
+			network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name,
+			command: "deleteLoadBalancerRule", params: params{"id": found.ID},
+		}
 		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			r.rules.Invalidate(found.ID)
@@ -274,7 +284,8 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 	return list, findings, nil
 }
 
-// Deletions are what is to be done when the Service goes: what lets traffic in, the rules, and the address where it was taken for the Service.
+// Deletions are what is to be done when the Service goes: what lets traffic in, the rules, and the address where it was taken for the
+// Service.
 func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
 	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being deleted
 	if lb.foreign {

@@ -12,7 +12,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// checklistRows are the legal and the illegal values of each annotation. Requests are forms, so that the tests named show where values arrive.
+// checklistRows are the legal and the illegal values of each annotation. Requests are forms, so that the tests named show where values
+// arrive.
 var checklistRows = map[string]conformance.Checked{
 	annotationProxyProtocol: {Elsewhere: "TestProxyProtocolIsSwitchedInPlace", Illegal: []string{"enabled", "v1"}, Lenient: true},
 	annotationHostname:      {Elsewhere: "TestHostname"},
@@ -57,9 +58,9 @@ func TestHostname(t *testing.T) {
 		w.Apply(s)
 		ip := w.ensure(s).Ingress[0].IP
 		before := w.writes()
-		w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationHostname: "www.example.com"} })
+		w.alter(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationHostname: "www.example.com"} })
 		assert.Equal(t, []v1.LoadBalancerIngress{{Hostname: "www.example.com"}}, w.ensure(s).Ingress)
-		w.change(s, func(s *v1.Service) { s.Annotations = nil })
+		w.alter(s, func(s *v1.Service) { s.Annotations = nil })
 		assert.Equal(t, []v1.LoadBalancerIngress{{IP: ip}}, w.ensure(s).Ingress)
 		assert.Equal(t, before, w.writes())
 	})

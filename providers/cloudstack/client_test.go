@@ -29,8 +29,8 @@ func TestSignature(t *testing.T) {
 
 const someID = "3a5c5b0e-0000-4a5b-8000-000000000001"
 
-// TestAnswers: only CloudStack itself says that something is absent, by the words of its own and about the very ID; and whatever a proxy says
-// is about nothing.
+// TestAnswers: only CloudStack itself says that something is absent, by the words of its own and about the very ID; and whatever a proxy
+// says is about nothing.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	absent := `{"listvirtualmachinesresponse":{"errorcode":431,"cserrorcode":4350,"errortext":"Invalid parameter id value=` + someID +
@@ -80,7 +80,10 @@ func TestAnswers(t *testing.T) {
 
 func TestVersions(t *testing.T) {
 	t.Parallel()
-	for version, want := range map[string]bool{"4.22.0.0": true, "4.22": true, "5.1": true, "4.21.9.9": false, "": false, "4": false, "4.22.1-SNAPSHOT": true} {
+	for version, want := range map[string]bool{
+		"4.22.0.0": true, "4.22": true, "5.1": true, "4.21.9.9": false, "": false, "4": false,
+		"4.22.1-SNAPSHOT": true,
+	} {
 		assert.Equal(t, want, atLeast(version, 4, 22), version)
 	}
 }

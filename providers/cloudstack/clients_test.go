@@ -22,7 +22,7 @@ const pythonVariable = "ANYCCM_PYTHON"
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
-	if text, err := exec.CommandContext(t.Context(), python, "-c", "import cs, libcloud").CombinedOutput(); err != nil { //nolint:gosec // of the environment
+	if text, err := exec.CommandContext(t.Context(), python, "-c", "import cs, libcloud").CombinedOutput(); err != nil {
 		t.Skipf("set %s to a Python with the modules of providers/cloudstack/testdata/clients.txt to drive the simulator with other clients: %s", pythonVariable, text)
 	}
 	sim, handler := cloudstacksim.New(cloudstacksim.Options{Activation: 10 * time.Millisecond, Seed: 3})
@@ -33,7 +33,7 @@ func TestOtherClients(t *testing.T) {
 	}
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	text, err := exec.CommandContext(t.Context(), python, "testdata/clients.py", server.URL+cloudstacksim.APIPath, //nolint:gosec // as above
+	text, err := exec.CommandContext(t.Context(), python, "testdata/clients.py", server.URL+cloudstacksim.APIPath,
 		cloudstacksim.APIKey, cloudstacksim.SecretKey).CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	assert.Contains(t, string(text), "all clients are content")

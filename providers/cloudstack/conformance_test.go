@@ -170,7 +170,10 @@ func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
 		show(map[string]any{"firewall": f.Protocol, "start": f.Start, "end": f.End, "cidrs": slices.Sorted(slices.Values(f.CIDRs))})
 	}
 	for _, i := range sim.ACLItems() {
-		show(map[string]any{"acl": i.Protocol, "start": i.Start, "end": i.End, "cidrs": slices.Sorted(slices.Values(i.CIDRs)), "reason": i.Reason, "action": i.Action})
+		show(map[string]any{
+			"acl": i.Protocol, "start": i.Start, "end": i.End, "cidrs": slices.Sorted(slices.Values(i.CIDRs)),
+			"reason": i.Reason, "action": i.Action,
+		})
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")

@@ -71,8 +71,8 @@ func (r refusal) absent(id string) bool {
 	return r.Code == codeInvalid && id != "" && strings.Contains(r.Message, "value="+id+" ") && strings.Contains(r.Message, "entity does not exist")
 }
 
-// read takes the document of a command out of an answer, or maps the answer to the common vocabulary of errors. A page comes from something in
-// between: it says nothing about an object.
+// read takes the document of a command out of an answer, or maps the answer to the common vocabulary of errors. A page comes from something
+// in between: it says nothing about an object.
 func read(answer *http.Response, body []byte, what, command, id string) (json.RawMessage, error) {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,

@@ -99,7 +99,9 @@ func newInstances(a *api) *instances {
 		api: a, nodes: &nodecount.Counter{}, homes: map[string]bool{}, absent: map[string]time.Time{},
 		witness: func(context.Context) (testimony, error) { return testimony{}, nil },
 	}
-	i.networks = inventory.New(inventory.Source[string, network]{Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network})
+	i.networks = inventory.New(inventory.Source[string, network]{
+		Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network,
+	})
 	i.inventory = inventory.New(inventory.Source[string, vm]{
 		Kind: "virtual machine", ID: func(v vm) string { return v.ID }, List: i.list, Get: i.read,
 		Indexes: map[string]func(vm) []string{indexName: names},

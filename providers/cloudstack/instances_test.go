@@ -89,7 +89,10 @@ func TestMetadata(t *testing.T) {
 	inNodeWorld(t, "region = r1\n", func(w *nodeWorld) {
 		t := w.T
 		second := w.sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "second"})
-		id := w.sim.AddVM(cloudstacksim.Spec{Name: "n1", Offering: "Small Instance", Zone: "zone one", Networks: []string{w.sim.Networks()[0].ID, second}, Default: 1})
+		id := w.sim.AddVM(cloudstacksim.Spec{
+			Name: "n1", Offering: "Small Instance", Zone: "zone one",
+			Networks: []string{w.sim.Networks()[0].ID, second}, Default: 1,
+		})
 		var ips []string
 		for _, v := range w.sim.VMs() {
 			if v.ID == id {
@@ -100,7 +103,9 @@ func TestMetadata(t *testing.T) {
 		m := w.RequireMetadata(conformance.NewNode("n1", ""))
 		assert.Equal(t, []string{"SmallInstance", "zone-one", "r1"}, []string{m.InstanceType, m.Zone, m.Region})
 		assert.Equal(t, []v1.NodeAddress{
-			{Type: v1.NodeInternalIP, Address: ips[0]}, {Type: v1.NodeInternalIP, Address: ips[1]}, {Type: v1.NodeHostName, Address: "n1"},
+			{Type: v1.NodeInternalIP, Address: ips[0]},
+			{Type: v1.NodeInternalIP, Address: ips[1]},
+			{Type: v1.NodeHostName, Address: "n1"},
 			{Type: v1.NodeExternalIP, Address: "203.0.113.200"},
 		}, m.NodeAddresses, "the interface of the default route comes first")
 	})

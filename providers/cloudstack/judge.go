@@ -3,6 +3,7 @@ package cloudstack
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -45,7 +46,7 @@ func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
 	var refused []string
 	d.rules = slices.DeleteFunc(d.rules, func(w wish) bool {
 		if w.Protocol == protocolUDP {
-			refused = append(refused, fmt.Sprint(w.Port))
+			refused = append(refused, strconv.Itoa(w.Port))
 		}
 		return w.Protocol == protocolUDP
 	})

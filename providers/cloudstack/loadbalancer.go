@@ -103,13 +103,16 @@ type loadBalancer struct {
 	failures map[int]error
 }
 
+// refused reports whether CloudStack refused what serves a port.
+func (lb *loadBalancer) refused(port int) bool { return lb.failures[port] != nil }
+
 var (
 	_ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
 	_ services.Asynchronous[*loadBalancer]     = (*reconciler)(nil)
 )
 
-// newLoadBalancers returns those of a reconciler. The address that an unanswered call has taken is found again, and there is one rule at most
-// for a port of it; items of network ACL lists may be there twice, so that creations of which nothing is known are waited for.
+// newLoadBalancers returns those of a reconciler. The address that an unanswered call has taken is found again, and there is one rule at
+// most for a port of it; items of network ACL lists may be there twice, so that creations of which nothing is known are waited for.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
 	return &services.LoadBalancer[*loadBalancer, spec]{
 		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
@@ -190,7 +193,8 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 	return lb, nil, r.details(ctx, q, lb)
 }
 
-// details reads what belongs to the rules of a Service: their address and network, what filters traffic to it, and the machines behind them.
+// details reads what belongs to the rules of a Service: their address and network, what filters traffic to it, and the machines behind
+// them.
 func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBalancer) (err error) {
 	if len(lb.rules) == 0 {
 		return nil
@@ -238,7 +242,8 @@ func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err erro
 	return nil
 }
 
-// Key implements services.Asynchronous: what is done for one Service is not done twice at once. Work on a network is kept apart by its jobs.
+// Key implements services.Asynchronous: what is done for one Service is not done twice at once. Work on a network is kept apart by its
+// jobs.
 func (*reconciler) Key(_ services.Request, lb *loadBalancer) string { return lb.name }
 
 // Settle implements services.Asynchronous: rules and addresses that come or go are waited for.
@@ -315,7 +320,8 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 	return r.readFilter(ctx, lb)
 }
 
-// description is what marks a new rule. CloudStack's own controller looks for names of load balancers in descriptions too; no mark holds one.
+// description is what marks a new rule. CloudStack's own controller looks for names of load balancers in descriptions too; no mark holds
+// one.
 func (r *reconciler) description(ctx context.Context, service *v1.Service, taken *address) (string, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {

@@ -87,7 +87,7 @@ func (w *world) ensure(s *v1.Service) *v1.LoadBalancerStatus {
 	return status
 }
 
-func (w *world) change(s *v1.Service, change func(*v1.Service)) {
+func (w *world) alter(s *v1.Service, change func(*v1.Service)) {
 	now := w.Current(s)
 	change(now)
 	w.Apply(now)
@@ -168,7 +168,7 @@ func TestLifeOfALoadBalancer(t *testing.T) {
 		assert.Len(t, w.sim.Firewalls(), 2)
 		w.requireNoWrites(s)
 
-		w.change(s, func(s *v1.Service) { s.Spec.Ports = []v1.ServicePort{port("http", 80, 30081)} })
+		w.alter(s, func(s *v1.Service) { s.Spec.Ports = []v1.ServicePort{port("http", 80, 30081)} })
 		w.ensure(s)
 		assert.Nil(t, w.rule(nameOf(s, "-tcp-443")))
 		assert.Equal(t, 30081, w.rule(nameOf(s, "-tcp-80")).PrivatePort)
@@ -196,7 +196,7 @@ func TestProxyProtocolIsSwitchedInPlace(t *testing.T) {
 				w.ensure(s)
 				id, firewalls, items := w.rule(nameOf(s, "-tcp-80")).ID, w.sim.Firewalls(), w.sim.ACLItems()
 				for _, on := range []string{"true", "false"} {
-					w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationProxyProtocol: on} })
+					w.alter(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationProxyProtocol: on} })
 					w.ensure(s)
 					require.Len(t, w.sim.Rules(), 1)
 					assert.Equal(t, id, w.sim.Rules()[0].ID)
@@ -221,7 +221,7 @@ func TestNetworksThatMayReachARule(t *testing.T) {
 				w.Apply(s)
 				status := w.ensure(s)
 				id := w.sim.Rules()[0].ID
-				w.change(s, func(s *v1.Service) { s.Annotations[annotationSourceCIDRs] = "198.51.100.0/24,10.0.0.0/8" })
+				w.alter(s, func(s *v1.Service) { s.Annotations[annotationSourceCIDRs] = "198.51.100.0/24,10.0.0.0/8" })
 				assert.Equal(t, status, w.ensure(s))
 				require.Len(t, w.sim.Rules(), 1)
 				assert.Equal(t, inPlace, id == w.sim.Rules()[0].ID)
@@ -281,7 +281,7 @@ func TestAnotherAddressIsNamedLater(t *testing.T) {
 		w.Apply(s)
 		w.ensure(s)
 		for _, later := range []string{"203.0.113.78", ""} {
-			w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = later })
+			w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = later })
 			assert.Equal(t, "203.0.113.77", w.ensure(s).Ingress[0].IP)
 		}
 		w.eventAbout(eventFixed, "203.0.113.78")
@@ -386,8 +386,8 @@ func TestForeignRules(t *testing.T) {
 	})
 }
 
-// TestMembers: nodes that join and leave are one job for each rule; what crashed between creation and assignment is made good, and a machine
-// that the API refuses keeps nobody out.
+// TestMembers: nodes that join and leave are one job for each rule; what crashed between creation and assignment is made good, and a
+// machine that the API refuses keeps nobody out.
 func TestMembers(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		t := w.T
@@ -500,7 +500,7 @@ func TestAffinity(t *testing.T) {
 		w.ensure(s)
 		id := w.sim.Rules()[0].ID
 		for affinity, algorithm := range map[v1.ServiceAffinity]string{v1.ServiceAffinityClientIP: "source", v1.ServiceAffinityNone: "roundrobin"} {
-			w.change(s, func(s *v1.Service) { s.Spec.SessionAffinity = affinity })
+			w.alter(s, func(s *v1.Service) { s.Spec.SessionAffinity = affinity })
 			w.ensure(s)
 			assert.Equal(t, []string{id, algorithm}, []string{w.sim.Rules()[0].ID, w.sim.Rules()[0].Algorithm})
 		}
@@ -562,7 +562,7 @@ func TestNarrowRole(t *testing.T) {
 				s := service("web", map[string]string{annotationSourceCIDRs: "10.0.0.0/8"}, port("http", 80, 30080))
 				w.Apply(s)
 				w.ensure(s)
-				w.change(s, func(s *v1.Service) { s.Annotations[annotationSourceCIDRs] = "192.0.2.0/24" })
+				w.alter(s, func(s *v1.Service) { s.Annotations[annotationSourceCIDRs] = "192.0.2.0/24" })
 				w.ensure(s)
 				w.requireNoWrites(s)
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))

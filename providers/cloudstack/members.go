@@ -65,8 +65,8 @@ func (i *instances) machinesOf(ctx context.Context, list []*v1.Node) (found []ma
 // absentMaxAge is how long a virtual machine that was proved to be gone is taken for gone where members are computed.
 const absentMaxAge = time.Minute
 
-// findMember finds the virtual machine of a node. One that the shared listing lacks is looked for by itself: a listing that lacks it by mistake
-// would leave the node without traffic until somebody changes the Service.
+// findMember finds the virtual machine of a node. One that the shared listing lacks is looked for by itself: a listing that lacks it by
+// mistake would leave the node without traffic until somebody changes the Service.
 func (i *instances) findMember(ctx context.Context, n *v1.Node, expected int) (vm, error) {
 	v, err := i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge, Expected: expected})
 	id, bad := parseProviderID(n.Spec.ProviderID)

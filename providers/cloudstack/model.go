@@ -12,8 +12,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
-
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
@@ -61,7 +59,8 @@ func (r rule) port() int { n, _ := strconv.Atoi(r.PublicPort); return n }
 // marks are those of ours in the description.
 func (r rule) marks() []string { return strings.Fields(r.Description) }
 
-// ruleName is a name as controllers give it: that of the load balancer, the protocol, which the provider in Kubernetes left out, and the port.
+// ruleName is a name as controllers give it: that of the load balancer, the protocol, which the provider in Kubernetes left out, and the
+// port.
 var ruleName = regexp.MustCompile(`^(.+?)-(?:(?:tcp|udp|tcp-proxy)-)?[0-9]{1,5}$`)
 
 // owner is the name of the load balancer that a rule belongs to, by its name alone; "" where it has another form.
@@ -286,10 +285,10 @@ func (f firewallRule) opens(protocol string, port int) bool {
 	return strings.EqualFold(f.Protocol, protocol) && f.Start == port && f.End == port
 }
 
-// firewallOf compares the firewall rules of a port with the networks that may reach it: whether one of them is as it should be, and which of
-// them are too much. CloudStack has no mark for them, so that nobody knows who made one. Beside the one that is as it should be, those are too
-// much that let others in than the Service asks for: where they stayed, former source ranges would let clients in for ever. What lets in nobody
-// else stays, until the source ranges change or the port goes.
+// firewallOf compares the firewall rules of a port with the networks that may reach it: whether one of them is as it should be, and which
+// of them are too much. CloudStack has no mark for them, so that nobody knows who made one. Beside the one that is as it should be, those
+// are too much that let others in than the Service asks for: where they stayed, former source ranges would let clients in for ever. What
+// lets in nobody else stays, until the source ranges change or the port goes.
 func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (there bool, surplus []firewallRule) {
 	var others []firewallRule
 	for _, f := range all {
@@ -477,9 +476,4 @@ func addressMark(id string) string { return "anyccm-address:" + id }
 
 func shows(service *v1.Service, ip string) bool {
 	return ip != "" && slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == ip })
-}
-
-// sameRules compares what is written of rules.
-func sameRules(a, b rule) bool {
-	return a.Name == b.Name && a.Protocol == b.Protocol && a.Algorithm == b.Algorithm && services.SameSet(cidrs(a.CIDRs), cidrs(b.CIDRs))
 }

@@ -34,13 +34,15 @@ func TestOwner(t *testing.T) {
 	t.Parallel()
 	const lb = "a224691befa864b07938cc86d948b99f"
 	for name, want := range map[string]string{
-		lb + "-tcp-80": lb, lb + "-udp-53": lb, lb + "-tcp-proxy-80": lb, lb + "-80": lb, lb: "", lb + "-http-80": lb + "-http", "x-" + lb + "-tcp-80": "x-" + lb, lb + "-tcp-": "",
+		lb + "-tcp-80": lb, lb + "-udp-53": lb, lb + "-tcp-proxy-80": lb, lb + "-80": lb, lb: "",
+		lb + "-http-80": lb + "-http", "x-" + lb + "-tcp-80": "x-" + lb, lb + "-tcp-": "",
 	} {
 		assert.Equal(t, want, rule{Name: name}.owner(), name)
 	}
 }
 
-// TestNetworksOfRules: what was created has blanks between them and what was changed has commas; none at all, as before v1.2.0, is everybody.
+// TestNetworksOfRules: what was created has blanks between them and what was changed has commas; none at all, as before v1.2.0, is
+// everybody.
 func TestNetworksOfRules(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []string{"0.0.0.0/0"}, cidrs(""))
@@ -88,7 +90,8 @@ func TestTook(t *testing.T) {
 		"it is to be kept":                          {settings{Record: someID, KeepIP: true}, "", ours, 0, false},
 		"it is to be kept, of the other controller": {settings{KeepIP: true}, "", theirs, 0, false},
 	} {
-		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(created)}, Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
+		s := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
+		s.CreationTimestamp = metav1.NewTime(created)
 		assert.Equal(t, c.want, took(s, c.s, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}), name)
 	}
 }
@@ -97,7 +100,10 @@ func TestTook(t *testing.T) {
 func TestACL(t *testing.T) {
 	t.Parallel()
 	item := func(protocol, port, cidr, action, traffic, reason string) aclItem {
-		return aclItem{ID: protocol + port + cidr + action + reason, Protocol: protocol, Start: port, End: port, CIDRs: cidr, Action: action, Traffic: traffic, Reason: reason}
+		return aclItem{
+			ID: protocol + port + cidr + action + reason, Protocol: protocol, Start: port, End: port, CIDRs: cidr,
+			Action: action, Traffic: traffic, Reason: reason,
+		}
 	}
 	everyone := []string{everybody}
 	ours, others := reasonPrefix+"lb", reasonPrefix+"other"
@@ -106,9 +112,12 @@ func TestACL(t *testing.T) {
 		missing, hand bool
 		surplus       int
 	}{
-		"nothing":                     {nil, true, false, 0},
-		"ours":                        {[]aclItem{item("tcp", "80", everybody, "Allow", "Ingress", ours)}, false, false, 0},
-		"ours twice":                  {[]aclItem{item("tcp", "80", everybody, "Allow", "Ingress", ours), item("tcp", "80", everybody, "Allow", "Ingress", ours)}, false, false, 1},
+		"nothing": {nil, true, false, 0},
+		"ours":    {[]aclItem{item("tcp", "80", everybody, "Allow", "Ingress", ours)}, false, false, 0},
+		"ours twice": {
+			[]aclItem{item("tcp", "80", everybody, "Allow", "Ingress", ours), item("tcp", "80", everybody, "Allow", "Ingress", ours)},
+			false, false, 1,
+		},
 		"ours with other networks":    {[]aclItem{item("tcp", "80", "10.0.0.0/8", "Allow", "Ingress", ours)}, true, false, 1},
 		"another load balancer's":     {[]aclItem{item("tcp", "80", everybody, "Allow", "Ingress", others)}, true, false, 0},
 		"of v1.2.0, without a reason": {[]aclItem{item("tcp", "80", everybody, "Allow", "Ingress", "")}, false, true, 0},

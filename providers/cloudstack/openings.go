@@ -77,7 +77,7 @@ func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
 func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
 	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		if lb.failures[port] != nil {
+		if lb.refused(port) {
 			return nil // nothing is served there
 		}
 		var made firewallRule
@@ -124,7 +124,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
 	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-		if lb.failures[port] != nil {
+		if lb.refused(port) {
 			return nil
 		}
 		var made aclItem

@@ -24,7 +24,7 @@ func TestSourceRanges(t *testing.T) {
 		address := w.sim.Rules()[0].Address
 		byHand(w, "createFirewallRule", params{"ipaddressid": address, "protocol": "tcp", "startport": "1", "endport": "1024", "cidrlist": "192.0.2.7/32"})
 		for _, list := range [][]string{{"198.51.100.0/24"}, {"198.51.100.0/24", "192.0.2.0/24"}, nil} {
-			w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list })
+			w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list })
 			w.ensure(s)
 			var found []string
 			for _, f := range w.sim.Firewalls() {
@@ -53,7 +53,8 @@ func byHand(w *world, command string, p params) {
 func TestTierOfAVPC(t *testing.T) {
 	inWorld(t, func(s *cloudstacksim.Sim) { s.MakeTier() }, func(w *world) {
 		t := w.T
-		a, b := service("a", map[string]string{annotationProxyProtocol: "true"}, port("http", 80, 30080)), another(service("b", nil, port("http", 80, 30081)))
+		a := service("a", map[string]string{annotationProxyProtocol: "true"}, port("http", 80, 30080))
+		b := another(service("b", nil, port("http", 80, 30081)))
 		w.Apply(a, b)
 		w.ensure(a)
 		w.ensure(b)
@@ -78,7 +79,10 @@ func TestItemMadeByHand(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		t := w.T
 		_, list := w.sim.MakeTier()
-		w.sim.AddACLItem(cloudstacksim.ACLItem{List: list, Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny", Traffic: "Ingress"})
+		w.sim.AddACLItem(cloudstacksim.ACLItem{
+			List: list, Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny",
+			Traffic: "Ingress",
+		})
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		w.ensure(s)
@@ -93,7 +97,10 @@ func TestRangesThatCannotBeEnforced(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		t := w.T
 		_, list := w.sim.MakeTier()
-		w.sim.AddACLItem(cloudstacksim.ACLItem{List: list, Protocol: "TCP", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow", Traffic: "Ingress"})
+		w.sim.AddACLItem(cloudstacksim.ACLItem{
+			List: list, Protocol: "TCP", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow",
+			Traffic: "Ingress",
+		})
 		s := service("web", nil, port("http", 80, 30080))
 		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 		w.Apply(s)
@@ -135,11 +142,16 @@ func TestFirewallOf(t *testing.T) {
 		there   bool
 		surplus []string
 	}{
-		"as asked for":                      {all: rules("10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
-		"a part of what is asked for":       {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
-		"a part of everybody":               {all: rules("192.0.2.0/24,198.51.100.7/32", everybody), sources: everybody, there: true},
-		"others":                            {all: rules("10.0.0.0/8", "192.0.2.0/24"), sources: "10.0.0.0/8", there: true, surplus: []string{"192.0.2.0/24"}},
-		"others beside a part":              {all: rules("10.0.0.0/8", "10.1.0.0/16,192.0.2.0/24"), sources: "10.0.0.0/8", there: true, surplus: []string{"10.1.0.0/16,192.0.2.0/24"}},
+		"as asked for":                {all: rules("10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
+		"a part of what is asked for": {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
+		"a part of everybody":         {all: rules("192.0.2.0/24,198.51.100.7/32", everybody), sources: everybody, there: true},
+		"others": {
+			all: rules("10.0.0.0/8", "192.0.2.0/24"), sources: "10.0.0.0/8", there: true, surplus: []string{"192.0.2.0/24"},
+		},
+		"others beside a part": {
+			all: rules("10.0.0.0/8", "10.1.0.0/16,192.0.2.0/24"), sources: "10.0.0.0/8", there: true,
+			surplus: []string{"10.1.0.0/16,192.0.2.0/24"},
+		},
 		"more than is asked for":            {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.1.0.0/16", there: true, surplus: []string{"10.0.0.0/8"}},
 		"former ranges, before the new one": {all: rules("10.1.0.0/16"), sources: "10.0.0.0/8", surplus: []string{"10.1.0.0/16"}},
 		"what cannot be read":               {all: rules("10.0.0.0/8", "nonsense"), sources: "10.0.0.0/8", there: true, surplus: []string{"nonsense"}},
@@ -149,7 +161,10 @@ func TestFirewallOf(t *testing.T) {
 		if c.sources != "" {
 			sources = cidrs(c.sources)
 		}
-		there, surplus := firewallOf(append(c.all, firewallRule{AddressID: someID, Protocol: "tcp", Start: 1, End: 1024, CIDRs: "192.0.2.0/24"}), someID, "tcp", 80, sources)
+		there, surplus := firewallOf(
+			append(c.all, firewallRule{AddressID: someID, Protocol: "tcp", Start: 1, End: 1024, CIDRs: "192.0.2.0/24"}),
+			someID, "tcp", 80, sources,
+		)
 		var ids []string
 		for _, f := range surplus {
 			ids = append(ids, f.ID)
@@ -159,8 +174,9 @@ func TestFirewallOf(t *testing.T) {
 	}
 }
 
-// TestFirewallRulesMadeByHand is about a fault of CloudStack's own controller, which deletes all others for the port, and may lose the error of
-// that: a rule that lets in nobody else stays, one that lets in others than the source ranges say goes, and a deletion that fails is tried again.
+// TestFirewallRulesMadeByHand is about a fault of CloudStack's own controller, which deletes all others for the port, and may lose the
+// error of that: a rule that lets in nobody else stays, one that lets in others than the source ranges say goes, and a deletion that fails
+// is tried again.
 func TestFirewallRulesMadeByHand(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		t := w.T
@@ -184,7 +200,7 @@ func TestFirewallRulesMadeByHand(t *testing.T) {
 		w.requireNoWrites(s)
 		assert.Equal(t, []string{everybody, "192.0.2.7/32"}, opened(), "everybody may come in anyway")
 
-		w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
+		w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
 		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteFirewallRule", Code: 530, Text: "the router is down"})
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "the router is down")
@@ -280,8 +296,8 @@ func TestConflictsOfTwoControllers(t *testing.T) {
 	}
 }
 
-// TestLimitOfCalls: under the limit that CloudStack has by default nothing is refused, and where it refuses everything for a while, no node is
-// gone and the Service is served afterwards.
+// TestLimitOfCalls: under the limit that CloudStack has by default nothing is refused, and where it refuses everything for a while, no node
+// is gone and the Service is served afterwards.
 func TestLimitOfCalls(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		t := w.T
@@ -302,7 +318,7 @@ func TestLimitOfCalls(t *testing.T) {
 			exists, err := w.instances.InstanceExists(t.Context(), n)
 			assert.True(t, exists || err != nil)
 		}
-		w.change(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] })
+		w.alter(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] })
 		w.ensure(s)
 		assert.Len(t, w.sim.Rules(), 1)
 	})

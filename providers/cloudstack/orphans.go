@@ -53,8 +53,8 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Its address
-// goes with it where the rules say that it was taken for their Service.
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Its
+// address goes with it where the rules say that it was taken for their Service.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	r := c.reconciler
 	list, err := r.cluster.Living(ctx)
@@ -81,7 +81,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	for _, gone := range rules {
 		changes = append(changes, r.deleting(lb, gone))
 	}
-	if lb.address != nil && took(q.Service, settings{}, rules, *lb.address) && slices.ContainsFunc(rules, func(gone rule) bool { return len(gone.marks()) > 0 }) {
+	marked := slices.ContainsFunc(rules, func(gone rule) bool { return len(gone.marks()) > 0 })
+	if lb.address != nil && took(q.Service, settings{}, rules, *lb.address) && marked {
 		changes = append(changes, r.releasing(*lb.address))
 	}
 	for _, change := range changes {

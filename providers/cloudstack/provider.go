@@ -1,5 +1,5 @@
-// Package cloudstack runs Kubernetes on Apache CloudStack: its virtual machines are nodes, and the load balancer rules of its public addresses
-// serve Services.
+// Package cloudstack runs Kubernetes on Apache CloudStack: its virtual machines are nodes, and the load balancer rules of its public
+// addresses serve Services.
 package cloudstack
 
 import (

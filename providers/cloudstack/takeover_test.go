@@ -1,6 +1,7 @@
 package cloudstack
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,11 +29,11 @@ func theirs(w *world, s *v1.Service, suffix, cidrlist string) (address string) {
 		"name": nameOf(s, suffix), "publicipid": address, "networkid": network.ID, "publicport": "80", "privateport": "30080", "algorithm": "roundrobin",
 		"protocol": "tcp", "openfirewall": "false", "cidrlist": cidrlist,
 	})
-	ids := ""
+	var ids []string
 	for _, v := range w.sim.VMs() {
-		ids += "," + v.ID
+		ids = append(ids, v.ID)
 	}
-	byHand(w, "assignToLoadBalancerRule", params{"id": w.sim.Rules()[0].ID, "virtualmachineids": ids[1:]})
+	byHand(w, "assignToLoadBalancerRule", params{"id": w.sim.Rules()[0].ID, "virtualmachineids": strings.Join(ids, ",")})
 	if network.VPC == "" {
 		byHand(w, "createFirewallRule", params{"ipaddressid": address, "protocol": "tcp", "startport": "80", "endport": "80", "cidrlist": everybody})
 		return address

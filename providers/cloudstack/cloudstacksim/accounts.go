@@ -1,8 +1,8 @@
 package cloudstacksim
 
 import (
-	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -15,8 +15,12 @@ const (
 
 // Names of what exists in every new simulator.
 const (
-	// User is the account whose key controllers have. Other is another one in the same domain, and Admin that of root admins.
-	User, Other, Admin = "kube", "other", "admin"
+	// User is the account whose key controllers have.
+	User = "kube"
+	// Other is the account of somebody else in the same domain.
+	Other = "other"
+	// Admin is the account of root admins.
+	Admin = "admin"
 	// ZoneName is the name of the only zone.
 	ZoneName = "zone-1"
 	// ProjectName is the name of the only project; User is a member of it.
@@ -30,12 +34,12 @@ const (
 // Keys of the accounts.
 const (
 	APIKey    = "miVr6X7u6bN_sdahOBpjNejPgEsT35eXq-kube"
-	SecretKey = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_kube"
+	SecretKey = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_kube" //nolint:gosec // of the simulator
 	OtherKey  = "miVr6X7u6bN_sdahOBpjNejPgEsT35eXq-other"
 	AdminKey  = "miVr6X7u6bN_sdahOBpjNejPgEsT35eXq-admin"
 	// AdminSecret and OtherSecret are the secret keys of the accounts Admin and Other.
-	AdminSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_admin"
-	OtherSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_other"
+	AdminSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_admin" //nolint:gosec // of the simulator
+	OtherSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_other" //nolint:gosec // of the simulator
 )
 
 // The limit of a server whose throttling is on, by default.
@@ -286,6 +290,6 @@ func (c *call) getAPILimit() (any, error) {
 	w := l.windows[c.caller.id]
 	return map[string]any{"apilimit": map[string]any{
 		"account": c.caller.name, "accountid": c.caller.id, "apiIssued": w.used, "apiAllowed": l.calls - w.used,
-		"expireAfter": fmt.Sprint(time.Until(w.ends).Milliseconds()),
+		"expireAfter": strconv.FormatInt(time.Until(w.ends).Milliseconds(), 10),
 	}}, nil
 }

@@ -202,17 +202,11 @@ func (c *call) fill(i *ACLItem) error {
 		}
 		i.CIDRs = list
 	}
-	if a := c.p["action"]; a != "" {
-		if !strings.EqualFold(a, "allow") && !strings.EqualFold(a, "deny") {
-			return refuse(codeParam, "Invalid action [%s]. Expected Allow or Deny", a)
-		}
-		i.Action = strings.ToUpper(a[:1]) + strings.ToLower(a[1:])
+	if err := c.word("action", "Invalid action [%s]. Expected %s or %s", "Allow", "Deny", &i.Action); err != nil {
+		return err
 	}
-	if t := c.p["traffictype"]; t != "" {
-		if !strings.EqualFold(t, "ingress") && !strings.EqualFold(t, "egress") {
-			return refuse(codeParam, "Invalid traffic type [%s]. Expected Ingress or Egress", t)
-		}
-		i.Traffic = strings.ToUpper(t[:1]) + strings.ToLower(t[1:])
+	if err := c.word("traffictype", "Invalid traffic type [%s]. Expected %s or %s", "Ingress", "Egress", &i.Traffic); err != nil {
+		return err
 	}
 	if c.p["startport"] != "" || c.p["endport"] != "" {
 		start, end, err := c.ports(strings.ToLower(i.Protocol))
@@ -225,6 +219,20 @@ func (c *call) fill(i *ACLItem) error {
 		i.Reason = r
 	}
 	return c.setNumber(i)
+}
+
+// word sets a field that has one of two values, whatever their case in the request.
+func (c *call) word(parameter, refusal, one, other string, field *string) error {
+	switch given := c.p[parameter]; {
+	case given == "":
+	case strings.EqualFold(given, one):
+		*field = one
+	case strings.EqualFold(given, other):
+		*field = other
+	default:
+		return refuse(codeParam, refusal, given, one, other)
+	}
+	return nil
 }
 
 func (c *call) setNumber(i *ACLItem) error {

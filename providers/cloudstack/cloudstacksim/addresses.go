@@ -119,14 +119,7 @@ func (c *call) listPublicIPAddresses() (any, error) {
 	}
 	var list []map[string]any
 	for _, a := range simkit.Scattered(&s.order, s.addresses.all(), func(a *Address) string { return a.ID }) {
-		isFree := a.State == stateFree
-		if isFree && (c.p.boolean("allocatedonly", true) || c.p["associatednetworkid"] != "") || !isFree && !visible(a.Owner) {
-			continue
-		}
-		if c.matches("id", a.ID) && c.matches("ipaddress", a.Address) && c.matches("associatednetworkid", a.Network) && c.matches("vpcid", a.VPC) &&
-			c.matches("networkid", s.source) && c.matches("zoneid", s.zone.ID) && (state == "" || strings.EqualFold(state, a.State)) &&
-			c.flag("issourcenat", a.SourceNAT) && c.flag("isstaticnat", a.StaticNAT != "") && c.keyword(a.Address) &&
-			c.tagged("PublicIpAddress", a.ID) {
+		if c.wantsAddress(a, visible) && (state == "" || strings.EqualFold(state, a.State)) {
 			list = append(list, s.shownAddress(a))
 		}
 	}
@@ -134,6 +127,25 @@ func (c *call) listPublicIPAddresses() (any, error) {
 		return map[string]any{"count": len(list)}, nil
 	}
 	return c.page("publicipaddress", list)
+}
+
+// wantsAddress reports whether an address passes the filters, but for that of its state.
+func (c *call) wantsAddress(a *Address, visible func(owner string) bool) bool {
+	if a.State != stateFree && !visible(a.Owner) {
+		return false
+	}
+	if a.State == stateFree && (c.p.boolean("allocatedonly", true) || c.p["associatednetworkid"] != "") {
+		return false
+	}
+	for parameter, value := range map[string]string{
+		"id": a.ID, "ipaddress": a.Address, "associatednetworkid": a.Network, "vpcid": a.VPC, "networkid": c.s.source, "zoneid": c.s.zone.ID,
+	} {
+		if !c.matches(parameter, value) {
+			return false
+		}
+	}
+	return c.flag("issourcenat", a.SourceNAT) && c.flag("isstaticnat", a.StaticNAT != "") &&
+		c.keyword(a.Address) && c.tagged("PublicIpAddress", a.ID)
 }
 
 // flag reports whether a thing passes a filter of true or false that may be missing.
@@ -213,7 +225,7 @@ func (c *call) associateIPAddress() (any, error) {
 		return nil, refuse(codeCapacity, "Failed to allocate public IP address [%s] as it is in quarantine.", wanted)
 	}
 	s.give(a, stateAllocating, owner)
-	sync := ""
+	var sync string
 	if v != nil {
 		a.VPC, sync = v.ID, v.ID
 	} else {

@@ -173,11 +173,11 @@ func (c *client) one(key, command string, pairs ...string) map[string]any {
 	return all[0]
 }
 
-// rule makes a load balancer rule on a new address; it returns the IDs of both.
-func (c *client) rule(name string, port string, pairs ...string) (rule, address string) {
+// rule makes a load balancer rule for port 80 on a new address; it returns the IDs of both.
+func (c *client) rule(pairs ...string) (rule, address string) {
 	c.Helper()
 	address = c.done("associateIpAddress", "networkid", c.sim.SeedNetwork())
-	return c.ruleOn(address, name, port, pairs...), address
+	return c.ruleOn(address, "web-tcp-80", "80", pairs...), address
 }
 
 func (c *client) ruleOn(address, name, port string, pairs ...string) string {

@@ -1,6 +1,7 @@
 package cloudstacksim
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -55,9 +56,7 @@ func commands() map[string]command {
 		"deleteTags": {params: "*resourcetype *resourceids:list tags:map", async: true, run: (*call).deleteTags},
 	}
 	for _, more := range []map[string]command{addressCommands(), ruleCommands(), firewallCommands(), aclCommands()} {
-		for name, c := range more {
-			all[name] = c
-		}
+		maps.Copy(all, more)
 	}
 	return all
 }
@@ -161,11 +160,13 @@ func aclCommands() map[string]command {
 }
 
 // always are the parameters of every command.
-var always = []string{"apikey", "command", "response", "signature", "signatureversion", "expires"}
+func always() []string {
+	return []string{"apikey", "command", "response", "signature", "signatureversion", "expires"}
+}
 
 // lengths are the longest values of parameters, where they are not 255.
-var lengths = map[string]int{
-	"createLoadBalancerRule description": 4096, "updateLoadBalancerRule description": 4096,
+func lengths() map[string]int {
+	return map[string]int{"createLoadBalancerRule description": 4096, "updateLoadBalancerRule description": 4096}
 }
 
 // spec is one parameter of a command.
@@ -190,7 +191,7 @@ func (c *call) check(cmd command) error {
 	specs := cmd.specs()
 	for name := range c.p {
 		base, _, _ := strings.Cut(name, "[")
-		if s, known := specs[base]; (!known || (s.kind == "map") != (base != name)) && !slices.Contains(always, name) {
+		if s, known := specs[base]; (!known || (s.kind == "map") != (base != name)) && !slices.Contains(always(), name) {
 			if c.s.ignores {
 				delete(c.p, name)
 				continue
@@ -218,7 +219,7 @@ func (c *call) check(cmd command) error {
 }
 
 func (c *call) checkValue(s spec, value string) error {
-	longest, given := lengths[c.name+" "+s.name]
+	longest, given := lengths()[c.name+" "+s.name]
 	if !given {
 		longest = 255
 	}

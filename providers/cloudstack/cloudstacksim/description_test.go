@@ -134,7 +134,7 @@ func TestSimulatedCommands(t *testing.T) {
 		specs := c.specs()
 		for parameter, s := range specs {
 			longest := 255
-			if n, given := lengths[name+" "+parameter]; given {
+			if n, given := lengths()[name+" "+parameter]; given {
 				longest = n
 			}
 			want, known := is.Params[parameter]

@@ -119,16 +119,21 @@ func (c *call) ports(protocol string) (start, end int, err error) {
 	if c.p["icmptype"] != "" || c.p["icmpcode"] != "" {
 		return 0, 0, refuse(codeParam, "Can specify icmpType and icmpCode for ICMP protocol only")
 	}
+	if !hasStart && !hasEnd {
+		return 1, maxPort, nil
+	}
+	return c.portRange(hasStart)
+}
+
+// portRange is the one that a request gives.
+func (c *call) portRange(hasStart bool) (start, end int, err error) {
 	start = c.p.number("startport", 0)
 	end = c.p.number("endport", start)
 	if hasStart && (start < 1 || start > maxPort) {
 		return 0, 0, refuse(codeParam, "publicPort is an invalid value: %d", start)
 	}
-	if (hasStart || hasEnd) && (end < start || end > maxPort || start < 1) {
+	if end < start || end > maxPort || start < 1 {
 		return 0, 0, refuse(codeParam, "Start port can't be bigger than end port, or port range is invalid: %d-%d", start, end)
-	}
-	if !hasStart {
-		start, end = 1, maxPort
 	}
 	return start, end, nil
 }

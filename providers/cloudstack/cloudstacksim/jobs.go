@@ -168,7 +168,7 @@ func (j *job) end(s *Sim) {
 }
 
 // failure returns the error that a job is to end with, and whether its work is done all the same.
-func (s *Sim) failure(command string) (err error, done bool) { //nolint:revive // the error is a value here
+func (s *Sim) failure(command string) (err error, done bool) {
 	for i, f := range s.failures {
 		if f.Command != command {
 			continue

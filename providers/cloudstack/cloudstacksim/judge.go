@@ -132,7 +132,7 @@ func (j *judge) request(command string, is Described, p params) {
 	given := map[string]bool{}
 	for name, value := range p {
 		base, _, indexed := strings.Cut(name, "[")
-		if slices.Contains(always, name) {
+		if slices.Contains(always(), name) {
 			continue
 		}
 		described, known := is.Params[base]
@@ -213,10 +213,12 @@ func (j *judge) result(cmd any, result map[string]any) {
 }
 
 // jsonTypes are the types of JSON that a described type has.
-var jsonTypes = map[string]string{
-	"string": "string", "date": "string", "uuid": "string", "state": "string", "integer": "float64", "int": "float64", "long": "float64",
-	"short": "float64", "float": "float64", "double": "float64", "boolean": "bool", "list": "[]interface {}", "set": "[]interface {}",
-	"map": "map[string]interface {}",
+func jsonTypes() map[string]string {
+	return map[string]string{
+		"string": "string", "date": "string", "uuid": "string", "state": "string", "integer": "float64", "int": "float64", "long": "float64",
+		"short": "float64", "float": "float64", "double": "float64", "boolean": "bool", "list": "[]interface {}", "set": "[]interface {}",
+		"map": "map[string]interface {}",
+	}
 }
 
 func (j *judge) fields(where string, described map[string]Field, object map[string]any) {
@@ -226,7 +228,7 @@ func (j *judge) fields(where string, described map[string]Field, object map[stri
 			j.note("%s: the answer has no field %s", where, name)
 			continue
 		}
-		if want, strict := jsonTypes[is.Type]; strict && fmt.Sprintf("%T", value) != want {
+		if want, strict := jsonTypes()[is.Type]; strict && fmt.Sprintf("%T", value) != want {
 			j.note("%s: %s is a %T, not a %s", where, name, value, is.Type)
 		}
 		if len(is.Fields) == 0 {

@@ -173,17 +173,7 @@ func (c *call) listVirtualMachines() (any, error) {
 
 // wantsVM reports whether a virtual machine passes the filters.
 func (c *call) wantsVM(v *VM) bool {
-	gone := v.State == "Destroyed" || v.State == "Expunging"
-	if gone && !c.caller.admin && !c.s.viewsDestroyed {
-		return false
-	}
-	switch state := c.p["state"]; state {
-	case "", v.State:
-	case "Present":
-		if gone {
-			return false
-		}
-	default:
+	if !c.showsState(v.State) {
 		return false
 	}
 	on := func(parameter string, of func(NIC) string) bool {
@@ -196,6 +186,21 @@ func (c *call) wantsVM(v *VM) bool {
 		on("networkid", func(n NIC) string { return n.Network }) &&
 		on("vpcid", func(n NIC) string { return c.s.networks.get(n.Network).VPC }) &&
 		c.tagged("UserVm", v.ID)
+}
+
+// showsState reports whether virtual machines of a state are shown.
+func (c *call) showsState(state string) bool {
+	gone := state == "Destroyed" || state == "Expunging"
+	if gone && !c.caller.admin && !c.s.viewsDestroyed {
+		return false
+	}
+	switch c.p["state"] {
+	case "", state:
+		return true
+	case "Present":
+		return !gone
+	}
+	return false
 }
 
 // shownVM is a virtual machine with the groups of fields that are asked for; none means all but statistics.

@@ -253,20 +253,25 @@ func (c *call) networkOfRule(a *Address) (*Network, error) {
 	if n == nil {
 		n = wanted
 	}
+	return n, c.fits(a, n)
+}
+
+// fits refuses a rule that a network cannot have.
+func (c *call) fits(a *Address, n *Network) error {
 	protocol := strings.ToLower(c.p["protocol"])
 	router := n.Provider == "VirtualRouter" || n.Provider == "VpcVirtualRouter"
 	port := c.p.number("publicport", 0)
 	switch {
 	case n.VPC != "" && c.p.boolean("openfirewall", false):
-		return nil, refuse(codeParam, "Can't have openFirewall=true when IP address belongs to VPC")
+		return refuse(codeParam, "Can't have openFirewall=true when IP address belongs to VPC")
 	case !n.has("Lb"):
-		return nil, refuse(codeParam, "LB service is not supported in specified network id")
+		return refuse(codeParam, "LB service is not supported in specified network id")
 	case router && (protocol == "udp" || port == statsPort):
-		return nil, refuse(codeParam, "LB service provider cannot support this rule")
+		return refuse(codeParam, "LB service provider cannot support this rule")
 	case a.SourceNAT && port == dnsPort && n.has("Dns"):
-		return nil, refuse(codeParam, "Error adding load balancer rule, cannot add port 53 with network service provider DNS on a source NAT IP")
+		return refuse(codeParam, "Error adding load balancer rule, cannot add port 53 with network service provider DNS on a source NAT IP")
 	}
-	return n, nil
+	return nil
 }
 
 // conflicts refuses a rule whose public port another one on the address has, whatever the protocols.
@@ -335,7 +340,8 @@ func (c *call) updateLoadBalancerRule() (any, error) {
 			if s.rules.get(r.ID) == nil {
 				return nil, refuse(codeParam, "Unable to find lb rule by id=%s", r.ID)
 			}
-			r.Algorithm, r.Name, r.Description, r.Protocol, r.CIDRs = changed.Algorithm, changed.Name, changed.Description, changed.Protocol, changed.CIDRs
+			r.Algorithm, r.Protocol, r.CIDRs = changed.Algorithm, changed.Protocol, changed.CIDRs
+			r.Name, r.Description = changed.Name, changed.Description
 			if len(r.Members) > 0 {
 				r.State = ruleActive
 			}

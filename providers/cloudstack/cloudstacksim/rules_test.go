@@ -1,7 +1,6 @@
 package cloudstacksim
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,7 +12,7 @@ import (
 func TestRules(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
 		vm := c.sim.AddVM(Spec{Name: "a"})
-		id, _ := c.rule("web-tcp-80", "80", "cidrlist", "10.0.0.0/8,192.0.2.1", "description", "for web")
+		id, _ := c.rule("cidrlist", "10.0.0.0/8,192.0.2.1", "description", "for web")
 		r := c.one("loadbalancerrule", "listLoadBalancerRules", "keyword", "FOR WEB")
 		assert.Equal(t, []any{"80", "30080", "tcp", "10.0.0.0/8 192.0.2.1", ruleAdd}, []any{
 			r["publicport"], r["privateport"], r["protocol"], r["cidrlist"], r["state"],
@@ -43,7 +42,7 @@ func TestRules(t *testing.T) {
 // TestRefusedRules: what a real server refuses.
 func TestRefusedRules(t *testing.T) {
 	run(t, Options{}, func(_ *testing.T, c *client) {
-		_, address := c.rule("web-tcp-80", "80")
+		_, address := c.rule()
 		try := func(code int, words string, change ...string) {
 			c.Helper()
 			fields := map[string]string{
@@ -78,7 +77,7 @@ func TestRefusedRules(t *testing.T) {
 // TestMembers: one virtual machine that cannot be assigned fails all, and since 4.19.1 nobody says why.
 func TestMembers(t *testing.T) {
 	run(t, Options{Version: V419}, func(t *testing.T, c *client) {
-		id, _ := c.rule("web-tcp-80", "80")
+		id, _ := c.rule()
 		good, bad := c.sim.AddVM(Spec{Name: "good"}), c.sim.AddVM(Spec{Name: "bad", Networks: []string{c.sim.AddNetwork(NetworkSpec{Name: "second"})}})
 		c.failed(codeParam, "doesn't belong in the same network", "assignToLoadBalancerRule", "id", id, "virtualmachineids", good+","+bad)
 		assert.Empty(t, c.sim.Rules()[0].Members)
@@ -99,7 +98,7 @@ func TestMembers(t *testing.T) {
 // TestReleasedAddress: with an address go all rules on it, whoever made them; that of source NAT stays.
 func TestReleasedAddress(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
-		_, address := c.rule("web-tcp-80", "80")
+		_, address := c.rule()
 		c.ruleOn(address, "by-hand", "443")
 		c.sim.AddForward(address, 22)
 		c.done("createFirewallRule", "ipaddressid", address, "protocol", "tcp", "startport", "80", "endport", "80", "cidrlist", "192.0.2.0/24")
@@ -178,7 +177,10 @@ func TestTiers(t *testing.T) {
 		id := c.done("createNetworkACL", append(item, "reason", "ours")...)
 		c.done("createNetworkACL", append(item, "cidrlist", everyone)...)
 		shown := c.one("networkacl", "listNetworkACLs", "keyword", "ours")
-		assert.Equal(t, []any{"80", "Allow", "Ingress", everyone, 1.0}, []any{shown["startport"], shown["action"], shown["traffictype"], shown["cidrlist"], shown["number"]})
+		assert.Equal(
+			t, []any{"80", "Allow", "Ingress", everyone, 1.0},
+			[]any{shown["startport"], shown["action"], shown["traffictype"], shown["cidrlist"], shown["number"]},
+		)
 		c.refused(codeParam, "Invalid protocol [tcp-proxy]", "createNetworkACL", "aclid", own, "protocol", "tcp-proxy")
 		c.refused(codeParam, "already exists in ACL", "createNetworkACL", append(item, "number", "2")...)
 		c.refused(codeParam, "is required", "createNetworkACL", "protocol", "tcp")
@@ -203,7 +205,7 @@ func TestTiers(t *testing.T) {
 // TestPolicies: methods and parameters of stickiness are those that the network knows.
 func TestPolicies(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
-		rule, _ := c.rule("web-tcp-80", "80")
+		rule, _ := c.rule()
 		policy := []string{"lbruleid", rule, "name", "p", "methodname", "lbcookie"}
 		id := c.done("createLBStickinessPolicy", append(policy, "param[0].name", "cookie-name", "param[0].value", "c")...)
 		shown := c.one("stickinesspolicies", "listLBStickinessPolicies", "lbruleid", rule)
@@ -223,7 +225,7 @@ func TestPolicies(t *testing.T) {
 // TestTags: a tag is on what exists, once, and listings can ask for it.
 func TestTags(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
-		rule, _ := c.rule("web-tcp-80", "80")
+		rule, _ := c.rule()
 		tag := []string{"resourcetype", "loadbalancer", "resourceids", rule, "tags[0].key", "cluster", "tags[0].value", "one"}
 		c.done("createTags", tag...)
 		c.failed(codeInternal, "already on", "createTags", tag...)
@@ -233,6 +235,6 @@ func TestTags(t *testing.T) {
 		c.refused(codeParam, "Invalid resource type", "createTags", "resourcetype", "Thing", "resourceids", rule, "tags[0].key", "a", "tags[0].value", "b")
 		c.done("deleteTags", "resourcetype", "LoadBalancer", "resourceids", rule)
 		assert.Empty(t, c.sim.Tags())
-		assert.False(t, strings.Contains(c.sim.CloudConfig(c.url), AdminKey))
+		assert.NotContains(t, c.sim.CloudConfig(c.url), AdminKey)
 	})
 }

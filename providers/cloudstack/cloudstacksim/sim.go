@@ -92,7 +92,6 @@ type Sim struct {
 	failures []*Failure
 	quota    map[string]int // public addresses that an owner may have
 	source   string         // the public network
-	sources  int            // addresses that were made
 }
 
 // zone is the only one.

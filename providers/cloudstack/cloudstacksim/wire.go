@@ -40,7 +40,9 @@ const (
 )
 
 // exceptions are the codes of Java's exceptions beside those of errors; 9999 is that of all others.
-var exceptions = map[int]int{codeParam: 4350, codePermission: 4365, codeAllocation: 4370, codeLimit: 4545}
+func exceptions() map[int]int {
+	return map[int]int{codeParam: 4350, codePermission: 4365, codeAllocation: 4370, codeLimit: 4545}
+}
 
 // apiError is an answer other than success.
 type apiError struct {
@@ -59,7 +61,7 @@ func (e *apiError) document() map[string]any {
 	d := map[string]any{"uuidList": []any{}, "errorcode": e.code, "errortext": e.text}
 	if e.code != codeUnauthorized {
 		d["cserrorcode"] = 9999
-		if cs, ok := exceptions[e.code]; ok {
+		if cs, ok := exceptions()[e.code]; ok {
 			d["cserrorcode"] = cs
 		}
 	}
@@ -310,10 +312,12 @@ func write(w http.ResponseWriter, status int, v any) {
 }
 
 // inOrder are the words of refusals that are about the state of things.
-var inOrder = []string{
-	"or entity does not exist", "Unable to find", "not available for the account", "is not associated with", "can't find/allocate source IP",
-	"Invalid instance id specified", "already mapped", "invalid IP address id specified", "service provider cannot support this rule",
-	"not supported in", "already exists", "Unknown parameters : ", "LB service",
+func inOrder() []string {
+	return []string{
+		"or entity does not exist", "Unable to find", "not available for the account", "is not associated with", "can't find/allocate source IP",
+		"Invalid instance id specified", "already mapped", "invalid IP address id specified", "service provider cannot support this rule",
+		"not supported in", "already exists", "Unknown parameters : ", "LB service",
+	}
 }
 
 // InOrder implements simkit.Refusals.
@@ -322,7 +326,7 @@ func (*Sim) InOrder(status int, body []byte) bool {
 	case codeUnauthorized, codeLimit, http.StatusNotFound:
 		return true
 	case codeParam, codeUnsupported:
-		return slices.ContainsFunc(inOrder, func(words string) bool { return bytes.Contains(body, []byte(words)) })
+		return slices.ContainsFunc(inOrder(), func(words string) bool { return bytes.Contains(body, []byte(words)) })
 	}
 	return false
 }
