@@ -13,7 +13,7 @@ import (
 // and used, and no second one is taken.
 func TestAddressGivenAgain(t *testing.T) {
 	besiege(t, nil, func(w *siege) {
-		first := w.ensure(w.serve("first", nil, port("http", 80, 30080)))
+		first := w.served(w.serve("first", nil, port("http", 80, 30080)))
 		w.remove(first)
 		require.Empty(t, w.taken())
 		second := w.serve("second", nil, port("http", 80, 30080))
@@ -21,7 +21,7 @@ func TestAddressGivenAgain(t *testing.T) {
 		require.NoError(t, err)
 		_, err = w.insist(second)
 		require.Error(t, err)
-		w.ensure(second)
+		w.served(second)
 		assert.Equal(t, []string{first.Status.LoadBalancer.Ingress[0].IP}, w.taken(), "the same address is given again")
 		w.remove(second)
 		assert.Empty(t, w.taken())

@@ -115,7 +115,7 @@ func (w *siege) insist(s *v1.Service) (*v1.LoadBalancerStatus, error) {
 	}
 }
 
-func (w *siege) ensure(s *v1.Service) *v1.Service {
+func (w *siege) served(s *v1.Service) *v1.Service {
 	w.T.Helper()
 	status, err := w.insist(s)
 	require.NoError(w.T, err)
@@ -209,7 +209,7 @@ func TestAttackForeignRules(t *testing.T) {
 		w.ruleByHand(id, "backup", "81", "description", "instead-of-"+name)
 		w.ruleByHand(id, "x"+name+"-tcp-82", "82")
 		foreign := w.sim.Rules()
-		w.ensure(s)
+		w.served(s)
 		w.remove(s)
 		assert.ElementsMatch(t, foreign, w.sim.Rules())
 		assert.Equal(t, []string{"203.0.113.90"}, w.taken())
@@ -225,7 +225,7 @@ func TestAttackSharedAddress(t *testing.T) {
 		two := w.serve("two", nil, port("http", 443, 30443))
 		for _, s := range []*v1.Service{one, two} {
 			w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
-			w.ensure(s)
+			w.served(s)
 		}
 		require.Len(t, w.sim.Rules(), 2)
 		w.remove(one)
@@ -247,7 +247,7 @@ func TestAttackSharedFreeAddress(t *testing.T) {
 				two := w.serve("two", nil, port("http", 443, 30443))
 				for _, s := range []*v1.Service{one, two} {
 					w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
-					w.ensure(s)
+					w.served(s)
 				}
 				assert.Equal(t, "true", w.Current(one).Annotations[annotationAssociated])
 				order := []*v1.Service{one, two}
@@ -259,7 +259,7 @@ func TestAttackSharedFreeAddress(t *testing.T) {
 				assert.Equal(t, []string{"203.0.113.90"}, w.taken())
 				w.settled()
 				w.restart()
-				w.ensure(order[1])
+				w.served(order[1])
 				w.remove(order[1])
 				assert.Empty(t, w.taken(), "nobody has it any more")
 			})
@@ -280,7 +280,7 @@ func TestAttackAddressThatOthersUse(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			besiege(t, nil, func(w *siege) {
-				s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 				ip := s.Status.LoadBalancer.Ingress[0].IP
 				use(w, w.address(ip).ID)
 				w.remove(s)
@@ -306,10 +306,10 @@ func TestAttackEditedAddress(t *testing.T) {
 				}
 				s := w.serve("web", nil, port("http", 80, 30080))
 				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = was })
-				before := w.ensure(s).Status
+				before := w.served(s).Status
 				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.91" })
 				w.Events()
-				assert.Equal(t, before, w.ensure(s).Status)
+				assert.Equal(t, before, w.served(s).Status)
 				assert.Contains(t, strings.Join(w.Events(), "\n"), "203.0.113.91")
 				w.settled()
 				w.restart()
@@ -360,7 +360,7 @@ func TestAttackExhaustedQuota(t *testing.T) {
 		assert.NotEmpty(t, w.Events())
 		w.sim.SetQuota(owner, -1)
 		w.settled()
-		w.ensure(s)
+		w.served(s)
 		assert.Len(t, w.taken(), 1)
 		w.remove(s)
 		assert.Empty(t, w.taken())
@@ -375,17 +375,17 @@ func TestAttackMachinesThatCannotServe(t *testing.T) {
 		bare := w.addNode("worker-5")
 		w.sim.EditVM(strings.TrimPrefix(bare.Spec.ProviderID, providerIDPrefix), func(v *cloudstacksim.VM) { v.NICs = nil })
 		require.NoError(t, w.sim.SetState(destroyed.Spec.ProviderID, "Destroyed"))
-		s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 		assert.Len(t, w.sim.Rules()[0].Members, 2)
 		require.NoError(t, w.sim.SetState(destroyed.Spec.ProviderID, "Running"))
 		w.settled()
-		w.ensure(s)
+		w.served(s)
 		assert.Len(t, w.sim.Rules()[0].Members, 3)
 		// A machine is destroyed between the listing and the assignment.
 		w.addNode("worker-6")
 		require.NoError(t, w.sim.SetState(w.addNode("worker-7").Spec.ProviderID, "Destroyed"))
 		w.settled()
-		w.ensure(s)
+		w.served(s)
 		assert.Len(t, w.sim.Rules()[0].Members, 4)
 	})
 }
@@ -393,10 +393,10 @@ func TestAttackMachinesThatCannotServe(t *testing.T) {
 // TestAttackEmptyRule: a rule that was left without members, as after a crash, has them again.
 func TestAttackEmptyRule(t *testing.T) {
 	besiege(t, nil, func(w *siege) {
-		s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 		w.sim.EditRule(w.sim.Rules()[0].ID, func(r *cloudstacksim.Rule) { r.Members, r.State = nil, "Add" })
 		w.settled()
-		w.ensure(s)
+		w.served(s)
 		assert.Len(t, w.sim.Rules()[0].Members, 2)
 	})
 }
@@ -438,7 +438,7 @@ func TestAttackRangesAreNeverOpen(t *testing.T) {
 							}
 							time.Sleep(time.Minute)
 						}
-						w.ensure(s)
+						w.served(s)
 					}
 					w.server.Inspect(nil)
 					if tier {
@@ -475,7 +475,7 @@ func TestAttackJobsThatOutlive(t *testing.T) {
 				}
 				assert.Equal(t, 1, w.sim.PendingJobs(), "%v", w.server.Calls().ByOperation)
 				w.sim.HoldJobs(false)
-				w.ensure(s)
+				w.served(s)
 				assert.Len(t, w.taken(), 1)
 				assert.Len(t, w.sim.Rules(), 1)
 				w.remove(s)
@@ -501,7 +501,7 @@ func TestAttackJobsThatLie(t *testing.T) {
 					}
 					time.Sleep(time.Minute)
 				}
-				w.ensure(s)
+				w.served(s)
 				assert.Len(t, w.taken(), 1)
 				assert.Len(t, w.sim.Rules(), 1)
 				assert.Len(t, w.sim.Rules()[0].Members, 2)
@@ -544,7 +544,7 @@ func TestAttackAddressOfSomebodyElse(t *testing.T) {
 // TestAttackRulesTakenAway: rules that somebody deleted leave an address, which goes with the Service.
 func TestAttackRulesTakenAway(t *testing.T) {
 	besiege(t, nil, func(w *siege) {
-		s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 		w.sim.RemoveRules()
 		w.settled()
 		w.restart()
@@ -563,15 +563,15 @@ func inProject(s *cloudstacksim.Sim) string {
 // TestAttackProjects: every call is about the project: nothing is made twice, and nothing is left.
 func TestAttackProjects(t *testing.T) {
 	besiege(t, inProject, func(w *siege) {
-		s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 		named := w.serve("named", map[string]string{annotationAddress: "203.0.113.91"}, port("http", 8080, 30081))
-		w.ensure(named)
+		w.served(named)
 		for range 3 {
 			w.settled()
 			w.restart()
 			w.server.ResetCalls()
-			w.ensure(s)
-			w.ensure(named)
+			w.served(s)
+			w.served(named)
 			assert.Zero(t, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 		}
 		assert.Len(t, w.sim.ACLItems(), 2)
@@ -599,9 +599,9 @@ func TestAttackNarrowRole(t *testing.T) {
 		return file
 	}
 	besiege(t, prepare, func(w *siege) {
-		s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 		w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationSourceCIDRs: "10.0.0.0/8"} })
-		w.ensure(s)
+		w.served(s)
 		assert.Equal(t, "10.0.0.0/8", w.sim.Rules()[0].CIDRs)
 		w.remove(s)
 		assert.Empty(t, w.taken())
@@ -615,8 +615,8 @@ func aTier(s *cloudstacksim.Sim) string { s.MakeTier(); return "" }
 // TestAttackSharedItem: two Services on one port of a tier; when one goes, the other's port stays open.
 func TestAttackSharedItem(t *testing.T) {
 	besiege(t, aTier, func(w *siege) {
-		one := w.ensure(w.serve("one", nil, port("http", 80, 30080)))
-		two := w.ensure(w.serve("two", nil, port("http", 80, 30081)))
+		one := w.served(w.serve("one", nil, port("http", 80, 30080)))
+		two := w.served(w.serve("two", nil, port("http", 80, 30081)))
 		opened := func() bool {
 			return slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
 				return i.Start == 80 && i.End == 80 && i.Action == "Allow" && i.Traffic == "Ingress" && slices.Contains(i.CIDRs, everybody)
@@ -627,7 +627,7 @@ func TestAttackSharedItem(t *testing.T) {
 		assert.True(t, opened(), "the other Service is served")
 		w.settled()
 		w.server.ResetCalls()
-		w.ensure(two)
+		w.served(two)
 		assert.Zero(t, w.server.Calls().Writes)
 		w.remove(two)
 		assert.False(t, opened())
@@ -647,7 +647,7 @@ func TestAttackItemsByHand(t *testing.T) {
 			besiege(t, aTier, func(w *siege) {
 				item.List = w.sim.Networks()[0].ACL
 				item.ID = w.sim.AddACLItem(item)
-				s := w.ensure(w.serve("web", nil, port("http", 80, 30080)))
+				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 				own := slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
 					return i.ID != item.ID && i.Start == 80 && i.Action == "Allow" && i.Traffic == "Ingress"
 				})
@@ -671,7 +671,7 @@ func TestAttackListsOfOthers(t *testing.T) {
 			}
 			besiege(t, prepare, func(w *siege) {
 				s := w.serve("web", nil, port("http", 80, 30080))
-				w.ensure(s)
+				w.served(s)
 				assert.Zero(t, w.server.Calls().ByOperation["createNetworkACL"])
 				if name != "default_allow" {
 					assert.Contains(t, strings.Join(w.Events(), "\n"), name)
