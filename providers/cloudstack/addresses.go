@@ -342,23 +342,53 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 }
 
 // handOver records an address that was taken for a Service which goes on another one that has rules at it, so that it is released with the
-// last.
+// last. One that goes at the same time has planned without the record, so that it is waited for.
 func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) (given bool, err error) {
 	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{})
 	if err != nil || len(rules) == 0 {
 		return false, err
 	}
-	list, err := r.cluster.Services(ctx)
-	if err != nil {
+	heirs, err := r.ownersOf(ctx, rules, gone)
+	if err != nil || len(heirs) == 0 {
 		return false, err
 	}
-	for _, s := range list {
-		name := loadBalancerName("", s)
-		if s.UID != gone.UID && slices.ContainsFunc(rules, func(found rule) bool { return found.owner() == name }) {
-			return true, r.note(ctx, &services.Request{Purpose: services.Delete, Service: s}, a.ID, false)
+	heir := heirs[0]
+	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !leaves(s) }); at >= 0 {
+		heir = heirs[at]
+		if err := r.note(ctx, &services.Request{Purpose: services.Delete, Service: heir}, a.ID, false); err != nil {
+			return false, err
+		}
+		if heirs, err = r.ownersOf(ctx, rules, gone); err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(heirs, func(s *v1.Service) bool { return s.UID == heir.UID && !leaves(s) }) {
+			return true, nil
 		}
 	}
-	return false, nil
+	text := fmt.Sprintf("address %s waits for Service %s/%s, which goes as well and has rules at it", a.IP, heir.Namespace, heir.Name)
+	return false, cloudproviderapi.NewRetryError(text, lookAgain)
+}
+
+// leaves reports whether a Service is to have no load balancer any more.
+func leaves(s *v1.Service) bool { return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer }
+
+// ownersOf are the other Services that the API server has now, of whatever type, whose rules these are.
+func (r *reconciler) ownersOf(ctx context.Context, rules []rule, gone *v1.Service) (owners []*v1.Service, err error) {
+	if r.kube == nil {
+		return nil, nil
+	}
+	list, err := r.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Services that use an address: %w", err)
+	}
+	for i := range list.Items {
+		s := &list.Items[i]
+		name := loadBalancerName("", s)
+		if s.UID != gone.UID && slices.ContainsFunc(rules, func(found rule) bool { return found.owner() == name }) {
+			owners = append(owners, s)
+		}
+	}
+	return owners, nil
 }
 
 // leftovers are the firewall rules for ports of a Service at the address that was taken for it, where no load balancer rule has these

@@ -245,7 +245,12 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 			network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name,
 			command: "deleteLoadBalancerRule", params: params{"id": found.ID},
 		}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		err := r.api.jobs.in(ctx, c.network, func() error {
+			if err := r.closeLast(ctx, lb, found); err != nil {
+				return err
+			}
+			return r.api.jobs.run(ctx, c)
+		})
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			r.rules.Invalidate(found.ID)
 			return err

@@ -232,11 +232,8 @@ func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err erro
 		if lb.acl, err = r.aclOfNetwork(ctx, lb.network, query); err != nil {
 			return err
 		}
-		all, err := r.rules.All(ctx, query)
-		if err != nil {
-			return err
-		}
-		lb.others = slices.DeleteFunc(all, func(o rule) bool { return o.owner() == lb.name })
+		lb.others, err = r.othersOf(ctx, lb, query)
+		return err
 	case open:
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -158,16 +159,63 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
 	c := step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteNetworkACL", params: params{"id": i.ID}}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
-		r.acls.Invalidate(lb.acl.id)
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			return err
-		}
-		known := *lb.acl
-		known.items = slices.DeleteFunc(slices.Clone(known.items), func(o aclItem) bool { return o.ID == i.ID })
-		lb.acl = &known
-		return nil
+		return r.api.jobs.in(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
 	})
 	return comparing(c, i, nil)
+}
+
+// removeItem deletes an item of a network ACL list. The network is the caller's.
+func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer, i aclItem) error {
+	what := fmt.Sprintf("deleting the network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
+	err := r.api.jobs.run(ctx, change{
+		network: n.key(), owner: lb.name, what: what, command: "deleteNetworkACL", params: params{"id": i.ID},
+	})
+	r.acls.Invalidate(lb.acl.id)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
+	}
+	known := *lb.acl
+	known.items = slices.DeleteFunc(slices.Clone(known.items), func(o aclItem) bool { return o.ID == i.ID })
+	lb.acl = &known
+	return nil
+}
+
+// closeLast deletes the items for the port of a rule that stayed because rules of others needed them when the deletion was planned, and that
+// none needs by now: Services that go at the same time see each other's rules. The network is the caller's, so that of several the last sees
+// that it is.
+func (r *reconciler) closeLast(ctx context.Context, lb *loadBalancer, gone rule) error {
+	if lb.acl == nil || lb.acl.shared {
+		return nil
+	}
+	last := leaving(lb.acl.items, lb.name, gone, nil)
+	if len(last) == len(leaving(lb.acl.items, lb.name, gone, lb.others)) {
+		return nil
+	}
+	others, err := r.othersOf(ctx, lb, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	for _, i := range leaving(lb.acl.items, lb.name, gone, others) {
+		if err := r.removeItem(ctx, lb.network, lb, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// othersOf are the rules of others that need what the network ACL list of a load balancer lets in: those for the networks that have it.
+func (r *reconciler) othersOf(ctx context.Context, lb *loadBalancer, query inventory.Query) ([]rule, error) {
+	all, err := r.rules.All(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	elsewhere := map[string]bool{}
+	for _, n := range networks {
+		elsewhere[n.ID] = n.ACL != lb.network.ACL
+	}
+	return slices.DeleteFunc(all, func(o rule) bool { return o.owner() == lb.name || elsewhere[o.NetworkID] }), nil
 }
