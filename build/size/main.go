@@ -143,11 +143,11 @@ func compare(rows []row, write bool) error {
 	}
 	switch {
 	case write:
-		table = tableHead
+		lines := []string{before, tableBegins, tableHead}
 		for _, r := range rows {
-			table += r.String()
+			lines = append(lines, r.String())
 		}
-		text = []byte(before + tableBegins + table + tableEnds + after)
+		text = []byte(strings.Join(append(lines, tableEnds, after), ""))
 		if err := os.WriteFile(page, text, 0o644); err != nil { //nolint:gosec // documentation is for everybody
 			return fmt.Errorf("writing %s: %w", page, err)
 		}

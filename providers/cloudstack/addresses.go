@@ -370,7 +370,9 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 }
 
 // leaves reports whether a Service is to have no load balancer any more.
-func leaves(s *v1.Service) bool { return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer }
+func leaves(s *v1.Service) bool {
+	return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
+}
 
 // ownersOf are the other Services that the API server has now, of whatever type, whose rules these are.
 func (r *reconciler) ownersOf(ctx context.Context, rules []rule, gone *v1.Service) (owners []*v1.Service, err error) {

@@ -180,9 +180,9 @@ func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer
 	return nil
 }
 
-// closeLast deletes the items for the port of a rule that stayed because rules of others needed them when the deletion was planned, and that
-// none needs by now: Services that go at the same time see each other's rules. The network is the caller's, so that of several the last sees
-// that it is.
+// closeLast deletes the items for the port of a rule that stayed because rules of others needed them when the deletion was planned, and
+// that none needs by now: Services that go at the same time see each other's rules. The network is the caller's, so that of several the
+// last sees that it is.
 func (r *reconciler) closeLast(ctx context.Context, lb *loadBalancer, gone rule) error {
 	if lb.acl == nil || lb.acl.shared {
 		return nil

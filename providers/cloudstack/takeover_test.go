@@ -12,8 +12,9 @@ import (
 )
 
 // theirs makes what CloudStack's own controller makes for a Service with one port, in the form of one of its versions.
-func theirs(w *world, s *v1.Service, suffix, cidrlist string) (address string) {
+func theirs(w *world, s *v1.Service, suffix, cidrlist string) {
 	w.T.Helper()
+	var address string
 	network := w.sim.Networks()[0]
 	place := params{"networkid": network.ID}
 	if network.VPC != "" {
@@ -36,13 +37,12 @@ func theirs(w *world, s *v1.Service, suffix, cidrlist string) (address string) {
 	byHand(w, "assignToLoadBalancerRule", params{"id": w.sim.Rules()[0].ID, "virtualmachineids": strings.Join(ids, ",")})
 	if network.VPC == "" {
 		byHand(w, "createFirewallRule", params{"ipaddressid": address, "protocol": "tcp", "startport": "80", "endport": "80", "cidrlist": everybody})
-		return address
+		return
 	}
 	byHand(w, "createNetworkACL", params{
 		"aclid": network.ACL, "networkid": network.ID, "protocol": "tcp", "action": "Allow", "cidrlist": everybody, "startport": "80", "endport": "80",
 		"traffictype": "Ingress",
 	})
-	return address
 }
 
 // TestTakeover: what versions 1.1 and 1.2 leave is taken over without a write, and goes with its Service. The rule of the provider that

@@ -24,11 +24,11 @@ func planned(w *world, s *v1.Service) (d together) {
 	w.T.Helper()
 	d.request = services.Request{Purpose: services.Delete, Service: w.Current(s)}
 	var err error
-	d.lb, err = w.cloud.reconciler.Observe(w.T.Context(), d.request)
+	d.lb, err = w.reconciler.Observe(w.T.Context(), d.request)
 	require.NoError(w.T, err)
-	d.lb, _, err = w.cloud.reconciler.CheckOwner(w.T.Context(), d.request, d.lb)
+	d.lb, _, err = w.reconciler.CheckOwner(w.T.Context(), d.request, d.lb)
 	require.NoError(w.T, err)
-	d.changes, _, err = w.cloud.reconciler.Deletions(w.T.Context(), d.request, d.lb)
+	d.changes, _, err = w.reconciler.Deletions(w.T.Context(), d.request, d.lb)
 	require.NoError(w.T, err)
 	return d
 }

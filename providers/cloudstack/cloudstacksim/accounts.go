@@ -34,12 +34,12 @@ const (
 // Keys of the accounts.
 const (
 	APIKey    = "miVr6X7u6bN_sdahOBpjNejPgEsT35eXq-kube"
-	SecretKey = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_kube" //nolint:gosec // of the simulator
+	SecretKey = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_kube"
 	OtherKey  = "miVr6X7u6bN_sdahOBpjNejPgEsT35eXq-other"
 	AdminKey  = "miVr6X7u6bN_sdahOBpjNejPgEsT35eXq-admin"
 	// AdminSecret and OtherSecret are the secret keys of the accounts Admin and Other.
-	AdminSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_admin" //nolint:gosec // of the simulator
-	OtherSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_other" //nolint:gosec // of the simulator
+	AdminSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_admin"
+	OtherSecret = "VzPX8Vm9MCTYTXmz0sfV8uWqT2Yh2vYJw_other"
 )
 
 // The limit of a server whose throttling is on, by default.
