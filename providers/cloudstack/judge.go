@@ -56,11 +56,10 @@ func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
 	problem := &schema.Problem{
 		Place: "spec.ports", Value: strings.Join(refused, ","), Reason: "cannot be served: UDP is refused by the virtual router of network " + lb.network.ID,
 	}
-	finding := services.Warning(eventRefused, "%v", problem)
 	if len(d.rules) == 0 && len(lb.rules) == 0 {
-		return []services.Finding{finding}, problem
+		return []services.Finding{services.Warning(eventConfigError, "%v", problem)}, problem
 	}
-	return []services.Finding{finding}, nil
+	return []services.Finding{services.Warning(eventRefused, "%v", problem)}, nil
 }
 
 // filtered says what the network's filter does otherwise than is asked for; tooOpen where it lets in more than the source ranges.

@@ -339,7 +339,7 @@ func TestUDPOnAVirtualRouter(t *testing.T) {
 		w.Apply(s)
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "UDP is refused by the virtual router")
-		w.eventAbout(eventRefused, "53")
+		w.eventAbout(eventConfigError, "53")
 		assert.Empty(t, w.taken())
 		both := another(service("both", nil, dns, port("http", 80, 30080)))
 		w.Apply(both)
