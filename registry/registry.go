@@ -65,6 +65,9 @@ type Inputs struct {
 type Provider struct {
 	// Name is the value of --cloud-provider: lower-case letters and digits, because it is also a folder and a build tag.
 	Name string
+	// Aliases are other values of --cloud-provider that mean this cloud, such as the name of its own controller. Nothing else of the program
+	// has them: the name is what logs, metrics, folders and the chart say.
+	Aliases []string
 	// Title is the cloud's name in prose.
 	Title string
 	// Stability is alpha, beta or stable.
@@ -153,7 +156,13 @@ type Registry struct {
 	providers map[string]Provider
 }
 
-var validName = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+var (
+	validName  = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
+	validAlias = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
+)
+
+// names are all values of --cloud-provider that mean a cloud.
+func (p Provider) names() []string { return append([]string{p.Name}, p.Aliases...) }
 
 // Add puts a provider into the set. It refuses incomplete descriptions and clashes with a provider already there.
 func (r *Registry) Add(p Provider) error {
@@ -165,22 +174,37 @@ func (r *Registry) Add(p Provider) error {
 	case p.Features.Instances == Done && len(p.ProviderIDPrefixes) == 0:
 		return fmt.Errorf("registering provider %q: at least one provider ID prefix must be declared", p.Name)
 	}
-	for _, other := range r.providers {
-		if other.Name == p.Name {
-			return fmt.Errorf("registering provider %q: the name is taken", p.Name)
+	for n, alias := range p.Aliases {
+		if !validAlias.MatchString(alias) || alias == p.Name || slices.Contains(p.Aliases[:n], alias) {
+			return fmt.Errorf("registering provider %q: the alias %q must be another name, once, of lower-case letters, digits and dashes", p.Name, alias)
 		}
-		for _, a := range other.ProviderIDPrefixes {
-			for _, b := range p.ProviderIDPrefixes {
-				if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
-					return fmt.Errorf("registering provider %q: provider ID prefix %q clashes with %q of provider %q", p.Name, b, a, other.Name)
-				}
-			}
+	}
+	for _, other := range r.providers {
+		if err := p.clash(other); err != nil {
+			return err
 		}
 	}
 	if r.providers == nil {
 		r.providers = map[string]Provider{}
 	}
 	r.providers[p.Name] = p
+	return nil
+}
+
+// clash is the error of a provider that cannot stand beside another one.
+func (p Provider) clash(other Provider) error {
+	for _, name := range p.names() {
+		if slices.Contains(other.names(), name) {
+			return fmt.Errorf("registering provider %q: the name is taken: %q is provider %q", p.Name, name, other.Name)
+		}
+	}
+	for _, a := range other.ProviderIDPrefixes {
+		for _, b := range p.ProviderIDPrefixes {
+			if strings.HasPrefix(a, b) || strings.HasPrefix(b, a) {
+				return fmt.Errorf("registering provider %q: provider ID prefix %q clashes with %q of provider %q", p.Name, b, a, other.Name)
+			}
+		}
+	}
 	return nil
 }
 
@@ -196,8 +220,8 @@ func (r *Registry) Providers() []Provider {
 	return all
 }
 
-// Lookup finds a provider by the value of --cloud-provider. With exactly one provider in the set, an empty name means
-// that one. The error is one line that lists the names, and the one that was probably meant.
+// Lookup finds a provider by the value of --cloud-provider, which may be an alias. With exactly one provider in the set, an empty name
+// means that one. The error is one line that lists the names, and the one that was probably meant.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	names := r.Names()
 	switch {
@@ -211,8 +235,15 @@ func (r *Registry) Lookup(name string) (Provider, error) {
 	if p, ok := r.providers[name]; ok {
 		return p, nil
 	}
+	known := names
+	for _, p := range r.Providers() {
+		if slices.Contains(p.Aliases, name) {
+			return p, nil
+		}
+		known = append(known, p.Aliases...)
+	}
 	msg := fmt.Sprintf("unknown --cloud-provider %q; linked providers: %s", name, strings.Join(names, ", "))
-	if near := schema.Nearest(name, names); near != "" {
+	if near := schema.Nearest(name, known); near != "" {
 		msg += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return Provider{}, errors.New(msg)
@@ -275,13 +306,15 @@ var linked Registry
 // Linked returns the set of providers that are part of this binary.
 func Linked() *Registry { return &linked }
 
-// Register adds a provider to this binary and makes it known to the framework under the same name. It is called from
+// Register adds a provider to this binary and makes it known to the framework under the same names. It is called from
 // the provider's init function and panics on a clash, which a test over all providers excludes.
 func Register(p Provider) {
 	if err := linked.Add(p); err != nil {
 		panic(err)
 	}
-	cloudprovider.RegisterCloudProvider(p.Name, Factory(p))
+	for _, name := range p.names() {
+		cloudprovider.RegisterCloudProvider(name, Factory(p))
+	}
 }
 
 // Maker makes a provider's New of its constructor.

@@ -48,6 +48,40 @@ func TestAddRefusesClashes(t *testing.T) {
 	require.NoError(t, r.Add(unprefixed), "without nodes there are no provider IDs")
 }
 
+// TestAliases: an alias means its provider wherever --cloud-provider is read, and is nobody else's name.
+func TestAliases(t *testing.T) {
+	t.Parallel()
+	var r Registry
+	alpha := described("alpha")
+	alpha.Aliases = []string{"external-alpha", "alpha2"}
+	require.NoError(t, r.Add(alpha))
+	for _, name := range []string{"alpha", "external-alpha", "alpha2", ""} {
+		found, err := r.Lookup(name)
+		require.NoError(t, err, name)
+		assert.Equal(t, "alpha", found.Name)
+		cloud, err := r.Open(name, Inputs{})
+		require.NoError(t, err, name)
+		assert.Equal(t, "alpha", cloud.ProviderName(), name)
+	}
+	assert.Equal(t, []string{"alpha"}, r.Names(), "an alias is no provider of its own")
+	_, err := r.Lookup("external-alfa")
+	require.ErrorContains(t, err, `unknown --cloud-provider "external-alfa"; linked providers: alpha; did you mean "external-alpha"?`)
+
+	require.ErrorContains(t, r.Add(described("alpha2")), `the name is taken: "alpha2" is provider "alpha"`)
+	for alias, want := range map[string]string{
+		"alpha": `"alpha" is provider "alpha"`, "external-alpha": `"external-alpha" is provider "alpha"`,
+		"beta": "must be another name", "Beta": "lower-case", "": "lower-case", "b_": "lower-case",
+	} {
+		beta := described("beta")
+		beta.Aliases = []string{alias}
+		require.ErrorContains(t, r.Add(beta), want, alias)
+	}
+	twice := described("beta")
+	twice.Aliases = []string{"external-beta", "external-beta"}
+	require.ErrorContains(t, r.Add(twice), "once")
+	assert.Equal(t, []string{"alpha"}, r.Names())
+}
+
 // TestFeatures: what is done, what is not done yet and what the cloud does not have are three things.
 func TestFeatures(t *testing.T) {
 	t.Parallel()

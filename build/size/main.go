@@ -22,8 +22,8 @@ const (
 	page = "docs/building.md"
 	mib  = 1 << 20
 	// The limit of the stripped binary with every cloud for linux/amd64; those with one cloud are limited by its description.
-	// The clouds' own controllers have 65 to 103 MiB. The program had 74.7 MiB with nine clouds and has 75.2 with keepalived, the tenth; the
-	// rest leaves room for what a cloud gains between releases, not for another SDK.
+	// The clouds' own controllers have 65 to 103 MiB. The program had 75.7 MiB with ten clouds and has 76.9 with CloudStack, the eleventh;
+	// the rest leaves room for what a cloud gains between releases, not for another SDK.
 	limitOfAll = 78
 )
 
@@ -143,11 +143,11 @@ func compare(rows []row, write bool) error {
 	}
 	switch {
 	case write:
-		table = tableHead
+		lines := []string{before, tableBegins, tableHead}
 		for _, r := range rows {
-			table += r.String()
+			lines = append(lines, r.String())
 		}
-		text = []byte(before + tableBegins + table + tableEnds + after)
+		text = []byte(strings.Join(append(lines, tableEnds, after), ""))
 		if err := os.WriteFile(page, text, 0o644); err != nil { //nolint:gosec // documentation is for everybody
 			return fmt.Errorf("writing %s: %w", page, err)
 		}

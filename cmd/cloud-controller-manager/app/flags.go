@@ -49,6 +49,14 @@ func (c choice) others() []registry.Provider {
 	return slices.DeleteFunc(c.providers.Providers(), func(p registry.Provider) bool { return c.err == nil && p.Name == c.provider.Name })
 }
 
+// spellings are the names of the linked clouds, with others that mean them.
+func (c choice) spellings() (list []string) {
+	for _, p := range c.providers.Providers() {
+		list = append(list, strings.Join(append([]string{p.Name}, p.Aliases...), " or "))
+	}
+	return list
+}
+
 // heading names the group of a cloud's flags.
 func heading(p registry.Provider) string {
 	if p.Title == "" {
@@ -140,7 +148,7 @@ func (c choice) addFlags(cmd *cobra.Command) {
 		w := cmd.OutOrStdout()
 		switch {
 		case c.err != nil:
-			fmt.Fprintf(w, "\nWith --cloud-provider (%s) also the flags of that cloud, and its environment variables.\n", strings.Join(c.providers.Names(), ", "))
+			fmt.Fprintf(w, "\nWith --cloud-provider (%s) also the flags of that cloud, and its environment variables.\n", strings.Join(c.spellings(), ", "))
 		case clouds.HasFlags():
 			fmt.Fprintf(w, "\n%s flags:\n%s", heading(c.provider), clouds.FlagUsages())
 		}

@@ -86,6 +86,7 @@ func longHelp(providers *registry.Registry) string {
 // listing is a provider as the providers command shows it.
 type listing struct {
 	Name               string            `json:"name"`
+	Aliases            []string          `json:"aliases,omitempty"`
 	Title              string            `json:"title"`
 	Stability          string            `json:"stability"`
 	SDK                string            `json:"sdk"`
@@ -106,7 +107,7 @@ func providersCommand(providers *registry.Registry) *cobra.Command {
 			versions := moduleVersions()
 			list := []listing{}
 			for _, p := range providers.Providers() {
-				list = append(list, listing{p.Name, p.Title, p.Stability, p.SDK, versions[p.SDK], p.ProviderIDPrefixes, p.Features})
+				list = append(list, listing{p.Name, p.Aliases, p.Title, p.Stability, p.SDK, versions[p.SDK], p.ProviderIDPrefixes, p.Features})
 			}
 			if output == humanTable {
 				return printTable(cmd.OutOrStdout(), list)

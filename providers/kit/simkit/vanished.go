@@ -108,8 +108,18 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 		}
 		return kept
 	case map[string]any:
+		shorter := 0
 		for name, value := range v {
+			before := *dropped
 			v[name] = drop(value, id, dropped)
+			if _, list := value.([]any); list {
+				shorter += *dropped - before
+			}
+		}
+		// Other objects than lists have a field of this name as well, such as the tags of DigitalOcean.
+		if n, ok := v["count"].(json.Number); ok && shorter > 0 {
+			count, _ := n.Int64() // counts are whole
+			v["count"] = count - int64(shorter)
 		}
 		meta, _ := v["meta"].(map[string]any) // most have none
 		for _, counts := range []map[string]any{v, meta} {

@@ -14,7 +14,7 @@ import (
 
 const (
 	apiRoot    = "/ovirt-engine/api"
-	tokenPath  = "/ovirt-engine/sso/oauth/token" //nolint:gosec // a path
+	tokenPath  = "/ovirt-engine/sso/oauth/token"
 	logoutPath = "/ovirt-engine/services/sso-logout"
 )
 

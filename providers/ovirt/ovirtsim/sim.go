@@ -14,7 +14,7 @@ const (
 	// User is the only user of a new engine.
 	User = "ccm@internal"
 	// Password is that user's.
-	Password = "a&b+c=d@e%f" //nolint:gosec // of a simulation
+	Password = "a&b+c=d@e%f"
 	// idle is how long a token lives without being used.
 	idle = 30 * time.Minute
 	// Listing is the operation that lists virtual machines.

@@ -18,7 +18,7 @@ const (
 	// Project is the only project.
 	Project = "p1"
 	// Password is that user's.
-	Password = "a&b+c=d e%f" //nolint:gosec // of a simulation
+	Password = "a&b+c=d e%f"
 	// maxPage is the most that a page holds.
 	maxPage = 100
 	// Started is the state of a virtual machine that runs.

@@ -26,7 +26,7 @@ const (
 	// API is where the policy API begins.
 	API = "/policy/api/v1"
 	// TokenPath is where a token of VMware Cloud is got.
-	TokenPath = "/csp/gateway/am/api/auth/api-tokens/authorize" //nolint:gosec // a path, no credential
+	TokenPath = "/csp/gateway/am/api/auth/api-tokens/authorize"
 	// largestPage is the most of a listing that is sent at once, which is also what is sent where nothing is asked for.
 	largestPage = 1000
 	// releaseDelay is how long an address that was released is not given to anybody.

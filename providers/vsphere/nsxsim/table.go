@@ -35,7 +35,7 @@ var kinds = []*kind{
 			"snat_translation":   isSNAT,
 			"min_active_members": isNumber, "tcp_multiplexing_enabled": isBool, "tcp_multiplexing_number": isNumber,
 		},
-		references: map[string]string{ //nolint:gosec // names of fields, no credentials
+		references: map[string]string{
 			"active_monitor_paths": "/infra/lb-monitor-profiles", "passive_monitor_path": "/infra/lb-monitor-profiles",
 		},
 	},

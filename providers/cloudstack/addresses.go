@@ -1,0 +1,510 @@
+package cloudstack
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file takes public addresses and releases them. The cloud has no mark for them, so that a Service records its own: before one is
+// asked for, when it is there, and before its last rule goes. Releasing an address takes everybody's rules with it: it is done only where
+// nobody else has any.
+
+// obtaining takes an address for a Service, or finds the one that it names.
+func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
+	what := "public address"
+	if d.wanted != "" {
+		what += " " + d.wanted
+	}
+	c := step(guard.PlanCreate, what, "in network "+d.network.ID, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+		return r.api.jobs.in(ctx, d.network.key(), func() error {
+			a, err := r.obtain(ctx, q, d)
+			if err != nil {
+				return err
+			}
+			lb.address = a
+			return nil
+		})
+	})
+	c.Replan = true
+	return comparing(c, nil, map[string]any{"ipaddress": cmp.Or(d.wanted, "any"), "networkid": d.network.ID})
+}
+
+// obtain does so while nobody else works in the network.
+func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*address, error) {
+	a, err := r.recorded(ctx, q.Service, d.network)
+	switch {
+	case err != nil:
+		return nil, err
+	case a != nil && (d.wanted == "" || d.wanted == a.IP): // else another one is asked for by now, and the former one served nobody
+		return a, r.note(ctx, q, a.ID, d.wanted != "")
+	}
+	if d.wanted != "" {
+		found, err := r.named(ctx, d)
+		if err != nil {
+			q.Report(services.Warning(eventAddress, "%v", err))
+			return nil, err
+		}
+		if !found.free() {
+			return found, nil
+		}
+	}
+	if err := r.noteText(ctx, q, askedPrefix+r.now().UTC().Format(time.RFC3339), false); err != nil {
+		return nil, err
+	}
+	made, err := r.associate(ctx, d)
+	if err != nil {
+		return nil, r.notGiven(ctx, q, err)
+	}
+	if r.takenMeanwhile(ctx, q, made.ID) {
+		c := change{
+			network: d.network.key(), owner: d.name, what: "releasing address " + made.IP, command: "disassociateIpAddress",
+			params: params{"id": made.ID},
+		}
+		err := r.api.jobs.run(ctx, c)
+		r.addresses.Invalidate(made.ID)
+		return nil, errors.Join(err, errTaken)
+	}
+	return made, r.note(ctx, q, made.ID, d.wanted != "")
+}
+
+// notGiven says of an address that was asked for and not given what its user can do about it; one that was refused is not looked for again.
+func (r *reconciler) notGiven(ctx context.Context, q *services.Request, err error) error {
+	if cloudapi.Refused(err) && !errors.Is(err, cloudapi.ErrTransient) {
+		err = errors.Join(err, r.noteText(ctx, q, "", false))
+	}
+	if errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict) {
+		q.Report(services.Warning(eventAddress, "%v", err))
+	}
+	return err
+}
+
+// errTaken ends one of two processes that serve a Service at once.
+var errTaken = errors.New("another process has taken an address for this Service meanwhile; it is tried again")
+
+// takenMeanwhile reports whether the Service has another address on record by now, as where two processes serve it for a moment. What
+// cannot be read now is said when the address is recorded.
+func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id string) bool {
+	if r.kube == nil {
+		return false
+	}
+	// A list of one: the program has no right to get Services.
+	list, err := r.kube.CoreV1().Services(q.Service.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + q.Service.Name})
+	if err != nil {
+		return false
+	}
+	at := slices.IndexFunc(list.Items, func(s v1.Service) bool { return s.UID == q.Service.UID })
+	if at < 0 {
+		return false
+	}
+	known := recordOf(list.Items[at].Annotations[annotationRecord])
+	return known.id != "" && known.id != id
+}
+
+// now is the time in the cloud.
+func (r *reconciler) now() time.Time { return time.Now().Add(r.api.ahead()) }
+
+func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
+	project, err := r.api.project(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made := &address{}
+	c := change{
+		network: d.network.key(), owner: d.name, what: "taking a public address", command: "associateIpAddress", key: "ipaddress", out: made,
+		params: params{"ipaddress": d.wanted, "projectid": project, "networkid": d.network.ID},
+	}
+	if d.network.VPC != "" {
+		c.params["vpcid"], c.params["networkid"] = d.network.VPC, ""
+	}
+	err = r.api.jobs.run(ctx, c)
+	if err == nil && (made.ID == "" || made.IP == "" || (d.wanted != "" && made.IP != d.wanted)) {
+		err = cloudapi.Unclear(c.what, "the answer is about another address")
+	}
+	if err != nil {
+		r.addresses.InvalidateAll()
+		return nil, err
+	}
+	r.addresses.Put(*made)
+	return made, nil
+}
+
+// named finds the address that a Service names, whoever has it.
+func (r *reconciler) named(ctx context.Context, d spec) (*address, error) {
+	l := listing{what: "looking for address " + d.wanted, command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
+	all, _, err := list[address](ctx, r.api, l, params{"ipaddress": d.wanted, "allocatedonly": "false"})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(a address) bool { return a.IP != d.wanted })
+	if len(all) != 1 {
+		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: fmt.Sprintf("could not find IP address %s. Found %d addresses", d.wanted, len(all))}
+	}
+	a := all[0]
+	switch {
+	case a.free():
+	case !a.ready():
+		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", a.IP, a.State), lookAgain)
+	case a.StaticNAT:
+		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: "it is the static NAT address of a virtual machine; name another one"}
+	case !a.of(d.network):
+		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: "it is not of network " + d.network.ID + ", which the nodes are in; name another one"}
+	}
+	return &a, nil
+}
+
+// recorded is the address that a Service has on record and that serves nobody yet; nil if there is none. It makes the call that was not
+// answered good: what was taken since, of which nobody else knows, was taken for the Service.
+func (r *reconciler) recorded(ctx context.Context, service *v1.Service, n network) (*address, error) {
+	s, _, _ := parseSettings(service)
+	known := recordOf(s.Record)
+	switch {
+	case known.id != "":
+		a, err := r.addresses.Get(ctx, known.id, inventory.Query{})
+		if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && (a.free() || a.StaticNAT || !a.of(n))) {
+			return nil, nil //nolint:nilnil // there is none
+		}
+		return &a, err
+	case known.asked.IsZero():
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return r.stray(ctx, service, known.asked, n.key(), s.wanted(service))
+}
+
+// stray is an address that was taken since a time in a network and that nobody uses, or knows of.
+func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.Time, key, wanted string) (*address, error) {
+	all, err := r.addresses.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	others, err := r.cluster.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(all, func(a, b address) int { return strings.Compare(a.Allocated+a.ID, b.Allocated+b.ID) })
+	for _, a := range all {
+		known := func(s *v1.Service) bool { return s.UID != service.UID && speaksOf(s, a) }
+		if !a.mayBe(since, key, wanted) || slices.ContainsFunc(others, known) {
+			continue
+		}
+		if !a.ready() {
+			return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", a.IP, a.State), lookAgain)
+		}
+		return &a, nil
+	}
+	if r.now().Sub(since) < creationShows {
+		return nil, cloudproviderapi.NewRetryError("it is not known yet whether CloudStack has given an address; it is looked for", lookAgain)
+	}
+	return nil, nil //nolint:nilnil // none was taken
+}
+
+// mayBe reports whether an address can be the one that was asked for at a time, in a network where its key is known.
+func (a address) mayBe(since time.Time, key, wanted string) bool {
+	coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
+	switch {
+	case a.reserved(), a.HasRules == nil, *a.HasRules:
+		return false
+	case !a.since(since), a.since(since.Add(creationTakes)):
+		return false
+	}
+	return (key == "" || coming || a.key() == key) && (wanted == "" || a.IP == wanted)
+}
+
+// speaksOf reports whether a Service knows of an address.
+func speaksOf(s *v1.Service, a address) bool {
+	set, _, _ := parseSettings(s)
+	return recordOf(set.Record).id == a.ID || set.wanted(s) == a.IP || shows(s, a.IP)
+}
+
+// left is the address that was taken for a Service that has no rules any more, or none yet; nil if there is none.
+func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) (*address, error) {
+	known := recordOf(s.Record)
+	if !known.asked.IsZero() && !s.KeepIP {
+		key, err := r.keyOfNodes(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return r.stray(ctx, service, known.asked, key, s.wanted(service))
+	}
+	if known.id == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	a, err := r.addresses.Get(ctx, known.id, inventory.Query{MaxAge: observedMaxAge, MaxMissAge: observedMaxAge})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.free() || !took(service, s, nil, a)):
+		return nil, nil //nolint:nilnil // there is none
+	case err != nil:
+		return nil, err
+	}
+	if late, err := r.leftovers(ctx, service, a); err != nil || len(late) > 0 {
+		return &a, err
+	}
+	why, err := r.keeps(ctx, a)
+	if err != nil || why == "" {
+		return &a, err
+	}
+	// What is remembered may be of before the last rule went, whose deletion nobody has seen end.
+	a, err = r.addresses.Get(ctx, a.ID, inventory.Query{})
+	if err == nil {
+		why, err = r.keeps(ctx, a)
+	}
+	if err != nil || why != "" {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	return &a, nil
+}
+
+// keyOfNodes is the key of the network that a load balancer of all nodes would be in; "" where no node tells.
+func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
+	machines, _, err := r.instances.machinesOf(ctx, r.instances.nodes.Nodes())
+	if err != nil {
+		return "", err
+	}
+	var all []vm
+	for _, m := range machines {
+		all = append(all, m.vm)
+	}
+	id := networkOf(all)
+	if id == "" {
+		return "", nil
+	}
+	n, err := r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge})
+	return n.key(), cloudapi.NotAbsence(err)
+}
+
+// releasing releases an address that was taken for a Service, unless somebody else uses it by then.
+func (r *reconciler) releasing(a address) lbChange {
+	c := step(guard.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+		return r.api.jobs.in(ctx, a.key(), func() error { return r.release(ctx, q, a) })
+	})
+	return comparing(c, a, nil)
+}
+
+func (r *reconciler) release(ctx context.Context, q *services.Request, a address) error {
+	late, err := r.leftovers(ctx, q.Service, a)
+	if err != nil {
+		return err
+	}
+	for _, f := range late {
+		c := change{
+			network: a.key(), owner: loadBalancerName(q.Cluster, q.Service),
+			what: "deleting a firewall rule of " + a.IP, command: "deleteFirewallRule", params: params{"id": f.ID},
+		}
+		if err := r.api.jobs.run(ctx, c); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return err
+		}
+		r.firewall.Forget(f.ID)
+	}
+	now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && now.free():
+		return r.noteText(ctx, q, "", false)
+	case err != nil:
+		return err
+	case now.State == "Releasing":
+		return cloudproviderapi.NewRetryError("CloudStack is still releasing address "+a.IP, lookAgain)
+	}
+	why, err := r.keeps(ctx, now)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		q.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, why))
+		given, err := r.handOver(ctx, q.Service, a)
+		if err != nil || !given {
+			return err
+		}
+		return r.noteText(ctx, q, "", false)
+	}
+	c := change{
+		network: a.key(), owner: loadBalancerName(q.Cluster, q.Service), what: "releasing address " + a.IP,
+		command: "disassociateIpAddress", params: params{"id": a.ID},
+	}
+	if err := r.api.jobs.run(ctx, c); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		r.addresses.Invalidate(a.ID)
+		return err
+	}
+	r.addresses.Invalidate(a.ID) // not Forget: the address has the same ID when it is given to somebody again
+	return r.noteText(ctx, q, "", false)
+}
+
+// handOver records an address that was taken for a Service which goes on another one that has rules at it, so that it is released with the
+// last. One that goes at the same time has planned without the record, so that it is waited for.
+func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) (given bool, err error) {
+	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{})
+	if err != nil || len(rules) == 0 {
+		return false, err
+	}
+	heirs, err := r.ownersOf(ctx, rules, gone)
+	if err != nil || len(heirs) == 0 {
+		return false, err
+	}
+	heir := heirs[0]
+	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !leaves(s) }); at >= 0 {
+		heir = heirs[at]
+		if err := r.note(ctx, &services.Request{Purpose: services.Delete, Service: heir}, a.ID, false); err != nil {
+			return false, err
+		}
+		if heirs, err = r.ownersOf(ctx, rules, gone); err != nil {
+			return false, err
+		}
+		if slices.ContainsFunc(heirs, func(s *v1.Service) bool { return s.UID == heir.UID && !leaves(s) }) {
+			return true, nil
+		}
+	}
+	text := fmt.Sprintf("address %s waits for Service %s/%s, which goes as well and has rules at it", a.IP, heir.Namespace, heir.Name)
+	return false, cloudproviderapi.NewRetryError(text, lookAgain)
+}
+
+// leaves reports whether a Service is to have no load balancer any more.
+func leaves(s *v1.Service) bool {
+	return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
+}
+
+// ownersOf are the other Services that the API server has now, of whatever type, whose rules these are.
+func (r *reconciler) ownersOf(ctx context.Context, rules []rule, gone *v1.Service) (owners []*v1.Service, err error) {
+	if r.kube == nil {
+		return nil, nil
+	}
+	list, err := r.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("listing the Services that use an address: %w", err)
+	}
+	for i := range list.Items {
+		s := &list.Items[i]
+		name := loadBalancerName("", s)
+		if s.UID != gone.UID && slices.ContainsFunc(rules, func(found rule) bool { return found.owner() == name }) {
+			owners = append(owners, s)
+		}
+	}
+	return owners, nil
+}
+
+// leftovers are the firewall rules for ports of a Service at the address that was taken for it, where no load balancer rule has these
+// ports: a creation that was not answered takes effect late.
+func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a address) (list []firewallRule, err error) {
+	if a.VPC != "" || a.HasRules == nil || !*a.HasRules {
+		now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
+		if err != nil || a.VPC != "" || now.HasRules == nil || !*now.HasRules {
+			return nil, nil //nolint:nilerr // the caller reads the address itself
+		}
+	}
+	rules, err := r.rules.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.firewall.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range all {
+		ours := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
+			return f.opens(strings.ToLower(string(p.Protocol)), int(p.Port))
+		})
+		needed := slices.ContainsFunc(rules, func(o rule) bool { return o.AddressID == a.ID && o.port() == f.Start })
+		if f.AddressID == a.ID && ours && !needed {
+			list = append(list, f)
+		}
+	}
+	return list, nil
+}
+
+// keeps says why an address must stay; "" if it need not.
+func (r *reconciler) keeps(ctx context.Context, a address) (why string, err error) {
+	switch {
+	case a.SourceNAT:
+		return "it is the source NAT address of the network", nil
+	case a.StaticNAT:
+		return "it is the static NAT address of a virtual machine", nil
+	case a.System:
+		return "it belongs to the system", nil
+	case a.HasRules != nil && *a.HasRules:
+		return "others have rules at it", nil
+	case a.HasRules != nil:
+		return "", nil
+	}
+	for _, l := range []listing{
+		{what: "listing the load balancer rules of " + a.IP, command: "listLoadBalancerRules", key: "loadbalancerrule", scope: true},
+		{what: "listing the port forwarding rules of " + a.IP, command: "listPortForwardingRules", key: "portforwardingrule", scope: true},
+		{what: "listing the firewall rules of " + a.IP, command: "listFirewallRules", key: "firewallrule", scope: true},
+	} {
+		key := "ipaddressid"
+		if l.command == "listLoadBalancerRules" {
+			key = "publicipid"
+		}
+		found, _, err := list[struct{}](ctx, r.api, l, params{key: a.ID})
+		switch {
+		case denied(err):
+			return "the role of the user cannot tell whether others use it", nil
+		case err != nil:
+			return "", err
+		case len(found) > 0:
+			return "others have rules at it", nil
+		}
+	}
+	return "", nil
+}
+
+func (a *api) rules(ctx context.Context) ([]rule, int, error) {
+	l := listing{what: "listing load balancer rules", command: "listLoadBalancerRules", key: "loadbalancerrule", scope: true}
+	return listOnce(ctx, a, l, nil, func(r rule) string { return r.ID })
+}
+
+func (a *api) firewallRules(ctx context.Context) ([]firewallRule, int, error) {
+	l := listing{what: "listing firewall rules", command: "listFirewallRules", key: "firewallrule", scope: true}
+	return listOnce(ctx, a, l, nil, func(f firewallRule) string { return f.ID })
+}
+
+func (a *api) addresses(ctx context.Context) ([]address, int, error) {
+	l := listing{what: "listing public addresses", command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
+	return listOnce(ctx, a, l, nil, func(a address) string { return a.ID })
+}
+
+func (a *api) networks(ctx context.Context) ([]network, int, error) {
+	l := listing{what: "listing networks", command: "listNetworks", key: "network", scope: true}
+	return listOnce(ctx, a, l, nil, func(n network) string { return n.ID })
+}
+
+// one reads one object. What is not shown may be one that the user may not see: for what belongs to a load balancer that is as good as
+// gone, and for all else the caller says so.
+func one[T any](ctx context.Context, a *api, l listing, id string, idOf func(T) string, p params) (found T, err error) {
+	p["id"] = id
+	all, _, err := list[T](ctx, a, l, p)
+	switch {
+	case err != nil:
+		return found, err
+	case len(all) == 0:
+		return found, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: l.what, Message: "it is not shown"}
+	case len(all) > 1 || idOf(all[0]) != id:
+		return found, cloudapi.Unclear(l.what, "the answer is about something else")
+	}
+	return all[0], nil
+}
+
+func (a *api) rule(ctx context.Context, id string) (rule, error) {
+	l := listing{what: "reading load balancer rule " + id, command: "listLoadBalancerRules", key: "loadbalancerrule", scope: true}
+	return one(ctx, a, l, id, func(r rule) string { return r.ID }, params{})
+}
+
+func (a *api) address(ctx context.Context, id string) (address, error) {
+	l := listing{what: "reading public address " + id, command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
+	return one(ctx, a, l, id, func(a address) string { return a.ID }, params{"allocatedonly": "false"})
+}
+
+func (a *api) network(ctx context.Context, id string) (network, error) {
+	l := listing{what: "reading network " + id, command: "listNetworks", key: "network", scope: true}
+	return one(ctx, a, l, id, func(n network) string { return n.ID }, params{})
+}

@@ -1,0 +1,185 @@
+package cloudstack
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Names of the annotations. The first three and annotationAssociated are those of CloudStack's own controller; address and keep-ip are
+// those of a widely used fork of it.
+const (
+	annotationPrefix        = "service.beta.kubernetes.io/cloudstack-load-balancer-"
+	annotationProxyProtocol = annotationPrefix + "proxy-protocol"
+	annotationHostname      = annotationPrefix + "hostname"
+	annotationSourceCIDRs   = annotationPrefix + "source-cidrs"
+	annotationAddress       = annotationPrefix + "address"
+	annotationKeepIP        = annotationPrefix + "keep-ip"
+	// annotationAssociated is written where the address that the Service names was taken from the free ones for it.
+	annotationAssociated = annotationPrefix + "ip-associated-by-controller"
+
+	// annotationRecord is ours: the address that was taken for the Service, or when one was asked for.
+	annotationRecord = "anyccm.io/cloudstack-address-id"
+
+	everybody = "0.0.0.0/0"
+)
+
+// settings are what the annotations of a Service ask for.
+type settings struct {
+	ProxyProtocol bool
+	Hostname      string
+	SourceCIDRs   []string
+	Address       string
+	KeepIP        bool
+	Associated    bool
+	Record        string
+}
+
+const oneAddress = `^\s*` + schema.IPv4Pattern + `\s*$`
+
+// Annotations is the table of annotations.
+var Annotations = schema.Annotations[settings]{
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.ProxyProtocol }, schema.AnnotationRow{
+		Key: annotationProxyProtocol, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "TCP ports send the PROXY protocol, version 1, to the nodes."},
+		Serves: []schema.Serves{{Portable: portable.ProxyProtocol, Values: map[string]string{
+			portable.ProxyNone: "false", portable.ProxyV1: "true",
+		}}},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Hostname }, schema.AnnotationRow{
+		Key: annotationHostname, Changes: schema.InPlace,
+		Spec:   schema.Spec{Help: "The status shows this name instead of the address, so that traffic from inside of the cluster goes through the load balancer."},
+		Serves: []schema.Serves{{Portable: portable.Hostname}},
+	}),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceCIDRs }, schema.AnnotationRow{
+		Key: annotationSourceCIDRs, Changes: schema.InPlace,
+		Spec: schema.Spec{
+			DefaultHelp: everybody + ", as an empty value", Check: checkCIDRs,
+			Help: "Networks that the load balancer itself lets in. The firewall has those of spec.loadBalancerSourceRanges. Before CloudStack 4.22 a " +
+				"change makes the rules again.",
+		},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, schema.AnnotationRow{
+		Key: annotationAddress, Changes: schema.AtCreation,
+		Spec: schema.Spec{
+			Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address")},
+			Help:  "Public address to use; before spec.loadBalancerIP. One that is free is taken, and released with the Service.",
+		},
+		Serves: []schema.Serves{
+			{Portable: portable.Address, Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address, which is all that these load balancers have")}, Only: "one"},
+			{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}, // all of them are
+		},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.KeepIP }, schema.AnnotationRow{
+		Key: annotationKeepIP, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Help: "The address stays when the Service goes."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Associated }, schema.AnnotationRow{
+		Key: annotationAssociated, Changes: schema.Written,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "The address that the Service names was taken for it, and is released with it."},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
+		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
+			Lenient: true, MaxLength: 64, Help: "ID of the address that was taken for this Service, or when one was asked for. Ours.",
+			ID: schema.NewIDForm("the ID of an address", "123e4567-e89b-42d3-a456-426614174000",
+				`(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z`),
+		},
+	}),
+}
+
+func checkCIDRs(v string) error {
+	if strings.TrimSpace(v) == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(v, ",") {
+		if _, err := netip.ParsePrefix(strings.TrimSpace(part)); err != nil {
+			return fmt.Errorf(`holds %q, which is not a network; use a form such as "10.0.0.0/8,192.168.1.0/24"`, strings.TrimSpace(part))
+		}
+	}
+	return nil
+}
+
+// wanted is the address that a Service names; "" for any.
+func (s settings) wanted(service *v1.Service) string {
+	if s.Address != "" {
+		return strings.TrimSpace(s.Address)
+	}
+	return strings.TrimSpace(service.Spec.LoadBalancerIP)
+}
+
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+func parseSettings(service *v1.Service) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	if text := service.Annotations[annotationKeepIP]; text != "" && !s.KeepIP {
+		keep, illegal := strconv.ParseBool(text)
+		s.KeepIP = keep || illegal != nil // what cannot be understood releases nothing
+	}
+	warned, refused := unserved(service)
+	return s, errors.Join(warnings, warned), errors.Join(err, refused)
+}
+
+// unserved is what a Service asks for and CloudStack does not have.
+func unserved(service *v1.Service) (warnings, err error) {
+	spec := service.Spec
+	if len(spec.Ports) == 0 {
+		err = errors.Join(err, &schema.Problem{Place: "spec.ports", Reason: "requested load balancer with no ports"})
+	}
+	protocols := map[int32]v1.Protocol{}
+	for _, p := range spec.Ports {
+		place := fmt.Sprintf("port %d", p.Port)
+		switch former, taken := protocols[p.Port]; {
+		case p.Protocol == v1.ProtocolSCTP:
+			err = errors.Join(err, &schema.Problem{Place: place, Value: string(p.Protocol), Reason: "is a protocol that CloudStack's load balancers do not have; use TCP"})
+		case taken && former != p.Protocol:
+			err = errors.Join(err, &schema.Problem{Place: place, Reason: "is there twice, with TCP and UDP, which CloudStack cannot have at one address; use two Services"})
+		case p.NodePort == 0:
+			err = errors.Join(err, &schema.Problem{Place: place, Reason: "has no node port, which load balancers of CloudStack need; set spec.allocateLoadBalancerNodePorts to true"})
+		}
+		protocols[p.Port] = p.Protocol
+	}
+	for _, cidr := range spec.LoadBalancerSourceRanges {
+		if p, bad := netip.ParsePrefix(strings.TrimSpace(cidr)); bad != nil || !p.Addr().Is4() {
+			err = errors.Join(err, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: cidr, Reason: "is not an IPv4 network, and the firewall has no others"})
+		}
+	}
+	if ip := spec.LoadBalancerIP; ip != "" {
+		if a, bad := netip.ParseAddr(strings.TrimSpace(ip)); bad != nil || !a.Is4() {
+			err = errors.Join(err, &schema.Problem{Place: portable.FieldLoadBalancerIP, Value: ip, Reason: "is not an IPv4 address"})
+		}
+	}
+	switch families := spec.IPFamilies; {
+	case len(families) == 1 && families[0] == v1.IPv6Protocol:
+		err = errors.Join(err, &schema.Problem{Place: "spec.ipFamilies", Value: "IPv6", Reason: "cannot be served on CloudStack, whose load balancers have IPv4 alone"})
+	case len(families) > 1:
+		warnings = &schema.Problem{Place: "spec.ipFamilies", Reason: "only IPv4 has a load balancer on CloudStack", Warning: true}
+	}
+	return warnings, err
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+	_, warnings, err = parseSettings(service)
+	return warnings, err
+}
+
+// ranges are the networks that the firewall lets in.
+func ranges(service *v1.Service) []string {
+	var list []string
+	for _, r := range service.Spec.LoadBalancerSourceRanges {
+		list = append(list, strings.TrimSpace(r))
+	}
+	if len(list) == 0 {
+		list = []string{everybody}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}

@@ -1,0 +1,321 @@
+package cloudstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+type lbChange = services.Change[*loadBalancer]
+
+// step is a change that has done what it is for when do returns nil.
+func step(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
+	return lbChange{
+		Planned: guard.Planned{Action: action, Object: what, Detail: detail},
+		Make: func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
+			return lb, do(ctx, q, lb)
+		},
+	}
+}
+
+// comparing adds what a change makes of an object, for plan.
+func comparing(c lbChange, before, after any) lbChange {
+	c.Compare = func() (any, any) { return before, after }
+	return c
+}
+
+// machines are those behind a rule, in the words of the API.
+func machines(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
+
+// Changes are those between what is there and what should be: first what serves, then what is too much.
+func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
+	var list []lbChange
+	addressID := ""
+	if lb.address == nil {
+		list = append(list, r.obtaining(q, d))
+	} else {
+		addressID = lb.address.ID
+	}
+	serving, obsolete := matched(lb.rules, addressID, d.rules)
+	for _, w := range d.rules {
+		if lb.refused(w.Port) {
+			continue
+		}
+		list = append(list, r.serving(lb, d, w, serving)...)
+		list = append(list, r.opening(lb, d, w)...)
+	}
+	for _, o := range obsolete {
+		if !slices.ContainsFunc(d.rules, func(w wish) bool {
+			return w.Port == o.port() && transport(w.Protocol) == o.transport() && o.AddressID == addressID
+		}) {
+			list = append(list, r.closing(lb, o)...)
+		}
+		list = append(list, r.deleting(lb, o))
+	}
+	return list, nil
+}
+
+// serving are the changes of the rule for one port, and of the machines behind it.
+func (r *reconciler) serving(lb *loadBalancer, d spec, w wish, serving map[int]rule) []lbChange {
+	found, there := serving[w.Port]
+	if !there {
+		return []lbChange{r.creating(d, w), r.assigning(w, d.backends.members)}
+	}
+	differs, again := found.fits(w, d.inPlace)
+	if again {
+		return []lbChange{r.deleting(lb, found), r.creating(d, w), r.assigning(w, d.backends.members)}
+	}
+	var list []lbChange
+	if len(differs) > 0 {
+		list = append(list, r.updating(d, found, w, strings.Join(differs, ", ")))
+	}
+	return append(list, r.reassigning(lb, found, d.backends)...)
+}
+
+// refusedPort reports whether CloudStack has refused something about one port, which time alone does not change: the others are served.
+func refusedPort(err error) bool {
+	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
+}
+
+// creating makes a rule. What is refused for the port itself is kept for the end.
+func (r *reconciler) creating(d spec, w wish) lbChange {
+	c := step(guard.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+		made, err := r.create(ctx, lb, d, w)
+		if err != nil {
+			r.rules.Invalidate("") // it may have been made
+			if refusedPort(err) {
+				q.Report(services.Warning(eventRefused, "port %d: %v", w.Port, err))
+				lb.failures[w.Port] = err
+				return nil
+			}
+			return err
+		}
+		lb.rules = append(lb.rules, made)
+		lb.members[made.ID] = nil
+		return nil
+	})
+	c.Creates = true
+	c.Compare = func() (before, after any) { return nil, w }
+	return c
+}
+
+func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wish) (made rule, err error) {
+	if lb.address == nil {
+		return made, errors.New("there is no address yet")
+	}
+	c := change{
+		network: d.network.key(), owner: d.name, what: "creating load balancer rule " + w.Name, command: "createLoadBalancerRule", key: "loadbalancer", out: &made,
+		params: params{
+			"name": w.Name, "description": d.description, "algorithm": w.Algorithm, "protocol": w.Protocol, "publicipid": lb.address.ID,
+			"networkid": d.network.ID, "publicport": strconv.Itoa(w.Port), "privateport": strconv.Itoa(w.NodePort), "cidrlist": strings.Join(w.CIDRs, ","),
+			"openfirewall": "false",
+		},
+	}
+	if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+		return made, err
+	}
+	if made.ID == "" || made.Name != w.Name {
+		return made, cloudapi.Unclear(c.what, "the answer is about another rule")
+	}
+	r.rules.Put(made)
+	r.members.Put(members{RuleID: made.ID})
+	return made, nil
+}
+
+// updating changes what can be changed of a rule.
+func (r *reconciler) updating(d spec, found rule, w wish, detail string) lbChange {
+	c := step(guard.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+		p := params{"id": found.ID, "name": w.Name, "algorithm": w.Algorithm, "protocol": w.Protocol}
+		if !slices.Equal(cidrs(found.CIDRs), w.CIDRs) {
+			p["cidrlist"] = strings.Join(w.CIDRs, ",")
+		}
+		var after rule
+		c := change{
+			network: d.network.key(), owner: d.name, what: "changing load balancer rule " + found.Name,
+			command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after,
+		}
+		if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+			return r.lost(found.ID, err)
+		}
+		if after.ID != found.ID {
+			r.rules.Invalidate(found.ID)
+			return cloudapi.Unclear(c.what, "the answer is about another rule")
+		}
+		if differs, again := after.fits(w, d.inPlace); len(differs) > 0 || again {
+			r.rules.Invalidate(found.ID)
+			return cloudapi.Unclear(c.what, "%s did not change", strings.Join(differs, ", "))
+		}
+		r.rules.Put(after)
+		lb.replace(after)
+		return nil
+	})
+	c.Compare = func() (before, after any) {
+		return wish{
+			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: w.Port,
+			NodePort: w.NodePort, CIDRs: cidrs(found.CIDRs),
+		}, w
+	}
+	return c
+}
+
+// lost is the error of a change of a rule: one that is there no longer was deleted by somebody, and all is looked at again.
+func (r *reconciler) lost(id string, err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		r.rules.Forget(id)
+		r.members.Forget(id)
+		return services.ErrGone
+	}
+	r.rules.Invalidate(id)
+	r.members.Invalidate(id)
+	return err
+}
+
+// assigning puts machines behind a rule that was just made.
+func (r *reconciler) assigning(w wish, ids []string) lbChange {
+	if len(ids) == 0 {
+		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
+		c := step(guard.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
+		c.Wait = true
+		return c
+	}
+	c := step(guard.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
+		func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+			at := slices.IndexFunc(lb.rules, func(found rule) bool {
+				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
+			})
+			if lb.refused(w.Port) || at < 0 {
+				return nil // it was refused
+			}
+			return r.move(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
+		})
+	return comparing(c, machines(nil), machines(ids))
+}
+
+// reassigning brings the machines behind a rule up to date: those that join come before those that leave.
+func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list []lbChange) {
+	missing, surplus := b.changesTo(lb.members[found.ID])
+	for _, part := range []struct {
+		command, detail string
+		ids             []string
+	}{{"assignToLoadBalancerRule", "%d virtual machines join", missing}, {"removeFromLoadBalancerRule", "%d virtual machines leave", surplus}} {
+		if len(part.ids) > 0 {
+			list = append(list, step(guard.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)),
+				func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+					return r.move(ctx, lb, found, part.command, part.ids)
+				}))
+		}
+	}
+	return list
+}
+
+// move puts machines behind a rule, or takes them away. A batch is refused as a whole for one machine of it, without a word about which:
+// what is known of machines is read again after that.
+func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
+	c := change{
+		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
+		params: params{"id": found.ID, "virtualmachineids": strings.Join(ids, ",")},
+	}
+	if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+		r.instances.inventory.InvalidateAll()
+		return r.lost(found.ID, err)
+	}
+	left := slices.DeleteFunc(slices.Clone(lb.members[found.ID]), func(id string) bool { return slices.Contains(ids, id) })
+	if command == "assignToLoadBalancerRule" {
+		left = append(left, ids...)
+	}
+	lb.members[found.ID] = left
+	r.members.Put(members{RuleID: found.ID, IDs: left})
+	return nil
+}
+
+// deleting deletes a rule. Its address is noted before, so that it is neither lost nor left behind when the last rule is gone.
+func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
+	c := step(guard.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+		if err := r.noteAddress(ctx, q, lb); err != nil {
+			return err
+		}
+		c := change{
+			network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name,
+			command: "deleteLoadBalancerRule", params: params{"id": found.ID},
+		}
+		err := r.api.jobs.in(ctx, c.network, func() error {
+			if err := r.closeLast(ctx, lb, found); err != nil {
+				return err
+			}
+			return r.api.jobs.run(ctx, c)
+		})
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			r.rules.Invalidate(found.ID)
+			return err
+		}
+		r.rules.Forget(found.ID)
+		r.members.Forget(found.ID)
+		lb.rules = slices.DeleteFunc(lb.rules, func(o rule) bool { return o.ID == found.ID })
+		return nil
+	})
+	return comparing(c, found, nil)
+}
+
+// replace takes over a rule as it is after a change.
+func (lb *loadBalancer) replace(after rule) {
+	for n := range lb.rules {
+		if lb.rules[n].ID == after.ID {
+			lb.rules[n] = after
+		}
+	}
+}
+
+// NodeChanges are those that follow from the nodes alone.
+func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
+	if len(lb.rules) == 0 {
+		return nil, nil, nil
+	}
+	machines, unknown, err := r.instances.machinesOf(ctx, q.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, findings := backendsOf(machines, unknown, lb.network.ID)
+	var list []lbChange
+	for _, found := range lb.rules {
+		list = append(list, r.reassigning(lb, found, b)...)
+	}
+	return list, findings, nil
+}
+
+// Deletions are what is to be done when the Service goes: what lets traffic in, the rules, and the address where it was taken for the
+// Service.
+func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
+	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being deleted
+	if lb.foreign {
+		return nil, nil, nil
+	}
+	if len(lb.rules) == 0 {
+		items, err := r.leftItems(ctx, lb.name)
+		if err != nil {
+			return nil, nil, err
+		}
+		a, err := r.left(ctx, q.Service, s)
+		if err != nil || a == nil {
+			return items, nil, err
+		}
+		return append(items, r.releasing(*a)), nil, nil
+	}
+	var list []lbChange
+	for _, found := range lb.rules {
+		list = append(list, r.closing(lb, found)...)
+	}
+	for _, found := range lb.rules {
+		list = append(list, r.deleting(lb, found))
+	}
+	if took(q.Service, s, lb.rules, *lb.address) {
+		return append(list, r.releasing(*lb.address)), nil, nil
+	}
+	return list, nil, nil
+}

@@ -1,0 +1,337 @@
+package cloudstack
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha1" //nolint:gosec // the API knows no other
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
+)
+
+const (
+	// signatureLife is how long a signed call may be on its way.
+	signatureLife = 15 * time.Minute
+	// settingsMaxAge is how long the version and the ID of the project are remembered.
+	settingsMaxAge = 12 * time.Hour
+	// attemptTimeout bounds a call: the API computes a page of 500 virtual machines for seconds.
+	attemptTimeout = 30 * time.Second
+)
+
+// limits keep below what CloudStack allows where it limits calls: 25 in any second for an account, which others may use too.
+var limits = []cloudapi.Limit{{PerSecond: 12, Burst: 10}}
+
+// params are those of a command, without "" values.
+type params map[string]string
+
+// api is the part of CloudStack's API that is used.
+type api struct {
+	http   *cloudapi.Client
+	config Config
+	jobs   *jobs
+	// settings are the ID of the project and the version, by these words.
+	settings *inventory.Inventory[string, setting]
+}
+
+type setting struct{ name, value string }
+
+const (
+	settingProject = "project"
+	settingVersion = "version"
+)
+
+func newAPI(c Config, in registry.Inputs) (*api, error) {
+	transport := cloudapi.NewTransport(in.Dial)
+	var err error
+	if transport.TLSClientConfig, err = c.trust().TLS(); err != nil {
+		return nil, err
+	}
+	a := &api{config: c, http: cloudapi.NewClient(cloudapi.Config{
+		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, Limits: limits, Transport: transport, Timeout: attemptTimeout,
+	})}
+	a.jobs = newJobs(a)
+	a.settings = inventory.New(inventory.Source[string, setting]{
+		Kind: "setting", ID: func(s setting) string { return s.name }, Get: a.setting,
+	})
+	return a, nil
+}
+
+// commands are those that the provider gives.
+func commands() []string {
+	return []string{
+		"listCapabilities", "listProjects", "listVirtualMachines", "listNetworks", "listPublicIpAddresses", "associateIpAddress", "disassociateIpAddress",
+		"listLoadBalancerRules", "createLoadBalancerRule", "updateLoadBalancerRule", "deleteLoadBalancerRule", "assignToLoadBalancerRule",
+		"removeFromLoadBalancerRule", "listLoadBalancerRuleInstances", "listFirewallRules", "createFirewallRule", "deleteFirewallRule",
+		"listNetworkACLs", "listNetworkACLLists", "listPortForwardingRules", "createNetworkACL", "deleteNetworkACL", "queryAsyncJobResult",
+	}
+}
+
+// commandKey is what the command of a request is known by, which may be in its body.
+type commandKey struct{}
+
+// operation names a request by its command.
+func operation(r *http.Request) string {
+	command, _ := r.Context().Value(commandKey{}).(string)
+	if slices.Contains(commands(), command) {
+		return command
+	}
+	return cloudapi.OtherOperation
+}
+
+// sign returns the parameters of a call in the form in which they are sent, with the signature.
+func sign(secret string, p params) string {
+	names := slices.Sorted(maps.Keys(p))
+	pairs := make([]string, len(names))
+	for i, name := range names {
+		pairs[i] = name + "=" + escape(p[name])
+	}
+	query := strings.Join(pairs, "&")
+	mac := hmac.New(sha1.New, []byte(secret))
+	_, _ = mac.Write([]byte(strings.ToLower(query))) // which never fails
+	return query + "&signature=" + url.QueryEscape(base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+}
+
+// escape encodes a value as the server does before it verifies the signature.
+func escape(v string) string {
+	return strings.NewReplacer("+", "%20", "%2A", "*", "~", "%7E").Replace(url.QueryEscape(v))
+}
+
+// call gives one command, and decodes the document that answers it.
+func (a *api) call(ctx context.Context, what, command string, p params, out any) error {
+	signed := params{
+		"command": command, "apiKey": a.config.APIKey.Reveal(), "response": "json", "signatureversion": "3",
+		"expires": time.Now().Add(a.ahead()).Add(signatureLife).UTC().Format("2006-01-02T15:04:05Z"),
+	}
+	for name, value := range p {
+		if value != "" {
+			signed[name] = value
+		}
+	}
+	text := sign(a.config.SecretKey.Reveal(), signed)
+	ctx = context.WithValue(ctx, commandKey{}, command)
+	method, address, body := http.MethodPost, a.config.URL, text
+	if strings.HasPrefix(command, "list") || strings.HasPrefix(command, "query") {
+		method, address, body = http.MethodGet, a.config.URL+"?"+text, ""
+	}
+	r, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(body))
+	if err != nil {
+		return cloudapi.Unclear(what, "api-url is no address")
+	}
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	answer, err := a.http.Do(r)
+	if err != nil {
+		return cloudapi.Unanswered(err, what, "set "+keyCAFile+" to the authority that signed it, or [Global] ssl-no-verify = true")
+	}
+	defer answer.Body.Close()
+	content, err := io.ReadAll(answer.Body) // which the client below bounds
+	if err != nil {
+		return cloudapi.Describe(err, what)
+	}
+	inner, err := read(answer, content, what, command, p["id"])
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(inner, out); err != nil {
+		return cloudapi.Unclear(what, "the answer is not that of the API; %s", checkAddress)
+	}
+	return nil
+}
+
+// ahead is how far the cloud's clock is ahead of ours, which decides when a signature expires.
+func (a *api) ahead() time.Duration {
+	skew, known := a.http.ClockSkew()
+	if !known {
+		return 0
+	}
+	return -skew
+}
+
+// listing says what a listing asks for.
+type listing struct {
+	what, command string
+	// key is where the objects are in the answer.
+	key string
+	// scope has the objects of the project, or all that the user may see, listed.
+	scope bool
+}
+
+// page is one of a listing.
+type page[T any] struct {
+	count int
+	items []T
+}
+
+// list reads a listing, whole or not at all. The first page has no number: its length is the longest that a page may have.
+func list[T any](ctx context.Context, a *api, l listing, p params) (all []T, calls int, err error) {
+	p = maps.Clone(p)
+	if p == nil {
+		p = params{}
+	}
+	if l.scope {
+		project, err := a.project(ctx)
+		if err != nil {
+			return nil, 0, err
+		}
+		p["listall"], p["projectid"] = "true", project
+	}
+	ctx, watch := cloudapi.WatchListing(ctx)
+	first, err := readPage[T](ctx, a, l, p)
+	if err != nil {
+		return nil, 1, err
+	}
+	all, calls = first.items, 1
+	if size := len(first.items); first.count > size && size > 0 {
+		p["pagesize"] = strconv.Itoa(size)
+		rest, err := cloudapi.ReadPages(ctx, 2, (first.count+size-1)/size, func(ctx context.Context, number int) (page[T], error) {
+			numbered := maps.Clone(p)
+			numbered["page"] = strconv.Itoa(number)
+			return readPage[T](ctx, a, l, numbered)
+		})
+		if err != nil {
+			return nil, calls, err
+		}
+		for _, next := range rest {
+			calls++
+			all = append(all, next.items...)
+		}
+	}
+	if len(all) != first.count {
+		return nil, calls, cloudapi.Unclear(l.what, "the listing broke off, or changed meanwhile: %d of %d objects", len(all), first.count)
+	}
+	return all, calls, watch.Add(len(all))
+}
+
+func readPage[T any](ctx context.Context, a *api, l listing, p params) (page[T], error) {
+	var inner map[string]json.RawMessage
+	if err := a.call(ctx, l.what, l.command, p, &inner); err != nil {
+		return page[T]{}, err
+	}
+	var got page[T]
+	count, counted := inner["count"]
+	objects, shown := inner[l.key]
+	if len(inner) == 0 {
+		return got, nil // so the API says that there is nothing
+	}
+	if !counted || json.Unmarshal(count, &got.count) != nil || (shown && json.Unmarshal(objects, &got.items) != nil) {
+		return got, cloudapi.Unclear(l.what, "the answer is not that of the API; %s", checkAddress)
+	}
+	return got, nil
+}
+
+// listOnce is list of objects which must not come twice: entries move from page to page when others are removed meanwhile.
+func listOnce[T any](ctx context.Context, a *api, l listing, p params, id func(T) string) ([]T, int, error) {
+	all, calls, err := list[T](ctx, a, l, p)
+	seen := make(map[string]struct{}, len(all))
+	for _, v := range all {
+		seen[id(v)] = struct{}{}
+	}
+	if err == nil && len(seen) != len(all) {
+		return nil, calls, cloudapi.Unclear(l.what, "the listing changed while it was read: objects came twice")
+	}
+	return all, calls, err
+}
+
+var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// project is the ID of the project; "" where there is none.
+func (a *api) project(ctx context.Context) (string, error) {
+	if a.config.Project == "" || uuidForm.MatchString(a.config.Project) {
+		return a.config.Project, nil
+	}
+	s, err := a.remembered(ctx, settingProject)
+	return s.value, err
+}
+
+// remembered reads a setting once, whatever is demanded of answers about nodes.
+func (a *api) remembered(ctx context.Context, name string) (setting, error) {
+	s, err := a.settings.Get(evidence.With(ctx, evidence.Demand{}), name, inventory.Query{MaxAge: settingsMaxAge})
+	return s, cloudapi.NotAbsence(err)
+}
+
+func (a *api) setting(ctx context.Context, name string) (setting, error) {
+	if name == settingProject {
+		return a.projectNamed(ctx, a.config.Project)
+	}
+	var said struct {
+		Capability struct {
+			Version string `json:"cloudstackversion"`
+		} `json:"capability"`
+	}
+	err := a.call(ctx, "reading the version of CloudStack", "listCapabilities", nil, &said)
+	switch {
+	case denied(err):
+		klog.InfoS("The role of the user may not read the version of CloudStack; networks that may reach a load balancer change by making its rules again",
+			"option", "[Global] version")
+	case err != nil:
+		return setting{}, err
+	}
+	return setting{settingVersion, said.Capability.Version}, nil
+}
+
+func (a *api) projectNamed(ctx context.Context, name string) (setting, error) {
+	type project struct {
+		ID   string `json:"id"`
+		Name string `json:"name"`
+	}
+	l := listing{what: "looking for project " + name, command: "listProjects", key: "project"}
+	all, _, err := list[project](ctx, a, l, params{"listall": "true", "name": name})
+	if err != nil {
+		return setting{}, err
+	}
+	all = slices.DeleteFunc(all, func(p project) bool { return p.Name != name })
+	if len(all) != 1 || all[0].ID == "" {
+		return setting{}, cloudapi.Unclear(l.what, "%d projects that the user sees have this name; set project-id to the ID of one", len(all))
+	}
+	return setting{settingProject, all[0].ID}, nil
+}
+
+// changesNetworks reports whether the networks that may reach a rule change in place, which CloudStack does from 4.22 on.
+func (a *api) changesNetworks(ctx context.Context) (bool, error) {
+	version := a.config.Version
+	if version == "" {
+		s, err := a.remembered(ctx, settingVersion)
+		if err != nil {
+			return false, err
+		}
+		version = s.value
+	}
+	return atLeast(version, 4, 22), nil
+}
+
+// atLeast compares the first two numbers of a version; one that is not known is older.
+func atLeast(version string, major, minor int) bool {
+	match := versionForm.FindStringSubmatch(version)
+	if match == nil {
+		return false
+	}
+	x, _ := strconv.Atoi(match[1])
+	y, _ := strconv.Atoi(match[2])
+	return x > major || (x == major && y >= minor)
+}
+
+// check asks for what every role may read, and for the version, which only some may.
+func (a *api) check(ctx context.Context) error {
+	if _, err := a.project(ctx); err != nil {
+		return fmt.Errorf("project-id: %w", err)
+	}
+	_, err := a.changesNetworks(ctx)
+	return err
+}

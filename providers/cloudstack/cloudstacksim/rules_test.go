@@ -1,0 +1,240 @@
+package cloudstacksim
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRules: a rule is made, gets members, changes and goes; its ports are texts, its CIDRs are joined by blanks when it is made and by
+// commas when it changes.
+func TestRules(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		vm := c.sim.AddVM(Spec{Name: "a"})
+		id, _ := c.rule("cidrlist", "10.0.0.0/8,192.0.2.1", "description", "for web")
+		r := c.one("loadbalancerrule", "listLoadBalancerRules", "keyword", "FOR WEB")
+		assert.Equal(t, []any{"80", "30080", "tcp", "10.0.0.0/8 192.0.2.1", ruleAdd}, []any{
+			r["publicport"], r["privateport"], r["protocol"], r["cidrlist"], r["state"],
+		})
+		assert.Empty(t, c.list("loadbalancerruleinstance", "listLoadBalancerRuleInstances", "id", id))
+		c.done("assignToLoadBalancerRule", "id", id, "virtualmachineids", vm)
+		assert.Equal(t, vm, c.one("loadbalancerruleinstance", "listLoadBalancerRuleInstances", "id", id)["id"])
+		pair := c.one("lbrulevmidip", "listLoadBalancerRuleInstances", "id", id, "lbvmips", "true")
+		assert.Equal(t, []any{c.sim.VMs()[0].NICs[0].IP}, pair["lbvmipaddresses"])
+		assert.Equal(t, ruleActive, c.one("loadbalancerrule", "listLoadBalancerRules", "virtualmachineid", vm)["state"])
+		c.done("updateLoadBalancerRule", "id", id, "algorithm", "source", "protocol", "tcp-proxy", "name", "web-tcp-proxy-80", "cidrlist", "10.0.0.0/8,192.0.2.0/24")
+		r = c.one("loadbalancerrule", "listLoadBalancerRules", "name", "web-tcp-proxy-80")
+		assert.Equal(t, []any{"source", "tcp-proxy", "10.0.0.0/8,192.0.2.0/24"}, []any{r["algorithm"], r["protocol"], r["cidrlist"]})
+		c.sim.SetVersion(V420)
+		c.done("updateLoadBalancerRule", "id", id, "cidrlist", "198.51.100.0/24")
+		assert.Equal(t, "10.0.0.0/8,192.0.2.0/24", c.one("loadbalancerrule", "listLoadBalancerRules")["cidrlist"], "before 4.22 nobody reads it")
+		c.done("removeFromLoadBalancerRule", "id", id, "virtualmachineids", vm)
+		assert.Empty(t, c.sim.Rules()[0].Members)
+		c.done("deleteLoadBalancerRule", "id", id)
+		assert.Empty(t, c.list("loadbalancerrule", "listLoadBalancerRules"))
+		c.refused(codeParam, "Unable to find lb rule by id", "deleteLoadBalancerRule", "id", id)
+		c.refused(codeInternal, "", "listLoadBalancerRuleInstances", "id", id)
+		assert.Empty(t, c.list("loadbalancerrule", "listLoadBalancerRules", "id", id))
+	})
+}
+
+// TestRefusedRules: what a real server refuses.
+func TestRefusedRules(t *testing.T) {
+	run(t, Options{}, func(_ *testing.T, c *client) {
+		_, address := c.rule()
+		try := func(code int, words string, change ...string) {
+			c.Helper()
+			fields := map[string]string{
+				"algorithm": "roundrobin", "name": "x", "privateport": "30081", "publicport": "81", "publicipid": address,
+				"networkid": c.sim.SeedNetwork(), "openfirewall": "false",
+			}
+			for i := 0; i < len(change); i += 2 {
+				fields[change[i]] = change[i+1]
+			}
+			var pairs []string
+			for name, value := range fields {
+				pairs = append(pairs, name, value)
+			}
+			c.refused(code, words, "createLoadBalancerRule", pairs...)
+		}
+		try(codeConflict, "The range specified, 80-80, conflicts with rule", "publicport", "80")
+		try(codeConflict, "conflicts with rule", "publicport", "80", "protocol", "tcp-proxy")
+		try(codeParam, "privatePort is an invalid value: 0", "privateport", "0")
+		try(codeParam, "Invalid algorithm: random", "algorithm", "random")
+		try(codeParam, "CIDR [10.0.0.0/99] is invalid.", "cidrlist", "10.0.0.0/99")
+		try(codeParam, "service provider cannot support this rule", "protocol", "udp")
+		try(codeParam, "service provider cannot support this rule", "publicport", "8081")
+		try(codeParam, "Ip address 203.0.113.11 is not assigned to the network", "networkid", c.sim.AddNetwork(NetworkSpec{Name: "second"}))
+		c.sim.AddForward(address, 22)
+		try(codeConflict, "22-22", "publicport", "22")
+		c.sim.EditAddress("203.0.113.11", func(a *Address) { a.StaticNAT = "x" })
+		try(codeConflict, "Can't do load balance on ip address", "publicport", "23")
+		c.as(OtherKey, OtherSecret).refused(codePermission, "", "deleteLoadBalancerRule", "id", c.sim.Rules()[0].ID)
+	})
+}
+
+// TestMembers: one virtual machine that cannot be assigned fails all, and since 4.19.1 nobody says why.
+func TestMembers(t *testing.T) {
+	run(t, Options{Version: V419}, func(t *testing.T, c *client) {
+		id, _ := c.rule()
+		good, bad := c.sim.AddVM(Spec{Name: "good"}), c.sim.AddVM(Spec{Name: "bad", Networks: []string{c.sim.AddNetwork(NetworkSpec{Name: "second"})}})
+		c.failed(codeParam, "doesn't belong in the same network", "assignToLoadBalancerRule", "id", id, "virtualmachineids", good+","+bad)
+		assert.Empty(t, c.sim.Rules()[0].Members)
+		c.done("assignToLoadBalancerRule", "id", id, "virtualmachineids", good)
+		c.failed(codeParam, "already mapped", "assignToLoadBalancerRule", "id", id, "virtualmachineids", good)
+		c.failed(codeParam, "can't be null", "assignToLoadBalancerRule", "id", id)
+		c.sim.SetVersion(V420)
+		c.failed(codeInternal, "Failed to assign load balancer rule", "assignToLoadBalancerRule", "id", id, "virtualmachineids", good)
+		c.done("removeFromLoadBalancerRule", "id", id, "virtualmachineids", bad)
+		require.NoError(t, c.sim.SetState(good, "Destroyed"))
+		assert.Empty(t, c.list("loadbalancerruleinstance", "listLoadBalancerRuleInstances", "id", id), "it is not shown")
+		assert.Len(t, c.sim.Rules()[0].Members, 1, "it is still mapped")
+		c.sim.RemoveVM(good)
+		assert.Empty(t, c.sim.Rules()[0].Members)
+	})
+}
+
+// TestReleasedAddress: with an address go all rules on it, whoever made them; that of source NAT stays.
+func TestReleasedAddress(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		_, address := c.rule()
+		c.ruleOn(address, "by-hand", "443")
+		c.sim.AddForward(address, 22)
+		c.done("createFirewallRule", "ipaddressid", address, "protocol", "tcp", "startport", "80", "endport", "80", "cidrlist", "192.0.2.0/24")
+		c.done("createTags", "resourcetype", "PublicIpAddress", "resourceids", address, "tags[0].key", "a", "tags[0].value", "b")
+		assert.Equal(t, true, c.one("publicipaddress", "listPublicIpAddresses", "tags[0].key", "a")["hasrules"])
+		c.done("disassociateIpAddress", "id", address)
+		assert.Empty(t, c.sim.Rules())
+		assert.Empty(t, c.sim.Firewalls())
+		assert.Empty(t, c.sim.Forwards())
+		assert.Empty(t, c.sim.Tags())
+		c.done("disassociateIpAddress", "id", address)
+		source := c.one("publicipaddress", "listPublicIpAddresses")
+		assert.Equal(t, true, source["issourcenat"])
+		c.failed(codeInternal, "source nat purposes", "disassociateIpAddress", "id", source["id"].(string))
+		free := c.one("publicipaddress", "listPublicIpAddresses", "ipaddress", "203.0.113.11", "allocatedonly", "false")
+		assert.NotContains(t, free, "allocated")
+		assert.Equal(t, stateFree, free["state"])
+	})
+}
+
+// TestAddresses: quotas, addresses that are taken and quarantine are refused, each with its code.
+func TestAddresses(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		id := c.done("associateIpAddress", "networkid", c.sim.SeedNetwork(), "ipaddress", "203.0.113.99")
+		assert.Equal(t, "203.0.113.99", c.one("publicipaddress", "listPublicIpAddresses", "id", id)["ipaddress"])
+		c.refused(codeCapacity, "", "associateIpAddress", "networkid", c.sim.SeedNetwork(), "ipaddress", "203.0.113.99")
+		c.sim.EditAddress("203.0.113.98", func(a *Address) { a.Quarantined = true })
+		c.refused(codeCapacity, "quarantine", "associateIpAddress", "networkid", c.sim.SeedNetwork(), "ipaddress", "203.0.113.98")
+		c.sim.SetQuota(c.sim.accountNamed(User).id, 2)
+		c.refused(codeAllocation, "public_ip", "associateIpAddress", "networkid", c.sim.SeedNetwork())
+		c.sim.SetQuota(c.sim.accountNamed(User).id, -1)
+		c.done("associateIpAddress", "zoneid", c.sim.zone.ID)
+		c.sim.TakeAddresses()
+		c.refused(codeCapacity, "", "associateIpAddress", "networkid", c.sim.SeedNetwork())
+		c.sim.AddNetwork(NetworkSpec{Name: "second", Services: []string{"Lb"}})
+		c.refused(codeParam, "more than one isolated network", "associateIpAddress", "zoneid", c.sim.zone.ID)
+	})
+}
+
+// TestFirewall: rules conflict where a CIDR is the same, and a load balancer rule opens the firewall unless it is told not to.
+func TestFirewall(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		address := c.done("associateIpAddress", "networkid", c.sim.SeedNetwork())
+		port := []string{"ipaddressid", address, "protocol", "TCP", "startport", "80", "endport", "80"}
+		id := c.done("createFirewallRule", append(port, "cidrlist", "10.0.0.0/8,192.0.2.0/24")...)
+		f := c.one("firewallrule", "listFirewallRules", "networkid", c.sim.SeedNetwork())
+		assert.Equal(t, []any{"tcp", 80.0, "10.0.0.0/8,192.0.2.0/24", ruleActive}, []any{f["protocol"], f["startport"], f["cidrlist"], f["state"]})
+		c.refused(codeConflict, "80-80", "createFirewallRule", append(port, "cidrlist", "10.0.0.0/8")...)
+		c.done("createFirewallRule", append(port, "cidrlist", "198.51.100.0/24")...)
+		c.refused(codeParam, "formatting error 10.0.0.1", "createFirewallRule", append(port, "cidrlist", "10.0.0.1")...)
+		c.done("deleteFirewallRule", "id", id)
+		assert.Len(t, c.sim.Firewalls(), 1)
+		opened := c.done("createLoadBalancerRule", "algorithm", "roundrobin", "name", "x", "privateport", "1", "publicport", "443", "publicipid", address)
+		assert.Len(t, c.sim.Firewalls(), 2, "the default opens it to everyone")
+		c.done("deleteLoadBalancerRule", "id", opened)
+		assert.Len(t, c.sim.Firewalls(), 1)
+	})
+}
+
+// TestTiers: a tier has ACLs in the place of a firewall; its addresses belong to the VPC until a rule needs them.
+func TestTiers(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		vpc, own := c.sim.MakeTier()
+		tier := c.sim.SeedNetwork()
+		n := c.one("network", "listNetworks", "id", tier)
+		assert.Equal(t, []any{vpc, own, "own"}, []any{n["vpcid"], n["aclid"], n["aclname"]})
+		address := c.done("associateIpAddress", "vpcid", vpc)
+		assert.NotContains(t, c.one("publicipaddress", "listPublicIpAddresses", "id", address), "associatednetworkid")
+		rule := c.ruleOn(address, "x", "80")
+		assert.Equal(t, tier, c.one("publicipaddress", "listPublicIpAddresses", "id", address)["associatednetworkid"])
+		c.refused(codeParam, "Service Firewall is not supported", "createFirewallRule", "ipaddressid", address, "protocol", "tcp")
+		c.done("deleteLoadBalancerRule", "id", rule)
+		assert.NotContains(t, c.one("publicipaddress", "listPublicIpAddresses", "id", address), "associatednetworkid")
+
+		item := []string{"aclid", own, "protocol", "tcp", "startport", "80", "endport", "80", "action", "allow", "traffictype", "ingress"}
+		id := c.done("createNetworkACL", append(item, "reason", "ours")...)
+		c.done("createNetworkACL", append(item, "cidrlist", everyone)...)
+		shown := c.one("networkacl", "listNetworkACLs", "keyword", "ours")
+		assert.Equal(
+			t, []any{"80", "Allow", "Ingress", everyone, 1.0},
+			[]any{shown["startport"], shown["action"], shown["traffictype"], shown["cidrlist"], shown["number"]},
+		)
+		c.refused(codeParam, "Invalid protocol [tcp-proxy]", "createNetworkACL", "aclid", own, "protocol", "tcp-proxy")
+		c.refused(codeParam, "already exists in ACL", "createNetworkACL", append(item, "number", "2")...)
+		c.refused(codeParam, "is required", "createNetworkACL", "protocol", "tcp")
+		c.done("updateNetworkACLItem", "id", id, "reason", "theirs")
+		assert.Equal(t, "80", c.one("networkacl", "listNetworkACLs", "id", id)["startport"])
+		c.done("deleteNetworkACL", "id", id)
+		assert.Len(t, c.list("networkacl", "listNetworkACLs", "networkid", tier), 1)
+
+		global := c.one("networkacllist", "listNetworkACLLists", "name", listAllow)["id"].(string)
+		c.refused(codeParam, "Default ACL cannot be modified", "createNetworkACL", "aclid", global, "protocol", "tcp")
+		custom := c.sim.AddACLList("company", "")
+		c.refused(codePermission, "", "createNetworkACL", "aclid", custom, "protocol", "tcp")
+		made := c.done("createNetworkACLList", "vpcid", vpc, "name", "made")
+		c.done("replaceNetworkACLList", "aclid", made, "networkid", tier)
+		assert.Equal(t, "made", c.one("networkacllist", "listNetworkACLLists", "networkid", tier)["name"])
+		c.refused(codeParam, "still associated", "deleteNetworkACLList", "id", made)
+		c.done("deleteNetworkACLList", "id", own)
+		assert.Empty(t, c.sim.ACLItems())
+	})
+}
+
+// TestPolicies: methods and parameters of stickiness are those that the network knows.
+func TestPolicies(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		rule, _ := c.rule()
+		policy := []string{"lbruleid", rule, "name", "p", "methodname", "lbcookie"}
+		id := c.done("createLBStickinessPolicy", append(policy, "param[0].name", "cookie-name", "param[0].value", "c")...)
+		shown := c.one("stickinesspolicies", "listLBStickinessPolicies", "lbruleid", rule)
+		list, _ := shown["stickinesspolicy"].([]any)
+		require.Len(t, list, 1)
+		assert.Equal(t, map[string]any{"cookie-name": "c"}, list[0].(map[string]any)["params"])
+		assert.Equal(t, "LbCookie", list[0].(map[string]any)["methodname"])
+		c.refused(codeParam, "param name :key", "createLBStickinessPolicy", append(policy, "param[0].name", "key", "param[0].value", "c")...)
+		c.refused(codeParam, "Failed to match", "createLBStickinessPolicy", "lbruleid", rule, "name", "p", "methodname", "Random")
+		c.refused(codeParam, "size format", "createLBStickinessPolicy", "lbruleid", rule, "name", "p", "methodname", "SourceBased",
+			"param[0].name", "tablesize", "param[0].value", "much")
+		c.done("deleteLBStickinessPolicy", "id", id)
+		assert.Empty(t, c.sim.Policies())
+	})
+}
+
+// TestTags: a tag is on what exists, once, and listings can ask for it.
+func TestTags(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		rule, _ := c.rule()
+		tag := []string{"resourcetype", "loadbalancer", "resourceids", rule, "tags[0].key", "cluster", "tags[0].value", "one"}
+		c.done("createTags", tag...)
+		c.failed(codeInternal, "already on", "createTags", tag...)
+		assert.Len(t, c.list("loadbalancerrule", "listLoadBalancerRules", "tags[0].key", "cluster", "tags[0].value", "one"), 1)
+		assert.Empty(t, c.list("loadbalancerrule", "listLoadBalancerRules", "tags[0].key", "cluster", "tags[0].value", "two"))
+		assert.Equal(t, "one", c.one("tag", "listTags", "resourcetype", "LoadBalancer")["value"])
+		c.refused(codeParam, "Invalid resource type", "createTags", "resourcetype", "Thing", "resourceids", rule, "tags[0].key", "a", "tags[0].value", "b")
+		c.done("deleteTags", "resourcetype", "LoadBalancer", "resourceids", rule)
+		assert.Empty(t, c.sim.Tags())
+		assert.NotContains(t, c.sim.CloudConfig(c.url), AdminKey)
+	})
+}

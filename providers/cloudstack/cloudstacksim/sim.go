@@ -1,0 +1,501 @@
+// Package cloudstacksim simulates the part of a CloudStack management server's API that a cloud controller manager touches: virtual
+// machines, networks, VPC tiers, public addresses, load balancer and firewall rules, network ACLs, stickiness policies, tags and jobs.
+//
+// Facts about the interface come from the API's own description (the command listApis) and the reference at
+// https://cloudstack.apache.org/api.
+package cloudstacksim
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// Versions of the management server that differ in what is simulated.
+const (
+	// V419 masks no error of a job that assigns virtual machines, and ignores CIDRs in updates.
+	V419 = "4.19.0.0"
+	// V420 masks them.
+	V420 = "4.20.1.0"
+	// V422 changes the CIDRs of a load balancer rule in place.
+	V422 = "4.22.0.0"
+)
+
+// defaultPage is the global setting default.page.size, which is also the largest page.
+const defaultPage = 500
+
+// Options set up a simulator.
+type Options struct {
+	// Activation is how long a job takes, half of it more or less.
+	Activation time.Duration
+	// Version is that of the management server; empty means V422.
+	Version string
+	// Seed chooses the order of lists and how long each job takes; with 0 lists keep the order in which things were made.
+	Seed uint64
+	// PageSize is the size of a page that nobody asked for and the largest that may be asked for; 0 means 500.
+	PageSize int
+}
+
+// Sim is the simulated management server. All methods are safe for concurrent use.
+type Sim struct {
+	mu     sync.Mutex
+	serial int
+	seeded int
+	nonce  string
+
+	version    version
+	activation time.Duration
+	pageSize   int
+	dice       *rand.Rand
+	order      simkit.Disorder
+	limit      apiLimit
+	// ViewsDestroyed is the global setting allow.user.view.destroyed.vm.
+	viewsDestroyed bool
+	ignores        bool // parameters that no command has
+
+	judge    *judge
+	commands map[string]command
+	names    map[string]string // of commands, by their lower case
+	accounts []*account
+	projects []*project
+	zone     zone
+	seedNet  string
+	// kinds tells of which kind an ID is, also of things that are gone: the server keeps their rows.
+	kinds map[string]string
+
+	vms       table[VM]
+	networks  table[Network]
+	vpcs      table[VPC]
+	addresses table[Address]
+	rules     table[Rule]
+	firewalls table[Firewall]
+	forwards  table[Forward]
+	aclLists  table[ACLList]
+	aclItems  table[ACLItem]
+	policies  table[Policy]
+	tags      []Tag
+
+	jobs     []*job
+	busy     map[string]time.Time // by the object on which jobs wait for each other
+	held     bool
+	failures []*Failure
+	quota    map[string]int // public addresses that an owner may have
+	source   string         // the public network
+}
+
+// zone is the only one.
+type zone struct{ ID, Name string }
+
+// New returns a simulated zone with a public network, and an isolated network of the account User.
+func New(o Options) (*Sim, *simkit.Server) {
+	s := &Sim{
+		dice:    rand.New(rand.NewPCG(7, o.Seed)), //nolint:gosec // times that vary, and no secrets
+		version: parseVersion(cmp.Or(o.Version, V422)), activation: o.Activation, pageSize: cmp.Or(o.PageSize, defaultPage),
+		commands: commands(), names: map[string]string{}, kinds: map[string]string{}, busy: map[string]time.Time{}, quota: map[string]int{},
+		nonce: strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // keeps tests honest, not attackers out
+	}
+	for name := range s.commands {
+		s.names[strings.ToLower(name)] = name
+	}
+	s.order.Seed(o.Seed)
+	s.zone = zone{ID: s.newID("zone"), Name: ZoneName}
+	s.source = s.newID("network")
+	s.addAccounts()
+	for n := range publicAddresses {
+		s.addAddress(publicAddress(n))
+	}
+	s.addGlobalLists()
+	s.seedNet = s.AddNetwork(NetworkSpec{Name: "cluster"})
+	return s, simkit.New(s)
+}
+
+// NewServer returns the simulator for programs that know simulators only in general; token is the secret key.
+func NewServer(token string, activation time.Duration, publishedLimits bool) *simkit.Server {
+	s, server := New(Options{Activation: activation})
+	if token != "" {
+		s.SetSecret(token)
+	}
+	if publishedLimits {
+		s.SetLimit(PublishedCalls, PublishedInterval)
+	}
+	return server
+}
+
+// table holds objects of one kind in the order of their creation.
+type table[T any] struct {
+	order []string
+	byID  map[string]*T
+}
+
+func (t *table[T]) put(id string, v *T) *T {
+	if t.byID == nil {
+		t.byID = map[string]*T{}
+	}
+	if _, known := t.byID[id]; !known {
+		t.order = append(t.order, id)
+	}
+	t.byID[id] = v
+	return v
+}
+
+func (t *table[T]) get(id string) *T { return t.byID[id] }
+
+func (t *table[T]) remove(id string) {
+	delete(t.byID, id)
+	t.order = slices.DeleteFunc(t.order, func(o string) bool { return o == id })
+}
+
+func (t *table[T]) all() []*T {
+	list := make([]*T, 0, len(t.order))
+	for _, id := range t.order {
+		list = append(list, t.byID[id])
+	}
+	return list
+}
+
+// newID returns a UUID; they count up, so that runs are alike.
+func (s *Sim) newID(kind string) string {
+	s.serial++
+	n := uint32(s.serial) * 0x9e3779b1 //nolint:gosec // a small number
+	id := fmt.Sprintf("%08x-%04x-4%03x-8%03x-%012x", n, s.serial&0xffff, len(kind), s.serial&0xfff, s.serial)
+	s.kinds[id] = kind
+	return id
+}
+
+// version is that of the management server, of which three parts count.
+type version struct {
+	text                string
+	major, minor, patch int
+}
+
+func parseVersion(text string) version {
+	v := version{text: text}
+	for i, part := range strings.Split(text, ".") {
+		n, err := strconv.Atoi(part)
+		if err != nil {
+			break
+		}
+		switch i {
+		case 0:
+			v.major = n
+		case 1:
+			v.minor = n
+		case 2:
+			v.patch = n
+		}
+	}
+	return v
+}
+
+// atLeast compares minor and patch releases of version 4.
+func (v version) atLeast(minor, patch int) bool {
+	return v.minor > minor || (v.minor == minor && v.patch >= patch)
+}
+
+// clone is a copy of what a table holds, for callers outside.
+func clone[T any](s *Sim, t *table[T]) []T {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	list := make([]T, 0, len(t.order))
+	for _, v := range t.all() {
+		list = append(list, *v)
+	}
+	return list
+}
+
+// VMs returns the virtual machines that are there.
+func (s *Sim) VMs() []VM { return clone(s, &s.vms) }
+
+// Networks returns the networks.
+func (s *Sim) Networks() []Network { return clone(s, &s.networks) }
+
+// Addresses returns the public addresses, those that are free included.
+func (s *Sim) Addresses() []Address { return clone(s, &s.addresses) }
+
+// Rules returns the load balancer rules.
+func (s *Sim) Rules() []Rule { return clone(s, &s.rules) }
+
+// Firewalls returns the firewall rules.
+func (s *Sim) Firewalls() []Firewall { return clone(s, &s.firewalls) }
+
+// ACLItems returns the items of network ACL lists.
+func (s *Sim) ACLItems() []ACLItem { return clone(s, &s.aclItems) }
+
+// Policies returns the stickiness policies.
+func (s *Sim) Policies() []Policy { return clone(s, &s.policies) }
+
+// Tags returns all tags.
+func (s *Sim) Tags() []Tag {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.tags)
+}
+
+// SetVersion changes the version of the management server.
+func (s *Sim) SetVersion(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = parseVersion(text)
+}
+
+// IgnoreUnknown has parameters ignored that a command does not have, as real servers do, for clients that send such.
+func (s *Sim) IgnoreUnknown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ignores = true
+}
+
+// SetPageSize changes the global setting default.page.size.
+func (s *Sim) SetPageSize(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pageSize = n
+}
+
+// SetActivation changes how long jobs take from now on.
+func (s *Sim) SetActivation(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.activation = d
+}
+
+// SetQuota limits how many public addresses an account, or a project by its ID, may have; below 0 there is no limit.
+func (s *Sim) SetQuota(owner string, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n < 0 {
+		delete(s.quota, owner)
+		return
+	}
+	s.quota[owner] = n
+}
+
+// RateHeaders implements simkit.Cloud: nothing is told.
+func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
+
+// Environment implements simkit.Cloud: controllers read a file instead, which CloudConfig returns.
+func (*Sim) Environment(string) map[string]string { return map[string]string{} }
+
+// CloudConfig implements simkit.CloudConfigurer.
+func (s *Sim) CloudConfig(url string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return fmt.Sprintf("[Global]\napi-url = %s\napi-key = %s\nsecret-key = %s\n", url+APIPath, APIKey, s.accountNamed(User).secret)
+}
+
+// Seed implements simkit.Cloud.
+func (s *Sim) Seed(n int) {
+	for range n {
+		s.mu.Lock()
+		s.seeded++
+		name := "node-" + strconv.Itoa(s.seeded)
+		s.mu.Unlock()
+		s.AddVM(Spec{Name: name})
+	}
+}
+
+// Instances implements simkit.Cloud.
+func (s *Sim) Instances() []simkit.Instance {
+	list := []simkit.Instance{}
+	for _, v := range s.VMs() {
+		list = append(list, simkit.Instance{Name: v.Name, ProviderID: ProviderIDPrefix + v.ID, Status: v.State})
+	}
+	return list
+}
+
+// RemoveInstance implements simkit.Cloud.
+func (s *Sim) RemoveInstance(name string) error {
+	for _, v := range s.VMs() {
+		if v.Name == name {
+			s.RemoveVM(v.ID)
+			return nil
+		}
+	}
+	return fmt.Errorf("there is no virtual machine %s", name)
+}
+
+// portOfRule ends the name of a load balancer rule that belongs to a load balancer of several.
+var portOfRule = regexp.MustCompile(`-(tcp|udp|tcp-proxy)-[0-9]+$`)
+
+// Holdings implements simkit.Cloud: rules at one address whose names differ by the port alone are one load balancer.
+func (s *Sim) Holdings() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	var order []string
+	rules := map[string][]*Rule{}
+	for _, r := range s.rules.all() {
+		key := portOfRule.ReplaceAllString(r.Name, "") + " at " + r.Address
+		if rules[key] == nil {
+			order = append(order, key)
+		}
+		rules[key] = append(rules[key], r)
+	}
+	lines := []string{}
+	for _, key := range order {
+		list := rules[key]
+		address, state, nodes := "", "Active", len(list[0].Members)
+		if a := s.addresses.get(list[0].Address); a != nil {
+			address = a.Address
+		}
+		var ports []string
+		for _, r := range list {
+			ports = append(ports, fmt.Sprintf("%s/%d to %d", strings.ToUpper(r.Protocol), r.PublicPort, r.PrivatePort))
+			nodes = min(nodes, len(r.Members))
+			if r.State != state {
+				state = r.State
+			}
+		}
+		lines = append(lines, fmt.Sprintf("load balancer %s, %s, address %s, %s, %d nodes",
+			portOfRule.ReplaceAllString(list[0].Name, ""), state, address, strings.Join(ports, ", "), nodes))
+	}
+	return lines
+}
+
+// State implements simkit.Cloud.
+func (s *Sim) State() json.RawMessage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	allocated := []*Address{}
+	for _, a := range s.addresses.all() {
+		if a.State != stateFree {
+			allocated = append(allocated, a)
+		}
+	}
+	return simkit.Snapshot(map[string]any{
+		"virtualmachines": s.vms.all(), "networks": s.networks.all(), "vpcs": s.vpcs.all(), "addresses": allocated,
+		"rules": s.rules.all(), "firewallrules": s.firewalls.all(), "portforwards": s.forwards.all(), "acllists": s.aclLists.all(),
+		"aclitems": s.aclItems.all(), "policies": s.policies.all(), "tags": append([]Tag{}, s.tags...),
+		"zone": s.zone, "publicnetwork": s.source, "seednetwork": s.seedNet, "version": s.version.text,
+	})
+}
+
+// Actions implements simkit.Cloud.
+func (s *Sim) Actions() map[string]func(json.RawMessage) error {
+	return map[string]func(json.RawMessage) error{
+		"power-off": simkit.SetStatus(s.SetState, "Stopped"),
+		"power-on":  simkit.SetStatus(s.SetState, "Running"),
+		// token changes the secret key.
+		"token": simkit.SetToken(s.SetSecret),
+		// activation sets how long jobs take from now on.
+		"activation": simkit.Action(func(in struct{ Activation simkit.Duration }) error {
+			s.SetActivation(time.Duration(in.Activation))
+			return nil
+		}),
+		// version makes it another release, such as 4.20.1.0.
+		"version": simkit.Action(func(in struct{ Version string }) error {
+			s.SetVersion(in.Version)
+			return nil
+		}),
+		// vpc makes the network of the seeded machines a tier of a VPC with a list of ACLs of its own.
+		"vpc": func(json.RawMessage) error {
+			s.MakeTier()
+			return nil
+		},
+		// project gives the machines and their network to the project.
+		"project": func(json.RawMessage) error {
+			s.MoveToProject()
+			return nil
+		},
+		// role restricts the key to some commands; none means that it may use all that users may.
+		"role": simkit.Action(func(in struct{ Commands []string }) error {
+			s.Restrict(APIKey, in.Commands...)
+			return nil
+		}),
+		// reserve gives a public address to the account, as a user does who wants to use it, and says which by its text.
+		"reserve": simkit.Action(func(in struct{ Address string }) error {
+			_, err := s.Reserve(in.Address)
+			return err
+		}),
+	}
+}
+
+// Distort implements simkit.Cloud.
+func (s *Sim) Distort() map[string]simkit.Distortion {
+	listing := func(r *http.Request) (string, bool) {
+		operation, _ := s.Operation(r)
+		return strings.ToLower(operation), strings.HasPrefix(operation, "list") && operation != "listCapabilities"
+	}
+	return map[string]simkit.Distortion{
+		// empty-list: a complete listing without anything in it, as another project sees it.
+		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
+			command, is := listing(r)
+			return []byte(`{"` + command + `response":{}}`), is
+		},
+		// torn-list: a listing that says that there is more than it holds, which is what it shows when something went meanwhile.
+		"torn-list": func(r *http.Request, body []byte) ([]byte, bool) {
+			_, is := listing(r)
+			return s.torn(body), is
+		},
+	}
+}
+
+// torn takes the last element out of a list and leaves the count.
+func (*Sim) torn(body []byte) []byte {
+	var answer map[string]map[string]json.RawMessage
+	if json.Unmarshal(body, &answer) != nil {
+		return body
+	}
+	for _, inner := range answer {
+		for key, value := range inner {
+			var list []json.RawMessage
+			if json.Unmarshal(value, &list) == nil && len(list) > 0 {
+				inner[key], _ = json.Marshal(list[:len(list)-1]) // it was JSON before
+			}
+		}
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return body
+	}
+	return text
+}
+
+// FirstPage implements simkit.Pager.
+func (s *Sim) FirstPage(r *http.Request) bool {
+	operation, _ := s.Operation(r)
+	if !strings.HasPrefix(operation, "list") || operation == "listCapabilities" {
+		return false
+	}
+	q := r.URL.Query()
+	simkit.SetPage(r, q.Get("page"))
+	if q.Has("page") {
+		q.Set("page", "1")
+		r.URL.RawQuery = q.Encode()
+	}
+	return true
+}
+
+// Followed implements simkit.Pager: the count says that there is more than was shown so far.
+func (*Sim) Followed(r *http.Request, body []byte) []byte {
+	var answer map[string]map[string]any
+	if json.Unmarshal(body, &answer) != nil {
+		return body
+	}
+	for _, inner := range answer {
+		for _, key := range slices.Sorted(maps.Keys(inner)) {
+			if list, ok := inner[key].([]any); ok && len(list) > 0 {
+				inner["count"] = simkit.Page(r)*len(list) + 1
+				break
+			}
+		}
+	}
+	text, err := json.Marshal(answer)
+	if err != nil {
+		return body
+	}
+	return text
+}

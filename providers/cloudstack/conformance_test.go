@@ -1,0 +1,180 @@
+package cloudstack
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+)
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range networkKinds {
+		t.Run(name, func(t *testing.T) { t.Parallel(); conformance.Run(t, fixtureOf(prepare)) })
+	}
+}
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) {
+	t.Parallel()
+	for name, prepare := range networkKinds {
+		t.Run(name, func(t *testing.T) { t.Parallel(); conformance.Soak(t, fixtureOf(prepare)) })
+	}
+}
+
+// networkKinds are the kinds of networks that nodes are in.
+var networkKinds = map[string]func(*cloudstacksim.Sim){
+	"isolated network": func(*cloudstacksim.Sim) {},
+	"VPC tier":         func(s *cloudstacksim.Sim) { s.MakeTier() },
+}
+
+// The Services that the tests try.
+var (
+	service = conformance.Service
+	port    = conformance.Port
+)
+
+// testInputs are those of a provider that talks to the simulator.
+func testInputs(sim *cloudstacksim.Sim, url, more string) registry.Inputs {
+	in := conformance.Inputs(nil, nil)
+	in.File = []byte(sim.CloudConfig(url) + more)
+	return in
+}
+
+func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance.Fixture {
+	return func(t testing.TB) *conformance.Fixture {
+		sim, server := cloudstacksim.New(cloudstacksim.Options{Activation: 3 * time.Second, Seed: simkit.SeedOf(t)})
+		prepare(sim)
+		require.NoError(t, sim.Judge())
+		t.Cleanup(func() { assert.Empty(t, sim.Differences(), "the API's own description differs") })
+		network := simkit.NewNetwork()
+		url := network.Serve(t, server)
+		configured := testInputs(sim, url, "")
+		idOf := func(providerID string) string {
+			id, err := parseProviderID(providerID)
+			require.NoError(t, err)
+			return id
+		}
+		return &conformance.Fixture{
+			Sim: server, Network: network, Provider: Description(),
+			Inputs:          func() registry.Inputs { return configured },
+			AddInstance:     func(name string) string { return providerIDPrefix + sim.AddVM(cloudstacksim.Spec{Name: name}) },
+			RemoveInstance:  func(id string) { sim.RemoveVM(idOf(id)) },
+			PowerOff:        func(id string) { require.NoError(t, sim.SetState(idOf(id), "Stopped")) },
+			InstanceListing: "listVirtualMachines",
+			RefuseAccount:   func() { sim.SetSecret("another") },
+			OtherAccount:    sim.RemoveVMs,
+			MalformedIDs: []string{
+				providerIDPrefix + "a/b", providerIDPrefix + "?", otherPrefix, otherPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
+			},
+			OtherCluster: func() {},
+			Limited:      func() { sim.SetLimit(cloudstacksim.PublishedCalls, cloudstacksim.PublishedInterval) },
+			Strictness:   strictness(),
+			Services:     serviceCases(),
+			Snapshot:     func() string { return snapshot(t, sim) },
+			SourceRanges: conformance.FeatureCase{},
+			// Lag stays nil, because reads show what was written (Strictness.Immediate), and so does Claims: rules are found by the UID in their
+			// names, so that nothing that the author of a Service writes leads to another's.
+			RemoveLoadBalancers: sim.RemoveRules,
+			Portable: map[string]conformance.PortableCase{
+				portable.Address: {Value: "203.0.113.77"},
+				portable.Scheme: {Value: portable.SchemePublic, Seen: func() string {
+					if len(sim.Rules()) == 0 {
+						return "no rule at a public address"
+					}
+					return ""
+				}},
+			},
+		}
+	}
+}
+
+func strictness() conformance.Strictness {
+	return conformance.Strictness{Immediate: "the management server answers from the database that it writes to", Free: map[string]string{
+		"description": "any text", "name": "any text", "reason": "any text",
+	}}
+}
+
+func serviceCases() map[string]conformance.Case {
+	return map[string]conformance.Case{
+		"plain": {
+			Service: service("plain", nil, port("http", 80, 30080)),
+			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30082)) },
+		},
+		"rich": {
+			Service: richService(),
+			Change: func(s *v1.Service) {
+				s.Annotations[annotationProxyProtocol] = "false"
+				s.Annotations[annotationSourceCIDRs] = "10.0.0.0/8"
+				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+				s.Spec.Ports = s.Spec.Ports[:1]
+			},
+		},
+	}
+}
+
+// richService uses everything at once that does not exclude something else.
+func richService() *v1.Service {
+	s := service("rich", map[string]string{
+		annotationProxyProtocol: "true", annotationSourceCIDRs: "10.0.0.0/8, 192.0.2.0/24", annotationAddress: "203.0.113.99",
+	}, port("http", 80, 30080), port("https", 443, 30443))
+	s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
+	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
+	return s
+}
+
+// snapshot is what the cloud holds for Services, without identifiers that differ from run to run.
+func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
+	addresses, names := map[string]string{}, map[string]string{}
+	for _, a := range sim.Addresses() {
+		addresses[a.ID] = a.Address
+	}
+	for _, v := range sim.VMs() {
+		names[v.ID] = v.Name
+	}
+	var lines []string
+	show := func(v any) {
+		text, err := json.Marshal(v)
+		require.NoError(t, err)
+		lines = append(lines, string(text))
+	}
+	for _, a := range sim.Addresses() {
+		if a.State != "Free" && !a.SourceNAT {
+			show(map[string]any{"address": a.State})
+		}
+	}
+	for _, r := range sim.Rules() {
+		var members []string
+		for _, m := range r.Members {
+			members = append(members, names[m.VM])
+		}
+		slices.Sort(members)
+		marks := slices.DeleteFunc(strings.Fields(r.Description), func(m string) bool { return strings.HasPrefix(m, addressMark("")) })
+		show(map[string]any{
+			"name": r.Name, "marks": marks, "port": r.PublicPort, "to": r.PrivatePort, "protocol": r.Protocol, "algorithm": r.Algorithm,
+			"cidrs": cidrs(r.CIDRs), "members": members,
+		})
+	}
+	for _, f := range sim.Firewalls() {
+		show(map[string]any{"firewall": f.Protocol, "start": f.Start, "end": f.End, "cidrs": slices.Sorted(slices.Values(f.CIDRs))})
+	}
+	for _, i := range sim.ACLItems() {
+		show(map[string]any{
+			"acl": i.Protocol, "start": i.Start, "end": i.End, "cidrs": slices.Sorted(slices.Values(i.CIDRs)),
+			"reason": i.Reason, "action": i.Action,
+		})
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "\n")
+}

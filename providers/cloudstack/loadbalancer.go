@@ -1,0 +1,368 @@
+package cloudstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	// observedMaxAge is how old what is known of rules, addresses and firewalls may be. Our own writes are in it at once.
+	observedMaxAge = 10 * time.Second
+	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	unlistedMaxAge = 3 * time.Second
+	// membersMaxAge is how old what is known of the machines behind a rule may be, for which each rule takes a call.
+	membersMaxAge = time.Minute
+	// networkMaxAge is how old what is known of a network may be: what it offers hardly changes.
+	networkMaxAge = 10 * time.Minute
+	// creationShows is how long something may take to show whose creation was not answered.
+	creationShows = 45 * time.Second
+	// creationTakes is after how long a call that was not answered takes no effect any more: what comes later is somebody else's.
+	creationTakes = 2 * time.Minute
+	// lookAgain is when something that CloudStack is at is looked at again.
+	lookAgain = 5 * time.Second
+	// patience is for how long one reconciliation goes on by itself while CloudStack is at it.
+	patience = 5 * time.Minute
+
+	indexOwner   = "owner"
+	indexAddress = "address"
+)
+
+// reconciler implements services.Reconciler.
+type reconciler struct {
+	api       *api
+	adopt     registry.Adoption
+	cluster   ownership.Cluster
+	kube      kubernetes.Interface
+	instances *instances
+
+	rules     *inventory.Inventory[string, rule]
+	members   *inventory.Inventory[string, members]
+	firewall  *inventory.Inventory[string, firewallRule]
+	addresses *inventory.Inventory[string, address]
+	networks  *inventory.Inventory[string, network]
+	acls      *inventory.Inventory[string, *acl]
+}
+
+func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
+	return &reconciler{
+		api: a, instances: i, adopt: adopt,
+		rules: inventory.New(inventory.Source[string, rule]{
+			Kind: "load balancer rule", ID: func(r rule) string { return r.ID }, List: a.rules, Get: a.rule,
+			Indexes: map[string]func(rule) []string{
+				indexOwner: func(r rule) []string { return []string{r.owner()} }, indexAddress: func(r rule) []string { return []string{r.AddressID} },
+			},
+		}),
+		members: inventory.New(inventory.Source[string, members]{
+			Kind: "rule's virtual machines", ID: func(m members) string { return m.RuleID }, Get: a.members,
+		}),
+		firewall: inventory.New(inventory.Source[string, firewallRule]{
+			Kind: "firewall rule", ID: func(f firewallRule) string { return f.ID }, List: a.firewallRules,
+			Indexes: map[string]func(firewallRule) []string{indexAddress: func(f firewallRule) []string { return []string{f.AddressID} }},
+		}),
+		addresses: inventory.New(inventory.Source[string, address]{
+			Kind: "public address", ID: func(a address) string { return a.ID }, List: a.addresses, Get: a.address,
+		}),
+		networks: inventory.New(inventory.Source[string, network]{
+			Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network,
+		}),
+		acls: inventory.New(inventory.Source[string, *acl]{Kind: "network ACL list", ID: func(a *acl) string { return a.id }, Get: a.readACL}),
+	}
+}
+
+// loadBalancer is what is there for a Service: rules of one name at an address.
+type loadBalancer struct {
+	name  string
+	rules []rule
+	// foreign is set where rules of this name are somebody else's, and so all that bears the name.
+	foreign bool
+	// address is that of the rules, or the one that was taken for the Service and has none yet; nil where there is none.
+	address *address
+	network network
+	// members are the virtual machines behind each rule.
+	members map[string][]string
+	// firewall are the rules of the firewall at the address, acl the list of the tier, and others the rules of anybody else.
+	firewall []firewallRule
+	acl      *acl
+	others   []rule
+	// failures are ports that CloudStack refused in this reconciliation, by port.
+	failures map[int]error
+}
+
+// refused reports whether CloudStack refused what serves a port.
+func (lb *loadBalancer) refused(port int) bool { return lb.failures[port] != nil }
+
+var (
+	_ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
+	_ services.Asynchronous[*loadBalancer]     = (*reconciler)(nil)
+)
+
+// newLoadBalancers returns those of a reconciler. The address that an unanswered call has taken is found again, and there is one rule at
+// most for a port of it; items of network ACL lists may be there twice, so that creations of which nothing is known are waited for.
+func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
+	return &services.LoadBalancer[*loadBalancer, spec]{
+		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
+	}
+}
+
+// Validate judges the Service by itself.
+func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
+	_, warnings, err := parseSettings(q.Service)
+	var findings []services.Finding
+	for _, w := range schema.Problems(warnings) {
+		findings = append(findings, services.Warning(eventIgnored, "%v", w))
+	}
+	if err != nil {
+		findings = append(findings, services.Warning(eventConfigError, "%v", err))
+	}
+	return findings, err
+}
+
+// Observe finds the rules of a Service by their names, which hold its UID, in the listing that all Services share.
+func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
+	lb := &loadBalancer{name: loadBalancerName(q.Cluster, q.Service), members: map[string][]string{}, failures: map[int]error{}}
+	if q.Purpose != services.Plan && q.Purpose != services.Lookup {
+		waited, err := r.api.jobs.settle(ctx, lb.name)
+		if waited {
+			r.forgetAll()
+		}
+		if err != nil {
+			return lb, err
+		}
+	}
+	var err error
+	lb.rules, err = r.rules.Find(ctx, indexOwner, lb.name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	slices.SortFunc(lb.rules, func(a, b rule) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	return lb, err
+}
+
+// forgetAll makes everything be read again: a job that nobody waited for may have changed any of it.
+func (r *reconciler) forgetAll() {
+	r.rules.InvalidateAll()
+	r.members.InvalidateAll()
+	r.firewall.InvalidateAll()
+	r.addresses.InvalidateAll()
+	r.acls.InvalidateAll()
+}
+
+func (r *reconciler) ownership() ownership.Rules {
+	return ownership.Rules{Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }}
+}
+
+// object is what tells whose rules of one name are.
+func object(name string, rules []rule) ownership.Object {
+	o := ownership.Object{Title: "load balancer " + name, ID: name, Name: name}
+	for _, found := range rules {
+		o.Marks = append(o.Marks, found.marks()...)
+		o.Addresses = append(o.Addresses, found.Address)
+	}
+	return o
+}
+
+// CheckOwner decides whose the rules are, and reads what belongs to them.
+func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, []services.Finding, error) {
+	if len(lb.rules) > 0 {
+		decision, err := r.cluster.Judge(ctx, q.Service, object(lb.name, lb.rules), r.ownership(), nil)
+		if err != nil {
+			return lb, nil, err
+		}
+		if refusal := decision.Err(); refusal != nil {
+			if q.Purpose == services.Ensure || q.Purpose == services.Plan {
+				return lb, []services.Finding{services.Warning(ownership.EventNotOurs, "%v", refusal)}, refusal
+			}
+			lb.rules, lb.foreign = nil, true
+		}
+	}
+	if q.Purpose == services.Lookup {
+		return lb, nil, nil
+	}
+	return lb, nil, r.details(ctx, q, lb)
+}
+
+// details reads what belongs to the rules of a Service: their address and network, what filters traffic to it, and the machines behind
+// them.
+func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBalancer) (err error) {
+	if len(lb.rules) == 0 {
+		return nil
+	}
+	for _, found := range lb.rules {
+		m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: membersMaxAge})
+		if err != nil {
+			return err
+		}
+		lb.members[found.ID] = m.IDs
+	}
+	if lb.network, err = r.networks.Get(ctx, lb.rules[0].NetworkID, inventory.Query{MaxAge: networkMaxAge}); err != nil {
+		return fmt.Errorf("could not find network %s: %w", lb.rules[0].NetworkID, err)
+	}
+	if q.Purpose == services.UpdateNodes {
+		return nil
+	}
+	id, _ := addressOf(lb.rules)
+	a, err := r.addresses.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge, MaxMissAge: observedMaxAge})
+	if err != nil {
+		return cloudapi.NotAbsence(err)
+	}
+	lb.address = &a
+	return r.readFilter(ctx, lb)
+}
+
+// readFilter reads what filters traffic to a load balancer.
+func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err error) {
+	query := inventory.Query{MaxAge: observedMaxAge}
+	switch lb.network.filter() {
+	case byFirewall:
+		lb.firewall, err = r.firewall.All(ctx, query)
+		return err
+	case byACL:
+		if lb.acl, err = r.aclOfNetwork(ctx, lb.network, query); err != nil {
+			return err
+		}
+		lb.others, err = r.othersOf(ctx, lb, query)
+		return err
+	case open:
+	}
+	return nil
+}
+
+// Key implements services.Asynchronous: what is done for one Service is not done twice at once. Work on a network is kept apart by its
+// jobs.
+func (*reconciler) Key(_ services.Request, lb *loadBalancer) string { return lb.name }
+
+// Settle implements services.Asynchronous: rules and addresses that come or go are waited for.
+func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
+	for _, found := range lb.rules {
+		if found.State == stateDeleting {
+			r.rules.Invalidate(found.ID)
+			return lb, cloudproviderapi.NewRetryError("CloudStack is still deleting load balancer rule "+found.Name, lookAgain)
+		}
+	}
+	if lb.address != nil && !lb.address.ready() {
+		r.addresses.Invalidate(lb.address.ID)
+		return lb, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", lb.address.IP, lb.address.State), lookAgain)
+	}
+	return lb, nil
+}
+
+// errNoNodes is about a Service without a load balancer, in a cluster of which no node tells a network.
+var errNoNodes = errors.New("no node of the cluster tells in which network the load balancer is to be; it is made once there is one")
+
+// Desire computes what should be there.
+func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBalancer) (spec, []services.Finding, error) {
+	s, _, err := parseSettings(q.Service) // Validate has judged them
+	if err != nil {
+		return spec{}, nil, err
+	}
+	d := spec{name: lb.name, rules: desire(q.Service, s), sources: ranges(q.Service), wanted: s.wanted(q.Service)}
+	machines, unknown, err := r.instances.machinesOf(ctx, q.Nodes)
+	if err != nil {
+		return d, nil, err
+	}
+	if len(lb.rules) == 0 {
+		if err := r.choose(ctx, q, lb, machines); err != nil {
+			return d, nil, err
+		}
+	}
+	d.network = lb.network
+	var findings []services.Finding
+	d.backends, findings = backendsOf(machines, unknown, lb.network.ID)
+	if d.description, err = r.description(ctx, q.Service, lb.address); err != nil {
+		return d, findings, err
+	}
+	if d.inPlace, err = r.api.changesNetworks(ctx); err != nil {
+		return d, findings, err
+	}
+	more, err := judge(&d, lb)
+	return d, append(findings, more...), err
+}
+
+// choose chooses the network of a new load balancer, and finds the address that was taken for it before.
+func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBalancer, machines []machine) (err error) {
+	if len(machines) == 0 { // none is ready, and others tell the network as well
+		if machines, _, err = r.instances.machinesOf(ctx, r.instances.nodes.Nodes()); err != nil {
+			return err
+		}
+	}
+	var all []vm
+	for _, m := range machines {
+		all = append(all, m.vm)
+	}
+	id := networkOf(all)
+	if id == "" {
+		return cloudproviderapi.NewRetryError(errNoNodes.Error(), 6*lookAgain)
+	}
+	if lb.network, err = r.networks.Get(ctx, id, inventory.Query{MaxAge: networkMaxAge}); err != nil {
+		return fmt.Errorf("could not find network %s: %w", id, cloudapi.NotAbsence(err))
+	}
+	s, _, _ := parseSettings(q.Service)
+	if lb.address == nil && recordOf(s.Record).id != "" { // one of which nobody knows the ID yet is found when one is taken
+		if lb.address, err = r.recorded(ctx, q.Service, lb.network); err != nil {
+			return err
+		}
+	}
+	return r.readFilter(ctx, lb)
+}
+
+// description is what marks a new rule. CloudStack's own controller looks for names of load balancers in descriptions too; no mark holds
+// one.
+func (r *reconciler) description(ctx context.Context, service *v1.Service, taken *address) (string, error) {
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return "", err
+	}
+	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
+	if s, _, _ := parseSettings(service); taken != nil && recordOf(s.Record) == (record{id: taken.ID}) {
+		marks = append(marks, addressMark(taken.ID))
+	}
+	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil
+}
+
+// Complete implements services.Reconciler: what CloudStack refused of one port becomes the error when all else is done.
+func (*reconciler) Complete(_ context.Context, _ *services.Request, lb *loadBalancer, _ spec) (*loadBalancer, error) {
+	var problems []error
+	for _, err := range lb.failures {
+		problems = append(problems, err)
+	}
+	return lb, errors.Join(problems...)
+}
+
+// Status is that of the Service.
+func (*reconciler) Status(q services.Request, lb *loadBalancer, _ spec) (*v1.LoadBalancerStatus, error) {
+	s, _, _ := parseSettings(q.Service) // Validate has judged them
+	return statusOf(lb.address.IP, s), nil
+}
+
+// Exists implements services.Reconciler: a load balancer is its rules, and what is left of one the address that was taken for it.
+func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBalancer) (*v1.LoadBalancerStatus, bool, error) {
+	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being found
+	if len(lb.rules) > 0 {
+		_, ip := addressOf(lb.rules)
+		return statusOf(ip, s), true, nil
+	}
+	if lb.foreign {
+		return nil, false, nil
+	}
+	items, err := r.leftItems(ctx, lb.name)
+	if err != nil {
+		return nil, false, err
+	}
+	left, err := r.left(ctx, q.Service, s)
+	if err != nil || (left == nil && len(items) == 0) {
+		return nil, false, err
+	}
+	return &v1.LoadBalancerStatus{}, true, nil
+}

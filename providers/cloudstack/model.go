@@ -1,0 +1,479 @@
+package cloudstack
+
+import (
+	"cmp"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+)
+
+// This file computes and calls nobody: Service, nodes and settings make what is desired.
+
+const (
+	protocolTCP   = "tcp"
+	protocolUDP   = "udp"
+	protocolProxy = "tcp-proxy"
+
+	algorithmRoundRobin = "roundrobin"
+	algorithmSource     = "source"
+
+	stateDeleting = "Deleting"
+)
+
+// rule is a load balancer rule: one port of an address that leads to a port of virtual machines.
+type rule struct {
+	ID          string `json:"id"`
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	AddressID   string `json:"publicipid"`
+	Address     string `json:"publicip"`
+	PublicPort  string `json:"publicport"`
+	PrivatePort string `json:"privateport"`
+	Algorithm   string `json:"algorithm"`
+	Protocol    string `json:"protocol"`
+	CIDRs       string `json:"cidrlist"`
+	State       string `json:"state"`
+	NetworkID   string `json:"networkid"`
+}
+
+// transport is the protocol of a rule as firewalls know it.
+func (r rule) transport() string { return transport(r.Protocol) }
+
+func transport(protocol string) string {
+	if protocol == protocolProxy {
+		return protocolTCP
+	}
+	return protocol
+}
+
+// port is the public port of a rule; 0 where it is none.
+func (r rule) port() int { n, _ := strconv.Atoi(r.PublicPort); return n }
+
+// marks are those of ours in the description.
+func (r rule) marks() []string { return strings.Fields(r.Description) }
+
+// ruleName is a name as controllers give it: that of the load balancer, the protocol, which the provider in Kubernetes left out, and the
+// port.
+var ruleName = regexp.MustCompile(`^(.+?)-(?:(?:tcp|udp|tcp-proxy)-)?[0-9]{1,5}$`)
+
+// owner is the name of the load balancer that a rule belongs to, by its name alone; "" where it has another form.
+func (r rule) owner() string {
+	match := ruleName.FindStringSubmatch(r.Name)
+	if match == nil {
+		return ""
+	}
+	return match[1]
+}
+
+// loadBalancerName is the name that CloudStack's own controller gives.
+func loadBalancerName(_ string, service *v1.Service) string {
+	return cloudprovider.DefaultLoadBalancerName(service)
+}
+
+// cidrs are the networks of a list, in whichever form the API has it: with blanks as they were created, with commas as they were changed.
+// None at all is everybody.
+func cidrs(text string) []string {
+	list := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
+	if len(list) == 0 {
+		list = []string{everybody}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// wish is a rule as a Service asks for it.
+type wish struct {
+	Name, Protocol, Algorithm string
+	Port, NodePort            int
+	CIDRs                     []string
+}
+
+// spec is what a Service asks for.
+type spec struct {
+	name    string
+	network network
+	rules   []wish
+	// sources are the networks that the firewall lets in.
+	sources []string
+	// wanted is the address that the Service names, "" for any.
+	wanted string
+	// description marks new rules.
+	description string
+	backends    backends
+	// inPlace is set where the networks of a rule can be changed.
+	inPlace bool
+}
+
+// desire returns the rules that a Service asks for.
+func desire(service *v1.Service, s settings) []wish {
+	algorithm := algorithmRoundRobin
+	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
+		algorithm = algorithmSource
+	}
+	sources := cidrs(strings.Join(s.SourceCIDRs, ","))
+	var list []wish
+	for _, p := range service.Spec.Ports {
+		protocol := strings.ToLower(string(cmp.Or(p.Protocol, v1.ProtocolTCP)))
+		if protocol == protocolTCP && s.ProxyProtocol {
+			protocol = protocolProxy
+		}
+		list = append(list, wish{
+			Name: loadBalancerName("", service) + "-" + protocol + "-" + strconv.Itoa(int(p.Port)), Protocol: protocol, Algorithm: algorithm,
+			Port: int(p.Port), NodePort: int(p.NodePort), CIDRs: sources,
+		})
+	}
+	return list
+}
+
+// fits says how a rule differs from what is asked for: what can be changed where it is, and whether it has to be made again.
+func (r rule) fits(w wish, inPlace bool) (differs []string, again bool) {
+	if r.PrivatePort != strconv.Itoa(w.NodePort) || r.transport() != transport(w.Protocol) {
+		return []string{"node port or protocol"}, true
+	}
+	for what, same := range map[string]bool{
+		"name": r.Name == w.Name, "protocol": r.Protocol == w.Protocol, "algorithm": r.Algorithm == w.Algorithm,
+	} {
+		if !same {
+			differs = append(differs, what)
+		}
+	}
+	slices.Sort(differs)
+	if !slices.Equal(cidrs(r.CIDRs), w.CIDRs) {
+		return append(differs, "networks that may reach it"), !inPlace
+	}
+	return differs, false
+}
+
+// matched divides the rules of a Service at its address: those that serve what is asked for, by public port, and those that do not.
+func matched(rules []rule, addressID string, wishes []wish) (serving map[int]rule, obsolete []rule) {
+	serving = map[int]rule{}
+	sorted := slices.Clone(rules)
+	// A rule with the right name comes first; of two that are alike, always the same.
+	exact := func(r rule) bool {
+		return slices.ContainsFunc(wishes, func(w wish) bool { return w.Name == r.Name && w.Port == r.port() })
+	}
+	slices.SortFunc(sorted, func(a, b rule) int {
+		if exact(a) != exact(b) {
+			if exact(a) {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	for _, r := range sorted {
+		_, taken := serving[r.port()]
+		asked := slices.ContainsFunc(wishes, func(w wish) bool { return w.Port == r.port() })
+		if r.AddressID != addressID || taken || !asked {
+			obsolete = append(obsolete, r)
+			continue
+		}
+		serving[r.port()] = r
+	}
+	return serving, obsolete
+}
+
+// addressOf is the address of a Service's rules, by its ID and text: the one that most of them have.
+func addressOf(rules []rule) (id, ip string) {
+	counts := map[string]int{}
+	texts := map[string]string{}
+	for _, r := range rules {
+		counts[r.AddressID]++
+		texts[r.AddressID] = r.Address
+	}
+	for _, candidate := range slices.Sorted(maps.Keys(counts)) {
+		if id == "" || counts[candidate] > counts[id] {
+			id = candidate
+		}
+	}
+	return id, texts[id]
+}
+
+// networkService is one of the services that a network offers.
+type networkService struct {
+	Name      string `json:"name"`
+	Providers []struct {
+		Name string `json:"name"`
+	} `json:"provider"`
+}
+
+// network is one of guests.
+type network struct {
+	ID       string           `json:"id"`
+	Name     string           `json:"name"`
+	Type     string           `json:"type"`
+	CIDR     string           `json:"cidr"`
+	VPC      string           `json:"vpcid"`
+	ACL      string           `json:"aclid"`
+	ACLName  string           `json:"aclname"`
+	Services []networkService `json:"service"`
+}
+
+func (n network) offers(name string) bool {
+	return slices.ContainsFunc(n.Services, func(s networkService) bool { return s.Name == name })
+}
+
+// typeShared is the type of networks that several accounts use.
+const typeShared = "Shared"
+
+// Services of networks.
+const (
+	serviceLB       = "Lb"
+	serviceFirewall = "Firewall"
+	serviceACL      = "NetworkACL"
+)
+
+// key names where jobs are done one after the other: the network, or the VPC whose addresses all of its tiers have.
+func (n network) key() string { return cmp.Or(n.VPC, n.ID) }
+
+// filter is what lets traffic into a network.
+type filter int
+
+const (
+	// open networks, such as shared ones, filter nothing.
+	open filter = iota
+	byFirewall
+	byACL
+)
+
+func (n network) filter() filter {
+	switch {
+	case n.offers(serviceFirewall):
+		return byFirewall
+	case n.offers(serviceACL) && n.ACL != "":
+		return byACL
+	}
+	return open
+}
+
+// refusesUDP reports whether the load balancers of a network are those of virtual routers, which refuse UDP although the network says that
+// it offers it.
+func (n network) refusesUDP() bool {
+	for _, s := range n.Services {
+		if s.Name != serviceLB {
+			continue
+		}
+		for _, p := range s.Providers {
+			if p.Name == "VirtualRouter" || p.Name == "VpcVirtualRouter" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// firewallRule lets traffic to ports of an address in.
+type firewallRule struct {
+	ID        string `json:"id"`
+	Protocol  string `json:"protocol"`
+	Start     int    `json:"startport"`
+	End       int    `json:"endport"`
+	CIDRs     string `json:"cidrlist"`
+	AddressID string `json:"ipaddressid"`
+	State     string `json:"state"`
+}
+
+// opens reports whether a firewall rule is about one port, and no other.
+func (f firewallRule) opens(protocol string, port int) bool {
+	return strings.EqualFold(f.Protocol, protocol) && f.Start == port && f.End == port
+}
+
+// firewallOf compares the firewall rules of a port with the networks that may reach it: whether one of them is as it should be, and which
+// of them are too much. CloudStack has no mark for them, so that nobody knows who made one. Beside the one that is as it should be, those
+// are too much that let others in than the Service asks for: where they stayed, former source ranges would let clients in for ever. What
+// lets in nobody else stays, until the source ranges change or the port goes.
+func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (there bool, surplus []firewallRule) {
+	var others []firewallRule
+	for _, f := range all {
+		switch {
+		case f.AddressID != addressID || !f.opens(protocol, port) || f.State == stateDeleting:
+		case !there && slices.Equal(cidrs(f.CIDRs), sources):
+			there = true
+		default:
+			others = append(others, f)
+		}
+	}
+	for _, f := range others {
+		if !there || !within(cidrs(f.CIDRs), sources) {
+			surplus = append(surplus, f)
+		}
+	}
+	return there, surplus
+}
+
+// within reports whether every network of a list is part of one of another list.
+func within(list, sources []string) bool {
+	return !slices.ContainsFunc(list, func(text string) bool {
+		inner, err := netip.ParsePrefix(text)
+		return err != nil || !slices.ContainsFunc(sources, func(source string) bool {
+			outer, err := netip.ParsePrefix(source)
+			return err == nil && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+		})
+	})
+}
+
+// overlaps reports whether firewall rules and a list share a network, which the API does not allow of two rules for one port.
+func overlaps(rules []firewallRule, sources []string) bool {
+	return slices.ContainsFunc(rules, func(f firewallRule) bool {
+		return slices.ContainsFunc(cidrs(f.CIDRs), func(c string) bool { return slices.Contains(sources, c) })
+	})
+}
+
+// backends are the virtual machines behind a load balancer.
+type backends struct {
+	// members are to be behind each rule, in order; doubtful ones stay if they are there.
+	members, doubtful []string
+}
+
+// changesTo compares the members of a rule with those that should be.
+func (b backends) changesTo(members []string) (missing, surplus []string) {
+	for _, id := range b.members {
+		if !slices.Contains(members, id) {
+			missing = append(missing, id)
+		}
+	}
+	for _, id := range members {
+		if !slices.Contains(b.members, id) && !slices.Contains(b.doubtful, id) {
+			surplus = append(surplus, id)
+		}
+	}
+	return missing, surplus
+}
+
+// networkOf chooses the network of a load balancer: the one that most of the virtual machines are in, and of several of these the one that
+// is most often that of the default route.
+func networkOf(machines []vm) string {
+	in, byDefault := map[string]int{}, map[string]int{}
+	for _, v := range machines {
+		for i, n := range v.nics() {
+			if n.NetworkID == "" {
+				continue
+			}
+			in[n.NetworkID]++
+			if i == 0 {
+				byDefault[n.NetworkID]++
+			}
+		}
+	}
+	best := ""
+	for _, id := range slices.Sorted(maps.Keys(in)) {
+		if best == "" || cmp.Or(cmp.Compare(in[id], in[best]), cmp.Compare(byDefault[id], byDefault[best])) > 0 {
+			best = id
+		}
+	}
+	return best
+}
+
+// statusOf is the status of a Service.
+func statusOf(ip string, s settings) *v1.LoadBalancerStatus {
+	if s.Hostname != "" {
+		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: s.Hostname}}}
+	}
+	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: ip}}}
+}
+
+// timeForm is how the API writes times.
+const timeForm = "2006-01-02T15:04:05-0700"
+
+// address is a public address.
+type address struct {
+	ID        string `json:"id"`
+	IP        string `json:"ipaddress"`
+	State     string `json:"state"`
+	Allocated string `json:"allocated"`
+	NetworkID string `json:"associatednetworkid"`
+	VPC       string `json:"vpcid"`
+	SourceNAT bool   `json:"issourcenat"`
+	StaticNAT bool   `json:"isstaticnat"`
+	System    bool   `json:"issystem"`
+	// HasRules is nil where the release of CloudStack does not tell.
+	HasRules *bool `json:"hasrules"`
+}
+
+// free reports whether nobody has an address.
+func (a address) free() bool { return a.Allocated == "" && (a.State == "" || a.State == "Free") }
+
+// ready reports whether an address can be used.
+func (a address) ready() bool { return a.State == "" || a.State == "Allocated" }
+
+// since reports whether an address was given to its account at a time or later.
+func (a address) since(t time.Time) bool {
+	at, err := time.Parse(timeForm, a.Allocated)
+	return err == nil && !at.Before(t.Truncate(time.Second))
+}
+
+// reserved reports whether an address serves something else than rules.
+func (a address) reserved() bool { return a.SourceNAT || a.StaticNAT || a.System }
+
+// key is that of the network of an address.
+func (a address) key() string { return cmp.Or(a.VPC, a.NetworkID, a.ID) }
+
+// of reports whether an address is in a network, or in its VPC.
+func (a address) of(n network) bool {
+	if n.VPC != "" {
+		return a.VPC == n.VPC && (a.NetworkID == "" || a.NetworkID == n.ID)
+	}
+	return a.NetworkID == n.ID
+}
+
+// Forms of annotationRecord beside the ID of an address that was taken for the Service.
+const (
+	// askedPrefix is before the time at which an address was asked for, so that it is found again if the answer was lost.
+	askedPrefix = "asked@"
+	// givenPrefix is before the ID of an address that was not taken for the Service: it is used, and never released.
+	givenPrefix = "given@"
+)
+
+// record is what annotationRecord says.
+type record struct {
+	// id is that of the address; given says that it was not taken for the Service.
+	id    string
+	given bool
+	// asked is when one was asked for, of which nobody knows the ID yet.
+	asked time.Time
+}
+
+func recordOf(text string) (r record) {
+	if when, ok := strings.CutPrefix(text, askedPrefix); ok {
+		r.asked, _ = time.Parse(time.RFC3339, when)
+		return r
+	}
+	text, r.given = strings.CutPrefix(text, givenPrefix)
+	if uuidForm.MatchString(text) {
+		r.id = text
+	}
+	return r
+}
+
+// took decides whether the address that a Service has was taken for it, so that it goes with the Service: the record says so, or, for what
+// CloudStack's own controller made, that nobody has named it. proved is set where rules of the Service are at it; else the record may have
+// been written by anybody, and more has to speak for it.
+func took(service *v1.Service, s settings, rules []rule, a address) bool {
+	recorded, wanted := recordOf(s.Record), s.wanted(service)
+	switch {
+	case s.KeepIP, a.ID == "", recorded.given && recorded.id == a.ID:
+		return false
+	case recorded.id == a.ID:
+		return len(rules) > 0 || shows(service, a.IP) || a.since(service.CreationTimestamp.Time)
+	case slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.marks(), addressMark(a.ID)) }):
+		return true
+	case wanted != "":
+		return wanted == a.IP && s.Associated && len(rules) > 0
+	}
+	// That controller writes nothing where it takes any address; we always do.
+	return slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 })
+}
+
+// addressMark is in the description of rules at an address that was taken for their Service.
+func addressMark(id string) string { return "anyccm-address:" + id }
+
+func shows(service *v1.Service, ip string) bool {
+	return ip != "" && slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == ip })
+}

@@ -1,0 +1,221 @@
+package cloudstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file opens and closes ports, in the firewall of an address and in the network ACL list of a tier.
+
+// opening are the changes by which the clients that a Service asks for, and no others, reach one of its ports.
+func (r *reconciler) opening(lb *loadBalancer, d spec, w wish) []lbChange {
+	protocol := transport(w.Protocol)
+	switch lb.network.filter() {
+	case byFirewall:
+		if lb.address == nil {
+			return []lbChange{r.letIn(d, protocol, w.Port)}
+		}
+		there, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, w.Port, d.sources)
+		var removed, list []lbChange
+		for _, f := range surplus {
+			removed = append(removed, r.shut(lb.network, f))
+		}
+		if !there {
+			list = append(list, r.letIn(d, protocol, w.Port))
+		}
+		if !there && overlaps(surplus, d.sources) {
+			return append(removed, list...) // two rules may not share a network
+		}
+		return append(list, removed...)
+	case byACL:
+		if lb.acl.shared {
+			return nil
+		}
+		v := aclOf(lb.acl.items, d.name, protocol, w.Port, d.sources)
+		var list []lbChange
+		if v.missing {
+			list = append(list, r.allow(d, protocol, w.Port))
+		}
+		for _, i := range v.surplus {
+			list = append(list, r.disallow(lb.network, i))
+		}
+		return list
+	case open:
+	}
+	return nil
+}
+
+// closing are the changes that close the port of a rule which goes.
+func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
+	switch lb.network.filter() {
+	case byFirewall:
+		_, all := firewallOf(lb.firewall, gone.AddressID, gone.transport(), gone.port(), nil)
+		for _, f := range all {
+			list = append(list, r.shut(lb.network, f))
+		}
+	case byACL:
+		if lb.acl.shared {
+			return nil
+		}
+		for _, i := range leaving(lb.acl.items, lb.name, gone, lb.others) {
+			list = append(list, r.disallow(lb.network, i))
+		}
+	case open:
+	}
+	return list
+}
+
+// letIn makes a rule of the firewall.
+func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
+	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
+	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+		if lb.refused(port) {
+			return nil // nothing is served there
+		}
+		var made firewallRule
+		c := change{
+			network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createFirewallRule", key: "firewallrule", out: &made, params: params{
+				"ipaddressid": lb.address.ID, "protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port),
+				"cidrlist": strings.Join(d.sources, ","),
+			},
+		}
+		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		if err == nil && (made.ID == "" || !made.opens(protocol, port)) {
+			err = cloudapi.Unclear(c.what, "the answer is about another rule")
+		}
+		if err != nil {
+			r.firewall.InvalidateAll() // it may have been made
+			return err
+		}
+		r.firewall.Put(made)
+		lb.firewall = append(lb.firewall, made)
+		return nil
+	})
+	c.Creates = true
+	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+}
+
+// shut deletes a rule of the firewall.
+func (r *reconciler) shut(n network, f firewallRule) lbChange {
+	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
+	c := step(guard.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
+		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			r.firewall.InvalidateAll()
+			return err
+		}
+		r.firewall.Forget(f.ID)
+		lb.firewall = slices.DeleteFunc(slices.Clone(lb.firewall), func(o firewallRule) bool { return o.ID == f.ID })
+		return nil
+	})
+	return comparing(c, f, nil)
+}
+
+// allow makes an item of a network ACL list, with the reason that CloudStack's own controller gives in its next version.
+func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
+	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
+	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+		if lb.refused(port) {
+			return nil
+		}
+		var made aclItem
+		c := change{
+			network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createNetworkACL", key: "networkacl", out: &made, params: params{
+				"aclid": lb.acl.id, "protocol": protocol, "startport": strconv.Itoa(port), "endport": strconv.Itoa(port),
+				"cidrlist": strings.Join(d.sources, ","), "action": "Allow", "traffictype": "Ingress", "reason": reasonPrefix + d.name,
+			},
+		}
+		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		r.acls.Invalidate(lb.acl.id)
+		switch {
+		case codeOf(err) == codeForbidden:
+			q.Report(services.Warning(eventBlocked, "port %d is closed: %v", port, err))
+			return err
+		case err != nil:
+			return err
+		case made.ID == "":
+			return cloudapi.Unclear(c.what, "the answer names no item")
+		}
+		known := *lb.acl
+		known.items = append(slices.Clone(known.items), made)
+		lb.acl = &known
+		return nil
+	})
+	c.Creates = true
+	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+}
+
+// disallow deletes an item of a network ACL list.
+func (r *reconciler) disallow(n network, i aclItem) lbChange {
+	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
+	c := step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+		return r.api.jobs.in(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
+	})
+	return comparing(c, i, nil)
+}
+
+// removeItem deletes an item of a network ACL list. The network is the caller's.
+func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer, i aclItem) error {
+	what := fmt.Sprintf("deleting the network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
+	err := r.api.jobs.run(ctx, change{
+		network: n.key(), owner: lb.name, what: what, command: "deleteNetworkACL", params: params{"id": i.ID},
+	})
+	r.acls.Invalidate(lb.acl.id)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
+	}
+	known := *lb.acl
+	known.items = slices.DeleteFunc(slices.Clone(known.items), func(o aclItem) bool { return o.ID == i.ID })
+	lb.acl = &known
+	return nil
+}
+
+// closeLast deletes the items for the port of a rule that stayed because rules of others needed them when the deletion was planned, and
+// that none needs by now: Services that go at the same time see each other's rules. The network is the caller's, so that of several the
+// last sees that it is.
+func (r *reconciler) closeLast(ctx context.Context, lb *loadBalancer, gone rule) error {
+	if lb.acl == nil || lb.acl.shared {
+		return nil
+	}
+	last := leaving(lb.acl.items, lb.name, gone, nil)
+	if len(last) == len(leaving(lb.acl.items, lb.name, gone, lb.others)) {
+		return nil
+	}
+	others, err := r.othersOf(ctx, lb, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	for _, i := range leaving(lb.acl.items, lb.name, gone, others) {
+		if err := r.removeItem(ctx, lb.network, lb, i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// othersOf are the rules of others that need what the network ACL list of a load balancer lets in: those for the networks that have it.
+func (r *reconciler) othersOf(ctx context.Context, lb *loadBalancer, query inventory.Query) ([]rule, error) {
+	all, err := r.rules.All(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	elsewhere := map[string]bool{}
+	for _, n := range networks {
+		elsewhere[n.ID] = n.ACL != lb.network.ACL
+	}
+	return slices.DeleteFunc(all, func(o rule) bool { return o.owner() == lb.name || elsewhere[o.NetworkID] }), nil
+}

@@ -1,0 +1,325 @@
+package cloudstack
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// TestSourceRanges: what lets others in goes, also where somebody made it for exactly this port; what is for a range of ports stays.
+func TestSourceRanges(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		address := w.sim.Rules()[0].Address
+		byHand(w, "createFirewallRule", params{"ipaddressid": address, "protocol": "tcp", "startport": "1", "endport": "1024", "cidrlist": "192.0.2.7/32"})
+		for _, list := range [][]string{{"198.51.100.0/24"}, {"198.51.100.0/24", "192.0.2.0/24"}, nil} {
+			w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list })
+			w.ensure(s)
+			var found []string
+			for _, f := range w.sim.Firewalls() {
+				if f.Start == 80 {
+					found = append(found, f.CIDRs...)
+				}
+			}
+			slices.Sort(found)
+			assert.Equal(t, ranges(w.Current(s)), found)
+			w.requireNoWrites(s)
+		}
+		require.NoError(t, w.Remove(w.loadBalancers, "", s))
+		assert.Len(t, w.sim.Firewalls(), 1, "that of somebody else")
+		assert.Len(t, w.taken(), 1, "with its address")
+		w.eventAbout(eventAddressKept, "others have rules at it")
+	})
+}
+
+// byHand gives a command as somebody else does.
+func byHand(w *world, command string, p params) {
+	w.T.Helper()
+	require.NoError(w.T, w.api.jobs.run(w.T.Context(), change{network: "by hand", what: "by hand", command: command, params: p}))
+}
+
+// TestTierOfAVPC: each Service has an item of its own, and deleting one leaves the port open for the other.
+func TestTierOfAVPC(t *testing.T) {
+	inWorld(t, func(s *cloudstacksim.Sim) { s.MakeTier() }, func(w *world) {
+		t := w.T
+		a := service("a", map[string]string{annotationProxyProtocol: "true"}, port("http", 80, 30080))
+		b := another(service("b", nil, port("http", 80, 30081)))
+		w.Apply(a, b)
+		w.ensure(a)
+		w.ensure(b)
+		require.Len(t, w.sim.ACLItems(), 2)
+		for n, s := range []*v1.Service{a, b} {
+			i := w.sim.ACLItems()[n]
+			assert.Equal(t, reasonPrefix+nameOf(s, ""), i.Reason)
+			assert.Equal(t, []string{"tcp", "Allow", "Ingress"}, []string{i.Protocol, i.Action, i.Traffic})
+		}
+		w.requireNoWrites(a)
+		require.NoError(t, w.Remove(w.loadBalancers, "", a))
+		require.Len(t, w.sim.ACLItems(), 1)
+		assert.Equal(t, reasonPrefix+nameOf(b, ""), w.sim.ACLItems()[0].Reason)
+		require.NoError(t, w.Remove(w.loadBalancers, "", b))
+		assert.Empty(t, w.sim.ACLItems())
+		assert.Empty(t, w.taken())
+	})
+}
+
+// TestItemMadeByHand decides, and stays.
+func TestItemMadeByHand(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		_, list := w.sim.MakeTier()
+		w.sim.AddACLItem(cloudstacksim.ACLItem{
+			List: list, Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny",
+			Traffic: "Ingress",
+		})
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		w.eventAbout(eventBlocked, "port 80")
+		require.NoError(t, w.Remove(w.loadBalancers, "", s))
+		assert.Len(t, w.sim.ACLItems(), 1)
+	})
+}
+
+// TestRangesThatCannotBeEnforced: nothing is opened to everybody.
+func TestRangesThatCannotBeEnforced(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		_, list := w.sim.MakeTier()
+		w.sim.AddACLItem(cloudstacksim.ACLItem{
+			List: list, Protocol: "TCP", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow",
+			Traffic: "Ingress",
+		})
+		s := service("web", nil, port("http", 80, 30080))
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		w.Apply(s)
+		_, err := w.try(s)
+		require.ErrorContains(t, err, "cannot be enforced")
+		assert.Empty(t, w.sim.Rules())
+		assert.Empty(t, w.taken())
+	})
+}
+
+// TestFilters: a network that has a firewall uses it, tiers of a VPC included; one that has neither filters nothing.
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	of := func(names ...string) (n network) {
+		for _, name := range names {
+			n.Services = append(n.Services, networkService{Name: name})
+		}
+		n.ACL = someID
+		return n
+	}
+	assert.Equal(t, byFirewall, of("Lb", "Firewall").filter())
+	assert.Equal(t, byFirewall, of("Lb", "Firewall", "NetworkACL").filter())
+	assert.Equal(t, byACL, of("Lb", "NetworkACL").filter())
+	assert.Equal(t, open, of("Lb").filter())
+}
+
+// TestFirewallOf: beside the rule that a Service asks for, those for exactly its port stay that let in nobody else.
+func TestFirewallOf(t *testing.T) {
+	t.Parallel()
+	rules := func(lists ...string) (all []firewallRule) {
+		for _, cidrs := range lists {
+			all = append(all, firewallRule{ID: cidrs, AddressID: someID, Protocol: "tcp", Start: 80, End: 80, CIDRs: cidrs})
+		}
+		return all
+	}
+	for name, c := range map[string]struct {
+		all     []firewallRule
+		sources string
+		there   bool
+		surplus []string
+	}{
+		"as asked for":                {all: rules("10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
+		"a part of what is asked for": {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
+		"a part of everybody":         {all: rules("192.0.2.0/24,198.51.100.7/32", everybody), sources: everybody, there: true},
+		"others": {
+			all: rules("10.0.0.0/8", "192.0.2.0/24"), sources: "10.0.0.0/8", there: true, surplus: []string{"192.0.2.0/24"},
+		},
+		"others beside a part": {
+			all: rules("10.0.0.0/8", "10.1.0.0/16,192.0.2.0/24"), sources: "10.0.0.0/8", there: true,
+			surplus: []string{"10.1.0.0/16,192.0.2.0/24"},
+		},
+		"more than is asked for":            {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.1.0.0/16", there: true, surplus: []string{"10.0.0.0/8"}},
+		"former ranges, before the new one": {all: rules("10.1.0.0/16"), sources: "10.0.0.0/8", surplus: []string{"10.1.0.0/16"}},
+		"what cannot be read":               {all: rules("10.0.0.0/8", "nonsense"), sources: "10.0.0.0/8", there: true, surplus: []string{"nonsense"}},
+		"a port that goes":                  {all: rules("10.0.0.0/8", "192.0.2.0/24"), surplus: []string{"10.0.0.0/8", "192.0.2.0/24"}},
+	} {
+		var sources []string
+		if c.sources != "" {
+			sources = cidrs(c.sources)
+		}
+		there, surplus := firewallOf(
+			append(c.all, firewallRule{AddressID: someID, Protocol: "tcp", Start: 1, End: 1024, CIDRs: "192.0.2.0/24"}),
+			someID, "tcp", 80, sources,
+		)
+		var ids []string
+		for _, f := range surplus {
+			ids = append(ids, f.ID)
+		}
+		assert.Equal(t, c.there, there, name)
+		assert.Equal(t, c.surplus, ids, name)
+	}
+}
+
+// TestFirewallRulesMadeByHand is about a fault of CloudStack's own controller, which deletes all others for the port, and may lose the
+// error of that: a rule that lets in nobody else stays, one that lets in others than the source ranges say goes, and a deletion that fails
+// is tried again.
+func TestFirewallRulesMadeByHand(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		rule := func(cidrs string) {
+			byHand(w, "createFirewallRule", params{
+				"ipaddressid": w.sim.Rules()[0].Address, "protocol": "tcp", "startport": "80", "endport": "80", "cidrlist": cidrs,
+			})
+		}
+		opened := func() (lists []string) {
+			for _, f := range w.sim.Firewalls() {
+				lists = append(lists, strings.Join(f.CIDRs, ","))
+			}
+			slices.Sort(lists)
+			return lists
+		}
+		rule("192.0.2.7/32")
+		time.Sleep(2 * observedMaxAge)
+		w.requireNoWrites(s)
+		assert.Equal(t, []string{everybody, "192.0.2.7/32"}, opened(), "everybody may come in anyway")
+
+		w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
+		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteFirewallRule", Code: 530, Text: "the router is down"})
+		_, err := w.try(s)
+		require.ErrorContains(t, err, "the router is down")
+		time.Sleep(2 * observedMaxAge)
+		w.ensure(s)
+		assert.Equal(t, []string{"198.51.100.0/24"}, opened())
+
+		rule("192.0.2.7/32")
+		rule("198.51.100.128/25")
+		time.Sleep(2 * observedMaxAge)
+		w.ensure(s)
+		assert.Equal(t, []string{"198.51.100.0/24", "198.51.100.128/25"}, opened(), "what the Service does not let in is closed")
+		require.NoError(t, w.Remove(w.loadBalancers, "", s))
+		assert.Empty(t, w.sim.Firewalls(), "nothing is behind the port")
+		assert.Empty(t, w.taken())
+	})
+}
+
+// TestItemThatCannotBeDeleted: the rule stays until its item is gone, so that the deletion is tried again.
+func TestItemThatCannotBeDeleted(t *testing.T) {
+	inWorld(t, func(s *cloudstacksim.Sim) { s.MakeTier() }, func(w *world) {
+		t := w.T
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteNetworkACL", Code: 530, Text: "the router is down"})
+		require.ErrorContains(t, w.Remove(w.loadBalancers, "", s), "the router is down")
+		assert.Len(t, w.sim.Rules(), 1)
+		assert.Len(t, w.sim.ACLItems(), 1)
+		time.Sleep(2 * observedMaxAge)
+		require.NoError(t, w.Remove(w.loadBalancers, "", s))
+		assert.Empty(t, w.sim.Rules())
+		assert.Empty(t, w.sim.ACLItems())
+		assert.Empty(t, w.taken())
+	})
+}
+
+// TestRuleThatIsBeingDeleted: a rule that somebody deletes is waited for, and made again without a conflict.
+func TestRuleThatIsBeingDeleted(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		id := w.sim.Rules()[0].ID
+		w.sim.HoldJobs(true)
+		require.NoError(t, w.api.call(t.Context(), "deleting by hand", "deleteLoadBalancerRule", params{"id": id}, &struct{}{}))
+		time.Sleep(2 * observedMaxAge)
+		began := w.server.Calls().ByOperation["createLoadBalancerRule"]
+		for range 3 {
+			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "", w.Current(s), w.nodes)
+			require.ErrorContains(t, err, "still deleting load balancer rule "+nameOf(s, "-tcp-80"))
+			time.Sleep(time.Minute)
+		}
+		assert.Equal(t, began, w.server.Calls().ByOperation["createLoadBalancerRule"])
+		w.sim.HoldJobs(false)
+		time.Sleep(2 * observedMaxAge)
+		w.ensure(s)
+		require.Len(t, w.sim.Rules(), 1)
+		assert.NotEqual(t, id, w.sim.Rules()[0].ID)
+		assert.Len(t, w.sim.Rules()[0].Members, 2)
+		assert.Len(t, w.taken(), 1)
+		assert.Equal(t, began+1, w.server.Calls().ByOperation["createLoadBalancerRule"])
+	})
+}
+
+// TestConflictsOfTwoControllers: CloudStack refuses for a moment what collides with another controller's work in the network; that is tried
+// again, and both are served.
+func TestConflictsOfTwoControllers(t *testing.T) {
+	for _, command := range []string{"createLoadBalancerRule", "assignToLoadBalancerRule", "createFirewallRule"} {
+		t.Run(command, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				t := w.T
+				a, b := service("a", nil, port("http", 80, 30080)), another(service("b", nil, port("http", 80, 30081)))
+				w.Apply(a, b)
+				w.ensure(a)
+				w.restart() // the other one
+				w.sim.FailJobs(cloudstacksim.Failure{Command: command, Code: 537, Text: "There is already a concurrent operation on the network"})
+				_, err := w.try(b)
+				require.ErrorContains(t, err, "concurrent")
+				time.Sleep(2 * creationShows)
+				w.ensure(b)
+				assert.Len(t, w.sim.Rules(), 2)
+				for _, r := range w.sim.Rules() {
+					assert.Len(t, r.Members, 2, r.Name)
+				}
+				assert.Len(t, w.sim.Firewalls(), 2)
+				assert.Len(t, w.taken(), 2)
+				w.requireNoWrites(a)
+				w.requireNoWrites(b)
+			})
+		})
+	}
+}
+
+// TestLimitOfCalls: under the limit that CloudStack has by default nothing is refused, and where it refuses everything for a while, no node
+// is gone and the Service is served afterwards.
+func TestLimitOfCalls(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		w.sim.SetLimit(cloudstacksim.PublishedCalls, cloudstacksim.PublishedInterval)
+		w.sim.Seed(40)
+		for n := range 40 {
+			w.addNode("more-" + string(rune('a'+n%26)) + string(rune('a'+n/26)))
+		}
+		s := service("web", nil, port("http", 80, 30080), port("https", 443, 30443))
+		w.Apply(s)
+		w.ensure(s)
+		for _, c := range w.server.Calls().Latest {
+			require.NotEqual(t, 429, c.Status, c.Operation)
+		}
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 429, For: simkit.Duration(10 * time.Second)})
+		require.NoError(t, err)
+		for _, n := range w.nodes[:3] {
+			exists, err := w.instances.InstanceExists(t.Context(), n)
+			assert.True(t, exists || err != nil)
+		}
+		w.alter(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] })
+		w.ensure(s)
+		assert.Len(t, w.sim.Rules(), 1)
+	})
+}

@@ -1,0 +1,94 @@
+package cloudstack
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ guard.OrphanFinder = (*cloud)(nil)
+
+// orphans are the rules with the mark of this cluster that no Service has, by the name of their load balancer.
+func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[string][]rule, error) {
+	mark, err := r.cluster.KnownMark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.rules.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	byName := map[string][]rule{}
+	for _, found := range all {
+		if found.owner() != "" {
+			byName[found.owner()] = append(byName[found.owner()], found)
+		}
+	}
+	maps.DeleteFunc(byName, func(name string, rules []rule) bool {
+		marked := slices.ContainsFunc(rules, func(found rule) bool { return slices.Contains(found.marks(), mark) })
+		held := slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, object(name, rules), r.ownership()) })
+		return !marked || held
+	})
+	return byName, nil
+}
+
+// Orphans implements guard.OrphanFinder.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+	found, err := c.reconciler.orphans(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	orphans := []guard.Orphan{}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: name, Name: name})
+	}
+	return orphans, nil
+}
+
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Its
+// address goes with it where the rules say that it was taken for their Service.
+func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	r := c.reconciler
+	list, err := r.cluster.Living(ctx)
+	if err != nil {
+		return err
+	}
+	found, err := r.orphans(ctx, list)
+	if err != nil {
+		return err
+	}
+	rules, orphaned := found[o.ID]
+	if !orphaned {
+		return fmt.Errorf("load balancer %s is no orphan any more", o.ID)
+	}
+	q := services.Request{Purpose: services.Delete, Service: &v1.Service{}}
+	lb := &loadBalancer{name: o.ID, rules: rules, members: map[string][]string{}, failures: map[int]error{}}
+	if err := r.details(ctx, q, lb); err != nil {
+		return err
+	}
+	var changes []lbChange
+	for _, gone := range rules {
+		changes = append(changes, r.closing(lb, gone)...)
+	}
+	for _, gone := range rules {
+		changes = append(changes, r.deleting(lb, gone))
+	}
+	marked := slices.ContainsFunc(rules, func(gone rule) bool { return len(gone.marks()) > 0 })
+	if lb.address != nil && took(q.Service, settings{}, rules, *lb.address) && marked {
+		changes = append(changes, r.releasing(*lb.address))
+	}
+	for _, change := range changes {
+		if lb, err = change.Make(ctx, &q, lb); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+package cloudstack
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// note records the address that was taken for a Service; named where the Service names it, which CloudStack's own controller notes as well.
+func (r *reconciler) note(ctx context.Context, q *services.Request, id string, named bool) error {
+	s, _, _ := parseSettings(q.Service)
+	if known := recordOf(s.Record); known.id == id && known.given {
+		return nil
+	}
+	return r.noteText(ctx, q, id, named)
+}
+
+// noteAddress records the address of a Service whose last rules go: that it was taken for it, or else that it was not.
+func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	if lb.address == nil || len(lb.rules) != 1 {
+		return nil
+	}
+	s, _, _ := parseSettings(q.Service)
+	text := givenPrefix + lb.address.ID
+	switch {
+	case recordOf(s.Record).id == lb.address.ID:
+		return nil
+	case took(q.Service, s, lb.rules, *lb.address):
+		text = lb.address.ID
+	case q.Purpose == services.Delete:
+		return nil // it stays, and nobody asks for it any more
+	}
+	return r.noteText(ctx, q, text, false)
+}
+
+// noteText writes the record; "" removes it. named adds the annotation of CloudStack's own controller.
+func (r *reconciler) noteText(ctx context.Context, q *services.Request, text string, named bool) error {
+	changes := map[string]any{}
+	if q.Service.Annotations[annotationRecord] != text {
+		changes[annotationRecord] = text
+		if text == "" {
+			changes[annotationRecord] = nil
+		}
+	}
+	if named && q.Service.Annotations[annotationAssociated] != "true" {
+		changes[annotationAssociated] = "true"
+	}
+	if len(changes) == 0 || r.kube == nil {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": changes}})
+	if err != nil {
+		return fmt.Errorf("recording the address on the Service: %w", err)
+	}
+	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) && (text == "" || q.Purpose == services.Delete) {
+		return nil // there is nobody to record it on
+	}
+	if err != nil {
+		return fmt.Errorf("recording the address on the Service: %w", err)
+	}
+	// What is stored lacks what was translated from portable annotations.
+	updated := q.Service.DeepCopy()
+	updated.ResourceVersion = stored.ResourceVersion
+	if updated.Annotations == nil {
+		updated.Annotations = map[string]string{}
+	}
+	for key, value := range changes {
+		if value, set := value.(string); set {
+			updated.Annotations[key] = value
+		} else {
+			delete(updated.Annotations, key)
+		}
+	}
+	q.Service = updated
+	return nil
+}

@@ -1,0 +1,85 @@
+package cloudstack
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+)
+
+// theirs makes what CloudStack's own controller makes for a Service with one port, in the form of one of its versions.
+func theirs(w *world, s *v1.Service, suffix, cidrlist string) {
+	w.T.Helper()
+	var address string
+	network := w.sim.Networks()[0]
+	place := params{"networkid": network.ID}
+	if network.VPC != "" {
+		place = params{"vpcid": network.VPC}
+	}
+	byHand(w, "associateIpAddress", place)
+	for _, a := range w.sim.Addresses() {
+		if a.State == "Allocated" && !a.SourceNAT {
+			address = a.ID
+		}
+	}
+	byHand(w, "createLoadBalancerRule", params{
+		"name": nameOf(s, suffix), "publicipid": address, "networkid": network.ID, "publicport": "80", "privateport": "30080", "algorithm": "roundrobin",
+		"protocol": "tcp", "openfirewall": "false", "cidrlist": cidrlist,
+	})
+	var ids []string
+	for _, v := range w.sim.VMs() {
+		ids = append(ids, v.ID)
+	}
+	byHand(w, "assignToLoadBalancerRule", params{"id": w.sim.Rules()[0].ID, "virtualmachineids": strings.Join(ids, ",")})
+	if network.VPC == "" {
+		byHand(w, "createFirewallRule", params{"ipaddressid": address, "protocol": "tcp", "startport": "80", "endport": "80", "cidrlist": everybody})
+		return
+	}
+	byHand(w, "createNetworkACL", params{
+		"aclid": network.ACL, "networkid": network.ID, "protocol": "tcp", "action": "Allow", "cidrlist": everybody, "startport": "80", "endport": "80",
+		"traffictype": "Ingress",
+	})
+}
+
+// TestTakeover: what versions 1.1 and 1.2 leave is taken over without a write, and goes with its Service. The rule of the provider that
+// Kubernetes had itself gets its name once.
+func TestTakeover(t *testing.T) {
+	for kind, prepare := range networkKinds {
+		for version, c := range map[string]struct {
+			suffix, cidrs string
+			writes        int
+		}{"1.2": {"-tcp-80", everybody, 0}, "1.1": {"-tcp-80", "", 0}, "of Kubernetes": {"-80", "", 1}} {
+			for _, release := range []string{cloudstacksim.V420, cloudstacksim.V422} {
+				t.Run(kind+", "+version+", CloudStack "+release, func(t *testing.T) {
+					inWorld(t, prepare, func(w *world) {
+						t := w.T
+						w.sim.SetVersion(release)
+						s := service("web", nil, port("http", 80, 30080))
+						w.Apply(s)
+						theirs(w, s, c.suffix, c.cidrs)
+						w.restart()
+						id, before := w.sim.Rules()[0].ID, w.writes()
+						_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), "", w.Current(s))
+						require.NoError(t, err)
+						require.True(t, exists)
+						w.ensure(s)
+						assert.Equal(t, before+c.writes, w.writes(), "%v", w.server.Calls().ByOperation)
+						assert.Equal(t, id, w.sim.Rules()[0].ID)
+						assert.Equal(t, nameOf(s, "-tcp-80"), w.sim.Rules()[0].Name)
+						assert.Empty(t, w.Current(s).Annotations)
+						w.requireNoWrites(s)
+						require.NoError(t, w.Remove(w.loadBalancers, "", s))
+						assert.Empty(t, w.sim.Rules())
+						assert.Empty(t, w.sim.Firewalls())
+						assert.Empty(t, w.sim.ACLItems())
+						assert.Empty(t, w.taken())
+					})
+				})
+			}
+		}
+	}
+}
