@@ -99,7 +99,8 @@ func (a *addresses) stop() {
 // join implements services: nobody initialises these nodes, and from now on they get the program's file.
 func (a *addresses) join(ctx context.Context, r *run) error {
 	for i, name := range a.names {
-		if err := r.cluster.RegisterNode(ctx, harness.NodeSpec{Name: name, Ready: true, Initialized: true, Address: vrrp.Address(i)}); err != nil {
+		node := harness.NodeSpec{Name: name, Ready: true, Initialized: true, Address: vrrp.Address(i)}
+		if err := r.cluster.RegisterNode(ctx, node); err != nil {
 			return err
 		}
 	}

@@ -285,7 +285,8 @@ func (v *vcsim) lacks(ctx context.Context) ([]results.Lack, error) {
 
 // probeNSX asks for the gateways of NSX's policy API.
 func (v *vcsim) probeNSX(ctx context.Context) (string, error) {
-	client := http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // its own certificate
+	trusting := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // its own certificate
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: trusting}}
 	defer client.CloseIdleConnections()
 	const path = "/policy/api/v1/infra/tier-1s"
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+v.url.Host+path, http.NoBody)
