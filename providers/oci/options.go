@@ -1,0 +1,194 @@
+package oci
+
+import (
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+// Config is the validated configuration of the provider.
+type Config struct {
+	Region, Tenancy, User, Fingerprint string
+	Key, KeyPassphrase, Passphrase     schema.Secret
+	Compartment, OldCompartment, VCN   string
+	InstancePrincipals, OldPrincipals  bool
+	WorkloadIdentity                   bool
+	LoadBalancersOff                   bool
+	Subnet1, Subnet2                   string
+	SecurityListMode                   string
+	ReadQPS, WriteQPS                  float64
+	ReadBucket, WriteBucket            int
+	Unlimited                          bool
+	Endpoint, Domain                   string
+
+	key *rsa.PrivateKey
+}
+
+// Options is the table of the provider's options: the keys of cloud-provider.yaml as Oracle's own controller has them, with a dot for each
+// level.
+var Options = append(schema.Options[Config]{
+	text("auth.region", "Region of the cluster, such as us-ashburn-1.", func(c *Config) *string { return &c.Region }),
+	text("auth.tenancy", "OCID of the tenancy.", func(c *Config) *string { return &c.Tenancy }),
+	text("auth.user", "OCID of the user whose key signs the calls.", func(c *Config) *string { return &c.User }),
+	text("auth.fingerprint", "Fingerprint of the public half of that key.", func(c *Config) *string { return &c.Fingerprint }),
+	secret("auth.key", "Private key, as PEM.", func(c *Config) *schema.Secret { return &c.Key }),
+	secret("auth.key_passphrase", "Passphrase of the private key.", func(c *Config) *schema.Secret { return &c.KeyPassphrase }),
+	secret("auth.passphrase", "The same, where auth.key_passphrase is not set.", func(c *Config) *schema.Secret { return &c.Passphrase }),
+	toggle("useInstancePrincipals", "Must be false: instance principals are not served yet.", func(c *Config) *bool { return &c.InstancePrincipals }),
+	toggle("auth.useInstancePrincipals", "Deprecated: the former place of useInstancePrincipals.", func(c *Config) *bool { return &c.OldPrincipals }),
+	toggle("useWorkloadIdentity", "Must be false: token exchange is not served yet.", func(c *Config) *bool { return &c.WorkloadIdentity }),
+	text("compartment", "OCID of the compartment of nodes and load balancers.", func(c *Config) *string { return &c.Compartment }),
+	text("auth.compartment", "Deprecated: the former place of compartment.", func(c *Config) *string { return &c.OldCompartment }),
+	text("vcn", "OCID of the virtual cloud network of the nodes.", func(c *Config) *string { return &c.VCN }),
+	toggle("loadBalancer.disabled", "Serve no Services; none is served yet in either case.", func(c *Config) *bool { return &c.LoadBalancersOff }),
+	text("loadBalancer.subnet1", noEffect+noLoadBalancers, func(c *Config) *string { return &c.Subnet1 }),
+	text("loadBalancer.subnet2", noEffect+noLoadBalancers, func(c *Config) *string { return &c.Subnet2 }),
+	text("loadBalancer.securityListManagementMode", "All, Frontend or None. It is checked and has no effect, as with Oracle's own controller: "+
+		"the annotations of Services decide.", func(c *Config) *string { return &c.SecurityListMode }),
+	schema.FloatOption(func(c *Config) *float64 { return &c.ReadQPS }, row("rateLimiter.rateLimitQPSRead", "20", "Reads a second.")),
+	schema.IntOption(func(c *Config) *int { return &c.ReadBucket }, row("rateLimiter.rateLimitBucketRead", "5", "Reads at once.")),
+	schema.FloatOption(func(c *Config) *float64 { return &c.WriteQPS }, row("rateLimiter.rateLimitQPSWrite", "20", "Writes a second.")),
+	schema.IntOption(func(c *Config) *int { return &c.WriteBucket }, row("rateLimiter.rateLimitBucketWrite", "5", "Writes at once.")),
+	toggle("rateLimiter.disableRateLimiter", "Hold back no calls.", func(c *Config) *bool { return &c.Unlimited }),
+	schema.URLOption(func(c *Config) *string { return &c.Endpoint }, schema.OptionRow{
+		Env: "OCI_ENDPOINT", FileKey: "endpoint",
+		Spec: schema.Spec{Help: "Base URL of all services of the cloud, in the place of those that the region has."},
+	}),
+	schema.StringOption(func(c *Config) *string { return &c.Domain }, schema.OptionRow{
+		Env: "OCI_DEFAULT_REALM", Spec: schema.Spec{Default: "oraclecloud.com", Help: "Domain of the realm, such as oraclegovcloud.com."},
+	}),
+}, withoutEffect()...)
+
+const (
+	noEffect        = "Accepted for compatibility, without effect: "
+	noLoadBalancers = "load balancers are not served yet."
+)
+
+// ignored are keys without effect, by why they have none.
+func ignored() map[string][]string {
+	return map[string][]string{
+		"nothing asks for it": {"regionKey", "auth.regionKey"},
+		"load balancers are not served yet": {
+			"loadBalancer.disableSecurityListManagement", "loadBalancer.securityLists", "tags.loadBalancer", "tags.common",
+		},
+		"it is about volumes": {"tags.blockVolume", "tags.fss", "tags.lustre"},
+		"metrics are not pushed; scrape /metrics": {
+			"metrics.compartmentID", "metrics.namespace", "metrics.resourceGroup", "metrics.prefix",
+		},
+	}
+}
+
+func withoutEffect() schema.Options[Config] {
+	var rows schema.Options[Config]
+	var discarded string
+	for _, why := range sortedKeys(ignored()) {
+		for _, key := range ignored()[why] {
+			rows = append(rows, text(key, noEffect+why+".", func(*Config) *string { return &discarded }))
+		}
+	}
+	return rows
+}
+
+func row(key, standard, help string) schema.OptionRow {
+	return schema.OptionRow{FileKey: key, Spec: schema.Spec{Default: standard, Help: help}}
+}
+
+func text(key, help string, at func(*Config) *string) schema.Option[Config] {
+	return schema.StringOption(at, row(key, "", help))
+}
+
+func secret(key, help string, at func(*Config) *schema.Secret) schema.Option[Config] {
+	return schema.SecretOption(at, row(key, "", help))
+}
+
+func toggle(key, help string, at func(*Config) *bool) schema.Option[Config] {
+	return schema.BoolOption(at, row(key, "false", help))
+}
+
+// parseConfig reads the options and reports everything that is wrong at once. Warnings are about keys without effect.
+func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
+	if len(strings.TrimSpace(string(in.File))) == 0 {
+		return c, nil, &schema.Problem{Place: "cloud config", Reason: "unmarshalling cloud-provider config: EOF; give the file by --cloud-config"}
+	}
+	keys, warnings, err := readFile(in.File)
+	if err != nil {
+		return c, nil, err
+	}
+	in.Keys = keys
+	c, err = Options.Parse(in.Sources)
+	if err == nil {
+		err = c.complete()
+	}
+	return c, warnings, err
+}
+
+// complete fills in what follows from other settings, and judges them together. The words are those of Oracle's own controller.
+func (c *Config) complete() error {
+	var problems []error
+	refuse := func(e *field.Error) {
+		problems = append(problems, &schema.Problem{Place: "cloud config", Reason: e.Error()})
+	}
+	if c.Compartment == "" {
+		c.Compartment = c.OldCompartment
+	}
+	c.InstancePrincipals = c.InstancePrincipals || c.OldPrincipals
+	const discovered = "This value is normally discovered automatically if omitted."
+	if c.Region == "" {
+		refuse(field.InternalError(field.NewPath("auth", "region"), errors.New(discovered+" Discovery is not served yet; set it")))
+	}
+	if c.Compartment == "" {
+		refuse(field.InternalError(field.NewPath("compartment"), errors.New(discovered+" Discovery is not served yet; set it")))
+	}
+	switch identity := field.NewPath("useWorkloadIdentity"); {
+	case c.InstancePrincipals && c.WorkloadIdentity:
+		refuse(field.Invalid(identity, true, "useInstancePrincipals and useWorkloadIdentity cannot both be true"))
+	case c.WorkloadIdentity:
+		refuse(field.Invalid(identity, true, "token exchange is not served yet; use a key"))
+	case c.InstancePrincipals:
+		refuse(field.Invalid(field.NewPath("useInstancePrincipals"), true, "instance principals are not served yet; use a key"))
+	default:
+		problems = append(problems, c.checkKey(refuse)...)
+	}
+	switch c.SecurityListMode {
+	case "", "All", "Frontend", "None":
+	default:
+		refuse(field.Invalid(field.NewPath("loadBalancer", "securityListManagementMode"), c.SecurityListMode, "invalid security list management mode"))
+	}
+	for key, v := range map[string]float64{"QPSRead": c.ReadQPS, "QPSWrite": c.WriteQPS, "BucketRead": float64(c.ReadBucket), "BucketWrite": float64(c.WriteBucket)} {
+		if v < 0 {
+			refuse(field.Invalid(field.NewPath("rateLimiter", "rateLimit"+key), v, "must not be negative"))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// checkKey demands all that signing with a user's key takes.
+func (c *Config) checkKey(refuse func(*field.Error)) []error {
+	for _, need := range []struct{ key, value string }{
+		{"tenancy", c.Tenancy}, {"user", c.User}, {"fingerprint", c.Fingerprint},
+	} {
+		if need.value == "" {
+			refuse(field.Required(field.NewPath("auth", need.key), "it is needed with a user's key"))
+		}
+	}
+	if c.Key.IsZero() {
+		refuse(field.Required(field.NewPath("auth", "key"), "it is needed with a user's key"))
+		return nil
+	}
+	passphrase := c.KeyPassphrase
+	if passphrase.IsZero() {
+		passphrase = c.Passphrase
+	}
+	key, err := parseKey([]byte(c.Key.Reveal()), []byte(passphrase.Reveal()))
+	if err != nil {
+		return []error{&schema.Problem{Place: "key auth.key of the cloud config", Reason: fmt.Sprintf("is no private key: %s", err)}}
+	}
+	c.key = key
+	return nil
+}
