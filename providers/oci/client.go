@@ -27,9 +27,10 @@ type api struct {
 	http   *cloudapi.Client
 	config Config
 	core   string
-	// compartments are those that hold instances of nodes; wantsIPv6 reports whether a node is to have IPv6 addresses; members are the
-	// instances of the cluster's nodes.
+	// compartments are those that hold instances of nodes, and mayBeIn reports whether an instance may be in any of some; wantsIPv6 reports
+	// whether a node is to have IPv6 addresses; members are the instances of the cluster's nodes.
 	compartments func() []string
+	mayBeIn      func(id string, compartments []string) bool
 	wantsIPv6    func() bool
 	members      func() []string
 }
@@ -37,6 +38,7 @@ type api struct {
 func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a := &api{config: c, core: c.host("iaas") + coreVersion}
 	a.compartments = func() []string { return []string{c.Compartment} }
+	a.mayBeIn = func(string, []string) bool { return true }
 	a.wantsIPv6 = func() bool { return false }
 	a.members = func() []string { return nil }
 	a.http = cloudapi.NewClient(cloudapi.Config{

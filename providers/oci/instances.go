@@ -63,6 +63,7 @@ func newInstances(a *api) *instances {
 	})
 	i.networks = newNetworks(a, i.inventory)
 	a.compartments = func() []string { return compartmentsOf(a.config.Compartment, i.nodes.Nodes()) }
+	a.mayBeIn = i.mayBeIn
 	a.members = func() []string { return membersOf(i.nodes.Nodes()) }
 	a.wantsIPv6 = func() bool { return slices.ContainsFunc(i.nodes.Nodes(), wantsIPv6) }
 	i.Instances = nodes.New(nodes.Cloud[string, instance]{
@@ -103,15 +104,41 @@ func wantsIPv6(node *v1.Node) bool {
 
 // instances lists those that may run, in every compartment that holds any of the cluster.
 func (a *api) instances(ctx context.Context) (all []instance, pages int, err error) {
-	for _, c := range a.compartments() {
-		some, calls, err := list[instance](ctx, a, "instances", "/instances", url.Values{"compartmentId": {c}})
+	all, pages, err = inCompartments[instance](ctx, a, "instances", "/instances")
+	return slices.DeleteFunc(all, instance.ended), pages, err
+}
+
+// inCompartments lists what is in the compartments of the cluster. One that a Node names and that cannot be read holds up nobody else: the
+// error is an inventory.Partial then, by which nothing is missing.
+func inCompartments[T any](ctx context.Context, a *api, what, path string) (all []T, pages int, err error) {
+	var failed []error
+	var unread []string
+	for n, c := range a.compartments() {
+		some, calls, err := list[T](ctx, a, what+" of compartment "+c, path, url.Values{"compartmentId": {c}})
 		pages += calls
-		if err != nil {
+		switch {
+		case err != nil && n == 0:
 			return nil, pages, err
+		case err != nil:
+			unread = append(unread, c)
+			failed = append(failed, fmt.Errorf("a Node's annotation %s names it: %w", annotationCompartment, err))
 		}
-		all = append(all, slices.DeleteFunc(some, instance.ended)...)
+		all = append(all, some...)
+	}
+	if len(failed) > 0 {
+		return all, pages, &inventory.Partial[string]{Lacks: func(id string) bool { return a.mayBeIn(id, unread) }, Err: errors.Join(failed...)}
 	}
 	return all, pages, nil
+}
+
+// mayBeIn reports whether an instance may be in one of some compartments: those of Nodes that say otherwise are not.
+func (i *instances) mayBeIn(id string, compartments []string) bool {
+	for _, n := range i.nodes.Nodes() {
+		if instanceKey(n.Spec.ProviderID) == id {
+			return slices.Contains(compartments, n.Annotations[annotationCompartment])
+		}
+	}
+	return true
 }
 
 // get reads one instance. It is cloudapi.ErrNotFound where the cloud shows that it is terminated. The cloud says "not found" also of what the
@@ -249,4 +276,15 @@ func parseProviderID(text string) (string, error) {
 		return "", fmt.Errorf("provider ID '%s' is not valid for oci; it is %s<OCID of the instance>", text, providerIDPrefix)
 	}
 	return id, nil
+}
+
+// instanceKey identifies the instance of a provider ID in either of its forms; "" is none.
+func instanceKey(providerID string) string {
+	if id, err := parseProviderID(providerID); err == nil {
+		return id
+	}
+	if strings.HasPrefix(providerID, providerIDPrefix) || strings.HasPrefix(providerID, bareIDPrefix) {
+		return providerID // an error about it says so
+	}
+	return ""
 }

@@ -3,6 +3,7 @@ package oci
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
@@ -19,10 +20,12 @@ const stateAttached = "ATTACHED"
 
 // attachment is a network interface of an instance; the API shows no address with it.
 type attachment struct {
-	Instance string `json:"instanceId"`
-	VNIC     string `json:"vnicId"`
-	Subnet   string `json:"subnetId"`
-	State    string `json:"lifecycleState"`
+	Instance    string `json:"instanceId"`
+	Compartment string `json:"compartmentId"`
+	Domain      string `json:"availabilityDomain"`
+	VNIC        string `json:"vnicId"`
+	Subnet      string `json:"subnetId"`
+	State       string `json:"lifecycleState"`
 }
 
 // vnic is what the API shows of a network interface.
@@ -168,14 +171,10 @@ type publicIP struct {
 
 // list reads the network interfaces of all instances.
 func (n *networks) list(ctx context.Context) (all []network, calls int, err error) {
-	var attached []attachment
-	for _, c := range n.api.compartments() {
-		some, pages, err := list[attachment](ctx, n.api, "attached network interfaces", "/vnicAttachments", url.Values{"compartmentId": {c}})
-		calls += pages
-		if err != nil {
-			return nil, calls, err
-		}
-		attached = append(attached, some...)
+	attached, calls, err := inCompartments[attachment](ctx, n.api, "attached network interfaces", "/vnicAttachments")
+	partial, isPartial := errors.AsType[*inventory.Partial[string]](err)
+	if err != nil && !isPartial {
+		return nil, calls, err
 	}
 	attached = slices.DeleteFunc(attached, func(a attachment) bool { return a.State != stateAttached || a.VNIC == "" })
 	cards, more, err := n.addresses(ctx, attached)
@@ -199,6 +198,9 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 			return nil, calls, err
 		}
 		all = append(all, network{instance: id, vnics: vnics, withoutIPv6: !n.api.wantsIPv6()}.sorted())
+	}
+	if isPartial {
+		return all, calls, partial
 	}
 	return all, calls, nil
 }
@@ -262,7 +264,7 @@ func (n *networks) addresses(ctx context.Context, attached []attachment) (cards 
 			}
 		}
 	}
-	public, more, err := n.publicAddresses(ctx)
+	public, more, err := n.publicAddresses(ctx, attached)
 	calls += more
 	for _, p := range public {
 		if v := behind[p.Assigned]; v != nil {
@@ -272,25 +274,23 @@ func (n *networks) addresses(ctx context.Context, attached []attachment) (cards 
 	return cards, calls, err
 }
 
-// publicAddresses are the ephemeral ones of each availability domain that has instances, and the reserved ones.
-func (n *networks) publicAddresses(ctx context.Context) (all []publicIP, calls int, err error) {
-	domains := map[string]bool{}
-	for _, in := range n.instances.PeekAll() {
-		domains[in.AvailabilityDomain] = true
+// publicAddresses are the ephemeral ones of each availability domain, and the reserved ones, of the compartments that have network
+// interfaces.
+func (n *networks) publicAddresses(ctx context.Context, attached []attachment) (all []publicIP, calls int, err error) {
+	queries := map[string]url.Values{}
+	for _, a := range attached {
+		queries[a.Compartment] = url.Values{"scope": {"REGION"}, "lifetime": {"RESERVED"}, "compartmentId": {a.Compartment}}
+		queries[a.Compartment+" "+a.Domain] = url.Values{
+			"scope": {"AVAILABILITY_DOMAIN"}, "availabilityDomain": {a.Domain}, "compartmentId": {a.Compartment},
+		}
 	}
-	for _, c := range n.api.compartments() {
-		queries := []url.Values{{"scope": {"REGION"}, "lifetime": {"RESERVED"}, "compartmentId": {c}}}
-		for _, domain := range sortedKeys(domains) {
-			queries = append(queries, url.Values{"scope": {"AVAILABILITY_DOMAIN"}, "availabilityDomain": {domain}, "compartmentId": {c}})
+	for _, key := range sortedKeys(queries) {
+		some, pages, err := list[publicIP](ctx, n.api, "public addresses", "/publicIps", queries[key])
+		calls += pages
+		if err != nil {
+			return nil, calls, err
 		}
-		for _, query := range queries {
-			some, pages, err := list[publicIP](ctx, n.api, "public addresses", "/publicIps", query)
-			calls += pages
-			if err != nil {
-				return nil, calls, err
-			}
-			all = append(all, some...)
-		}
+		all = append(all, some...)
 	}
 	return all, calls, nil
 }

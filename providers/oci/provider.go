@@ -27,7 +27,7 @@ const (
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Oracle Cloud Infrastructure", Stability: "alpha",
-		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix},
+		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.NotYet, Routes: registry.CloudHasNone,
 		},
