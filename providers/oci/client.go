@@ -26,37 +26,52 @@ const (
 type api struct {
 	http   *cloudapi.Client
 	config Config
-	core   string
+	// location says where the cluster is.
+	location func(context.Context) (location, error)
 	// compartments are those that hold instances of nodes, and mayBeIn reports whether an instance may be in any of some; wantsIPv6 reports
 	// whether a node is to have IPv6 addresses; members are the instances of the cluster's nodes.
-	compartments func() []string
+	compartments func(configured string) []string
 	mayBeIn      func(id string, compartments []string) bool
 	wantsIPv6    func() bool
 	members      func() []string
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
-	a := &api{config: c, core: c.host("iaas") + coreVersion}
-	a.compartments = func() []string { return []string{c.Compartment} }
+	m := newMetadata(c, in)
+	l := &locator{config: c, metadata: m}
+	a := &api{config: c, location: l.locate}
+	a.compartments = func(configured string) []string { return []string{configured} }
 	a.mayBeIn = func(string, []string) bool { return true }
 	a.wantsIPv6 = func() bool { return false }
 	a.members = func() []string { return nil }
 	a.http = cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits,
-		Transport: &signer{credential: userKey(c), hosts: []string{cloudapi.HostOf(a.core)}, next: cloudapi.NewTransport(in.Dial)},
+		Transport: &signer{credential: credentials(c, newIssuer(c, in, m, l.locate)), next: cloudapi.NewTransport(in.Dial)},
 	})
 	return a, nil
 }
 
-// host is the base URL of a service.
-func (c *Config) host(service string) string {
+// credentials are what the options ask for: the key of a user, or the identity of the instance or of a service account.
+func credentials(c Config, i *issuer) func(context.Context, string) (credential, error) {
+	own := newTokens(i.instancePrincipal)
+	switch {
+	case c.InstancePrincipals:
+		return own.credential
+	case c.WorkloadIdentity:
+		return newTokens(i.exchange(own)).credential
+	}
+	return userKey(c)
+}
+
+// at is the base URL of a service in a region.
+func (c *Config) at(region, service string) string {
 	switch {
 	case c.Endpoint != "":
 		return strings.TrimSuffix(c.Endpoint, "/")
-	case strings.Contains(c.Region, "."):
-		return "https://" + service + "." + c.Region // a region with a dot is a domain
+	case strings.Contains(region, "."):
+		return "https://" + service + "." + region // a region with a dot is a domain
 	}
-	return "https://" + service + "." + c.Region + "." + c.Domain
+	return "https://" + service + "." + region + "." + c.Domain
 }
 
 // limits hold calls back: reads and writes apart, as the options say. Calls wait; they never fail for it.
@@ -97,15 +112,18 @@ func operation(r *http.Request) string {
 }
 
 // call makes one call. What names it in errors is what was tried, such as "reading instance ocid1…".
-func (a *api) call(ctx context.Context, what, method, address string, in, out any) (http.Header, error) {
+func (a *api) call(ctx context.Context, what, method, path string, in, out any) (http.Header, error) {
+	where, err := a.location(ctx)
+	if err != nil {
+		return nil, cloudapi.Describe(err, what)
+	}
 	var body []byte
 	if in != nil {
-		var err error
 		if body, err = json.Marshal(in); err != nil {
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, address, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, a.config.at(where.region, "iaas")+coreVersion+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
@@ -120,7 +138,7 @@ func (a *api) call(ctx context.Context, what, method, address string, in, out an
 
 // get reads one object.
 func (a *api) get(ctx context.Context, what, path string, out any) error {
-	_, err := a.call(ctx, "reading "+what, http.MethodGet, a.core+path, nil, out)
+	_, err := a.call(ctx, "reading "+what, http.MethodGet, path, nil, out)
 	return err
 }
 
@@ -132,7 +150,7 @@ func list[T any](ctx context.Context, a *api, what, path string, query url.Value
 	for {
 		pages++
 		var items []T
-		header, err := a.call(ctx, "listing "+what, http.MethodGet, a.core+path+"?"+query.Encode(), nil, &items)
+		header, err := a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &items)
 		if err == nil {
 			err = listing.Add(len(items))
 		}

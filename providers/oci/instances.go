@@ -62,7 +62,7 @@ func newInstances(a *api) *instances {
 		Indexes: map[string]func(instance) []string{indexName: func(i instance) []string { return []string{i.Name} }},
 	})
 	i.networks = newNetworks(a, i.inventory)
-	a.compartments = func() []string { return compartmentsOf(a.config.Compartment, i.nodes.Nodes()) }
+	a.compartments = func(configured string) []string { return compartmentsOf(configured, i.nodes.Nodes()) }
 	a.mayBeIn = i.mayBeIn
 	a.members = func() []string { return membersOf(i.nodes.Nodes()) }
 	a.wantsIPv6 = func() bool { return slices.ContainsFunc(i.nodes.Nodes(), wantsIPv6) }
@@ -111,9 +111,13 @@ func (a *api) instances(ctx context.Context) (all []instance, pages int, err err
 // inCompartments lists what is in the compartments of the cluster. One that a Node names and that cannot be read holds up nobody else: the
 // error is an inventory.Partial then, by which nothing is missing.
 func inCompartments[T any](ctx context.Context, a *api, what, path string) (all []T, pages int, err error) {
+	where, err := a.location(ctx)
+	if err != nil {
+		return nil, 0, cloudapi.Describe(err, "listing "+what)
+	}
 	var failed []error
 	var unread []string
-	for n, c := range a.compartments() {
+	for n, c := range a.compartments(where.compartment) {
 		some, calls, err := list[T](ctx, a, what+" of compartment "+c, path, url.Values{"compartmentId": {c}})
 		pages += calls
 		switch {

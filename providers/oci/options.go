@@ -25,9 +25,18 @@ type Config struct {
 	ReadQPS, WriteQPS                  float64
 	ReadBucket, WriteBucket            int
 	Unlimited                          bool
-	Endpoint, Domain                   string
+	Endpoint, Domain, MetadataURL      string
+	Exchange                           exchange
 
 	key *rsa.PrivateKey
+}
+
+// exchange are the options of the exchange of a service account's token.
+type exchange struct {
+	DomainURL, ResourceType, ClientID              string
+	ClientSecret                                   schema.Secret
+	ByInstance                                     bool
+	SubjectType, RequestedType, TokenPath, Expires string
 }
 
 // Options is the table of the provider's options: the keys of cloud-provider.yaml as Oracle's own controller has them, with a dot for each
@@ -40,9 +49,9 @@ var Options = append(schema.Options[Config]{
 	secret("auth.key", "Private key, as PEM.", func(c *Config) *schema.Secret { return &c.Key }),
 	secret("auth.key_passphrase", "Passphrase of the private key.", func(c *Config) *schema.Secret { return &c.KeyPassphrase }),
 	secret("auth.passphrase", "The same, where auth.key_passphrase is not set.", func(c *Config) *schema.Secret { return &c.Passphrase }),
-	toggle("useInstancePrincipals", "Must be false: instance principals are not served yet.", func(c *Config) *bool { return &c.InstancePrincipals }),
+	toggle("useInstancePrincipals", "Authenticate as the instance that the program runs on.", func(c *Config) *bool { return &c.InstancePrincipals }),
 	toggle("auth.useInstancePrincipals", "Deprecated: the former place of useInstancePrincipals.", func(c *Config) *bool { return &c.OldPrincipals }),
-	toggle("useWorkloadIdentity", "Must be false: token exchange is not served yet.", func(c *Config) *bool { return &c.WorkloadIdentity }),
+	toggle("useWorkloadIdentity", "Authenticate by the exchange of a service account's token.", func(c *Config) *bool { return &c.WorkloadIdentity }),
 	text("compartment", "OCID of the compartment of nodes and load balancers.", func(c *Config) *string { return &c.Compartment }),
 	text("auth.compartment", "Deprecated: the former place of compartment.", func(c *Config) *string { return &c.OldCompartment }),
 	text("vcn", "OCID of the virtual cloud network of the nodes.", func(c *Config) *string { return &c.VCN }),
@@ -63,7 +72,55 @@ var Options = append(schema.Options[Config]{
 	schema.StringOption(func(c *Config) *string { return &c.Domain }, schema.OptionRow{
 		Env: "OCI_DEFAULT_REALM", Spec: schema.Spec{Default: "oraclecloud.com", Help: "Domain of the realm, such as oraclegovcloud.com."},
 	}),
-}, withoutEffect()...)
+	schema.URLOption(func(c *Config) *string { return &c.MetadataURL }, schema.OptionRow{
+		Env: "OCI_METADATA_BASE_URL", Spec: schema.Spec{Default: "http://169.254.169.254/opc/v2", Help: "Where an instance tells about itself."},
+	}),
+}, append(exchangeOptions(), withoutEffect()...)...)
+
+const identityPrefix = "OCI_WORKLOAD_IDENTITY_"
+
+// exchangeOptions are the options of the exchange of a service account's token.
+func exchangeOptions() schema.Options[Config] {
+	env := func(name, standard, help string, at func(*exchange) *string) schema.Option[Config] {
+		return schema.StringOption(func(c *Config) *string { return at(&c.Exchange) }, schema.OptionRow{
+			Env: identityPrefix + name, Spec: schema.Spec{Default: standard, Help: help},
+		})
+	}
+	return schema.Options[Config]{
+		schema.URLOption(func(c *Config) *string { return &c.Exchange.DomainURL }, schema.OptionRow{
+			Env: identityPrefix + "DOMAIN_URL", Spec: schema.Spec{Help: "Identity domain that exchanges tokens, without a path."},
+		}),
+		env("RESOURCE_TYPE", "", "Type of the resource that the exchanged token stands for.", func(e *exchange) *string { return &e.ResourceType }),
+		env("CLIENT_ID", "", "Client ID at the identity domain.", func(e *exchange) *string { return &e.ClientID }),
+		schema.SecretOption(func(c *Config) *schema.Secret { return &c.Exchange.ClientSecret }, schema.OptionRow{
+			Env: identityPrefix + "CLIENT_SECRET", Spec: schema.Spec{Help: "Secret of that client."},
+		}),
+		schema.BoolOption(func(c *Config) *bool { return &c.Exchange.ByInstance }, schema.OptionRow{
+			Env:  identityPrefix + "USE_INSTANCE_PRINCIPAL_FOR_TOKEN_EXCHANGE",
+			Spec: schema.Spec{Default: "false", Help: "The exchange is signed by the instance that the program runs on, instead of a client's secret."},
+		}),
+		env("SUBJECT_TOKEN_TYPE", "jwt", "Type of the service account's token.", func(e *exchange) *string { return &e.SubjectType }),
+		env("REQUESTED_TOKEN_TYPE", "urn:oci:token-type:oci-rpst", "Type of the exchanged token.", func(e *exchange) *string { return &e.RequestedType }),
+		env("TOKEN_PATH", "/var/run/secrets/kubernetes.io/serviceaccount/token", "File of the service account's token, read for each exchange.",
+			func(e *exchange) *string { return &e.TokenPath }),
+		env("RPST_EXP", "", "How long exchanged tokens are to last, as the identity domain takes it.", func(e *exchange) *string { return &e.Expires }),
+	}
+}
+
+// checkExchange demands all that the exchange takes.
+func (c *Config) checkExchange() (problems []error) {
+	e := c.Exchange
+	for name, value := range map[string]string{
+		"DOMAIN_URL": e.DomainURL, "RESOURCE_TYPE": e.ResourceType, "CLIENT_ID": e.ClientID, "CLIENT_SECRET": e.ClientSecret.Reveal(),
+	} {
+		if value == "" && !(e.ByInstance && strings.HasPrefix(name, "CLIENT_")) {
+			problems = append(problems, &schema.Problem{
+				Place: "environment variable " + identityPrefix + name, Reason: identityPrefix + name + " must be set when useWorkloadIdentity is true",
+			})
+		}
+	}
+	return problems
+}
 
 const (
 	noEffect        = "Accepted for compatibility, without effect: "
@@ -138,20 +195,15 @@ func (c *Config) complete() error {
 		c.Compartment = c.OldCompartment
 	}
 	c.InstancePrincipals = c.InstancePrincipals || c.OldPrincipals
-	const discovered = "This value is normally discovered automatically if omitted."
-	if c.Region == "" {
-		refuse(field.InternalError(field.NewPath("auth", "region"), errors.New(discovered+" Discovery is not served yet; set it")))
-	}
-	if c.Compartment == "" {
-		refuse(field.InternalError(field.NewPath("compartment"), errors.New(discovered+" Discovery is not served yet; set it")))
-	}
 	switch identity := field.NewPath("useWorkloadIdentity"); {
 	case c.InstancePrincipals && c.WorkloadIdentity:
 		refuse(field.Invalid(identity, true, "useInstancePrincipals and useWorkloadIdentity cannot both be true"))
 	case c.WorkloadIdentity:
-		refuse(field.Invalid(identity, true, "token exchange is not served yet; use a key"))
+		if c.Region == "" {
+			refuse(field.InternalError(field.NewPath("auth", "region"), errors.New("This value is required when useWorkloadIdentity is enabled."))) //nolint:staticcheck // the words of Oracle's own
+		}
+		problems = append(problems, c.checkExchange()...)
 	case c.InstancePrincipals:
-		refuse(field.Invalid(field.NewPath("useInstancePrincipals"), true, "instance principals are not served yet; use a key"))
 	default:
 		problems = append(problems, c.checkKey(refuse)...)
 	}

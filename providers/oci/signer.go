@@ -17,8 +17,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
 // credential is what signs a call: a key, and the name by which the cloud knows it.
@@ -27,43 +25,56 @@ type credential struct {
 	key *rsa.PrivateKey
 }
 
-// signer signs each attempt of a call: RSA-SHA256 over its target, its host, its date, and what it carries.
+// signer signs each attempt of a call: RSA-SHA256 over its target, its host, its date, and what it carries. Where the credential is refused
+// and there is another one, the attempt is repeated with that.
 type signer struct {
-	credential func(context.Context) (credential, error)
-	hosts      []string
+	// credential returns one; refused is the ID of one that was not accepted, "" where there is none.
+	credential func(ctx context.Context, refused string) (credential, error)
 	next       http.RoundTripper
 }
 
 // userKey signs with the key of a user.
-func userKey(c Config) func(context.Context) (credential, error) {
+func userKey(c Config) func(context.Context, string) (credential, error) {
 	known := credential{strings.Join([]string{c.Tenancy, c.User, c.Fingerprint}, "/"), c.key}
-	return func(context.Context) (credential, error) { return known, nil }
+	return func(context.Context, string) (credential, error) { return known, nil }
 }
 
 // RoundTrip implements http.RoundTripper.
 func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
-	host, allowed := cloudapi.HostOf(r.URL.String()), false
-	for _, h := range s.hosts {
-		allowed = allowed || h == host
-	}
-	if !allowed {
-		return nil, fmt.Errorf("calls to %s are not signed: it is no host of the cloud", r.URL.Host)
-	}
-	c, err := s.credential(r.Context())
+	c, err := s.credential(r.Context(), "")
 	if err != nil {
 		return nil, err
 	}
-	r = r.Clone(r.Context())
-	if err := sign(r, c, time.Now()); err != nil {
-		return nil, fmt.Errorf("signing a call: %w", err)
+	answer, err := s.send(r, c)
+	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
+		return answer, err
 	}
-	return s.next.RoundTrip(r)
+	another, err := s.credential(r.Context(), c.id)
+	if err != nil || another.id == c.id {
+		return answer, nil //nolint:nilerr // the refusal itself is the answer
+	}
+	answer.Body.Close()
+	return s.send(r, another)
 }
 
-// sign puts the signature into a request.
-func sign(r *http.Request, c credential, now time.Time) error {
+func (s *signer) send(r *http.Request, c credential) (*http.Response, error) {
+	out := r.Clone(r.Context())
+	if r.GetBody != nil {
+		body, err := r.GetBody()
+		if err != nil {
+			return nil, fmt.Errorf("signing a call: %w", err)
+		}
+		out.Body = body
+	}
+	if err := signHeaders(out, c, time.Now(), []string{"date", "(request-target)", "host"}); err != nil {
+		return nil, fmt.Errorf("signing a call: %w", err)
+	}
+	return s.next.RoundTrip(out)
+}
+
+// signHeaders puts the signature over some headers into a request, and over what it carries.
+func signHeaders(r *http.Request, c credential, now time.Time, headers []string) error {
 	r.Header.Set("Date", now.UTC().Format(http.TimeFormat))
-	headers := []string{"date", "(request-target)", "host"}
 	if r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
 		var body []byte
 		if r.Body != nil {
@@ -73,11 +84,14 @@ func sign(r *http.Request, c credential, now time.Time) error {
 			}
 			r.Body.Close()
 		}
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
 		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 		sum := sha256.Sum256(body)
 		r.Header.Set("X-Content-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
 		r.Header.Set("Content-Length", strconv.Itoa(len(body)))
-		r.Header.Set("Content-Type", "application/json")
+		if r.Header.Get("Content-Type") == "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
 		headers = append(headers, "content-length", "content-type", "x-content-sha256")
 	}
 	sum := sha256.Sum256([]byte(signed(r, headers)))

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -47,32 +48,49 @@ var authorization = regexp.MustCompile(`^Signature (?:[a-zA-Z]+="[^"]*",?)+$`)
 
 var parameter = regexp.MustCompile(`([a-zA-Z]+)="([^"]*)"`)
 
-// verify returns why a request is not authenticated, or "".
-func (s *Sim) verify(r *http.Request, body []byte) string {
+// given are the parameters of the signature of a request.
+func given(r *http.Request) map[string]string {
 	text := r.Header.Get("Authorization")
 	if !authorization.MatchString(text) {
-		return "The required information to complete authentication was not provided."
+		return nil
 	}
-	given := map[string]string{}
+	parameters := map[string]string{}
 	for _, m := range parameter.FindAllStringSubmatch(text, -1) {
-		given[m[1]] = m[2]
+		parameters[m[1]] = m[2]
 	}
-	headers := strings.Fields(given["headers"])
-	needed := []string{"date", "(request-target)", "host"}
+	return parameters
+}
+
+const incorrect = "The required information to complete authentication was not provided or was incorrect."
+
+// verify returns why a request is not authenticated, or "".
+func (s *Sim) verify(r *http.Request, body []byte) string {
+	id := given(r)["keyId"]
+	key := s.keyOf(id)
+	if key == nil {
+		return incorrect
+	}
+	return verifyWith(r, body, id, key, []string{"date", "(request-target)", "host"})
+}
+
+// verifyWith returns why a request is not signed by a key over what is needed, or "".
+func verifyWith(r *http.Request, body []byte, id string, key *rsa.PublicKey, needed []string) string {
+	said := given(r)
+	headers := strings.Fields(said["headers"])
 	if r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
-		needed = append(needed, "content-length", "content-type", "x-content-sha256")
+		needed = append(slices.Clone(needed), "content-length", "content-type", "x-content-sha256")
 		if sum := sha256.Sum256(body); r.Header.Get("X-Content-Sha256") != base64.StdEncoding.EncodeToString(sum[:]) {
 			return "The hash of the body does not match x-content-sha256."
 		}
 	}
 	at, err := http.ParseTime(r.Header.Get("Date"))
 	switch {
-	case given["version"] != "1" || given["algorithm"] != "rsa-sha256":
+	case said["version"] != "1" || said["algorithm"] != "rsa-sha256":
 		return "The signature has another version or algorithm."
-	case given["keyId"] != strings.Join([]string{Tenancy, User, s.fingerprint}, "/"):
-		return "The required information to complete authentication was not provided or was incorrect."
+	case said["keyId"] != id:
+		return incorrect
 	case err != nil || time.Since(at).Abs() > maxSkew:
-		return "Date 'x' is not within allowed clock skew."
+		return "The date is not within the allowed clock skew."
 	}
 	for _, name := range needed {
 		if !slices.Contains(headers, name) {
@@ -83,9 +101,9 @@ func (s *Sim) verify(r *http.Request, body []byte) string {
 	for i, name := range headers {
 		lines[i] = name + ": " + headerOf(r, name)
 	}
-	signature, err := base64.StdEncoding.DecodeString(given["signature"])
+	signature, err := base64.StdEncoding.DecodeString(said["signature"])
 	sum := sha256.Sum256([]byte(strings.Join(lines, "\n")))
-	if err != nil || rsa.VerifyPKCS1v15(&s.keys.private().PublicKey, crypto.SHA256, sum[:], signature) != nil {
+	if err != nil || rsa.VerifyPKCS1v15(key, crypto.SHA256, sum[:], signature) != nil {
 		return "Failed to verify the HTTP(S) Signature."
 	}
 	return ""
@@ -98,6 +116,8 @@ func headerOf(r *http.Request, name string) string {
 		return strings.ToLower(r.Method) + " " + r.RequestURI
 	case "host":
 		return r.Host
+	case "content-length":
+		return strconv.FormatInt(r.ContentLength, 10)
 	}
 	return r.Header.Get(name)
 }

@@ -35,6 +35,7 @@ type Sim struct {
 	keys        keys
 	number      int
 	pageSize    int
+	identity    identity
 	// blind is set where the policies of the user show nothing of what there is.
 	blind bool
 	cloud
@@ -73,6 +74,8 @@ func (s *Sim) SetBlind(blind bool) {
 	s.blind = blind
 }
 
+const metadataPath = "/opc/v2"
+
 var resource = regexp.MustCompile(`^/20160918/([A-Za-z0-9]+)(?:/([^/]+))?$`)
 
 // ServeHTTP speaks the API.
@@ -85,6 +88,17 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.Header().Set("Opc-Request-Id", strconv.Itoa(len(r.URL.Path)))
+	switch path, isMetadata := strings.CutPrefix(r.URL.Path, metadataPath); {
+	case isMetadata && r.Method == http.MethodGet:
+		s.metadata(w, r, path)
+		return
+	case r.Method+" "+r.URL.Path == "POST /v1/x509":
+		s.federate(w, r, body)
+		return
+	case r.Method+" "+r.URL.Path == "POST /oauth2/v1/token":
+		s.exchange(w, r, body)
+		return
+	}
 	if why := s.verify(r, body); why != "" {
 		fail(w, http.StatusUnauthorized, "NotAuthenticated", why)
 		return
