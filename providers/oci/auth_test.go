@@ -141,7 +141,7 @@ func TestDiscovery(t *testing.T) {
 // TestKeys: private keys are read in both forms, also with a passphrase, and no error quotes one.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	key, err := rsa.GenerateKey(rand.Reader, 1024) //nolint:gosec // nobody's
+	key, err := rsa.GenerateKey(rand.Reader, 1024)
 	require.NoError(t, err)
 	pkcs8, err := x509.MarshalPKCS8PrivateKey(key)
 	require.NoError(t, err)

@@ -234,9 +234,6 @@ func zoneOf(domain string) string {
 	return domain
 }
 
-// uniqueLocal are the private addresses of IPv6.
-var uniqueLocal = netip.MustParsePrefix("fc00::/7")
-
 // addresses are those of a node: the private and the public one, and those of IPv6 where the node is to have them.
 func (v vnic) addresses(ipv6 bool) []v1.NodeAddress {
 	var all []v1.NodeAddress
@@ -252,7 +249,7 @@ func (v vnic) addresses(ipv6 bool) []v1.NodeAddress {
 	}
 	for _, address := range v.IPv6 {
 		kind := v1.NodeExternalIP
-		if ip, err := netip.ParseAddr(address); err == nil && uniqueLocal.Contains(ip) {
+		if ip, err := netip.ParseAddr(address); err == nil && ip.IsPrivate() { // fc00::/7
 			kind = v1.NodeInternalIP
 		}
 		add(kind, address)

@@ -336,7 +336,8 @@ func TestOutageIsNoAbsence(t *testing.T) {
 		w.join("other", nil)
 		w.start()
 		for _, f := range []simkit.Fault{
-			{Kind: simkit.FaultStatus, Status: http.StatusUnauthorized}, {Kind: simkit.FaultStatus, Status: http.StatusForbidden}, {Kind: simkit.FaultHTML},
+			{Kind: simkit.FaultStatus, Status: http.StatusUnauthorized},
+			{Kind: simkit.FaultStatus, Status: http.StatusForbidden}, {Kind: simkit.FaultHTML},
 			{Kind: simkit.FaultHTML, Status: http.StatusNotFound}, {Kind: simkit.FaultReset}, {Kind: simkit.FaultCut},
 		} {
 			w.Server.ClearFaults()

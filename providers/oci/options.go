@@ -113,7 +113,7 @@ func (c *Config) checkExchange() (problems []error) {
 	for name, value := range map[string]string{
 		"DOMAIN_URL": e.DomainURL, "RESOURCE_TYPE": e.ResourceType, "CLIENT_ID": e.ClientID, "CLIENT_SECRET": e.ClientSecret.Reveal(),
 	} {
-		if value == "" && !(e.ByInstance && strings.HasPrefix(name, "CLIENT_")) {
+		if value == "" && (!e.ByInstance || !strings.HasPrefix(name, "CLIENT_")) {
 			problems = append(problems, &schema.Problem{
 				Place: "environment variable " + identityPrefix + name, Reason: identityPrefix + name + " must be set when useWorkloadIdentity is true",
 			})
@@ -200,7 +200,7 @@ func (c *Config) complete() error {
 		refuse(field.Invalid(identity, true, "useInstancePrincipals and useWorkloadIdentity cannot both be true"))
 	case c.WorkloadIdentity:
 		if c.Region == "" {
-			refuse(field.InternalError(field.NewPath("auth", "region"), errors.New("This value is required when useWorkloadIdentity is enabled."))) //nolint:staticcheck // the words of Oracle's own
+			refuse(field.InternalError(field.NewPath("auth", "region"), errors.New("This value is required when useWorkloadIdentity is enabled."))) //nolint:revive // its words
 		}
 		problems = append(problems, c.checkExchange()...)
 	case c.InstancePrincipals:

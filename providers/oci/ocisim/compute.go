@@ -37,6 +37,9 @@ type Instance struct {
 // VNIC is a network interface.
 type VNIC struct {
 	ID        string   `json:"id"`
+	Owner     string   `json:"compartmentId"`
+	Domain    string   `json:"availabilityDomain"`
+	Created   string   `json:"timeCreated"`
 	Subnet    string   `json:"subnetId"`
 	State     string   `json:"lifecycleState"`
 	Primary   bool     `json:"isPrimary"`
@@ -55,7 +58,8 @@ type cloud struct {
 	all []*Instance
 }
 
-func subnetID(n int) string { return fmt.Sprintf("ocid1.subnet.oc1.phx.aaaasubnet%d", n) }
+// SubnetID is the OCID of one of the subnets, which have numbers from 1.
+func SubnetID(n int) string { return fmt.Sprintf("ocid1.subnet.oc1.phx.aaaasubnet%d", n) }
 
 // AddInstance starts an instance with a network interface and returns its OCID.
 func (s *Sim) AddInstance(name string) string { return s.Add(name, nil) }
@@ -81,7 +85,7 @@ func (s *Sim) Add(name string, change func(*Instance)) string {
 
 func (*Sim) card(n int, primary bool) VNIC {
 	v := VNIC{
-		ID: fmt.Sprintf("ocid1.vnic.oc1.phx.abyhqljt%06d", n), Subnet: subnetID(n%subnets + 1), State: "AVAILABLE", Primary: primary,
+		ID: fmt.Sprintf("ocid1.vnic.oc1.phx.abyhqljt%06d", n), Subnet: SubnetID(n%subnets + 1), State: "AVAILABLE", Primary: primary,
 		PrivateIP: fmt.Sprintf("10.0.%d.%d", n/250, n%250+2), PublicIP: fmt.Sprintf("129.146.%d.%d", n/250, n%250+2), Attachment: attached,
 	}
 	if !primary {
@@ -147,12 +151,14 @@ func (i *Instance) vnic(id string) *VNIC {
 	if at < 0 {
 		return nil
 	}
-	return &i.vnics[at]
+	v := i.vnics[at]
+	v.Owner, v.Domain, v.Created = i.Compartment, i.AvailabilityDomain, i.Created
+	return &v
 }
 
 func (*Sim) subnet(id string) (map[string]any, bool) {
 	for n := 1; n <= subnets; n++ {
-		if subnetID(n) == id {
+		if SubnetID(n) == id {
 			return map[string]any{
 				"id": id, "vcnId": VCN, "compartmentId": Compartment, "cidrBlock": "10.0.0.0/16", "lifecycleState": "AVAILABLE",
 				"routeTableId": "ocid1.routetable.oc1.phx.aaaa", "virtualRouterMac": "00:00:00:00:00:01", "securityListIds": []string{},
@@ -166,22 +172,27 @@ func (s *Sim) hasCompartment(id string) bool {
 	return id == Compartment || slices.ContainsFunc(s.all, func(i *Instance) bool { return i.Compartment == id })
 }
 
-// items are what a listing shows, before it is taken apart into pages.
-func (s *Sim) items(kind string, query url.Values) (items []any, refusal string) {
-	fits := func(name, value string) bool { return query.Get(name) == "" || query.Get(name) == value }
+// refusal is why the parameters of a listing do not fit together, or "".
+func refusal(kind string, query url.Values) string {
 	switch kind {
 	case "privateIps", "ipv6":
 		if !query.Has("subnetId") && !query.Has("vnicId") && !query.Has("ipAddress") {
-			return nil, "one of subnetId, vnicId and ipAddress is needed"
+			return "one of subnetId, vnicId and ipAddress is needed"
 		}
 	case "publicIps":
 		if scope := query.Get("scope"); scope != "REGION" && scope != "AVAILABILITY_DOMAIN" {
-			return nil, "scope is REGION or AVAILABILITY_DOMAIN"
+			return "scope is REGION or AVAILABILITY_DOMAIN"
 		}
 		if (query.Get("scope") == "AVAILABILITY_DOMAIN") != query.Has("availabilityDomain") {
-			return nil, "availabilityDomain goes with the scope AVAILABILITY_DOMAIN"
+			return "availabilityDomain goes with the scope AVAILABILITY_DOMAIN"
 		}
 	}
+	return ""
+}
+
+// items are what a listing shows, before it is taken apart into pages.
+func (s *Sim) items(kind string, query url.Values) (items []any) {
+	fits := func(name, value string) bool { return query.Get(name) == "" || query.Get(name) == value }
 	for _, i := range s.all {
 		if !fits("compartmentId", i.Compartment) || !fits("availabilityDomain", i.AvailabilityDomain) {
 			continue
@@ -198,7 +209,7 @@ func (s *Sim) items(kind string, query url.Values) (items []any, refusal string)
 			}
 		}
 	}
-	return items, ""
+	return items
 }
 
 // shown is what a listing shows of a network interface.

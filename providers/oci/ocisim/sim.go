@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -163,11 +164,7 @@ func (s *Sim) list(w http.ResponseWriter, r *http.Request, kind string) {
 	}
 	query := r.URL.Query()
 	for name, values := range query {
-		takes := name == "limit" || name == "page"
-		for _, p := range known.takes {
-			takes = takes || p == name
-		}
-		if !takes || len(values) != 1 || values[0] == "" {
+		if !slices.Contains(append(known.takes, "limit", "page"), name) || len(values) != 1 || values[0] == "" {
 			fail(w, http.StatusBadRequest, "InvalidParameter", "parameter "+name+" is not legal here")
 			return
 		}
@@ -178,20 +175,17 @@ func (s *Sim) list(w http.ResponseWriter, r *http.Request, kind string) {
 			return
 		}
 	}
-	items, refusal := s.items(kind, query)
-	if refusal != "" {
-		fail(w, http.StatusBadRequest, "InvalidParameter", refusal)
+	if why := refusal(kind, query); why != "" {
+		fail(w, http.StatusBadRequest, "InvalidParameter", why)
 		return
 	}
-	if c := query.Get("compartmentId"); c != "" && !strings.HasPrefix(c, "ocid1.compartment.") && !strings.HasPrefix(c, "ocid1.tenancy.") {
-		fail(w, http.StatusBadRequest, "InvalidParameter", "compartmentId is no OCID")
-		return
-	} else if c != "" && !s.hasCompartment(c) {
+	if c := query.Get("compartmentId"); c != "" && !s.hasCompartment(c) {
 		fail(w, http.StatusNotFound, "NotAuthorizedOrNotFound", "Authorization failed or requested resource not found.")
 		return
 	}
-	if s.blind {
-		items = nil
+	var items []any
+	if !s.blind {
+		items = s.items(kind, query)
 	}
 	s.page(w, r, items)
 }
