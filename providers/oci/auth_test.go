@@ -33,7 +33,8 @@ func asInstance(w *testWorld) {
 	w.start()
 }
 
-// TestInstancePrincipal: the instance tells where the cluster is and who it is; its token is replaced before it ends, and once it is refused.
+// TestInstancePrincipal: the instance tells where the cluster is and who it is; its token is replaced before it ends, and when it is
+// refused.
 func TestInstancePrincipal(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		asInstance(w)

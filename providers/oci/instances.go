@@ -145,8 +145,8 @@ func (i *instances) mayBeIn(id string, compartments []string) bool {
 	return true
 }
 
-// get reads one instance. It is cloudapi.ErrNotFound where the cloud shows that it is terminated. The cloud says "not found" also of what the
-// user may not see, which is a proof only together with a listing.
+// get reads one instance. It is cloudapi.ErrNotFound where the cloud shows that it is terminated. The cloud says "not found" also of what
+// the user may not see, which is a proof only together with a listing.
 func (i *instances) get(ctx context.Context, id string) (found instance, err error) {
 	what := "instance " + id
 	switch err = i.api.get(ctx, what, "/instances/"+url.PathEscape(id), &found); {

@@ -35,7 +35,8 @@ func TestPythonSDKReadsTheSimulator(t *testing.T) {
 		"tenancy": file.Auth.Tenancy, "user": file.Auth.User, "fingerprint": file.Auth.Fingerprint, "key_content": file.Auth.Key, "region": file.Auth.Region,
 	})
 	require.NoError(t, err)
-	judge := exec.CommandContext(t.Context(), python, "testdata/judge/judge.py", url, ocisim.Compartment, ocisim.SubnetID(2), string(config)) //nolint:gosec // the same
+	args := []string{"testdata/judge/judge.py", url, ocisim.Compartment, ocisim.SubnetID(2), string(config)}
+	judge := exec.CommandContext(t.Context(), python, args...) //nolint:gosec // the same
 	judge.Stderr = os.Stderr
 	out, err := judge.Output()
 	require.NoError(t, err)

@@ -212,7 +212,9 @@ func (c *Config) complete() error {
 	default:
 		refuse(field.Invalid(field.NewPath("loadBalancer", "securityListManagementMode"), c.SecurityListMode, "invalid security list management mode"))
 	}
-	for key, v := range map[string]float64{"QPSRead": c.ReadQPS, "QPSWrite": c.WriteQPS, "BucketRead": float64(c.ReadBucket), "BucketWrite": float64(c.WriteBucket)} {
+	for key, v := range map[string]float64{
+		"QPSRead": c.ReadQPS, "QPSWrite": c.WriteQPS, "BucketRead": float64(c.ReadBucket), "BucketWrite": float64(c.WriteBucket),
+	} {
 		if v < 0 {
 			refuse(field.Invalid(field.NewPath("rateLimiter", "rateLimit"+key), v, "must not be negative"))
 		}
