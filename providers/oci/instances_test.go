@@ -337,8 +337,11 @@ func TestOutageIsNoAbsence(t *testing.T) {
 		w.start()
 		for _, f := range []simkit.Fault{
 			{Kind: simkit.FaultStatus, Status: http.StatusUnauthorized},
-			{Kind: simkit.FaultStatus, Status: http.StatusForbidden}, {Kind: simkit.FaultHTML},
-			{Kind: simkit.FaultHTML, Status: http.StatusNotFound}, {Kind: simkit.FaultReset}, {Kind: simkit.FaultCut},
+			{Kind: simkit.FaultStatus, Status: http.StatusForbidden},
+			{Kind: simkit.FaultHTML},
+			{Kind: simkit.FaultHTML, Status: http.StatusNotFound},
+			{Kind: simkit.FaultReset},
+			{Kind: simkit.FaultCut},
 		} {
 			w.Server.ClearFaults()
 			w.Fail(f)

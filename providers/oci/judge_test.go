@@ -19,7 +19,7 @@ import (
 func TestPythonSDKReadsTheSimulator(t *testing.T) {
 	t.Parallel()
 	python := cmp.Or(os.Getenv("OCI_PYTHON"), "python3")
-	if err := exec.CommandContext(t.Context(), python, "-c", "import oci").Run(); err != nil { //nolint:gosec // who runs the test names it
+	if err := exec.CommandContext(t.Context(), python, "-c", "import oci").Run(); err != nil {
 		t.Skipf("the SDK that judges the simulator is not installed (pip install oci==2.189.0, and OCI_PYTHON names its Python): %v", err)
 	}
 	sim, server := ocisim.New(testFingerprint)
@@ -36,7 +36,7 @@ func TestPythonSDKReadsTheSimulator(t *testing.T) {
 	})
 	require.NoError(t, err)
 	args := []string{"testdata/judge/judge.py", url, ocisim.Compartment, ocisim.SubnetID(2), string(config)}
-	judge := exec.CommandContext(t.Context(), python, args...) //nolint:gosec // the same
+	judge := exec.CommandContext(t.Context(), python, args...)
 	judge.Stderr = os.Stderr
 	out, err := judge.Output()
 	require.NoError(t, err)

@@ -55,7 +55,7 @@ func (m *metadata) text(ctx context.Context, path string) (string, error) {
 }
 
 // errNoLocation is about settings that the instance was to tell, in the words of Oracle's own controller.
-var errNoLocation = errors.New("This value is normally discovered automatically if omitted.") //nolint:revive // the words end so
+var errNoLocation = errors.New("This value is normally discovered automatically if omitted.") //nolint:revive,staticcheck // they end so
 
 // location is where the cluster is.
 type location struct{ region, compartment string }

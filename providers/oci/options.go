@@ -77,6 +77,9 @@ var Options = append(schema.Options[Config]{
 	}),
 }, append(exchangeOptions(), withoutEffect()...)...)
 
+// errRegionRequired is in the words of Oracle's own controller.
+var errRegionRequired = errors.New("This value is required when useWorkloadIdentity is enabled.") //nolint:revive,staticcheck // they end so
+
 const identityPrefix = "OCI_WORKLOAD_IDENTITY_"
 
 // exchangeOptions are the options of the exchange of a service account's token.
@@ -200,7 +203,7 @@ func (c *Config) complete() error {
 		refuse(field.Invalid(identity, true, "useInstancePrincipals and useWorkloadIdentity cannot both be true"))
 	case c.WorkloadIdentity:
 		if c.Region == "" {
-			refuse(field.InternalError(field.NewPath("auth", "region"), errors.New("This value is required when useWorkloadIdentity is enabled."))) //nolint:revive // its words
+			refuse(field.InternalError(field.NewPath("auth", "region"), errRegionRequired))
 		}
 		problems = append(problems, c.checkExchange()...)
 	case c.InstancePrincipals:

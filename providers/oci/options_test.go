@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
@@ -20,22 +19,20 @@ func whole(t *testing.T) string {
 }
 
 // judged returns what is said of a config.
-func judged(config string, env map[string]string) (c Config, warnings, err error) {
-	in := conformance.Inputs(nil, env)
-	in.File = []byte(config)
-	return parseConfig(in)
+func judged(config string) (c Config, warnings, err error) {
+	return parseConfig(inputs(config))
 }
 
 // TestConfig: the file of Oracle's own controller is read, and what is not known in it is a warning.
 func TestConfig(t *testing.T) {
 	t.Parallel()
-	c, warnings, err := judged(whole(t), nil)
+	c, warnings, err := judged(whole(t))
 	require.NoError(t, err, "without a section loadBalancer")
 	require.NoError(t, warnings)
 	assert.Equal(t, []string{ocisim.Compartment, ocisim.VCN, ocisim.Region}, []string{c.Compartment, c.VCN, c.Region})
 
-	c, warnings, err = judged(strings.Replace(whole(t), "compartment:", "comparment: x\ntags: {common: {freeform: {a: b}}}\nx: {z: 1}\n#", 1)+
-		"  compartment: ocid1.compartment.oc1..old\n", nil)
+	c, warnings, err = judged(strings.Replace(whole(t), "compartment:", "comparment: x\ntags: {common: {freeform: {a: b}}}\nx: {z: 1}\n#", 1) +
+		"  compartment: ocid1.compartment.oc1..old\n")
 	require.NoError(t, err)
 	assert.Equal(t, "ocid1.compartment.oc1..old", c.Compartment, "its former place")
 	require.ErrorContains(t, warnings, `comparment of the cloud config: is unknown and ignored; did you mean "compartment"?`)
@@ -61,10 +58,10 @@ func TestBadConfig(t *testing.T) {
 		"no secret": {"useWorkloadIdentity: true", identityPrefix + "CLIENT_SECRET must be set when useWorkloadIdentity is true"},
 		"bad limit": {whole(t) + "rateLimiter: {rateLimitQPSRead: -1}", "rateLimiter.rateLimitQPSRead"},
 	} {
-		_, _, err := judged(c.config, nil)
+		_, _, err := judged(c.config)
 		require.ErrorContains(t, err, c.words, name)
 	}
-	_, _, err := judged(strings.Replace(whole(t), "MII", "", 1), nil)
+	_, _, err := judged(strings.Replace(whole(t), "MII", "", 1))
 	require.ErrorContains(t, err, "key auth.key of the cloud config: is no private key")
 	assert.NotContains(t, err.Error(), "BEGIN")
 }
