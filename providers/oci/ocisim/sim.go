@@ -3,6 +3,7 @@ package ocisim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -48,9 +49,12 @@ func New(fingerprint string) (*Sim, *simkit.Server) {
 	return s, simkit.New(s)
 }
 
-// NewServer returns the simulator for programs that know simulators only in general.
+// usualFingerprint is that of the key where none is asked for.
+const usualFingerprint = "20:3b:97:13:55:1c:5b:0d:d3:37:d8:50:4e:c5:3a:34"
+
+// NewServer returns the simulator for programs that know simulators only in general. The credential is the fingerprint of the key.
 func NewServer(token string, _ time.Duration, _ bool) *simkit.Server {
-	_, server := New(token)
+	_, server := New(cmp.Or(token, usualFingerprint))
 	return server
 }
 
