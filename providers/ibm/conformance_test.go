@@ -47,6 +47,6 @@ func tryNodes(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }
 	f.InstanceListing = "GET /v1/instances"
 	f.RefuseAccount = func() { sim.SetKey("another") }
-	f.OtherAccount = sim.RemoveInstances
+	f.OtherAccount = sim.BecomeAnother
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "A"}
 }

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -81,15 +82,20 @@ type instances struct {
 	api       *api
 	config    Config
 	inventory *inventory.Inventory[string, instance]
-	nodes     *nodecount.Counter
+	// listings are complete listings alone, to which no single read adds anything that would vouch for one that is empty by mistake.
+	listings *inventory.Inventory[string, instance]
+	subnets  *inventory.Inventory[string, subnet]
+	nodes    *nodecount.Counter
 }
 
 func newInstances(a *api) *instances {
 	i := &instances{api: a, config: a.config, nodes: &nodecount.Counter{}}
 	i.inventory = inventory.New(inventory.Source[string, instance]{
-		Kind: "instance", ID: func(v instance) string { return v.ID }, List: a.instances, Get: i.read, Narrowed: true,
+		Kind: "instance", ID: func(v instance) string { return v.ID }, List: a.instances, Get: i.read,
 		Indexes: map[string]func(instance) []string{indexName: func(v instance) []string { return []string{v.Name} }},
 	})
+	i.listings = inventory.New(inventory.Source[string, instance]{Kind: "instance", ID: func(v instance) string { return v.ID }, List: a.instances})
+	i.subnets = inventory.New(inventory.Source[string, subnet]{Kind: "subnet", ID: func(v subnet) string { return v.ID }, List: a.subnets})
 	i.Split = nodes.Split{
 		IsOther: func(n *v1.Node) bool { return !i.ours(n) }, Other: nodes.Unmanaged{},
 		API: nodes.New(nodes.Cloud[string, instance]{
@@ -106,23 +112,42 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	return list[instance](ctx, a, "instances", "/instances", url.Values{"vpc.name": {a.config.VPC}})
 }
 
+// proofMaxAge lets the questions about several instances share the listings that prove their absence, which each has a read of its own for.
+const proofMaxAge = 2 * time.Second
+
 // read reads one instance. The API finds nothing either where the credential may not look, so that an absence is proved by a listing which
-// shows others.
+// shows others, or else by the subnets of the VPC, which the credential of another account does not see. All nodes at once are the guard's
+// to hold.
 func (i *instances) read(ctx context.Context, id string) (v instance, err error) {
 	what := "reading instance " + id
 	err = i.api.call(ctx, request{what: what, method: http.MethodGet, path: "/instances/" + id}, &v)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return v, i.inventory.Prove(ctx, id, func(all []instance) error {
-			if len(all) == 0 {
-				return errors.New("the credential sees no instance of VPC " + i.config.VPC + " at all; it may have lost its rights")
-			}
-			return nil
-		})
-	}
-	if err == nil && v.ID != id {
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		if doubt := i.doubt(ctx, id); doubt != nil {
+			return v, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
+		}
+	case err == nil && v.ID != id:
 		err = cloudapi.Unclear(what, "the answer is about another instance")
 	}
 	return v, err
+}
+
+// doubt says why an instance that is not found may exist all the same.
+func (i *instances) doubt(ctx context.Context, id string) error {
+	all, err := i.listings.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(all, func(v instance) bool { return v.ID == id }):
+		return errors.New("it is listed")
+	case len(all) > 0:
+		return nil
+	}
+	subnets, err := i.subnets.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	if err == nil && len(subnets) == 0 {
+		err = errors.New("the credential sees nothing of VPC " + i.config.VPC + " any more; check its account and its rights")
+	}
+	return err
 }
 
 var instanceID = regexp.MustCompile(`^[0-9a-z]{4}_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
@@ -150,14 +175,6 @@ func (i *instances) print(v instance) string {
 	return providerIDPrefix + i.config.Account + "///" + i.config.Cluster + "/" + v.ID
 }
 
-// instanceKey identifies an instance by its provider ID, of which the instance's ID is the part that no two instances share.
-func instanceKey(providerID string) string {
-	if _, _, worker, ok := parts(providerID); ok && worker != "" {
-		return providerID
-	}
-	return ""
-}
-
 // ours reports whether instances tell about a node: not about workers that belong to IBM's own account, or to another cluster or account,
 // nor about those whose provider IDs name no instance. These exist as far as anybody can say.
 func (i *instances) ours(n *v1.Node) bool {
@@ -174,11 +191,8 @@ func (i *instances) ours(n *v1.Node) bool {
 	case !ok:
 		return true // which is an error that says so
 	}
-	return account == i.config.Account && cluster == i.config.Cluster && (instanceID.MatchString(worker) || worker == "" || !workerForm.MatchString(worker))
+	return account == i.config.Account && cluster == i.config.Cluster && instanceID.MatchString(worker)
 }
-
-// workerForm is that of the names of workers which IBM manages.
-var workerForm = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
 // InstanceMetadata is from labels where a node has all of them, without a call, and else from its instance.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {

@@ -17,7 +17,7 @@ const providerIDPrefix = Name + "://"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "IBM Cloud", Stability: "alpha",
-		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
+		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, Routes: registry.CloudHasNone, LoadBalancers: registry.NotYet,
 		},

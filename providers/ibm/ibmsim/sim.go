@@ -125,11 +125,11 @@ func (s *Sim) RemoveInstanceByID(id string) {
 	s.instances = slices.DeleteFunc(s.instances, func(i Instance) bool { return i.ID == id })
 }
 
-// RemoveInstances deletes all instances.
-func (s *Sim) RemoveInstances() {
+// BecomeAnother is what the credential of another account sees: nothing.
+func (s *Sim) BecomeAnother() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.instances = nil
+	s.instances, s.subnets = nil, nil
 }
 
 // SetKey changes the only API key that is accepted, and ends all tokens.
