@@ -31,6 +31,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 	}
 	tryNodes(t, sim, f)
+	tryLoadBalancers(t, sim, f)
 	return f
 }
 

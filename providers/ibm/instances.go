@@ -143,7 +143,12 @@ func (i *instances) doubt(ctx context.Context, id string) error {
 	case len(all) > 0:
 		return nil
 	}
-	subnets, err := i.subnets.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	return i.seesVPC(ctx, proofMaxAge)
+}
+
+// seesVPC is an error where the credential sees nothing of the cluster's VPC, so that what is not found may exist.
+func (i *instances) seesVPC(ctx context.Context, maxAge time.Duration) error {
+	subnets, err := i.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err == nil && len(subnets) == 0 {
 		err = errors.New("the credential sees nothing of VPC " + i.config.VPC + " any more; check its account and its rights")
 	}
