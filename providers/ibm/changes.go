@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -140,7 +142,7 @@ func (r *reconciler) changesOf(d spec, p placed) []change {
 		what = append(what, "proxy protocol")
 	}
 	if len(what) > 0 {
-		all = append(all, r.patchingPool(*p.pool, patch, fmt.Sprint(what)))
+		all = append(all, r.patchingPool(*p.pool, patch, strings.Join(what, ", ")))
 	}
 	if want := d.membersOf(p.port); !sameMembers(p.pool.Members, want) {
 		all = append(all, r.replacingMembers(*p.pool, want))
@@ -176,7 +178,12 @@ func (r *reconciler) listening(d spec, p placed) []change {
 		return nil
 	}
 	if p.pool == nil || wrongPool {
-		return []change{r.patchingListener(object, l, func(o observation) listener {
+		after := l
+		after.Pool = &named{Name: p.port.pool()}
+		if idle {
+			after.Idle = d.settings.Idle
+		}
+		return []change{r.patchingListener(object, l, after, func(o observation) listener {
 			patch := listener{}
 			if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.pool() }); at >= 0 {
 				patch.Pool = &named{ID: o.parts.pools[at].ID}
@@ -187,11 +194,13 @@ func (r *reconciler) listening(d spec, p placed) []change {
 			return patch
 		})}
 	}
-	return []change{r.patchingListener(object, l, func(observation) listener { return listener{Idle: d.settings.Idle} })}
+	after := l
+	after.Idle = d.settings.Idle
+	return []change{r.patchingListener(object, l, after, func(observation) listener { return listener{Idle: d.settings.Idle} })}
 }
 
-func (r *reconciler) patchingListener(object string, l listener, patch func(observation) listener) change {
-	return r.change(guard.PlanChange, object, "", func() (any, any) { return l, l },
+func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) listener) change {
+	return r.change(guard.PlanChange, object, "", func() (any, any) { return l, planned },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var after listener
 			err := r.api.call(ctx, request{
@@ -228,8 +237,12 @@ func (r *reconciler) deletingPool(p pool) change {
 		})
 }
 
+// patchingPool changes fields of a pool.
 func (r *reconciler) patchingPool(p, patch pool, what string) change {
-	return r.change(guard.PlanChange, "pool "+p.Name, what, func() (any, any) { return p, patch },
+	planned := p
+	planned.Name, planned.Proxy = cmp.Or(patch.Name, p.Name), cmp.Or(patch.Proxy, p.Proxy)
+	planned.Monitor = cmp.Or(patch.Monitor, p.Monitor)
+	return r.change(guard.PlanChange, "pool "+p.Name, what, func() (any, any) { return p, planned },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var after pool
 			err := r.api.call(ctx, request{
@@ -319,7 +332,7 @@ func (r *reconciler) creating(d spec) change {
 }
 
 // NodeChanges are those that follow from the nodes alone: other members of the pools that there are.
-func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
+func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
 	if o.lb == nil || o.parts == nil || o.lb.Provisioning == stateFailed {
 		return nil, nil, nil
 	}
@@ -327,7 +340,7 @@ func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o observ
 	d := spec{network: o.lb.network(), settings: s, ports: s.ports(q.Service)}
 	var findings []services.Finding
 	var err error
-	if d.members, findings, err = r.members(q, s, d.network, o); err != nil {
+	if d.members, findings, err = r.members(ctx, q, s, d.network, o); err != nil {
 		return nil, findings, err
 	}
 	list, _, _ := place(o.parts, d.ports)

@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,11 +23,13 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := ibmsim.New(testKey, 0)
 	network := simkit.NewNetwork()
 	address := network.Serve(t, server)
+	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
+		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, sim.Environment(address))
-			in.File = []byte(sim.CloudConfig(address))
+			in.File = []byte(file)
 			return in
 		},
 	}

@@ -285,3 +285,26 @@ func verify(_ context.Context, node *v1.Node, v instance) (why string, err error
 	}
 	return "", nil
 }
+
+// alive leaves out nodes whose instances are proved to be gone. Those of which it is not known, because they belong to IBM's own account, stay.
+func (i *instances) alive(ctx context.Context, list []*v1.Node) ([]*v1.Node, error) {
+	var kept []*v1.Node
+	for _, n := range list {
+		if !i.ours(n) {
+			kept = append(kept, n)
+			continue
+		}
+		id, err := i.parse(n.Spec.ProviderID)
+		if err == nil {
+			_, err = i.inventory.Get(ctx, id, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: len(list)})
+		}
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound), n.Spec.ProviderID == "":
+			continue
+		case err != nil:
+			return nil, err
+		}
+		kept = append(kept, n)
+	}
+	return kept, nil
+}

@@ -287,7 +287,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		d.network = o.lb.network()
 	}
 	var more []services.Finding
-	if d.members, more, err = r.members(q, s, d.network, o); err != nil {
+	if d.members, more, err = r.members(ctx, q, s, d.network, o); err != nil {
 		return d, append(findings, append(more, services.Warning(eventConfigError, "%v", err))...), err
 	}
 	findings = append(findings, more...)
@@ -298,15 +298,24 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	return d, findings, err
 }
 
-// members are the targets of the nodes.
-func (*reconciler) members(q services.Request, s settings, network bool, o observation) ([]target, []services.Finding, error) {
+// members are the targets of the nodes. Network load balancers take only instances that exist.
+func (r *reconciler) members(
+	ctx context.Context, q services.Request, s settings, network bool, o observation,
+) ([]target, []services.Finding, error) {
 	if len(q.Nodes) == 0 {
 		return nil, nil, errNoNodes(q.Service, "there are no available nodes")
 	}
 	if len(s.receive(q.Nodes)) == 0 {
 		return nil, nil, errNoNodes(q.Service, "no available nodes have the label or the zone of the annotations")
 	}
-	list, left := s.targets(q.Service, q.Nodes, network, current(o.parts))
+	nodes := q.Nodes
+	if network {
+		var err error
+		if nodes, err = r.instances.alive(ctx, nodes); err != nil {
+			return nil, nil, err
+		}
+	}
+	list, left := s.targets(q.Service, nodes, network, current(o.parts))
 	if len(list) == 0 {
 		return nil, nil, errNoNodes(q.Service, "none of the available nodes has an address or an instance")
 	}

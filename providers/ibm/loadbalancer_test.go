@@ -32,7 +32,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 			Service: local(conformance.Service("rich", map[string]string{
 				annotationFeatures: featureProxy, annotationIPType: typePrivate, annotationSubnets: "lb-subnet", annotationIdle: "60", annotationCheckProtocol: protocolHTTP,
 				annotationCheckPath: "/ready", annotationCheckPort: "8081", annotationCheckDelay: "10", annotationCheckTimeout: "3", annotationCheckRetries: "4",
-				annotationDNSInstance: "crn:v1:bluemix:public:dns-svcs:global:a/1::", annotationDNSZone: "example.com-zone1",
+				annotationDNSInstance: "crn:v1:bluemix:public:dns-svcs:global:a/1::", annotationDNSZone: "example-com-zone1",
 			}, http, conformance.Port("https", 443, 30443))),
 			Change: func(s *v1.Service) {
 				s.Annotations[annotationIdle], s.Annotations[annotationCheckPath] = "90", "/live"
@@ -40,8 +40,8 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 				delete(s.Annotations, annotationFeatures)
 			},
 		},
-		"network": {
-			Service: conformance.Service("network", map[string]string{annotationFeatures: featureNLB, annotationPortRange: "443-450"}, http, conformance.Port("https", 443, 30443)),
+		"zonal": {
+			Service: conformance.Service("zonal", map[string]string{annotationFeatures: featureNLB, annotationPortRange: "443-450"}, http, conformance.Port("https", 443, 30443)),
 			Change:  func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30099 },
 		},
 	}
@@ -84,7 +84,9 @@ func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 				return cmp.Or(cmp.Compare(a.Target.Address, b.Target.Address), cmp.Compare(a.Target.ID, b.Target.ID))
 			})
 		}
-		slices.SortFunc(listeners, func(a, b ibmsim.Listener) int { return cmp.Or(a.Port+a.PortMin-b.Port-b.PortMin, cmp.Compare(a.Protocol, b.Protocol)) })
+		slices.SortFunc(listeners, func(a, b ibmsim.Listener) int {
+			return cmp.Or(a.Port+a.PortMin-b.Port-b.PortMin, cmp.Compare(a.Protocol, b.Protocol))
+		})
 		slices.SortFunc(pools, func(a, b ibmsim.Pool) int { return cmp.Compare(a.Name, b.Name) })
 		one, err := json.Marshal(map[string]any{
 			"name": lb.Name, "public": lb.Public, "network": lb.Network, "subnets": lb.Subnets, "listeners": listeners, "pools": pools, "dns": lb.DNS,

@@ -229,9 +229,12 @@ func (s *Sim) patchPool(r *http.Request, lb *LoadBalancer, at int) (int, any, *r
 			p.Monitor.Path = path
 		}
 	}
+	members := p.Members // which may have lost their instances meanwhile
+	p.Members = nil
 	if refused := s.checkPool(lb, p, p.ID); refused != nil {
 		return 0, nil, refused
 	}
+	p.Members = members
 	lb.Pools[at] = p
 	s.work(lb)
 	return http.StatusOK, s.showPool(r, lb, p), nil
