@@ -64,6 +64,9 @@ type settings struct {
 	Quota                    string
 	Ranges                   string
 	DNSInstance, DNSZone     string
+
+	// before are the settings that this process served the Service with last, so that what was taken back becomes what it is by default.
+	before *settings
 }
 
 func inPlace(key, help string) schema.AnnotationRow {
@@ -148,7 +151,7 @@ var Annotations = schema.Annotations[settings]{
 		},
 	}).Serving(schema.Serves{Portable: portable.CheckProtocol}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, checkPortRow()).Serving(
-		schema.Serves{Portable: portable.CheckPort, Translate: portableCheckPort, Also: map[string]string{annotationCheckProtocol: protocolTCP}}),
+		schema.Serves{Portable: portable.CheckPort, Translate: portableCheckPort}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, checkPathRow()).Serving(schema.Serves{Portable: portable.CheckPath}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Delay }, numbered(annotationCheckDelay,
 		"Seconds between two health checks; more than the timeout.", 2, 60, "5")).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
@@ -199,11 +202,15 @@ func quotaRow() schema.AnnotationRow {
 }
 
 // portableCheckPort leaves the annotation out where the node port is to be checked, as the cloud does by itself.
-func portableCheckPort(value string, _ schema.Asked) (map[string]string, error) {
+func portableCheckPort(value string, a schema.Asked) (map[string]string, error) {
 	if value == portable.NodePort {
 		return nil, nil
 	}
-	return map[string]string{annotationCheckPort: value}, nil
+	made := map[string]string{annotationCheckPort: value}
+	if a.Own[annotationCheckProtocol] == "" && a.Portable[portable.CheckProtocol] == "" {
+		made[annotationCheckProtocol] = protocolTCP // without which the port has no effect
+	}
+	return made, nil
 }
 
 func warnAbout(key, value, format string, args ...any) error {

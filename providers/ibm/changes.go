@@ -173,7 +173,7 @@ func (r *reconciler) listening(d spec, p placed) []change {
 	}
 	l := *p.listener
 	wrongPool := p.pool != nil && (l.Pool == nil || l.Pool.ID != p.pool.ID)
-	idle := d.settings.Idle != 0 && !d.network && l.Idle != d.settings.Idle
+	idle := d.settings.idle() != 0 && !d.network && l.Idle != d.settings.idle()
 	if p.pool != nil && !wrongPool && !idle {
 		return nil
 	}
@@ -181,7 +181,7 @@ func (r *reconciler) listening(d spec, p placed) []change {
 		after := l
 		after.Pool = &named{Name: p.port.pool()}
 		if idle {
-			after.Idle = d.settings.Idle
+			after.Idle = d.settings.idle()
 		}
 		return []change{r.patchingListener(object, l, after, func(o observation) listener {
 			patch := listener{}
@@ -189,14 +189,14 @@ func (r *reconciler) listening(d spec, p placed) []change {
 				patch.Pool = &named{ID: o.parts.pools[at].ID}
 			}
 			if idle {
-				patch.Idle = d.settings.Idle
+				patch.Idle = d.settings.idle()
 			}
 			return patch
 		})}
 	}
 	after := l
-	after.Idle = d.settings.Idle
-	return []change{r.patchingListener(object, l, after, func(observation) listener { return listener{Idle: d.settings.Idle} })}
+	after.Idle = d.settings.idle()
+	return []change{r.patchingListener(object, l, after, func(observation) listener { return listener{Idle: d.settings.idle()} })}
 }
 
 func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) listener) change {
@@ -367,7 +367,8 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 	return []change{{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + o.lb.Name},
 		Compare: func() (before, after any) { return o.lb, nil },
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			r.served.Delete(q.Service.UID)
 			return observation{}, r.remove(ctx, o.lb)
 		},
 	}}, nil, nil

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -54,6 +55,8 @@ type reconciler struct {
 	cluster   ownership.Cluster
 	instances *instances
 	made      *regexp.Regexp
+	// served has the settings that each Service was served with last, by its UID.
+	served sync.Map
 }
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
@@ -278,6 +281,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	if err != nil {
 		return spec{}, nil, err
 	}
+	if before, known := r.served.Load(q.Service.UID); known {
+		s.before = before.(*settings) //nolint:forcetypeassert // nothing else is put there
+	}
 	d := spec{name: r.name("", q.Service), public: !s.private(), network: s.network(), settings: s, ports: s.ports(q.Service)}
 	var findings []services.Finding
 	if o.lb != nil {
@@ -434,7 +440,10 @@ func (r *reconciler) lost(service *v1.Service, name string) []services.Finding {
 
 // Complete waits for what the status needs: an application load balancer has its host name at once, and a network load balancer its address
 // when it is ready.
-func (r *reconciler) Complete(ctx context.Context, _ *services.Request, o observation, _ spec) (observation, error) {
+func (r *reconciler) Complete(ctx context.Context, q *services.Request, o observation, d spec) (observation, error) {
+	now := d.settings
+	now.before = nil
+	r.served.Store(q.Service.UID, &now)
 	if o.lb == nil || ready(o.lb) {
 		return o, nil
 	}

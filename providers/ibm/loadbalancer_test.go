@@ -3,7 +3,6 @@ package ibm
 import (
 	"cmp"
 	"encoding/json"
-	"maps"
 	"slices"
 	"testing"
 
@@ -49,8 +48,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Snapshot = func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
-	f.Portable = map[string]conformance.PortableCase{}
-	_ = portable.Scheme
+	f.Portable = map[string]conformance.PortableCase{portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"}}
 	f.Strictness = conformance.Strictness{
 		Free: map[string]string{
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",
@@ -96,5 +94,3 @@ func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 	}
 	return string(text)
 }
-
-var _ = maps.Clone[map[string]string]

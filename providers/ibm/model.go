@@ -122,18 +122,22 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 		return want, true
 	}
 	after = want
-	keep := func(asked int, at *int, has int) {
-		if asked == 0 && has != 0 {
+	before := settings{}
+	if s.before != nil {
+		before = *s.before
+	}
+	keep := func(asked, before int, at *int, has int) {
+		if asked == 0 && before == 0 && has != 0 {
 			*at = has
 		}
 	}
-	keep(s.Delay, &after.Delay, have.Delay)
-	keep(s.Timeout, &after.Timeout, have.Timeout)
-	keep(s.Retries, &after.Retries, have.Retries)
+	keep(s.Delay, before.Delay, &after.Delay, have.Delay)
+	keep(s.Timeout, before.Timeout, &after.Timeout, have.Timeout)
+	keep(s.Retries, before.Retries, &after.Retries, have.Retries)
 	if after.Timeout >= after.Delay { // one of them is the user's, and the other of before does not go with it
 		after.Delay, after.Timeout = want.Delay, want.Timeout
 	}
-	if s.CheckPath == "" && have.Path != "" && after.Path != "" {
+	if s.CheckPath == "" && before.CheckPath == "" && have.Path != "" && after.Path != "" {
 		after.Path = have.Path
 	}
 	if after.Type == protocolTCP { // a path that is left over does no harm
@@ -399,3 +403,14 @@ func (s settings) namedSubnets(service *v1.Service, all []subnet, names []string
 }
 
 func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+// usualIdle is the idle timeout that listeners have where nobody asks for another one.
+const usualIdle = 50
+
+// idle is the idle timeout that a listener is to have; 0 leaves it as it is.
+func (s settings) idle() int {
+	if s.Idle == 0 && s.before != nil && s.before.Idle != 0 {
+		return usualIdle
+	}
+	return s.Idle
+}

@@ -287,8 +287,7 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 		if refused := checkListener(lb, l, ""); refused != nil {
 			return 0, nil, refused
 		}
-		l.ID = s.id("r006-")
-		lb.Listeners = append(lb.Listeners, l)
+		lb.Listeners = append(lb.Listeners, s.newListener(lb, l))
 	}
 	s.work(lb)
 	s.balancers = append(s.balancers, lb)

@@ -61,6 +61,18 @@ func (l Listener) span() (from, to int) {
 	return l.PortMin, l.PortMax
 }
 
+// newListener is a listener with what the cloud fills in.
+func (s *Sim) newListener(lb *LoadBalancer, l Listener) Listener {
+	l.ID = s.id("r006-")
+	if !lb.Network && l.Limit == nil {
+		l.Limit = new(15000)
+	}
+	if !lb.Network && l.Idle == nil {
+		l.Idle = new(50)
+	}
+	return l
+}
+
 // checkListener judges a listener, whose pool is known by its ID; own is the ID of the one that it replaces.
 func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
 	bad := func(code, format string, args ...any) *refusal {
@@ -125,7 +137,7 @@ func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (
 		if refused := checkListener(lb, l, ""); refused != nil {
 			return 0, nil, refused
 		}
-		l.ID = s.id("r006-")
+		l = s.newListener(lb, l)
 		lb.Listeners = append(lb.Listeners, l)
 		s.work(lb)
 		return http.StatusCreated, s.showListener(r, lb, l), nil

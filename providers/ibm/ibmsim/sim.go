@@ -52,6 +52,7 @@ type Sim struct {
 	key        string
 	activation time.Duration
 	number     int
+	started    int
 	tokens     map[string]time.Time
 	// profiles are the trusted profiles by ID, with the token that is accepted for each.
 	profiles  map[string]string
@@ -92,10 +93,11 @@ func (s *Sim) id(prefix string) string {
 func (s *Sim) AddInstance(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := len(s.instances) + 1
+	s.started++
+	n := s.started
 	i := Instance{
-		ID: s.id("0717_"), Name: name, Status: "running", Zone: s.subnets[n%2].Zone, Profile: "bx2-4x16", VPC: VPC, Number: s.number,
-		IP: fmt.Sprintf("10.%d.%d.%d", n%2, s.number/250, s.number%250+4),
+		ID: fmt.Sprintf("0717_%08x-7a2c-4b1d-9e3f-%012x", n*2654435761%(1<<32), n), Name: name, Status: "running", Zone: s.subnets[n%2].Zone,
+		Profile: "bx2-4x16", VPC: VPC, Number: n, IP: fmt.Sprintf("10.%d.%d.%d", n%2, n/250, n%250+4),
 	}
 	s.instances = append(s.instances, i)
 	return i.ID
