@@ -293,12 +293,18 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		d.network = o.lb.network()
 	}
 	var more []services.Finding
+	var subnets []string
+	if o.lb == nil {
+		if subnets, more, err = r.newSubnets(ctx, q, s); err != nil {
+			return d, append(findings, more...), err
+		}
+	}
 	if d.members, more, err = r.members(ctx, q, s, d.network, o); err != nil {
 		return d, append(findings, append(more, services.Warning(eventConfigError, "%v", err))...), err
 	}
 	findings = append(findings, more...)
 	if o.lb == nil {
-		more, err = r.desireNew(ctx, q, s, &d)
+		more, err = r.desireNew(ctx, q, subnets, &d)
 		findings = append(findings, more...)
 	}
 	return d, findings, err
@@ -368,20 +374,25 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	return findings, err
 }
 
-// desireNew completes what is asked of a load balancer that does not exist.
-func (r *reconciler) desireNew(ctx context.Context, q services.Request, s settings, d *spec) ([]services.Finding, error) {
-	findings := r.lost(q.Service, d.name)
+// newSubnets are those of a load balancer that does not exist.
+func (r *reconciler) newSubnets(ctx context.Context, q services.Request, s settings) ([]string, []services.Finding, error) {
 	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
 	if err != nil {
-		return findings, err
+		return nil, nil, err
 	}
 	ids, err := s.subnetsFor(q.Service, all, r.config.Subnets)
 	if err != nil {
-		return append(findings, services.Warning(eventConfigError, "%v", err)), err
+		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
-	if d.network {
+	if s.network() {
 		ids = r.oneSubnet(ids, all, s.receive(q.Nodes))
 	}
+	return ids, nil, nil
+}
+
+// desireNew completes what is asked of a load balancer that does not exist.
+func (r *reconciler) desireNew(ctx context.Context, q services.Request, subnets []string, d *spec) ([]services.Finding, error) {
+	findings := r.lost(q.Service, d.name)
 	group, err := r.resourceGroup(ctx)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrInvalid) {
@@ -389,7 +400,7 @@ func (r *reconciler) desireNew(ctx context.Context, q services.Request, s settin
 		}
 		return findings, err
 	}
-	d.create = d.creation(group, ids)
+	d.create = d.creation(group, subnets)
 	return findings, nil
 }
 
