@@ -3,6 +3,7 @@
 package ibmsim
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -261,12 +262,20 @@ func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.number++
-	access := fmt.Sprintf("token-%d", s.number)
+	access := s.accessToken()
 	s.tokens[access] = time.Now().Add(tokenLife)
 	write(w, http.StatusOK, object{
 		"access_token": access, "refresh_token": "not_supported", "token_type": "Bearer", "expires_in": int(tokenLife.Seconds()),
 		"expiration": time.Now().Add(tokenLife).Unix(), "scope": "ibm openid",
 	})
+}
+
+// accessToken is a token in the form of JSON Web Tokens, which clients read the times of.
+func (s *Sim) accessToken() string {
+	now := time.Now()
+	text := func(v string) string { return base64.RawURLEncoding.EncodeToString([]byte(v)) }
+	return text(`{"alg":"HS256","typ":"JWT"}`) + "." + text(fmt.Sprintf(`{"iat":%d,"exp":%d,"jti":"%d"}`, now.Unix(), now.Add(tokenLife).Unix(), s.number)) + "." +
+		text("simulated")
 }
 
 func (s *Sim) resourceGroups(query url.Values) (int, any, *refusal) {
