@@ -204,7 +204,7 @@ func quotaRow() schema.AnnotationRow {
 // portableCheckPort leaves the annotation out where the node port is to be checked, as the cloud does by itself.
 func portableCheckPort(value string, a schema.Asked) (map[string]string, error) {
 	if value == portable.NodePort {
-		return nil, nil
+		return map[string]string{}, nil
 	}
 	made := map[string]string{annotationCheckPort: value}
 	if a.Own[annotationCheckProtocol] == "" && a.Portable[portable.CheckProtocol] == "" {
@@ -297,6 +297,14 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 		problems = append(problems, field("spec.loadBalancerSourceRanges", strings.Join(ranges, ","),
 			"cannot be served yet: the load balancer would be open to everybody; use a security group of the VPC and remove it"))
 	}
+	if _, err := s.ranges(service); err != nil {
+		problems = append(problems, err)
+	}
+	return withoutEffect(service), problems
+}
+
+// withoutEffect is about fields of a Service that do nothing here.
+func withoutEffect(service *v1.Service) (warned []error) {
 	for place, value := range map[string]string{
 		"spec.loadBalancerIP": service.Spec.LoadBalancerIP, "spec.sessionAffinity": strings.TrimPrefix(string(service.Spec.SessionAffinity), string(v1.ServiceAffinityNone)),
 	} {
@@ -307,10 +315,7 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 	if f := service.Spec.IPFamilies; len(f) > 1 || slices.Contains(f, v1.IPv6Protocol) {
 		warned = append(warned, &schema.Problem{Place: "spec.ipFamilies", Reason: "load balancers of IBM Cloud have IPv4 alone", Warning: true})
 	}
-	if _, err := s.ranges(service); err != nil {
-		problems = append(problems, err)
-	}
-	return warned, problems
+	return warned
 }
 
 // checkService implements registry.Provider.CheckService.
@@ -373,7 +378,7 @@ func selectorKeys() []string {
 // ranges are the last ports of the ranges that begin with a port.
 func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 	if s.Ranges == "" {
-		return nil, nil
+		return map[int32]int32{}, nil
 	}
 	bad := func(why string) error { return refuseFor(annotationPortRange, s.Ranges, "%s", why) }
 	if !s.network() || s.private() {

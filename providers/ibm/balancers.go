@@ -185,7 +185,7 @@ type balancers struct {
 }
 
 // pace is how often is looked at a load balancer that the cloud works on, which takes about 30 s for each write.
-var pace = waiting.Pace{Least: 3 * time.Second, Most: 10 * time.Second}
+func pace() waiting.Pace { return waiting.Pace{Least: 3 * time.Second, Most: 10 * time.Second} }
 
 func newBalancers(a *api, sees func(context.Context, time.Duration) error) *balancers {
 	b := &balancers{api: a, sees: sees}
@@ -196,7 +196,7 @@ func newBalancers(a *api, sees func(context.Context, time.Duration) error) *bala
 	b.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.id }, Get: b.details,
 	})
-	b.room = waiting.New(b.known.Look, pace)
+	b.room = waiting.New(b.known.Look, pace())
 	return b
 }
 

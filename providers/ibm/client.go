@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -64,9 +65,7 @@ type request struct {
 // call makes one call of the VPC API. out is nil where the answer's content does not matter.
 func (a *api) call(ctx context.Context, q request, out any) error {
 	query := url.Values{"version": {apiVersion}, "generation": {"2"}}
-	for name, values := range q.query {
-		query[name] = values
-	}
+	maps.Copy(query, q.query)
 	return a.send(ctx, q, a.endpoints.vpc+"/v1"+q.path+"?"+query.Encode(), out)
 }
 

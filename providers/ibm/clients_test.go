@@ -21,7 +21,7 @@ const pythonVariable = "ANYCCM_PYTHON"
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
-	if text, err := exec.CommandContext(t.Context(), python, "-c", "import ibm_vpc").CombinedOutput(); err != nil { //nolint:gosec // of the environment
+	if text, err := exec.CommandContext(t.Context(), python, "-c", "import ibm_vpc").CombinedOutput(); err != nil {
 		t.Skipf("set %s to a Python with the modules of providers/ibm/testdata/clients.txt to drive the simulator with IBM's client: %s", pythonVariable, text)
 	}
 	sim, handler := ibmsim.New(testKey, 0)
@@ -30,7 +30,7 @@ func TestOtherClients(t *testing.T) {
 	}
 	server := httptest.NewServer(handler)
 	defer server.Close()
-	text, err := exec.CommandContext(t.Context(), python, "testdata/clients.py", server.URL, testKey).CombinedOutput() //nolint:gosec // as above
+	text, err := exec.CommandContext(t.Context(), python, "testdata/clients.py", server.URL, testKey).CombinedOutput()
 	require.NoError(t, err, "%s", text)
 	assert.Contains(t, string(text), "the client is content")
 	assert.Empty(t, sim.LoadBalancers())

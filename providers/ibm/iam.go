@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	tokenPath = "/identity/token" //nolint:gosec // a path
+	tokenPath = "/identity/token"
 	// maxToken bounds an answer of IAM.
 	maxToken = 256 << 10
 	// tokenMargin is how long a token is used at least, as where IAM does not say how long it lives.

@@ -196,12 +196,12 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 		return observation{}, nil, err
 	}
 	o.deletable = decision.Deletable
-	refusal := decision.Err()
+	refused := decision.Verdict == ownership.Refused
 	wants := q.Purpose == services.Ensure || q.Purpose == services.Plan
 	switch {
-	case refusal != nil && wants:
-		return observation{}, services.Refused(q.Service, decision), refusal
-	case refusal != nil:
+	case refused && wants:
+		return observation{}, services.Refused(q.Service, decision), decision.Err()
+	case refused:
 		return observation{}, nil, nil
 	case q.Purpose == services.Plan:
 		o.parts, err = r.partsOf(ctx, o.lb)

@@ -386,7 +386,7 @@ func clusterSubnets(all []subnet, names []string) []subnet {
 
 func (s settings) namedSubnets(service *v1.Service, all []subnet, names []string) ([]string, error) {
 	var ids []string
-	for _, one := range strings.Split(strings.Join(strings.Fields(s.Subnets), ""), ",") {
+	for one := range strings.SplitSeq(strings.Join(strings.Fields(s.Subnets), ""), ",") {
 		at := slices.IndexFunc(all, func(n subnet) bool { return one != "" && (n.ID == one || n.Name == one || n.CIDR == one) })
 		if at < 0 {
 			return nil, refuseFor(annotationSubnets, s.Subnets, "annotation %s on service %s/%s contains invalid VPC subnet %s; it must be in the VPC of the cluster",

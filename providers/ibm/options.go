@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -201,7 +200,8 @@ func (c *Config) check() error {
 			"invalid cloud configuration setting for cluster-default-provider: only g2, which is VPC, is served; classic infrastructure has no load balancers outside of IBM"))
 	}
 	for _, required := range []struct{ key, value string }{
-		{keyCluster, c.Cluster}, {keyAccount, c.Account}, {keyRegion, c.Region}, {keyResourceGroup, c.ResourceGroup},
+		{keyCluster, c.Cluster},
+		{keyAccount, c.Account}, {keyRegion, c.Region}, {keyResourceGroup, c.ResourceGroup},
 		{keySubnets, strings.Join(c.Subnets, "")}, {keyVPC, c.VPC},
 	} {
 		if required.value == "" {
@@ -300,6 +300,3 @@ func (c *Config) endpoints() endpoints {
 	override(&e.rm, c.RMEndpoint, "/v2")
 	return e
 }
-
-// hosts are those that a token may be sent to.
-func (e endpoints) hosts() []string { return []string{cloudapi.HostOf(e.vpc), cloudapi.HostOf(e.rm)} }

@@ -1,7 +1,6 @@
 package ibm
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -179,7 +178,7 @@ func TestNoAbsence(t *testing.T) {
 				}
 				_, err := w.cloud.instances.read(w.t.Context(), strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"))
 				require.Error(w.t, err)
-				assert.False(w.t, errors.Is(err, cloudapi.ErrNotFound), "%v", err)
+				assert.NotErrorIs(w.t, err, cloudapi.ErrNotFound)
 				exists, err := w.cloud.instances.InstanceExists(w.t.Context(), w.nodes[0])
 				assert.True(w.t, exists || err != nil)
 			})

@@ -68,7 +68,7 @@ func (w *world) restart() {
 	w.cloud.loadBalancers.Events = w.events
 }
 
-func (w *world) addNode(name string) *v1.Node {
+func (w *world) addNode(name string) {
 	w.t.Helper()
 	w.sim.AddInstance(name)
 	time.Sleep(10 * time.Second) // or it was looked for a moment ago
@@ -77,7 +77,6 @@ func (w *world) addNode(name string) *v1.Node {
 	require.NoError(w.t, err)
 	n.Spec.ProviderID, n.Status.Addresses, n.Labels = m.ProviderID, m.NodeAddresses, map[string]string{v1.LabelTopologyZone: m.Zone}
 	w.nodes = append(w.nodes, n)
-	return n
 }
 
 func (w *world) ensure(s *v1.Service) error {

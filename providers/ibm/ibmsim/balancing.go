@@ -191,7 +191,12 @@ func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *ref
 			return 0, nil, refused
 		}
 	}
-	if len(segments) == 2 {
+	return s.serveOne(r, lb, segments[2:])
+}
+
+// serveOne serves one load balancer, and what belongs to it.
+func (s *Sim) serveOne(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
+	if len(rest) == 0 {
 		switch r.Method {
 		case http.MethodGet:
 			return http.StatusOK, s.showLoadBalancer(r, lb), nil
@@ -203,11 +208,11 @@ func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *ref
 		}
 		return none()
 	}
-	switch segments[2] {
+	switch rest[0] {
 	case "listeners":
-		return s.serveListeners(r, lb, segments[3:])
+		return s.serveListeners(r, lb, rest[1:])
 	case "pools":
-		return s.servePools(r, lb, segments[3:])
+		return s.servePools(r, lb, rest[1:])
 	}
 	return 0, nil, refuse(http.StatusNotFound, "not_found", "there is no such path")
 }
@@ -296,26 +301,31 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 }
 
 func (s *Sim) checkCreation(a asked) *refusal {
+	if refused := first(
+		fault{a.Public == nil, "load_balancer_missing_is_public", "is_public is required"},
+		fault{!nameForm.MatchString(a.Name), "load_balancer_invalid_name", "the name is not legal"},
+		fault{len(a.Subnets) == 0, "load_balancer_missing_subnets", "subnets are required"},
+		fault{a.Group != nil && *a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
+		fault{a.Profile != nil && a.Profile.Name != "network-fixed", "load_balancer_invalid_profile", "there is no such profile"},
+		fault{a.Profile != nil && len(a.Subnets) != 1, "load_balancer_invalid_subnets", "a network load balancer has one subnet"},
+		fault{len(a.Subnets) > 15 || len(a.Listeners) > 10, "listener_over_quota", "that is more than the quota allows"},
+		fault{a.DNS != nil && !a.DNS.legal(a), "load_balancer_invalid_dns", "the DNS zone is not legal"},
+	); refused != nil {
+		return refused
+	}
+	return s.checkPlace(a)
+}
+
+// legal reports whether a zone may register a load balancer.
+func (d *DNS) legal(a asked) bool {
+	private := a.Public != nil && !*a.Public && a.Profile == nil
+	return private && strings.HasPrefix(d.Instance.CRN, "crn:v1:") && dnsForm.MatchString(d.Zone.ID) && d.Zone.Name == ""
+}
+
+// checkPlace judges the subnets of a new load balancer, and its name in their VPC.
+func (s *Sim) checkPlace(a asked) *refusal {
 	bad := func(code, format string, args ...any) *refusal {
 		return refuse(http.StatusBadRequest, code, format, args...)
-	}
-	switch {
-	case a.Public == nil:
-		return bad("load_balancer_missing_is_public", "is_public is required")
-	case !nameForm.MatchString(a.Name):
-		return bad("load_balancer_invalid_name", "the name is not legal")
-	case len(a.Subnets) == 0:
-		return bad("load_balancer_missing_subnets", "subnets are required")
-	case a.Group != nil && *a.Group != (Reference{ID: GroupID}):
-		return bad("resource_group_not_found", "there is no such resource group")
-	case a.Profile != nil && a.Profile.Name != "network-fixed":
-		return bad("load_balancer_invalid_profile", "there is no such profile")
-	case a.Profile != nil && len(a.Subnets) != 1:
-		return bad("load_balancer_invalid_subnets", "a network load balancer has one subnet")
-	case len(a.Subnets) > 15 || len(a.Listeners) > 10:
-		return bad("listener_over_quota", "that is more than the quota allows")
-	case a.DNS != nil && (*a.Public || a.Profile != nil || !strings.HasPrefix(a.DNS.Instance.CRN, "crn:v1:") || !dnsForm.MatchString(a.DNS.Zone.ID) || a.DNS.Zone.Name != ""):
-		return bad("load_balancer_invalid_dns", "the DNS zone is not legal")
 	}
 	vpc := ""
 	seen := map[string]bool{}

@@ -1,6 +1,7 @@
 package ibmsim
 
 import (
+	"maps"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,9 +19,7 @@ func reference(r *http.Request, path, id, name string) object {
 func address(r *http.Request, path string) string { return "http://" + r.Host + "/v1" + path }
 
 func with(o, more object) object {
-	for k, v := range more {
-		o[k] = v
-	}
+	maps.Copy(o, more)
 	return o
 }
 

@@ -14,43 +14,61 @@ var (
 
 func out(n, least, most int) bool { return n < least || n > most }
 
+// fault is something that a request must not be.
+type fault struct {
+	is            bool
+	code, message string
+}
+
+// first is the refusal of the first fault that there is.
+func first(faults ...fault) *refusal {
+	for _, f := range faults {
+		if f.is {
+			return refuse(http.StatusBadRequest, f.code, "%s", f.message)
+		}
+	}
+	return nil
+}
+
+// protocols are those that a load balancer takes.
+func (lb *LoadBalancer) protocols() []string {
+	if lb.Network {
+		return []string{"tcp", "udp"}
+	}
+	return []string{"tcp", "http", "https"}
+}
+
 // checkPool judges a pool; own is the ID of the one that it replaces.
 func (s *Sim) checkPool(lb *LoadBalancer, p Pool, own string) *refusal {
-	bad := func(code, format string, args ...any) *refusal {
-		return refuse(http.StatusBadRequest, code, format, args...)
+	taken := slices.ContainsFunc(lb.Pools, func(o Pool) bool { return o.Name == p.Name && o.ID != own })
+	sends := p.Proxy != "" && p.Proxy != "disabled"
+	if refused := first(
+		fault{!nameForm.MatchString(p.Name), "pool_invalid_name", "the name is not legal"},
+		fault{taken, "pool_duplicate_name", "the name is taken"},
+		fault{own == "" && len(lb.Pools) >= 10, "pool_over_quota", "a load balancer has 10 pools"},
+		fault{!slices.Contains([]string{"round_robin", "weighted_round_robin", "least_connections"}, p.Algorithm), "pool_invalid_algorithm", "there is no such algorithm"},
+		fault{!slices.Contains(lb.protocols(), p.Protocol), "pool_invalid_protocol", "the protocol is not legal for this load balancer"},
+		fault{sends && p.Proxy != "v1" && p.Proxy != "v2", "pool_invalid_proxy_protocol", "there is no such version"},
+		fault{sends && lb.Network, "pool_invalid_proxy_protocol", "a network load balancer sends no header"},
+		fault{p.Monitor == nil, "pool_missing_health_monitor", "a health monitor is required"},
+	); refused != nil {
+		return refused
 	}
-	protocols := []string{"tcp", "http", "https"}
-	if lb.Network {
-		protocols = []string{"tcp", "udp"}
-	}
-	switch {
-	case !nameForm.MatchString(p.Name):
-		return bad("pool_invalid_name", "the name is not legal")
-	case slices.ContainsFunc(lb.Pools, func(o Pool) bool { return o.Name == p.Name && o.ID != own }):
-		return bad("pool_duplicate_name", "the name is taken")
-	case own == "" && len(lb.Pools) >= 10:
-		return bad("pool_over_quota", "a load balancer has 10 pools")
-	case !slices.Contains([]string{"round_robin", "weighted_round_robin", "least_connections"}, p.Algorithm):
-		return bad("pool_invalid_algorithm", "there is no such algorithm")
-	case !slices.Contains(protocols, p.Protocol):
-		return bad("pool_invalid_protocol", "the protocol is not legal for this load balancer")
-	case !slices.Contains([]string{"", "disabled", "v1", "v2"}, p.Proxy) || (lb.Network && p.Proxy != "" && p.Proxy != "disabled"):
-		return bad("pool_invalid_proxy_protocol", "the PROXY protocol is not legal for this load balancer")
-	case p.Monitor == nil:
-		return bad("pool_missing_health_monitor", "a health monitor is required")
-	}
-	m := p.Monitor
-	switch {
-	case out(m.Delay, 2, 60) || out(m.Timeout, 1, 59) || m.Timeout >= m.Delay || out(m.Retries, 1, 10):
-		return bad("pool_invalid_health_monitor", "delay, timeout or retries are out of range")
-	case m.Port != nil && out(*m.Port, 1, 65535):
-		return bad("pool_invalid_health_monitor_port", "the port is out of range")
-	case !slices.Contains([]string{"tcp", "http", "https"}, m.Type):
-		return bad("pool_invalid_health_monitor_type", "there is no such type")
-	case m.Type != "tcp" && !pathForm.MatchString(m.Path):
-		return bad("pool_invalid_health_monitor_url_path", "the path is not legal")
+	if refused := checkMonitor(p.Monitor); refused != nil {
+		return refused
 	}
 	return s.checkMembers(lb, p.Members)
+}
+
+// checkMonitor judges a health check.
+func checkMonitor(m *Monitor) *refusal {
+	times := out(m.Delay, 2, 60) || out(m.Timeout, 1, 59) || m.Timeout >= m.Delay || out(m.Retries, 1, 10)
+	return first(
+		fault{times, "pool_invalid_health_monitor", "delay, timeout or retries are out of range"},
+		fault{m.Port != nil && out(*m.Port, 1, 65535), "pool_invalid_health_monitor_port", "the port is out of range"},
+		fault{!slices.Contains([]string{"tcp", "http", "https"}, m.Type), "pool_invalid_health_monitor_type", "there is no such type"},
+		fault{m.Type != "tcp" && !pathForm.MatchString(m.Path), "pool_invalid_health_monitor_url_path", "the path is not legal"},
+	)
 }
 
 // span are the ports of a listener.
@@ -75,50 +93,44 @@ func (s *Sim) newListener(lb *LoadBalancer, l Listener) Listener {
 
 // checkListener judges a listener, whose pool is known by its ID; own is the ID of the one that it replaces.
 func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
-	bad := func(code, format string, args ...any) *refusal {
-		return refuse(http.StatusBadRequest, code, format, args...)
-	}
-	protocols := []string{"tcp", "http", "https"}
-	if lb.Network {
-		protocols = []string{"tcp", "udp"}
-	}
 	from, to := l.span()
-	switch {
-	case !slices.Contains(protocols, l.Protocol):
-		return bad("listener_invalid_protocol", "the protocol is not legal for this load balancer")
-	case out(from, 1, 65535) || out(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0)):
-		return bad("listener_invalid_port", "the port is out of range")
-	case from != to && (!lb.Network || !lb.Public):
-		return bad("listener_invalid_port_range", "ranges are for public network load balancers")
-	case !lb.Network && from >= 56500 && from <= 56520:
-		return bad("listener_reserved_port_conflict", "the port is reserved")
-	case own == "" && len(lb.Listeners) >= 10:
-		return bad("listener_over_quota", "a load balancer has 10 listeners")
-	case (l.Limit != nil || l.Idle != nil) && lb.Network:
-		return bad("listener_invalid_connection_limit", "a network load balancer has neither a limit nor a timeout")
-	case (l.Limit != nil && out(*l.Limit, 1, 15000)) || (l.Idle != nil && out(*l.Idle, 50, 7200)):
-		return bad("listener_invalid_connection_limit", "the limit or the timeout is out of range")
+	ports := out(from, 1, 65535) || out(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0))
+	limits := (l.Limit != nil && out(*l.Limit, 1, 15000)) || (l.Idle != nil && out(*l.Idle, 50, 7200))
+	if refused := first(
+		fault{!slices.Contains(lb.protocols(), l.Protocol), "listener_invalid_protocol", "the protocol is not legal for this load balancer"},
+		fault{ports, "listener_invalid_port", "the port is out of range"},
+		fault{from != to && (!lb.Network || !lb.Public), "listener_invalid_port_range", "ranges are for public network load balancers"},
+		fault{!lb.Network && from >= 56500 && from <= 56520, "listener_reserved_port_conflict", "the port is reserved"},
+		fault{own == "" && len(lb.Listeners) >= 10, "listener_over_quota", "a load balancer has 10 listeners"},
+		fault{(l.Limit != nil || l.Idle != nil) && lb.Network, "listener_invalid_connection_limit", "a network load balancer has neither a limit nor a timeout"},
+		fault{limits, "listener_invalid_connection_limit", "the limit or the timeout is out of range"},
+	); refused != nil {
+		return refused
 	}
 	for _, o := range lb.Listeners {
 		a, b := o.span()
-		if o.ID != own && (o.Protocol == "udp") == (l.Protocol == "udp") && from <= b && a <= to {
-			return bad("listener_duplicate_port", "the port is taken")
-		}
-		if o.ID != own && l.Pool != nil && o.Pool != nil && o.Pool.ID == l.Pool.ID {
-			return bad("listener_pool_conflict", "the pool is another listener's")
+		overlap := (o.Protocol == "udp") == (l.Protocol == "udp") && from <= b && a <= to
+		shared := l.Pool != nil && o.Pool != nil && o.Pool.ID == l.Pool.ID
+		if refused := first(
+			fault{o.ID != own && overlap, "listener_duplicate_port", "the port is taken"},
+			fault{o.ID != own && shared, "listener_pool_conflict", "the pool is another listener's"},
+		); refused != nil {
+			return refused
 		}
 	}
+	return checkPoolOf(lb, l)
+}
+
+// checkPoolOf judges the pool of a listener.
+func checkPoolOf(lb *LoadBalancer, l Listener) *refusal {
 	if l.Pool == nil {
 		return nil
 	}
 	at := slices.IndexFunc(lb.Pools, func(p Pool) bool { return p.ID == l.Pool.ID && l.Pool.Name == "" })
-	switch {
-	case at < 0:
-		return bad("listener_pool_not_found", "there is no such pool")
-	case lb.Pools[at].Protocol != l.Protocol:
-		return bad("listener_pool_protocols_conflict", "the pool has another protocol")
-	}
-	return nil
+	return first(
+		fault{at < 0, "listener_pool_not_found", "there is no such pool"},
+		fault{at >= 0 && lb.Pools[max(at, 0)].Protocol != l.Protocol, "listener_pool_protocols_conflict", "the pool has another protocol"},
+	)
 }
 
 func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
@@ -203,11 +215,15 @@ func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int,
 	if len(rest) != 1 {
 		return none()
 	}
+	return s.servePool(r, lb, at)
+}
+
+func (s *Sim) servePool(r *http.Request, lb *LoadBalancer, at int) (int, any, *refusal) {
 	switch r.Method {
 	case http.MethodPatch:
 		return s.patchPool(r, lb, at)
 	case http.MethodDelete:
-		if slices.ContainsFunc(lb.Listeners, func(l Listener) bool { return l.Pool != nil && l.Pool.ID == rest[0] }) {
+		if slices.ContainsFunc(lb.Listeners, func(l Listener) bool { return l.Pool != nil && l.Pool.ID == lb.Pools[at].ID }) {
 			return 0, nil, refuse(http.StatusConflict, "pool_delete_conflict", "a listener uses the pool")
 		}
 		lb.Pools = slices.Delete(slices.Clone(lb.Pools), at, at+1)
