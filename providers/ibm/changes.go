@@ -154,22 +154,7 @@ func (r *reconciler) changesOf(d spec, p placed) []change {
 func (r *reconciler) listening(d spec, p placed) []change {
 	object := "listener " + p.protocol + " " + strconv.Itoa(p.port.port)
 	if p.listener == nil {
-		return []change{r.change(guard.PlanCreate, object, "", func() (any, any) { return nil, d.listenerOf(p.port, named{Name: p.port.pool()}) },
-			func(ctx context.Context, path string, o observation) (observation, error) {
-				at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.pool() })
-				if at < 0 {
-					return o, fmt.Errorf("unable to create listener. Pool %s not found", p.port.pool())
-				}
-				var made listener
-				asked := d.listenerOf(p.port, named{ID: o.parts.pools[at].ID})
-				err := r.api.call(ctx, request{what: "creating " + object, method: http.MethodPost, path: path + "/listeners", in: asked}, &made)
-				if err == nil && made.ID == "" {
-					err = cloudapi.Unclear("creating "+object, "the answer has no ID")
-				}
-				o.parts = o.parts.clone()
-				o.parts.listeners = append(o.parts.listeners, made)
-				return o, err
-			})}
+		return []change{r.addingListener(d, p.port, object)}
 	}
 	l := *p.listener
 	wrongPool := p.pool != nil && (l.Pool == nil || l.Pool.ID != p.pool.ID)
@@ -197,6 +182,25 @@ func (r *reconciler) listening(d spec, p placed) []change {
 	after := l
 	after.Idle = d.settings.idle()
 	return []change{r.patchingListener(object, l, after, func(observation) listener { return listener{Idle: d.settings.idle()} })}
+}
+
+func (r *reconciler) addingListener(d spec, p port, object string) change {
+	return r.change(guard.PlanCreate, object, "", func() (any, any) { return nil, d.listenerOf(p, named{Name: p.pool()}) },
+		func(ctx context.Context, path string, o observation) (observation, error) {
+			at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.pool() })
+			if at < 0 {
+				return o, fmt.Errorf("unable to create listener. Pool %s not found", p.pool())
+			}
+			var made listener
+			asked := d.listenerOf(p, named{ID: o.parts.pools[at].ID})
+			err := r.api.call(ctx, request{what: "creating " + object, method: http.MethodPost, path: path + "/listeners", in: asked}, &made)
+			if err == nil && made.ID == "" {
+				err = cloudapi.Unclear("creating "+object, "the answer has no ID")
+			}
+			o.parts = o.parts.clone()
+			o.parts.listeners = append(o.parts.listeners, made)
+			return o, err
+		})
 }
 
 func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) listener) change {

@@ -323,16 +323,10 @@ func place(d *details, ports []port) (list []placed, pools []pool, listeners []l
 		l := list[n].listener
 		find(n, func(o pool) bool { return l != nil && l.Pool != nil && l.Pool.ID == o.ID })
 	}
-	for _, p := range d.pools {
-		if !taken[p.ID] {
-			pools = append(pools, p)
-		}
-	}
-	for _, l := range d.listeners {
-		if !slices.ContainsFunc(ports, func(p port) bool { return p.key() == l.key() }) {
-			listeners = append(listeners, l)
-		}
-	}
+	pools = slices.DeleteFunc(slices.Clone(d.pools), func(p pool) bool { return taken[p.ID] })
+	listeners = slices.DeleteFunc(slices.Clone(d.listeners), func(l listener) bool {
+		return slices.ContainsFunc(ports, func(p port) bool { return p.key() == l.key() })
+	})
 	return list, pools, listeners
 }
 

@@ -56,7 +56,7 @@ const (
 	keyCluster       = "[provider] clusterID"
 	keyKind          = "[provider] cluster-default-provider"
 	keyRegion        = "[provider] region"
-	keyCredentials   = "[provider] g2Credentials"
+	keyCredentials   = "[provider] g2Credentials" //nolint:gosec // the name of a key
 	keyResourceGroup = "[provider] g2ResourceGroupName"
 	keyVPC           = "[provider] g2VpcName"
 	keySubnets       = "[provider] g2VpcSubnetNames"
@@ -201,8 +201,11 @@ func (c *Config) check() error {
 	}
 	for _, required := range []struct{ key, value string }{
 		{keyCluster, c.Cluster},
-		{keyAccount, c.Account}, {keyRegion, c.Region}, {keyResourceGroup, c.ResourceGroup},
-		{keySubnets, strings.Join(c.Subnets, "")}, {keyVPC, c.VPC},
+		{keyAccount, c.Account},
+		{keyRegion, c.Region},
+		{keyResourceGroup, c.ResourceGroup},
+		{keySubnets, strings.Join(c.Subnets, "")},
+		{keyVPC, c.VPC},
 	} {
 		if required.value == "" {
 			problems = append(problems, problem(required.key, "", missing+": "+required.key[len("[provider] "):]))

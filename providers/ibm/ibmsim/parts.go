@@ -91,11 +91,19 @@ func (s *Sim) newListener(lb *LoadBalancer, l Listener) Listener {
 	return l
 }
 
+func (l Listener) badPorts() bool {
+	from, to := l.span()
+	return out(from, 1, 65535) || out(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0))
+}
+
+func (l Listener) badLimits() bool {
+	return (l.Limit != nil && out(*l.Limit, 1, 15000)) || (l.Idle != nil && out(*l.Idle, 50, 7200))
+}
+
 // checkListener judges a listener, whose pool is known by its ID; own is the ID of the one that it replaces.
 func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
 	from, to := l.span()
-	ports := out(from, 1, 65535) || out(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0))
-	limits := (l.Limit != nil && out(*l.Limit, 1, 15000)) || (l.Idle != nil && out(*l.Idle, 50, 7200))
+	ports, limits := l.badPorts(), l.badLimits()
 	if refused := first(
 		fault{!slices.Contains(lb.protocols(), l.Protocol), "listener_invalid_protocol", "the protocol is not legal for this load balancer"},
 		fault{ports, "listener_invalid_port", "the port is out of range"},
@@ -107,6 +115,15 @@ func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
 	); refused != nil {
 		return refused
 	}
+	if refused := checkOthers(lb, l, own); refused != nil {
+		return refused
+	}
+	return checkPoolOf(lb, l)
+}
+
+// checkOthers judges a listener beside the others.
+func checkOthers(lb *LoadBalancer, l Listener, own string) *refusal {
+	from, to := l.span()
 	for _, o := range lb.Listeners {
 		a, b := o.span()
 		overlap := (o.Protocol == "udp") == (l.Protocol == "udp") && from <= b && a <= to
@@ -118,7 +135,7 @@ func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
 			return refused
 		}
 	}
-	return checkPoolOf(lb, l)
+	return nil
 }
 
 // checkPoolOf judges the pool of a listener.
