@@ -81,6 +81,8 @@ CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 # .ci/run sets both to what a change concerns; everywhere else nothing is left out. docs/developing.md says why this is safe.
 CLOUDS    ?= all
 RACE      ?= all
+# INTERRUPTIONS is one in how many interruptions of a load balancer's life the race detector tries; all are tried without it then.
+INTERRUPTIONS ?=
 EVERY      = $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/)))
 CHOSEN     = $(if $(filter all,$(CLOUDS)),$(EVERY),$(filter-out none,$(CLOUDS)))
 RACED      = $(if $(CC_FOUND),$(if $(filter all,$(RACE)),$(CHOSEN),$(filter $(RACE),$(CHOSEN))))
@@ -100,8 +102,9 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector w
 	$(if $(CC_FOUND),,@echo "No C compiler here: these tests run without the race detector.")
 	packages=$$($(GO) list -tags $(TAGS) $(SHARED)) || exit 1; \
 	packages=$$(echo "$$packages" | grep -vxF $(LINKING:./%=-e $(MODULE_PATH)/%)) || exit 1; \
-	CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),-race) $$packages $(RACED:%=./providers/%/...)
-	CGO_ENABLED=0 $(GOTEST) $(LINKING) $(PLAIN:%=./providers/%/...)
+	ANYCCM_INTERRUPTIONS=$(INTERRUPTIONS) CGO_ENABLED=$(if $(CC_FOUND),1,0) \
+		$(GOTEST) $(if $(CC_FOUND),-race) $$packages $(RACED:%=./providers/%/...)
+	CGO_ENABLED=0 $(GOTEST) $(LINKING) $(patsubst %,./providers/%/...,$(if $(INTERRUPTIONS),$(CHOSEN),$(PLAIN)))
 
 .PHONY: test-build
 test-build: ## Slim builds of every provider, a provider in a module of its own, size and linking of the program

@@ -26,9 +26,14 @@ const (
 	annotationKeepIP        = annotationPrefix + "keep-ip"
 	// annotationAssociated is written where the address that the Service names was taken from the free ones for it.
 	annotationAssociated = annotationPrefix + "ip-associated-by-controller"
+	// The next two come with the version of CloudStack's own controller after 1.2.
+	annotationStickiness       = annotationPrefix + "stickiness-method-name"
+	annotationStickinessParams = annotationPrefix + "stickiness-method-param"
 
 	// annotationRecord is ours: the address that was taken for the Service, or when one was asked for.
 	annotationRecord = "anyccm.io/cloudstack-address-id"
+	// annotationSticky is ours: rules of the Service have stickiness policies, which are looked for when it asks for none any more.
+	annotationSticky = "anyccm.io/cloudstack-stickiness"
 
 	everybody = "0.0.0.0/0"
 )
@@ -42,6 +47,9 @@ type settings struct {
 	KeepIP        bool
 	Associated    bool
 	Record        string
+
+	Stickiness, StickinessParams string
+	Sticky                       bool
 }
 
 const oneAddress = `^\s*` + schema.IPv4Pattern + `\s*$`
@@ -82,6 +90,26 @@ var Annotations = schema.Annotations[settings]{
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.KeepIP }, schema.AnnotationRow{
 		Key: annotationKeepIP, Changes: schema.InPlace,
 		Spec: schema.Spec{Default: "false", Help: "The address stays when the Service goes."},
+	}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Stickiness }, schema.AnnotationRow{
+		Key: annotationStickiness, Changes: schema.InPlace,
+		Spec: schema.Spec{
+			Choices: []string{"lbcookie", "sourcebased"}, AnyCase: true, DefaultHelp: "none",
+			Help: "Clients stay with one node: by a cookie of the load balancer at ports with `appProtocol: http` (LbCookie), or by their address at " +
+				"all TCP ports (SourceBased). Policies that somebody made stay.",
+		},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.StickinessParams }, schema.AnnotationRow{
+		Key: annotationStickinessParams, Changes: schema.InPlace, OnlyIf: &schema.Where{Key: annotationStickiness, Present: true},
+		Spec: schema.Spec{
+			DefaultHelp: "those of CloudStack",
+			Help: "Parameters of the method, as `name=value` with commas between them: `cookie-name`, `mode` (`insert`, `rewrite`, `prefix`), `domain` " +
+				"and the flags `nocache`, `indirect`, `postonly` of LbCookie; `tablesize` and `expire` of SourceBased.",
+		},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Sticky }, schema.AnnotationRow{
+		Key: annotationSticky, Changes: schema.Written,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "Rules of the Service have stickiness policies of this program."},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Associated }, schema.AnnotationRow{
 		Key: annotationAssociated, Changes: schema.Written,
@@ -124,7 +152,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		s.KeepIP = keep || illegal != nil // what cannot be understood releases nothing
 	}
 	warned, refused := unserved(service)
-	return s, errors.Join(warnings, warned), errors.Join(err, refused)
+	_, sticky := stickinessOf(service, s)
+	return s, errors.Join(warnings, warned), errors.Join(err, refused, sticky)
 }
 
 // unserved is what a Service asks for and CloudStack does not have.

@@ -66,17 +66,19 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 func (r *reconciler) serving(lb *loadBalancer, d spec, w wish, serving map[int]rule) []lbChange {
 	found, there := serving[w.Port]
 	if !there {
-		return []lbChange{r.creating(d, w), r.assigning(w, d.backends.members)}
+		return append([]lbChange{r.creating(d, w), r.assigning(w, d.backends.members)}, r.sticking(lb, d, w, "")...)
 	}
 	differs, again := found.fits(w, d.inPlace)
 	if again {
-		return []lbChange{r.deleting(lb, found), r.creating(d, w), r.assigning(w, d.backends.members)}
+		list := []lbChange{r.deleting(lb, found), r.creating(d, w), r.assigning(w, d.backends.members)}
+		return append(list, r.sticking(lb, d, w, "")...)
 	}
 	var list []lbChange
 	if len(differs) > 0 {
 		list = append(list, r.updating(d, found, w, strings.Join(differs, ", ")))
 	}
-	return append(list, r.reassigning(lb, found, d.backends)...)
+	list = append(list, r.reassigning(lb, found, d.backends)...)
+	return append(list, r.sticking(lb, d, w, found.ID)...)
 }
 
 // refusedPort reports whether CloudStack has refused something about one port, which time alone does not change: the others are served.

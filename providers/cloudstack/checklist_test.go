@@ -20,8 +20,13 @@ var checklistRows = map[string]conformance.Checked{
 	annotationSourceCIDRs:   {Elsewhere: "TestNetworksThatMayReachARule", Illegal: []string{"10.0.0.0", "10.0.0.0/8,", "all", "10.0.0.0/8,10.0.0.0/33"}},
 	annotationAddress:       {Elsewhere: "TestAddresses", Illegal: []string{"first", "2001:db8::1", "192.0.2.1,192.0.2.2"}},
 	annotationKeepIP:        {Elsewhere: "TestAddresses", Illegal: []string{"maybe"}},
-	annotationAssociated:    {Elsewhere: "TestAddresses", Illegal: []string{"maybe"}, Lenient: true},
-	annotationRecord:        {Elsewhere: "TestLostAddress", Illegal: []string{"x"}, Lenient: true},
+	annotationStickiness:    {Elsewhere: "TestStickiness", Illegal: []string{"AppCookie", "cookie"}},
+	annotationStickinessParams: {
+		With: map[string]string{annotationStickiness: "SourceBased"}, Elsewhere: "TestStickinessOf", Illegal: []string{"tablesize=", "mode=insert", "x"},
+	},
+	annotationSticky:     {Elsewhere: "TestStickiness", Illegal: []string{"maybe"}, Lenient: true},
+	annotationAssociated: {Elsewhere: "TestAddresses", Illegal: []string{"maybe"}, Lenient: true},
+	annotationRecord:     {Elsewhere: "TestLostAddress", Illegal: []string{"x"}, Lenient: true},
 }
 
 func TestAnnotationChecklist(t *testing.T) {

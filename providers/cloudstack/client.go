@@ -78,6 +78,7 @@ func commands() []string {
 		"listCapabilities", "listProjects", "listVirtualMachines", "listNetworks", "listPublicIpAddresses", "associateIpAddress", "disassociateIpAddress",
 		"listLoadBalancerRules", "createLoadBalancerRule", "updateLoadBalancerRule", "deleteLoadBalancerRule", "assignToLoadBalancerRule",
 		"removeFromLoadBalancerRule", "listLoadBalancerRuleInstances", "listFirewallRules", "createFirewallRule", "deleteFirewallRule",
+		"listLBStickinessPolicies", "createLBStickinessPolicy", "deleteLBStickinessPolicy",
 		"listNetworkACLs", "listNetworkACLLists", "listPortForwardingRules", "createNetworkACL", "deleteNetworkACL", "queryAsyncJobResult",
 	}
 }

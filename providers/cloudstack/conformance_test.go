@@ -54,7 +54,7 @@ func testInputs(sim *cloudstacksim.Sim, url, more string) registry.Inputs {
 
 func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance.Fixture {
 	return func(t testing.TB) *conformance.Fixture {
-		sim, server := cloudstacksim.New(cloudstacksim.Options{Activation: 3 * time.Second, Seed: simkit.SeedOf(t)})
+		sim, server := cloudstacksim.New(cloudstacksim.Options{Activation: time.Second, Seed: simkit.SeedOf(t)})
 		prepare(sim)
 		require.NoError(t, sim.Judge())
 		t.Cleanup(func() { assert.Empty(t, sim.Differences(), "the API's own description differs") })
@@ -116,6 +116,8 @@ func serviceCases() map[string]conformance.Case {
 			Service: richService(),
 			Change: func(s *v1.Service) {
 				s.Annotations[annotationProxyProtocol] = "false"
+				delete(s.Annotations, annotationStickiness)
+				delete(s.Annotations, annotationStickinessParams)
 				s.Annotations[annotationSourceCIDRs] = "10.0.0.0/8"
 				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 				s.Spec.Ports = s.Spec.Ports[:1]
@@ -128,6 +130,7 @@ func serviceCases() map[string]conformance.Case {
 func richService() *v1.Service {
 	s := service("rich", map[string]string{
 		annotationProxyProtocol: "true", annotationSourceCIDRs: "10.0.0.0/8, 192.0.2.0/24", annotationAddress: "203.0.113.99",
+		annotationStickiness: "SourceBased", annotationStickinessParams: "tablesize=200k,expire=30m",
 	}, port("http", 80, 30080), port("https", 443, 30443))
 	s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
 	s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "192.0.2.0/24"}
@@ -165,6 +168,9 @@ func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
 			"name": r.Name, "marks": marks, "port": r.PublicPort, "to": r.PrivatePort, "protocol": r.Protocol, "algorithm": r.Algorithm,
 			"cidrs": cidrs(r.CIDRs), "members": members,
 		})
+	}
+	for _, p := range sim.Policies() {
+		show(map[string]any{"method": p.Method, "params": p.Params, "description": p.Description})
 	}
 	for _, f := range sim.Firewalls() {
 		show(map[string]any{"firewall": f.Protocol, "start": f.Start, "end": f.End, "cidrs": slices.Sorted(slices.Values(f.CIDRs))})

@@ -56,6 +56,7 @@ type reconciler struct {
 	addresses *inventory.Inventory[string, address]
 	networks  *inventory.Inventory[string, network]
 	acls      *inventory.Inventory[string, *acl]
+	policies  *inventory.Inventory[string, policies]
 }
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
@@ -80,6 +81,9 @@ func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 		networks: inventory.New(inventory.Source[string, network]{
 			Kind: "network", ID: func(n network) string { return n.ID }, List: a.networks, Get: a.network,
 		}),
+		policies: inventory.New(inventory.Source[string, policies]{
+			Kind: "rule's stickiness policies", ID: func(p policies) string { return p.RuleID }, Get: a.policiesOf,
+		}),
 		acls: inventory.New(inventory.Source[string, *acl]{Kind: "network ACL list", ID: func(a *acl) string { return a.id }, Get: a.readACL}),
 	}
 }
@@ -99,8 +103,17 @@ type loadBalancer struct {
 	firewall []firewallRule
 	acl      *acl
 	others   []rule
+	// policies are the stickiness policies by rule; noPolicies is set where the role of the user may not see them.
+	policies   map[string]policies
+	noPolicies bool
+	// problems are what was refused beside ports.
+	problems []error
 	// failures are ports that CloudStack refused in this reconciliation, by port.
 	failures map[int]error
+}
+
+func newLoadBalancer(name string) *loadBalancer {
+	return &loadBalancer{name: name, members: map[string][]string{}, policies: map[string]policies{}, failures: map[int]error{}}
 }
 
 // refused reports whether CloudStack refused what serves a port.
@@ -134,7 +147,7 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 
 // Observe finds the rules of a Service by their names, which hold its UID, in the listing that all Services share.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
-	lb := &loadBalancer{name: loadBalancerName(q.Cluster, q.Service), members: map[string][]string{}, failures: map[int]error{}}
+	lb := newLoadBalancer(loadBalancerName(q.Cluster, q.Service))
 	if q.Purpose != services.Plan && q.Purpose != services.Lookup {
 		waited, err := r.api.jobs.settle(ctx, lb.name)
 		if waited {
@@ -157,6 +170,7 @@ func (r *reconciler) forgetAll() {
 	r.firewall.InvalidateAll()
 	r.addresses.InvalidateAll()
 	r.acls.InvalidateAll()
+	r.policies.InvalidateAll()
 }
 
 func (r *reconciler) ownership() ownership.Rules {
@@ -218,6 +232,9 @@ func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBa
 		return cloudapi.NotAbsence(err)
 	}
 	lb.address = &a
+	if err := r.readPolicies(ctx, q, lb); err != nil {
+		return err
+	}
 	return r.readFilter(ctx, lb)
 }
 
@@ -278,6 +295,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 		}
 	}
 	d.network = lb.network
+	d.sticky, _ = stickinessOf(q.Service, s) // parseSettings has judged it
 	var findings []services.Finding
 	d.backends, findings = backendsOf(machines, unknown, lb.network.ID)
 	if d.description, err = r.description(ctx, q.Service, lb.address); err != nil {
@@ -332,8 +350,8 @@ func (r *reconciler) description(ctx context.Context, service *v1.Service, taken
 }
 
 // Complete implements services.Reconciler: what CloudStack refused of one port becomes the error when all else is done.
-func (*reconciler) Complete(_ context.Context, _ *services.Request, lb *loadBalancer, _ spec) (*loadBalancer, error) {
-	var problems []error
+func (r *reconciler) Complete(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) (*loadBalancer, error) {
+	problems := append(slices.Clone(lb.problems), r.forgetSticky(ctx, q, lb, d))
 	for _, err := range lb.failures {
 		problems = append(problems, err)
 	}

@@ -109,6 +109,8 @@ type spec struct {
 	backends    backends
 	// inPlace is set where the networks of a rule can be changed.
 	inPlace bool
+	// sticky are the stickiness policies by public port.
+	sticky map[int]stickiness
 }
 
 // desire returns the rules that a Service asks for.
@@ -202,6 +204,10 @@ type networkService struct {
 	Providers []struct {
 		Name string `json:"name"`
 	} `json:"provider"`
+	Capabilities []struct {
+		Name  string `json:"name"`
+		Value string `json:"value"`
+	} `json:"capability"`
 }
 
 // network is one of guests.

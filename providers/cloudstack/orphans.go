@@ -70,7 +70,8 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return fmt.Errorf("load balancer %s is no orphan any more", o.ID)
 	}
 	q := services.Request{Purpose: services.Delete, Service: &v1.Service{}}
-	lb := &loadBalancer{name: o.ID, rules: rules, members: map[string][]string{}, failures: map[int]error{}}
+	lb := newLoadBalancer(o.ID)
+	lb.rules = rules
 	if err := r.details(ctx, q, lb); err != nil {
 		return err
 	}

@@ -97,6 +97,11 @@ func permissions() []registry.Permission {
 			For: "telling the network ACL lists of CloudStack from those of a VPC", Needs: []string{"listNetworkACLLists"}, Only: "the nodes are in a VPC",
 			Beyond: []string{"listNetworkACLLists"}, Without: "the name of the list has to do",
 		},
+		{
+			For: "stickiness", Needs: []string{"listLBStickinessPolicies", "createLBStickinessPolicy", "deleteLBStickinessPolicy"},
+			Only: "an annotation asks for it", Without: "the annotation has no effect",
+			Beyond: []string{"listLBStickinessPolicies", "createLBStickinessPolicy", "deleteLBStickinessPolicy"},
+		},
 		{For: "a project by its name", Needs: []string{"listProjects"}, Only: "project-id is no ID"},
 		{
 			For: "telling who else uses an address", Needs: []string{"listPortForwardingRules"}, Only: "CloudStack does not say itself whether an address has rules",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -41,29 +42,36 @@ func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *l
 
 // noteText writes the record; "" removes it. named adds the annotation of CloudStack's own controller.
 func (r *reconciler) noteText(ctx context.Context, q *services.Request, text string, named bool) error {
-	changes := map[string]any{}
-	if q.Service.Annotations[annotationRecord] != text {
-		changes[annotationRecord] = text
-		if text == "" {
-			changes[annotationRecord] = nil
-		}
+	changes := map[string]any{annotationRecord: text}
+	if text == "" {
+		changes[annotationRecord] = nil
 	}
-	if named && q.Service.Annotations[annotationAssociated] != "true" {
+	if named {
 		changes[annotationAssociated] = "true"
 	}
+	err := r.annotate(ctx, q, changes)
+	if apierrors.IsNotFound(err) && (text == "" || q.Purpose == services.Delete) {
+		return nil // there is nobody to record it on
+	}
+	return err
+}
+
+// annotate writes annotations; nil removes one. Those that are so already are not written.
+func (r *reconciler) annotate(ctx context.Context, q *services.Request, changes map[string]any) error {
+	maps.DeleteFunc(changes, func(key string, value any) bool {
+		has, there := q.Service.Annotations[key]
+		return (value == nil && !there) || (there && value == has)
+	})
 	if len(changes) == 0 || r.kube == nil {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": changes}})
 	if err != nil {
-		return fmt.Errorf("recording the address on the Service: %w", err)
+		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
 	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if apierrors.IsNotFound(err) && (text == "" || q.Purpose == services.Delete) {
-		return nil // there is nobody to record it on
-	}
 	if err != nil {
-		return fmt.Errorf("recording the address on the Service: %w", err)
+		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
 	// What is stored lacks what was translated from portable annotations.
 	updated := q.Service.DeepCopy()

@@ -3,6 +3,8 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"os"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -235,6 +237,22 @@ var interruptions = []struct {
 	{"restart after it took effect", simkit.FaultLost, true},
 }
 
+// shareVariable says that one in so many interruptions is tried: those of the race detector are a sample, for all are tried without it.
+const shareVariable = "ANYCCM_INTERRUPTIONS"
+
+// interruptionsShare is one in how many interruptions is tried.
+func interruptionsShare(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv(shareVariable)
+	if text == "" {
+		return 1
+	}
+	share, err := strconv.Atoi(text)
+	require.NoError(t, err, shareVariable)
+	require.Positive(t, share, shareVariable)
+	return share
+}
+
 // maxCalls bounds the search for the last call of a run.
 const maxCalls = 200
 
@@ -249,8 +267,10 @@ func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			synctest.Test(t, func(t *testing.T) { reference, calls = interruptedRun(t, newFixture(t), name, nil, false) })
 			require.Less(t, calls, maxCalls)
 			require.Positive(t, calls)
-			for _, in := range interruptions {
-				for k := 1; k <= calls; k++ {
+			share := interruptionsShare(t)
+			for i, in := range interruptions {
+				// The sample begins with another call for each way, so that together they are spread over all calls.
+				for k := 1 + i%share; k <= calls; k += share {
 					virtual(t, fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
 						// The fault lasts as long as the transport keeps trying, so that it is really seen above.
 						fault := &simkit.Fault{Kind: in.kind, From: k, Count: 1}
