@@ -35,6 +35,8 @@ type NodeCosts struct {
 	Writes int `json:"writes"`
 	// Minute are the reads of a minute in which the addresses of all nodes are looked at, and 50 of them are not ready.
 	Minute int `json:"minute"`
+	// Once are reads that begin something a while after the start, and come beside those of a minute.
+	Once int `json:"once"`
 	// PodCIDRs is how many ranges each node gets.
 	PodCIDRs int `json:"podCIDRs"`
 }
