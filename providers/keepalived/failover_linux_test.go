@@ -113,14 +113,15 @@ func TestFailover(t *testing.T) {
 	second := watch(t, n, "10.98.0.2")
 	require.NoError(t, second.Until("n1", 10*time.Second))
 	require.NoError(t, n.Until(5*time.Second, "the IPv6 address moves with the others", func() bool { return strings.Contains(n.Addresses("n1"), "fd98::") }))
-	assert.Less(t, first.Gap(), 500*time.Millisecond, "a reload with more addresses interrupts none")
+	assert.Less(t, first.Gap(), 2*time.Second, "a reload with more addresses interrupts none: another node takes over after 3 s at the earliest")
 	assert.NotContains(t, n.Addresses("n3"), "10.98.", "a node that nobody talks to holds no address")
 
+	require.NoError(t, first.Stays("n1", 3*time.Second)) // while n2 reloads it may miss that n1 says goodbye
 	require.NoError(t, n.Stop("n1"))
 	require.NoError(t, first.Until("n2", 10*time.Second))
 	t.Logf("node n1 stops: %s without an answer", first.Gap())
 	require.NoError(t, second.Until("n2", 10*time.Second))
-	assert.Less(t, first.Gap(), 3*time.Second)
+	assert.Less(t, first.Gap(), 6*time.Second) // on a busy machine as after the loss of the link
 	require.NoError(t, n.Start("n1"))
 	require.NoError(t, first.Stays("n2", 3*time.Second))
 
