@@ -263,7 +263,7 @@ func (i *Instance) shown(kind string, query url.Values, number int, v VNIC) []an
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"instances": s.all})
+	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": s.balancers})
 }
 
 // Seed implements simkit.Cloud.
@@ -302,8 +302,14 @@ func (s *Sim) RemoveInstance(name string) error {
 	return errors.New("there is no instance " + name)
 }
 
-// Holdings implements simkit.Cloud: there is nothing for Services yet.
-func (*Sim) Holdings() []string { return []string{} }
+// Holdings implements simkit.Cloud: load balancers, by name.
+func (s *Sim) Holdings() []string {
+	names := []string{}
+	for _, lb := range s.LoadBalancers() {
+		names = append(names, "load balancer "+lb.Name)
+	}
+	return names
+}
 
 // Actions implements simkit.Cloud.
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {

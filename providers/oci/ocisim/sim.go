@@ -1,4 +1,4 @@
-// Package ocisim simulates the part of Oracle's cloud that the provider uses: compute instances and their network.
+// Package ocisim simulates the part of Oracle's cloud that the provider uses: compute instances, their network, and load balancers.
 package ocisim
 
 import (
@@ -41,6 +41,7 @@ type Sim struct {
 	// blind is set where the policies of the user show nothing of what there is.
 	blind bool
 	cloud
+	balancing
 }
 
 // New returns a simulated cloud with nothing in it. Only calls that the key signs are accepted under the fingerprint.
@@ -53,8 +54,9 @@ func New(fingerprint string) (*Sim, *simkit.Server) {
 const usualFingerprint = "20:3b:97:13:55:1c:5b:0d:d3:37:d8:50:4e:c5:3a:34"
 
 // NewServer returns the simulator for programs that know simulators only in general. The credential is the fingerprint of the key.
-func NewServer(token string, _ time.Duration, _ bool) *simkit.Server {
-	_, server := New(cmp.Or(token, usualFingerprint))
+func NewServer(token string, work time.Duration, _ bool) *simkit.Server {
+	s, server := New(cmp.Or(token, usualFingerprint))
+	s.workTime = work
 	return server
 }
 
@@ -108,6 +110,9 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnauthorized, "NotAuthenticated", why)
 		return
 	}
+	if s.serveBalancers(w, r, body) {
+		return
+	}
 	match := resource.FindStringSubmatch(r.URL.Path)
 	if match == nil {
 		fail(w, http.StatusNotFound, "NotFound", "there is no such path")
@@ -135,6 +140,10 @@ func (s *Sim) read(w http.ResponseWriter, r *http.Request, kind, id string) {
 	case "vnics":
 		if i := s.ofVNIC(id); i != nil {
 			found = i.vnic(id)
+		}
+	case "vcns":
+		if id == VCN {
+			found = map[string]any{"id": VCN, "compartmentId": Compartment, "lifecycleState": "AVAILABLE", "cidrBlock": "10.0.0.0/16"}
 		}
 	case "subnets":
 		if subnet, ok := s.subnet(id); ok {
@@ -253,6 +262,9 @@ func (*Sim) Followed(_ *http.Request, body []byte) []byte { return body }
 
 // Operation implements simkit.Cloud.
 func (*Sim) Operation(r *http.Request) (string, bool) {
+	if name := balancerOperation(r); name != "" {
+		return name, r.Method != http.MethodGet
+	}
 	match := resource.FindStringSubmatch(r.URL.Path)
 	name := r.Method + " other"
 	if match != nil {
@@ -311,6 +323,6 @@ func (*Sim) Environment(string) map[string]string { return map[string]string{} }
 func (s *Sim) CloudConfig(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return fmt.Sprintf("endpoint: %s\ncompartment: %s\nvcn: %s\nauth:\n  region: %s\n  tenancy: %s\n  user: %s\n  fingerprint: %q\n  key: |\n    %s\n",
-		url, Compartment, VCN, Region, Tenancy, User, s.fingerprint, strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
+	return fmt.Sprintf("endpoint: %s\ncompartment: %s\nvcn: %s\nloadBalancer:\n  subnet1: %s\nauth:\n  region: %s\n  tenancy: %s\n  user: %s\n  fingerprint: %q\n  key: |\n    %s\n",
+		url, Compartment, VCN, SubnetID(1), Region, Tenancy, User, s.fingerprint, strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
 }
