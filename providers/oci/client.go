@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	coreVersion = "/20160918"
+	coreVersion     = "/20160918"
+	balancerVersion = "/20170115"
 	// pageLimit is how many objects a page of a listing may have.
 	pageLimit = "1000"
 	// slowest is the rate that refusals for the cloud's own limit slow calls down to: the cloud seldom says how long to wait.
@@ -45,7 +46,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	a.wantsIPv6 = func() bool { return false }
 	a.members = func() []string { return nil }
 	a.http = cloudapi.NewClient(cloudapi.Config{
-		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits,
+		Provider: Name, UserAgent: "anyccm/" + in.Version, Operation: operation, LimitsOf: c.limits, Repeatable: repeatable,
 		Transport: &signer{credential: credentials(c, newIssuer(c, in, m, l.locate)), next: cloudapi.NewTransport(in.Dial)},
 	})
 	return a, nil
@@ -97,7 +98,8 @@ func limit(perSecond float64, burst int) cloudapi.Limit {
 	return l
 }
 
-var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|subnets|privateIps|ipv6|publicIps)(/[^/]+)?$`)
+var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|subnets|vcns|privateIps|ipv6|publicIps|loadBalancers|loadBalancerWorkRequests)(/[^/]+)?` +
+	`(/(?:workRequests|backendSets|listeners|updateShape|networkSecurityGroups))?(/[^/]+)?$`)
 
 // operation names a request without identifiers, for metrics and logs.
 func operation(r *http.Request) string {
@@ -105,14 +107,18 @@ func operation(r *http.Request) string {
 	switch {
 	case match == nil:
 		return r.Method + " " + cloudapi.OtherOperation
-	case match[2] != "":
-		return r.Method + " /" + match[1] + "/{id}"
+	case match[2] == "":
+		return r.Method + " /" + match[1]
 	}
-	return r.Method + " /" + match[1]
+	name := r.Method + " /" + match[1] + "/{id}" + match[3]
+	if match[4] != "" {
+		name += "/{name}"
+	}
+	return name
 }
 
-// call makes one call. What names it in errors is what was tried, such as "reading instance ocid1…".
-func (a *api) call(ctx context.Context, what, method, path string, in, out any) (http.Header, error) {
+// call makes one call. What names it in errors is what was tried, such as "reading instance ocid1…"; a retry token makes a POST repeatable.
+func (a *api) call(ctx context.Context, what, method, path string, in, out any, token string) (http.Header, error) {
 	where, err := a.location(ctx)
 	if err != nil {
 		return nil, cloudapi.Describe(err, what)
@@ -123,11 +129,14 @@ func (a *api) call(ctx context.Context, what, method, path string, in, out any) 
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, a.config.at(where.region, "iaas")+coreVersion+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, a.config.at(where.region, "iaas")+versionOf(path)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	r.Header.Set("Accept", "application/json")
+	if token != "" {
+		r.Header.Set(tokenHeader, token)
+	}
 	answer, err := a.http.Do(r)
 	if err != nil {
 		return nil, cloudapi.Describe(err, what)
@@ -136,9 +145,17 @@ func (a *api) call(ctx context.Context, what, method, path string, in, out any) 
 	return answer.Header, read(answer, what, out)
 }
 
+// versionOf is the version of the API that a path belongs to.
+func versionOf(path string) string {
+	if strings.HasPrefix(path, "/loadBalancer") {
+		return balancerVersion
+	}
+	return coreVersion
+}
+
 // get reads one object.
 func (a *api) get(ctx context.Context, what, path string, out any) error {
-	_, err := a.call(ctx, "reading "+what, http.MethodGet, path, nil, out)
+	_, err := a.call(ctx, "reading "+what, http.MethodGet, path, nil, out, "")
 	return err
 }
 
@@ -150,7 +167,7 @@ func list[T any](ctx context.Context, a *api, what, path string, query url.Value
 	for {
 		pages++
 		var items []T
-		header, err := a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &items)
+		header, err := a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &items, "")
 		if err == nil {
 			err = listing.Add(len(items))
 		}

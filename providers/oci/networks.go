@@ -43,6 +43,8 @@ type vnic struct {
 type subnet struct {
 	ID  string `json:"id"`
 	VCN string `json:"vcnId"`
+	// Domain is empty for one of the whole region.
+	Domain string `json:"availabilityDomain"`
 }
 
 // network is what an instance has of one.

@@ -27,8 +27,10 @@ type Config struct {
 	Unlimited                          bool
 	Endpoint, Domain, MetadataURL      string
 	Exchange                           exchange
+	Prefix, Tags                       string
 
-	key *rsa.PrivateKey
+	tags tags
+	key  *rsa.PrivateKey
 }
 
 // exchange are the options of the exchange of a service account's token.
@@ -55,9 +57,9 @@ var Options = append(schema.Options[Config]{
 	text("compartment", "OCID of the compartment of nodes and load balancers.", func(c *Config) *string { return &c.Compartment }),
 	text("auth.compartment", "Deprecated: the former place of compartment.", func(c *Config) *string { return &c.OldCompartment }),
 	text("vcn", "OCID of the virtual cloud network of the nodes.", func(c *Config) *string { return &c.VCN }),
-	toggle("loadBalancer.disabled", "Serve no Services; none is served yet in either case.", func(c *Config) *bool { return &c.LoadBalancersOff }),
-	text("loadBalancer.subnet1", noEffect+noLoadBalancers, func(c *Config) *string { return &c.Subnet1 }),
-	text("loadBalancer.subnet2", noEffect+noLoadBalancers, func(c *Config) *string { return &c.Subnet2 }),
+	toggle("loadBalancer.disabled", "Serve no Services.", func(c *Config) *bool { return &c.LoadBalancersOff }),
+	text("loadBalancer.subnet1", "OCID of the subnet of load balancers.", func(c *Config) *string { return &c.Subnet1 }),
+	text("loadBalancer.subnet2", "OCID of their second subnet, where subnets are of one availability domain.", func(c *Config) *string { return &c.Subnet2 }),
 	text("loadBalancer.securityListManagementMode", "All, Frontend or None. It is checked and has no effect, as with Oracle's own controller: "+
 		"the annotations of Services decide.", func(c *Config) *string { return &c.SecurityListMode }),
 	schema.FloatOption(func(c *Config) *float64 { return &c.ReadQPS }, row("rateLimiter.rateLimitQPSRead", "20", "Reads a second.")),
@@ -68,6 +70,10 @@ var Options = append(schema.Options[Config]{
 	schema.URLOption(func(c *Config) *string { return &c.Endpoint }, schema.OptionRow{
 		Env: "OCI_ENDPOINT", FileKey: "endpoint",
 		Spec: schema.Spec{Help: "Base URL of all services of the cloud, in the place of those that the region has."},
+	}),
+	text("tags.loadBalancer", "Free-form and defined tags of new load balancers.", func(c *Config) *string { return &c.Tags }),
+	schema.StringOption(func(c *Config) *string { return &c.Prefix }, schema.OptionRow{
+		Env: "LOAD_BALANCER_PREFIX", Spec: schema.Spec{Help: "Prefix of the names of load balancers."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.Domain }, schema.OptionRow{
 		Env: "OCI_DEFAULT_REALM", Spec: schema.Spec{Default: "oraclecloud.com", Help: "Domain of the realm, such as oraclegovcloud.com."},
@@ -125,19 +131,15 @@ func (c *Config) checkExchange() (problems []error) {
 	return problems
 }
 
-const (
-	noEffect        = "Accepted for compatibility, without effect: "
-	noLoadBalancers = "load balancers are not served yet."
-)
+const noEffect = "Accepted for compatibility, without effect: "
 
 // ignored are keys without effect, by why they have none.
 func ignored() map[string][]string {
 	return map[string][]string{
-		"nothing asks for it": {"regionKey", "auth.regionKey"},
-		"load balancers are not served yet": {
-			"loadBalancer.disableSecurityListManagement", "loadBalancer.securityLists", "tags.loadBalancer", "tags.common",
-		},
-		"it is about volumes": {"tags.blockVolume", "tags.fss", "tags.lustre"},
+		"nothing asks for it":                {"regionKey", "auth.regionKey"},
+		"security rules are not managed yet": {"loadBalancer.disableSecurityListManagement", "loadBalancer.securityLists"},
+		"nothing is tagged with them":        {"tags.common"},
+		"it is about volumes":                {"tags.blockVolume", "tags.fss", "tags.lustre"},
 		"metrics are not pushed; scrape /metrics": {
 			"metrics.compartmentID", "metrics.namespace", "metrics.resourceGroup", "metrics.prefix",
 		},
@@ -209,6 +211,10 @@ func (c *Config) complete() error {
 	case c.InstancePrincipals:
 	default:
 		problems = append(problems, c.checkKey(refuse)...)
+	}
+	var err error
+	if c.tags, err = parseTags(c.Tags); err != nil {
+		problems = append(problems, &schema.Problem{Place: "key tags.loadBalancer of the cloud config", Reason: err.Error()})
 	}
 	switch c.SecurityListMode {
 	case "", "All", "Frontend", "None":

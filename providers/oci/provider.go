@@ -1,4 +1,4 @@
-// Package oci runs Kubernetes on Oracle Cloud Infrastructure: its compute instances are nodes.
+// Package oci runs Kubernetes on Oracle Cloud Infrastructure: its compute instances are nodes, and its load balancers serve Services.
 //
 // It calls Oracle's REST API through kit/cloudapi, with a request signer of its own (signer.go), and not through Oracle's SDK for Go: whole
 // documents are written back with everything in them that this program does not know, which the SDK's types would drop.
@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -32,8 +33,11 @@ func Description() registry.Provider {
 			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.NotYet, Routes: registry.CloudHasNone,
 		},
 		Options:      Options.Rows(),
+		Annotations:  Annotations.Rows(),
 		Permissions:  permissions(),
 		Installation: installation(),
+		Events:       eventRows(),
+		CheckService: checkService,
 	})
 }
 
@@ -49,25 +53,38 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
 
-	instances *instances
-	kube      kubernetes.Interface
+	instances     *instances
+	reconciler    *reconciler
+	loadBalancers *services.LoadBalancer[observation, spec]
+	kube          kubernetes.Interface
 }
 
-func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{}
-	c.Name, c.HTTP, c.Begin, c.Inform = Name, a.http, c.begin, c.inform
+	c.Name, c.HTTP, c.Begin, c.Inform, c.EventSource = Name, a.http, c.begin, c.inform, "oci-cloud-provider"
 	c.instances = newInstances(a)
 	c.NodeAPI = c.instances
+	c.reconciler = newReconciler(a, c.instances, in.Adopt)
+	c.loadBalancers = newLoadBalancers(c.reconciler)
+	if !config.LoadBalancersOff {
+		c.ServiceAPI = c.loadBalancers
+	}
 	return c, nil
 }
 
 // begin makes what the program leads known to the parts.
-func (c *cloud) begin(b cloudbase.Begun) { c.kube = b.Kube }
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.kube = b.Kube
+	c.reconciler.cluster.SetClient(b.Kube)
+	c.loadBalancers.Events = b.Events
+}
 
 // inform hands the caches to the parts, and starts the controller that annotates Nodes.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
+	c.reconciler.cluster.SetServices(in.Services().Lister())
 	in.RunOnChanges(c.annotating(), in.Nodes().Informer(), c.unannotated)
 }
 
@@ -78,6 +95,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"read instance-family", "read virtual-network-family"}},
+		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family", "use network-security-groups"}},
 	}
 }
 

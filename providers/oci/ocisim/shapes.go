@@ -101,6 +101,9 @@ func (f field) judgeText(path string, v any) string {
 	if ok && f.choices != nil {
 		ok = slices.Contains(f.choices, text)
 	}
+	if ok && f.most > 0 {
+		ok = len(text) <= int(f.most)
+	}
 	if ok && f.form != "" {
 		ok = regexp.MustCompile(f.form).MatchString(text)
 	}
@@ -195,7 +198,7 @@ func creationShape() shape {
 	sets, listeners := backendSetShape(), listenerShape()
 	reserved := shape{map[string]field{"id": text(true, `^ocid1\.publicip\.`)}}
 	all := shape{map[string]field{
-		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": text(true, `^.{1,1024}$`), "isPrivate": flag(),
+		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": {kind: "string", must: true, form: `^.+$`, most: 1024}, "isPrivate": flag(),
 		"subnetIds":     {kind: "list", must: true, atLeast: 1, atMost: 2, each: &field{kind: "string", form: `^ocid1\.subnet\.`}},
 		"ipMode":        choice(false, "IPV4", "IPV6"),
 		"reservedIps":   {kind: "list", of: &reserved, atMost: 1},
