@@ -28,8 +28,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	config := sim.CloudConfig(network.Serve(t, server))
 	f := &conformance.Fixture{
-		Sim: server, Network: network, Provider: withLoadBalancers(), CallsPerInstance: 2, OwnMark: true,
-		Inputs: func() registry.Inputs { return inputs(config) },
+		Sim: server, Network: network, Provider: withLoadBalancers(), CallsPerInstance: 2,
+		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
+		Repeats:      true,
+		Inputs:       func() registry.Inputs { return inputs(config) },
 	}
 	instanceOf := func(providerID string) string {
 		id, err := parseProviderID(providerID)
@@ -98,7 +100,18 @@ func snapshot(t testing.TB, sim *ocisim.Sim) string {
 	t.Helper()
 	var all []string
 	for _, lb := range sim.LoadBalancers() {
+		for _, l := range lb.Doc["listeners"].(document) {
+			if c, ok := l.(document)["connectionConfiguration"].(document); ok && len(c) == 1 && c["idleTimeout"] == 300.0 {
+				delete(l.(document), "connectionConfiguration") // as the cloud fills it in
+			}
+		}
 		for _, set := range lb.Doc["backendSets"].(document) {
+			delete(set.(document)["healthChecker"].(document), "responseBodyRegex") // as the cloud fills it in
+			for _, b := range set.(document)["backends"].([]any) {
+				for _, flag := range []string{"backup", "drain", "offline"} {
+					delete(b.(document), flag)
+				}
+			}
 			slices.SortFunc(set.(document)["backends"].([]any), func(a, b any) int { return strings.Compare(keyOf(a), keyOf(b)) })
 		}
 		text, err := json.Marshal(lb.Doc)

@@ -120,15 +120,19 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	return o, r.sees(ctx, age)
 }
 
-// rules decide whose a load balancer is, by its name alone, which is the UID of the Service: Oracle's own controller marks nothing.
+// rules decide whose a load balancer is: by the tag that we give it, and by its name, which is the UID of the Service. Oracle's own controller
+// marks nothing, and what it made stays without a mark.
 func (r *reconciler) rules() ownership.Rules {
 	return ownership.Rules{
-		Adopt: r.adopt, Unmarked: true, Names: func(s *v1.Service) []string { return []string{r.name("", s)} }, Made: r.made.MatchString,
+		Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{r.name("", s)} }, Made: r.made.MatchString,
 	}
 }
 
 func objectOf(lb *loadBalancer) ownership.Object {
 	o := ownership.Object{Title: "load balancer " + lb.Name, ID: lb.ID, Name: lb.Name}
+	if mark := lb.Tags[tagCluster]; mark != "" {
+		o.Marks = []string{mark}
+	}
 	for _, a := range lb.Addresses {
 		o.Addresses = append(o.Addresses, a.IP)
 	}
@@ -252,7 +256,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	if err != nil {
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
-	d.create = d.creation(s, where.compartment, subnets, s.tagsOf(r.config.tags))
+	mark, err := r.cluster.Mark(ctx)
+	if err != nil {
+		return d, findings, err
+	}
+	d.create = d.creation(s, where.compartment, subnets, s.tagsOf(r.config.tags).marked(mark))
 	return d, findings, nil
 }
 

@@ -211,6 +211,20 @@ func parseTags(text string) (t tags, err error) {
 	return t, err
 }
 
+// tagCluster is the free-form tag that says of which cluster a load balancer is.
+const tagCluster = "anyccm-cluster"
+
+// marked are the tags with the mark of the cluster, if that is known.
+func (t tags) marked(mark string) tags {
+	if mark == "" {
+		return t
+	}
+	free := map[string]string{}
+	maps.Copy(free, t.Freeform)
+	free[tagCluster] = mark
+	return tags{Freeform: free, Defined: t.Defined}
+}
+
 // tagsOf are those of the annotations, or else all of those of the cloud config.
 func (s settings) tagsOf(configured tags) tags {
 	var t tags
