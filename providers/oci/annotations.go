@@ -221,8 +221,9 @@ func refuseFor(key, value, format string, args ...any) error {
 	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
-func parseSettings(service *v1.Service) (s settings, warnings, err error) {
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are managed where
+// no annotation says so.
+func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := []error{err}
 	for _, key := range notServed() {
@@ -230,20 +231,24 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 			problems = append(problems, refuseFor(key, v, "is not served yet"))
 		}
 	}
-	problems = append(problems, s.judge()...)
+	problems = append(problems, s.judge(mode)...)
 	problems = append(problems, judgeFields(service)...)
 	return s, warnings, errors.Join(problems...)
 }
 
 // judge is about what annotations mean together.
-func (s settings) judge() (problems []error) {
-	mode, key := s.RuleMode, annotationRuleMode
-	if mode == "" {
+func (s settings) judge(mode string) (problems []error) {
+	key := annotationRuleMode
+	switch {
+	case s.RuleMode != "":
+		mode = s.RuleMode
+	case s.ListMode != "":
 		mode, key = s.ListMode, annotationListMode
 	}
 	if mode != modeNone {
 		problems = append(problems, refuseFor(key, mode,
-			"security rules are not managed yet: make them by hand and set %s: %s", annotationRuleMode, modeNone))
+			"security rules are not managed yet: make them by hand and set %s: %s, or loadBalancer.securityListManagementMode of the cloud config",
+			annotationRuleMode, modeNone))
 	}
 	if n := len(s.groups()); n > maxGroups {
 		problems = append(problems, refuseFor(annotationGroups, strings.Join(s.Groups, ","),
@@ -290,8 +295,9 @@ func judgeFields(service *v1.Service) (problems []error) {
 }
 
 // checkService implements registry.Provider.CheckService.
-func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
-	_, warnings, err = parseSettings(service)
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	keys, _, _ := readFile(in.File) // faults in it are told at start
+	_, warnings, err = parseSettings(service, keys[keyListMode])
 	return warnings, err
 }
 

@@ -26,7 +26,7 @@ func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture)
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := ocisim.New(testFingerprint)
 	network := simkit.NewNetwork()
-	config := sim.CloudConfig(network.Serve(t, server))
+	config := strings.Replace(sim.CloudConfig(network.Serve(t, server)), "loadBalancer:\n", "loadBalancer:\n  securityListManagementMode: None\n", 1)
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: withLoadBalancers(), CallsPerInstance: 2,
 		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart

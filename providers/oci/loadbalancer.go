@@ -87,8 +87,8 @@ func (r *reconciler) name(_ string, service *v1.Service) string {
 }
 
 // Validate judges the Service by itself.
-func (*reconciler) Validate(q services.Request) (findings []services.Finding, err error) {
-	_, warnings, err := parseSettings(q.Service)
+func (r *reconciler) Validate(q services.Request) (findings []services.Finding, err error) {
+	_, warnings, err := parseSettings(q.Service, r.config.SecurityListMode)
 	for _, w := range schema.Problems(warnings) {
 		findings = append(findings, services.Warning(eventIgnored, "%v", w))
 	}
@@ -223,7 +223,7 @@ func (r *reconciler) until(ctx context.Context, lb *loadBalancer, over func(*loa
 
 // Desire computes what should be there.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o observation) (d spec, findings []services.Finding, err error) {
-	s, _, err := parseSettings(q.Service)
+	s, _, err := parseSettings(q.Service, r.config.SecurityListMode)
 	if err != nil {
 		return d, nil, err
 	}
@@ -270,8 +270,8 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o observatio
 }
 
 // Status is that of the Service.
-func (*reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
-	s, _, _ := parseSettings(q.Service) // which Desire has judged
+func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
+	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Desire has judged
 	status := statusOf(o.lb, s.IPMode)
 	if len(status.Ingress) == 0 {
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("no ip addresses found for load balancer %q", o.lb.Name), lookAgain)
@@ -280,11 +280,11 @@ func (*reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBa
 }
 
 // Exists implements services.Reconciler.
-func (*reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
+func (r *reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
 		return nil, false, nil
 	}
-	s, _, _ := parseSettings(q.Service) // no fault in an annotation keeps a load balancer from being deleted
+	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
 	return statusOf(o.lb, s.IPMode), true, nil
 }
 
@@ -293,7 +293,7 @@ func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o observ
 	if o.lb == nil || o.lb.State != stateActive {
 		return nil, nil, nil
 	}
-	s, _, _ := parseSettings(q.Service) // a fault in an annotation keeps no node from joining or leaving
+	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // a fault in an annotation keeps no node from joining or leaving
 	addresses := s.addressesOf(q.Nodes)
 	if len(addresses) == 0 {
 		return nil, []services.Finding{services.Warning(eventNoNodes,

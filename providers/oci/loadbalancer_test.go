@@ -263,7 +263,7 @@ func TestRefused(t *testing.T) {
 			t.Parallel()
 			s := conformance.Service("web", byHand(), web())
 			c.change(s)
-			_, _, err := parseSettings(s)
+			_, _, err := parseSettings(s, "")
 			require.ErrorContains(t, err, c.want)
 		})
 	}

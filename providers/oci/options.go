@@ -60,8 +60,8 @@ var Options = append(schema.Options[Config]{
 	toggle("loadBalancer.disabled", "Serve no Services.", func(c *Config) *bool { return &c.LoadBalancersOff }),
 	text("loadBalancer.subnet1", "OCID of the subnet of load balancers.", func(c *Config) *string { return &c.Subnet1 }),
 	text("loadBalancer.subnet2", "OCID of their second subnet, where subnets are of one availability domain.", func(c *Config) *string { return &c.Subnet2 }),
-	text("loadBalancer.securityListManagementMode", "All, Frontend or None. It is checked and has no effect, as with Oracle's own controller: "+
-		"the annotations of Services decide.", func(c *Config) *string { return &c.SecurityListMode }),
+	text(keyListMode, "All, Frontend or None: how security rules are managed where no annotation of a Service says so. "+
+		"None alone is served yet. With Oracle's own controller it is checked and has no effect.", func(c *Config) *string { return &c.SecurityListMode }),
 	schema.FloatOption(func(c *Config) *float64 { return &c.ReadQPS }, row("rateLimiter.rateLimitQPSRead", "20", "Reads a second.")),
 	schema.IntOption(func(c *Config) *int { return &c.ReadBucket }, row("rateLimiter.rateLimitBucketRead", "5", "Reads at once.")),
 	schema.FloatOption(func(c *Config) *float64 { return &c.WriteQPS }, row("rateLimiter.rateLimitQPSWrite", "20", "Writes a second.")),
@@ -130,6 +130,9 @@ func (c *Config) checkExchange() (problems []error) {
 	}
 	return problems
 }
+
+// keyListMode is the option about the security rules of Services without an annotation.
+const keyListMode = "loadBalancer.securityListManagementMode"
 
 const noEffect = "Accepted for compatibility, without effect: "
 
