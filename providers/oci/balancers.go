@@ -222,9 +222,10 @@ type write struct {
 	token              string
 }
 
-// repeatable reports whether a request may be sent twice: a retry token makes that safe.
+// repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked for again,
+// because the cloud refuses a second one.
 func repeatable(r *http.Request) bool {
-	return r.Method != http.MethodPost || r.Header.Get(tokenHeader) != ""
+	return r.Method == http.MethodGet || r.Header.Get(tokenHeader) != ""
 }
 
 // UnmarshalJSON implements json.Unmarshaler: maps that are absent are empty.

@@ -56,6 +56,9 @@ func (r *reconciler) finish(ctx context.Context, q *services.Request, id, name s
 // one makes one change, and returns the load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody else
 // it refuses, and all is looked at again when it has ended.
 func (r *reconciler) one(ctx context.Context, q *services.Request, o observation, ask write) (observation, error) {
+	if err := r.ready(ctx, o.lb); err != nil {
+		return o, err
+	}
 	ask.path = "/loadBalancers/" + url.PathEscape(o.lb.ID) + ask.path
 	id, err := r.start(ctx, ask)
 	switch {
@@ -77,6 +80,7 @@ func (r *reconciler) one(ctx context.Context, q *services.Request, o observation
 		return o, err
 	}
 	r.known.Invalidate(o.lb.ID)
+	r.settle(o.lb.ID, true)
 	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return o, services.ErrGone
@@ -85,6 +89,41 @@ func (r *reconciler) one(ctx context.Context, q *services.Request, o observation
 		o.lb = lb
 	}
 	return o, err
+}
+
+// ready asks whether the cloud still works on what a process before this one began, or what was not answered. It is nil where a change can
+// be asked for; after it, that is not known until the change has ended.
+func (r *reconciler) ready(ctx context.Context, lb *loadBalancer) error {
+	if r.settle(lb.ID, false) {
+		return nil
+	}
+	idle, err := r.isIdle(ctx, lb.ID)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		r.known.Invalidate(lb.ID)
+		return services.ErrGone
+	case err != nil:
+		return err
+	case idle:
+		return nil
+	}
+	err = r.awaitOthers(ctx, lb, nil)
+	if errors.Is(err, services.ErrGone) {
+		r.settle(lb.ID, true)
+	}
+	return err
+}
+
+// settle notes whether the cloud has ended what was begun on a load balancer, and returns what was known before.
+func (r *reconciler) settle(id string, ended bool) (before bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before = r.settled[id]
+	delete(r.settled, id)
+	if ended {
+		r.settled[id] = true
+	}
+	return before
 }
 
 // awaitOthers waits until the cloud works for somebody else no longer. What was to be written is old then.
@@ -100,7 +139,7 @@ func (r *reconciler) awaitOthers(ctx context.Context, lb *loadBalancer, conflict
 		return later(err, lb.Name)
 	}
 	now, err := r.known.Get(ctx, lb.ID, inventory.Query{})
-	if err == nil && now.State != stateActive {
+	if err == nil && now.State != stateActive && conflict != nil {
 		return conflict
 	}
 	return services.ErrGone
@@ -242,6 +281,7 @@ func (r *reconciler) creating(service *v1.Service, d spec) change {
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
+			r.settle(lb.ID, true)
 			return observation{lb: lb, deletable: true}, nil
 		},
 	}
@@ -287,6 +327,14 @@ func (r *reconciler) deleting(lb *loadBalancer) change {
 // remove deletes a load balancer and waits until it is gone: the request is only accepted, and can still fail.
 func (r *reconciler) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 	for range maxConflicts {
+		if err := r.ready(ctx, lb); err != nil {
+			if !errors.Is(err, services.ErrGone) {
+				return err
+			}
+			if _, err := r.known.Get(ctx, lb.ID, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
+				return r.gone(ctx, lb)
+			}
+		}
 		id, err := r.start(ctx, write{
 			what: "deleting load balancer " + lb.Name, method: http.MethodDelete, path: "/loadBalancers/" + url.PathEscape(lb.ID),
 		})

@@ -58,6 +58,8 @@ type reconciler struct {
 	// attempts are the retry tokens of creations whose answers are not known.
 	mu       sync.Mutex
 	attempts map[types.UID]attempt
+	// settled are the load balancers on which the cloud has ended what this process began last.
+	settled map[string]bool
 }
 
 // attempt is the creation of a load balancer: as long as nobody knows what became of it, the same request has the same token.
@@ -67,7 +69,8 @@ func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	prefix := ownName(a.config.Prefix, &v1.Service{})
 	return &reconciler{
 		balancers: newBalancers(a, i.networks.subnets), config: a.config, adopt: adopt, instances: i, attempts: map[types.UID]attempt{},
-		made: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
+		settled: map[string]bool{},
+		made:    regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 	}
 }
 
