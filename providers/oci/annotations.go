@@ -296,11 +296,9 @@ func judgeFields(service *v1.Service) (problems []error) {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	if len(in.File) == 0 { // nobody knows what the cloud config says
+	if len(in.File) == 0 { // nobody knows what the cloud config says, which may be None
 		_, warnings, err = parseSettings(service, modeNone)
-		return errors.Join(warnings, &schema.Problem{
-			Place: "key " + keyListMode + " of the cloud config", Reason: "must be None, or an annotation of the Service: security rules are not managed yet", Warning: true,
-		}), err
+		return warnings, err
 	}
 	keys, _, _ := readFile(in.File) // faults in it are told at start
 	_, warnings, err = parseSettings(service, keys[keyListMode])
