@@ -11,7 +11,8 @@ import (
 
 const redacted = "[redacted]"
 
-// secretReload bounds how long a rotated credential file goes unnoticed. A stat costs microseconds, so it is short.
+// secretReload bounds how long a rotated credential file goes unnoticed. Reading it costs microseconds, so it is short; its time of change
+// would miss a second change within one tick of the file system's clock.
 const secretReload = 5 * time.Second
 
 // Secret is a credential that no format verb, logger or encoder prints. It comes from a value or from a file;
@@ -26,7 +27,6 @@ type secretFile struct {
 
 	mu      sync.Mutex
 	checked time.Time
-	mtime   time.Time
 	text    string
 }
 
@@ -52,11 +52,7 @@ func (f *secretFile) load() error {
 	if text == "" {
 		return fmt.Errorf("file %s is empty", f.path)
 	}
-	f.text = text
-	if info, err := os.Stat(f.path); err == nil {
-		f.mtime = info.ModTime()
-	}
-	f.checked = time.Now()
+	f.text, f.checked = text, time.Now()
 	return nil
 }
 
@@ -65,10 +61,8 @@ func (f *secretFile) current() string {
 	defer f.mu.Unlock()
 	if time.Since(f.checked) > secretReload {
 		f.checked = time.Now()
-		if info, err := os.Stat(f.path); err == nil && !info.ModTime().Equal(f.mtime) {
-			// A file in the middle of a rotation may be missing or empty for a moment: the old value serves on.
-			_ = f.load()
-		}
+		// A file in the middle of a rotation may be missing or empty for a moment: the old value serves on.
+		_ = f.load()
 	}
 	return f.text
 }
