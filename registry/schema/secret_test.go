@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestReplacedSecretFile: a file that is replaced counts within seconds, also where its time of change and its size stay the same; one that is
-// away or empty for a moment does not.
+// TestReplacedSecretFile: a file that is replaced counts within seconds, also where its time of change and its size stay the same; one
+// that is away or empty for a moment does not.
 func TestReplacedSecretFile(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "token")
