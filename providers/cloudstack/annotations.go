@@ -117,7 +117,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
 		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
-			Lenient: true, MaxLength: 64, Help: "ID of the address that was taken for this Service, or when one was asked for. Ours.",
+			MaxLength: 64, Help: "ID of the address that was taken for this Service, or when one was asked for. Ours.",
 			ID: schema.NewIDForm("the ID of an address", "123e4567-e89b-42d3-a456-426614174000",
 				`(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z`),
 		},

@@ -26,7 +26,7 @@ var checklistRows = map[string]conformance.Checked{
 	},
 	annotationSticky:     {Elsewhere: "TestStickiness", Illegal: []string{"maybe"}, Lenient: true},
 	annotationAssociated: {Elsewhere: "TestAddresses", Illegal: []string{"maybe"}, Lenient: true},
-	annotationRecord:     {Elsewhere: "TestLostAddress", Illegal: []string{"x"}, Lenient: true},
+	annotationRecord:     {Elsewhere: "TestLostAddress", Illegal: []string{"x"}},
 }
 
 func TestAnnotationChecklist(t *testing.T) {
