@@ -123,13 +123,14 @@ func (c counts) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// reading are the operations that surely change nothing in a cloud, as HTTP, RPC, SOAP and actions of vCenter's REST name them, logins,
-// and the views that a client of SOAP makes for itself. Whatever is not among them counts as a write, so that a new kind of operation
-// shows up instead of being overlooked.
+// reading are the operations that surely change nothing in a cloud, as HTTP, RPC, SOAP, actions of vCenter's REST and commands name them,
+// logins, and the views that a client of SOAP makes for itself. Whatever is not among them counts as a write, so that a new kind of
+// operation shows up instead of being overlooked.
 var reading = regexp.MustCompile(`^(?:GET|HEAD|OPTIONS)(?:_|$)|` +
 	`(?:^|_)(?:Describe|List|Get|Retrieve|Query|Find|Continue|Wait|Read|Search|AssumeRole|Login|Logout|CurrentTime|CreateContainerView|` +
 	`CreateFilter|CreateCollectorFor|Destroy(?:View|PropertyFilter|PropertyCollector|Collector)$)|` +
 	`^POST_/.*_list-[a-z-]+$|` +
+	`^(?:list|query)[A-Z]|` +
 	`(?i)^POST_.*(?:token|session|login|oauth|identity)`)
 
 func onlyReads(operation string) bool { return reading.MatchString(operation) }

@@ -74,12 +74,13 @@ func TestOnlyReads(t *testing.T) {
 		"GET_/v2/droplets", "EC2_DescribeInstances", "Elastic_Load_Balancing_v2_DescribeTags", "RetrievePropertiesEx", "Login", "CreateContainerView",
 		"DestroyView", "POST_/v3/auth/tokens", "POST_/ovirt-engine/sso/oauth/token", "POST_identity", "STS_AssumeRole",
 		"POST_/tagging/tag/{id}_list-tags-for-category", "POST_/tagging/tag-association_list-attached-objects-on-tags",
+		"listVirtualMachines", "queryAsyncJobResult",
 	} {
 		assert.True(t, onlyReads(operation), operation)
 	}
 	for _, operation := range []string{
 		"POST_/v2/load_balancers", "DELETE_/v2/load_balancers/{id}", "PUT_/x", "EC2_CreateTags", "ReconfigVM_Task", "Destroy_Task", "GETAWAY", "other", "",
-		"POST_/tagging/tag-association/{id}_attach", "POST_/lists_list", "PUT_/x_list-all",
+		"POST_/tagging/tag-association/{id}_attach", "POST_/lists_list", "PUT_/x_list-all", "createLoadBalancerRule", "listing",
 	} {
 		assert.False(t, onlyReads(operation), operation)
 	}
