@@ -74,15 +74,17 @@ func TestListsThatChange(t *testing.T) {
 	assert.Equal(t, stay, all)
 	assert.Len(t, l.reads, 4, "a list that stays is read once")
 
-	l = &changingList{objects: slices.Clone(stay), before: func(l *changingList, _, reads int) {
-		if reads%4 > 0 {
-			l.objects = slices.Insert(l.objects, 1, reads) // objects move on to later pages, of which some were read
+	l = &changingList{objects: slices.Clone(stay), before: func(l *changingList, number, _ int) {
+		if number > 1 {
+			l.objects = slices.Insert(l.objects, 1, number) // objects move on to later pages, of which some were read
 		}
 	}}
 	all, err = l.list(t)
 	require.NoError(t, err)
 	requireAll(l, all)
-	assert.Equal(t, []int{1, 2, 3, 4}, l.reads[4:8], "one after the other")
+	again := l.reads[1+slices.Index(l.reads[1:], 1):]
+	assert.Greater(t, len(again), 4)
+	assert.True(t, slices.IsSorted(again), "one after the other: %v", again)
 
 	l = &changingList{objects: slices.Clone(stay), before: func(l *changingList, number, reads int) {
 		if number == 2 && reads < 7 {

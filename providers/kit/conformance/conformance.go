@@ -198,6 +198,7 @@ type world struct {
 	*Fixture
 	t      testing.TB
 	kube   *fake.Clientset
+	outage failingAPI
 	cloud  cloudprovider.Interface
 	nodes  []*v1.Node
 	policy guard.Policy
@@ -221,6 +222,7 @@ func newWorld(t testing.TB, f *Fixture) *world {
 	f.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
 	f.Sim.Disarrange(simkit.SeedOf(t), func(operation, path string) bool { return spared(f.Strictness.Ordered, operation, path) })
 	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: atOnce}
+	w.kube.PrependReactor("*", "*", w.outage.react)
 	w.restart()
 	return w
 }

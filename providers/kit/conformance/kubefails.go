@@ -61,17 +61,31 @@ func runKubeFails(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 }
 
+// failingAPI is a part of the API server that fails, or nil while all of it works. The fake API server asks for it at every request from
+// the beginning on, for its reactors must not change while events are written in the background.
+type failingAPI struct{ now atomic.Pointer[kubeFailure] }
+
+type kubeFailure struct {
+	outage
+	err error
+}
+
+// react is a reactor of the fake API server.
+func (f *failingAPI) react(a kubetesting.Action) (bool, runtime.Object, error) {
+	o := f.now.Load()
+	if o == nil || o.resource != "*" && o.resource != a.GetResource().Resource || len(o.verbs) > 0 && !slices.Contains(o.verbs, a.GetVerb()) {
+		return false, nil, nil
+	}
+	return true, nil, o.err
+}
+
 // failing runs something while a part of the API server fails, seen by the provider alone.
 func (w *world) failing(o outage, failure error, do func()) {
 	w.t.Helper()
-	var fails atomic.Bool // events are written in the background
-	fails.Store(true)
-	w.kube.PrependReactor("*", o.resource, func(a kubetesting.Action) (bool, runtime.Object, error) {
-		return fails.Load() && (len(o.verbs) == 0 || slices.Contains(o.verbs, a.GetVerb())), nil, failure
-	})
+	w.outage.now.Store(&kubeFailure{o, failure})
 	do()
 	w.waitForUpdates()
-	fails.Store(false)
+	w.outage.now.Store(nil)
 }
 
 // runOutage: a Service that is served and did not change is left as it is, by a process that has just begun too.
