@@ -108,6 +108,8 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector w
 
 .PHONY: test-build
 test-build: ## Slim builds of every provider, a provider in a module of its own, size and linking of the program
+	@echo "The tests build images without the internet: their modules are downloaded first"
+	$(GO) -C build/image mod download
 	ANYCCM_CLOUDS="$(CLOUDS)" CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager ./test/othermodule
 	CGO_ENABLED=0 $(GO) -C build/goreleaser test -count=1 -trimpath ./...
 	@echo "What cannot run with the race detector, for the framework itself has a race"
