@@ -3,11 +3,13 @@ package controlplane
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -132,17 +134,27 @@ func (p *Process) waitFor(ctx context.Context, what string, check func(context.C
 	}
 }
 
+// firstPort and lastPort bound the ports of what is started here. They lie below those that systems give to connections of their own
+// choice: one of these takes a port that was free a moment ago.
+const firstPort, lastPort = 10000, 32000
+
 // FreePorts returns n loopback ports that were free a moment ago. Somebody else may take one before it is used, so a
 // start that fails is tried again with others.
 func FreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // returns at once
-		if err != nil {
-			return nil, fmt.Errorf("finding a free port: %w", err)
+	for tries := 0; len(ports) < n; tries++ {
+		port := firstPort + rand.IntN(lastPort-firstPort)                              //nolint:gosec // no secret: it spreads what runs at the same time
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // returns at once
+		switch {
+		case err == nil:
+			defer l.Close() // all are held until the last is found, so that they differ
+			ports = append(ports, port)
+		case tries >= maxPortTries:
+			return nil, fmt.Errorf("finding a free port between %d and %d: %w", firstPort, lastPort, err)
 		}
-		defer l.Close()                                     // all are held until the last is found, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port) //nolint:forcetypeassert // a TCP listener has a TCP address
 	}
 	return ports, nil
 }
+
+// maxPortTries is how many ports are tried before there seem to be none.
+const maxPortTries = 100
