@@ -81,7 +81,7 @@ CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 # .ci/run sets both to what a change concerns; everywhere else nothing is left out. docs/developing.md says why this is safe.
 CLOUDS    ?= all
 RACE      ?= all
-# INTERRUPTIONS is one in how many interruptions of a load balancer's life the race detector tries; all are tried without it then.
+# INTERRUPTIONS is one in how many cases of the largest parts of a cloud's tests the race detector tries; all are tried without it then.
 INTERRUPTIONS ?=
 EVERY      = $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/)))
 CHOSEN     = $(if $(filter all,$(CLOUDS)),$(EVERY),$(filter-out none,$(CLOUDS)))

@@ -143,8 +143,9 @@ const firstPort, lastPort = 10000, 32000
 func FreePorts(n int) ([]int, error) {
 	ports := make([]int, 0, n)
 	for tries := 0; len(ports) < n; tries++ {
-		port := firstPort + rand.IntN(lastPort-firstPort)                              //nolint:gosec // no secret: it spreads what runs at the same time
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))) //nolint:noctx // returns at once
+		port := firstPort + rand.IntN(lastPort-firstPort) //nolint:gosec // no secret: it spreads what runs at the same time
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		l, err := net.Listen("tcp", address) //nolint:noctx // returns at once
 		switch {
 		case err == nil:
 			defer l.Close() // all are held until the last is found, so that they differ

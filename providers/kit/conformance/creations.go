@@ -25,11 +25,11 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			for _, restart := range []bool{false, true} {
 				for _, start := range []bool{false, true} {
 					title := fmt.Sprintf("%s is made %s after a gateway gave up, start %t, restart %t", name, late, start, restart)
-					virtual(t, title, func(t *testing.T) { runLostCreations(t, newFixture(t), name, 0, fault, start, restart) })
+					sampled(t, title, func(t *testing.T) { runLostCreations(t, newFixture(t), name, 0, fault, start, restart) })
 				}
 				for _, start := range []bool{false, true} {
 					title := fmt.Sprintf("%s is made %s after a gateway gave up, and deleted before, start %t, restart %t", name, late, start, restart)
-					virtual(t, title, func(t *testing.T) { runGivenUp(t, newFixture(t), name, 0, fault, start, restart) })
+					sampled(t, title, func(t *testing.T) { runGivenUp(t, newFixture(t), name, 0, fault, start, restart) })
 				}
 			}
 		}

@@ -27,20 +27,20 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for _, name := range of(t, newFixture, serviceNames) {
 		for _, lag := range of(t, newFixture, (*Fixture).lags) {
-			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
-			virtual(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
-			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag, false) })
-			virtual(t, name+" is changed and looked at while reads lag by "+lag.String(), func(t *testing.T) {
+			sampled(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
+			sampled(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
+			sampled(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag, false) })
+			sampled(t, name+" is changed and looked at while reads lag by "+lag.String(), func(t *testing.T) {
 				runFlapping(t, newFixture(t), name, lag, true)
 			})
 			for _, restart := range []bool{false, true} {
 				lost := simkit.Fault{Kind: simkit.FaultLost, Writes: true, Count: 1}
 				title := fmt.Sprintf("%s: answers to its creation are lost while reads lag by %s, restart %t", name, lag, restart)
 				for _, start := range []bool{false, true} {
-					virtual(t, fmt.Sprintf("%s, start %t", title, start), func(t *testing.T) {
+					sampled(t, fmt.Sprintf("%s, start %t", title, start), func(t *testing.T) {
 						runLostCreations(t, newFixture(t), name, lag, lost, start, restart)
 					})
-					virtual(t, fmt.Sprintf("%s, and it is deleted, start %t", title, start), func(t *testing.T) {
+					sampled(t, fmt.Sprintf("%s, and it is deleted, start %t", title, start), func(t *testing.T) {
 						runGivenUp(t, newFixture(t), name, lag, lost, start, restart)
 					})
 				}

@@ -3,8 +3,6 @@ package conformance
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -237,22 +235,6 @@ var interruptions = []struct {
 	{"restart after it took effect", simkit.FaultLost, true},
 }
 
-// shareVariable says that one in so many interruptions is tried: those of the race detector are a sample, for all are tried without it.
-const shareVariable = "ANYCCM_INTERRUPTIONS"
-
-// interruptionsShare is one in how many interruptions is tried.
-func interruptionsShare(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv(shareVariable)
-	if text == "" {
-		return 1
-	}
-	share, err := strconv.Atoi(text)
-	require.NoError(t, err, shareVariable)
-	require.Positive(t, share, shareVariable)
-	return share
-}
-
 // maxCalls bounds the search for the last call of a run.
 const maxCalls = 200
 
@@ -267,7 +249,7 @@ func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			synctest.Test(t, func(t *testing.T) { reference, calls = interruptedRun(t, newFixture(t), name, nil, false) })
 			require.Less(t, calls, maxCalls)
 			require.Positive(t, calls)
-			share := interruptionsShare(t)
+			share := sampleShare(t)
 			for i, in := range interruptions {
 				// The sample begins with another call for each way, so that together they are spread over all calls.
 				for k := 1 + i%share; k <= calls; k += share {
