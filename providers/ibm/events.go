@@ -1,0 +1,30 @@
+package ibm
+
+import "github.com/anyccm/cloud-controller-manager/registry/events"
+
+// Reasons of events that several providers write have their rows in package events.
+const (
+	eventConfigError = "LoadBalancerConfigError"
+	eventIgnored     = "LoadBalancerAnnotationIgnored"
+
+	// These are ours.
+	eventFailed    = "LoadBalancerFailed"
+	eventGone      = "LoadBalancerDeletedByHand"
+	eventLeft      = "LoadBalancerLeftBehind"
+	eventTooMany   = "LoadBalancerMembersLimited"
+	eventOtherKind = "LoadBalancerKindKept"
+)
+
+// eventRows are the events that this provider alone writes.
+func eventRows() []events.Row {
+	row := func(reason, means, do string) events.Row {
+		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}
+	}
+	return []events.Row{
+		row(eventFailed, "The cloud says that the load balancer has failed. It is changed no further.", "Look into the load balancer in the console; delete the Service, or the load balancer, to have it made again."),
+		row(eventGone, "The load balancer that the Service shows is there no longer, and another one is made.", "Point what led to the old host name to the new one."),
+		row(eventLeft, "The Service has another load balancer by name, and the one that it had stays in the cloud.", "Delete it if nobody needs it."),
+		row(eventTooMany, "A pool takes 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
+		row(eventOtherKind, "The Service asks for a network load balancer and has an application load balancer, which is kept.", "Make the Service again to change it, which changes its address."),
+	}
+}
