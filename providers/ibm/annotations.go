@@ -36,6 +36,10 @@ const (
 	annotationPortRange     = annotationPrefix + "vpc-port-range"
 	annotationDNSInstance   = annotationPrefix + "vpc-private-dns-instance-crn"
 	annotationDNSZone       = annotationPrefix + "vpc-private-dns-zone-id"
+	annotationGroups        = annotationPrefix + "vpc-security-group"
+
+	// annotationRecord is ours: what the annotations of a Service set in the cloud.
+	annotationRecord = "anyccm.io/ibm-applied"
 
 	featureProxy = "proxy-protocol"
 	featureNLB   = "nlb"
@@ -64,9 +68,11 @@ type settings struct {
 	Quota                    string
 	Ranges                   string
 	DNSInstance, DNSZone     string
+	Groups                   string
+	Record                   string
 
-	// before are the settings that this process served the Service with last, so that what was taken back becomes what it is by default.
-	before *settings
+	// ranged is set where the Service has source ranges.
+	ranged bool
 }
 
 func inPlace(key, help string) schema.AnnotationRow {
@@ -178,6 +184,15 @@ var Annotations = schema.Annotations[settings]{
 			Help: "ID of the zone of that instance.", Check: matches(dnsZoneForm, "is no ID of a DNS zone"),
 		},
 	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Groups }, inPlace(annotationGroups,
+		"Security groups of the load balancer, in the place of those that it has: a list of up to 5 names or IDs in the VPC of the cluster. Their rules are yours.")).
+		Serving(schema.Serves{Portable: portable.SecurityGroups}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
+		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
+			Help:  "What annotations and source ranges set in the cloud, so that it is taken back when they are removed. Ours.",
+			Check: matches(regexp.MustCompile(`^[a-z-]+(,[a-z-]+)*$`), "is no list of what was set"),
+		},
+	}),
 }
 
 func checkPortRow() schema.AnnotationRow {
@@ -224,6 +239,7 @@ func refuseFor(key, value, format string, args ...any) error {
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
+	s.ranged = len(service.Spec.LoadBalancerSourceRanges) > 0
 	warned := []error{warnings}
 	problems := []error{err}
 	if s.IPType != "" && s.IPType != typePublic && s.IPType != typePrivate {
@@ -269,10 +285,14 @@ func (s settings) judge(service *v1.Service) (warned, problems []error) {
 	return append(warned, w...), append(problems, p...)
 }
 
+func problemOf(place, value, reason string) error {
+	return &schema.Problem{Place: place, Value: value, Reason: reason}
+}
+
 // judgeService is about the fields of the Service.
 func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 	field := func(place, value, format string, args ...any) error {
-		return &schema.Problem{Place: place, Value: value, Reason: fmt.Sprintf(format, args...)}
+		return problemOf(place, value, fmt.Sprintf(format, args...))
 	}
 	for _, p := range service.Spec.Ports {
 		switch {
@@ -293,10 +313,7 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
 		problems = append(problems, field("spec.allocateLoadBalancerNodePorts", "false", "Service configuration is not supported: NodePort allocation is required"))
 	}
-	if ranges := service.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
-		problems = append(problems, field("spec.loadBalancerSourceRanges", strings.Join(ranges, ","),
-			"cannot be served yet: the load balancer would be open to everybody; use a security group of the VPC and remove it"))
-	}
+	problems = append(problems, s.judgeAccess(service)...)
 	if _, err := s.ranges(service); err != nil {
 		problems = append(problems, err)
 	}

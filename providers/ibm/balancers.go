@@ -44,6 +44,8 @@ type loadBalancer struct {
 	PublicIPs    []address `json:"public_ips"`
 	PrivateIPs   []address `json:"private_ips"`
 	Groups       []named   `json:"security_groups"`
+	// GroupsSupported is false for network load balancers of before October 2023.
+	GroupsSupported *bool `json:"security_groups_supported"`
 }
 
 type profile struct {
@@ -176,7 +178,9 @@ type balancers struct {
 	api   *api
 	known *inventory.Inventory[string, *loadBalancer]
 	parts *inventory.Inventory[string, *details]
-	room  *waiting.Room[string, *loadBalancer]
+	// groups are the security groups of the VPC.
+	groups *inventory.Inventory[string, securityGroup]
+	room   *waiting.Room[string, *loadBalancer]
 	// sees is an error where the credential no longer sees the cluster's VPC, so that what is not found may exist.
 	sees func(ctx context.Context, maxAge time.Duration) error
 
@@ -195,6 +199,10 @@ func newBalancers(a *api, sees func(context.Context, time.Duration) error) *bala
 	})
 	b.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.id }, Get: b.details,
+	})
+	b.groups = inventory.New(inventory.Source[string, securityGroup]{
+		Kind: "security group", ID: func(g securityGroup) string { return g.ID }, List: a.securityGroups, Get: b.securityGroup,
+		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
 	})
 	b.room = waiting.New(b.known.Look, pace())
 	return b

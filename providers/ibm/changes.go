@@ -65,7 +65,7 @@ func (r *reconciler) one(ctx context.Context, o observation, write call) (observ
 		after, err := write(ctx, "/load_balancers/"+url.PathEscape(lb.ID), o)
 		switch {
 		case err == nil:
-			busy := *lb
+			busy := *after.lb
 			busy.Provisioning = stateBusy
 			after.lb = &busy
 			r.known.PutPartial(&busy)
@@ -87,7 +87,12 @@ func (r *reconciler) one(ctx context.Context, o observation, write call) (observ
 func (r *reconciler) change(action, object, detail string, compare func() (before, after any), write call) change {
 	return change{
 		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare, Creates: action == guard.PlanCreate,
-		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			if q.Purpose == services.Ensure {
+				if err := r.noteBefore(ctx, q); err != nil {
+					return o, err
+				}
+			}
 			return r.one(ctx, o, write)
 		},
 	}
@@ -96,14 +101,14 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 // Changes are those between what is there and what should be, in the order of IBM's own controller: deletions first and creations last,
 // because of the quotas.
 func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]change, error) {
+	all := r.accessBefore(d)
 	if o.lb == nil {
-		return []change{r.creating(d)}, nil
+		return append(append(all, r.accessAfter(o, d)...), r.creating(d)), nil
 	}
 	if o.parts == nil {
 		return nil, nil
 	}
 	list, pools, listeners := place(o.parts, d.ports)
-	var all []change
 	for _, l := range listeners {
 		all = append(all, r.deletingListener(l))
 	}
@@ -121,7 +126,7 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 		}
 		all = append(all, r.listening(d, p)...)
 	}
-	return all, nil
+	return append(all, r.accessAfter(o, d)...), nil
 }
 
 // changesOf are those of the pool of a port.
@@ -316,6 +321,9 @@ func (r *reconciler) creating(d spec) change {
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			lb, what := &loadBalancer{}, "creating load balancer "+d.name
+			if err := r.noteBefore(ctx, q); err != nil {
+				return o, err
+			}
 			err := r.api.call(ctx, request{
 				what: what, method: http.MethodPost, path: "/load_balancers", in: d.create, account: r.account(d.network),
 			}, lb)
@@ -362,20 +370,23 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 
 // Deletions are what is to be done when the Service goes.
 func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observation) ([]change, []services.Finding, error) {
+	var groups []change
+	if o.group != nil {
+		groups = append(groups, r.deletingGroup(*o.group))
+	}
 	switch {
 	case o.lb == nil:
-		return nil, nil, nil
+		return groups, nil, nil
 	case !o.deletable:
-		return nil, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
+		return groups, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
 	}
-	return []change{{
+	return append([]change{{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + o.lb.Name},
 		Compare: func() (before, after any) { return o.lb, nil },
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			r.served.Delete(q.Service.UID)
-			return observation{}, r.remove(ctx, o.lb)
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			return observation{group: o.group}, r.remove(ctx, o.lb)
 		},
-	}}, nil, nil
+	}}, groups...), nil, nil
 }
 
 // remove deletes a load balancer, and waits until it is gone: the request is only accepted, and can still fail.

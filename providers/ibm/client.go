@@ -44,7 +44,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return &api{config: c, endpoints: c.endpoints(), keeper: newTokens(c, in), http: cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Limits: limits, Timeout: attemptTimeout, Dial: in.Dial,
 		Operation: restapi.Operations(
-			"/v2/resource_groups", "/v1/instances", "/v1/instances/{id}", "/v1/subnets", "/v1/security_groups",
+			"/v2/resource_groups", "/v1/instances", "/v1/instances/{id}", "/v1/subnets", "/v1/vpcs/{id}/default_security_group", "/v1/security_groups",
 			"/v1/security_groups/{id}", "/v1/security_groups/{id}/rules", "/v1/security_groups/{id}/rules/{id}", "/v1/security_groups/{id}/targets/{id}",
 			"/v1/load_balancers", "/v1/load_balancers/{id}", "/v1/load_balancers/{id}/listeners", "/v1/load_balancers/{id}/listeners/{id}",
 			"/v1/load_balancers/{id}/pools", "/v1/load_balancers/{id}/pools/{id}", "/v1/load_balancers/{id}/pools/{id}/members",

@@ -85,7 +85,7 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		}
 	case said.codes("over_quota"):
 		e.Class = cloudapi.ErrQuota
-	case said.codes("duplicate_name"):
+	case said.codes("duplicate_name") || said.codes("validation_unique_failed"):
 		e.Class, e.Cause = cloudapi.ErrConflict, errDuplicate
 	case said.codes("_conflict") && answer.StatusCode == http.StatusConflict:
 		e.Class = cloudapi.ErrConflict

@@ -13,6 +13,7 @@ const (
 	eventLeft      = "LoadBalancerLeftBehind"
 	eventTooMany   = "LoadBalancerMembersLimited"
 	eventOtherKind = "LoadBalancerKindKept"
+	eventClosed    = "LoadBalancerPortsClosed"
 )
 
 // eventRows are the events that this provider alone writes.
@@ -25,6 +26,7 @@ func eventRows() []events.Row {
 		row(eventGone, "The load balancer that the Service shows is there no longer, and another one is made.", "Point what led to the old host name to the new one."),
 		row(eventLeft, "The Service has another load balancer by name, and the one that it had stays in the cloud.", "Delete it if nobody needs it."),
 		row(eventTooMany, "A pool takes 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
+		row(eventClosed, "No rule of the security groups that the Service names lets anybody reach one of its ports.", "Add a rule to one of the groups."),
 		row(eventOtherKind, "The Service asks for a network load balancer and has an application load balancer, which is kept.", "Make the Service again to change it, which changes its address."),
 	}
 }

@@ -7,10 +7,10 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -41,6 +41,8 @@ type observation struct {
 	// lb is nil where there is no load balancer; parts are nil until they are read.
 	lb    *loadBalancer
 	parts *details
+	// group is the Service's own security group; it is read only where the Service goes.
+	group *securityGroup
 	// deletable is set where the load balancer was made for the Service.
 	deletable bool
 }
@@ -55,8 +57,8 @@ type reconciler struct {
 	cluster   ownership.Cluster
 	instances *instances
 	made      *regexp.Regexp
-	// served has the settings that each Service was served with last, by its UID.
-	served sync.Map
+	// kube writes records; nil writes none.
+	kube kubernetes.Interface
 }
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
@@ -107,6 +109,11 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 // Observe finds the load balancer by its name, in the VPC of the cluster: other VPCs may have one of the same name. That there is none is
 // believed only of a credential that still sees the VPC.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observation, err error) {
+	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
+		if o.group, err = r.goingGroup(ctx, q.Service); err != nil {
+			return o, err
+		}
+	}
 	found, err := r.known.Find(ctx, indexName, r.name(q.Cluster, q.Service), inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err != nil {
 		return o, err
@@ -122,7 +129,8 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 			}
 		}
 		if ours {
-			return observation{lb: lb}, nil
+			o.lb = lb
+			return o, nil
 		}
 	}
 	age := observedMaxAge
@@ -202,7 +210,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 	case refused && wants:
 		return observation{}, services.Refused(q.Service, decision), decision.Err()
 	case refused:
-		return observation{}, nil, nil
+		return observation{group: o.group}, nil, nil
 	case q.Purpose == services.Plan:
 		o.parts, err = r.partsOf(ctx, o.lb)
 	}
@@ -261,7 +269,7 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
 		return observation{}, services.ErrGone
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return observation{}, nil
+		return observation{group: o.group}, nil
 	case err != nil:
 		return o, err
 	}
@@ -281,9 +289,6 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	if err != nil {
 		return spec{}, nil, err
 	}
-	if before, known := r.served.Load(q.Service.UID); known {
-		s.before = before.(*settings) //nolint:forcetypeassert // nothing else is put there
-	}
 	d := spec{name: r.name("", q.Service), public: !s.private(), network: s.network(), settings: s, ports: s.ports(q.Service)}
 	var findings []services.Finding
 	if o.lb != nil {
@@ -301,6 +306,10 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	}
 	if d.members, more, err = r.members(ctx, q, s, d.network, o); err != nil {
 		return d, append(findings, append(more, services.Warning(eventConfigError, "%v", err))...), err
+	}
+	findings = append(findings, more...)
+	if d.access, more, err = r.access(ctx, q, s, o); err != nil {
+		return d, append(findings, more...), err
 	}
 	findings = append(findings, more...)
 	if o.lb == nil {
@@ -452,9 +461,9 @@ func (r *reconciler) lost(service *v1.Service, name string) []services.Finding {
 // Complete waits for what the status needs: an application load balancer has its host name at once, and a network load balancer its address
 // when it is ready.
 func (r *reconciler) Complete(ctx context.Context, q *services.Request, o observation, d spec) (observation, error) {
-	now := d.settings
-	now.before = nil
-	r.served.Store(q.Service.UID, &now)
+	if err := r.noteAfter(ctx, q); err != nil {
+		return o, err
+	}
 	if o.lb == nil || ready(o.lb) {
 		return o, nil
 	}
@@ -495,7 +504,7 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 // Exists implements services.Reconciler.
 func (*reconciler) Exists(_ context.Context, _ services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		return nil, false, nil
+		return nil, o.group != nil, nil
 	}
 	return statusOf(o.lb), true, nil
 }

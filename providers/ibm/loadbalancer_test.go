@@ -3,6 +3,7 @@ package ibm
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -43,18 +44,32 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 			Service: conformance.Service("zonal", map[string]string{annotationFeatures: featureNLB, annotationPortRange: "443-450"}, http, conformance.Port("https", 443, 30443)),
 			Change:  func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30099 },
 		},
+		"filtered": {
+			Service: ranged("filtered", "192.0.2.0/24", "198.51.100.7/32"),
+			Change: func(s *v1.Service) {
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081))
+			},
+		},
 	}
 	f.UDP = conformance.FeatureCase{With: map[string]string{annotationFeatures: featureNLB, annotationCheckUDP: "10256"}, Shows: `"udp"`}
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Snapshot = func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
-	f.Portable = map[string]conformance.PortableCase{portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"}}
+	f.Portable = map[string]conformance.PortableCase{portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"}, portable.SecurityGroups: {Value: ibmsim.WebGroup}}
 	f.Strictness = conformance.Strictness{
 		Free: map[string]string{
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",
 		},
 		Immediate: "nothing is published that says that the API's reads are behind its writes",
 	}
+}
+
+// ranged is a Service that only some may reach.
+func ranged(name string, networks ...string) *v1.Service {
+	s := conformance.Service(name, nil, conformance.Port("http", 80, 30080))
+	s.Spec.LoadBalancerSourceRanges = networks
+	return s
 }
 
 // snapshot is all that is there for Services, in an order of its own.
@@ -87,10 +102,19 @@ func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 		})
 		slices.SortFunc(pools, func(a, b ibmsim.Pool) int { return cmp.Compare(a.Name, b.Name) })
 		one, err := json.Marshal(map[string]any{
-			"name": lb.Name, "public": lb.Public, "network": lb.Network, "subnets": lb.Subnets, "listeners": listeners, "pools": pools, "dns": lb.DNS,
+			"name": lb.Name, "groups": sim.GroupNames(lb), "public": lb.Public, "network": lb.Network, "subnets": lb.Subnets, "listeners": listeners, "pools": pools, "dns": lb.DNS,
 		})
 		require.NoError(t, err)
 		text = append(append(text, one...), '\n')
+	}
+	for _, g := range slices.SortedFunc(slices.Values(sim.MadeGroups()), func(a, b ibmsim.SecurityGroup) int { return cmp.Compare(a.Name, b.Name) }) {
+		var rules []string
+		for _, one := range g.Rules {
+			one.ID = ""
+			rules = append(rules, fmt.Sprint(one))
+		}
+		slices.Sort(rules)
+		text = fmt.Appendf(text, "%s: %s\n", g.Name, rules)
 	}
 	return string(text)
 }

@@ -73,6 +73,7 @@ type spec struct {
 	settings settings
 	ports    []port
 	members  []target
+	access   access
 	// create is what an absent load balancer is made by.
 	create *creation
 }
@@ -122,22 +123,18 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 		return want, true
 	}
 	after = want
-	before := settings{}
-	if s.before != nil {
-		before = *s.before
-	}
-	keep := func(asked, before int, at *int, has int) {
-		if asked == 0 && before == 0 && has != 0 {
+	keep := func(asked int, key string, at *int, has int) {
+		if asked == 0 && !s.asked(key) && has != 0 {
 			*at = has
 		}
 	}
-	keep(s.Delay, before.Delay, &after.Delay, have.Delay)
-	keep(s.Timeout, before.Timeout, &after.Timeout, have.Timeout)
-	keep(s.Retries, before.Retries, &after.Retries, have.Retries)
+	keep(s.Delay, annotationCheckDelay, &after.Delay, have.Delay)
+	keep(s.Timeout, annotationCheckTimeout, &after.Timeout, have.Timeout)
+	keep(s.Retries, annotationCheckRetries, &after.Retries, have.Retries)
 	if after.Timeout >= after.Delay { // one of them is the user's, and the other of before does not go with it
 		after.Delay, after.Timeout = want.Delay, want.Timeout
 	}
-	if s.CheckPath == "" && before.CheckPath == "" && have.Path != "" && after.Path != "" {
+	if s.CheckPath == "" && !s.asked(annotationCheckPath) && have.Path != "" && after.Path != "" {
 		after.Path = have.Path
 	}
 	if after.Type == protocolTCP { // a path that is left over does no harm
@@ -188,6 +185,9 @@ func (s spec) creation(group string, subnets []string) *creation {
 	for _, p := range s.ports {
 		c.Pools = append(c.Pools, s.poolOf(p))
 		c.Listeners = append(c.Listeners, s.listenerOf(p, named{Name: p.pool()}))
+	}
+	for _, g := range s.access.groups {
+		c.Groups = append(c.Groups, named{ID: g.ID})
 	}
 	if s.network {
 		c.Profile = &named{Name: profileNetwork}
@@ -403,7 +403,7 @@ const usualIdle = 50
 
 // idle is the idle timeout that a listener is to have; 0 leaves it as it is.
 func (s settings) idle() int {
-	if s.Idle == 0 && s.before != nil && s.before.Idle != 0 {
+	if s.Idle == 0 && s.asked(annotationIdle) {
 		return usualIdle
 	}
 	return s.Idle

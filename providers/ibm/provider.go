@@ -22,7 +22,7 @@ func Description() registry.Provider {
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, Routes: registry.CloudHasNone,
 			LoadBalancers: registry.Done, Internal: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done,
-			SourceRanges: registry.NotYet, ReservedAddresses: registry.NotYet, TLS: registry.NotYet, DualStack: registry.CloudHasNone,
+			SourceRanges: registry.Done, ReservedAddresses: registry.NotYet, TLS: registry.NotYet, DualStack: registry.CloudHasNone,
 		},
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(),
@@ -68,6 +68,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 // begin makes what the program leads known to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.cluster.SetClient(b.Kube)
+	c.reconciler.kube = b.Kube
 	c.loadBalancers.Events = b.Events
 }
 
@@ -85,6 +86,10 @@ func permissions() []registry.Permission {
 		{For: "load balancers", Needs: []string{
 			"is.load-balancer.load-balancer.view", "is.load-balancer.load-balancer.manage", "is.subnet.subnet.operate", "is.security-group.security-group.operate",
 		}},
+		{For: "security groups of Services", Needs: []string{
+			"is.security-group.security-group.list", "is.security-group.security-group.read", "is.security-group.security-group.create",
+			"is.security-group.security-group.update", "is.security-group.security-group.delete",
+		}, Only: "Services have `loadBalancerSourceRanges` or name security groups; list and read also where Services go"},
 		{For: "the resource group by its name", Needs: []string{"resource-group.resource-group.read"}, Only: "`g2ResourceGroupName` is no ID"},
 	}
 }
@@ -103,7 +108,7 @@ func installation() registry.Installation {
 		Migration: registry.Migration{
 			Credentials: "the Secret `ibm-cloud-credentials` can stay",
 			ClusterName: "no name in the cloud, where `clusterID` is used instead",
-			Written:     "nothing",
+			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed",
 		},
 		MaxSlimMiB: 52,
 	}

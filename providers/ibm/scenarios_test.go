@@ -31,6 +31,7 @@ type world struct {
 	config string
 	cloud  *cloud
 	events *record.FakeRecorder
+	bench  *conformance.Bench
 	nodes  []*v1.Node
 }
 
@@ -38,7 +39,7 @@ type world struct {
 func inWorld(t *testing.T, nodes int, busy time.Duration, edit func(string) string, test func(*world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t}
+		w := &world{t: t, bench: conformance.NewBench(t)}
 		w.sim, w.server = ibmsim.New(testKey, busy)
 		network := simkit.NewNetwork()
 		address := network.Serve(t, w.server)
@@ -66,6 +67,7 @@ func (w *world) restart() {
 	require.NoError(w.t, err)
 	w.events = record.NewFakeRecorder(1000)
 	w.cloud.loadBalancers.Events = w.events
+	w.cloud.reconciler.kube = w.bench.Kube
 }
 
 func (w *world) addNode(name string) {
@@ -80,9 +82,13 @@ func (w *world) addNode(name string) {
 }
 
 func (w *world) ensure(s *v1.Service) error {
-	status, err := w.cloud.loadBalancers.EnsureLoadBalancer(w.t.Context(), "", s, w.nodes)
+	w.bench.Apply(s.DeepCopy())
+	status, err := w.cloud.loadBalancers.EnsureLoadBalancer(w.t.Context(), "", s.DeepCopy(), w.nodes)
 	if err == nil {
 		s.Status.LoadBalancer = *status
+	}
+	if now := w.bench.Current(s); len(now.Annotations) > 0 || len(s.Annotations) > 0 {
+		s.Annotations = now.Annotations
 	}
 	return err
 }
@@ -245,7 +251,19 @@ func TestRefused(t *testing.T) {
 				s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", n), 1000+n, 31000+n))
 			}
 		}, words: "10 listeners at most"},
-		"source ranges (38)":  {change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }, words: "open to everybody"},
+		"source ranges (38)": {change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32"} }, words: "is no network of IPv4"},
+		"ranges and groups": {
+			annotations: []string{annotationGroups, "web"}, words: "cannot be enforced beside",
+			change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} },
+		},
+		"too many ranges": {change: func(s *v1.Service) {
+			for n := range 125 {
+				s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.0.%d.0/24", n))
+			}
+		}, words: "a security group takes 250 rules"},
+		"unknown group":       {annotations: []string{annotationGroups, "web,nope"}, words: "there is no security group nope"},
+		"empty group":         {annotations: []string{annotationGroups, "web,"}, words: "is no list of names"},
+		"too many groups":     {annotations: []string{annotationGroups, "a,b,c,d,e,f"}, words: "5 security groups at most"},
 		"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "contains invalid zone us-south-9. There are no cluster subnets in that zone"},
 		"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: "contains invalid VPC subnet nope"},
 		"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: "contains invalid VPC subnet"},

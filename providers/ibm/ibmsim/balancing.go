@@ -80,9 +80,12 @@ type LoadBalancer struct {
 	ID, Name, Hostname string
 	Public, Network    bool
 	Subnets            []string
-	Listeners          []Listener
-	Pools              []Pool
-	DNS                *DNS
+	// Groups are security groups, by ID. NoGroups is set where it takes none.
+	Groups    []string
+	NoGroups  bool
+	Listeners []Listener
+	Pools     []Pool
+	DNS       *DNS
 	// Provisioning is a status that stays, such as failed; "" follows from the time.
 	Provisioning string
 
@@ -93,9 +96,10 @@ type LoadBalancer struct {
 }
 
 // balancing is what load balancers take.
-type balancing struct{ balancers []*LoadBalancer }
-
-func (*Sim) prepare() {}
+type balancing struct {
+	balancers []*LoadBalancer
+	groups    []SecurityGroup
+}
 
 // LoadBalancers returns copies of all.
 func (s *Sim) LoadBalancers() []LoadBalancer {
@@ -161,10 +165,10 @@ func none() (int, any, *refusal) {
 
 // serveBalancing speaks the part of the API that is about load balancers.
 func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *refusal) {
-	if segments[0] != "load_balancers" {
-		return 0, nil, refuse(http.StatusNotFound, "not_found", "there is no such path")
-	}
 	s.settle()
+	if segments[0] == "security_groups" {
+		return s.serveGroups(r, segments[1:])
+	}
 	if account := r.Header.Get("X-Instance-Account-Id"); account != "" && account != Account {
 		return 0, nil, refuse(http.StatusForbidden, "not_authorized", "the account of the instances is not yours")
 	}
@@ -259,6 +263,7 @@ type asked struct {
 	Group     *Reference  `json:"resource_group"`
 	Subnets   []Reference `json:"subnets"`
 	DNS       *DNS        `json:"dns"`
+	Groups    []Reference `json:"security_groups"`
 }
 
 func (s *Sim) create(r *http.Request) (int, any, *refusal) {
@@ -274,6 +279,10 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 	lb.Hostname = fmt.Sprintf("%s-%s.lb.appdomain.cloud", lb.ID[5:13], Region)
 	for _, n := range a.Subnets {
 		lb.Subnets = append(lb.Subnets, n.ID)
+	}
+	var refused *refusal
+	if lb.Groups, refused = s.groupsFor(a, s.vpcOf(lb)); refused != nil {
+		return 0, nil, refused
 	}
 	for _, p := range a.Pools {
 		if refused := s.checkPool(lb, p, ""); refused != nil {
@@ -362,6 +371,7 @@ func (s *Sim) AddLoadBalancer(name, vpc string) string {
 	defer s.mu.Unlock()
 	at := slices.IndexFunc(s.subnets, func(n Subnet) bool { return n.VPC == vpc })
 	lb := &LoadBalancer{ID: s.id("r006-"), Name: name, Hostname: name + ".lb.appdomain.cloud", Public: true, Subnets: []string{s.subnets[at].ID}, made: true}
+	lb.Groups, _ = s.groupsFor(asked{}, vpc)
 	s.balancers = append(s.balancers, lb)
 	return lb.ID
 }
@@ -417,9 +427,14 @@ func (s *Sim) State() json.RawMessage {
 		shown = append(shown, object{
 			"id": lb.ID, "name": lb.Name, "hostname": lb.Hostname, "is_public": lb.Public, "provisioning_status": lb.provisioning(),
 			"family": family(lb), "listeners": lb.Listeners, "pools": lb.Pools, "subnets": lb.Subnets, "dns": lb.DNS,
+			"security_groups": s.groupNames(lb),
 		})
 	}
-	return simkit.Snapshot(map[string]any{"instances": s.instances, "load_balancers": shown})
+	groups := []object{}
+	for _, g := range s.groups {
+		groups = append(groups, object{"id": g.ID, "name": g.Name, "vpc": g.VPC, "rules": g.Rules})
+	}
+	return simkit.Snapshot(map[string]any{"instances": s.instances, "load_balancers": shown, "security_groups": groups, "subnets": s.subnets})
 }
 
 func family(lb *LoadBalancer) string {
@@ -440,5 +455,6 @@ func (s *Sim) Holdings() []string {
 
 // InOrder implements simkit.Refusals: a load balancer that is busy, a name that is taken.
 func (*Sim) InOrder(status int, body []byte) bool {
-	return status == http.StatusNotFound || status == http.StatusConflict || bytes.Contains(body, []byte("duplicate_name"))
+	taken := bytes.Contains(body, []byte("duplicate_name")) || bytes.Contains(body, []byte("validation_unique_failed"))
+	return status == http.StatusNotFound || status == http.StatusConflict || taken
 }

@@ -3,6 +3,7 @@ package ibmsim
 import (
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -24,8 +25,11 @@ func with(o, more object) object {
 }
 
 func vpcReference(r *http.Request, name string) object {
-	id := "r006-" + strings.Repeat("0", 8) + "-0000-4000-8000-" + strings.Repeat("0", 11) + map[bool]string{true: "1", false: "2"}[name == VPC]
-	return with(reference(r, "/vpcs", id, name), object{"resource_type": "vpc"})
+	return with(reference(r, "/vpcs", vpcID(name), name), object{"resource_type": "vpc"})
+}
+
+func vpcID(name string) string {
+	return "r006-" + strings.Repeat("0", 8) + "-0000-4000-8000-" + strings.Repeat("0", 11) + map[bool]string{true: "1", false: "2"}[name == VPC]
 }
 
 func groupReference(r *http.Request) object {
@@ -93,6 +97,12 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 			}
 		}
 	}
+	groups := []object{}
+	for _, g := range s.groups {
+		if slices.Contains(lb.Groups, g.ID) {
+			groups = append(groups, reference(r, "/security_groups", g.ID, g.Name))
+		}
+	}
 	public, private, operating := []object{}, []object{}, "offline"
 	if lb.made && lb.Provisioning != "failed" {
 		operating = "online"
@@ -112,7 +122,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 		"is_private_path": false, "is_public": lb.Public, "listeners": listeners, "logging": object{"datapath": object{"active": false}}, "mtls_supported": false,
 		"operating_status": operating, "pools": pools, "private_ips": private, "public_ips": public, "provisioning_status": lb.provisioning(),
 		"profile":        object{"family": family(lb), "href": address(r, "/load_balancer/profiles/"+profile), "name": profile},
-		"resource_group": groupReference(r), "resource_type": "load_balancer", "route_mode": false, "security_groups": []object{}, "security_groups_supported": true,
+		"resource_group": groupReference(r), "resource_type": "load_balancer", "route_mode": false, "security_groups": groups, "security_groups_supported": !lb.NoGroups,
 		"source_ip_session_persistence_supported": !lb.Network, "subnets": subnets, "udp_supported": lb.Network, "targetable_load_balancer_profiles": idle,
 	})
 }

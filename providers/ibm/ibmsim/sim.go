@@ -232,6 +232,8 @@ func (s *Sim) serve(r *http.Request) (int, any, *refusal) {
 		return s.page(r, "subnets", shown, "vpc.name")
 	case "load_balancers", "security_groups":
 		return s.serveBalancing(r, segments)
+	case "vpcs":
+		return s.defaultGroup(r, segments[1:])
 	}
 	return 0, nil, refuse(http.StatusNotFound, "not_found", "there is no such path")
 }
