@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -75,8 +76,8 @@ func ranged(name string, networks ...string) *v1.Service {
 // snapshot is all that is there for Services, in an order of its own.
 func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 	t.Helper()
-	var text []byte
-	for _, lb := range slices.SortedFunc(slices.Values(sim.LoadBalancers()), func(a, b ibmsim.LoadBalancer) int { return cmp.Compare(a.Name, b.Name) }) {
+	lines := map[string]string{}
+	for _, lb := range sim.LoadBalancers() {
 		names := map[string]string{}
 		for _, p := range lb.Pools {
 			names[p.ID] = p.Name
@@ -105,16 +106,20 @@ func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 			"name": lb.Name, "groups": sim.GroupNames(lb), "public": lb.Public, "network": lb.Network, "subnets": lb.Subnets, "listeners": listeners, "pools": pools, "dns": lb.DNS,
 		})
 		require.NoError(t, err)
-		text = append(append(text, one...), '\n')
+		lines[lb.Name] = string(one) + "\n"
 	}
-	for _, g := range slices.SortedFunc(slices.Values(sim.MadeGroups()), func(a, b ibmsim.SecurityGroup) int { return cmp.Compare(a.Name, b.Name) }) {
+	for _, g := range sim.MadeGroups() {
 		var rules []string
 		for _, one := range g.Rules {
 			one.ID = ""
 			rules = append(rules, fmt.Sprint(one))
 		}
 		slices.Sort(rules)
-		text = fmt.Appendf(text, "%s: %s\n", g.Name, rules)
+		lines[g.Name] += fmt.Sprintf("%s: %s\n", g.Name, rules)
 	}
-	return string(text)
+	text := ""
+	for _, name := range slices.Sorted(maps.Keys(lines)) {
+		text += lines[name]
+	}
+	return text
 }
