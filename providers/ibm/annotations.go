@@ -140,7 +140,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Zone }, inPlace(annotationZone,
 		"Zone of the load balancer, and of the nodes behind it. Its subnets follow at creation alone.")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnets }, schema.AnnotationRow{
-		Key: annotationSubnets, Changes: schema.AtCreation, Spec: schema.Spec{Help: "Subnets of the load balancer: a list of names, IDs or networks (IPv4) in the VPC of the cluster."},
+		Key: annotationSubnets, Changes: schema.InPlace, Spec: schema.Spec{Help: "Subnets of the load balancer: a list of names, IDs or networks (IPv4) in the VPC of the cluster. " +
+			"That of a network load balancer cannot be changed later."},
 	}).Serving(schema.Serves{Portable: portable.Subnet}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.NodeSelector }, inPlace(annotationNodeSelector,
 		"One label, key=value, of the nodes that receive traffic. Keys are those of ibm-cloud.kubernetes.io/ and of Kubernetes' well-known labels.")),

@@ -24,6 +24,9 @@ const (
 	// stateBusy is what a load balancer is in after a write of ours.
 	stateBusy     = "update_pending"
 	stateDeleting = "delete_pending"
+	// stateMaintenance is one of the cloud's own work; operatingOnline is the other status of a load balancer that serves.
+	stateMaintenance = "maintenance_pending"
+	operatingOnline  = "online"
 
 	familyNetwork  = "network"
 	profileNetwork = "network-fixed"
@@ -54,6 +57,14 @@ type profile struct {
 }
 
 func (lb *loadBalancer) network() bool { return lb.Profile.Family == familyNetwork }
+
+// subnets are those of the load balancer, by ID.
+func (lb *loadBalancer) subnets() (ids []string) {
+	for _, n := range lb.Subnets {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
 
 // busy reports whether the cloud works on it, and takes no other change.
 func (lb *loadBalancer) busy() bool {

@@ -126,6 +126,9 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 		}
 		all = append(all, r.listening(d, p)...)
 	}
+	if d.subnets != nil {
+		all = append(all, r.movingSubnets(*o.lb, d.subnets))
+	}
 	return append(all, r.accessAfter(o, d)...), nil
 }
 
@@ -187,6 +190,32 @@ func (r *reconciler) listening(d spec, p placed) []change {
 	after := l
 	after.Idle = d.settings.idle()
 	return []change{r.patchingListener(object, l, after, func(observation) listener { return listener{Idle: d.settings.idle()} })}
+}
+
+// movingSubnets gives a load balancer other subnets, as it is at that moment: nobody else may have changed it meanwhile.
+func (r *reconciler) movingSubnets(lb loadBalancer, want []named) change {
+	return r.change(guard.PlanChange, "load balancer "+lb.Name, "subnets", func() (any, any) {
+		return map[string]any{"subnets": lb.Subnets}, map[string]any{"subnets": want}
+	}, func(ctx context.Context, path string, o observation) (observation, error) {
+		what, tag := "changing the subnets of load balancer "+lb.Name, ""
+		now := &loadBalancer{}
+		err := r.api.call(ctx, request{what: what, method: http.MethodGet, path: path, etag: &tag}, now)
+		if err == nil && (tag == "" || now.ID != o.lb.ID) {
+			err = cloudapi.Unclear(what, "the answer has no ETag, or is about another load balancer")
+		}
+		if err != nil {
+			return o, err
+		}
+		after := &loadBalancer{}
+		err = r.api.call(ctx, request{what: what, method: http.MethodPatch, path: path, in: map[string]any{"subnets": want}, match: tag}, after)
+		if err == nil && after.ID != o.lb.ID {
+			err = cloudapi.Unclear(what, "the answer is about another load balancer")
+		}
+		if err == nil {
+			o.lb = after
+		}
+		return o, err
+	})
 }
 
 func (r *reconciler) addingListener(d spec, p port, object string) change {
@@ -392,9 +421,11 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 // remove deletes a load balancer, and waits until it is gone: the request is only accepted, and can still fail.
 func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	defer r.parts.Forget(lb.ID)
+	failed := false // before, which then tells nothing of the deletion
 	for try := 0; ; try++ {
 		now, err := r.idle(ctx, lb.ID, lb.Name)
 		if err == nil {
+			failed = now.Provisioning == stateFailed
 			err = r.api.call(ctx, request{what: "deleting load balancer " + lb.Name, method: http.MethodDelete, path: "/load_balancers/" + url.PathEscape(now.ID)}, nil)
 		}
 		if errors.Is(err, cloudapi.ErrConflict) && try < maxConflicts {
@@ -412,7 +443,7 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	defer cancel()
 	_, err := r.known.Get(ctx, lb.ID, inventory.Query{})
 	if err == nil {
-		_, err = r.room.Until(ctx, lb.ID, "load balancer "+lb.Name+" to go", func(b *loadBalancer) bool { return b.Provisioning == stateFailed })
+		_, err = r.room.Until(ctx, lb.ID, "load balancer "+lb.Name+" to go", func(b *loadBalancer) bool { return b.Provisioning == stateFailed && !failed })
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):

@@ -60,6 +60,9 @@ type request struct {
 	in                 any
 	// account is sent where members are instances of another account, which is that of the workers.
 	account string
+	// match is the ETag that the object must still have, where that is asked for; etag receives that of the answer.
+	match string
+	etag  *string
 }
 
 // call makes one call of the VPC API. out is nil where the answer's content does not matter.
@@ -103,6 +106,9 @@ func (a *api) sendOnce(ctx context.Context, q request, address string, t token, 
 	if body != nil && q.method == http.MethodPatch {
 		r.Header.Set("Content-Type", "application/merge-patch+json")
 	}
+	if q.match != "" {
+		r.Header.Set("If-Match", q.match)
+	}
 	if q.account != "" {
 		r.Header.Set("X-Instance-Account-Id", q.account)
 	}
@@ -111,6 +117,9 @@ func (a *api) sendOnce(ctx context.Context, q request, address string, t token, 
 		return cloudapi.Unanswered(err, q.what, checkEndpoint)
 	}
 	defer answer.Body.Close()
+	if q.etag != nil {
+		*q.etag = answer.Header.Get("ETag")
+	}
 	return read(answer, q.what, out)
 }
 

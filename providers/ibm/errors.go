@@ -83,6 +83,8 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		if !errors.Is(e.Class, cloudapi.ErrRateLimited) {
 			e.Class = cloudapi.ErrTransient
 		}
+	case answer.StatusCode == http.StatusPreconditionFailed:
+		e.Class = cloudapi.ErrConflict // somebody has changed it meanwhile
 	case said.codes("over_quota"):
 		e.Class = cloudapi.ErrQuota
 	case said.codes("duplicate_name") || said.codes("validation_unique_failed"):

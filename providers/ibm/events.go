@@ -14,6 +14,10 @@ const (
 	eventTooMany   = "LoadBalancerMembersLimited"
 	eventOtherKind = "LoadBalancerKindKept"
 	eventClosed    = "LoadBalancerPortsClosed"
+
+	// These are those of IBM's own controller.
+	eventVerifying = "VerifyingCloudLoadBalancerFailed"
+	eventNormal    = "CloudVPCLoadBalancerNormalEvent"
 )
 
 // eventRows are the events that this provider alone writes.
@@ -25,6 +29,8 @@ func eventRows() []events.Row {
 		row(eventFailed, "The cloud says that the load balancer has failed. It is changed no further.", "Look into the load balancer in the console; delete the Service, or the load balancer, to have it made again."),
 		row(eventGone, "The load balancer that the Service shows is there no longer, and another one is made.", "Point what led to the old host name to the new one."),
 		row(eventLeft, "The Service has another load balancer by name, and the one that it had stays in the cloud.", "Delete it if nobody needs it."),
+		row(eventVerifying, "The load balancer has been offline, or in another status than online/active, for 5 minutes and more, or is not there.", "Look into it in the console."),
+		{On: "Service", Reason: eventNormal, Type: "Normal", What: "The load balancer is online and active again.", Do: "Nothing."},
 		row(eventTooMany, "A pool takes 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
 		row(eventClosed, "No rule of the security groups that the Service names lets anybody reach one of its ports.", "Add a rule to one of the groups."),
 		row(eventOtherKind, "The Service asks for a network load balancer and has an application load balancer, which is kept.", "Make the Service again to change it, which changes its address."),

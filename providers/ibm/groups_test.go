@@ -120,8 +120,6 @@ func TestGroupStays(t *testing.T) {
 		require.Equal(w.t, 1, orphans())
 		all, err := w.cloud.Orphans(w.t.Context(), nil)
 		require.NoError(w.t, err)
-		w.cloud.reconciler.cluster.SetServices(w.bench.Services())
-		w.cloud.reconciler.cluster.SetClient(w.bench.Kube)
 		require.Error(w.t, w.cloud.DeleteOrphan(w.t.Context(), all[0]), "its Service is there")
 		w.bench.Withdraw(s)
 		require.NoError(w.t, w.bench.Kube.CoreV1().Services(s.Namespace).Delete(w.t.Context(), s.Name, metav1.DeleteOptions{}))

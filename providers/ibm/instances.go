@@ -13,6 +13,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -86,6 +87,8 @@ type instances struct {
 	listings *inventory.Inventory[string, instance]
 	subnets  *inventory.Inventory[string, subnet]
 	nodes    *nodecount.Counter
+	// kube writes a condition of Nodes; nil writes none.
+	kube kubernetes.Interface
 }
 
 func newInstances(a *api) *instances {
@@ -201,6 +204,9 @@ func (i *instances) ours(n *v1.Node) bool {
 
 // InstanceMetadata is from labels where a node has all of them, without a call, and else from its instance.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	if err := i.markNetwork(ctx, node); err != nil {
+		return nil, err
+	}
 	if m := i.labelled(node); m != nil {
 		return m, nil
 	}

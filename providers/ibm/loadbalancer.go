@@ -304,6 +304,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return d, append(findings, more...), err
 		}
 	}
+	if o.lb != nil {
+		if d.subnets, err = r.otherSubnets(ctx, q, s, o); err != nil {
+			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
+		}
+	}
 	if d.members, more, err = r.members(ctx, q, s, d.network, o); err != nil {
 		return d, append(findings, append(more, services.Warning(eventConfigError, "%v", err))...), err
 	}
@@ -365,7 +370,7 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	case !o.lb.network() && s.network():
 		findings = append(findings, services.Warning(eventOtherKind, "load balancer %s was created as an application load balancer, and is kept so", o.lb.Name))
 	}
-	if s.Subnets == "" {
+	if s.Subnets == "" || !o.lb.network() { // those of an application load balancer can be changed
 		return findings, nil
 	}
 	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
@@ -373,14 +378,32 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 		return findings, err
 	}
 	want, err := s.namedSubnets(q.Service, all, r.config.Subnets)
-	var have []string
-	for _, n := range o.lb.Subnets {
-		have = append(have, n.ID)
-	}
+	have := o.lb.subnets()
 	if err == nil && !services.SameSet(have, want) {
 		err = refuseFor(annotationSubnets, s.Subnets, "load balancer was created with subnets %s. This setting can not be changed", strings.Join(have, " "))
 	}
 	return findings, err
+}
+
+// otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the annotation
+// was removed.
+func (r *reconciler) otherSubnets(ctx context.Context, q services.Request, s settings, o observation) ([]named, error) {
+	if s.Subnets == "" || o.lb.network() {
+		return nil, nil
+	}
+	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	want, err := s.namedSubnets(q.Service, all, r.config.Subnets)
+	if err != nil || services.SameSet(o.lb.subnets(), want) {
+		return nil, err
+	}
+	var list []named
+	for _, id := range want {
+		list = append(list, named{ID: id})
+	}
+	return list, nil
 }
 
 // newSubnets are those of a load balancer that does not exist.
@@ -394,7 +417,7 @@ func (r *reconciler) newSubnets(ctx context.Context, q services.Request, s setti
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	if s.network() {
-		ids = r.oneSubnet(ids, all, s.receive(q.Nodes))
+		ids = r.oneSubnet(ctx, ids, all, s.receive(q.Nodes))
 	}
 	return ids, nil, nil
 }
@@ -415,7 +438,7 @@ func (r *reconciler) desireNew(ctx context.Context, q services.Request, subnets 
 
 // oneSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the cluster, and
 // then of the most nodes.
-func (r *reconciler) oneSubnet(ids []string, all []subnet, nodes []*v1.Node) []string {
+func (r *reconciler) oneSubnet(ctx context.Context, ids []string, all []subnet, nodes []*v1.Node) []string {
 	zones, count := map[string]string{}, map[string]int{}
 	for _, n := range all {
 		zones[n.ID] = n.Zone.Name
@@ -423,9 +446,13 @@ func (r *reconciler) oneSubnet(ids []string, all []subnet, nodes []*v1.Node) []s
 	for _, n := range nodes {
 		count[zoneOf(n)]++
 	}
-	used := map[string]int{}
+	used, names := map[string]int{}, map[string]bool{}
+	services, _ := r.cluster.Services(ctx) // without them the zones count as equal
+	for _, s := range services {
+		names[r.name("", s)] = true
+	}
 	for _, lb := range r.known.PeekAll() {
-		if lb.network() && len(lb.Subnets) > 0 && strings.HasPrefix(lb.Name, namePrefix+r.config.Cluster+"-") {
+		if lb.network() && len(lb.Subnets) > 0 && names[lb.Name] {
 			used[zones[lb.Subnets[0].ID]]++
 		}
 	}

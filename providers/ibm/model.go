@@ -74,6 +74,8 @@ type spec struct {
 	ports    []port
 	members  []target
 	access   access
+	// subnets are those that an existing load balancer is to have instead of its own.
+	subnets []named
 	// create is what an absent load balancer is made by.
 	create *creation
 }
@@ -104,15 +106,16 @@ func (s settings) ports(service *v1.Service) []port {
 func (s settings) monitor(service *v1.Service, p port) monitor {
 	m := monitor{Delay: s.delay(), Timeout: s.timeout(), Retries: s.retries(), Type: protocolTCP, Port: p.nodePort}
 	switch {
+	case local(service) && (s.CheckProtocol == "" || p.protocol == protocolUDP):
+		m.Type, m.Port, m.Path = protocolHTTP, int(service.Spec.HealthCheckNodePort), rootPath
+		return m
+	case p.protocol == protocolUDP: // whose node port answers no health check
+		m.Type, m.Port = cmp.Or(s.CheckProtocol, protocolTCP), s.CheckUDP
 	case s.CheckProtocol != "":
 		m.Type, m.Port = s.CheckProtocol, orUsual(s.CheckPort, p.nodePort)
-		if m.Type != protocolTCP {
-			m.Path = cmp.Or(s.CheckPath, rootPath)
-		}
-	case local(service):
-		m.Type, m.Port, m.Path = protocolHTTP, int(service.Spec.HealthCheckNodePort), rootPath
-	case p.protocol == protocolUDP && s.CheckUDP != 0:
-		m.Port = s.CheckUDP
+	}
+	if m.Type != protocolTCP {
+		m.Path = cmp.Or(s.CheckPath, rootPath)
 	}
 	return m
 }

@@ -28,6 +28,8 @@ type Config struct {
 	ProfileID          string
 	ProfileName        string
 	TokenFile          string
+	Identity           bool
+	MetadataEndpoint   string
 	VPCEndpoint        string
 	IAMEndpoint        string
 	RMEndpoint         string
@@ -61,6 +63,7 @@ const (
 	keyVPC           = "[provider] g2VpcName"
 	keySubnets       = "[provider] g2VpcSubnetNames"
 	keyProfileID     = "[provider] g2TrustedProfileID"
+	keyIdentity      = "[provider] g2InstanceIdentity"
 	keyProfileName   = "[provider] g2TrustedProfileName"
 	envKey           = "IBMCLOUD_API_KEY"
 
@@ -94,8 +97,8 @@ func endpoint(key, help string, at func(*Config) *string) option {
 	return schema.URLOption(at, row{FileKey: key, Spec: schema.Spec{Help: help}})
 }
 
-// Options is the table of the provider's options. The keys are those of IBM's own controller, and four of ours: those of trusted
-// profiles, and g2ExternalIPFallback.
+// Options is the table of the provider's options. The keys are those of IBM's own controller, and some of ours: those of trusted
+// profiles and of the instance's identity, and g2ExternalIPFallback.
 var Options = schema.Options[Config]{
 	text(keyVersion, "Version of the file: 1.0.0 or 1.1.0. Required.", func(c *Config) *string { return &c.Version }, nil),
 	text(keyAccount, "Account of the cluster. Required.", func(c *Config) *string { return &c.Account }, checkField),
@@ -114,6 +117,12 @@ var Options = schema.Options[Config]{
 	text(keyProfileName, "Trusted profile by its name.", func(c *Config) *string { return &c.ProfileName }, nil),
 	text("[provider] g2TrustedProfileTokenFile", "File with that token, read again for each login; "+defaultTokenFile+" where it is not set.",
 		func(c *Config) *string { return &c.TokenFile }, nil),
+	schema.BoolOption(func(c *Config) *bool { return &c.Identity }, row{
+		FileKey: keyIdentity, Spec: schema.Spec{Default: "false", Help: "The instance that the program runs on proves who asks, by its metadata service, instead of an API key. " +
+			"Its default trusted profile is used where none is named."},
+	}),
+	endpoint("[provider] g2MetadataEndpointOverride", "Address of that metadata service; "+metadataService+" where it is not set.",
+		func(c *Config) *string { return &c.MetadataEndpoint }),
 	text(keyResourceGroup, "Resource group of new load balancers, by name, or by its ID of 32 hexadecimal digits. Required.",
 		func(c *Config) *string { return &c.ResourceGroup }, nil),
 	text(keyVPC, "Name of the cluster's VPC. Required.", func(c *Config) *string { return &c.VPC }, nil),
@@ -130,9 +139,9 @@ var Options = schema.Options[Config]{
 		FileKey: "[provider] g2ExternalIPFallback", Spec: schema.Spec{Default: "true", Help: "Show the internal address of a node without an external one as its external address too, as IBM's own controller does."},
 	}),
 	schema.BoolOption(func(c *Config) *bool { return &c.NetworkUnavailable }, row{
-		FileKey: "[kubernetes] set-network-unavailable", Spec: schema.Spec{Default: "false", Help: compatible + "the CNI plug-ins of today do without it."},
+		FileKey: "[kubernetes] set-network-unavailable", Spec: schema.Spec{Default: "false", Help: "Give each new Node the condition NetworkUnavailable, which its network plug-in takes away, as Calico does."},
 	}),
-	text("[kubernetes] cniProvider", compatible+"it goes with set-network-unavailable.", func(c *Config) *string { return &c.CNI }, nil),
+	text("[kubernetes] cniProvider", "Network plug-in: OVNKubernetes turns set-network-unavailable off.", func(c *Config) *string { return &c.CNI }, nil),
 	schema.StringOption(func(c *Config) *string { return &c.dropped.kubeconfig }, row{
 		FileKey: "[kubernetes] config-file", Spec: schema.Spec{Help: compatible + "--kubeconfig names the file."},
 	}),
@@ -222,7 +231,10 @@ func (c *Config) check() error {
 func (c *Config) readKey() error {
 	if c.WithProfile() {
 		if c.KeyFile != "" || !c.Key.IsZero() {
-			return problem(keyProfileID, "", "stands beside an API key; leave one of them out")
+			return problem(keyProfileID, "", "stands beside an API key, as does g2InstanceIdentity; leave one of them out")
+		}
+		if c.Identity && c.TokenFile != "" {
+			return problem(keyIdentity, "true", "stands beside g2TrustedProfileTokenFile; leave one of them out")
 		}
 		return nil
 	}
@@ -252,16 +264,13 @@ func checkKey(key string) error {
 }
 
 // WithProfile reports whether a trusted profile takes the place of an API key.
-func (c *Config) WithProfile() bool { return c.ProfileID != "" || c.ProfileName != "" }
+func (c *Config) WithProfile() bool { return c.Identity || c.ProfileID != "" || c.ProfileName != "" }
 
 // warnings are about settings that do nothing, or that are risky.
 func (c *Config) warnings() error {
 	var list []error
 	warn := func(key, value, reason string) {
 		list = append(list, &schema.Problem{Place: "key " + key + " of the cloud config", Value: value, Reason: reason, Warning: true})
-	}
-	if c.NetworkUnavailable && c.CNI != "OVNKubernetes" {
-		warn("[kubernetes] set-network-unavailable", "true", "has no effect")
 	}
 	if c.dropped.kubeconfig != "" {
 		warn("[kubernetes] config-file", c.dropped.kubeconfig, "has no effect: --kubeconfig names the file")

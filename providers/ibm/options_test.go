@@ -154,6 +154,33 @@ func TestTrustedProfile(t *testing.T) {
 	require.ErrorContains(t, err, "stands beside an API key")
 }
 
+// TestInstanceIdentity: the metadata service of the instance gives tokens for its trusted profile, and another profile is refused.
+func TestInstanceIdentity(t *testing.T) {
+	t.Parallel()
+	sim, server := ibmsim.New(testKey, 0)
+	address := server.Start(t)
+	sim.Trust("named", "x")
+	for more, refused := range map[string]bool{"": false, "g2TrustedProfileName = named\n": false, "g2TrustedProfileID = unknown\n": true} {
+		file := sim.CloudConfig(address) + "g2InstanceIdentity = true\ng2MetadataEndpointOverride = " + address + "\n" + more
+		c, _, err := parseConfig(inputs(file, nil))
+		require.NoError(t, err)
+		a, err := newAPI(c, registry.Inputs{})
+		require.NoError(t, err)
+		if _, _, err = a.subnets(t.Context()); refused {
+			require.ErrorIs(t, err, cloudapi.ErrUnauthorized)
+			continue
+		}
+		require.NoError(t, err)
+		sim.EndTokens()
+		_, _, err = a.subnets(t.Context())
+		require.NoError(t, err, "another token is asked for")
+		_, _, err = parseConfig(inputs(file, map[string]string{envKey: testKey}))
+		require.ErrorContains(t, err, "stands beside an API key")
+		_, _, err = parseConfig(inputs(file+"g2TrustedProfileTokenFile = /x\n", nil))
+		require.ErrorContains(t, err, "stands beside g2TrustedProfileTokenFile")
+	}
+}
+
 // TestNoAbsence (7, 14, 16, 17): nothing but the API's own word proves that an instance is gone.
 func TestNoAbsence(t *testing.T) {
 	t.Parallel()

@@ -50,6 +50,7 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	reconciler    *reconciler
+	watcher       *watcher
 	loadBalancers *services.LoadBalancer[observation, spec]
 }
 
@@ -57,6 +58,7 @@ func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{api: a, instances: newInstances(a)}
 	c.Name, c.HTTP, c.Inform, c.EventSource = Name, a.http, c.inform, "ibm-cloud-provider"
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
+	c.watcher = &watcher{reconciler: c.reconciler}
 	c.loadBalancers = newLoadBalancers(c.reconciler)
 	c.NodeAPI, c.ServiceAPI, c.Begin = c.instances, c.loadBalancers, c.begin
 	return c, nil
@@ -69,13 +71,16 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.cluster.SetClient(b.Kube)
 	c.reconciler.kube = b.Kube
+	c.instances.kube = b.Kube
 	c.loadBalancers.Events = b.Events
+	c.watcher.events = b.Events
 }
 
 // inform hands the caches to the parts.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.reconciler.cluster.SetServices(in.Services().Lister())
+	in.Run(c.watcher.job(), in.Services().Informer())
 }
 
 // permissions are the rights that the credential needs.

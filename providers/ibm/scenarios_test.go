@@ -67,7 +67,10 @@ func (w *world) restart() {
 	require.NoError(w.t, err)
 	w.events = record.NewFakeRecorder(1000)
 	w.cloud.loadBalancers.Events = w.events
-	w.cloud.reconciler.kube = w.bench.Kube
+	w.cloud.reconciler.kube, w.cloud.instances.kube, w.cloud.watcher.events = w.bench.Kube, w.bench.Kube, w.events
+	w.cloud.reconciler.cluster.SetServices(w.bench.Services())
+	w.cloud.reconciler.cluster.SetClient(w.bench.Kube)
+	w.cloud.instances.nodes.SetLister(w.bench.Nodes())
 }
 
 func (w *world) addNode(name string) {
@@ -79,6 +82,7 @@ func (w *world) addNode(name string) {
 	require.NoError(w.t, err)
 	n.Spec.ProviderID, n.Status.Addresses, n.Labels = m.ProviderID, m.NodeAddresses, map[string]string{v1.LabelTopologyZone: m.Zone}
 	w.nodes = append(w.nodes, n)
+	w.bench.Register(n)
 }
 
 func (w *world) ensure(s *v1.Service) error {
@@ -321,8 +325,10 @@ func TestKept(t *testing.T) {
 	}{
 		"public becomes private (29)": {nil, []string{annotationIPType, typePrivate}, "was created as a public load balancer. This setting can not be changed"},
 		"private becomes public (29)": {[]string{annotationIPType, "Public"}, nil, "was created as a private load balancer. This setting can not be changed"},
-		"subnets (31)":                {nil, []string{annotationSubnets, "lb-subnet"}, "load balancer was created with subnets"},
-		"network (NLB)":               {[]string{annotationFeatures, featureNLB}, nil, "was created as a network load balancer"},
+		"subnet of a network one (31)": {
+			[]string{annotationFeatures, featureNLB}, []string{annotationFeatures, featureNLB, annotationSubnets, "lb-subnet"}, "load balancer was created with subnets",
+		},
+		"network (NLB)": {[]string{annotationFeatures, featureNLB}, nil, "was created as a network load balancer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

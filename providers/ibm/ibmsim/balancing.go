@@ -2,6 +2,7 @@ package ibmsim
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -133,6 +134,11 @@ func (s *Sim) RemoveLoadBalancers() {
 	s.balancers = nil
 }
 
+// FailDeletion ends a deletion that the cloud works on: the load balancer has failed, and stays.
+func (s *Sim) FailDeletion(name string) error {
+	return s.EditLoadBalancer(name, func(lb *LoadBalancer) { lb.deleting, lb.Provisioning = false, "failed" })
+}
+
 // settle ends what the cloud works on.
 func (s *Sim) settle() {
 	now := time.Now()
@@ -203,7 +209,10 @@ func (s *Sim) serveOne(r *http.Request, lb *LoadBalancer, rest []string) (int, a
 	if len(rest) == 0 {
 		switch r.Method {
 		case http.MethodGet:
-			return http.StatusOK, s.showLoadBalancer(r, lb), nil
+			shown := s.showLoadBalancer(r, lb)
+			return http.StatusOK, tagged{tagOf(shown), shown}, nil
+		case http.MethodPatch:
+			return s.patch(r, lb)
 		case http.MethodDelete:
 			lb.deleting = true
 			s.work(lb)
@@ -219,6 +228,53 @@ func (s *Sim) serveOne(r *http.Request, lb *LoadBalancer, rest []string) (int, a
 		return s.servePools(r, lb, rest[1:])
 	}
 	return 0, nil, refuse(http.StatusNotFound, "not_found", "there is no such path")
+}
+
+// tagged is a document with its ETag.
+type tagged struct {
+	tag string
+	object
+}
+
+// MarshalJSON implements json.Marshaler.
+func (t tagged) MarshalJSON() ([]byte, error) { return json.Marshal(t.object) }
+
+// tagOf differs where documents do.
+func tagOf(o object) string {
+	text, _ := json.Marshal(o) // it is made of plain values
+	return fmt.Sprintf("W/%x", sha256.Sum256(text))[:18]
+}
+
+// patch changes the subnets of an application load balancer, which takes its ETag.
+func (s *Sim) patch(r *http.Request, lb *LoadBalancer) (int, any, *refusal) {
+	var a struct {
+		Subnets []Reference `json:"subnets"`
+	}
+	if refused := decode(r, &a); refused != nil {
+		return 0, nil, refused
+	}
+	vpc := s.vpcOf(lb)
+	var ids []string
+	for _, one := range a.Subnets {
+		known := slices.ContainsFunc(s.subnets, func(n Subnet) bool { return n.ID == one.ID && n.VPC == vpc })
+		if !known || one.Name != "" || slices.Contains(ids, one.ID) {
+			return 0, nil, refuse(http.StatusBadRequest, "load_balancer_subnet_not_found", "there is no subnet %q in the VPC, or it is there twice", one.ID)
+		}
+		ids = append(ids, one.ID)
+	}
+	if refused := first(
+		fault{r.Header.Get("If-Match") == "", "missing_if_match", "an array needs If-Match"},
+		fault{len(ids) == 0 || len(ids) > 15, "load_balancer_invalid_subnets", "1 to 15 subnets"},
+		fault{lb.Network, "load_balancer_invalid_subnets", "the subnet of a network load balancer cannot be changed"},
+	); refused != nil {
+		return 0, nil, refused
+	}
+	if r.Header.Get("If-Match") != tagOf(s.showLoadBalancer(r, lb)) {
+		return 0, nil, refuse(http.StatusPreconditionFailed, "precondition_failed", "the load balancer has changed")
+	}
+	lb.Subnets = ids
+	s.work(lb)
+	return http.StatusOK, s.showLoadBalancer(r, lb), nil
 }
 
 // writable refuses writes while the cloud works.

@@ -57,6 +57,7 @@ type Sim struct {
 	tokens     map[string]time.Time
 	// profiles are the trusted profiles by ID, with the token that is accepted for each.
 	profiles  map[string]string
+	identity  int
 	vpcs      []string
 	instances []Instance
 	subnets   []Subnet
@@ -183,6 +184,10 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serveToken(w, r)
 		return
 	}
+	if step, ok := strings.CutPrefix(r.URL.Path, "/instance_identity/v1/"); ok {
+		s.serveIdentity(w, r, step)
+		return
+	}
 	access, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if until, known := s.tokens[access]; !bearer || !known || !time.Now().Before(until) {
 		s.WriteError(w, http.StatusUnauthorized, "the token is not accepted")
@@ -196,6 +201,9 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if answer == nil {
 		w.WriteHeader(status)
 		return
+	}
+	if t, has := answer.(tagged); has {
+		w.Header().Set("ETag", t.tag)
 	}
 	write(w, status, answer)
 }
@@ -270,6 +278,38 @@ func (s *Sim) serveToken(w http.ResponseWriter, r *http.Request) {
 		"access_token": access, "refresh_token": "not_supported", "token_type": "Bearer", "expires_in": int(tokenLife.Seconds()),
 		"expiration": time.Now().Add(tokenLife).Unix(), "scope": "ibm openid",
 	})
+}
+
+// serveIdentity speaks the metadata service of an instance, which has one default profile, and others by name or ID.
+func (s *Sim) serveIdentity(w http.ResponseWriter, r *http.Request, step string) {
+	fail := func(status int, text string) { writeRefusal(w, refuse(status, "invalid_request", "%s", text)) }
+	var a struct {
+		Expires int        `json:"expires_in"`
+		Profile *Reference `json:"trusted_profile"`
+	}
+	if refused := decode(r, &a); refused != nil || !dateForm.MatchString(r.URL.Query().Get("version")) {
+		fail(http.StatusBadRequest, "the body or the version is not legal")
+		return
+	}
+	switch bearer := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); {
+	case step == "token" && r.Method == http.MethodPut && r.Header.Get("Metadata-Flavor") == "ibm" && a.Expires >= 5 && a.Expires <= 3600:
+		s.identity++
+		write(w, http.StatusOK, object{"access_token": fmt.Sprintf("instance-%d", s.identity), "expires_in": a.Expires})
+		return
+	case step == "iam_token" && r.Method == http.MethodPost:
+		known := a.Profile == nil || s.profiles[a.Profile.ID+a.Profile.Name] != ""
+		if s.identity == 0 || bearer != fmt.Sprintf("instance-%d", s.identity) || !known {
+			fail(http.StatusUnauthorized, "the token of the instance, or the profile, is not accepted")
+			return
+		}
+	default:
+		fail(http.StatusNotFound, "there is no such call")
+		return
+	}
+	s.number++
+	access := s.accessToken()
+	s.tokens[access] = time.Now().Add(tokenLife)
+	write(w, http.StatusOK, object{"access_token": access, "expires_in": int(tokenLife.Seconds())})
 }
 
 // accessToken is a token in the form of JSON Web Tokens, which clients read the times of.
@@ -401,7 +441,7 @@ func (*Sim) Operation(r *http.Request) (string, bool) {
 			segments[i] = "{id}"
 		}
 	}
-	return r.Method + " " + strings.Join(segments, "/"), r.Method != http.MethodGet && r.URL.Path != "/identity/token"
+	return r.Method + " " + strings.Join(segments, "/"), r.Method != http.MethodGet && r.URL.Path != "/identity/token" && !strings.HasPrefix(r.URL.Path, "/instance_identity/")
 }
 
 // WriteError implements simkit.Cloud.
