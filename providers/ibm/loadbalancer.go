@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -198,7 +199,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 	}
 	decision, err := r.cluster.Judge(ctx, q.Service, objectOf(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
 		d, err := r.partsOf(ctx, o.lb)
-		return r.targets(q.Service, d), err
+		return r.targets(ctx, q.Service, d), err
 	})
 	if err != nil {
 		return observation{}, nil, err
@@ -219,7 +220,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 
 // targets are the members behind the node ports of a Service: another cluster's nodes may have the same addresses, and another Service's
 // pools have other ports.
-func (r *reconciler) targets(service *v1.Service, d *details) (t ownership.Targets) {
+func (r *reconciler) targets(ctx context.Context, service *v1.Service, d *details) (t ownership.Targets) {
 	if d == nil {
 		return t
 	}
@@ -228,17 +229,42 @@ func (r *reconciler) targets(service *v1.Service, d *details) (t ownership.Targe
 		nodes[targetOf(n, false)], nodes[targetOf(n, true)] = true, true
 	}
 	delete(nodes, target{})
+	left := r.leftBy(ctx, service, d)
 	for _, p := range d.pools {
 		for _, m := range p.Members {
 			t.All++
 			serves := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.NodePort) == m.Port })
-			if nodes[m.Target] && serves {
+			if nodes[m.Target] && (serves || left) {
 				t.Ours++
 			}
 			t.Ports = append(t.Ports, int32(m.Port)) //nolint:gosec // a port
 		}
 	}
 	return t
+}
+
+// leftBy reports whether pools are what a Service leaves that has become one of another type: Kubernetes takes away its node ports and its
+// status. Each is named as a controller names it, after a port of the Service and a node port, which no other Service has.
+func (r *reconciler) leftBy(ctx context.Context, service *v1.Service, d *details) bool {
+	others, err := r.cluster.Services(ctx)
+	if err != nil || service.Spec.Type == v1.ServiceTypeLoadBalancer || len(d.pools) == 0 {
+		return false
+	}
+	has := func(s *v1.Service, is func(v1.ServicePort) bool) bool { return slices.ContainsFunc(s.Spec.Ports, is) }
+	for _, p := range d.pools {
+		nodePort, _ := strconv.Atoi(p.Name[strings.LastIndex(p.Name, "-")+1:])
+		named := has(service, func(sp v1.ServicePort) bool {
+			one := port{protocol: strings.ToLower(string(sp.Protocol)), port: int(sp.Port), nodePort: nodePort}
+			return sp.NodePort == 0 && nodePort != 0 && one.pool() == p.Name
+		})
+		taken := slices.ContainsFunc(others, func(s *v1.Service) bool {
+			return s.UID != service.UID && has(s, func(sp v1.ServicePort) bool { return int(sp.NodePort) == nodePort })
+		})
+		if !named || taken || slices.ContainsFunc(p.Members, func(m member) bool { return m.Port != nodePort }) {
+			return false
+		}
+	}
+	return true
 }
 
 // partsOf reads listeners, pools and members, unless what is known of them still is what the load balancer shows.

@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -86,6 +87,54 @@ func TestNameInterrupted(t *testing.T) {
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		assert.Empty(w.t, w.sim.LoadBalancers())
 	})
+}
+
+// TestNameRetyped: Kubernetes takes status and node ports from a Service that becomes one of another type. What is behind its load balancer
+// tells then; what others have, or made by hand, stays.
+func TestNameRetyped(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare func(w *world)
+		left    int
+	}{
+		"its own": {func(*world) {}, 0},
+		"another Service has the node port": {func(w *world) {
+			third := conformance.Service("third", nil, conformance.Port("http", 9000, 30080))
+			third.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0bb"
+			w.bench.Apply(third)
+		}, 1},
+		"its pools were made by hand": {func(w *world) {
+			require.NoError(w.t, w.sim.EditLoadBalancer("shop", func(lb *ibmsim.LoadBalancer) {
+				lb.Pools = slices.Clone(lb.Pools)
+				lb.Pools[0].Name = "api"
+			}))
+		}, 1},
+		"its members are no nodes": {func(w *world) {
+			require.NoError(w.t, w.sim.EditLoadBalancer("shop", func(lb *ibmsim.LoadBalancer) {
+				lb.Pools = slices.Clone(lb.Pools)
+				for n := range lb.Pools {
+					lb.Pools[n].Members = []ibmsim.Member{{ID: "r006-x", Port: lb.Pools[n].Members[0].Port, Target: ibmsim.Target{Address: "10.9.9.9"}}}
+				}
+			}))
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 2, 0, nil, func(w *world) {
+				s := web(annotationName, "shop")
+				w.mustEnsure(s)
+				c.prepare(w)
+				s.Spec.Type, s.Status = v1.ServiceTypeClusterIP, v1.ServiceStatus{}
+				for n := range s.Spec.Ports {
+					s.Spec.Ports[n].NodePort = 0
+				}
+				w.bench.Apply(s.DeepCopy())
+				w.restart()
+				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+				assert.Len(w.t, w.sim.LoadBalancers(), c.left)
+			})
+		})
+	}
 }
 
 // TestZones (51): a network load balancer goes where the cluster has the fewest; those of other clusters do not count, however they begin.
