@@ -61,6 +61,44 @@ def pool(name, target):
     return {"name": name, "algorithm": "round_robin", "protocol": "tcp", "health_monitor": monitor(30080), "members": [{"port": 30080, "target": target}]}
 
 
+def try_groups(lb, network):
+    own = vpc_v1.SecurityGroup.from_dict(
+        vpc.create_security_group(
+            {"id": subnets.subnets[0].vpc.id},
+            name="own",
+            resource_group={"id": lb.resource_group.id},
+            rules=[{"direction": "inbound", "protocol": "tcp", "port_min": 80, "port_max": 80, "remote": {"cidr_block": "192.0.2.7/32"}}],
+        ).get_result()
+    )
+    check("rules", 1, len(own.rules))
+    legal("direction", vpc_v1.SecurityGroupRulePrototypeSecurityGroupRuleProtocolTCPUDP.DirectionEnum, own.rules[0].direction)
+    refused("the name again", "validation_unique_failed", lambda: vpc.create_security_group({"id": subnets.subnets[0].vpc.id}, name="own", resource_group={"id": lb.resource_group.id}))
+    rule = vpc.create_security_group_rule(own.id, {"direction": "outbound", "protocol": "udp", "remote": {"cidr_block": "0.0.0.0/0"}}).get_result()
+    vpc_v1.SecurityGroupRule.from_dict(rule)
+    before = vpc.get_vpc_default_security_group(subnets.subnets[0].vpc.id).get_result()
+    vpc_v1.SecurityGroup.from_dict(before)
+    refused("the last group", "security_group_last", lambda: vpc.delete_security_group_target_binding(before["id"], lb.id))
+    bound = vpc.create_security_group_target_binding(own.id, lb.id).get_result()
+    check("bound", lb.id, vpc_v1.SecurityGroupTargetReferenceLoadBalancerReference.from_dict(bound).id)
+    check("unbound", 204, vpc.delete_security_group_target_binding(before["id"], lb.id).get_status_code())
+    groups = vpc_v1.SecurityGroupCollection.from_dict(vpc.list_security_groups(vpc_name="ocp4-vpc").get_result()).security_groups
+    check("one of them", [lb.id], [t["id"] for g in groups if g.name == "own" for t in g.targets])
+    check("shown", ["own"], [g.name for g in vpc_v1.LoadBalancer.from_dict(vpc.get_load_balancer(lb.id).get_result()).security_groups])
+    refused("a group in use", "security_group_in_use", lambda: vpc.delete_security_group(own.id))
+    vpc.create_security_group_target_binding(before["id"], lb.id)
+    vpc.delete_security_group_target_binding(own.id, lb.id)
+    check("a rule gone", 204, vpc.delete_security_group_rule(own.id, rule["id"]).get_status_code())
+    check("a group gone", 204, vpc.delete_security_group(own.id).get_status_code())
+    refused("a stale tag", "precondition_failed" if not network else "load_balancer_invalid_subnets", lambda: move(lb, "W/x"))
+    if not network:
+        moved = move(lb, vpc.get_load_balancer(lb.id).get_headers()["ETag"]).get_result()
+        check("moved", [subnets.subnets[1].id], [n.id for n in vpc_v1.LoadBalancer.from_dict(moved).subnets])
+
+
+def move(lb, tag):
+    return vpc.update_load_balancer(lb.id, {"subnets": [{"id": subnets.subnets[1].id}]}, if_match=tag)
+
+
 def try_kind(name, network, target):
     more = {"profile": {"name": "network-fixed"}} if network else {}
     listener = {"port": 80, "protocol": "tcp", "default_pool": {"name": "tcp-80-30080"}}
@@ -87,6 +125,7 @@ def try_kind(name, network, target):
     more = vpc.create_load_balancer_listener(lb.id, protocol="tcp", port=443, default_pool={"id": vpc_v1.LoadBalancerPool.from_dict(second).id}).get_result()
     at = vpc_v1.LoadBalancerListener.from_dict(more)
     refused("the port again", "listener_duplicate_port", lambda: vpc.create_load_balancer_listener(lb.id, protocol="tcp", port=443))
+    try_groups(lb, network)
     check("listener gone", 202, vpc.delete_load_balancer_listener(lb.id, at.id).get_status_code())
     check("gone", 202, vpc.delete_load_balancer(lb.id).get_status_code())
     refused("no load balancer", "load_balancer_not_found", lambda: vpc.get_load_balancer(lb.id))
