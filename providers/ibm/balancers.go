@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
@@ -158,13 +159,19 @@ type details struct {
 // shown is what a load balancer tells of these listeners and pools.
 func (d *details) shown() string {
 	lb := &loadBalancer{}
+	d.showIn(lb)
+	return lb.shownParts()
+}
+
+// showIn puts these listeners and pools where a load balancer tells of its own.
+func (d *details) showIn(lb *loadBalancer) {
+	lb.Listeners, lb.Pools = nil, nil
 	for _, l := range d.listeners {
 		lb.Listeners = append(lb.Listeners, named{ID: l.ID})
 	}
 	for _, p := range d.pools {
 		lb.Pools = append(lb.Pools, named{ID: p.ID, Name: p.Name})
 	}
-	return lb.shownParts()
 }
 
 // clone shares nothing that is changed in place.
@@ -182,6 +189,18 @@ func (lb *loadBalancer) shownParts() string {
 		set["p "+p.ID+" "+p.Name] = true
 	}
 	return strings.Join(sortedKeys(set), ",")
+}
+
+// sameAs reports whether two looks at a load balancer show the same of what is written.
+func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
+	ids := func(list []named) []string {
+		var all []string
+		for _, n := range list {
+			all = append(all, n.ID)
+		}
+		return all
+	}
+	return lb.shownParts() == listed.shownParts() && services.SameSet(lb.subnets(), listed.subnets()) && services.SameSet(ids(lb.Groups), ids(listed.Groups))
 }
 
 // balancers are the load balancers of the account and region, and their parts.
@@ -205,7 +224,7 @@ func pace() waiting.Pace { return waiting.Pace{Least: 3 * time.Second, Most: 10 
 func newBalancers(a *api, sees func(context.Context, time.Duration) error) *balancers {
 	b := &balancers{api: a, sees: sees}
 	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
-		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: b.loadBalancer,
+		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: b.loadBalancer, Wrote: (*loadBalancer).sameAs,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
 	})
 	b.parts = inventory.New(inventory.Source[string, *details]{
@@ -213,6 +232,9 @@ func newBalancers(a *api, sees func(context.Context, time.Duration) error) *bala
 	})
 	b.groups = inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.ID }, List: a.securityGroups, Get: b.securityGroup,
+		Wrote: func(known, listed securityGroup) bool {
+			return len(missingRules(known.Rules, listed.Rules)) == 0 && len(missingRules(listed.Rules, known.Rules)) == 0
+		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
 	})
 	b.room = waiting.New(b.known.Look, pace())

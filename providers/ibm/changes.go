@@ -66,6 +66,9 @@ func (r *reconciler) one(ctx context.Context, o observation, write call) (observ
 		switch {
 		case err == nil:
 			busy := *after.lb
+			if after.parts != nil {
+				after.parts.showIn(&busy)
+			}
 			busy.Provisioning = stateBusy
 			after.lb = &busy
 			r.known.PutPartial(&busy)

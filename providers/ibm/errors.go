@@ -37,6 +37,9 @@ func (f fault) codes(end string) bool {
 	return slices.ContainsFunc(f.Errors, func(e said) bool { return strings.HasSuffix(e.Code, end) })
 }
 
+// duplicate reports whether a name is taken.
+func (f fault) duplicate() bool { return f.codes("duplicate_name") || f.codes("validation_unique_failed") }
+
 func (f fault) text() string {
 	var all []string
 	for _, e := range f.Errors {
@@ -83,13 +86,11 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		if !errors.Is(e.Class, cloudapi.ErrRateLimited) {
 			e.Class = cloudapi.ErrTransient
 		}
-	case answer.StatusCode == http.StatusPreconditionFailed:
-		e.Class = cloudapi.ErrConflict // somebody has changed it meanwhile
 	case said.codes("over_quota"):
 		e.Class = cloudapi.ErrQuota
-	case said.codes("duplicate_name") || said.codes("validation_unique_failed"):
+	case said.duplicate():
 		e.Class, e.Cause = cloudapi.ErrConflict, errDuplicate
-	case said.codes("_conflict") && answer.StatusCode == http.StatusConflict:
+	case answer.StatusCode == http.StatusConflict, answer.StatusCode == http.StatusPreconditionFailed: // or somebody has changed it meanwhile
 		e.Class = cloudapi.ErrConflict
 	case said.codes("rate_limit_exceeded"):
 		e.Class = cloudapi.ErrRateLimited

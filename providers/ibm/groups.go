@@ -186,13 +186,11 @@ func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q invent
 // access computes who may reach the load balancer of a Service. Nothing is read for one that never asked.
 func (r *reconciler) access(ctx context.Context, q services.Request, s settings, o observation) (a access, findings []services.Finding, err error) {
 	name := groupName(r.config.Cluster, q.Service)
-	holds := s.asked(recordRanges) || (o.lb != nil && slices.ContainsFunc(o.lb.Groups, func(n named) bool { return n.Name == name }))
+	holds := s.asked(recordRanges) || o.lb.has(name)
 	if !s.ranged && s.Groups == "" && !holds && (o.lb == nil || !s.asked(annotationGroups)) {
 		return a, nil, nil
 	}
-	if o.lb != nil && o.lb.GroupsSupported != nil && !*o.lb.GroupsSupported {
-		err = fmt.Errorf("load balancer %s takes no security groups, so that neither source ranges nor %s can be enforced; make the Service again",
-			o.lb.Name, annotationGroups)
+	if err = o.lb.takesGroups(); err != nil {
 		return a, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
@@ -215,6 +213,19 @@ func (r *reconciler) access(ctx context.Context, q services.Request, s settings,
 	}
 	a.have = have
 	return a, findings, err
+}
+
+// has reports whether a load balancer, if there is one, has a security group.
+func (lb *loadBalancer) has(group string) bool {
+	return lb != nil && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.Name == group })
+}
+
+// takesGroups is an error where a load balancer has none and takes none.
+func (lb *loadBalancer) takesGroups() error {
+	if lb == nil || lb.GroupsSupported == nil || *lb.GroupsSupported {
+		return nil
+	}
+	return fmt.Errorf("load balancer %s takes no security groups, so that neither source ranges nor %s can be enforced; make the Service again", lb.Name, annotationGroups)
 }
 
 // vpc is the ID of the cluster's VPC.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -54,6 +55,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.UDP = conformance.FeatureCase{With: map[string]string{annotationFeatures: featureNLB, annotationCheckUDP: "10256"}, Shows: `"udp"`}
+	f.Lag = sim.SetListingLag
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Snapshot = func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
@@ -62,7 +64,6 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		Free: map[string]string{
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",
 		},
-		Immediate: "nothing is published that says that the API's reads are behind its writes",
 	}
 }
 
@@ -117,9 +118,9 @@ func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 		slices.Sort(rules)
 		lines[g.Name] += fmt.Sprintf("%s: %s\n", g.Name, rules)
 	}
-	text := ""
+	var text strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(lines)) {
-		text += lines[name]
+		text.WriteString(lines[name])
 	}
-	return text
+	return text.String()
 }

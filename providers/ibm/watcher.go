@@ -100,8 +100,8 @@ func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error
 // tell writes an event where a status that is not in order lasts, and where it is in order again.
 func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) {
 	const what = "The VPC load balancer that routes requests to this Kubernetes LoadBalancer service "
-	kind, reason, text := v1.EventTypeWarning, eventVerifying, ""
-	due := sightings
+	kind, reason, due := v1.EventTypeWarning, eventVerifying, sightings
+	var text string
 	switch {
 	case lb == nil:
 		text = what + "was not found. It is made again at the next change of the Service, or of the nodes, and when this program starts."

@@ -100,6 +100,8 @@ type LoadBalancer struct {
 type balancing struct {
 	balancers []*LoadBalancer
 	groups    []SecurityGroup
+	lag       time.Duration
+	past      []moment
 }
 
 // LoadBalancers returns copies of all.
@@ -132,6 +134,7 @@ func (s *Sim) RemoveLoadBalancers() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.balancers = nil
+	s.remember()
 }
 
 // FailDeletion ends a deletion that the cloud works on: the load balancer has failed, and stays.
@@ -142,7 +145,11 @@ func (s *Sim) FailDeletion(name string) error {
 // settle ends what the cloud works on.
 func (s *Sim) settle() {
 	now := time.Now()
+	before := len(s.balancers)
 	s.balancers = slices.DeleteFunc(s.balancers, func(lb *LoadBalancer) bool { return lb.deleting && !now.Before(lb.busy) })
+	if len(s.balancers) != before {
+		s.remember()
+	}
 	for _, lb := range s.balancers {
 		lb.made = lb.made || !now.Before(lb.busy)
 	}
@@ -172,6 +179,9 @@ func none() (int, any, *refusal) {
 // serveBalancing speaks the part of the API that is about load balancers.
 func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *refusal) {
 	s.settle()
+	if r.Method != http.MethodGet {
+		defer s.remember()
+	}
 	if segments[0] == "security_groups" {
 		return s.serveGroups(r, segments[1:])
 	}
@@ -182,7 +192,7 @@ func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *ref
 		switch r.Method {
 		case http.MethodGet:
 			shown := []object{}
-			for _, lb := range s.balancers {
+			for _, lb := range s.listed().balancers {
 				shown = append(shown, s.showLoadBalancer(r, lb))
 			}
 			return s.page(r, "load_balancers", shown)

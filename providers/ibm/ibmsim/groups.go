@@ -122,7 +122,7 @@ func (s *Sim) serveGroups(r *http.Request, rest []string) (int, any, *refusal) {
 		switch r.Method {
 		case http.MethodGet:
 			shown := []object{}
-			for _, g := range s.groups {
+			for _, g := range s.listed().groups {
 				if v := r.URL.Query().Get("vpc.name"); v == "" || v == g.VPC {
 					shown = append(shown, s.showGroup(r, g))
 				}
@@ -138,18 +138,28 @@ func (s *Sim) serveGroups(r *http.Request, rest []string) (int, any, *refusal) {
 		return 0, nil, refuse(http.StatusNotFound, "not_found", "Security group not found")
 	}
 	switch g := &s.groups[at]; {
-	case len(rest) == 1 && r.Method == http.MethodGet:
-		return http.StatusOK, s.showGroup(r, *g), nil
-	case len(rest) == 1 && r.Method == http.MethodDelete:
-		if g.standard || len(s.targets(r, *g)) > 0 {
-			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "the group is the default one, or has targets")
-		}
-		s.groups = slices.Delete(slices.Clone(s.groups), at, at+1)
-		return http.StatusNoContent, nil, nil
+	case len(rest) == 1:
+		return s.serveGroup(r, at)
 	case len(rest) >= 2 && rest[1] == "rules":
 		return s.serveRules(r, g, rest[2:])
 	case len(rest) == 3 && rest[1] == "targets":
 		return s.serveTarget(r, *g, rest[2])
+	}
+	return none()
+}
+
+// serveGroup serves one group.
+func (s *Sim) serveGroup(r *http.Request, at int) (int, any, *refusal) {
+	g := s.groups[at]
+	switch r.Method {
+	case http.MethodGet:
+		return http.StatusOK, s.showGroup(r, g), nil
+	case http.MethodDelete:
+		if g.standard || len(s.targets(r, g)) > 0 {
+			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "the group is the default one, or has targets")
+		}
+		s.groups = slices.Delete(slices.Clone(s.groups), at, at+1)
+		return http.StatusNoContent, nil, nil
 	}
 	return none()
 }
