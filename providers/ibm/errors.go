@@ -38,7 +38,9 @@ func (f fault) codes(end string) bool {
 }
 
 // duplicate reports whether a name is taken.
-func (f fault) duplicate() bool { return f.codes("duplicate_name") || f.codes("validation_unique_failed") }
+func (f fault) duplicate() bool {
+	return f.codes("duplicate_name") || f.codes("validation_unique_failed")
+}
 
 func (f fault) text() string {
 	var all []string
