@@ -130,7 +130,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.IPType }, schema.AnnotationRow{
 		Key: annotationIPType, Changes: schema.AtCreation,
 		Spec: schema.Spec{DefaultHelp: typePublic, Help: "public or private. Every other value means private, as with IBM's own controller, and a warning says so."},
-	}).Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate}}),
+	}).Serving(schema.Serves{Portable: portable.Scheme,
+		Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Features }, inPlace(annotationFeatures,
 		"List of proxy-protocol, which sends its header (v1) to the nodes, and nlb, which makes a network load balancer when the Service gets its load balancer. "+
 			"Other words have no effect.")).
@@ -159,7 +160,8 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.CheckProtocol}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, checkPortRow()).Serving(
 		schema.Serves{Portable: portable.CheckPort, Translate: portableCheckPort}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, checkPathRow()).Serving(schema.Serves{Portable: portable.CheckPath}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, checkPathRow()).
+		Serving(schema.Serves{Portable: portable.CheckPath}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Delay }, numbered(annotationCheckDelay,
 		"Seconds between two health checks; more than the timeout.", 2, 60, "5")).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numbered(annotationCheckTimeout,
@@ -324,7 +326,8 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 // withoutEffect is about fields of a Service that do nothing here.
 func withoutEffect(service *v1.Service) (warned []error) {
 	for place, value := range map[string]string{
-		"spec.loadBalancerIP": service.Spec.LoadBalancerIP, "spec.sessionAffinity": strings.TrimPrefix(string(service.Spec.SessionAffinity), string(v1.ServiceAffinityNone)),
+		"spec.loadBalancerIP":  service.Spec.LoadBalancerIP,
+		"spec.sessionAffinity": strings.TrimPrefix(string(service.Spec.SessionAffinity), string(v1.ServiceAffinityNone)),
 	} {
 		if value != "" {
 			warned = append(warned, &schema.Problem{Place: place, Value: value, Reason: "has no effect on IBM Cloud", Warning: true})

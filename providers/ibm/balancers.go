@@ -200,7 +200,8 @@ func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
 		}
 		return all
 	}
-	return lb.shownParts() == listed.shownParts() && services.SameSet(lb.subnets(), listed.subnets()) && services.SameSet(ids(lb.Groups), ids(listed.Groups))
+	return lb.shownParts() == listed.shownParts() &&
+		services.SameSet(lb.subnets(), listed.subnets()) && services.SameSet(ids(lb.Groups), ids(listed.Groups))
 }
 
 // balancers are the load balancers of the account and region, and their parts.

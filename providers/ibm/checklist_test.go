@@ -12,86 +12,105 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
+func arrives(value string, with map[string]string, field string, want any) conformance.Legal {
+	return conformance.Arrives(value, with, field, want)
+}
+
+// Where values arrive, and what goes with them.
+const atMonitor, atPools, atListeners = "pools.0.health_monitor.", "pools.0.", "listeners.0."
+
+var (
+	withHTTP     = map[string]string{annotationCheckProtocol: protocolHTTP}
+	withPrivate  = map[string]string{annotationIPType: typePrivate}
+	withZone     = map[string]string{annotationIPType: typePrivate, annotationDNSZone: "example-zone1"}
+	withInstance = map[string]string{annotationIPType: typePrivate, annotationDNSInstance: "crn:v1:bluemix:public:dns-svcs:global:a/1::"}
+	withNetwork  = map[string]string{annotationFeatures: featureNLB}
+)
+
 // checklistRows are the legal and the illegal values of each annotation, and where the legal ones arrive in the creating request.
-func checklistRows() map[string]conformance.Checked {
-	const monitor, pools, listeners = "pools.0.health_monitor.", "pools.0.", "listeners.0."
-	arrives := conformance.Arrives
-	byHTTP := map[string]string{annotationCheckProtocol: protocolHTTP}
-	private := map[string]string{annotationIPType: typePrivate}
-	zone := map[string]string{annotationIPType: typePrivate, annotationDNSZone: "example-zone1"}
-	instance := map[string]string{annotationIPType: typePrivate, annotationDNSInstance: "crn:v1:bluemix:public:dns-svcs:global:a/1::"}
-	network := map[string]string{annotationFeatures: featureNLB}
-	return map[string]conformance.Checked{
-		annotationIPType: {
-			Legal:   []conformance.Legal{arrives("public", nil, "is_public", true), arrives("private", nil, "is_public", false)},
-			Illegal: []string{"Public", "internal", "private "}, Lenient: true,
+var checklistRows = map[string]conformance.Checked{
+	annotationIPType: {
+		Legal:   []conformance.Legal{arrives("public", nil, "is_public", true), arrives("private", nil, "is_public", false)},
+		Illegal: []string{"Public", "internal", "private "}, Lenient: true,
+	},
+	annotationFeatures: {
+		Legal: []conformance.Legal{
+			arrives("proxy-protocol", nil, atPools+"proxy_protocol", "v1"), arrives("Proxy - Protocol,alb", nil, atPools+"proxy_protocol", "v1"),
+			arrives("nlb", nil, "profile.name", "network-fixed"), arrives("", nil, atPools+"proxy_protocol", "disabled"),
 		},
-		annotationFeatures: {
-			Legal: []conformance.Legal{
-				arrives("proxy-protocol", nil, pools+"proxy_protocol", "v1"), arrives("Proxy - Protocol,alb", nil, pools+"proxy_protocol", "v1"),
-				arrives("nlb", nil, "profile.name", "network-fixed"), arrives("", nil, pools+"proxy_protocol", "disabled"),
-			},
-			Illegal: []string{"fast", "proxy-protocol,sdnlb-vpc"}, Lenient: true,
+		Illegal: []string{"fast", "proxy-protocol,sdnlb-vpc"}, Lenient: true,
+	},
+	annotationZone:    {Elsewhere: "TestReceivers"},
+	annotationSubnets: {Elsewhere: "TestSubnetNames"},
+	annotationNodeSelector: {
+		Elsewhere: "TestReceivers", Illegal: []string{"pool=a", "a", "a=b=c"}, Lenient: true,
+	},
+	annotationName: {
+		Legal: []conformance.Legal{arrives("shop", nil, "name", "shop")}, Illegal: []string{"Shop", "shop-", "1shop", "a_b", "shop."},
+	},
+	annotationCheckProtocol: {
+		Legal: []conformance.Legal{
+			arrives("http", nil, atMonitor+"type", "http"),
+			arrives("https", nil, atMonitor+"url_path", "/"),
+			arrives("tcp", nil, atMonitor+"url_path", nil),
 		},
-		annotationZone:    {Elsewhere: "TestReceivers"},
-		annotationSubnets: {Elsewhere: "TestSubnetNames"},
-		annotationNodeSelector: {
-			Elsewhere: "TestReceivers", Illegal: []string{"pool=a", "a", "a=b=c"}, Lenient: true,
+		Illegal: []string{"HTTP", "icmp"},
+	},
+	annotationCheckPort: {
+		With: withHTTP,
+		Legal: []conformance.Legal{arrives("8081", withHTTP, atMonitor+"port", 8081.0),
+			arrives("1", withHTTP, atMonitor+"port", 1.0), arrives("65535", withHTTP, atMonitor+"port", 65535.0)},
+		Illegal: []string{"0", "65536", "-1", "http"},
+	},
+	annotationCheckPath: {
+		With: withHTTP, Legal: []conformance.Legal{arrives("/ready?x=1", withHTTP, atMonitor+"url_path", "/ready?x=1")}, Illegal: []string{"ready", "/a b"},
+	},
+	annotationCheckDelay: {
+		Legal:   []conformance.Legal{arrives("60", nil, atMonitor+"delay", 60.0), arrives("3", nil, atMonitor+"delay", 3.0)},
+		Illegal: []string{"1", "61", "5s"},
+	},
+	annotationCheckTimeout: {
+		Legal: []conformance.Legal{
+			arrives("1", nil, atMonitor+"timeout", 1.0), arrives("59", map[string]string{annotationCheckDelay: "60"}, atMonitor+"timeout", 59.0),
 		},
-		annotationName: {
-			Legal: []conformance.Legal{arrives("shop", nil, "name", "shop")}, Illegal: []string{"Shop", "shop-", "1shop", "a_b", "shop."},
-		},
-		annotationCheckProtocol: {
-			Legal: []conformance.Legal{
-				arrives("http", nil, monitor+"type", "http"), arrives("https", nil, monitor+"url_path", "/"), arrives("tcp", nil, monitor+"url_path", nil),
-			},
-			Illegal: []string{"HTTP", "icmp"},
-		},
-		annotationCheckPort: {
-			With: byHTTP, Legal: []conformance.Legal{arrives("8081", byHTTP, monitor+"port", 8081.0), arrives("1", byHTTP, monitor+"port", 1.0), arrives("65535", byHTTP, monitor+"port", 65535.0)},
-			Illegal: []string{"0", "65536", "-1", "http"},
-		},
-		annotationCheckPath: {
-			With: byHTTP, Legal: []conformance.Legal{arrives("/ready?x=1", byHTTP, monitor+"url_path", "/ready?x=1")}, Illegal: []string{"ready", "/a b"},
-		},
-		annotationCheckDelay: {
-			Legal: []conformance.Legal{arrives("60", nil, monitor+"delay", 60.0), arrives("3", nil, monitor+"delay", 3.0)}, Illegal: []string{"1", "61", "5s"},
-		},
-		annotationCheckTimeout: {
-			Legal: []conformance.Legal{
-				arrives("1", nil, monitor+"timeout", 1.0), arrives("59", map[string]string{annotationCheckDelay: "60"}, monitor+"timeout", 59.0),
-			},
-			Illegal: []string{"0", "60", "5"},
-		},
-		annotationCheckRetries: {
-			Legal: []conformance.Legal{arrives("1", nil, monitor+"max_retries", 1.0), arrives("10", nil, monitor+"max_retries", 10.0)}, Illegal: []string{"0", "11", "x"},
-		},
-		annotationCheckUDP: {Elsewhere: "TestChecksOfUDP", Illegal: []string{"0", "65536", "x"}},
-		annotationIdle: {
-			Legal:   []conformance.Legal{arrives("50", nil, listeners+"idle_connection_timeout", 50.0), arrives("7200", nil, listeners+"idle_connection_timeout", 7200.0)},
-			Illegal: []string{"49", "7201", "1m"},
-		},
-		annotationQuota: {Elsewhere: "TestReceivers", Illegal: []string{"-1", "all", "8 "}},
-		annotationPortRange: {
-			With: network, Legal: []conformance.Legal{arrives("80-90", network, listeners+"port_max", 90.0), arrives("80-90", network, listeners+"port", nil)},
-			Illegal: []string{"80", "90-80", "80-65536", "81-90", "80-90,85-95"},
-		},
-		annotationDNSInstance: {
-			With: zone, Legal: []conformance.Legal{arrives(instance[annotationDNSInstance], zone, "dns.instance.crn", instance[annotationDNSInstance])},
-			Illegal: []string{"x", "crn:v1: x"},
-		},
-		annotationDNSZone: {
-			With: instance, Legal: []conformance.Legal{arrives("example-zone1", instance, "dns.zone.id", "example-zone1")}, Illegal: []string{"Zone", "a-", "a.b"},
-		},
-		annotationGroups: {Elsewhere: "TestNamedGroups", Illegal: []string{",", "web,", "web,,web", "a,b,c,d,e,f"}, With: private},
-		annotationRecord: {Elsewhere: "TestTakenBack", Illegal: []string{"X", "a,"}},
-	}
+		Illegal: []string{"0", "60", "5"},
+	},
+	annotationCheckRetries: {
+		Legal:   []conformance.Legal{arrives("1", nil, atMonitor+"max_retries", 1.0), arrives("10", nil, atMonitor+"max_retries", 10.0)},
+		Illegal: []string{"0", "11", "x"},
+	},
+	annotationCheckUDP: {Elsewhere: "TestChecksOfUDP", Illegal: []string{"0", "65536", "x"}},
+	annotationIdle: {
+		Legal: []conformance.Legal{arrives("50", nil, atListeners+"idle_connection_timeout", 50.0),
+			arrives("7200", nil, atListeners+"idle_connection_timeout", 7200.0)},
+		Illegal: []string{"49", "7201", "1m"},
+	},
+	annotationQuota: {Elsewhere: "TestReceivers", Illegal: []string{"-1", "all", "8 "}},
+	annotationPortRange: {
+		With: withNetwork, Legal: []conformance.Legal{
+			arrives("80-90", withNetwork, atListeners+"port_max", 90.0),
+			arrives("80-90", withNetwork, atListeners+"port", nil)},
+		Illegal: []string{"80", "90-80", "80-65536", "81-90", "80-90,85-95"},
+	},
+	annotationDNSInstance: {
+		With:    withZone,
+		Legal:   []conformance.Legal{arrives(withInstance[annotationDNSInstance], withZone, "dns.instance.crn", withInstance[annotationDNSInstance])},
+		Illegal: []string{"x", "crn:v1: x"},
+	},
+	annotationDNSZone: {
+		With:    withInstance,
+		Legal:   []conformance.Legal{arrives("example-zone1", withInstance, "dns.zone.id", "example-zone1")},
+		Illegal: []string{"Zone", "a-", "a.b"},
+	},
+	annotationGroups: {Elsewhere: "TestNamedGroups", Illegal: []string{",", "web,", "web,,web", "a,b,c,d,e,f"}, With: withPrivate},
+	annotationRecord: {Elsewhere: "TestTakenBack", Illegal: []string{"X", "a,"}},
 }
 
 func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
-		Rows: Annotations.Rows(), Items: checklistRows(), Prefix: annotationPrefix, Creation: create, Refused: eventConfigError, Ignored: eventIgnored,
+		Rows: Annotations.Rows(), Items: checklistRows, Prefix: annotationPrefix,
+		Creation: create, Refused: eventConfigError, Ignored: eventIgnored,
 		Service: func(annotations map[string]string) *v1.Service {
 			return conformance.Service("web", annotations, conformance.Port("http", 80, 30080))
 		},
@@ -142,14 +161,16 @@ func TestChanges(t *testing.T) {
 		annotationSubnets:       {from: "lb-subnet", to: ibmsim.Cluster + "-subnet-1", writes: []string{"PATCH " + oneLB}},
 		annotationNodeSelector:  {from: v1.LabelTopologyZone + "=us-south-1", to: v1.LabelTopologyZone + "=us-south-2", writes: []string{put, put}},
 		annotationCheckProtocol: {from: protocolTCP, to: protocolHTTPS, writes: []string{patchPool, patchPool}},
-		annotationCheckPort:     {with: []string{annotationCheckProtocol, protocolTCP}, from: "8080", to: "8081", writes: []string{patchPool, patchPool}},
-		annotationCheckPath:     {with: []string{annotationCheckProtocol, protocolHTTP}, from: "/a", to: "/b", writes: []string{patchPool, patchPool}},
-		annotationCheckDelay:    {from: "6", to: "7", writes: []string{patchPool, patchPool}},
-		annotationCheckTimeout:  {from: "3", to: "4", writes: []string{patchPool, patchPool}},
-		annotationCheckRetries:  {from: "3", to: "4", writes: []string{patchPool, patchPool}},
-		annotationIdle:          {from: "60", to: "70", writes: []string{patchListener, patchListener}},
-		annotationQuota:         {from: "max", to: "1", writes: []string{put, put}},
-		annotationGroups:        {from: "web", to: defaults, writes: []string{attach, detach}},
+		annotationCheckPort: {with: []string{annotationCheckProtocol, protocolTCP},
+			from: "8080", to: "8081", writes: []string{patchPool, patchPool}},
+		annotationCheckPath: {with: []string{annotationCheckProtocol, protocolHTTP},
+			from: "/a", to: "/b", writes: []string{patchPool, patchPool}},
+		annotationCheckDelay:   {from: "6", to: "7", writes: []string{patchPool, patchPool}},
+		annotationCheckTimeout: {from: "3", to: "4", writes: []string{patchPool, patchPool}},
+		annotationCheckRetries: {from: "3", to: "4", writes: []string{patchPool, patchPool}},
+		annotationIdle:         {from: "60", to: "70", writes: []string{patchListener, patchListener}},
+		annotationQuota:        {from: "max", to: "1", writes: []string{put, put}},
+		annotationGroups:       {from: "web", to: defaults, writes: []string{attach, detach}},
 		annotationPortRange: {with: []string{annotationFeatures, featureNLB}, from: "80-90", to: "80-95", writes: []string{
 			"DELETE " + oneLB + "/listeners/{id}", "DELETE " + oneLB + "/pools/{id}", "POST " + oneLB + "/pools", "POST " + oneLB + "/listeners",
 		}},

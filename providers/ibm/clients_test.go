@@ -16,8 +16,8 @@ import (
 // pythonVariable names a Python that has the modules of testdata/clients.txt.
 const pythonVariable = "ANYCCM_PYTHON"
 
-// TestOtherClients: IBM's own client for Python, which is made of IBM's description of the API and refuses documents that lack a field, gets
-// from the simulator what it gets from the real API.
+// TestOtherClients: IBM's own client for Python, which is made of IBM's description of the API and refuses documents that lack a field,
+// gets from the simulator what it gets from the real API.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")

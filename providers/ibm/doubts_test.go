@@ -15,8 +15,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// TestRevokedKey (7): a key that is refused is an error that says so, costs few questions, and neither nodes nor load balancers; with a legal
-// one work goes on.
+// TestRevokedKey (7): a key that is refused is an error that says so, costs few questions, and neither nodes nor load balancers; with a
+// legal one work goes on.
 func TestRevokedKey(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 2, 0, nil, func(w *world) {
@@ -97,7 +97,8 @@ func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {
 		s := web()
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusTooManyRequests, RetryAfter: 40, Operation: create, Count: 1})
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusTooManyRequests,
+			RetryAfter: 40, Operation: create, Count: 1})
 		require.NoError(w.t, err)
 		began := time.Now()
 		if err := w.ensure(s); err != nil {

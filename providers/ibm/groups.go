@@ -20,8 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// A load balancer is reached only as its security groups allow. A Service with source ranges has a group of its own, which takes the place of
-// all others; an annotation names groups of the user, whose rules are never changed.
+// A load balancer is reached only as its security groups allow. A Service with source ranges has a group of its own, which takes the place
+// of all others; an annotation names groups of the user, whose rules are never changed.
 
 const (
 	inbound, outbound = "inbound", "outbound"
@@ -111,7 +111,8 @@ func sources(service *v1.Service) (list []string, err error) {
 func rulesFor(ports []port, networks []string) (list []rule) {
 	for _, p := range ports {
 		for _, n := range networks {
-			list = append(list, rule{Direction: inbound, Family: familyIPv4, PortMin: p.port, PortMax: p.max, Protocol: p.protocol, Remote: remote{CIDR: n}})
+			list = append(list, rule{Direction: inbound, Family: familyIPv4,
+				PortMin: p.port, PortMax: p.max, Protocol: p.protocol, Remote: remote{CIDR: n}})
 		}
 	}
 	for _, protocol := range []string{protocolTCP, protocolUDP} {
@@ -184,7 +185,9 @@ func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q invent
 }
 
 // access computes who may reach the load balancer of a Service. Nothing is read for one that never asked.
-func (r *reconciler) access(ctx context.Context, q services.Request, s settings, o observation) (a access, findings []services.Finding, err error) {
+func (r *reconciler) access(
+	ctx context.Context, q services.Request, s settings, o observation,
+) (a access, findings []services.Finding, err error) {
 	name := groupName(r.config.Cluster, q.Service)
 	holds := s.asked(recordRanges) || o.lb.has(name)
 	if !s.ranged && s.Groups == "" && !holds && (o.lb == nil || !s.asked(annotationGroups)) {
@@ -266,7 +269,9 @@ func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
 }
 
 // namedGroups are those of the annotation.
-func (r *reconciler) namedGroups(ctx context.Context, s settings, ports []port, q inventory.Query) (a access, findings []services.Finding, err error) {
+func (r *reconciler) namedGroups(
+	ctx context.Context, s settings, ports []port, q inventory.Query,
+) (a access, findings []services.Finding, err error) {
 	all, err := r.groups.All(ctx, q)
 	if err != nil {
 		return a, nil, err

@@ -45,8 +45,8 @@ func (w *world) lets() []string {
 	return list
 }
 
-// TestSourceRanges (38): who may reach a Service is the business of a security group of its own, from before the load balancer is there until
-// after it has gone, and never is it open to everybody meanwhile.
+// TestSourceRanges (38): who may reach a Service is the business of a security group of its own, from before the load balancer is there
+// until after it has gone, and never is it open to everybody meanwhile.
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 30*time.Second, nil, func(w *world) {
@@ -70,7 +70,8 @@ func TestSourceRanges(t *testing.T) {
 		w.mustEnsure(s)
 		assert.Equal(w.t, []string{postRule, "POST " + oneLB + "/pools", "POST " + oneLB + "/listeners"}, w.writes())
 		require.NoError(w.t, w.sim.EditSecurityGroup(own, func(g *ibmsim.SecurityGroup) {
-			g.Rules = append(g.Rules, ibmsim.Rule{ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: "any", Remote: ibmsim.Remote{CIDR: everybody}})
+			g.Rules = append(g.Rules, ibmsim.Rule{ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: "any",
+				Remote: ibmsim.Remote{CIDR: everybody}})
 		}))
 		time.Sleep(time.Minute)
 		w.mustEnsure(s)
@@ -162,8 +163,8 @@ func TestNamedGroups(t *testing.T) {
 	})
 }
 
-// TestGroupsByHand: what somebody attached by hand stays where nobody asks for anything; and a load balancer that takes no groups is told of,
-// and stays as it is.
+// TestGroupsByHand: what somebody attached by hand stays where nobody asks for anything; and a load balancer that takes no groups is told
+// of, and stays as it is.
 func TestGroupsByHand(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {
@@ -214,7 +215,9 @@ func TestTakenBack(t *testing.T) {
 		w.mustEnsure(plain)
 		assert.NotContains(w.t, plain.Annotations, annotationRecord, "a Service without annotations is not written")
 		before := snapshot(w.t, w.sim)
-		s := web(annotationIdle, "90", annotationCheckDelay, "20", annotationCheckTimeout, "10", annotationCheckRetries, "5", annotationCheckProtocol, protocolHTTP,
+		s := web(annotationIdle, "90", annotationCheckDelay, "20",
+			annotationCheckTimeout, "10", annotationCheckRetries, "5",
+			annotationCheckProtocol, protocolHTTP,
 			annotationCheckPath, "/ready")
 		w.mustEnsure(s)
 		assert.NotEqual(w.t, before, snapshot(w.t, w.sim))
@@ -227,7 +230,9 @@ func TestTakenBack(t *testing.T) {
 		assert.Equal(w.t, before, after)
 		assert.NotContains(w.t, s.Annotations, annotationRecord)
 
-		require.NoError(w.t, w.sim.EditLoadBalancer(ownName(ibmsim.Cluster, s), func(lb *ibmsim.LoadBalancer) { lb.Listeners[0].Idle = new(300) }))
+		require.NoError(w.t, w.sim.EditLoadBalancer(ownName(ibmsim.Cluster, s), func(lb *ibmsim.LoadBalancer) {
+			lb.Listeners[0].Idle = new(300)
+		}))
 		time.Sleep(time.Minute)
 		w.restart()
 		w.writes()

@@ -122,8 +122,8 @@ func (i *iam) ask(r *http.Request, what string) (token, error) {
 	return readToken(what, answer, body)
 }
 
-// identify asks the metadata service of the instance for a token of IAM: first for one of the instance, and with that for one of its trusted
-// profile.
+// identify asks the metadata service of the instance for a token of IAM: first for one of the instance, and with that for one of its
+// trusted profile.
 func (i *iam) identify(ctx context.Context) (token, error) {
 	const what = "asking the instance's metadata service for a token"
 	base := strings.TrimRight(cmp.Or(i.config.MetadataEndpoint, metadataService), "/") + "/instance_identity/v1/"

@@ -292,7 +292,8 @@ func verify(_ context.Context, node *v1.Node, v instance) (why string, err error
 	return "", nil
 }
 
-// alive leaves out nodes whose instances are proved to be gone. Those of which it is not known, because they belong to IBM's own account, stay.
+// alive leaves out nodes whose instances are proved to be gone. Those of which it is not known, because they belong to IBM's own account,
+// stay.
 func (i *instances) alive(ctx context.Context, list []*v1.Node) ([]*v1.Node, error) {
 	var kept []*v1.Node
 	for _, n := range list {

@@ -115,7 +115,8 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 			return o, err
 		}
 	}
-	found, err := r.known.Find(ctx, indexName, r.name(q.Cluster, q.Service), inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	found, err := r.known.Find(ctx, indexName, r.name(q.Cluster, q.Service),
+		inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err != nil {
 		return o, err
 	}
@@ -171,8 +172,8 @@ func (r *reconciler) inVPC(ctx context.Context, lb *loadBalancer) (bool, error) 
 	return false, nil
 }
 
-// rules decide whose a load balancer is, by its name alone: it takes no mark. A name that an annotation chooses, or that was cut so far that
-// others may have it, counts together with the host name in the status, or with the nodes behind it.
+// rules decide whose a load balancer is, by its name alone: it takes no mark. A name that an annotation chooses, or that was cut so far
+// that others may have it, counts together with the host name in the status, or with the nodes behind it.
 func (r *reconciler) rules() ownership.Rules {
 	sure := func(s *v1.Service) bool {
 		return r.name("", s) == ownName(r.config.Cluster, s) && maxName-len(namePrefix)-1-len(r.config.Cluster) >= leastUID
@@ -284,8 +285,8 @@ func (*reconciler) Key(_ services.Request, o observation) string {
 	return o.lb.ID
 }
 
-// Settle implements services.Asynchronous: it reads what the changes are computed from. The cloud's own work is waited for only where there is
-// something to change.
+// Settle implements services.Asynchronous: it reads what the changes are computed from. The cloud's own work is waited for only where there
+// is something to change.
 func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observation) (observation, error) {
 	if o.lb == nil || o.parts != nil || q.Purpose == services.Delete {
 		return o, nil
@@ -391,7 +392,9 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 		return nil, refuseFor(annotationIPType, s.IPType, "load balancer was created as a %s load balancer. This setting can not be changed", word[o.lb.Public])
 	case o.lb.network() && !s.network():
 		return nil, refuseFor(annotationFeatures, s.Features, "load balancer was created as a %s load balancer. This setting can not be changed", kind[true])
-	case !o.lb.network() && s.network() && slices.ContainsFunc(q.Service.Spec.Ports, func(p v1.ServicePort) bool { return p.Protocol == v1.ProtocolUDP }):
+	case !o.lb.network() && s.network() && slices.ContainsFunc(q.Service.Spec.Ports, func(p v1.ServicePort) bool {
+		return p.Protocol == v1.ProtocolUDP
+	}):
 		return nil, refuseFor(annotationFeatures, s.Features, "load balancer was created as an %s load balancer, which serves no UDP. Make the Service again", kind[false])
 	case !o.lb.network() && s.network():
 		findings = append(findings, services.Warning(eventOtherKind, "load balancer %s was created as an application load balancer, and is kept so", o.lb.Name))
@@ -411,8 +414,8 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	return findings, err
 }
 
-// otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the annotation
-// was removed.
+// otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the
+// annotation was removed.
 func (r *reconciler) otherSubnets(ctx context.Context, q services.Request, s settings, o observation) ([]named, error) {
 	if s.Subnets == "" || o.lb.network() {
 		return nil, nil
@@ -462,8 +465,8 @@ func (r *reconciler) desireNew(ctx context.Context, q services.Request, subnets 
 	return findings, nil
 }
 
-// oneSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the cluster, and
-// then of the most nodes.
+// oneSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the cluster,
+// and then of the most nodes.
 func (r *reconciler) oneSubnet(ctx context.Context, ids []string, all []subnet, nodes []*v1.Node) []string {
 	zones, count := map[string]string{}, map[string]int{}
 	for _, n := range all {

@@ -32,8 +32,10 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		},
 		"rich": {
 			Service: local(conformance.Service("rich", map[string]string{
-				annotationFeatures: featureProxy, annotationIPType: typePrivate, annotationSubnets: "lb-subnet", annotationIdle: "60", annotationCheckProtocol: protocolHTTP,
-				annotationCheckPath: "/ready", annotationCheckPort: "8081", annotationCheckDelay: "10", annotationCheckTimeout: "3", annotationCheckRetries: "4",
+				annotationFeatures: featureProxy, annotationIPType: typePrivate, annotationSubnets: "lb-subnet",
+				annotationIdle: "60", annotationCheckProtocol: protocolHTTP,
+				annotationCheckPath: "/ready", annotationCheckPort: "8081",
+				annotationCheckDelay: "10", annotationCheckTimeout: "3", annotationCheckRetries: "4",
 				annotationDNSInstance: "crn:v1:bluemix:public:dns-svcs:global:a/1::", annotationDNSZone: "example-com-zone1",
 			}, http, conformance.Port("https", 443, 30443))),
 			Change: func(s *v1.Service) {
@@ -43,8 +45,9 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 			},
 		},
 		"zonal": {
-			Service: conformance.Service("zonal", map[string]string{annotationFeatures: featureNLB, annotationPortRange: "443-450"}, http, conformance.Port("https", 443, 30443)),
-			Change:  func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30099 },
+			Service: conformance.Service("zonal", map[string]string{annotationFeatures: featureNLB, annotationPortRange: "443-450"},
+				http, conformance.Port("https", 443, 30443)),
+			Change: func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30099 },
 		},
 		"filtered": {
 			Service: ranged("filtered", "192.0.2.0/24", "198.51.100.7/32"),
@@ -59,7 +62,8 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Snapshot = func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
-	f.Portable = map[string]conformance.PortableCase{portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"}, portable.SecurityGroups: {Value: ibmsim.WebGroup}}
+	f.Portable = map[string]conformance.PortableCase{portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"},
+		portable.SecurityGroups: {Value: ibmsim.WebGroup}}
 	f.Strictness = conformance.Strictness{
 		Free: map[string]string{
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",
@@ -104,7 +108,8 @@ func snapshot(t testing.TB, sim *ibmsim.Sim) string {
 		})
 		slices.SortFunc(pools, func(a, b ibmsim.Pool) int { return cmp.Compare(a.Name, b.Name) })
 		one, err := json.Marshal(map[string]any{
-			"name": lb.Name, "groups": sim.GroupNames(lb), "public": lb.Public, "network": lb.Network, "subnets": lb.Subnets, "listeners": listeners, "pools": pools, "dns": lb.DNS,
+			"name": lb.Name, "groups": sim.GroupNames(lb), "public": lb.Public, "network": lb.Network,
+			"subnets": lb.Subnets, "listeners": listeners, "pools": pools, "dns": lb.DNS,
 		})
 		require.NoError(t, err)
 		lines[lb.Name] = string(one) + "\n"

@@ -92,7 +92,8 @@ func (s settings) ports(service *v1.Service) []port {
 	ranges, _ := s.ranges(service) // Validate has judged them
 	var list []port
 	for _, p := range service.Spec.Ports {
-		one := port{protocol: cmp.Or(strings.ToLower(string(p.Protocol)), protocolTCP), port: int(p.Port), max: int(p.Port), nodePort: int(p.NodePort)}
+		one := port{protocol: cmp.Or(strings.ToLower(string(p.Protocol)), protocolTCP),
+			port: int(p.Port), max: int(p.Port), nodePort: int(p.NodePort)}
 		if last := ranges[p.Port]; last > p.Port {
 			one.max = int(last)
 		}
@@ -120,7 +121,8 @@ func (s settings) monitor(service *v1.Service, p port) monitor {
 	return m
 }
 
-// checks returns the health check that a pool needs, and whether it differs. What nobody asked for stays as somebody may have set it by hand.
+// checks returns the health check that a pool needs, and whether it differs. What nobody asked for stays as somebody may have set it by
+// hand.
 func (s settings) checks(have *monitor, want monitor) (after monitor, differs bool) {
 	if have == nil {
 		return want, true
@@ -210,8 +212,8 @@ func zoneOf(n *v1.Node) string {
 	return cmp.Or(n.Labels[labelZone], n.Labels[v1.LabelTopologyZone])
 }
 
-// receive are the nodes that receive traffic: those with the label of the annotation, or else those of its zone, of which those for the edge
-// alone where there are any.
+// receive are the nodes that receive traffic: those with the label of the annotation, or else those of its zone, of which those for the
+// edge alone where there are any.
 func (s settings) receive(nodes []*v1.Node) []*v1.Node {
 	only := func(keep func(*v1.Node) bool) []*v1.Node {
 		return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !keep(n) })
@@ -295,8 +297,8 @@ type placed struct {
 	listener *listener
 }
 
-// place finds the pool and the listener of each port, and what belongs to none. A pool is known by its name, or else by the protocol and port
-// in it, or else, where somebody has renamed it, by the listener that it serves.
+// place finds the pool and the listener of each port, and what belongs to none. A pool is known by its name, or else by the protocol and
+// port in it, or else, where somebody has renamed it, by the listener that it serves.
 func place(d *details, ports []port) (list []placed, pools []pool, listeners []listener) {
 	taken := map[string]bool{}
 	list = make([]placed, len(ports))

@@ -47,7 +47,8 @@ func TestNameChanges(t *testing.T) {
 	})
 }
 
-// TestSameName (34): of two Services with one name, the first has the load balancer. The second is refused, and changes and deletes nothing.
+// TestSameName (34): of two Services with one name, the first has the load balancer. The second is refused, and changes and deletes
+// nothing.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {
@@ -179,8 +180,9 @@ func TestChecksOfUDP(t *testing.T) {
 		local    bool
 		want     monitor
 	}{
-		"its own port":          {settings{CheckUDP: 10256}, false, monitor{Type: protocolTCP, Port: 10256}},
-		"by http":               {settings{CheckUDP: 10256, CheckProtocol: protocolHTTP, CheckPath: "/healthz"}, false, monitor{Type: protocolHTTP, Port: 10256, Path: "/healthz"}},
+		"its own port": {settings{CheckUDP: 10256}, false, monitor{Type: protocolTCP, Port: 10256}},
+		"by http": {settings{CheckUDP: 10256, CheckProtocol: protocolHTTP, CheckPath: "/healthz"},
+			false, monitor{Type: protocolHTTP, Port: 10256, Path: "/healthz"}},
 		"port of the others":    {settings{CheckUDP: 10256, CheckProtocol: protocolTCP, CheckPort: 8081}, false, monitor{Type: protocolTCP, Port: 10256}},
 		"Local":                 {settings{}, true, monitor{Type: protocolHTTP, Port: 32000, Path: rootPath}},
 		"Local, and a protocol": {settings{CheckProtocol: protocolTCP}, true, monitor{Type: protocolHTTP, Port: 32000, Path: rootPath}},
@@ -197,8 +199,8 @@ func TestChecksOfUDP(t *testing.T) {
 	}
 }
 
-// TestSubnetsMove (31): those of an application load balancer follow the annotation, by one request that bears its ETag; where the annotation
-// is removed they stay.
+// TestSubnetsMove (31): those of an application load balancer follow the annotation, by one request that bears its ETag; where the
+// annotation is removed they stay.
 func TestSubnetsMove(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 30*time.Second, nil, func(w *world) {

@@ -16,8 +16,8 @@ import (
 // cniWithout is the network plug-in that does without the condition.
 const cniWithout = "OVNKubernetes"
 
-// markNetwork gives a node that is not initialised the condition NetworkUnavailable, where it has none: a network plug-in that waits for it,
-// as Calico does, takes it away. The resource version sees to it that what the plug-in wrote meanwhile stays.
+// markNetwork gives a node that is not initialised the condition NetworkUnavailable, where it has none: a network plug-in that waits for
+// it, as Calico does, takes it away. The resource version sees to it that what the plug-in wrote meanwhile stays.
 func (i *instances) markNetwork(ctx context.Context, node *v1.Node) error {
 	if !i.config.NetworkUnavailable || i.config.CNI == cniWithout || i.kube == nil || !unmarked(node) {
 		return nil

@@ -205,7 +205,8 @@ func TestNoAbsence(t *testing.T) {
 					_, err := w.server.AddFault(f)
 					require.NoError(w.t, err)
 				}
-				_, err := w.cloud.instances.read(w.t.Context(), strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"))
+				_, err := w.cloud.instances.read(w.t.Context(),
+					strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"))
 				require.Error(w.t, err)
 				assert.NotErrorIs(w.t, err, cloudapi.ErrNotFound)
 				exists, err := w.cloud.instances.InstanceExists(w.t.Context(), w.nodes[0])
@@ -225,7 +226,8 @@ func TestNodeSources(t *testing.T) {
 		m, err := w.cloud.instances.InstanceMetadata(w.t.Context(), labelled)
 		require.NoError(w.t, err)
 		assert.Equal(w.t, "ibm://"+ibmsim.Account+"///"+ibmsim.Cluster+"/kube-abc-1", m.ProviderID)
-		assert.Equal(w.t, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.1.2.3"}, {Type: v1.NodeExternalIP, Address: "10.1.2.3"}}, m.NodeAddresses)
+		assert.Equal(w.t, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.1.2.3"},
+			{Type: v1.NodeExternalIP, Address: "10.1.2.3"}}, m.NodeAddresses)
 		assert.Equal(w.t, []string{"bx2.4x16", "us-south-3", "us-south"}, []string{m.InstanceType, m.Zone, m.Region})
 		for _, id := range []string{"ibm://other///" + ibmsim.Cluster + "/0717_x", "ibm://" + ibmsim.Account + "///other/0717_x", "ibmvpc://a/b", m.ProviderID} {
 			n := labelled.DeepCopy()
@@ -249,7 +251,8 @@ func TestNodeSources(t *testing.T) {
 		_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
 		require.Error(w.t, err)
 		for status, down := range map[string]bool{"stopped": true, "stopping": false, "failed": false, "deleting": false} {
-			require.NoError(w.t, w.sim.SetStatus(strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"), status))
+			require.NoError(w.t, w.sim.SetStatus(
+				strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"), status))
 			time.Sleep(2 * time.Minute)
 			got, err := w.cloud.instances.InstanceShutdown(w.t.Context(), w.nodes[0])
 			require.NoError(w.t, err)

@@ -239,62 +239,65 @@ func TestPorts(t *testing.T) {
 	})
 }
 
-// refused are Services that are told what is wrong, and get and change nothing.
+// refusals are Services that are told what is wrong.
+var refusals = map[string]struct {
+	annotations []string
+	change      func(*v1.Service)
+	words       string
+}{
+	"UDP (36)":          {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "is a UDP load balancer. Only TCP is supported"},
+	"SCTP (36)":         {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "Service configuration is not supported: SCTP protocol"},
+	"no node port (36)": {change: func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(false) }, words: "NodePort allocation is required"},
+	"11 ports (37)": {change: func(s *v1.Service) {
+		for n := range int32(9) {
+			s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", n), 1000+n, 31000+n))
+		}
+	}, words: "10 listeners at most"},
+	"source ranges (38)": {change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32"} }, words: "is no network of IPv4"},
+	"ranges and groups": {
+		annotations: []string{annotationGroups, "web"}, words: "cannot be enforced beside",
+		change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} },
+	},
+	"too many ranges": {change: func(s *v1.Service) {
+		for n := range 125 {
+			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.0.%d.0/24", n))
+		}
+	}, words: "a security group takes 250 rules"},
+	"unknown group":       {annotations: []string{annotationGroups, "web,nope"}, words: "there is no security group nope"},
+	"empty group":         {annotations: []string{annotationGroups, "web,"}, words: "is no list of names"},
+	"too many groups":     {annotations: []string{annotationGroups, "a,b,c,d,e,f"}, words: "5 security groups at most"},
+	"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "contains invalid zone us-south-9. There are no cluster subnets in that zone"},
+	"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: "contains invalid VPC subnet nope"},
+	"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: "contains invalid VPC subnet"},
+	"private, no subnet (52)": {
+		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate}, words: "Private network load balancers require",
+	},
+	"private, two subnets (52)": {
+		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, "a,b"}, words: "Private network load balancers require",
+	},
+	"private, cluster subnet (52)": {
+		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, ibmsim.Cluster + "-subnet-1"},
+		words:       "Private network load balancers require",
+	},
+	"delay (53)": {annotations: []string{annotationCheckDelay, "5", annotationCheckTimeout, "5"}, words: "must be less than the health check delay [5]"},
+	"path (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPath, "/a b"}, words: "is no path"},
+	"port (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPort, "65536"}, words: "out of range"},
+	"UDP check (54)": {
+		annotations: []string{annotationFeatures, featureNLB}, change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP },
+		words: "UDP health check was not specified",
+	},
+	"range of an ALB (55)":  {annotations: []string{annotationPortRange, "80-90"}, words: "is for public network load balancers alone"},
+	"range of no port (55)": {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "81-90"}, words: "no port of the Service is 81"},
+	"ranges overlap (55)":   {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "80-500,443-450"}, words: "overlaps"},
+	"range backwards (55)":  {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "80-80"}, words: "is no range"},
+	"proxy of an NLB":       {annotations: []string{annotationFeatures, "nlb,proxy-protocol"}, words: "sends no header"},
+	"half a DNS zone":       {annotations: []string{annotationIPType, typePrivate, annotationDNSZone, "a"}, words: "goes together with"},
+}
+
+// TestRefused: a Service that is told what is wrong gets and changes nothing.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct {
-		annotations []string
-		change      func(*v1.Service)
-		words       string
-	}{
-		"UDP (36)":          {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "is a UDP load balancer. Only TCP is supported"},
-		"SCTP (36)":         {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "Service configuration is not supported: SCTP protocol"},
-		"no node port (36)": {change: func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(false) }, words: "NodePort allocation is required"},
-		"11 ports (37)": {change: func(s *v1.Service) {
-			for n := range int32(9) {
-				s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", n), 1000+n, 31000+n))
-			}
-		}, words: "10 listeners at most"},
-		"source ranges (38)": {change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32"} }, words: "is no network of IPv4"},
-		"ranges and groups": {
-			annotations: []string{annotationGroups, "web"}, words: "cannot be enforced beside",
-			change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} },
-		},
-		"too many ranges": {change: func(s *v1.Service) {
-			for n := range 125 {
-				s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.0.%d.0/24", n))
-			}
-		}, words: "a security group takes 250 rules"},
-		"unknown group":       {annotations: []string{annotationGroups, "web,nope"}, words: "there is no security group nope"},
-		"empty group":         {annotations: []string{annotationGroups, "web,"}, words: "is no list of names"},
-		"too many groups":     {annotations: []string{annotationGroups, "a,b,c,d,e,f"}, words: "5 security groups at most"},
-		"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "contains invalid zone us-south-9. There are no cluster subnets in that zone"},
-		"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: "contains invalid VPC subnet nope"},
-		"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: "contains invalid VPC subnet"},
-		"private, no subnet (52)": {
-			annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate}, words: "Private network load balancers require",
-		},
-		"private, two subnets (52)": {
-			annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, "a,b"}, words: "Private network load balancers require",
-		},
-		"private, cluster subnet (52)": {
-			annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, ibmsim.Cluster + "-subnet-1"},
-			words:       "Private network load balancers require",
-		},
-		"delay (53)": {annotations: []string{annotationCheckDelay, "5", annotationCheckTimeout, "5"}, words: "must be less than the health check delay [5]"},
-		"path (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPath, "/a b"}, words: "is no path"},
-		"port (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPort, "65536"}, words: "out of range"},
-		"UDP check (54)": {
-			annotations: []string{annotationFeatures, featureNLB}, change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP },
-			words: "UDP health check was not specified",
-		},
-		"range of an ALB (55)":  {annotations: []string{annotationPortRange, "80-90"}, words: "is for public network load balancers alone"},
-		"range of no port (55)": {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "81-90"}, words: "no port of the Service is 81"},
-		"ranges overlap (55)":   {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "80-500,443-450"}, words: "overlaps"},
-		"range backwards (55)":  {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "80-80"}, words: "is no range"},
-		"proxy of an NLB":       {annotations: []string{annotationFeatures, "nlb,proxy-protocol"}, words: "sends no header"},
-		"half a DNS zone":       {annotations: []string{annotationIPType, typePrivate, annotationDNSZone, "a"}, words: "goes together with"},
-	} {
+	for name, c := range refusals {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, 1, 0, nil, func(w *world) {
@@ -439,7 +442,8 @@ func TestByHand(t *testing.T) {
 		require.NoError(w.t, w.sim.EditLoadBalancer(ownName(ibmsim.Cluster, s), func(lb *ibmsim.LoadBalancer) {
 			lb.Pools, lb.Listeners = slices.Clone(lb.Pools), slices.Clone(lb.Listeners)
 			lb.Pools[0].Name = "renamed"
-			lb.Pools[1].Members = append(slices.Clone(lb.Pools[1].Members), ibmsim.Member{ID: "r006-x", Port: 30443, Target: ibmsim.Target{Address: "10.9.9.9"}})
+			lb.Pools[1].Members = append(slices.Clone(lb.Pools[1].Members),
+				ibmsim.Member{ID: "r006-x", Port: 30443, Target: ibmsim.Target{Address: "10.9.9.9"}})
 			lb.Listeners = lb.Listeners[:1]
 		}))
 		time.Sleep(time.Minute)

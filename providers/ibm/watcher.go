@@ -53,7 +53,8 @@ func (w *watcher) run(ctx context.Context) error {
 		return err
 	}
 	services = slices.DeleteFunc(services, func(s *v1.Service) bool {
-		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil || !servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) == 0
+		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil ||
+			!servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) == 0
 	})
 	now := map[types.UID]sighting{}
 	defer func() { w.seen = now }()

@@ -16,8 +16,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// TestWatcher: what a load balancer comes into by itself is told when it lasts, once, and that it is in order again; nothing is told of what
-// is in order from the beginning, of what was not seen, and of Services of others.
+// TestWatcher: what a load balancer comes into by itself is told when it lasts, once, and that it is in order again; nothing is told of
+// what is in order from the beginning, of what was not seen, and of Services of others.
 func TestWatcher(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {
@@ -92,7 +92,8 @@ func TestNetworkUnavailable(t *testing.T) {
 			t.Parallel()
 			inWorld(t, 0, 0, func(file string) string { return strings.Replace(file, "[provider]", c.file+"\n[provider]", 1) }, func(w *world) {
 				w.sim.AddInstance("new")
-				n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}, Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}}}
+				n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"},
+					Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}}}
 				if c.edit != nil {
 					c.edit(n)
 				}

@@ -43,7 +43,8 @@ func zone(r *http.Request, name string) object {
 // showInstance is the document of an instance, with all fields that one has.
 func (s *Sim) showInstance(r *http.Request, i Instance) object {
 	ip := object{
-		"address": i.IP, "auto_delete": true, "href": address(r, "/subnets/x/reserved_ips/x"), "id": "0717-" + i.ID[5:], "name": "primary", "resource_type": "subnet_reserved_ip",
+		"address": i.IP, "auto_delete": true, "href": address(r, "/subnets/x/reserved_ips/x"),
+		"id": "0717-" + i.ID[5:], "name": "primary", "resource_type": "subnet_reserved_ip",
 	}
 	subnet := with(reference(r, "/subnets", s.subnets[0].ID, s.subnets[0].Name), object{"resource_type": "subnet"})
 	nic := object{
@@ -58,7 +59,8 @@ func (s *Sim) showInstance(r *http.Request, i Instance) object {
 		"availability_policy": object{"host_failure": "restart", "preemption": "stop"}, "bandwidth": 4000,
 		"boot_volume_attachment": object{
 			"id": "0717-" + i.ID[5:], "href": address(r, "/x"), "name": "boot",
-			"device": object{"id": "x"}, "volume": object{"crn": "crn:x", "href": address(r, "/volumes/x"), "id": "r006-x", "name": "boot", "resource_type": "volume"},
+			"device": object{"id": "x"},
+			"volume": object{"crn": "crn:x", "href": address(r, "/volumes/x"), "id": "r006-x", "name": "boot", "resource_type": "volume"},
 		},
 		"cluster_network_attachments": []object{}, "confidential_compute_mode": "disabled", "created_at": created, "disks": []object{}, "enable_secure_boot": false,
 		"health_reasons": []object{}, "health_state": "ok", "lifecycle_reasons": []object{}, "lifecycle_state": "stable", "memory": 16,
@@ -106,7 +108,8 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	public, private, operating := []object{}, []object{}, "offline"
 	if lb.made && lb.Provisioning != "failed" {
 		operating = "online"
-		private = append(private, object{"address": ipOf("10.0.240", lb), "id": "0717-x", "href": address(r, "/x"), "name": "ip", "resource_type": "subnet_reserved_ip"})
+		private = append(private, object{"address": ipOf("10.0.240", lb), "id": "0717-x",
+			"href": address(r, "/x"), "name": "ip", "resource_type": "subnet_reserved_ip"})
 		if lb.Public {
 			public = append(public, object{"address": ipOf("203.0.113", lb)})
 		}
@@ -119,7 +122,8 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 		"access_mode": map[bool]string{true: "public", false: "private"}[lb.Public], "advanced_health_checks_supported": false, "asymmetric_routing_supported": false,
 		"attached_load_balancer_pool_members": []object{}, "availability": map[bool]string{true: "subnet", false: "region"}[lb.Network], "created_at": created,
 		"failsafe_policy_actions": []string{"fail"}, "fqdn_pool_members_supported": false, "hostname": lb.Hostname, "instance_groups_supported": !lb.Network,
-		"is_private_path": false, "is_public": lb.Public, "listeners": listeners, "logging": object{"datapath": object{"active": false}}, "mtls_supported": false,
+		"is_private_path": false, "is_public": lb.Public, "listeners": listeners,
+		"logging": object{"datapath": object{"active": false}}, "mtls_supported": false,
 		"operating_status": operating, "pools": pools, "private_ips": private, "public_ips": public, "provisioning_status": lb.provisioning(),
 		"profile":        object{"family": family(lb), "href": address(r, "/load_balancer/profiles/"+profile), "name": profile},
 		"resource_group": groupReference(r), "resource_type": "load_balancer", "route_mode": false, "security_groups": groups, "security_groups_supported": !lb.NoGroups,
@@ -173,8 +177,9 @@ func (s *Sim) showPool(r *http.Request, lb *LoadBalancer, p Pool) object {
 		m["url_path"] = p.Monitor.Path
 	}
 	return object{
-		"id": p.ID, "href": address(r, path), "name": p.Name, "algorithm": p.Algorithm, "created_at": created, "failsafe_policy": object{"action": "fail", "healthy_member_threshold_count": 0},
-		"health_monitor": m, "members": members, "protocol": p.Protocol, "provisioning_status": "active", "proxy_protocol": p.Proxy,
+		"id": p.ID, "href": address(r, path), "name": p.Name, "algorithm": p.Algorithm, "created_at": created,
+		"failsafe_policy": object{"action": "fail", "healthy_member_threshold_count": 0},
+		"health_monitor":  m, "members": members, "protocol": p.Protocol, "provisioning_status": "active", "proxy_protocol": p.Proxy,
 	}
 }
 

@@ -211,7 +211,8 @@ func (g *SecurityGroup) add(s *Sim, one Rule) *refusal {
 		fault{!slices.Contains([]string{"inbound", "outbound"}, one.Direction), "bad_field", "the direction is not legal"},
 		fault{one.Family != "" && one.Family != "ipv4", "bad_field", "the version is not legal"},
 		fault{!slices.Contains([]string{"tcp", "udp"}, one.Protocol), "bad_field", "the protocol is not legal"},
-		fault{!both || one.PortMin > one.PortMax || (one.PortMin != 0 && (out(one.PortMin, 1, 65535) || out(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
+		fault{!both || one.PortMin > one.PortMax ||
+			(one.PortMin != 0 && (out(one.PortMin, 1, 65535) || out(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
 		fault{!network, "bad_field", "the remote is no network"},
 		fault{slices.ContainsFunc(g.Rules, same), "security_group_rule_duplicate", "the rule is there already"},
 		fault{len(g.Rules) >= 250, "over_quota", "a group takes 250 rules"},
@@ -328,7 +329,8 @@ func showRule(r *http.Request, g SecurityGroup, one Rule) object {
 		remote = object{"address": ip}
 	}
 	o := object{
-		"id": one.ID, "href": address(r, "/security_groups/"+g.ID+"/rules/"+one.ID), "direction": one.Direction, "ip_version": one.Family, "protocol": one.Protocol,
+		"id": one.ID, "href": address(r, "/security_groups/"+g.ID+"/rules/"+one.ID),
+		"direction": one.Direction, "ip_version": one.Family, "protocol": one.Protocol,
 		"local": object{"cidr_block": "0.0.0.0/0"}, "name": "rule-" + one.ID[len(one.ID)-4:], "remote": remote, "resource_type": "security_group_rule",
 	}
 	if one.PortMin != 0 {

@@ -64,8 +64,8 @@ type Sim struct {
 	balancing
 }
 
-// New returns a simulated region with a VPC of two zones, and nothing in it. Only the API key is accepted; "" accepts any. activation is how
-// long each write on a load balancer keeps it busy.
+// New returns a simulated region with a VPC of two zones, and nothing in it. Only the API key is accepted; "" accepts any. activation is
+// how long each write on a load balancer keeps it busy.
 func New(key string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{key: key, activation: activation, tokens: map[string]time.Time{}, profiles: map[string]string{}, vpcs: []string{VPC, "other-vpc"}}
 	for n, zone := range []string{Region + "-1", Region + "-2"} {
@@ -441,7 +441,9 @@ func (*Sim) Operation(r *http.Request) (string, bool) {
 			segments[i] = "{id}"
 		}
 	}
-	return r.Method + " " + strings.Join(segments, "/"), r.Method != http.MethodGet && r.URL.Path != "/identity/token" && !strings.HasPrefix(r.URL.Path, "/instance_identity/")
+	return r.Method + " " + strings.Join(segments, "/"),
+		r.Method != http.MethodGet && r.URL.Path != "/identity/token" &&
+			!strings.HasPrefix(r.URL.Path, "/instance_identity/")
 }
 
 // WriteError implements simkit.Cloud.
