@@ -48,6 +48,21 @@ type dropped struct {
 	kubeconfig, datastore, image, application, vlan         string
 	privateHost, credentials, providerID, internalIP, extIP string
 	zone, instanceType                                      string
+	power                                                   [6]string
+}
+
+// powerKeys are those of nodes on Power Virtual Server.
+var powerKeys = [6]string{"powerVSCloudInstanceID", "powerVSCloudInstanceName", "powerVSRegion", "powerVSZone", "powerVSEndpointOverride", "rcEndpointOverride"}
+
+// powered is about nodes on Power Virtual Server, which are asked for by a workspace, its region and its zone. Installers write the keys
+// without values where there are none.
+func (c *Config) powered() error {
+	p := c.dropped.power
+	if (p[0] == "" && p[1] == "") || p[2] == "" || p[3] == "" {
+		return nil
+	}
+	return problem("[provider] "+powerKeys[2], p[2], "nodes on Power Virtual Server are not served yet: only virtual server instances of a VPC are; "+
+		"without these keys, Nodes are described by their labels and load balancers are served")
 }
 
 const (
@@ -91,6 +106,11 @@ func text(key, help string, at func(*Config) *string, check func(string) error) 
 
 func ineffective(key, why string, at func(*Config) *string) option {
 	return text(key, compatible+why, at, nil)
+}
+
+func power(n int) option {
+	return text("[provider] "+powerKeys[n], "Not served yet: it belongs to nodes on Power Virtual Server. A workspace with its region and zone is refused.",
+		func(c *Config) *string { return &c.dropped.power[n] }, nil)
 }
 
 func endpoint(key, help string, at func(*Config) *string) option {
@@ -156,6 +176,7 @@ var Options = schema.Options[Config]{
 	ineffective("[provider] externalIP", "Nodes say it.", func(c *Config) *string { return &c.dropped.extIP }),
 	ineffective("[provider] zone", "instances say it.", func(c *Config) *string { return &c.dropped.zone }),
 	ineffective("[provider] instanceType", "instances say it.", func(c *Config) *string { return &c.dropped.instanceType }),
+	power(0), power(1), power(2), power(3), power(4), power(5),
 }
 
 var (
@@ -224,7 +245,7 @@ func (c *Config) check() error {
 		problems = append(problems, problem(keyCluster, c.Cluster, fmt.Sprintf(
 			"is longer than %d characters, so that the names of load balancers, of 63 at most, could not tell Services apart", longestCluster)))
 	}
-	return errors.Join(problems...)
+	return errors.Join(append(problems, c.powered())...)
 }
 
 // readKey finds the credential. Its value is never told.

@@ -48,6 +48,10 @@ func TestConfig(t *testing.T) {
 			"setting: clusterID", "setting: accountID", "setting: region", "setting: g2ResourceGroupName", "setting: g2VpcSubnetNames", "setting: g2VpcName",
 			"invalid cloud configuration setting for cluster-default-provider", "classic infrastructure",
 		}},
+		"Power Virtual Server": {
+			usualFile() + "powerVSCloudInstanceID = 0b1c\npowerVSRegion = us-south\npowerVSZone = us-south\n",
+			[]string{"nodes on Power Virtual Server are not served yet"},
+		},
 		"a cluster of 57": {strings.Replace(usualFile(), ibmsim.Cluster+"\n", strings.Repeat("a", 57)+"\n", 1), []string{"is longer than 56 characters"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -69,13 +73,14 @@ func TestConfig(t *testing.T) {
 // TestKeys (2): the case of keys does not count, unknown ones warn, and an empty value is none.
 func TestKeys(t *testing.T) {
 	t.Parallel()
-	file := strings.Replace(usualFile(), "g2VpcName", "G2VPCNAME", 1) + "rcEndpointOverride = \"\"\nprovideriD = x\n"
+	file := strings.Replace(usualFile(), "g2VpcName", "G2VPCNAME", 1) + "rcEndpointOverride = \"\"\nprovideriD = x\nclusterName = x\n"
 	file = strings.Replace(file, "g2EndpointOverride = http://127.0.0.1:1", `g2EndpointOverride = ""`, 1)
 	c, warnings, err := parseConfig(inputs(file, map[string]string{envKey: testKey}))
 	require.NoError(t, err)
 	assert.Equal(t, ibmsim.VPC, c.VPC)
 	assert.Empty(t, c.VPCEndpoint)
-	require.ErrorContains(t, warnings, "rcEndpointOverride")
+	require.ErrorContains(t, warnings, "clusterName")
+	assert.NotContains(t, warnings.Error(), "rcEndpointOverride", "which installers write without a value")
 }
 
 // TestEndpoints (5).

@@ -515,7 +515,14 @@ func family(lb *LoadBalancer) string {
 func (s *Sim) Holdings() []string {
 	lines := []string{}
 	for _, lb := range s.LoadBalancers() {
-		lines = append(lines, fmt.Sprintf("%s load balancer %s, %s, host name %s, %d listeners", family(&lb), lb.Name, lb.provisioning(), lb.Hostname, len(lb.Listeners)))
+		members := map[Target]bool{}
+		for _, p := range lb.Pools {
+			for _, m := range p.Members {
+				members[m.Target] = true
+			}
+		}
+		lines = append(lines, fmt.Sprintf("%s load balancer %s, %s, host name %s, %d listeners, %d nodes", family(&lb), lb.Name, lb.provisioning(), lb.Hostname,
+			len(lb.Listeners), len(members)))
 	}
 	return lines
 }
