@@ -341,8 +341,10 @@ func (s *Sim) create(r *http.Request) (int, any, *refusal) {
 		return 0, nil, refused
 	}
 	s.number++
-	lb := &LoadBalancer{ID: s.id("r006-"), Name: a.Name, Public: *a.Public,
-		Network: a.Profile != nil && a.Profile.Name == "network-fixed", DNS: a.DNS, number: s.number}
+	lb := &LoadBalancer{
+		ID: s.id("r006-"), Name: a.Name, Public: *a.Public,
+		Network: a.Profile != nil && a.Profile.Name == "network-fixed", DNS: a.DNS, number: s.number,
+	}
 	lb.Hostname = fmt.Sprintf("%s-%s.lb.appdomain.cloud", lb.ID[5:13], Region)
 	for _, n := range a.Subnets {
 		lb.Subnets = append(lb.Subnets, n.ID)

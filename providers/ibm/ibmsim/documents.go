@@ -108,8 +108,10 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	public, private, operating := []object{}, []object{}, "offline"
 	if lb.made && lb.Provisioning != "failed" {
 		operating = "online"
-		private = append(private, object{"address": ipOf("10.0.240", lb), "id": "0717-x",
-			"href": address(r, "/x"), "name": "ip", "resource_type": "subnet_reserved_ip"})
+		private = append(private, object{
+			"address": ipOf("10.0.240", lb), "id": "0717-x",
+			"href": address(r, "/x"), "name": "ip", "resource_type": "subnet_reserved_ip",
+		})
 		if lb.Public {
 			public = append(public, object{"address": ipOf("203.0.113", lb)})
 		}

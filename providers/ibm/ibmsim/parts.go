@@ -262,8 +262,9 @@ func (s *Sim) patchPool(r *http.Request, lb *LoadBalancer, at int) (int, any, *r
 	if refused := decode(r, &patch); refused != nil {
 		return 0, nil, refused
 	}
-	for field, value := range map[*string]*string{&p.Algorithm: patch.Algorithm, &p.Name: patch.Name,
-		&p.Protocol: patch.Protocol, &p.Proxy: patch.Proxy} {
+	for field, value := range map[*string]*string{
+		&p.Algorithm: patch.Algorithm, &p.Name: patch.Name, &p.Protocol: patch.Protocol, &p.Proxy: patch.Proxy,
+	} {
 		if value != nil {
 			*field = *value
 		}
