@@ -130,8 +130,9 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.IPType }, schema.AnnotationRow{
 		Key: annotationIPType, Changes: schema.AtCreation,
 		Spec: schema.Spec{DefaultHelp: typePublic, Help: "public or private. Every other value means private, as with IBM's own controller, and a warning says so."},
-	}).Serving(schema.Serves{Portable: portable.Scheme,
-		Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate}}),
+	}).Serving(schema.Serves{
+		Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate},
+	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Features }, inPlace(annotationFeatures,
 		"List of proxy-protocol, which sends its header (v1) to the nodes, and nlb, which makes a network load balancer when the Service gets its load balancer. "+
 			"Other words have no effect.")).

@@ -111,8 +111,9 @@ func sources(service *v1.Service) (list []string, err error) {
 func rulesFor(ports []port, networks []string) (list []rule) {
 	for _, p := range ports {
 		for _, n := range networks {
-			list = append(list, rule{Direction: inbound, Family: familyIPv4,
-				PortMin: p.port, PortMax: p.max, Protocol: p.protocol, Remote: remote{CIDR: n}})
+			list = append(list, rule{
+				Direction: inbound, Family: familyIPv4, PortMin: p.port, PortMax: p.max, Protocol: p.protocol, Remote: remote{CIDR: n},
+			})
 		}
 	}
 	for _, protocol := range []string{protocolTCP, protocolUDP} {

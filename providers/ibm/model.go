@@ -92,8 +92,10 @@ func (s settings) ports(service *v1.Service) []port {
 	ranges, _ := s.ranges(service) // Validate has judged them
 	var list []port
 	for _, p := range service.Spec.Ports {
-		one := port{protocol: cmp.Or(strings.ToLower(string(p.Protocol)), protocolTCP),
-			port: int(p.Port), max: int(p.Port), nodePort: int(p.NodePort)}
+		one := port{
+			protocol: cmp.Or(strings.ToLower(string(p.Protocol)), protocolTCP),
+			port: int(p.Port), max: int(p.Port), nodePort: int(p.NodePort),
+		}
 		if last := ranges[p.Port]; last > p.Port {
 			one.max = int(last)
 		}
