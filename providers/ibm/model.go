@@ -94,7 +94,7 @@ func (s settings) ports(service *v1.Service) []port {
 	for _, p := range service.Spec.Ports {
 		one := port{
 			protocol: cmp.Or(strings.ToLower(string(p.Protocol)), protocolTCP),
-			port: int(p.Port), max: int(p.Port), nodePort: int(p.NodePort),
+			port:     int(p.Port), max: int(p.Port), nodePort: int(p.NodePort),
 		}
 		if last := ranges[p.Port]; last > p.Port {
 			one.max = int(last)
