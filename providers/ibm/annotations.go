@@ -103,9 +103,8 @@ func words(list string) []string {
 }
 
 var (
-	nameForm    = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
-	dnsZoneForm = regexp.MustCompile(`^[a-z0-9-]{0,127}[a-z0-9]$`)
-	rangeForm   = regexp.MustCompile(`^([0-9]{1,5})-([0-9]{1,5})$`)
+	nameForm  = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	rangeForm = regexp.MustCompile(`^([0-9]{1,5})-([0-9]{1,5})$`)
 )
 
 func matches(form *regexp.Regexp, words string) func(string) error {
@@ -185,7 +184,8 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.DNSZone }, schema.AnnotationRow{
 		Key: annotationDNSZone, Changes: schema.AtCreation, Spec: schema.Spec{
-			Help: "ID of the zone of that instance.", Check: matches(dnsZoneForm, "is no ID of a DNS zone"),
+			Help: "ID of the zone of that instance.",
+			ID:   schema.NewIDForm("the ID of a DNS zone", "2d0f862b-67cc-41f3-b6a2-59860d0aa90e", `[a-z0-9-]{0,127}[a-z0-9]`),
 		},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Groups }, inPlace(annotationGroups,
