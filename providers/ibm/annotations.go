@@ -152,7 +152,7 @@ var Annotations = schema.Annotations[settings]{
 			Help:  "Name of the load balancer, which keeps it when the Service is made again.",
 			Check: matches(nameForm, "is no name of a load balancer: use up to 63 lower-case letters, digits and hyphens, a letter first and no hyphen last"),
 		},
-	}).Serving(schema.Serves{Portable: portable.Name}),
+	}).Serving(schema.Serves{Portable: portable.Name, Judged: "names that IBM Cloud does not take"}),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
 		Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
 			Choices: []string{protocolHTTP, protocolHTTPS, protocolTCP}, DefaultHelp: "http where externalTrafficPolicy is Local, else tcp", Help: "Protocol of the health check.",
