@@ -101,32 +101,28 @@ func TestEndpoints(t *testing.T) {
 // TestKeyFile (6): a key that is replaced as Kubernetes replaces mounted Secrets is used, and one with a blank is refused and never told.
 func TestKeyFile(t *testing.T) {
 	t.Parallel()
-	sim, server := ibmsim.New("first", 0)
-	address := server.Start(t)
 	dir := t.TempDir()
 	mount := func(key string) {
 		fresh := filepath.Join(dir, "data-"+key)
 		require.NoError(t, os.Mkdir(fresh, 0o700))
 		require.NoError(t, os.WriteFile(filepath.Join(fresh, "key"), []byte(key+"\n"), 0o600))
-		made := time.Now().Add(time.Duration(len(key)) * time.Minute) // the clock of files is coarse, and the files follow at once
-		require.NoError(t, os.Chtimes(filepath.Join(fresh, "key"), made, made))
 		require.NoError(t, os.Symlink(fresh, filepath.Join(dir, "new")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "new"), filepath.Join(dir, "data")))
 	}
-	mount("first")
-	file := sim.CloudConfig(address) + "g2Credentials = " + filepath.Join(dir, "data", "key") + "\n"
-	c, _, err := parseConfig(inputs(file, nil))
-	require.NoError(t, err)
-	a, err := newAPI(c, registry.Inputs{})
-	require.NoError(t, err)
-	_, _, err = a.subnets(t.Context())
-	require.NoError(t, err)
-	sim.SetKey("second")
-	mount("second")
-	require.Eventually(t, func() bool { _, _, err := a.subnets(t.Context()); return err == nil }, time.Minute, 50*time.Millisecond)
+	mount(testKey)
+	key := filepath.Join(dir, "data", "key")
+	inWorld(t, 0, 0, func(file string) string { return file + "g2Credentials = " + key + "\n" }, func(w *world) {
+		_, _, err := w.cloud.api.subnets(w.t.Context())
+		require.NoError(t, err)
+		w.sim.SetKey("second")
+		mount("second")
+		time.Sleep(time.Minute) // by then the file was read again, and the token that the first key gave is refused
+		_, _, err = w.cloud.api.subnets(w.t.Context())
+		require.NoError(t, err)
+	})
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "bad"), []byte("se cret"), 0o600))
-	_, _, err = parseConfig(inputs(strings.Replace(file, filepath.Join(dir, "data", "key"), filepath.Join(dir, "bad"), 1), nil))
+	_, _, err := parseConfig(inputs(usualFile()+"g2Credentials = "+filepath.Join(dir, "bad")+"\n", nil))
 	require.ErrorContains(t, err, "holds a blank")
 	assert.NotContains(t, err.Error(), "cret\"")
 	assert.NotContains(t, err.Error(), "se cret")
