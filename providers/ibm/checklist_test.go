@@ -58,8 +58,10 @@ var checklistRows = map[string]conformance.Checked{
 	},
 	annotationCheckPort: {
 		With: withHTTP,
-		Legal: []conformance.Legal{arrives("8081", withHTTP, atMonitor+"port", 8081.0),
-			arrives("1", withHTTP, atMonitor+"port", 1.0), arrives("65535", withHTTP, atMonitor+"port", 65535.0)},
+		Legal: []conformance.Legal{
+			arrives("8081", withHTTP, atMonitor+"port", 8081.0),
+			arrives("1", withHTTP, atMonitor+"port", 1.0), arrives("65535", withHTTP, atMonitor+"port", 65535.0),
+		},
 		Illegal: []string{"0", "65536", "-1", "http"},
 	},
 	annotationCheckPath: {
@@ -81,15 +83,18 @@ var checklistRows = map[string]conformance.Checked{
 	},
 	annotationCheckUDP: {Elsewhere: "TestChecksOfUDP", Illegal: []string{"0", "65536", "x"}},
 	annotationIdle: {
-		Legal: []conformance.Legal{arrives("50", nil, atListeners+"idle_connection_timeout", 50.0),
-			arrives("7200", nil, atListeners+"idle_connection_timeout", 7200.0)},
+		Legal: []conformance.Legal{
+			arrives("50", nil, atListeners+"idle_connection_timeout", 50.0),
+			arrives("7200", nil, atListeners+"idle_connection_timeout", 7200.0),
+		},
 		Illegal: []string{"49", "7201", "1m"},
 	},
 	annotationQuota: {Elsewhere: "TestReceivers", Illegal: []string{"-1", "all", "8 "}},
 	annotationPortRange: {
 		With: withNetwork, Legal: []conformance.Legal{
 			arrives("80-90", withNetwork, atListeners+"port_max", 90.0),
-			arrives("80-90", withNetwork, atListeners+"port", nil)},
+			arrives("80-90", withNetwork, atListeners+"port", nil),
+		},
 		Illegal: []string{"80", "90-80", "80-65536", "81-90", "80-90,85-95"},
 	},
 	annotationDNSInstance: {
@@ -161,10 +166,14 @@ func TestChanges(t *testing.T) {
 		annotationSubnets:       {from: "lb-subnet", to: ibmsim.Cluster + "-subnet-1", writes: []string{"PATCH " + oneLB}},
 		annotationNodeSelector:  {from: v1.LabelTopologyZone + "=us-south-1", to: v1.LabelTopologyZone + "=us-south-2", writes: []string{put, put}},
 		annotationCheckProtocol: {from: protocolTCP, to: protocolHTTPS, writes: []string{patchPool, patchPool}},
-		annotationCheckPort: {with: []string{annotationCheckProtocol, protocolTCP},
-			from: "8080", to: "8081", writes: []string{patchPool, patchPool}},
-		annotationCheckPath: {with: []string{annotationCheckProtocol, protocolHTTP},
-			from: "/a", to: "/b", writes: []string{patchPool, patchPool}},
+		annotationCheckPort: {
+			with: []string{annotationCheckProtocol, protocolTCP},
+			from: "8080", to: "8081", writes: []string{patchPool, patchPool},
+		},
+		annotationCheckPath: {
+			with: []string{annotationCheckProtocol, protocolHTTP},
+			from: "/a", to: "/b", writes: []string{patchPool, patchPool},
+		},
 		annotationCheckDelay:   {from: "6", to: "7", writes: []string{patchPool, patchPool}},
 		annotationCheckTimeout: {from: "3", to: "4", writes: []string{patchPool, patchPool}},
 		annotationCheckRetries: {from: "3", to: "4", writes: []string{patchPool, patchPool}},

@@ -97,8 +97,10 @@ func TestRateLimit(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {
 		s := web()
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusTooManyRequests,
-			RetryAfter: 40, Operation: create, Count: 1})
+		_, err := w.server.AddFault(simkit.Fault{
+			Kind: simkit.FaultStatus, Status: http.StatusTooManyRequests,
+			RetryAfter: 40, Operation: create, Count: 1,
+		})
 		require.NoError(w.t, err)
 		began := time.Now()
 		if err := w.ensure(s); err != nil {

@@ -70,8 +70,10 @@ func TestSourceRanges(t *testing.T) {
 		w.mustEnsure(s)
 		assert.Equal(w.t, []string{postRule, "POST " + oneLB + "/pools", "POST " + oneLB + "/listeners"}, w.writes())
 		require.NoError(w.t, w.sim.EditSecurityGroup(own, func(g *ibmsim.SecurityGroup) {
-			g.Rules = append(g.Rules, ibmsim.Rule{ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: "any",
-				Remote: ibmsim.Remote{CIDR: everybody}})
+			g.Rules = append(g.Rules, ibmsim.Rule{
+				ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: "any",
+				Remote: ibmsim.Remote{CIDR: everybody},
+			})
 		}))
 		time.Sleep(time.Minute)
 		w.mustEnsure(s)

@@ -62,8 +62,10 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Snapshot = func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
-	f.Portable = map[string]conformance.PortableCase{portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"},
-		portable.SecurityGroups: {Value: ibmsim.WebGroup}}
+	f.Portable = map[string]conformance.PortableCase{
+		portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"},
+		portable.SecurityGroups: {Value: ibmsim.WebGroup},
+	}
 	f.Strictness = conformance.Strictness{
 		Free: map[string]string{
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",

@@ -181,8 +181,11 @@ func TestChecksOfUDP(t *testing.T) {
 		want     monitor
 	}{
 		"its own port": {settings{CheckUDP: 10256}, false, monitor{Type: protocolTCP, Port: 10256}},
-		"by http": {settings{CheckUDP: 10256, CheckProtocol: protocolHTTP, CheckPath: "/healthz"},
-			false, monitor{Type: protocolHTTP, Port: 10256, Path: "/healthz"}},
+		"by http": {
+			settings{CheckUDP: 10256, CheckProtocol: protocolHTTP, CheckPath: "/healthz"},
+			false,
+			monitor{Type: protocolHTTP, Port: 10256, Path: "/healthz"},
+		},
 		"port of the others":    {settings{CheckUDP: 10256, CheckProtocol: protocolTCP, CheckPort: 8081}, false, monitor{Type: protocolTCP, Port: 10256}},
 		"Local":                 {settings{}, true, monitor{Type: protocolHTTP, Port: 32000, Path: rootPath}},
 		"Local, and a protocol": {settings{CheckProtocol: protocolTCP}, true, monitor{Type: protocolHTTP, Port: 32000, Path: rootPath}},

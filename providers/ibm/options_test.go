@@ -227,8 +227,10 @@ func TestNodeSources(t *testing.T) {
 		m, err := w.cloud.instances.InstanceMetadata(w.t.Context(), labelled)
 		require.NoError(w.t, err)
 		assert.Equal(w.t, "ibm://"+ibmsim.Account+"///"+ibmsim.Cluster+"/kube-abc-1", m.ProviderID)
-		assert.Equal(w.t, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.1.2.3"},
-			{Type: v1.NodeExternalIP, Address: "10.1.2.3"}}, m.NodeAddresses)
+		assert.Equal(w.t, []v1.NodeAddress{
+			{Type: v1.NodeInternalIP, Address: "10.1.2.3"},
+			{Type: v1.NodeExternalIP, Address: "10.1.2.3"},
+		}, m.NodeAddresses)
 		assert.Equal(w.t, []string{"bx2.4x16", "us-south-3", "us-south"}, []string{m.InstanceType, m.Zone, m.Region})
 		for _, id := range []string{"ibm://other///" + ibmsim.Cluster + "/0717_x", "ibm://" + ibmsim.Account + "///other/0717_x", "ibmvpc://a/b", m.ProviderID} {
 			n := labelled.DeepCopy()

@@ -92,8 +92,10 @@ func TestNetworkUnavailable(t *testing.T) {
 			t.Parallel()
 			inWorld(t, 0, 0, func(file string) string { return strings.Replace(file, "[provider]", c.file+"\n[provider]", 1) }, func(w *world) {
 				w.sim.AddInstance("new")
-				n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"},
-					Spec: v1.NodeSpec{Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}}}
+				n := &v1.Node{
+					ObjectMeta: metav1.ObjectMeta{Name: "new"},
+					Spec:       v1.NodeSpec{Taints: []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}},
+				}
 				if c.edit != nil {
 					c.edit(n)
 				}
