@@ -80,6 +80,7 @@ func (i instance) ip() string {
 // instances are the virtual server instances of the cluster's VPC, and what they and the labels say about nodes.
 type instances struct {
 	nodes.Split
+	found     *nodes.Instances[string, instance]
 	api       *api
 	config    Config
 	inventory *inventory.Inventory[string, instance]
@@ -99,14 +100,12 @@ func newInstances(a *api) *instances {
 	})
 	i.listings = inventory.New(inventory.Source[string, instance]{Kind: "instance", ID: func(v instance) string { return v.ID }, List: a.instances})
 	i.subnets = inventory.New(inventory.Source[string, subnet]{Kind: "subnet", ID: func(v subnet) string { return v.ID }, List: a.subnets})
-	i.Split = nodes.Split{
-		IsOther: func(n *v1.Node) bool { return !i.ours(n) }, Other: nodes.Unmanaged{},
-		API: nodes.New(nodes.Cloud[string, instance]{
-			Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
-			Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.print,
-			Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
-		}),
-	}
+	i.found = nodes.New(nodes.Cloud[string, instance]{
+		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
+		Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.print,
+		Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
+	})
+	i.Split = nodes.Split{IsOther: func(n *v1.Node) bool { return !i.ours(n) }, Other: nodes.Unmanaged{}, API: i.found}
 	return i
 }
 
@@ -292,26 +291,35 @@ func verify(_ context.Context, node *v1.Node, v instance) (why string, err error
 	return "", nil
 }
 
-// alive leaves out nodes whose instances are proved to be gone. Those of which it is not known, because they belong to IBM's own account,
-// stay.
-func (i *instances) alive(ctx context.Context, list []*v1.Node) ([]*v1.Node, error) {
-	var kept []*v1.Node
+// receiver is a node that receives traffic, and where.
+type receiver struct {
+	node *v1.Node
+	target
+}
+
+// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes what a Node
+// says of itself, so that it counts only where the instance cannot be read, because it belongs to IBM's own account. A node whose instance
+// is proved to be gone, or has no address yet, is left out.
+func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) ([]receiver, error) {
+	var all []receiver
 	for _, n := range list {
 		if !i.ours(n) {
-			kept = append(kept, n)
+			if t := toldBy(n, network); t != (target{}) {
+				all = append(all, receiver{n, t})
+			}
 			continue
 		}
-		id, err := i.parse(n.Spec.ProviderID)
-		if err == nil {
-			_, err = i.inventory.Get(ctx, id, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: len(list)})
-		}
+		v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: len(list)})
 		switch {
-		case errors.Is(err, cloudapi.ErrNotFound), n.Spec.ProviderID == "":
+		case errors.Is(err, cloudapi.ErrNotFound):
 			continue
 		case err != nil:
-			return nil, err
+			return nil, fmt.Errorf("finding the instance of node %s: %w", n.Name, err)
+		case network:
+			all = append(all, receiver{n, target{ID: v.ID}})
+		case v.ip() != "":
+			all = append(all, receiver{n, target{Address: v.ip()}})
 		}
-		kept = append(kept, n)
 	}
-	return kept, nil
+	return all, nil
 }

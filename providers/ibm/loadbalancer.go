@@ -227,7 +227,7 @@ func (r *reconciler) targets(ctx context.Context, service *v1.Service, d *detail
 	}
 	nodes := map[target]bool{}
 	for _, n := range r.instances.nodes.Nodes() {
-		nodes[targetOf(n, false)], nodes[targetOf(n, true)] = true, true
+		nodes[toldBy(n, false)], nodes[toldBy(n, true)] = true, true
 	}
 	delete(nodes, target{})
 	left := r.leftBy(ctx, service, d)
@@ -358,17 +358,15 @@ func (r *reconciler) members(
 	if len(q.Nodes) == 0 {
 		return nil, nil, errNoNodes(q.Service, "there are no available nodes")
 	}
-	if len(s.receive(q.Nodes)) == 0 {
+	nodes := s.receive(q.Nodes)
+	if len(nodes) == 0 {
 		return nil, nil, errNoNodes(q.Service, "no available nodes have the label or the zone of the annotations")
 	}
-	nodes := q.Nodes
-	if network {
-		var err error
-		if nodes, err = r.instances.alive(ctx, nodes); err != nil {
-			return nil, nil, err
-		}
+	receivers, err := r.instances.receivers(ctx, nodes, network)
+	if err != nil {
+		return nil, nil, err
 	}
-	list, left := s.targets(q.Service, nodes, network, current(o.parts))
+	list, left := s.targets(q.Service, receivers, current(o.parts))
 	if len(list) == 0 {
 		return nil, nil, errNoNodes(q.Service, "none of the available nodes has an address or an instance")
 	}

@@ -234,8 +234,8 @@ func (s settings) receive(nodes []*v1.Node) []*v1.Node {
 
 func (s settings) zone() string { return strings.Join(strings.Fields(s.Zone), "") }
 
-// targetOf is where a node receives traffic: its instance, or its address. It is empty where the node has none.
-func targetOf(n *v1.Node, network bool) target {
+// toldBy is where a node receives traffic as it says itself: its instance, or its address. It is empty where the node has none.
+func toldBy(n *v1.Node, network bool) target {
 	if network {
 		_, _, worker, _ := parts(n.Spec.ProviderID)
 		for _, id := range []string{worker, n.Labels[labelInstance], n.Labels[labelVPCInstance]} {
@@ -260,12 +260,11 @@ func targetOf(n *v1.Node, network bool) target {
 }
 
 // targets are where the nodes of a Service receive traffic. Where not all of them can, those that do already come first.
-func (s settings) targets(service *v1.Service, nodes []*v1.Node, network bool, current map[target]bool) (list []target, left int) {
+func (s settings) targets(service *v1.Service, receivers []receiver, current map[target]bool) (list []target, left int) {
 	byZone := map[string][]target{}
-	for _, n := range s.receive(nodes) {
-		t := targetOf(n, network)
-		if t != (target{}) && !slices.Contains(byZone[zoneOf(n)], t) {
-			byZone[zoneOf(n)] = append(byZone[zoneOf(n)], t)
+	for _, m := range receivers {
+		if zone := zoneOf(m.node); !slices.Contains(byZone[zone], m.target) {
+			byZone[zone] = append(byZone[zone], m.target)
 		}
 	}
 	order := func(a, b target) int {
