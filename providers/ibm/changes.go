@@ -92,7 +92,7 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare, Creates: action == guard.PlanCreate,
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			if q.Purpose == services.Ensure {
-				if err := r.noteBefore(ctx, q); err != nil {
+				if err := r.noteBefore(ctx, q, o); err != nil {
 					return o, err
 				}
 			}
@@ -353,7 +353,7 @@ func (r *reconciler) creating(d spec) change {
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			lb, what := &loadBalancer{}, "creating load balancer "+d.name
-			if err := r.noteBefore(ctx, q); err != nil {
+			if err := r.noteBefore(ctx, q, o); err != nil {
 				return o, err
 			}
 			err := r.api.call(ctx, request{
