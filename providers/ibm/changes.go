@@ -92,7 +92,7 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare, Creates: action == guard.PlanCreate,
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			if q.Purpose == services.Ensure {
-				if err := r.noteBefore(ctx, q); err != nil {
+				if err := r.noteBefore(ctx, q, o); err != nil {
 					return o, err
 				}
 			}
@@ -106,7 +106,7 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]change, error) {
 	all := r.accessBefore(d)
 	if o.lb == nil {
-		return append(append(all, r.accessAfter(o, d)...), r.creating(d)), nil
+		return append(append(all, r.accessAfter(d)...), r.creating(d)), nil
 	}
 	if o.parts == nil {
 		return nil, nil
@@ -115,6 +115,7 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 	for _, l := range listeners {
 		all = append(all, r.deletingListener(l))
 	}
+	all = append(all, r.bindings(o, d)...) // before anything new can be reached
 	for _, p := range pools {
 		all = append(all, r.deletingPool(p))
 	}
@@ -132,7 +133,7 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 	if d.subnets != nil {
 		all = append(all, r.movingSubnets(*o.lb, d.subnets))
 	}
-	return append(all, r.accessAfter(o, d)...), nil
+	return append(all, r.accessAfter(d)...), nil
 }
 
 // changesOf are those of the pool of a port.
@@ -353,7 +354,7 @@ func (r *reconciler) creating(d spec) change {
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			lb, what := &loadBalancer{}, "creating load balancer "+d.name
-			if err := r.noteBefore(ctx, q); err != nil {
+			if err := r.noteBefore(ctx, q, o); err != nil {
 				return o, err
 			}
 			err := r.api.call(ctx, request{

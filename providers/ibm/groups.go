@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,8 +90,6 @@ type access struct {
 	groups []named
 	vpc    string
 }
-
-func (a access) wanted() bool { return a.name != "" || len(a.groups) > 0 || a.have != nil }
 
 // sources are the networks that may reach a Service, in their usual form.
 func sources(service *v1.Service) (list []string, err error) {
@@ -269,7 +268,10 @@ func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
 	return access{groups: []named{g}}, cloudapi.NotAbsence(err)
 }
 
-// namedGroups are those of the annotation.
+// serviceGroup is the form of the groups that are made for Services.
+var serviceGroup = regexp.MustCompile(`^` + namePrefix + `.*-[0-9a-f]{32}$`)
+
+// namedGroups are those of the annotation. The groups of Services change and go with them, and are nobody else's to use.
 func (r *reconciler) namedGroups(
 	ctx context.Context, s settings, ports []port, q inventory.Query,
 ) (a access, findings []services.Finding, err error) {
@@ -280,8 +282,13 @@ func (r *reconciler) namedGroups(
 	var rules []rule
 	for _, one := range s.groupNames() {
 		at := slices.IndexFunc(all, func(g securityGroup) bool { return g.ID == one || g.Name == one })
-		if at < 0 {
+		switch {
+		case at < 0:
 			err = refuseFor(annotationGroups, s.Groups, "there is no security group %s in the VPC of the cluster", one)
+		case serviceGroup.MatchString(all[at].Name):
+			err = refuseFor(annotationGroups, s.Groups, "the security group %s is that of a Service with source ranges; name one of your own", one)
+		}
+		if err != nil {
 			return a, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 		}
 		n := named{ID: all[at].ID, Name: all[at].Name}
@@ -299,54 +306,54 @@ func (r *reconciler) namedGroups(
 	return a, findings, nil
 }
 
-// accessBefore are the changes that come before all others: a group is made, and its rules are added, before it is used.
-func (r *reconciler) accessBefore(d spec) (all []change) {
+// accessBefore are the changes that come before all others: a group is made, and its rules are set, before the load balancer changes, which
+// takes minutes. What is allowed longer comes first, unless the group has no room for both.
+func (r *reconciler) accessBefore(d spec) []change {
 	a := d.access
-	if a.name == "" {
+	switch {
+	case a.name == "":
 		return nil
-	}
-	if a.have == nil {
+	case a.have == nil:
 		return []change{r.creatingGroup(a)}
 	}
+	var added, removed []change
 	for _, want := range missingRules(a.rules, a.have.Rules) {
-		all = append(all, r.addingRule(*a.have, want))
+		added = append(added, r.addingRule(*a.have, want))
+	}
+	for _, extra := range missingRules(a.have.Rules, a.rules) {
+		removed = append(removed, r.removingRule(*a.have, extra))
+	}
+	if len(a.have.Rules)+len(added) > maxRules {
+		return append(removed, added...)
+	}
+	return append(added, removed...)
+}
+
+// bindings are the changes of the groups that a load balancer has.
+func (r *reconciler) bindings(o observation, d spec) (all []change) {
+	has := func(list []named, id string) bool {
+		return slices.ContainsFunc(list, func(n named) bool { return n.ID == id })
+	}
+	wanted := d.access.groups
+	for _, g := range wanted {
+		if !has(o.lb.Groups, g.ID) {
+			all = append(all, r.binding(http.MethodPut, g))
+		}
+	}
+	for _, g := range o.lb.Groups {
+		if len(wanted) > 0 && !has(wanted, g.ID) {
+			all = append(all, r.binding(http.MethodDelete, g))
+		}
 	}
 	return all
 }
 
-// accessAfter are the changes that come last: the groups of the load balancer, and rules that are too many.
-func (r *reconciler) accessAfter(o observation, d spec) (all []change) {
-	a := d.access
-	if !a.wanted() {
-		return nil
+// accessAfter is the change that comes last: the end of a group that nobody asks for any more.
+func (r *reconciler) accessAfter(d spec) []change {
+	if a := d.access; a.have != nil && a.name == "" {
+		return []change{r.deletingGroup(*a.have)}
 	}
-	var bound []named
-	if o.lb != nil {
-		bound = o.lb.Groups
-	}
-	has := func(list []named, id string) bool {
-		return slices.ContainsFunc(list, func(n named) bool { return n.ID == id })
-	}
-	for _, g := range a.groups {
-		if o.lb != nil && !has(bound, g.ID) {
-			all = append(all, r.binding(http.MethodPut, g))
-		}
-	}
-	for _, g := range bound {
-		if len(a.groups) > 0 && !has(a.groups, g.ID) {
-			all = append(all, r.binding(http.MethodDelete, g))
-		}
-	}
-	if a.have == nil {
-		return all
-	}
-	if a.name == "" {
-		return append(all, r.deletingGroup(*a.have))
-	}
-	for _, extra := range missingRules(a.have.Rules, a.rules) {
-		all = append(all, r.removingRule(*a.have, extra))
-	}
-	return all
+	return nil
 }
 
 // missingRules are those of a list that another one lacks.

@@ -205,7 +205,8 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 	if err != nil {
 		return observation{}, nil, err
 	}
-	o.deletable = decision.Deletable
+	s, _, _ := parseSettings(q.Service)
+	o.deletable = decision.Deletable && !s.asked(recordAdopted+o.lb.ID)
 	refused := decision.Verdict == ownership.Refused
 	wants := q.Purpose == services.Ensure || q.Purpose == services.Plan
 	switch {
@@ -515,7 +516,7 @@ func (r *reconciler) lost(service *v1.Service, name string) []services.Finding {
 // Complete waits for what the status needs: an application load balancer has its host name at once, and a network load balancer its address
 // when it is ready.
 func (r *reconciler) Complete(ctx context.Context, q *services.Request, o observation, d spec) (observation, error) {
-	if err := r.noteAfter(ctx, q); err != nil {
+	if err := r.noteAfter(ctx, q, o); err != nil {
 		return o, err
 	}
 	if o.lb == nil || ready(o.lb) {

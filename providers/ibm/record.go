@@ -20,6 +20,18 @@ import (
 // recordRanges stands in the record for spec.loadBalancerSourceRanges; all others are annotations without their prefix.
 const recordRanges = "source-ranges"
 
+// recordAdopted stands before the ID of a load balancer that the operator let the Service adopt. Its host name is in the status from then
+// on, as that of one which was made for the Service, and it is never deleted.
+const recordAdopted = "adopted="
+
+// adopted is what the record says of an observed load balancer that was not made for the Service.
+func (o observation) adopted() []string {
+	if o.lb == nil || o.deletable {
+		return nil
+	}
+	return []string{recordAdopted + o.lb.ID}
+}
+
 func recorded(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
 
 // asked reports whether an annotation was in force when the Service was served last.
@@ -40,17 +52,19 @@ func (s settings) asks() (list []string) {
 }
 
 // noteBefore adds to the record what is asked for, before anything is written in the cloud.
-func (r *reconciler) noteBefore(ctx context.Context, q *services.Request) error {
+func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation) error {
 	s, _, _ := parseSettings(q.Service)
-	list := append(words(s.Record), s.asks()...)
+	list := slices.Concat(words(s.Record), s.asks(), o.adopted())
 	slices.Sort(list)
 	return r.note(ctx, q, slices.Compact(list))
 }
 
 // noteAfter leaves in the record what is in force, when all changes are made.
-func (r *reconciler) noteAfter(ctx context.Context, q *services.Request) error {
+func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
 	s, _, _ := parseSettings(q.Service)
-	return r.note(ctx, q, s.asks())
+	list := slices.Concat(s.asks(), o.adopted())
+	slices.Sort(list)
+	return r.note(ctx, q, list)
 }
 
 // note writes the record where it differs; one that says nothing is removed.
