@@ -523,8 +523,13 @@ func (s *Sim) Holdings() []string {
 				members[m.Target] = true
 			}
 		}
-		lines = append(lines, fmt.Sprintf("%s load balancer %s, %s, host name %s, %d listeners, %d nodes", family(&lb), lb.Name, lb.provisioning(), lb.Hostname,
-			len(lb.Listeners), len(members)))
+		ports := []string{}
+		for _, l := range lb.Listeners {
+			ports = append(ports, fmt.Sprintf("%s/%d", l.Protocol, l.Port))
+		}
+		slices.Sort(ports)
+		lines = append(lines, fmt.Sprintf("%s load balancer %s, host name %s, %s, %d nodes", family(&lb), lb.Name, lb.Hostname, strings.Join(ports, ", "),
+			len(members)))
 	}
 	return lines
 }
