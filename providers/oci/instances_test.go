@@ -72,10 +72,10 @@ func TestFindByInterface(t *testing.T) {
 				return v
 			})
 		})
-		for _, name := range []string{"node1", "node1.sub.vcn.oraclevcn.com", "10.0.0.3", "129.146.0.3"} {
+		for _, name := range []string{"node1", "node1.sub.vcn.oraclevcn.com", "10.0.64.3", "129.146.0.3"} {
 			assert.Equal(w, providerIDPrefix+id, w.RequireMetadata(conformance.NewNode(name, "")).ProviderID, name)
 		}
-		for _, name := range []string{"node10", "node", "10.0.0.33"} {
+		for _, name := range []string{"node10", "node", "10.0.64.33"} {
 			_, err := w.Metadata(conformance.NewNode(name, ""))
 			require.Error(w, err, "%s: the host name is no prefix", name)
 		}
@@ -177,7 +177,7 @@ func TestAddresses(t *testing.T) {
 		ip := func(kind v1.NodeAddressType, address string) v1.NodeAddress {
 			return v1.NodeAddress{Type: kind, Address: address}
 		}
-		private, public := ip(v1.NodeInternalIP, "10.0.0.3"), ip(v1.NodeExternalIP, "129.146.0.3")
+		private, public := ip(v1.NodeInternalIP, "10.0.64.3"), ip(v1.NodeExternalIP, "129.146.0.3")
 		n := w.join("worker", func(i *ocisim.Instance) {
 			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC {
 				v[0].IPv6 = []string{"fd00::7", "2603:c020::5"}
@@ -191,7 +191,7 @@ func TestAddresses(t *testing.T) {
 		n = w.join("inside", func(i *ocisim.Instance) {
 			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].PublicIP = ""; return v })
 		})
-		assert.Equal(w, []v1.NodeAddress{ip(v1.NodeInternalIP, "10.0.0.4")}, w.both(n))
+		assert.Equal(w, []v1.NodeAddress{ip(v1.NodeInternalIP, "10.0.128.4")}, w.both(n))
 		n = w.join("reserved", func(i *ocisim.Instance) {
 			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].Reserved = true; return v })
 		})

@@ -50,8 +50,8 @@ func TestPythonSDKReadsTheSimulator(t *testing.T) {
 		{"a", "RUNNING", "Uocm:PHX-AD-2"}, {"b", "RUNNING", "Uocm:PHX-AD-3"}, {"c", "RUNNING", "Uocm:PHX-AD-1"},
 	}, saw.Instances)
 	assert.Empty(t, saw.Missing)
-	assert.Equal(t, []string{"10.0.0.3", "10.0.0.4", "10.0.0.5"}, saw.Primary)
-	assert.Equal(t, []string{"10.0.0.3"}, saw.Private)
+	assert.Equal(t, []string{"10.0.0.5", "10.0.128.4", "10.0.64.3"}, saw.Primary)
+	assert.Equal(t, []string{"10.0.64.3"}, saw.Private)
 	assert.Len(t, saw.Public, 1)
 	assert.Equal(t, []any{404.0, "NotAuthorizedOrNotFound"}, saw.Refusal)
 	assert.Equal(t, []any{401.0, "NotAuthenticated"}, saw.Stranger)

@@ -38,7 +38,11 @@ type LoadBalancer struct {
 	Doc             document
 
 	made, ended time.Time
+	version     int
+	reserved    *reserved
 }
+
+func (lb *LoadBalancer) etag() string { return fmt.Sprintf("%s-%d", lb.ID[len(lb.ID)-6:], lb.version) }
 
 // work is a work request: each change is one, and a load balancer has one at a time.
 type work struct {
@@ -91,6 +95,7 @@ func (s *Sim) EditLoadBalancer(name string, change func(*LoadBalancer)) error {
 	for _, lb := range s.balancers {
 		if lb.Name == name && lb.State != stateDeleted {
 			change(lb)
+			lb.version++
 			return nil
 		}
 	}
@@ -151,7 +156,13 @@ func (s *Sim) settle() {
 			w.state = workSucceeded
 			if lb != nil {
 				w.apply(lb)
+				lb.version++
 			}
+		}
+	}
+	for _, lb := range s.balancers {
+		if lb.State == stateDeleted && lb.reserved != nil {
+			lb.reserved.state, lb.reserved = "AVAILABLE", nil
 		}
 	}
 	s.balancers = slices.DeleteFunc(s.balancers, func(lb *LoadBalancer) bool {
@@ -216,13 +227,18 @@ func (lb *LoadBalancer) shown() document {
 	for name, l := range part(d, "listeners") {
 		one := l.(document) //nolint:forcetypeassert // checked when it was written
 		one["name"] = name
+		fillTLS(one)
 		if one["connectionConfiguration"] == nil {
 			one["connectionConfiguration"] = document{"idleTimeout": map[bool]int{true: 300, false: 60}[one["protocol"] == "TCP"]}
 		}
 	}
+	for name, v := range part(d, "ruleSets") {
+		fillRuleSet(v.(document), name) //nolint:forcetypeassert // checked when it was written
+	}
 	for name, b := range part(d, "backendSets") {
 		one := b.(document) //nolint:forcetypeassert // checked when it was written
 		one["name"] = name
+		fillTLS(one)
 		checker := one["healthChecker"].(document) //nolint:forcetypeassert // checked when it was written
 		if checker["responseBodyRegex"] == nil {
 			checker["responseBodyRegex"] = ".*"
@@ -242,7 +258,15 @@ func (lb *LoadBalancer) shown() document {
 		_, _ = fmt.Sscanf(lb.ID[len(lb.ID)-6:], "%d", &n)
 		private := d["isPrivate"] == true
 		ip := fmt.Sprintf("%s.%d.%d", map[bool]string{true: "10.0", false: "140.238"}[private], 100+n/250, n%250+1)
-		d["ipAddresses"] = []any{document{"ipAddress": ip, "isPublic": !private}}
+		shown := document{"ipAddress": ip, "isPublic": !private}
+		if lb.reserved != nil {
+			shown["ipAddress"], shown["reservedIp"] = lb.reserved.address, document{"id": lb.reserved.id}
+		}
+		addresses := []any{shown}
+		if d["ipMode"] == "IPV6" {
+			addresses = append(addresses, document{"ipAddress": fmt.Sprintf("2603:c020:0:5::%x", n), "isPublic": !private})
+		}
+		d["ipAddresses"] = addresses
 	}
 	return d
 }
@@ -287,6 +311,14 @@ func (s *Sim) create(w http.ResponseWriter, r *http.Request, body []byte) {
 		if d[name] == nil {
 			d[name] = document{}
 		}
+	}
+	for _, v := range part(d, "certificates") {
+		kept(v.(document)) //nolint:forcetypeassert // its shape was judged
+	}
+	for _, v := range list(d["reservedIps"]) {
+		at := slices.IndexFunc(s.reserved, func(r *reserved) bool { return r.id == v.(document)["id"] }) //nolint:forcetypeassert // its shape was judged
+		lb.reserved = s.reserved[at]
+		lb.reserved.state = "ASSIGNED"
 	}
 	s.balancers = append(s.balancers, lb)
 	made := s.begin("CreateLoadBalancer", lb, func(lb *LoadBalancer) { lb.State = stateActive })

@@ -64,13 +64,14 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, body []byte
 	case lb == nil || s.blind:
 		missing(w)
 	case r.Method == http.MethodGet && kind == "":
+		w.Header().Set("Etag", lb.etag())
 		write(w, http.StatusOK, lb.shown())
 	case r.Method == http.MethodGet && kind == "workRequests":
 		s.listWorks(w, r, lb)
 	case r.Method == http.MethodGet:
 		fail(w, http.StatusNotFound, "NotFound", "there is no such path")
 	default:
-		s.change(w, r.Method, lb, kind, name, body)
+		s.change(w, r, lb, kind, name, body)
 	}
 	return true
 }
@@ -89,13 +90,13 @@ func (s *Sim) listBalancers(w http.ResponseWriter, r *http.Request) {
 	case compartment == "":
 		fail(w, http.StatusBadRequest, "MissingParameter", "compartmentId is missing")
 		return
-	case compartment != Compartment:
+	case !s.hasCompartment(compartment):
 		missing(w)
 		return
 	}
 	items := []any{}
 	for _, lb := range s.balancers {
-		if !s.blind && (query.Get("displayName") == "" || query.Get("displayName") == lb.Name) {
+		if !s.blind && lb.Doc["compartmentId"] == compartment && (query.Get("displayName") == "" || query.Get("displayName") == lb.Name) {
 			items = append(items, lb.shown())
 		}
 	}
@@ -114,9 +115,12 @@ func (s *Sim) listWorks(w http.ResponseWriter, r *http.Request, lb *LoadBalancer
 }
 
 // change begins a change of a load balancer.
-func (s *Sim) change(w http.ResponseWriter, method string, lb *LoadBalancer, kind, name string, body []byte) {
+func (s *Sim) change(w http.ResponseWriter, r *http.Request, lb *LoadBalancer, kind, name string, body []byte) {
+	method := r.Method
 	deletion := method == http.MethodDelete && kind == ""
 	switch {
+	case outdated(w, r, lb.etag()):
+		return
 	case s.busy(lb):
 		fail(w, http.StatusConflict, "Conflict", "another work request runs on load balancer "+lb.ID)
 		return
@@ -153,46 +157,99 @@ func (s *Sim) change(w http.ResponseWriter, method string, lb *LoadBalancer, kin
 func (s *Sim) plan(method string, lb *LoadBalancer, kind, name string, d document) (
 	apply func(*LoadBalancer), work string, status int, why string,
 ) {
-	set := func(kind, name string, v document) func(*LoadBalancer) {
-		return func(lb *LoadBalancer) {
-			delete(v, "name")
-			part(lb.Doc, kind)[name] = v
-		}
-	}
 	word := map[string]string{http.MethodPost: "Create", http.MethodPut: "Update", http.MethodDelete: "Delete"}[method]
-	shape, has := map[string]shape{"backendSets": backendSetShape(), "listeners": listenerShape()}[kind]
-	switch {
-	case has && method == http.MethodPost:
-		shape.fields["name"] = field{kind: "string", must: true, form: map[string]string{
-			"backendSets": `^[A-Za-z0-9_-]{1,32}$`, "listeners": `^[A-Za-z0-9_.-]{1,255}$`}[kind]}
-		name, _ = d["name"].(string)
-		if part(lb.Doc, kind)[name] != nil {
-			return nil, "", http.StatusConflict, name + " exists"
-		}
-	case has && part(lb.Doc, kind)[name] == nil:
-		return nil, "", http.StatusNotFound, "there is no " + name
+	if form, is := partShapes()[kind]; is && word != "" {
+		return s.planPart(method, lb, kind, name, d, form, word)
 	}
 	switch {
-	case has && method == http.MethodDelete:
-		if kind == "backendSets" && usedBy(lb.Doc, name) != "" {
-			return nil, "", http.StatusBadRequest, "listener " + usedBy(lb.Doc, name) + " uses it"
-		}
-		return func(lb *LoadBalancer) { delete(part(lb.Doc, kind), name) }, word + kind[:len(kind)-1], 0, ""
-	case has && (method == http.MethodPost || method == http.MethodPut):
-		why := shape.judge(kind, d)
-		if why == "" && kind == "listeners" {
-			why = judgeListener(lb.Doc, name, d)
-		}
-		return set(kind, name, d), word + strings.ToUpper(kind[:1]) + kind[1:len(kind)-1], http.StatusBadRequest, why
 	case kind == "updateShape" && method == http.MethodPut:
 		return func(lb *LoadBalancer) {
 			lb.Doc["shapeName"], lb.Doc["shapeDetails"] = d["shapeName"], d["shapeDetails"]
 		}, "UpdateShape", http.StatusBadRequest, judgeShape(d, shapeShape().judge("updateShape", d))
 	case kind == "networkSecurityGroups" && method == http.MethodPut:
+		why := groupsShape().judge("networkSecurityGroups", d)
+		if why == "" {
+			why = s.judgeGroups(d)
+		}
 		return func(lb *LoadBalancer) { lb.Doc["networkSecurityGroupIds"] = d["networkSecurityGroupIds"] },
-			"UpdateNetworkSecurityGroups", http.StatusBadRequest, groupsShape().judge("networkSecurityGroups", d)
+			"UpdateNetworkSecurityGroups", http.StatusBadRequest, why
 	}
 	return nil, "", http.StatusNotFound, "there is no such path"
+}
+
+// judgeGroups is about groups that must be there.
+func (s *Sim) judgeGroups(d document) string {
+	s.listsOnce()
+	for _, id := range list(d["networkSecurityGroupIds"]) {
+		if find(s.groups, fmt.Sprint(id)) == nil {
+			return fmt.Sprintf("there is no network security group %v", id)
+		}
+	}
+	return ""
+}
+
+// partShapes are those of the parts that have names.
+func partShapes() map[string]shape {
+	return map[string]shape{
+		"backendSets": backendSetShape(), "listeners": listenerShape(), "certificates": certificateShape(), "ruleSets": ruleSetShape(),
+	}
+}
+
+// planPart says what a change of a part does that has a name.
+func (s *Sim) planPart(method string, lb *LoadBalancer, kind, name string, d document, form shape, word string) (
+	apply func(*LoadBalancer), work string, status int, why string,
+) {
+	work = word + strings.ToUpper(kind[:1]) + kind[1:len(kind)-1]
+	switch {
+	case method == http.MethodPost && kind == "certificates":
+		name, _ = d["certificateName"].(string)
+	case method == http.MethodPost:
+		form.fields["name"] = field{kind: "string", must: true, form: map[string]string{
+			"backendSets": `^[A-Za-z0-9_-]{1,32}$`, "listeners": `^[A-Za-z0-9_.-]{1,255}$`, "ruleSets": `^[A-Za-z][A-Za-z0-9_]{0,31}$`}[kind]}
+		name, _ = d["name"].(string)
+	case part(lb.Doc, kind)[name] == nil:
+		return nil, "", http.StatusNotFound, "there is no " + name
+	case method == http.MethodPut && kind == "certificates":
+		return nil, "", http.StatusNotFound, "a certificate cannot be changed"
+	}
+	switch {
+	case method == http.MethodPost && part(lb.Doc, kind)[name] != nil:
+		return nil, "", http.StatusConflict, name + " exists"
+	case method == http.MethodDelete:
+		user := referredBy(lb.Doc, kind, name)
+		if kind == "backendSets" {
+			user = usedBy(lb.Doc, name)
+		}
+		if user != "" {
+			return nil, "", http.StatusBadRequest, user + " uses it"
+		}
+		return func(lb *LoadBalancer) { delete(part(lb.Doc, kind), name) }, work, 0, ""
+	}
+	if why = form.judge(kind, d); why == "" {
+		why = judgePart(lb.Doc, kind, name, d)
+	}
+	if kind == "certificates" {
+		d = kept(d)
+	}
+	return func(lb *LoadBalancer) {
+		delete(d, "name")
+		part(lb.Doc, kind)[name] = d
+	}, work, http.StatusBadRequest, why
+}
+
+// judgePart is about what a part has to do with the rest.
+func judgePart(whole document, kind, name string, d document) string {
+	switch kind {
+	case "certificates":
+		return judgeCertificate(d)
+	case "ruleSets":
+		return judgeItems(d)
+	case "listeners":
+		if why := judgeListener(whole, name, d); why != "" {
+			return why
+		}
+	}
+	return judgeRefs(whole, d)
 }
 
 // usedBy is a listener that uses a backend set.
@@ -236,7 +293,7 @@ func (s *Sim) judgeCreation(d document) (code, why string) {
 	if why := judgeShape(d, creationShape().judge("loadBalancer", d)); why != "" {
 		return "InvalidParameter", why
 	}
-	if d["compartmentId"] != Compartment {
+	if !s.hasCompartment(fmt.Sprint(d["compartmentId"])) {
 		return "RelatedResourceNotAuthorizedOrNotFound", "there is no such compartment"
 	}
 	for _, id := range list(d["subnetIds"]) {
@@ -244,14 +301,30 @@ func (s *Sim) judgeCreation(d document) (code, why string) {
 			return "RelatedResourceNotAuthorizedOrNotFound", fmt.Sprintf("there is no subnet %v", id)
 		}
 	}
+	if why := s.judgeGroups(d); why != "" {
+		return "RelatedResourceNotAuthorizedOrNotFound", why
+	}
+	for _, v := range list(d["reservedIps"]) {
+		id := v.(document)["id"] //nolint:forcetypeassert // its shape was judged
+		at := slices.IndexFunc(s.reserved, func(r *reserved) bool { return r.id == id && r.state == "AVAILABLE" })
+		if at < 0 || d["isPrivate"] == true {
+			return "InvalidParameter", "the reserved address cannot be used"
+		}
+	}
 	for name := range part(d, "backendSets") {
 		if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`).MatchString(name) {
 			return "InvalidParameter", name + " is no name of a backend set"
 		}
 	}
-	for name, l := range part(d, "listeners") {
-		if why := judgeListener(d, name, l.(document)); why != "" { //nolint:forcetypeassert // its shape was judged
-			return "InvalidParameter", why
+	for _, kind := range []string{"certificates", "ruleSets", "backendSets", "listeners"} {
+		for name, v := range part(d, kind) {
+			one := v.(document) //nolint:forcetypeassert // its shape was judged
+			if kind == "certificates" && one["certificateName"] != name {
+				return "InvalidParameter", "certificateName is not the key " + name
+			}
+			if why := judgePart(d, kind, name, one); why != "" {
+				return "InvalidParameter", why
+			}
 		}
 	}
 	return "", ""

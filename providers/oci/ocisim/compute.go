@@ -15,6 +15,8 @@ const (
 	prefix   = "oci://"
 	domains  = 3
 	subnets  = 3
+	// Subnets of load balancers come after those of nodes: two of the whole region, of which the second has IPv6, and two of a domain each.
+	allSubnets = 7
 	attached = "ATTACHED"
 )
 
@@ -55,7 +57,8 @@ type VNIC struct {
 
 // cloud is what there is.
 type cloud struct {
-	all []*Instance
+	all       []*Instance
+	noSubnets []string
 }
 
 // SubnetID is the OCID of one of the subnets, which have numbers from 1.
@@ -86,7 +89,7 @@ func (s *Sim) Add(name string, change func(*Instance)) string {
 func (*Sim) card(n int, primary bool) VNIC {
 	v := VNIC{
 		ID: fmt.Sprintf("ocid1.vnic.oc1.phx.abyhqljt%06d", n), Subnet: SubnetID(n%subnets + 1), State: "AVAILABLE", Primary: primary,
-		PrivateIP: fmt.Sprintf("10.0.%d.%d", n/250, n%250+2), PublicIP: fmt.Sprintf("129.146.%d.%d", n/250, n%250+2), Attachment: attached,
+		PrivateIP: fmt.Sprintf("10.0.%d.%d", n%subnets*subnetSize+n/250, n%250+2), PublicIP: fmt.Sprintf("129.146.%d.%d", n/250, n%250+2), Attachment: attached,
 	}
 	if !primary {
 		v.ID = strings.Replace(v.ID, "abyhqljt", "aasecond", 1) // sorted before the primary one
@@ -156,14 +159,44 @@ func (i *Instance) vnic(id string) *VNIC {
 	return &v
 }
 
-func (*Sim) subnet(id string) (map[string]any, bool) {
-	for n := 1; n <= subnets; n++ {
-		if SubnetID(n) == id {
-			return map[string]any{
-				"id": id, "vcnId": VCN, "compartmentId": Compartment, "cidrBlock": "10.0.0.0/16", "lifecycleState": "AVAILABLE",
-				"routeTableId": "ocid1.routetable.oc1.phx.aaaa", "virtualRouterMac": "00:00:00:00:00:01", "securityListIds": []string{},
-			}, true
+// subnetSize is how many networks of 256 addresses a subnet of nodes has.
+const subnetSize = 64
+
+// Subnets of load balancers: of the whole region, of it with IPv6, and two of one availability domain each.
+func BalancerSubnet() string { return SubnetID(subnets + 1) }
+
+// DualSubnet is one of the whole region with IPv6.
+func DualSubnet() string { return SubnetID(subnets + 2) }
+
+// DomainSubnets are of one availability domain each.
+func DomainSubnets() (first, second string) { return SubnetID(subnets + 3), SubnetID(subnets + 4) }
+
+// RemoveSubnet makes a subnet vanish.
+func (s *Sim) RemoveSubnet(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noSubnets = append(s.noSubnets, id)
+}
+
+func (s *Sim) subnet(id string) (map[string]any, bool) {
+	for n := 1; n <= allSubnets; n++ {
+		if SubnetID(n) != id || slices.Contains(s.noSubnets, id) {
+			continue
 		}
+		d := map[string]any{
+			"id": id, "vcnId": VCN, "compartmentId": Compartment, "cidrBlock": fmt.Sprintf("10.0.%d.0/18", (n-1)*subnetSize), "lifecycleState": "AVAILABLE",
+			"routeTableId": "ocid1.routetable.oc1.phx.aaaa", "virtualRouterMac": "00:00:00:00:00:01", "securityListIds": []string{DefaultList},
+		}
+		if n > subnets {
+			d["cidrBlock"], d["securityListIds"] = fmt.Sprintf("10.0.%d.0/24", subnets*subnetSize+n), []string{NewerList, BalancerList}
+		}
+		switch id {
+		case DualSubnet():
+			d["ipv6CidrBlock"], d["ipv6CidrBlocks"] = "2603:c020:0:5::/64", []string{"2603:c020:0:5::/64"}
+		case SubnetID(subnets + 3), SubnetID(subnets + 4): //nolint:mnd // those of DomainSubnets
+			d["availabilityDomain"] = fmt.Sprintf("Uocm:PHX-AD-%d", n-subnets-2)
+		}
+		return d, true
 	}
 	return nil, false
 }

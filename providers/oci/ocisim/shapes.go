@@ -18,7 +18,7 @@ type shape struct{ fields map[string]field }
 
 // field is one field of a document.
 type field struct {
-	kind        string // string, int, bool, ip, list, map, object, any
+	kind        string // string, int, bool, ip, cidr, list, map, object, any
 	must        bool
 	least, most float64
 	choices     []string
@@ -55,7 +55,7 @@ func (s shape) judge(path string, d document) string {
 func (f field) judge(path string, v any) string {
 	ok := true
 	switch f.kind {
-	case "string", "ip":
+	case "string", "ip", "cidr":
 		return f.judgeText(path, v)
 	case "int":
 		n, is := v.(float64)
@@ -97,6 +97,9 @@ func (f field) judgeText(path string, v any) string {
 	if ok && f.kind == "ip" {
 		_, err := netip.ParseAddr(text)
 		ok = err == nil
+	}
+	if ok && f.kind == "cidr" {
+		ok = isCIDR(text)
 	}
 	if ok && f.choices != nil {
 		ok = slices.Contains(f.choices, text)
@@ -163,7 +166,7 @@ func backendSetShape() shape {
 		"policy": choice(true, "ROUND_ROBIN", "LEAST_CONNECTIONS", "IP_HASH"), "backends": {kind: "list", of: &backend, atMost: 512},
 		"healthChecker": {kind: "object", must: true, of: &checker}, "backendMaxConnections": number(false, 256, maxPort),
 		"sessionPersistenceConfiguration": {kind: "object", of: &cookie}, "lbCookieSessionPersistenceConfiguration": {kind: "any"},
-		"sslConfiguration": {kind: "any"},
+		"sslConfiguration": {kind: "object", of: new(tlsShape())},
 	}}
 }
 
@@ -174,7 +177,7 @@ func listenerShape() shape {
 	return shape{map[string]field{
 		"defaultBackendSetName": text(true, `^.+$`), "port": number(true, 1, maxPort), "protocol": choice(true, "HTTP", "HTTP2", "TCP", "GRPC"),
 		"hostnameNames": texts(), "pathRouteSetName": text(false, ""), "routingPolicyName": text(false, ""), "ruleSetNames": texts(),
-		"connectionConfiguration": {kind: "object", of: &connection}, "sslConfiguration": {kind: "any"},
+		"connectionConfiguration": {kind: "object", of: &connection}, "sslConfiguration": {kind: "object", of: new(tlsShape())},
 	}}
 }
 
@@ -190,12 +193,63 @@ func shapeShape() shape {
 
 func groupsShape() shape {
 	return shape{map[string]field{"networkSecurityGroupIds": {
-		kind: "list", must: true, atMost: 5, each: &field{kind: "string", choices: []string{GroupID(1), GroupID(2), GroupID(3)}},
+		kind: "list", must: true, atMost: 5, each: &field{kind: "string", form: `^ocid1\.networksecuritygroup\.`},
 	}}}
 }
 
+// isCIDR reports whether a text is a network, without bits of a host.
+func isCIDR(text string) bool {
+	network, err := netip.ParsePrefix(text)
+	return err == nil && network == network.Masked()
+}
+
+// ruleShape is a rule of a security list, about clients or about what is reached.
+func ruleShape(sides ...string) shape {
+	ports := shape{map[string]field{"min": number(true, 1, maxPort), "max": number(true, 1, maxPort)}}
+	options := shape{map[string]field{
+		"destinationPortRange": {kind: "object", of: &ports}, "sourcePortRange": {kind: "object", of: &ports},
+	}}
+	s := shape{map[string]field{
+		"protocol": text(true, `^(?:all|1|6|17|58)$`), "isStateless": flag(), "description": {kind: "string", most: 255},
+		"tcpOptions": {kind: "object", of: &options}, "udpOptions": {kind: "object", of: &options}, "icmpOptions": {kind: "any"},
+	}}
+	for _, side := range sides {
+		s.fields[side] = field{kind: "cidr", must: true}
+		s.fields[side+"Type"] = choice(false, "CIDR_BLOCK", "SERVICE_CIDR_BLOCK")
+	}
+	return s
+}
+
+func securityListShape() shape {
+	in, out := ruleShape("source"), ruleShape("destination")
+	return shape{map[string]field{
+		ingressField: {kind: "list", of: &in, atMost: maxListRules}, egressField: {kind: "list", of: &out, atMost: maxListRules},
+		"displayName": text(false, ""), "freeformTags": {kind: "map"}, "definedTags": {kind: "map"},
+	}}
+}
+
+func groupShape(creation bool) shape {
+	s := shape{map[string]field{
+		"displayName": {kind: "string", most: 255}, "freeformTags": {kind: "map"}, "definedTags": {kind: "map"},
+	}}
+	if creation {
+		s.fields["compartmentId"], s.fields["vcnId"] = text(true, `^ocid1\.compartment\.`), text(true, `^ocid1\.vcn\.`)
+	}
+	return s
+}
+
+func addRulesShape() shape {
+	rule := ruleShape()
+	rule.fields["direction"] = choice(true, "INGRESS", "EGRESS")
+	for _, side := range []string{"source", "destination"} {
+		rule.fields[side] = field{kind: "string"}
+		rule.fields[side+"Type"] = choice(false, "CIDR_BLOCK", "SERVICE_CIDR_BLOCK", "NETWORK_SECURITY_GROUP")
+	}
+	return shape{map[string]field{"securityRules": {kind: "list", must: true, of: &rule, atLeast: 1, atMost: maxAtOnce}}}
+}
+
 func creationShape() shape {
-	sets, listeners := backendSetShape(), listenerShape()
+	sets, listeners, certificates, rules := backendSetShape(), listenerShape(), certificateShape(), ruleSetShape()
 	reserved := shape{map[string]field{"id": text(true, `^ocid1\.publicip\.`)}}
 	all := shape{map[string]field{
 		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": {kind: "string", must: true, form: `^.+$`, most: 1024}, "isPrivate": flag(),
@@ -204,8 +258,8 @@ func creationShape() shape {
 		"reservedIps":   {kind: "list", of: &reserved, atMost: 1},
 		"backendSets":   {kind: "map", of: &sets},
 		"listeners":     {kind: "map", of: &listeners},
-		"certificates":  {kind: "map"},
-		"ruleSets":      {kind: "map"},
+		"certificates":  {kind: "map", of: &certificates},
+		"ruleSets":      {kind: "map", of: &rules},
 		"hostnames":     {kind: "map"},
 		"freeformTags":  {kind: "map"},
 		"definedTags":   {kind: "map"},

@@ -42,6 +42,8 @@ type Sim struct {
 	blind bool
 	cloud
 	balancing
+	security
+	reserved []*reserved
 }
 
 // New returns a simulated cloud with nothing in it. Only calls that the key signs are accepted under the fingerprint.
@@ -110,7 +112,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnauthorized, "NotAuthenticated", why)
 		return
 	}
-	if s.serveBalancers(w, r, body) {
+	if s.serveBalancers(w, r, body) || s.serveSecurity(w, r, body) {
 		return
 	}
 	match := resource.FindStringSubmatch(r.URL.Path)
@@ -265,6 +267,9 @@ func (*Sim) Operation(r *http.Request) (string, bool) {
 	if name := balancerOperation(r); name != "" {
 		return name, r.Method != http.MethodGet
 	}
+	if name := securityOperation(r); name != "" {
+		return name, r.Method != http.MethodGet && r.URL.Path != byAddressPath
+	}
 	match := resource.FindStringSubmatch(r.URL.Path)
 	name := r.Method + " other"
 	if match != nil {
@@ -324,5 +329,5 @@ func (s *Sim) CloudConfig(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("endpoint: %s\ncompartment: %s\nvcn: %s\nloadBalancer:\n  subnet1: %s\nauth:\n  region: %s\n  tenancy: %s\n  user: %s\n  fingerprint: %q\n  key: |\n    %s\n",
-		url, Compartment, VCN, SubnetID(1), Region, Tenancy, User, s.fingerprint, strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
+		url, Compartment, VCN, BalancerSubnet(), Region, Tenancy, User, s.fingerprint, strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
 }
