@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	prefix   = "oci://"
-	domains  = 3
-	subnets  = 3
+	prefix  = "oci://"
+	domains = 3
+	subnets = 3
 	// Subnets of load balancers come after those of nodes: two of the whole region, of which the second has IPv6, and two of a domain each.
 	allSubnets = 7
-	attached = "ATTACHED"
+	attached   = "ATTACHED"
 )
 
 // Instance is a compute instance with its network interfaces.
