@@ -12,12 +12,12 @@ import (
 )
 
 const (
-	prefix   = "oci://"
-	domains  = 3
-	subnets  = 3
+	prefix  = "oci://"
+	domains = 3
+	subnets = 3
 	// Subnets of load balancers come after those of nodes: two of the whole region, of which the second has IPv6, and two of a domain each.
 	allSubnets = 7
-	attached = "ATTACHED"
+	attached   = "ATTACHED"
 )
 
 // Instance is a compute instance with its network interfaces.
@@ -296,7 +296,7 @@ func (i *Instance) shown(kind string, query url.Values, number int, v VNIC) []an
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": s.balancers})
+	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": s.balancers, "networkLoadBalancers": s.nlbs})
 }
 
 // Seed implements simkit.Cloud.
@@ -340,6 +340,9 @@ func (s *Sim) Holdings() []string {
 	names := []string{}
 	for _, lb := range s.LoadBalancers() {
 		names = append(names, "load balancer "+lb.Name)
+	}
+	for _, lb := range s.NetworkLoadBalancers() {
+		names = append(names, "network load balancer "+lb.Name)
 	}
 	return names
 }
