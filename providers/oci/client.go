@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -98,8 +99,9 @@ func limit(perSecond float64, burst int) cloudapi.Limit {
 	return l
 }
 
-var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|subnets|vcns|privateIps|ipv6|publicIps|loadBalancers|loadBalancerWorkRequests)(/[^/]+)?` +
-	`(/(?:workRequests|backendSets|listeners|updateShape|networkSecurityGroups))?(/[^/]+)?$`)
+var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|subnets|vcns|privateIps|ipv6|publicIps|loadBalancers|loadBalancerWorkRequests|` +
+	`securityLists|networkSecurityGroups)(/[^/]+)?(/(?:workRequests|backendSets|listeners|certificates|ruleSets|updateShape|networkSecurityGroups|` +
+	`securityRules|actions))?(/[^/]+)?$`)
 
 // operation names a request without identifiers, for metrics and logs.
 func operation(r *http.Request) string {
@@ -111,7 +113,10 @@ func operation(r *http.Request) string {
 		return r.Method + " /" + match[1]
 	}
 	name := r.Method + " /" + match[1] + "/{id}" + match[3]
-	if match[4] != "" {
+	switch {
+	case match[3] == "/actions":
+		name += match[4]
+	case match[4] != "":
 		name += "/{name}"
 	}
 	return name
@@ -119,6 +124,18 @@ func operation(r *http.Request) string {
 
 // call makes one call. What names it in errors is what was tried, such as "reading instance ocid1…"; a retry token makes a POST repeatable.
 func (a *api) call(ctx context.Context, what, method, path string, in, out any, token string) (http.Header, error) {
+	var more http.Header
+	if token != "" {
+		more = http.Header{tokenHeader: {token}}
+	}
+	return a.send(ctx, what, method, path, in, out, more)
+}
+
+// ifMatch is the header of the ETag under which something is written.
+const ifMatch = "If-Match"
+
+// send is call with any headers.
+func (a *api) send(ctx context.Context, what, method, path string, in, out any, more http.Header) (http.Header, error) {
 	where, err := a.location(ctx)
 	if err != nil {
 		return nil, cloudapi.Describe(err, what)
@@ -134,9 +151,7 @@ func (a *api) call(ctx context.Context, what, method, path string, in, out any, 
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	r.Header.Set("Accept", "application/json")
-	if token != "" {
-		r.Header.Set(tokenHeader, token)
-	}
+	maps.Copy(r.Header, more)
 	answer, err := a.http.Do(r)
 	if err != nil {
 		return nil, cloudapi.Describe(err, what)

@@ -45,6 +45,25 @@ type subnet struct {
 	VCN string `json:"vcnId"`
 	// Domain is empty for one of the whole region.
 	Domain string `json:"availabilityDomain"`
+	// Four is absent, or holds "null", where the subnet has addresses of IPv6 alone.
+	Four  string   `json:"cidrBlock"`
+	Six   string   `json:"ipv6CidrBlock"`
+	Sixes []string `json:"ipv6CidrBlocks"`
+	Lists []string `json:"securityListIds"`
+}
+
+// networks are those of a subnet, by family.
+func (s subnet) networks(four, six bool) (all []string) {
+	if four && s.Four != "" && !strings.Contains(s.Four, "null") {
+		all = append(all, s.Four)
+	}
+	if six {
+		all = append(all, s.Sixes...)
+		if s.Six != "" && !slices.Contains(all, s.Six) {
+			all = append(all, s.Six)
+		}
+	}
+	return all
 }
 
 // network is what an instance has of one.
@@ -76,7 +95,13 @@ func newNetworks(a *api, known *inventory.Inventory[string, instance]) *networks
 	n.subnets = inventory.New(inventory.Source[string, subnet]{
 		Kind: "subnet", ID: func(s subnet) string { return s.ID },
 		Get: func(ctx context.Context, id string) (s subnet, err error) {
-			return s, a.get(ctx, "subnet "+id, "/subnets/"+url.PathEscape(id), &s)
+			if err := a.get(ctx, "subnet "+id, "/subnets/"+url.PathEscape(id), &s); err != nil {
+				return s, err
+			}
+			if s.ID != id {
+				return s, cloudapi.Unclear("reading subnet "+id, "the answer is about another one")
+			}
+			return s, nil
 		},
 	})
 	return n

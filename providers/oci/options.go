@@ -2,6 +2,7 @@ package oci
 
 import (
 	"crypto/rsa"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -29,8 +30,12 @@ type Config struct {
 	Exchange                           exchange
 	Prefix, Tags                       string
 
+	SecurityLists                      string
+
 	tags tags
 	key  *rsa.PrivateKey
+	// securityLists are the security lists that count, by subnet.
+	securityLists map[string]string
 }
 
 // exchange are the options of the exchange of a service account's token.
@@ -61,7 +66,9 @@ var Options = append(schema.Options[Config]{
 	text("loadBalancer.subnet1", "OCID of the subnet of load balancers.", func(c *Config) *string { return &c.Subnet1 }),
 	text("loadBalancer.subnet2", "OCID of their second subnet, where subnets are of one availability domain.", func(c *Config) *string { return &c.Subnet2 }),
 	text(keyListMode, "All, Frontend or None: how security rules are managed where no annotation of a Service says so. "+
-		"None alone is served yet. With Oracle's own controller it is checked and has no effect.", func(c *Config) *string { return &c.SecurityListMode }),
+		"With Oracle's own controller it is checked and has no effect.", func(c *Config) *string { return &c.SecurityListMode }),
+	text(keyLists, "Security lists whose rules are managed, by the OCID of the subnet that they are attached to; of another subnet, the oldest.",
+		func(c *Config) *string { return &c.SecurityLists }),
 	schema.FloatOption(func(c *Config) *float64 { return &c.ReadQPS }, row("rateLimiter.rateLimitQPSRead", "20", "Reads a second.")),
 	schema.IntOption(func(c *Config) *int { return &c.ReadBucket }, row("rateLimiter.rateLimitBucketRead", "5", "Reads at once.")),
 	schema.FloatOption(func(c *Config) *float64 { return &c.WriteQPS }, row("rateLimiter.rateLimitQPSWrite", "20", "Writes a second.")),
@@ -134,13 +141,16 @@ func (c *Config) checkExchange() (problems []error) {
 // keyListMode is the option about the security rules of Services without an annotation.
 const keyListMode = "loadBalancer.securityListManagementMode"
 
+// keyLists is the option that names security lists.
+const keyLists = "loadBalancer.securityLists"
+
 const noEffect = "Accepted for compatibility, without effect: "
 
 // ignored are keys without effect, by why they have none.
 func ignored() map[string][]string {
 	return map[string][]string{
 		"nothing asks for it":                {"regionKey", "auth.regionKey"},
-		"security rules are not managed yet": {"loadBalancer.disableSecurityListManagement", "loadBalancer.securityLists"},
+		"set loadBalancer.securityListManagementMode": {"loadBalancer.disableSecurityListManagement"},
 		"nothing is tagged with them":        {"tags.common"},
 		"it is about volumes":                {"tags.blockVolume", "tags.fss", "tags.lustre"},
 		"metrics are not pushed; scrape /metrics": {
@@ -218,6 +228,11 @@ func (c *Config) complete() error {
 	var err error
 	if c.tags, err = parseTags(c.Tags); err != nil {
 		problems = append(problems, &schema.Problem{Place: "key tags.loadBalancer of the cloud config", Reason: err.Error()})
+	}
+	if c.SecurityLists != "" {
+		if err := json.Unmarshal([]byte(c.SecurityLists), &c.securityLists); err != nil {
+			problems = append(problems, &schema.Problem{Place: "key " + keyLists + " of the cloud config", Reason: "is not a mapping of subnets to security lists"})
+		}
 	}
 	switch c.SecurityListMode {
 	case "", "All", "Frontend", "None":
