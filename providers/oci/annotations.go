@@ -155,7 +155,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode,
 		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(atCreation(annotationType,
-		"Kind of the load balancer. Network load balancers (nlb) are not served yet."), true, typeBalancer, typeBalancer)),
+		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
 }
 
 func ocidForm(v string) error {
@@ -296,6 +296,10 @@ func judgeFields(service *v1.Service) (problems []error) {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	if isNetworkService(service) {
+		_, warnings, err = parseNetwork(service)
+		return warnings, err
+	}
 	if len(in.File) == 0 { // nobody knows what the cloud config says, which may be None
 		_, warnings, err = parseSettings(service, modeNone)
 		return warnings, err

@@ -36,7 +36,7 @@ func balancing(t *testing.T, names []string, test func(w *testWorld, nodes []*v1
 		}
 		w.start()
 		events := record.NewFakeRecorder(100)
-		w.cloud.loadBalancers.Events = events
+		w.cloud.loadBalancers.setEvents(events)
 		test(w, w.Nodes, events)
 	})
 }
@@ -245,7 +245,6 @@ func TestRefused(t *testing.T) {
 	}{
 		"rules":          {func(s *v1.Service) { delete(s.Annotations, annotationRuleMode) }, "security rules are not managed yet"},
 		"rules by lists": {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL-All" }, "security rules are not managed yet"},
-		"network":        {func(s *v1.Service) { s.Annotations[annotationType] = "nlb" }, annotationType},
 		"TLS":            {func(s *v1.Service) { s.Annotations[annotationPrefix+"ssl-ports"] = "443" }, "not served yet"},
 		"UDP":            {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "do not support UDP"},
 		"ranges":         {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }, "loadBalancerSourceRanges"},

@@ -34,13 +34,21 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 		}
 		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 	}
-	return orphans, nil
+	more, err := c.network.orphans(ctx, mark, func(lb *networkBalancer) bool {
+		return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, networkObject(lb), c.network.rules()) })
+	})
+	return append(orphans, more...), c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err)
 }
 
 // DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
+	}
+	if o.Kind == kindNetwork {
+		lb := &networkBalancer{}
+		lb.ID, lb.Name = o.ID, o.Name
+		return c.network.remove(ctx, &services.Request{}, lb)
 	}
 	return c.reconciler.remove(ctx, &services.Request{}, &loadBalancer{ID: o.ID, Name: o.Name})
 }

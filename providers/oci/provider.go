@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -33,7 +32,7 @@ func Description() registry.Provider {
 			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.NotYet, Routes: registry.CloudHasNone,
 		},
 		Options:      Options.Rows(),
-		Annotations:  Annotations.Rows(),
+		Annotations:  annotationRows(),
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
@@ -57,7 +56,8 @@ type cloud struct {
 
 	instances     *instances
 	reconciler    *reconciler
-	loadBalancers *services.LoadBalancer[observation, spec]
+	network       *networkReconciler
+	loadBalancers *kinds
 	kube          kubernetes.Interface
 }
 
@@ -67,7 +67,8 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.instances = newInstances(a)
 	c.NodeAPI = c.instances
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.loadBalancers = newLoadBalancers(c.reconciler)
+	c.network = newNetworkReconciler(a, c.reconciler)
+	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}
@@ -78,7 +79,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.kube = b.Kube
 	c.reconciler.cluster.SetClient(b.Kube)
-	c.loadBalancers.Events = b.Events
+	c.loadBalancers.setEvents(b.Events)
 }
 
 // inform hands the caches to the parts, and starts the controller that annotates Nodes.
@@ -96,6 +97,7 @@ func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"read instance-family", "read virtual-network-family"}},
 		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family", "use network-security-groups"}},
+		{For: "network load balancers", Needs: []string{"manage network-load-balancers", "use virtual-network-family", "use network-security-groups"}},
 	}
 }
 
