@@ -218,7 +218,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode,
 		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(atCreation(annotationType,
-		"Kind of the load balancer. Network load balancers (nlb) are not served yet."), true, typeBalancer, typeBalancer)),
+		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
 }
 
 func ocidForm(v string) error {
@@ -510,8 +510,12 @@ func isOpen(sources []string) bool {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	if len(in.File) == 0 { // nobody knows what the cloud config says, which may be None
-		_, warnings, err = parseSettings(service, modeNone)
+	if isNetworkService(service) {
+		_, warnings, err = parseNetwork(service)
+		return warnings, err
+	}
+	if len(in.File) == 0 { // nobody knows what the cloud config says
+		_, warnings, err = parseSettings(service, "")
 		return warnings, err
 	}
 	keys, _, _ := readFile(in.File) // faults in it are told at start

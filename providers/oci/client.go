@@ -100,7 +100,7 @@ func limit(perSecond float64, burst int) cloudapi.Limit {
 }
 
 var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|subnets|vcns|privateIps|ipv6|publicIps|loadBalancers|loadBalancerWorkRequests|` +
-	`securityLists|networkSecurityGroups)(/[^/]+)?(/(?:workRequests|backendSets|listeners|certificates|ruleSets|updateShape|networkSecurityGroups|` +
+	`securityLists|networkSecurityGroups|networkLoadBalancers|workRequests)(/[^/]+)?(/(?:errors|workRequests|backendSets|listeners|certificates|ruleSets|updateShape|networkSecurityGroups|` +
 	`securityRules|actions))?(/[^/]+)?$`)
 
 // operation names a request without identifiers, for metrics and logs.
@@ -148,7 +148,7 @@ func (a *api) send(ctx context.Context, what, method, path string, in, out any, 
 			return nil, fmt.Errorf("%s: %w", what, err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, a.config.at(where.region, "iaas")+versionOf(path)+path, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, a.config.base(where.region, path)+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
@@ -164,8 +164,11 @@ func (a *api) send(ctx context.Context, what, method, path string, in, out any, 
 
 // versionOf is the version of the API that a path belongs to.
 func versionOf(path string) string {
-	if strings.HasPrefix(path, "/loadBalancer") {
+	switch {
+	case strings.HasPrefix(path, "/loadBalancer"):
 		return balancerVersion
+	case isNetwork(path):
+		return networkVersion
 	}
 	return coreVersion
 }
@@ -183,7 +186,7 @@ func list[T any](ctx context.Context, a *api, what, path string, query url.Value
 	query.Set("limit", pageLimit)
 	for {
 		pages++
-		var items []T
+		var items page[T]
 		header, err := a.call(ctx, "listing "+what, http.MethodGet, path+"?"+query.Encode(), nil, &items, "")
 		if err == nil {
 			err = listing.Add(len(items))

@@ -55,6 +55,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f.RefuseAccount = func() { sim.SetFingerprint("another") }
 	f.OtherAccount = func() { sim.SetBlind(true) }
 	tryLoadBalancers(t, sim, f)
+	tryNetworkLoadBalancers(f)
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}
 	return f
 }
@@ -89,7 +90,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 			},
 		},
 	}
-	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
+	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
 	f.Snapshot = func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
 	f.Portable = map[string]conformance.PortableCase{
@@ -122,7 +123,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 // snapshot is all that is there for Services, in an order of its own.
 func snapshot(t testing.TB, sim *ocisim.Sim) string {
 	t.Helper()
-	var all []string
+	all := networkSnapshot(t, sim)
 	for _, lb := range sim.LoadBalancers() {
 		for _, l := range lb.Doc["listeners"].(document) {
 			if c, ok := l.(document)["connectionConfiguration"].(document); ok && len(c) == 1 && c["idleTimeout"] == 300.0 {

@@ -255,7 +255,7 @@ func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *
 // leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs.
 func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]listPlan, error) {
 	s, _, _ := parseSettings(service, r.config.SecurityListMode) // no fault in an annotation matters here
-	if !s.managesLists() && !r.book.holds(service.UID) {
+	if isNetworkService(service) || !s.managesLists() && !r.book.holds(service.UID) {
 		return nil, nil
 	}
 	where := placement{}

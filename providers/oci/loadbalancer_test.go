@@ -36,7 +36,7 @@ func balancing(t *testing.T, names []string, test func(w *testWorld, nodes []*v1
 		}
 		w.start()
 		events := record.NewFakeRecorder(100)
-		w.cloud.loadBalancers.Events = events
+		w.cloud.loadBalancers.setEvents(events)
 		test(w, w.Nodes, events)
 	})
 }
@@ -244,7 +244,6 @@ func TestRefused(t *testing.T) {
 		want   string
 	}{
 		"rules":         {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, "invalid value: SL provided for annotation: " + annotationRuleMode},
-		"network":       {func(s *v1.Service) { s.Annotations[annotationType] = "nlb" }, annotationType},
 		"ports of TLS":  {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "https" }, annotationSSLPorts},
 		"TLS alone":     {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "80" }, "needs " + annotationTLSSecret},
 		"GRPC":          {func(s *v1.Service) { s.Annotations[annotationProtocol] = "grpc" }, "SSL configuration cannot be empty for GRPC protocol"},

@@ -37,7 +37,13 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 		}
 		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 	}
-	return c.groupOrphans(ctx, list, mark, orphans)
+	more, err := c.network.orphans(ctx, mark, func(lb *networkBalancer) bool {
+		return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, networkObject(lb), c.network.rules()) })
+	})
+	if err := c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err); err != nil {
+		return nil, err
+	}
+	return c.groupOrphans(ctx, list, mark, append(orphans, more...))
 }
 
 const kindGroup = "network security group"
@@ -65,6 +71,11 @@ func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark strin
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
+	}
+	if o.Kind == kindNetwork {
+		lb := &networkBalancer{}
+		lb.ID, lb.Name = o.ID, o.Name
+		return c.network.remove(ctx, &services.Request{}, lb)
 	}
 	r, q := c.reconciler, &services.Request{}
 	var all []change

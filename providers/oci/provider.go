@@ -10,7 +10,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -35,7 +34,7 @@ func Description() registry.Provider {
 			DualStack: registry.Done, SourceRanges: registry.Done, UDP: registry.NotYet,
 		},
 		Options:      Options.Rows(),
-		Annotations:  Annotations.Rows(),
+		Annotations:  annotationRows(),
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
@@ -59,7 +58,8 @@ type cloud struct {
 
 	instances     *instances
 	reconciler    *reconciler
-	loadBalancers *services.LoadBalancer[observation, spec]
+	network       *networkReconciler
+	loadBalancers *kinds
 	kube          kubernetes.Interface
 }
 
@@ -69,7 +69,8 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.instances = newInstances(a)
 	c.NodeAPI = c.instances
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.loadBalancers = newLoadBalancers(c.reconciler)
+	c.network = newNetworkReconciler(a, c.reconciler)
+	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}
@@ -81,7 +82,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.kube = b.Kube
 	c.reconciler.cluster.SetClient(b.Kube)
 	c.reconciler.kube = b.Kube
-	c.loadBalancers.Events = b.Events
+	c.loadBalancers.setEvents(b.Events)
 }
 
 // inform hands the caches to the parts, and starts the controller that annotates Nodes.
@@ -100,6 +101,7 @@ func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"read instance-family", "read virtual-network-family"}},
 		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family"}},
+		{For: "network load balancers", Needs: []string{"manage network-load-balancers"}, Only: "a Service asks for one"},
 		{For: "rules of security lists", Needs: []string{"manage security-lists"}, Only: "security rules are managed in security lists, as they are where nothing says otherwise"},
 		{For: "network security groups", Needs: []string{"use network-security-groups"}, Only: "a Service names some"},
 		{For: "rules of network security groups", Needs: []string{"manage network-security-groups", "manage vcns"}, Only: "security rules are managed by NSG"},

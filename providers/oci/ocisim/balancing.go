@@ -136,6 +136,7 @@ func (s *Sim) SetWorkTime(d time.Duration) {
 
 // settle ends what is due.
 func (s *Sim) settle() {
+	s.settleNetwork()
 	now := time.Now()
 	for _, w := range s.works {
 		lb := s.balancer(w.lb)

@@ -296,7 +296,7 @@ func (i *Instance) shown(kind string, query url.Values, number int, v VNIC) []an
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": s.balancers})
+	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": s.balancers, "networkLoadBalancers": s.nlbs})
 }
 
 // Seed implements simkit.Cloud.
@@ -340,6 +340,9 @@ func (s *Sim) Holdings() []string {
 	names := []string{}
 	for _, lb := range s.LoadBalancers() {
 		names = append(names, "load balancer "+lb.Name)
+	}
+	for _, lb := range s.NetworkLoadBalancers() {
+		names = append(names, "network load balancer "+lb.Name)
 	}
 	return names
 }

@@ -419,6 +419,12 @@ func (s *Sim) deleteGroup(w http.ResponseWriter, r *http.Request, g *guarded) {
 			return
 		}
 	}
+	for _, lb := range s.nlbs {
+		if lb.State != stateDeleted && slices.Contains(list(lb.Doc["networkSecurityGroupIds"]), any(g.id)) {
+			fail(w, http.StatusConflict, "IncorrectState", "The network security group has VNICs attached.")
+			return
+		}
+	}
 	for _, other := range s.groups {
 		for _, rule := range other.rules {
 			if rule["source"] == g.id || rule["destination"] == g.id {

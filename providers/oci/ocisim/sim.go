@@ -42,6 +42,7 @@ type Sim struct {
 	blind bool
 	cloud
 	balancing
+	networkBalancing
 	security
 	reserved []*reserved
 }
@@ -112,7 +113,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUnauthorized, "NotAuthenticated", why)
 		return
 	}
-	if s.serveBalancers(w, r, body) || s.serveSecurity(w, r, body) {
+	if s.serveBalancers(w, r, body) || s.serveNetworkBalancers(w, r, body) || s.serveSecurity(w, r, body) {
 		return
 	}
 	match := resource.FindStringSubmatch(r.URL.Path)
@@ -209,6 +210,11 @@ const pagePrefix = "page-"
 
 // page writes the page of a listing that is asked for.
 func (s *Sim) page(w http.ResponseWriter, r *http.Request, items []any) {
+	s.pageAs(w, r, items, func(some []any) any { return some })
+}
+
+// pageAs writes a page in the form that the service has.
+func (s *Sim) pageAs(w http.ResponseWriter, r *http.Request, items []any, form func([]any) any) {
 	size, from := s.pageSize, 0
 	query := r.URL.Query()
 	if text := query.Get("limit"); text != "" {
@@ -237,7 +243,7 @@ func (s *Sim) page(w http.ResponseWriter, r *http.Request, items []any) {
 	if some == nil {
 		some = []any{}
 	}
-	write(w, http.StatusOK, some)
+	write(w, http.StatusOK, form(some))
 }
 
 // endless is the header by which a page is made to refer to another one.
@@ -265,6 +271,9 @@ func (*Sim) Followed(_ *http.Request, body []byte) []byte { return body }
 // Operation implements simkit.Cloud.
 func (*Sim) Operation(r *http.Request) (string, bool) {
 	if name := balancerOperation(r); name != "" {
+		return name, r.Method != http.MethodGet
+	}
+	if name := networkOperation(r); name != "" {
 		return name, r.Method != http.MethodGet
 	}
 	if name := securityOperation(r); name != "" {
@@ -312,6 +321,9 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 	return map[string]simkit.Distortion{
 		// empty-list: a complete listing without anything in it, as a user sees it whose policies show nothing.
 		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
+			if strings.HasPrefix(r.URL.Path, networkBase) {
+				return []byte(`{"items":[]}`), r.Method == http.MethodGet && r.URL.Query().Has("limit")
+			}
 			return []byte(`[]`), r.Method == http.MethodGet && r.URL.Query().Has("limit")
 		},
 		// cut-list: the answer ends in the middle of the list.
