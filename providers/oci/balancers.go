@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
@@ -50,6 +52,14 @@ type loadBalancer struct {
 	Listeners   map[string]document `json:"listeners"`
 	BackendSets map[string]document `json:"backendSets"`
 	Tags        map[string]string   `json:"freeformTags"`
+
+	Certificates map[string]document `json:"certificates"`
+	RuleSets     map[string]document `json:"ruleSets"`
+	Subnets      []string            `json:"subnetIds"`
+	IPMode       string              `json:"ipMode"`
+
+	// etag is known of what was read alone: listings do not show it.
+	etag string
 }
 
 type address struct {
@@ -100,13 +110,14 @@ type balancers struct {
 	idle  *waiting.Room[string, bool]
 
 	subnets *inventory.Inventory[string, subnet]
+	cluster *ownership.Cluster
 }
 
 // pace is how often is looked at the cloud's work.
 func pace() waiting.Pace { return waiting.Pace{Least: 2 * time.Second, Most: 10 * time.Second} }
 
-func newBalancers(a *api, subnets *inventory.Inventory[string, subnet]) *balancers {
-	b := &balancers{api: a, subnets: subnets}
+func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *ownership.Cluster) *balancers {
+	b := &balancers{api: a, subnets: subnets, cluster: c}
 	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
 		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: b.list, Get: b.get,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
@@ -123,27 +134,60 @@ func newBalancers(a *api, subnets *inventory.Inventory[string, subnet]) *balance
 	return b
 }
 
-// list reads all load balancers of the compartment. "Not found" is never an empty list.
+// list reads all load balancers of the compartments of the cluster. "Not found" is never an empty list.
 func (b *balancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
 	where, err := b.api.location(ctx)
 	if err != nil {
 		return nil, 0, cloudapi.Describe(err, "listing load balancers")
 	}
-	query := url.Values{"compartmentId": {where.compartment}}
-	all, pages, err := list[*loadBalancer](ctx, b.api, "load balancers", "/loadBalancers", query)
+	var all []*loadBalancer
+	var failed []error
+	pages := 0
+	for n, c := range b.compartments(ctx, where.compartment) {
+		some, calls, err := list[*loadBalancer](ctx, b.api, "load balancers of compartment "+c, "/loadBalancers", url.Values{"compartmentId": {c}})
+		pages += calls
+		switch {
+		case err != nil && n == 0:
+			return nil, pages, err
+		case err != nil:
+			failed = append(failed, err)
+		}
+		all = append(all, some...)
+	}
 	for _, lb := range all {
 		if lb == nil || lb.ID == "" || lb.State == "" {
 			return nil, pages, cloudapi.Unclear("listing load balancers", "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
-	return slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted }), pages, err
+	all = slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted })
+	if len(failed) > 0 {
+		return all, pages, &inventory.Partial[string]{Lacks: func(string) bool { return true }, Err: errors.Join(failed...)}
+	}
+	return all, pages, nil
+}
+
+// compartments are the configured one, and those that Services name.
+func (b *balancers) compartments(ctx context.Context, configured string) []string {
+	all := []string{configured}
+	named, err := b.cluster.Services(ctx)
+	if err != nil {
+		return all
+	}
+	for _, s := range named {
+		if c := s.Annotations[annotationCompartment]; ocid.MatchString(c) && ownership.MayHave(s) && !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	slices.Sort(all[1:])
+	return all
 }
 
 // get reads one. The cloud says "not found" also of what the user may not see: it is gone only where the user still sees the network.
 func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 	lb, what := &loadBalancer{}, "load balancer "+id
-	switch err := b.api.get(ctx, what, "/loadBalancers/"+url.PathEscape(id), lb); {
+	header, err := b.api.call(ctx, "reading "+what, http.MethodGet, "/loadBalancers/"+url.PathEscape(id), nil, lb, "")
+	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		if doubt := b.sees(ctx, proofMaxAge); doubt != nil {
 			return nil, cloudapi.Unclear("reading "+what, "it is not found, which does not prove that it is gone: %s", doubt)
@@ -156,6 +200,7 @@ func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 	case lb.State == stateDeleted:
 		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading " + what, Message: "it is deleted"}
 	}
+	lb.etag = header.Get("Etag")
 	return lb, nil
 }
 
@@ -204,7 +249,14 @@ func (b *balancers) isIdle(ctx context.Context, id string) (bool, error) {
 
 // start asks for a change, and returns the work request that makes it.
 func (b *balancers) start(ctx context.Context, r write) (string, error) {
-	header, err := b.api.call(ctx, r.what, r.method, r.path, r.in, nil, r.token)
+	more := http.Header{}
+	if r.token != "" {
+		more.Set(tokenHeader, r.token)
+	}
+	if r.etag != "" {
+		more.Set(ifMatch, r.etag)
+	}
+	header, err := b.api.send(ctx, r.what, r.method, r.path, r.in, nil, more)
 	if err != nil {
 		return "", err
 	}
@@ -220,12 +272,14 @@ type write struct {
 	what, method, path string
 	in                 any
 	token              string
+	// etag is that of the load balancer which the write was made for.
+	etag string
 }
 
 // repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked for again,
 // because the cloud refuses a second one.
 func repeatable(r *http.Request) bool {
-	return r.Method == http.MethodGet || r.Header.Get(tokenHeader) != ""
+	return r.Method == http.MethodGet || r.Header.Get(tokenHeader) != "" || strings.HasSuffix(r.URL.Path, byAddressPath)
 }
 
 // UnmarshalJSON implements json.Unmarshaler: maps that are absent are empty.
@@ -234,11 +288,10 @@ func (lb *loadBalancer) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, (*plain)(lb)); err != nil {
 		return err
 	}
-	if lb.Listeners == nil {
-		lb.Listeners = map[string]document{}
-	}
-	if lb.BackendSets == nil {
-		lb.BackendSets = map[string]document{}
+	for _, m := range []*map[string]document{&lb.Listeners, &lb.BackendSets, &lb.Certificates, &lb.RuleSets} {
+		if *m == nil {
+			*m = map[string]document{}
+		}
 	}
 	return nil
 }

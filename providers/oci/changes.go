@@ -14,6 +14,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -59,7 +60,19 @@ func (r *reconciler) one(ctx context.Context, q *services.Request, o observation
 	if err := r.ready(ctx, o.lb); err != nil {
 		return o, err
 	}
-	ask.path = "/loadBalancers/" + url.PathEscape(o.lb.ID) + ask.path
+	if o.lb.etag == "" { // what is known comes from a listing
+		lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			return o, services.ErrGone
+		case err != nil:
+			return o, err
+		case !lb.sameAs(o.lb):
+			return o, services.ErrGone // somebody has changed it meanwhile
+		}
+		o.lb = lb
+	}
+	ask.path, ask.etag = "/loadBalancers/"+url.PathEscape(o.lb.ID)+ask.path, o.lb.etag
 	id, err := r.start(ctx, ask)
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
@@ -158,10 +171,21 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 // Changes are those between what is there and what should be. What nothing refers to any more goes last.
 func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]change, error) {
 	if o.lb == nil {
-		return []change{r.creating(q.Service, d)}, nil
+		if o.group == nil && d.group.create != nil {
+			return []change{r.creatingGroup(q.Service, d)}, nil
+		}
+		return append(r.groupOpenings(d), r.creating(q.Service, d)), nil
+	}
+	if o.group == nil && d.group.create != nil {
+		return []change{r.creatingGroup(q.Service, d)}, nil
 	}
 	listeners, extra := matchListeners(o.lb.Listeners, d.listeners)
-	var all []change
+	all := ruleChanges[observation](r.book, q.Service, early(d.lists, d.wasHealth))
+	all = append(all, r.groupOpenings(d)...)
+	certificates, old := r.certificateChanges(o.lb, d)
+	all = append(all, certificates...)
+	sets, oldSets := r.ruleSetChanges(o.lb, d)
+	all = append(all, sets...)
 	for _, name := range extra {
 		all = append(all, r.change(guard.PlanDelete, "listener "+name, "", func() (any, any) { return o.lb.Listeners[name], nil },
 			write{what: "deleting listener " + name, method: http.MethodDelete, path: "/listeners/" + url.PathEscape(name)}))
@@ -173,7 +197,7 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 			all = append(all, r.addingPart("backend set", "/backendSets", name, want))
 			continue
 		}
-		if after, what := mergeSet(have, want, d.noNodes); len(what) > 0 {
+		if after, what := mergeSetTLS(have, want, d.noNodes); len(what) > 0 {
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
@@ -185,8 +209,7 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 		}
 		have := o.lb.Listeners[is]
 		if after, differs := mergeListener(have, d.listeners[name]); differs {
-			all = append(all, r.change(guard.PlanChange, "listener "+is, "", func() (any, any) { return withoutShown(have), after },
-				write{what: "changing listener " + is, method: http.MethodPut, path: "/listeners/" + url.PathEscape(is), in: after}))
+			all = append(all, r.updatingListener(is, have, after))
 		}
 	}
 	for _, name := range sortedKeys(o.lb.BackendSets) {
@@ -195,7 +218,40 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 				write{what: "deleting backend set " + name, method: http.MethodDelete, path: "/backendSets/" + url.PathEscape(name)}))
 		}
 	}
-	return append(all, r.changesOfWhole(o.lb, d)...), nil
+	all = append(all, oldSets...)
+	all = append(all, old...)
+	all = append(all, r.changesOfWhole(o.lb, d)...)
+	all = append(all, r.groupClosings(d)...)
+	return append(all, ruleChanges[observation](r.book, q.Service, late(d.lists, d.wasHealth))...), nil
+}
+
+// ruleSetChanges make and change rule sets, and remove those that are not wanted, which goes last.
+func (r *reconciler) ruleSetChanges(lb *loadBalancer, d spec) (first, last []change) {
+	if d.ruleSets == nil {
+		return nil, nil
+	}
+	for _, name := range sortedKeys(d.ruleSets) {
+		have, there := lb.RuleSets[name]
+		switch {
+		case !there:
+			first = append(first, r.addingPart("rule set", "/ruleSets", name, d.ruleSets[name]))
+		case !sameItems(listOf(have["items"]), listOf(d.ruleSets[name]["items"])):
+			first = append(first, r.change(guard.PlanChange, "rule set "+name, "", func() (any, any) { return withoutShown(have), d.ruleSets[name] },
+				write{what: "changing rule set " + name, method: http.MethodPut, path: "/ruleSets/" + url.PathEscape(name), in: d.ruleSets[name]}))
+		}
+	}
+	for _, name := range sortedKeys(lb.RuleSets) {
+		if _, wanted := d.ruleSets[name]; !wanted {
+			last = append(last, r.change(guard.PlanDelete, "rule set "+name, "", func() (any, any) { return lb.RuleSets[name], nil },
+				write{what: "deleting rule set " + name, method: http.MethodDelete, path: "/ruleSets/" + url.PathEscape(name)}))
+		}
+	}
+	return first, last
+}
+
+func (r *reconciler) updatingListener(name string, have, after document) change {
+	return r.change(guard.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after },
+		write{what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after})
 }
 
 // changesOfWhole are those of the load balancer itself.
@@ -253,10 +309,10 @@ func (r *reconciler) addingPart(kind, path, name string, want document) change {
 // creating makes a load balancer with all that belongs to it.
 func (r *reconciler) creating(service *v1.Service, d spec) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.name}, Creates: true,
-		Compare: func() (before, after any) { return nil, d.create },
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.name}, Creates: true, Replan: true,
+		Compare: func() (before, after any) { return nil, d.shownCreation() },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			token, err := r.tokenFor(service, d.create)
+			token, err := r.tokenFor(service.UID, d.create)
 			if err != nil {
 				return o, err
 			}
@@ -264,7 +320,7 @@ func (r *reconciler) creating(service *v1.Service, d spec) change {
 			id, err := r.start(ctx, write{what: what, method: http.MethodPost, path: "/loadBalancers", in: d.create, token: token})
 			r.known.InvalidateAll() // it may have been made
 			if err == nil || cloudapi.Refused(err) {
-				r.forget(service)
+				r.forget(service.UID)
 			}
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
@@ -282,13 +338,13 @@ func (r *reconciler) creating(service *v1.Service, d spec) change {
 				return o, cloudapi.NotAbsence(err)
 			}
 			r.settle(lb.ID, true)
-			return observation{lb: lb, deletable: true}, nil
+			return observation{lb: lb, deletable: true, group: o.group}, nil
 		},
 	}
 }
 
 // tokenFor is the retry token of a creation: that of before while nobody knows what became of the same request, and else a new one.
-func (r *reconciler) tokenFor(service *v1.Service, asked document) (string, error) {
+func (r *reconciler) tokenFor(uid types.UID, asked document) (string, error) {
 	body, err := json.Marshal(asked)
 	if err != nil {
 		return "", err
@@ -297,19 +353,19 @@ func (r *reconciler) tokenFor(service *v1.Service, asked document) (string, erro
 	sum := hex.EncodeToString(digest[:])
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if before, known := r.attempts[service.UID]; known && before.sum == sum {
+	if before, known := r.attempts[uid]; known && before.sum == sum {
 		return before.token, nil
 	}
 	token := rand.Text()
-	r.attempts[service.UID] = attempt{sum: sum, token: token}
+	r.attempts[uid] = attempt{sum: sum, token: token}
 	return token, nil
 }
 
 // forget ends an attempt: its outcome is known.
-func (r *reconciler) forget(service *v1.Service) {
+func (r *reconciler) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.attempts, service.UID)
+	delete(r.attempts, uid)
 }
 
 // deleting removes a load balancer, with all that belongs to it.
@@ -317,9 +373,9 @@ func (r *reconciler) deleting(lb *loadBalancer) change {
 	return change{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },
-		Make: func(ctx context.Context, q *services.Request, _ observation) (observation, error) {
-			r.forget(q.Service)
-			return observation{}, r.remove(ctx, q, lb)
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			r.forget(q.Service.UID)
+			return observation{group: o.group}, r.remove(ctx, q, lb)
 		},
 	}
 }

@@ -107,6 +107,8 @@ var resource = regexp.MustCompile(`^/[0-9]{8}/(instances|vnicAttachments|vnics|s
 func operation(r *http.Request) string {
 	match := resource.FindStringSubmatch(r.URL.Path)
 	switch {
+	case strings.HasSuffix(r.URL.Path, byAddressPath):
+		return r.Method + " " + byAddressPath
 	case match == nil:
 		return r.Method + " " + cloudapi.OtherOperation
 	case match[2] == "":

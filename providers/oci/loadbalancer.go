@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -42,6 +43,8 @@ type observation struct {
 	lb *loadBalancer
 	// deletable is set where the load balancer was made for the Service.
 	deletable bool
+	// group is the network security group that was made for the Service; nil where there is none, or nobody asks.
+	group *securityGroup
 }
 
 type change = services.Change[observation]
@@ -51,9 +54,12 @@ type reconciler struct {
 	*balancers
 	config    Config
 	adopt     registry.Adoption
-	cluster   ownership.Cluster
 	instances *instances
 	made      *regexp.Regexp
+	book      *ruleBook
+	groups    *securityGroups
+	// kube reads Secrets; nil before the program leads.
+	kube kubernetes.Interface
 
 	// attempts are the retry tokens of creations whose answers are not known.
 	mu       sync.Mutex
@@ -67,10 +73,12 @@ type attempt struct{ sum, token string }
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	prefix := ownName(a.config.Prefix, &v1.Service{})
+	c := &ownership.Cluster{}
+	b := newBalancers(a, i.networks.subnets, c)
 	return &reconciler{
-		balancers: newBalancers(a, i.networks.subnets), config: a.config, adopt: adopt, instances: i, attempts: map[types.UID]attempt{},
-		settled: map[string]bool{},
-		made:    regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
+		balancers: b, config: a.config, adopt: adopt, instances: i, attempts: map[types.UID]attempt{}, settled: map[string]bool{},
+		book: newRuleBook(a, i, c), groups: newSecurityGroups(a, b.compartments),
+		made: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 	}
 }
 
@@ -114,13 +122,38 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	}
 	live = append(live, slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool { return lb.State != stateFailed })...)
 	if len(live) > 0 {
-		return observation{lb: live[0]}, nil
+		o.lb = live[0]
+	}
+	if o.group, err = r.observeGroup(ctx, q, o.lb); err != nil || o.lb != nil {
+		return o, err
 	}
 	age := observedMaxAge
 	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
 		age = 0
 	}
 	return o, r.sees(ctx, age)
+}
+
+// observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before, or goes.
+func (r *reconciler) observeGroup(ctx context.Context, q services.Request, lb *loadBalancer) (*securityGroup, error) {
+	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Validate has judged
+	return r.observeGroupOf(ctx, q, s, lb)
+}
+
+// observeGroupOf is the same for known settings.
+func (r *reconciler) observeGroupOf(ctx context.Context, q services.Request, s settings, lb *loadBalancer) (*securityGroup, error) {
+	var attached []string
+	if lb != nil {
+		attached = lb.Groups
+	}
+	foreign := slices.ContainsFunc(attached, func(id string) bool { return !slices.Contains(s.Groups, id) })
+	switch {
+	case q.Purpose == services.UpdateNodes:
+		return nil, nil //nolint:nilnil // nobody asks
+	case s.mode != modeGroups && !foreign && q.Purpose != services.Delete && q.Purpose != services.Lookup:
+		return nil, nil //nolint:nilnil // there was none
+	}
+	return r.groups.managed(ctx, q.Service, attached, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
 // rules decide whose a load balancer is: by the tag that we give it, and by its name, which is the UID of the Service. Oracle's own controller
@@ -234,36 +267,43 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, []services.Finding{services.Warning(eventFailed, "load balancer %s (%s) has failed", o.lb.Name, o.lb.ID)},
 			fmt.Errorf("load balancer %s has failed; it is made again when it, or the Service, is deleted", o.lb.Name)
 	}
+	refuse := func(err error) (spec, []services.Finding, error) {
+		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
+	}
 	addresses := s.addressesOf(q.Nodes)
 	d = spec{
 		name: r.name("", q.Service), listeners: s.desiredListeners(q.Service), sets: s.desiredSets(q.Service, addresses), groups: s.groups(),
-		noNodes: len(addresses) == 0,
+		noNodes: len(addresses) == 0, ruleSets: s.ruleSets,
 	}
 	if d.noNodes {
 		findings = append(findings, services.Warning(eventNoNodes, "no node can receive traffic; the backends of load balancer %s stay as they are", d.name))
 	}
 	if d.shape, d.details, err = s.shapeFor(o.lb); err != nil {
-		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
+		return refuse(err)
 	}
-	if o.lb != nil {
-		return d, findings, nil
-	}
-	where, err := r.api.location(ctx)
+	front, back, err := r.certificates(ctx, q.Service, s)
 	if err != nil {
-		return d, findings, cloudapi.Describe(err, "finding the compartment of the cluster")
+		return refuse(err)
 	}
-	subnets, err := s.chooseSubnets(r.config.Subnet1, r.config.Subnet2, func(id string) (bool, error) {
-		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: subnetMaxAge})
-		return found.Domain == "", cloudapi.NotAbsence(err)
-	})
-	if err != nil {
-		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
+	d.speakTLS(q.Service, s, o.lb, front, back)
+	if more, err := judgeKept(o.lb, s, q.Service); err != nil {
+		return refuse(err)
+	} else if more != "" {
+		findings = append(findings, services.Warning(eventIgnored, "%s", more))
 	}
-	mark, err := r.cluster.Mark(ctx)
-	if err != nil {
+	place, err := r.placeFor(ctx, q.Service, s, o.lb)
+	switch {
+	case errors.Is(err, errPlace):
+		return refuse(err)
+	case err != nil:
 		return d, findings, err
 	}
-	d.create = d.creation(s, where.compartment, subnets, s.tagsOf(r.config.tags).marked(mark))
+	if err := r.desireRules(ctx, q, s, o, place, &d); err != nil {
+		return d, findings, err
+	}
+	if o.lb == nil {
+		d.create = d.creation(s, place.compartment, place.subnets, s.tagsOf(r.config.tags).marked(place.mark), place.reserved, place.six)
+	}
 	return d, findings, nil
 }
 
@@ -285,14 +325,15 @@ func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.Load
 // Exists implements services.Reconciler.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		return nil, false, nil
+		left := o.group != nil || r.book.holds(q.Service.UID)
+		return &v1.LoadBalancerStatus{}, left, nil
 	}
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
 	return statusOf(o.lb, s.IPMode), true, nil
 }
 
 // NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are.
-func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
+func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
 	if o.lb == nil || o.lb.State != stateActive {
 		return nil, nil, nil
 	}
@@ -314,16 +355,36 @@ func (r *reconciler) NodeChanges(_ context.Context, q services.Request, o observ
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	return all, nil, nil
+	rules, err := r.nodeRules(ctx, q.Service, s, o.lb, q.Nodes)
+	return append(rules, all...), nil, err
 }
 
-// Deletions are what is to be done when the Service goes.
-func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observation) ([]change, []services.Finding, error) {
-	switch {
-	case o.lb == nil:
-		return nil, nil, nil
-	case !o.deletable:
+// Deletions are what is to be done when the Service goes. What rules cannot be reached, such as those of a subnet that is gone, hold up
+// nothing.
+func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observation) (all []change, findings []services.Finding, err error) {
+	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
 	}
-	return []change{r.deleting(o.lb)}, nil, nil
+	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
+	all, missed, err := r.leaveLists(ctx, q.Service, s, o.lb)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.group != nil {
+		more, unseen, err := r.emptying(ctx, q.Service, o.group, s.BackGroups)
+		if err != nil {
+			return nil, nil, err
+		}
+		all, missed = append(all, more...), append(missed, unseen...)
+	}
+	for _, err := range missed {
+		findings = append(findings, services.Warning(eventRulesLeft, "rules that were made for the Service may be left: %v", err))
+	}
+	if o.lb != nil {
+		all = append(all, r.deleting(o.lb))
+	}
+	if o.group != nil {
+		all = append(all, r.deletingGroup(o.group))
+	}
+	return all, findings, nil
 }

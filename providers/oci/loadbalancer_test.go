@@ -17,7 +17,7 @@ import (
 
 const testUID = "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
 
-// byHand are the annotations without which a Service is refused as yet.
+// byHand are annotations by which nobody manages security rules.
 func byHand(more ...string) map[string]string {
 	a := map[string]string{annotationRuleMode: modeNone}
 	for n := 0; n < len(more); n += 2 {
@@ -84,7 +84,7 @@ func TestCreation(t *testing.T) {
 		text, err := json.Marshal(w.balancer().Doc)
 		require.NoError(w, err)
 		assert.JSONEq(w, `{
-			"compartmentId": "`+ocisim.Compartment+`", "displayName": "`+testUID+`", "shapeName": "100Mbps", "subnetIds": ["`+ocisim.SubnetID(1)+`"],
+			"compartmentId": "`+ocisim.Compartment+`", "displayName": "`+testUID+`", "shapeName": "100Mbps", "subnetIds": ["`+ocisim.BalancerSubnet()+`"],
 			"isPrivate": false, "certificates": {}, "networkSecurityGroupIds": [], "reservedIps": [], "ipMode": "IPV4", "hostnames": {}, "ruleSets": {},
 			"backendSets": {"TCP-80": {"policy": "ROUND_ROBIN",
 				"backends": [{"ipAddress": "10.0.1.1", "port": 30080, "weight": 1}, {"ipAddress": "10.0.1.2", "port": 30080, "weight": 1}],
@@ -236,27 +236,37 @@ func TestNoNodes(t *testing.T) {
 	})
 }
 
-// TestRefused: what cannot be served yet, and what is wrong, is refused before any call.
+// TestRefused: what cannot be served, and what is wrong, is refused before any call.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(*v1.Service)
 		want   string
 	}{
-		"rules":          {func(s *v1.Service) { delete(s.Annotations, annotationRuleMode) }, "security rules are not managed yet"},
-		"rules by lists": {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL-All" }, "security rules are not managed yet"},
-		"TLS":            {func(s *v1.Service) { s.Annotations[annotationPrefix+"ssl-ports"] = "443" }, "not served yet"},
-		"UDP":            {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "do not support UDP"},
-		"ranges":         {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} }, "loadBalancerSourceRanges"},
-		"no node ports":  {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }, "node ports"},
-		"affinity":       {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
-		"reserved":       {func(s *v1.Service) { s.Spec.LoadBalancerIP = "192.0.2.1" }, "reserved addresses are not served yet"},
-		"protocol":       {func(s *v1.Service) { s.Annotations[annotationProtocol] = "UDP" }, "Only 'HTTP', 'TCP' and 'GRPC' protocols supported"},
-		"bandwidth":      {func(s *v1.Service) { s.Annotations[annotationShapeMin] = "much" }, "invalid format for"},
-		"groups": {func(s *v1.Service) {
-			s.Annotations[annotationGroups] = strings.Repeat(ocisim.GroupID(1)+"x,", 1) + sixGroups()
-		},
-			"invalid number of Network Security Groups (Max: 5)"},
+		"rules":         {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, "invalid value: SL provided for annotation: " + annotationRuleMode},
+		"ports of TLS":  {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "https" }, annotationSSLPorts},
+		"TLS alone":     {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "80" }, "needs " + annotationTLSSecret},
+		"GRPC":          {func(s *v1.Service) { s.Annotations[annotationProtocol] = "grpc" }, "SSL configuration cannot be empty for GRPC protocol"},
+		"ciphers":       {func(s *v1.Service) { s.Annotations[annotationTLS] = "x" }, "failed to parse SSL Configuration annotation"},
+		"rule sets":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": 1}` }, "failed to parse rule sets annotation"},
+		"empty set":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": {}}` }, "has no items"},
+		"account":       {func(s *v1.Service) { s.Annotations[annotationAccount] = "x" }, "is not served yet"},
+		"UDP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "do not support UDP"},
+		"ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, "everybody"},
+		"no node ports": {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }, "node ports"},
+		"affinity":      {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
+		"IPv6 alone":    {func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, "SingleStack IPv6 is not supported for OCI LBaaS"},
+		"address":       {func(s *v1.Service) { s.Spec.LoadBalancerIP = "web" }, `invalid value "web" provided for LoadBalancerIP`},
+		"private address": {func(s *v1.Service) {
+			s.Spec.LoadBalancerIP, s.Annotations[annotationInternal] = "192.0.2.1", "true"
+		}, "cannot create a private load balancer with Reserved IP"},
+		"protocol":  {func(s *v1.Service) { s.Annotations[annotationProtocol] = "UDP" }, "Only 'HTTP', 'TCP' and 'GRPC' protocols supported"},
+		"bandwidth": {func(s *v1.Service) { s.Annotations[annotationShapeMin] = "much" }, "invalid format for"},
+		"groups":    {func(s *v1.Service) { s.Annotations[annotationGroups] = sixGroups() }, "invalid number of Network Security Groups (Max: 5)"},
+		"five groups and ours": {func(s *v1.Service) {
+			s.Annotations[annotationRuleMode], s.Annotations[annotationGroups] = modeGroups, sixGroups()[:len(sixGroups())-len(ocisim.GroupID(5))-1]
+		}, "invalid number of Network Security Groups (Max: 5) including managed nsg"},
+		"no group": {func(s *v1.Service) { s.Annotations[annotationBackGroups] = "web" }, "invalid NetworkSecurityGroups OCID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

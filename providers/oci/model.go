@@ -24,6 +24,7 @@ const (
 	kubeProxy  = 10256
 	okay       = 200
 	maxTitle   = 1024
+	modeSix    = "IPV6"
 )
 
 // ownName is the name that Oracle's own controller gives.
@@ -45,6 +46,15 @@ type spec struct {
 	shape   string
 	details *shapeDetails
 	groups  []string
+	// certificates are the requests for those that are used, by name, and secrets the Secrets that they come from.
+	certificates map[string]document
+	secrets      []string
+	// ruleSets are nil where they are left alone.
+	ruleSets map[string]document
+	// lists are the security lists to be changed; wasHealth is the port that the load balancer asks nodes at where that is to be another one.
+	lists     []listPlan
+	wasHealth int
+	group     groupPlan
 	// create is what an absent load balancer is made by.
 	create document
 }
@@ -76,13 +86,16 @@ func (s settings) desiredListeners(service *v1.Service) map[string]document {
 		connection := document{}
 		if s.Proxy != 0 {
 			connection["backendTcpProxyProtocolVersion"] = s.Proxy
-			connection["idleTimeout"] = map[bool]int{true: idleHTTP, false: idleTCP}[s.protocol() == protocolHTTP]
+			connection["idleTimeout"] = map[bool]int{true: idleTCP, false: idleHTTP}[s.protocol() == protocolTCP]
 		}
 		if s.Idle != 0 {
 			connection["idleTimeout"] = s.Idle
 		}
 		if len(connection) > 0 {
 			l["connectionConfiguration"] = connection
+		}
+		if s.ruleSets != nil {
+			l["ruleSetNames"] = sortedKeys(s.ruleSets)
 		}
 		all[s.listenerName(p)] = jsondoc.Clone(l)
 	}
@@ -108,33 +121,36 @@ func (s settings) desiredSets(service *v1.Service, addresses []string) map[strin
 
 // checker is the health check of all ports: it asks kube-proxy.
 func (s settings) checker(service *v1.Service) document {
-	port := kubeProxy
-	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 {
-		port = int(service.Spec.HealthCheckNodePort)
-	}
 	return document{
-		"protocol": protocolHTTP, "urlPath": healthPath, "port": port, "returnCode": okay, "retries": orUsual(s.Retries, usualRetries),
-		"timeoutInMillis": orUsual(s.Timeout, usualTimeout), "intervalInMillis": orUsual(s.Interval, usualInterval), "isForcePlainText": false,
+		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": okay, "retries": orUsual(s.Retries, usualRetries),
+		"timeoutInMillis": orUsual(s.Timeout, usualTimeout), "intervalInMillis": orUsual(s.Interval, usualInterval), "isForcePlainText": s.BackSecret != "",
 	}
 }
 
 // addressesOf are the addresses of the nodes that receive traffic.
 func (s settings) addressesOf(nodes []*v1.Node) []string {
-	chosen, err := labels.Parse(s.Selector)
-	if err != nil {
-		chosen = labels.Nothing()
-	}
 	var all []string
-	for _, n := range nodes {
-		if _, err := parseProviderID(n.Spec.ProviderID); err != nil || !chosen.Matches(labels.Set(n.Labels)) {
-			continue
-		}
+	for _, n := range s.eligible(nodes) {
 		if ip := addressOf(n); ip != "" {
 			all = append(all, ip)
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
+}
+
+// eligible are the nodes that the selector chooses.
+func (s settings) eligible(nodes []*v1.Node) (all []*v1.Node) {
+	chosen, err := labels.Parse(s.Selector)
+	if err != nil {
+		chosen = labels.Nothing()
+	}
+	for _, n := range nodes {
+		if _, err := parseProviderID(n.Spec.ProviderID); err == nil && chosen.Matches(labels.Set(n.Labels)) {
+			all = append(all, n)
+		}
+	}
+	return all
 }
 
 // addressOf is the last internal address of IPv4, as Oracle's own controller has it; "" is none.
@@ -179,14 +195,23 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 }
 
 // creation is the request for the whole load balancer, as Oracle's own controller makes it.
-func (d spec) creation(s settings, compartment string, subnets []string, tags tags) document {
+func (d spec) creation(s settings, compartment string, subnets []string, tags tags, reserved string, six bool) document {
 	all := document{
 		"compartmentId": compartment, "displayName": d.name, "shapeName": d.shape, "subnetIds": subnets, "isPrivate": s.Internal,
-		"backendSets": d.sets, "listeners": d.listeners, "certificates": document{}, "networkSecurityGroupIds": d.groups, "reservedIps": []any{},
+		"backendSets": d.sets, "listeners": d.listeners, "certificates": d.certificates, "networkSecurityGroupIds": d.groups, "reservedIps": []any{},
 		"ipMode": "IPV4",
 	}
 	if d.details != nil {
 		all["shapeDetails"] = d.details
+	}
+	if len(d.ruleSets) > 0 {
+		all["ruleSets"] = d.ruleSets
+	}
+	if reserved != "" {
+		all["reservedIps"] = []any{document{"id": reserved}}
+	}
+	if six {
+		all["ipMode"] = modeSix
 	}
 	if len(tags.Freeform) > 0 {
 		all["freeformTags"] = tags.Freeform
@@ -279,13 +304,14 @@ func (s settings) chooseSubnets(first, second string, regional func(string) (boo
 	return chosen, nil
 }
 
-// normalized is a listener's name by which it is found again: HTTP and TCP are the same, and what follows the port does not count.
+// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port does not count.
 func normalized(name string) string {
 	parts := strings.Split(name, "-")
 	if len(parts) > 2 { //nolint:mnd // a protocol and a port
 		parts = parts[:2]
 	}
-	if strings.EqualFold(parts[0], protocolHTTP) {
+	switch strings.ToUpper(parts[0]) {
+	case protocolTCP, protocolHTTP, protocolGRPC:
 		parts[0] = protocolTCP
 	}
 	return strings.Join(parts, "-")
@@ -377,6 +403,15 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 	return after, what
 }
 
+// mergeSetTLS is mergeSet with how TLS is spoken.
+func mergeSetTLS(have, want document, keepBackends bool) (after document, what []string) {
+	after, what = mergeSet(have, want, keepBackends)
+	if mergeTLS(after, want) {
+		what = append(what, "TLS")
+	}
+	return after, what
+}
+
 // mergeListener is a listener as it should be, with all that is in it besides.
 func mergeListener(have, want document) (after document, differs bool) {
 	after = withoutShown(have)
@@ -386,6 +421,10 @@ func mergeListener(have, want document) (after document, differs bool) {
 		if !same(have[key], want[key]) && (wanted == "" || !strings.EqualFold(text, wanted)) {
 			after[key], differs = want[key], true
 		}
+	}
+	differs = mergeTLS(after, want) || differs
+	if names, given := want["ruleSetNames"]; given && !sameTexts(listOf(have["ruleSetNames"]), listOf(names)) {
+		after["ruleSetNames"], differs = names, true
 	}
 	connection, _ := want["connectionConfiguration"].(document)
 	if len(connection) == 0 {
@@ -419,4 +458,103 @@ func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
 	}
 	slices.SortFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int { return strings.Compare(a.IP, b.IP) })
 	return status
+}
+
+// early are the changes of security lists that come before all others: what is needed is opened, and what is not is closed, but for the
+// port that the load balancer still asks nodes at, without which all would count as failed.
+func early(plans []listPlan, asked int) (all []listPlan) {
+	for _, p := range plans {
+		if p.claim.keep = asked; asked != 0 {
+			before := document{ingressField: p.before[ingressField], egressField: p.before[egressField]}
+			if p.after, p.added, p.removed = p.claim.apply(before); p.after == nil {
+				continue
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// late are those that come after: what early has left open is closed.
+func late(plans []listPlan, asked int) []listPlan {
+	if asked == 0 {
+		return nil
+	}
+	return plans
+}
+
+// sameItems reports whether rules of a rule set are there: each as it is asked for, with what the cloud fills in, and no others.
+func sameItems(have, want []any) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	left := slices.Clone(have)
+	for _, w := range want {
+		at := slices.IndexFunc(left, func(h any) bool { return within(h, w) })
+		if at < 0 {
+			return false
+		}
+		left = slices.Delete(left, at, at+1)
+	}
+	return true
+}
+
+// within reports whether a document has all that another one has.
+func within(have, want any) bool {
+	switch w := want.(type) {
+	case document:
+		h, ok := have.(document)
+		for key, v := range w {
+			ok = ok && within(h[key], v)
+		}
+		return ok
+	case []any:
+		h, _ := have.([]any)
+		return sameItems(h, w)
+	}
+	return have == want
+}
+
+// sameAs reports whether a load balancer is as another look showed it.
+func (lb *loadBalancer) sameAs(other *loadBalancer) bool {
+	text := func(lb *loadBalancer) string {
+		d := *lb
+		d.etag = ""
+		d.Groups = slices.Sorted(slices.Values(lb.Groups))
+		d.Addresses = nil // which no change depends on
+		data, _ := json.Marshal(inOrder(jsondoc.CloneValue(&d)))
+		return string(data)
+	}
+	return text(lb) == text(other)
+}
+
+// inOrder is a document whose lists are in an order of their own: the cloud promises none.
+func inOrder(v any) any {
+	switch v := v.(type) {
+	case document:
+		for key, one := range v {
+			v[key] = inOrder(one)
+		}
+	case []any:
+		for n, one := range v {
+			v[n] = inOrder(one)
+		}
+		slices.SortFunc(v, func(a, b any) int {
+			left, _ := json.Marshal(a)
+			right, _ := json.Marshal(b)
+			return strings.Compare(string(left), string(right))
+		})
+	}
+	return v
+}
+
+// shownCreation is the request for the load balancer without secrets.
+func (d spec) shownCreation() document {
+	all := jsondoc.Clone(d.create)
+	certificates, _ := all["certificates"].(document)
+	for name, c := range certificates {
+		one, _ := c.(document)
+		certificates[name] = secretDocument(one)
+	}
+	return all
 }

@@ -30,7 +30,7 @@ type Config struct {
 	Exchange                           exchange
 	Prefix, Tags                       string
 
-	SecurityLists                      string
+	SecurityLists string
 
 	tags tags
 	key  *rsa.PrivateKey
@@ -149,10 +149,10 @@ const noEffect = "Accepted for compatibility, without effect: "
 // ignored are keys without effect, by why they have none.
 func ignored() map[string][]string {
 	return map[string][]string{
-		"nothing asks for it":                {"regionKey", "auth.regionKey"},
+		"nothing asks for it":                         {"regionKey", "auth.regionKey"},
 		"set loadBalancer.securityListManagementMode": {"loadBalancer.disableSecurityListManagement"},
-		"nothing is tagged with them":        {"tags.common"},
-		"it is about volumes":                {"tags.blockVolume", "tags.fss", "tags.lustre"},
+		"nothing is tagged with them":                 {"tags.common"},
+		"it is about volumes":                         {"tags.blockVolume", "tags.fss", "tags.lustre"},
 		"metrics are not pushed; scrape /metrics": {
 			"metrics.compartmentID", "metrics.namespace", "metrics.resourceGroup", "metrics.prefix",
 		},

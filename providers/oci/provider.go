@@ -29,7 +29,9 @@ func Description() registry.Provider {
 		Name: Name, Title: "Oracle Cloud Infrastructure", Stability: "alpha",
 		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
-			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.NotYet, Routes: registry.CloudHasNone,
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			DualStack: registry.Done, SourceRanges: registry.Done, UDP: registry.Done,
 		},
 		Options:      Options.Rows(),
 		Annotations:  annotationRows(),
@@ -79,6 +81,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.kube = b.Kube
 	c.reconciler.cluster.SetClient(b.Kube)
+	c.reconciler.kube = b.Kube
 	c.loadBalancers.setEvents(b.Events)
 }
 
@@ -86,6 +89,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.reconciler.cluster.SetServices(in.Services().Lister())
+	in.Run(c.rotating(), in.Services().Informer())
 	in.RunOnChanges(c.annotating(), in.Nodes().Informer(), c.unannotated)
 }
 
@@ -96,8 +100,12 @@ func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAP
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"read instance-family", "read virtual-network-family"}},
-		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family", "use network-security-groups"}},
-		{For: "network load balancers", Needs: []string{"manage network-load-balancers", "use virtual-network-family", "use network-security-groups"}},
+		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family"}},
+		{For: "network load balancers", Needs: []string{"manage network-load-balancers", "use virtual-network-family"}, Only: "a Service asks for one"},
+		{For: "rules of security lists", Needs: []string{"manage security-lists"}, Only: "security rules are managed in security lists, as they are where nothing says otherwise"},
+		{For: "network security groups", Needs: []string{"use network-security-groups"}, Only: "a Service names some"},
+		{For: "rules of network security groups", Needs: []string{"manage network-security-groups", "manage vcns"}, Only: "security rules are managed by NSG"},
+		{For: "reserved addresses", Needs: []string{"use public-ips"}, Only: "a Service names one"},
 	}
 }
 
@@ -108,7 +116,8 @@ func installation() registry.Installation {
 			Format: registry.YAML, File: "cloud-provider.yaml", HoldsCredentials: true, Required: true,
 			Example: "compartment: ocid1.compartment.oc1..example",
 		},
-		Secret: "oci-cloud-controller-manager",
+		Secret:       "oci-cloud-controller-manager",
+		ReadsSecrets: "certificates of Services that end TLS",
 		Notes: []string{"The cloud config is `cloud-provider.yaml` as Oracle's own controller has it. Where it is in a Secret already, name that " +
 			"Secret in the chart's values."},
 		Migration: registry.Migration{

@@ -144,6 +144,7 @@ func (a access) frontOpenings(nodes []string) openings {
 			all[opening{true, numberTCP, a.health, network}] = true
 		}
 	}
+	maps.DeleteFunc(all, func(o opening, _ bool) bool { return o.port == 0 })
 	return all
 }
 
@@ -161,13 +162,15 @@ func (a access) backOpenings(balancers []string) openings {
 			}
 		}
 	}
+	maps.DeleteFunc(all, func(o opening, _ bool) bool { return o.port == 0 })
 	return all
 }
 
 // others are what the other Services of the cluster need.
 type others struct {
 	clients openings
-	ports   map[int]bool // of nodes
+	// ports are those of nodes, and those of load balancers of which nobody knows who may come in.
+	ports map[int]bool
 }
 
 // needsOf are what Services need other than one of them.
@@ -178,8 +181,8 @@ func needsOf(list []*v1.Service, but *v1.Service) others {
 			continue
 		}
 		a, err := accessOf(s, false)
-		if err != nil {
-			continue // it gets nothing as it is
+		for _, p := range a.ports {
+			all.ports[p.port] = all.ports[p.port] || err != nil
 		}
 		maps.Copy(all.clients, a.frontOpenings(nil))
 		all.ports[a.health] = true
@@ -202,6 +205,60 @@ type claim struct {
 	mark string
 	// keep is a port of nodes that the load balancer still asks, 0 is none.
 	keep int
+}
+
+// accessThere is what a load balancer has now, for clients from some networks.
+func accessThere(lb *loadBalancer, sources []string, preserve bool) access {
+	a := access{sources: sources, preserve: preserve}
+	for _, name := range sortedKeys(lb.Listeners) {
+		l := lb.Listeners[name]
+		port, _ := l["port"].(float64)
+		to, _ := l["defaultBackendSetName"].(string)
+		set := lb.BackendSets[to]
+		checker, _ := set["healthChecker"].(document)
+		if n, _ := checker["port"].(float64); n != 0 {
+			a.health = int(n)
+		}
+		a.preserve = a.preserve || set["isPreserveSource"] == true
+		for _, protocol := range protocolsOf(l) {
+			p := rulePort{protocol: protocol, port: int(port)}
+			for _, b := range listOf(set["backends"]) {
+				backend, _ := b.(document)
+				if n, _ := backend["port"].(float64); int(n) != p.node {
+					p.node = int(n)
+					a.ports = append(a.ports, p)
+				}
+			}
+			if p.node == 0 {
+				a.ports = append(a.ports, p)
+			}
+		}
+	}
+	return a
+}
+
+// protocolsOf are those of a listener, as rules have them.
+func protocolsOf(listener document) []string {
+	switch listener["protocol"] {
+	case protocolUDP:
+		return []string{numberUDP}
+	case protocolBoth:
+		return []string{numberTCP, numberUDP}
+	}
+	return []string{numberTCP}
+}
+
+// with is what two ask together.
+func (a access) with(b access) access {
+	for _, p := range b.ports {
+		if !slices.Contains(a.ports, p) {
+			a.ports = append(slices.Clone(a.ports), p)
+		}
+	}
+	if a.health == 0 {
+		a.health = b.health
+	}
+	return a
 }
 
 // openingOf is what a rule opens, where it is about a single port.

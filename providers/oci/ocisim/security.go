@@ -160,7 +160,7 @@ func (s *Sim) Groups() []Group {
 		if !g.ended.IsZero() {
 			continue
 		}
-		one := Group{ID: g.id, Name: g.doc["displayName"].(string), Tags: part(jsondoc.Clone(g.doc), "freeformTags")} //nolint:forcetypeassert // always there
+		one := Group{ID: g.id, Name: fmt.Sprint(g.doc["displayName"]), Tags: part(jsondoc.Clone(g.doc), "freeformTags")} //nolint:forcetypeassert // always there
 		for _, r := range g.rules {
 			one.Rules = append(one.Rules, fmt.Sprintf("%s (%v)", ruleText(strings.ToLower(r["direction"].(string)), r), r["description"])) //nolint:forcetypeassert // checked when it was written
 		}
@@ -427,9 +427,8 @@ func (s *Sim) deleteGroup(w http.ResponseWriter, r *http.Request, g *guarded) {
 	}
 	for _, other := range s.groups {
 		for _, rule := range other.rules {
-			if other != g && other.ended.IsZero() && (rule["source"] == g.id || rule["destination"] == g.id) {
-				fail(w, http.StatusConflict, "IncorrectState", "A rule of another network security group refers to it.")
-				return
+			if rule["source"] == g.id || rule["destination"] == g.id {
+				rule["isValid"] = false
 			}
 		}
 	}
