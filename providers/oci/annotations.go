@@ -516,8 +516,8 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		_, warnings, err = parseNetwork(service)
 		return warnings, err
 	}
-	if len(in.File) == 0 { // nobody knows what the cloud config says, which may be None
-		_, warnings, err = parseSettings(service, modeNone)
+	if len(in.File) == 0 { // nobody knows what the cloud config says
+		_, warnings, err = parseSettings(service, "")
 		return warnings, err
 	}
 	keys, _, _ := readFile(in.File) // faults in it are told at start

@@ -171,10 +171,11 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 // Changes are those between what is there and what should be. What nothing refers to any more goes last.
 func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]change, error) {
 	if o.lb == nil {
+		var all []change
 		if o.group == nil && d.group.create != nil {
-			return []change{r.creatingGroup(q.Service, d)}, nil
+			all = append(all, r.creatingGroup(q.Service, d)) // what follows is computed again, with it
 		}
-		return append(r.groupOpenings(d), r.creating(q.Service, d)), nil
+		return append(append(all, r.groupOpenings(d)...), r.creating(q.Service, d)), nil
 	}
 	if o.group == nil && d.group.create != nil {
 		return []change{r.creatingGroup(q.Service, d)}, nil

@@ -75,7 +75,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 	if lb != nil {
 		p.subnets, p.compartment, p.six = lb.Subnets, lb.Compartment, lb.IPMode == modeSix
 	} else if err := r.choosePlace(ctx, service, s, &p); err != nil {
-		return p, err
+		return p, cloudapi.NotAbsence(err)
 	}
 	if p.vcn == "" && s.mode == modeGroups && len(p.subnets) > 0 {
 		found, err := r.subnets.Get(ctx, p.subnets[0], inventory.Query{MaxAge: subnetMaxAge})
@@ -90,14 +90,14 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 // choosePlace is where a new load balancer is to be.
 func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
 	p.subnets, err = s.chooseSubnets(r.config.Subnet1, r.config.Subnet2, func(id string) (bool, error) {
-		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: subnetMaxAge})
-		return found.Domain == "", cloudapi.NotAbsence(err)
+		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		return found.Domain == "", err
 	})
 	if errors.Is(err, errNoSubnet) {
 		return misplaced(err)
 	}
 	if err != nil {
-		return err
+		return err // "not found" is told apart where it matters
 	}
 	if policy := wantsSix(service); policy != "" {
 		p.six = true
@@ -220,20 +220,62 @@ func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s setti
 }
 
 // leaveLists are the changes by which a Service that goes leaves the security lists.
-func (r *reconciler) leaveLists(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (all []change, missed []error, err error) {
-	managed := s.mode == modeAll || s.mode == modeFrontend
-	if !r.book.holds(service.UID) && (!managed || lb == nil) {
-		return nil, nil, nil
-	}
-	request := ruleRequest{service: service, frontend: s.mode == modeFrontend, four: !s.sixAlone, six: s.six, leaving: true}
-	if lb != nil && managed {
+func (r *reconciler) leaveLists(ctx context.Context, service *v1.Service, s settings, o observation) (all []change, missed []error, err error) {
+	plans := o.left
+	if o.lb != nil && (s.managesLists() || r.book.holds(service.UID)) {
 		asked, err := accessOf(service, s.preserve)
 		if err != nil {
 			asked.sources = []string{everybody}
 		}
-		request.access, request.former = asked, accessThere(lb, asked.sources, false)
-		request.balancers, request.nodes = lb.Subnets, r.instances.nodes.Nodes()
+		if plans, missed, err = r.book.plan(ctx, r.leaving(service, asked, s, o.lb)); err != nil {
+			return nil, nil, err
+		}
 	}
-	plans, missed, err := r.book.plan(ctx, request)
-	return ruleChanges[observation](r.book, service, plans), missed, err
+	return ruleChanges[observation](r.book, service, plans), missed, nil
+}
+
+func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
+
+// leaving is what a load balancer that goes asks of security lists.
+func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
+	request := ruleRequest{
+		service: service, access: asked, former: accessThere(lb, asked.sources, false), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
+		nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+	}
+	for _, set := range lb.BackendSets {
+		for _, v := range listOf(set["backends"]) {
+			backend, _ := v.(document)
+			ip, _ := backend["ipAddress"].(string)
+			request.addresses = append(request.addresses, ip)
+		}
+	}
+	return request
+}
+
+// leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs.
+func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]listPlan, error) {
+	s, _, _ := parseSettings(service, r.config.SecurityListMode) // no fault in an annotation matters here
+	if isNetworkService(service) || !s.managesLists() && !r.book.holds(service.UID) {
+		return nil, nil
+	}
+	where := placement{}
+	if err := r.choosePlace(ctx, service, settings{Subnet1: s.Subnet1, Subnet2: s.Subnet2, Internal: s.Internal}, &where); err != nil {
+		if !unreachable(err) && !errors.Is(err, errPlace) {
+			return nil, err
+		}
+		where.subnets = nil
+	}
+	return r.leftRulesIn(ctx, service, s, where.subnets)
+}
+
+// leftRulesIn is the same where the subnets of the load balancer are known.
+func (r *reconciler) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
+	if !s.managesLists() && !r.book.holds(service.UID) {
+		return nil, nil
+	}
+	plans, _, err := r.book.plan(ctx, ruleRequest{
+		service: service, balancers: subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+		frontend: s.mode == modeFrontend,
+	})
+	return plans, err
 }

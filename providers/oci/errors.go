@@ -22,12 +22,15 @@ func read(answer *http.Response, what string, out any) error {
 	if answer.StatusCode >= http.StatusMultipleChoices {
 		return apiError(answer, what, body)
 	}
-	if out == nil {
+	if out == nil && len(body) == 0 {
 		return nil
 	}
 	if !strings.Contains(answer.Header.Get("Content-Type"), "json") {
 		err = errors.New("it is not JSON")
 	} else {
+		if out == nil {
+			out = new(any)
+		}
 		err = json.Unmarshal(body, out)
 	}
 	if err == nil {

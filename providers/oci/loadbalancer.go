@@ -45,6 +45,8 @@ type observation struct {
 	deletable bool
 	// group is the network security group that was made for the Service; nil where there is none, or nobody asks.
 	group *securityGroup
+	// left are rules of security lists that are left of a load balancer which is gone.
+	left []listPlan
 }
 
 type change = services.Change[observation]
@@ -131,7 +133,11 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
 		age = 0
 	}
-	return o, r.sees(ctx, age)
+	if err := r.sees(ctx, age); err != nil || age != 0 {
+		return o, err
+	}
+	o.left, err = r.leftRules(ctx, q.Service)
+	return o, err
 }
 
 // observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before, or goes.
@@ -325,7 +331,7 @@ func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.Load
 // Exists implements services.Reconciler.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		left := o.group != nil || r.book.holds(q.Service.UID)
+		left := o.group != nil || len(o.left) > 0
 		return &v1.LoadBalancerStatus{}, left, nil
 	}
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
@@ -366,7 +372,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observ
 		return nil, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
 	}
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
-	all, missed, err := r.leaveLists(ctx, q.Service, s, o.lb)
+	all, missed, err := r.leaveLists(ctx, q.Service, s, o)
 	if err != nil {
 		return nil, nil, err
 	}

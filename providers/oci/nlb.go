@@ -26,6 +26,8 @@ type networkObservation struct {
 	deletable bool
 	// group is the network security group that was made for the Service; nil where there is none, or nobody asks.
 	group *securityGroup
+	// left are rules of security lists that are left of a network load balancer which is gone.
+	left []listPlan
 }
 
 type networkChange = services.Change[networkObservation]
@@ -85,8 +87,16 @@ func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o 
 	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
 		age = 0
 	}
-	return o, r.lb.sees(ctx, age)
+	if err := r.lb.sees(ctx, age); err != nil || age != 0 || !isNetworkService(q.Service) {
+		return o, err
+	}
+	four, six := families(q.Service)
+	o.left, err = r.lb.leftRulesIn(ctx, q.Service, s.plain(q.Service, four, six), []string{r.subnetFor(s)})
+	return o, err
 }
+
+// subnetFor is the subnet of a new network load balancer; "" is none.
+func (r *networkReconciler) subnetFor(s networkSettings) string { return cmp.Or(s.Subnet, r.lb.config.Subnet1) }
 
 // find is the network load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
 func (r *networkReconciler) find(ctx context.Context, service *v1.Service) (*networkBalancer, error) {
@@ -206,11 +216,9 @@ func (r *networkReconciler) Desire(ctx context.Context, q services.Request, o ne
 		return d, []services.Finding{services.Warning(eventFailed, "network load balancer %s (%s) has failed", o.lb.Name, o.lb.ID)},
 			fmt.Errorf("network load balancer %s has failed; it is made again when it, or the Service, is deleted", o.lb.Name)
 	}
-	at := s.Subnet
+	at := r.subnetFor(s)
 	if o.lb != nil {
 		at = o.lb.Subnet
-	} else if at == "" {
-		at = r.lb.config.Subnet1
 	}
 	four, six, err := r.versions(ctx, q.Service, at)
 	if err != nil {
@@ -323,9 +331,9 @@ func (*networkReconciler) Status(q services.Request, o networkObservation, _ net
 }
 
 // Exists implements services.Reconciler.
-func (r *networkReconciler) Exists(_ context.Context, q services.Request, o networkObservation) (*v1.LoadBalancerStatus, bool, error) {
+func (*networkReconciler) Exists(_ context.Context, q services.Request, o networkObservation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		return &v1.LoadBalancerStatus{}, o.group != nil || r.lb.book.holds(q.Service.UID), nil
+		return &v1.LoadBalancerStatus{}, o.group != nil || len(o.left) > 0, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // no fault in an annotation keeps a load balancer from being deleted
 	return s.status(q.Service, o.lb), true, nil
@@ -369,7 +377,7 @@ func (r *networkReconciler) Deletions(
 	}
 	s, _, _ := parseNetwork(q.Service) // no fault in an annotation keeps a load balancer from being deleted
 	four, six := families(q.Service)
-	rules, missed, err := r.lb.leaveLists(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain())
+	rules, missed, err := r.lb.leaveLists(ctx, q.Service, s.plain(q.Service, four, six), observation{lb: o.lb.plain(), left: o.left})
 	if err != nil {
 		return nil, nil, err
 	}

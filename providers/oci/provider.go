@@ -101,7 +101,7 @@ func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"read instance-family", "read virtual-network-family"}},
 		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family"}},
-		{For: "network load balancers", Needs: []string{"manage network-load-balancers", "use virtual-network-family"}, Only: "a Service asks for one"},
+		{For: "network load balancers", Needs: []string{"manage network-load-balancers"}, Only: "a Service asks for one"},
 		{For: "rules of security lists", Needs: []string{"manage security-lists"}, Only: "security rules are managed in security lists, as they are where nothing says otherwise"},
 		{For: "network security groups", Needs: []string{"use network-security-groups"}, Only: "a Service names some"},
 		{For: "rules of network security groups", Needs: []string{"manage network-security-groups", "manage vcns"}, Only: "security rules are managed by NSG"},

@@ -105,6 +105,8 @@ type ruleRequest struct {
 	// balancers are the subnets of the load balancer, nodes those behind it.
 	balancers []string
 	nodes     []*v1.Node
+	// addresses are those of backends, where the Service goes and nodes may be gone.
+	addresses []string
 	// four and six say which addresses of nodes are reached.
 	four, six bool
 	// leaving is set where the Service goes: nothing is wanted any more, and what cannot be found holds up nothing.
@@ -202,8 +204,17 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 	var back []place
 	if !r.frontend {
 		ids, err := b.subnetsOf(ctx, r.nodes)
-		if err != nil && (!r.leaving || !unreachable(err)) {
+		if err != nil {
 			return nil, missed, err
+		}
+		if r.leaving {
+			more, err := b.leavingPlaces(ctx, r, at)
+			if err != nil {
+				return nil, missed, err
+			}
+			ids = append(ids, more...)
+			slices.Sort(ids)
+			ids = slices.Compact(ids)
 		}
 		more, unseen, err := b.placesOf(ctx, r, ids)
 		if missed = append(missed, unseen...); err != nil {
@@ -232,6 +243,31 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		}
 	}
 	return all, missed, nil
+}
+
+// leavingPlaces are the subnets of the backends of a load balancer that goes. Where else instances are, what this cluster has marked, and
+// nobody needs, goes as well.
+func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, err error) {
+	all, err := b.instances.networks.all.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	subnets := map[string]bool{}
+	for _, n := range all {
+		for _, v := range n.vnics {
+			subnets[v.Subnet] = true
+			if v.PrivateIP != "" && slices.Contains(r.addresses, v.PrivateIP) {
+				ids = append(ids, v.Subnet)
+			}
+		}
+	}
+	others, _, err := b.placesOf(ctx, r, sortedKeys(subnets))
+	for _, p := range others {
+		if vcn := b.api.config.VCN; vcn == "" || p.subnet.VCN == vcn {
+			at(p.list)
+		}
+	}
+	return ids, err
 }
 
 // place is a subnet with the security list that counts.
