@@ -96,7 +96,9 @@ func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o 
 }
 
 // subnetFor is the subnet of a new network load balancer; "" is none.
-func (r *networkReconciler) subnetFor(s networkSettings) string { return cmp.Or(s.Subnet, r.lb.config.Subnet1) }
+func (r *networkReconciler) subnetFor(s networkSettings) string {
+	return cmp.Or(s.Subnet, r.lb.config.Subnet1)
+}
 
 // find is the network load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
 func (r *networkReconciler) find(ctx context.Context, service *v1.Service) (*networkBalancer, error) {

@@ -130,8 +130,22 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *kind, err error) error {
 	return err
 }
 
+// invalid reports whether something is wrong with a Service itself.
+func (k *kinds) invalid(service *v1.Service) bool {
+	if isNetworkService(service) {
+		_, _, err := parseNetwork(service)
+		return err != nil
+	}
+	_, _, err := parseSettings(service, k.api.config.SecurityListMode)
+	return err != nil
+}
+
 // refuse is an error where a Service has a load balancer of the other kind. To take that away would take the address away, too.
+// What is wrong with the Service itself is said before anything is read, by its own kind.
 func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error) {
+	if k.invalid(service) {
+		return "", nil
+	}
 	has, err := k.left(ctx, service)
 	if err != nil || has == nil {
 		return "", err
