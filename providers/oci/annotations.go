@@ -109,6 +109,8 @@ type settings struct {
 	ruleSets map[string]document
 	// mode says how security rules are managed.
 	mode string
+	// preserve, six and sixAlone are of network load balancers alone: nodes see the addresses of clients, and which versions of IP there are.
+	preserve, six, sixAlone bool
 }
 
 // tlsConfig is how TLS is spoken. What is empty is the cloud's affair.

@@ -143,7 +143,7 @@ func (r *reconciler) reservedAddress(ctx context.Context, ip string) (string, er
 
 // desireRules adds what is to become of security rules.
 func (r *reconciler) desireRules(ctx context.Context, q services.Request, s settings, o observation, place placement, d *spec) error {
-	asked, err := accessOf(q.Service, false)
+	asked, err := accessOf(q.Service, s.preserve)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (r *reconciler) desireRules(ctx context.Context, q services.Request, s sett
 	}
 	there := accessThere(o.lb, asked.sources, false)
 	request := ruleRequest{
-		service: q.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets, nodes: s.eligible(q.Nodes), four: true,
+		service: q.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets, nodes: s.eligible(q.Nodes), four: !s.sixAlone, six: s.six,
 	}
 	switch {
 	case s.mode == modeAll || s.mode == modeFrontend:
@@ -214,7 +214,7 @@ func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s setti
 		return nil, nil //nolint:nilerr // a fault in the Service keeps no node from joining
 	}
 	plans, _, err := r.book.plan(ctx, ruleRequest{
-		service: service, access: accessThere(lb, sources, false), balancers: lb.Subnets, nodes: s.eligible(nodes), four: true,
+		service: service, access: accessThere(lb, sources, false), balancers: lb.Subnets, nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six,
 	})
 	return ruleChanges[observation](r.book, service, plans), err
 }
@@ -223,7 +223,7 @@ func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s setti
 func (r *reconciler) leaveLists(ctx context.Context, service *v1.Service, s settings, o observation) (all []change, missed []error, err error) {
 	plans := o.left
 	if o.lb != nil && (s.managesLists() || r.book.holds(service.UID)) {
-		asked, err := accessOf(service, false)
+		asked, err := accessOf(service, s.preserve)
 		if err != nil {
 			asked.sources = []string{everybody}
 		}
@@ -240,7 +240,7 @@ func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == mo
 func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
 	request := ruleRequest{
 		service: service, access: asked, former: accessThere(lb, asked.sources, false), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
-		nodes: r.instances.nodes.Nodes(), four: true, leaving: true,
+		nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
 	}
 	for _, set := range lb.BackendSets {
 		for _, v := range listOf(set["backends"]) {
@@ -265,8 +265,17 @@ func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]list
 		}
 		where.subnets = nil
 	}
+	return r.leftRulesIn(ctx, service, s, where.subnets)
+}
+
+// leftRulesIn is the same where the subnets of the load balancer are known.
+func (r *reconciler) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
+	if !s.managesLists() && !r.book.holds(service.UID) {
+		return nil, nil
+	}
 	plans, _, err := r.book.plan(ctx, ruleRequest{
-		service: service, balancers: where.subnets, nodes: r.instances.nodes.Nodes(), four: true, leaving: true, frontend: s.mode == modeFrontend,
+		service: service, balancers: subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+		frontend: s.mode == modeFrontend,
 	})
 	return plans, err
 }

@@ -143,6 +143,11 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 // observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before, or goes.
 func (r *reconciler) observeGroup(ctx context.Context, q services.Request, lb *loadBalancer) (*securityGroup, error) {
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Validate has judged
+	return r.observeGroupOf(ctx, q, s, lb)
+}
+
+// observeGroupOf is the same for known settings.
+func (r *reconciler) observeGroupOf(ctx context.Context, q services.Request, s settings, lb *loadBalancer) (*securityGroup, error) {
 	var attached []string
 	if lb != nil {
 		attached = lb.Groups

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,6 +24,10 @@ type networkObservation struct {
 	lb *networkBalancer
 	// deletable is set where it was made for the Service.
 	deletable bool
+	// group is the network security group that was made for the Service; nil where there is none, or nobody asks.
+	group *securityGroup
+	// left are rules of security lists that are left of a network load balancer which is gone.
+	left []listPlan
 }
 
 type networkChange = services.Change[networkObservation]
@@ -39,7 +44,18 @@ var (
 )
 
 func newNetworkReconciler(a *api, lb *reconciler) *networkReconciler {
-	return &networkReconciler{lb: lb, networkBalancers: newNetworkBalancers(a, func(ctx context.Context) error { return lb.sees(ctx, proofMaxAge) })}
+	sees := func(ctx context.Context) error { return lb.sees(ctx, proofMaxAge) }
+	return &networkReconciler{lb: lb, networkBalancers: newNetworkBalancers(a, sees, lb.compartments)}
+}
+
+// plain is a network load balancer as far as security rules go, which are the same for both kinds; nil is none.
+func (lb *networkBalancer) plain() *loadBalancer {
+	if lb == nil {
+		return nil
+	}
+	other := lb.loadBalancer
+	other.Subnets = []string{lb.Subnet}
+	return &other
 }
 
 // networkMade are the names that are given to network load balancers.
@@ -59,15 +75,29 @@ func (r *networkReconciler) Validate(q services.Request) (findings []services.Fi
 
 // Observe finds the network load balancer by its name. That there is none is believed only of a user who still sees the network.
 func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o networkObservation, err error) {
-	lb, err := r.find(ctx, q.Service)
-	if err != nil || lb != nil {
-		return networkObservation{lb: lb}, err
+	if o.lb, err = r.find(ctx, q.Service); err != nil {
+		return o, err
+	}
+	s, _, _ := parseNetwork(q.Service) // which Validate has judged
+	o.group, err = r.lb.observeGroupOf(ctx, q, s.plain(q.Service, true, true), o.lb.plain())
+	if err != nil || o.lb != nil {
+		return o, err
 	}
 	age := observedMaxAge
 	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
 		age = 0
 	}
-	return o, r.lb.sees(ctx, age)
+	if err := r.lb.sees(ctx, age); err != nil || age != 0 || !isNetworkService(q.Service) {
+		return o, err
+	}
+	four, six := families(q.Service)
+	o.left, err = r.lb.leftRulesIn(ctx, q.Service, s.plain(q.Service, four, six), []string{r.subnetFor(s)})
+	return o, err
+}
+
+// subnetFor is the subnet of a new network load balancer; "" is none.
+func (r *networkReconciler) subnetFor(s networkSettings) string {
+	return cmp.Or(s.Subnet, r.lb.config.Subnet1)
 }
 
 // find is the network load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
@@ -188,11 +218,9 @@ func (r *networkReconciler) Desire(ctx context.Context, q services.Request, o ne
 		return d, []services.Finding{services.Warning(eventFailed, "network load balancer %s (%s) has failed", o.lb.Name, o.lb.ID)},
 			fmt.Errorf("network load balancer %s has failed; it is made again when it, or the Service, is deleted", o.lb.Name)
 	}
-	at := s.Subnet
+	at := r.subnetFor(s)
 	if o.lb != nil {
 		at = o.lb.Subnet
-	} else if at == "" {
-		at = r.lb.config.Subnet1
 	}
 	four, six, err := r.versions(ctx, q.Service, at)
 	if err != nil {
@@ -207,19 +235,56 @@ func (r *networkReconciler) Desire(ctx context.Context, q services.Request, o ne
 		findings = append(findings, services.Warning(eventNoNodes,
 			"no node can receive traffic; the backends of network load balancer %s stay as they are", d.name))
 	}
+	more, err := r.desirePlace(ctx, q, s, o, at, &d)
+	return d, append(findings, more...), err
+}
+
+// desirePlace adds what is read: where a network load balancer is, its address, and its security rules.
+func (r *networkReconciler) desirePlace(
+	ctx context.Context, q services.Request, s networkSettings, o networkObservation, at string, d *networkSpec,
+) (findings []services.Finding, err error) {
+	there := o.lb.plain()
+	common := s.plain(q.Service, d.version != versionIPv6, d.version != versionIPv4)
+	if notice, err := judgeKept(there, common, &v1.Service{}); err != nil {
+		return []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+	} else if notice != "" {
+		findings = append(findings, services.Warning(eventIgnored, "%s", notice))
+	}
+	where := loadBalancer{Subnets: []string{at}, IPMode: modeSix} // whose place is known
+	if there != nil {
+		where = *there
+	} else {
+		found, err := r.api.location(ctx)
+		if err != nil {
+			return findings, cloudapi.Describe(err, "finding the compartment of the cluster")
+		}
+		where.Compartment = cmp.Or(s.Compartment, found.compartment)
+	}
+	place, err := r.lb.placeFor(ctx, q.Service, common, &where)
+	if err != nil {
+		return findings, err
+	}
+	d.rules = spec{groups: d.groups, noNodes: d.noNodes}
+	if err := r.lb.desireRules(ctx, q, common, observation{lb: there, group: o.group}, place, &d.rules); err != nil {
+		return findings, err
+	}
+	d.groups = d.rules.groups
 	if o.lb != nil {
-		return d, findings, nil
+		return findings, nil
 	}
-	where, err := r.api.location(ctx)
-	if err != nil {
-		return d, findings, cloudapi.Describe(err, "finding the compartment of the cluster")
+	reserved := []any{}
+	if common.Address != "" {
+		id, err := r.lb.reservedAddress(ctx, common.Address)
+		if errors.Is(err, errPlace) {
+			findings = append(findings, services.Warning(eventConfigError, "%v", err))
+		}
+		if err != nil {
+			return findings, err
+		}
+		reserved = append(reserved, document{"id": id})
 	}
-	mark, err := r.lb.cluster.Mark(ctx)
-	if err != nil {
-		return d, findings, err
-	}
-	d.create = d.creation(s, where.compartment, at, []any{}, s.tagsOf(r.lb.config.tags).marked(mark))
-	return d, findings, nil
+	d.create = d.creation(s, place.compartment, at, reserved, s.tagsOf(r.lb.config.tags).marked(place.mark))
+	return findings, nil
 }
 
 var errNoNetworkSubnet = errors.New("a subnet must be specified for a network load balancer; set loadBalancer.subnet1, or the annotation " + networkSubnet)
@@ -270,14 +335,14 @@ func (*networkReconciler) Status(q services.Request, o networkObservation, _ net
 // Exists implements services.Reconciler.
 func (*networkReconciler) Exists(_ context.Context, q services.Request, o networkObservation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		return nil, false, nil
+		return &v1.LoadBalancerStatus{}, o.group != nil || len(o.left) > 0, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // no fault in an annotation keeps a load balancer from being deleted
 	return s.status(q.Service, o.lb), true, nil
 }
 
 // NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are.
-func (r *networkReconciler) NodeChanges(_ context.Context, q services.Request, o networkObservation) ([]networkChange, []services.Finding, error) {
+func (r *networkReconciler) NodeChanges(ctx context.Context, q services.Request, o networkObservation) ([]networkChange, []services.Finding, error) {
 	if o.lb == nil || o.lb.State != stateActive && o.lb.State != stateUpdating {
 		return nil, nil, nil
 	}
@@ -299,16 +364,41 @@ func (r *networkReconciler) NodeChanges(_ context.Context, q services.Request, o
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	return r.whenIdle(o.lb, all), nil, nil
+	four, six := o.lb.Version != versionIPv6, o.lb.Version != versionIPv4
+	rules, err := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), q.Nodes)
+	return r.whenIdle(o.lb, append(adapted(rules...), all...)), nil, err
 }
 
 // Deletions are what is to be done when the Service goes.
-func (r *networkReconciler) Deletions(_ context.Context, _ services.Request, o networkObservation) ([]networkChange, []services.Finding, error) {
-	switch {
-	case o.lb == nil:
-		return nil, nil, nil
-	case !o.deletable:
+// What rules cannot be reached, such as those of a subnet that is gone, hold up nothing.
+func (r *networkReconciler) Deletions(
+	ctx context.Context, q services.Request, o networkObservation,
+) (all []networkChange, findings []services.Finding, err error) {
+	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "network load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
 	}
-	return []networkChange{r.deleting(o.lb)}, nil, nil
+	s, _, _ := parseNetwork(q.Service) // no fault in an annotation keeps a load balancer from being deleted
+	four, six := families(q.Service)
+	rules, missed, err := r.lb.leaveLists(ctx, q.Service, s.plain(q.Service, four, six), observation{lb: o.lb.plain(), left: o.left})
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.group != nil {
+		more, unseen, err := r.lb.emptying(ctx, q.Service, o.group, s.BackGroups)
+		if err != nil {
+			return nil, nil, err
+		}
+		rules, missed = append(rules, more...), append(missed, unseen...)
+	}
+	for _, err := range missed {
+		findings = append(findings, services.Warning(eventRulesLeft, "rules that were made for the Service may be left: %v", err))
+	}
+	all = adapted(rules...)
+	if o.lb != nil {
+		all = append(all, r.deleting(o.lb))
+	}
+	if o.group != nil {
+		all = append(all, adapted(r.lb.deletingGroup(o.group))...)
+	}
+	return all, findings, nil
 }

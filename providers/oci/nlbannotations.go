@@ -76,6 +76,8 @@ type networkSettings struct {
 	ExternalOnly               bool
 	PrivateIPv4, IPv6          string
 	IPMode, Type               string
+	BackGroups                 []string
+	Compartment, Address       string
 }
 
 func withDefault(r schema.AnnotationRow, value string) schema.AnnotationRow {
@@ -131,13 +133,18 @@ var NetworkAnnotations = schema.Annotations[networkSettings]{
 // sharedAnnotations are those of both kinds of load balancers, as network load balancers read them; the other table shows them.
 var sharedAnnotations = schema.Annotations[networkSettings]{
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode, "Security rules."), ruleModeForm)),
+	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.BackGroups }, inPlace(annotationBackGroups, "Groups of nodes.")),
+	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Compartment }, checked(atCreation(annotationCompartment, "Compartment."), ocidForm)),
+	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Address }, checked(atCreation(annotationAddress, "Reserved address."), addressForm)),
 	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode, "Mode of addresses."), true, "none", "proxy", "vip")),
 	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.Type }, choice(atCreation(annotationType, "Kind."), true, typeBalancer, typeBalancer, typeNetwork)),
 }
 
 // bothKinds are the annotations that both kinds of load balancers have.
 func bothKinds() []string {
-	return []string{annotationRuleMode, annotationBackGroups, annotationIPMode, annotationType, annotationCompartment, annotationAccount, annotationRuleSets}
+	return []string{
+		annotationRuleMode, annotationBackGroups, annotationIPMode, annotationType, annotationCompartment, annotationAccount, annotationRuleSets, annotationAddress,
+	}
 }
 
 // annotationRows are the annotations of both kinds, each with the Services that it is for.
@@ -185,15 +192,22 @@ func parseNetwork(service *v1.Service) (s networkSettings, warnings, err error) 
 			problems = append(problems, refuseFor(key, v, "is not served yet"))
 		}
 	}
-	problems = append(problems, s.judge(service)...)
-	if s.mode() != modeNone {
-		problems = append(problems, refuseFor(annotationRuleMode, s.mode(), "security rules are not managed yet"))
+	for _, of := range []struct {
+		key, value string
+		family     v1.IPFamily
+	}{{networkPrivateIPv4, s.PrivateIPv4, v1.IPv4Protocol}, {networkIPv6, s.IPv6, v1.IPv6Protocol}} {
+		if four, six := families(service); of.value != "" && (of.family == v1.IPv4Protocol && !four || of.family == v1.IPv6Protocol && !six) {
+			warnings = errors.Join(warnings, &schema.Problem{
+				Place: "annotation " + of.key, Value: of.value, Reason: "has no effect: the Service has no addresses of " + string(of.family), Warning: true,
+			})
+		}
 	}
+	problems = append(problems, s.judge(service)...)
 	if ranges, err := sourcesOf(service); err != nil {
 		problems = append(problems, &schema.Problem{
 			Place: "spec.loadBalancerSourceRanges", Value: strings.Join(service.Spec.LoadBalancerSourceRanges, ","), Reason: err.Error(),
 		})
-	} else if s.mode() == modeNone && !slices.Contains(ranges, everybody) && !slices.Contains(ranges, everybodySix) {
+	} else if s.mode() == modeNone && !isOpen(ranges) {
 		warnings = errors.Join(warnings, &schema.Problem{
 			Place: "spec.loadBalancerSourceRanges", Value: strings.Join(ranges, ","), Warning: true,
 			Reason: "has no effect: security rules keep clients out, and those of the Service are made by hand (mode " + modeNone + ")",
@@ -203,9 +217,7 @@ func parseNetwork(service *v1.Service) (s networkSettings, warnings, err error) 
 }
 
 // networkNotServed are annotations that ask for what is not served: a network load balancer without it would not be what was asked for.
-func networkNotServed() []string {
-	return []string{annotationAccount, annotationCompartment, annotationAddress}
-}
+func networkNotServed() []string { return []string{annotationAccount} }
 
 // mode is how security rules are managed: an annotation says so, or else none are.
 func (s networkSettings) mode() string {
@@ -233,13 +245,22 @@ func (s networkSettings) judge(service *v1.Service) (problems []error) {
 		problems = append(problems, refuseFor(networkPreserve, v,
 			"%s annotation cannot be set when externalTrafficPolicy is set to Cluster", networkPreserve))
 	}
-	if n := len(s.groups()); n > maxGroups {
-		problems = append(problems, refuseFor(networkGroups, strings.Join(s.Groups, ","),
-			"invalid number of Network Security Groups (Max: %d) provided for annotation: %s", maxGroups, networkGroups))
+	limit, including := maxGroups, ""
+	if s.mode() == modeGroups {
+		limit, including = maxGroups-1, " including managed nsg"
 	}
-	for _, id := range s.Groups {
-		if !ocid.MatchString(id) {
-			problems = append(problems, refuseFor(networkGroups, id, "invalid NetworkSecurityGroups OCID: %q provided for annotation: %s", s.Groups, networkGroups))
+	if n := len(s.groups()); n > limit {
+		problems = append(problems, refuseFor(networkGroups, strings.Join(s.Groups, ","),
+			"invalid number of Network Security Groups (Max: %d)%s provided for annotation: %s", maxGroups, including, networkGroups))
+	}
+	for _, of := range []struct {
+		key  string
+		list []string
+	}{{networkGroups, s.Groups}, {annotationBackGroups, s.BackGroups}} {
+		for _, id := range of.list {
+			if !ocid.MatchString(id) {
+				problems = append(problems, refuseFor(of.key, id, "invalid NetworkSecurityGroups OCID: %q provided for annotation: %s", of.list, of.key))
+			}
 		}
 	}
 	return append(problems, s.judgeFields(service)...)
@@ -271,16 +292,27 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
 		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
 	}
-	if service.Spec.LoadBalancerIP != "" && s.Internal {
-		field("spec.loadBalancerIP", service.Spec.LoadBalancerIP, "invalid service: cannot create a private load balancer with Reserved IP")
-	}
-	if s.IPv6 != "" && !slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
-		field("annotation "+networkIPv6, s.IPv6, "the Service has no addresses of IPv6")
-	}
-	if s.PrivateIPv4 != "" && len(service.Spec.IPFamilies) > 0 && !slices.Contains(service.Spec.IPFamilies, v1.IPv4Protocol) {
-		field("annotation "+networkPrivateIPv4, s.PrivateIPv4, "the Service has no addresses of IPv4")
+	switch ip := s.reserved(service); {
+	case ip == "":
+	case addressForm(ip) != nil:
+		field("spec.loadBalancerIP", ip, "invalid value %q provided for LoadBalancerIP", ip)
+	case s.Internal:
+		field("spec.loadBalancerIP", ip, "invalid service: cannot create a private load balancer with Reserved IP")
 	}
 	return problems
+}
+
+// reserved is the reserved address that a Service asks for; "" is none.
+func (s networkSettings) reserved(service *v1.Service) string {
+	return cmp.Or(s.Address, service.Spec.LoadBalancerIP)
+}
+
+// plain are the settings in the words of load balancers of the other kind, as far as both have them: security rules are the same.
+func (s networkSettings) plain(service *v1.Service, four, six bool) settings {
+	return settings{
+		Groups: s.Groups, BackGroups: s.BackGroups, Selector: s.Selector, OwnCompartment: s.Compartment, Address: s.reserved(service), mode: s.mode(),
+		preserve: s.preserves(service), six: six, sixAlone: !four,
+	}
 }
 
 // groups are the network security groups, each once, in an order of their own.

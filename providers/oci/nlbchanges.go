@@ -134,15 +134,23 @@ func (r *networkReconciler) whenIdle(lb *networkBalancer, all []networkChange) [
 
 // Changes are those between what is there and what should be. A version of IP comes before what has it, and goes after it.
 func (r *networkReconciler) Changes(q services.Request, o networkObservation, d networkSpec) ([]networkChange, error) {
-	if o.lb == nil {
-		return append(d.rules, r.creating(q.Service, d)), nil
+	rules := d.rules
+	makes := o.group == nil && rules.group.create != nil
+	switch {
+	case makes && o.lb == nil: // what follows tells plan alone
+		return append(adapted(r.lb.creatingGroup(q.Service, rules)), r.creating(q.Service, d)), nil
+	case makes:
+		return adapted(r.lb.creatingGroup(q.Service, rules)), nil
+	case o.lb == nil:
+		return append(adapted(r.lb.groupOpenings(rules)...), r.creating(q.Service, d)), nil
 	}
-	var all []networkChange
+	all := ruleChanges[networkObservation](r.lb.book, q.Service, early(rules.lists, rules.wasHealth))
+	all = append(all, adapted(r.lb.groupOpenings(rules)...)...)
 	wider := d.version == versionBoth && o.lb.Version != versionBoth
 	if wider {
 		all = append(all, r.versionChange(o.lb, d.version))
 	}
-	all = append(append(all, d.rules...), r.changesOfParts(o.lb, d)...)
+	all = append(all, r.changesOfParts(o.lb, d)...)
 	if !services.SameSet(o.lb.Groups, d.groups) {
 		after := document{"networkSecurityGroupIds": d.groups}
 		all = append(all, r.change(guard.PlanChange, "network load balancer "+o.lb.Name, "network security groups",
@@ -152,7 +160,24 @@ func (r *networkReconciler) Changes(q services.Request, o networkObservation, d 
 	if !wider && d.version != o.lb.Version {
 		all = append(all, r.versionChange(o.lb, d.version))
 	}
+	all = append(all, adapted(r.lb.groupClosings(rules)...)...)
+	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, late(rules.lists, rules.wasHealth))...)
 	return r.whenIdle(o.lb, all), nil
+}
+
+// adapted are changes of what both kinds of load balancers have, which is the network security group of a Service.
+func adapted(list ...change) (all []networkChange) {
+	for _, c := range list {
+		all = append(all, networkChange{
+			Planned: c.Planned, Replan: c.Replan, Creates: c.Creates, Compare: c.Compare, Wait: c.Wait,
+			Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
+				after, err := c.Make(ctx, q, observation{group: o.group})
+				o.group = after.group
+				return o, err
+			},
+		})
+	}
+	return all
 }
 
 func (r *networkReconciler) versionChange(lb *networkBalancer, version string) networkChange {
@@ -216,7 +241,7 @@ func (r *networkReconciler) adding(kind, path, name string, want document) netwo
 // creating makes a network load balancer with all that belongs to it.
 func (r *networkReconciler) creating(service *v1.Service, d networkSpec) networkChange {
 	return networkChange{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "network load balancer " + d.name}, Creates: true,
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "network load balancer " + d.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
 			token, err := r.lb.tokenFor(service.UID, d.create)
@@ -240,7 +265,7 @@ func (r *networkReconciler) creating(service *v1.Service, d networkSpec) network
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			return networkObservation{lb: lb, deletable: true}, nil
+			return networkObservation{lb: lb, deletable: true, group: o.group}, nil
 		},
 	}
 }
@@ -250,9 +275,9 @@ func (r *networkReconciler) deleting(lb *networkBalancer) networkChange {
 	return networkChange{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "network load balancer " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },
-		Make: func(ctx context.Context, q *services.Request, _ networkObservation) (networkObservation, error) {
+		Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
 			r.lb.forget(q.Service.UID)
-			return networkObservation{}, r.remove(ctx, q, lb)
+			return networkObservation{group: o.group}, r.remove(ctx, q, lb)
 		},
 	}
 }

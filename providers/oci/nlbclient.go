@@ -109,10 +109,12 @@ type networkBalancers struct {
 	works *waiting.Room[string, networkWork]
 	// sees is an error where the user does not see the cluster's network any more.
 	sees func(context.Context) error
+	// compartments are those in which network load balancers may be.
+	compartments func(context.Context, string) []string
 }
 
-func newNetworkBalancers(a *api, sees func(context.Context) error) *networkBalancers {
-	b := &networkBalancers{api: a, sees: sees}
+func newNetworkBalancers(a *api, sees func(context.Context) error, compartments func(context.Context, string) []string) *networkBalancers {
+	b := &networkBalancers{api: a, sees: sees, compartments: compartments}
 	b.known = inventory.New(inventory.Source[string, *networkBalancer]{
 		Kind: "network load balancer", ID: func(lb *networkBalancer) string { return lb.ID }, List: b.list, Get: b.get,
 		Indexes: map[string]func(*networkBalancer) []string{indexName: func(lb *networkBalancer) []string { return []string{lb.Name} }},
@@ -122,21 +124,38 @@ func newNetworkBalancers(a *api, sees func(context.Context) error) *networkBalan
 	return b
 }
 
-// list reads all network load balancers of the compartment. "Not found" is never an empty list.
+// list reads all network load balancers of the compartments of the cluster. "Not found" is never an empty list.
 func (b *networkBalancers) list(ctx context.Context) ([]*networkBalancer, int, error) {
 	where, err := b.api.location(ctx)
 	if err != nil {
 		return nil, 0, cloudapi.Describe(err, "listing network load balancers")
 	}
-	query := url.Values{"compartmentId": {where.compartment}}
-	all, pages, err := list[*networkBalancer](ctx, b.api, "network load balancers", networkPaths, query)
+	var all []*networkBalancer
+	var failed []error
+	pages := 0
+	for n, c := range b.compartments(ctx, where.compartment) {
+		query := url.Values{"compartmentId": {c}}
+		some, calls, err := list[*networkBalancer](ctx, b.api, "network load balancers of compartment "+c, networkPaths, query)
+		pages += calls
+		switch {
+		case err != nil && n == 0:
+			return nil, pages, err
+		case err != nil:
+			failed = append(failed, err)
+		}
+		all = append(all, some...)
+	}
 	for _, lb := range all {
 		if lb == nil || lb.ID == "" || lb.State == "" {
 			return nil, pages, cloudapi.Unclear("listing network load balancers", "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
-	return slices.DeleteFunc(all, func(lb *networkBalancer) bool { return lb.State == stateDeleted }), pages, err
+	all = slices.DeleteFunc(all, func(lb *networkBalancer) bool { return lb.State == stateDeleted })
+	if len(failed) > 0 {
+		return all, pages, &inventory.Partial[string]{Lacks: func(string) bool { return true }, Err: errors.Join(failed...)}
+	}
+	return all, pages, nil
 }
 
 // get reads one. The cloud says "not found" also of what the user may not see: it is gone only where the user still sees the network.

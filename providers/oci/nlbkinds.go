@@ -7,9 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
@@ -127,8 +130,22 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *kind, err error) error {
 	return err
 }
 
+// invalid reports whether something is wrong with a Service itself.
+func (k *kinds) invalid(service *v1.Service) bool {
+	if isNetworkService(service) {
+		_, _, err := parseNetwork(service)
+		return err != nil
+	}
+	_, _, err := parseSettings(service, k.api.config.SecurityListMode)
+	return err != nil
+}
+
 // refuse is an error where a Service has a load balancer of the other kind. To take that away would take the address away, too.
+// What is wrong with the Service itself is said before anything is read, by its own kind.
 func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error) {
+	if k.invalid(service) {
+		return "", nil
+	}
 	has, err := k.left(ctx, service)
 	if err != nil || has == nil {
 		return "", err
@@ -218,6 +235,25 @@ func (r *networkReconciler) orphans(ctx context.Context, mark string, holds func
 	}
 	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID}) })
 	return orphans, nil
+}
+
+// deleteOrphan removes a network load balancer, and the rules of security lists that were marked for it and that nobody needs.
+func (r *networkReconciler) deleteOrphan(ctx context.Context, o guard.Orphan) error {
+	lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if err := r.remove(ctx, &services.Request{}, lb); err != nil {
+		return err
+	}
+	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[strings.LastIndex(lb.Name, "/")+1:])}}
+	plans, err := r.lb.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, []string{lb.Subnet})
+	for _, c := range ruleChanges[observation](r.lb.book, gone, plans) {
+		if err == nil {
+			_, err = c.Make(ctx, &services.Request{}, observation{})
+		}
+	}
+	return err
 }
 
 // kindNetwork is the kind of orphans that are network load balancers.

@@ -118,7 +118,6 @@ func TestNetworkRefused(t *testing.T) {
 		"defined tags":   {set(networkNewDefined, `{"a":"b"}`), "failed to parse defined tags annotation"},
 		"selector":       {set(networkSelector, "a in b"), networkSelector},
 		"private":        {set(networkPrivateIPv4, "fd00::1"), "is no such address"},
-		"IPv6":           {set(networkIPv6, "fd00::1"), "the Service has no addresses of IPv6"},
 		"internal":       {set(networkInternal, "oui"), networkInternal},
 		"preserve":       {set(networkPreserve, "true"), "cannot be set when externalTrafficPolicy is set to Cluster"},
 		"identity":       {set(annotationAccount, "builder"), "is not served"},
@@ -166,4 +165,7 @@ func TestNoEffectOnNetwork(t *testing.T) {
 	_, warnings, err := parseNetwork(s)
 	require.NoError(t, err)
 	require.ErrorContains(t, warnings, "security rules keep clients out")
+	_, warnings, err = parseNetwork(conformance.Service("web", ofNetwork(networkIPv6, "fd00::1"), web()))
+	require.NoError(t, err)
+	require.ErrorContains(t, warnings, "has no addresses of IPv6")
 }

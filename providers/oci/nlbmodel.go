@@ -40,8 +40,8 @@ type networkSpec struct {
 	groups  []string
 	// create is what an absent network load balancer is made by.
 	create document
-	// rules are the changes of security rules that are due.
-	rules []networkChange
+	// rules is what is to become of security rules, which are the same for both kinds of load balancers.
+	rules spec
 }
 
 // families are the versions of IP that a Service asks for.
@@ -337,10 +337,10 @@ func (d networkSpec) creation(s networkSettings, compartment, subnet string, res
 		"compartmentId": compartment, "displayName": d.name, "subnetId": subnet, "isPrivate": s.Internal, "backendSets": d.sets,
 		"listeners": d.listeners, "networkSecurityGroupIds": d.groups, "reservedIps": reserved, "nlbIpVersion": d.version,
 	}
-	if s.PrivateIPv4 != "" {
+	if s.PrivateIPv4 != "" && d.version != versionIPv6 {
 		all["assignedPrivateIpv4"] = s.PrivateIPv4
 	}
-	if s.IPv6 != "" {
+	if s.IPv6 != "" && d.version != versionIPv4 {
 		all["assignedIpv6"] = s.IPv6
 	}
 	if len(tags.Freeform) > 0 {

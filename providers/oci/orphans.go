@@ -73,9 +73,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return err
 	}
 	if o.Kind == kindNetwork {
-		lb := &networkBalancer{}
-		lb.ID, lb.Name = o.ID, o.Name
-		return c.network.remove(ctx, &services.Request{}, lb)
+		return c.network.deleteOrphan(ctx, o)
 	}
 	r, q := c.reconciler, &services.Request{}
 	var all []change

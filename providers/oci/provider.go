@@ -31,7 +31,7 @@ func Description() registry.Provider {
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
 			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
-			DualStack: registry.Done, SourceRanges: registry.Done, UDP: registry.NotYet,
+			DualStack: registry.Done, SourceRanges: registry.Done, UDP: registry.Done,
 		},
 		Options:      Options.Rows(),
 		Annotations:  annotationRows(),

@@ -219,19 +219,33 @@ func accessThere(lb *loadBalancer, sources []string, preserve bool) access {
 		if n, _ := checker["port"].(float64); n != 0 {
 			a.health = int(n)
 		}
-		p := rulePort{protocol: numberTCP, port: int(port)}
-		for _, b := range listOf(set["backends"]) {
-			backend, _ := b.(document)
-			if n, _ := backend["port"].(float64); int(n) != p.node {
-				p.node = int(n)
+		a.preserve = a.preserve || set["isPreserveSource"] == true
+		for _, protocol := range protocolsOf(l) {
+			p := rulePort{protocol: protocol, port: int(port)}
+			for _, b := range listOf(set["backends"]) {
+				backend, _ := b.(document)
+				if n, _ := backend["port"].(float64); int(n) != p.node {
+					p.node = int(n)
+					a.ports = append(a.ports, p)
+				}
+			}
+			if p.node == 0 {
 				a.ports = append(a.ports, p)
 			}
 		}
-		if p.node == 0 {
-			a.ports = append(a.ports, p)
-		}
 	}
 	return a
+}
+
+// protocolsOf are those of a listener, as rules have them.
+func protocolsOf(listener document) []string {
+	switch listener["protocol"] {
+	case protocolUDP:
+		return []string{numberUDP}
+	case protocolBoth:
+		return []string{numberTCP, numberUDP}
+	}
+	return []string{numberTCP}
 }
 
 // with is what two ask together.
