@@ -205,7 +205,8 @@ func (s *Sim) planPart(method string, lb *LoadBalancer, kind, name string, d doc
 		name, _ = d["certificateName"].(string)
 	case method == http.MethodPost:
 		form.fields["name"] = field{kind: "string", must: true, form: map[string]string{
-			"backendSets": `^[A-Za-z0-9_-]{1,32}$`, "listeners": `^[A-Za-z0-9_.-]{1,255}$`, "ruleSets": `^[A-Za-z][A-Za-z0-9_]{0,31}$`}[kind]}
+			"backendSets": `^[A-Za-z0-9_-]{1,32}$`, "listeners": `^[A-Za-z0-9_.-]{1,255}$`, "ruleSets": `^[A-Za-z][A-Za-z0-9_]{0,31}$`,
+		}[kind]}
 		name, _ = d["name"].(string)
 	case part(lb.Doc, kind)[name] == nil:
 		return nil, "", http.StatusNotFound, "there is no " + name
