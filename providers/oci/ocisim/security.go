@@ -223,10 +223,8 @@ func (s *Sim) serveSecurity(w http.ResponseWriter, r *http.Request, body []byte)
 	}
 	g := find(all, match[2])
 	switch {
-	case match[2] == "" && match[1] == "networkSecurityGroups" && r.Method == http.MethodGet:
-		s.listGroups(w, r)
-	case match[2] == "" && match[1] == "networkSecurityGroups" && r.Method == http.MethodPost:
-		s.createGroup(w, r, body)
+	case match[2] == "" && match[1] == "networkSecurityGroups":
+		s.serveGroups(w, r, body)
 	case match[2] == "" || match[3] != "" && match[1] == "securityLists":
 		fail(w, http.StatusNotFound, "NotFound", "there is no such path")
 	case g == nil || s.blind:
@@ -237,6 +235,18 @@ func (s *Sim) serveSecurity(w http.ResponseWriter, r *http.Request, body []byte)
 		s.serveGroup(w, r, g, match[3], body)
 	}
 	return true
+}
+
+// serveGroups answers calls about all groups.
+func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, body []byte) {
+	switch r.Method {
+	case http.MethodGet:
+		s.listGroups(w, r)
+	case http.MethodPost:
+		s.createGroup(w, r, body)
+	default:
+		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "there is no such call")
+	}
 }
 
 // outdated answers a write whose ETag is not that of now.
