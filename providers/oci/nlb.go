@@ -309,7 +309,7 @@ func (r *networkReconciler) versions(ctx context.Context, service *v1.Service, i
 	switch {
 	case !hasFour && !hasSix:
 		return false, false, fmt.Errorf("subnet %s: subnet does not have IPv4 or IPv6 cidr, can't create loadbalancer", id)
-	case !hasSix && !(prefers && four):
+	case !hasSix && (!prefers || !four):
 		return false, false, fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id)
 	case four && !hasFour && !prefers:
 		return false, false, fmt.Errorf("subnet with id %s does not have an ipv4 cidr block", id)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -281,7 +282,7 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 			field("spec.ports", "UDP", "invalid service: Security list management mode can only be 'None' for UDP protocol")
 		}
 		if both && before != p.NodePort {
-			field("spec.ports", fmt.Sprint(p.Port), "TCP and UDP of one port have one listener, with one node port, and the Service has two, %d and %d: "+
+			field("spec.ports", strconv.Itoa(int(p.Port)), "TCP and UDP of one port have one listener, with one node port, and the Service has two, %d and %d: "+
 				"give both ports the same nodePort, or make two Services", before, p.NodePort)
 		}
 		nodePorts[p.Port] = p.NodePort
