@@ -20,7 +20,8 @@ func tryNetworkLoadBalancers(f *conformance.Fixture) {
 		Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, udp(53, 30053)) },
 	}
 	rich := dual(local(conformance.Service("richnetwork", ofNetwork(
-		networkSubnet, ocisim.DualSubnet(), networkGroups, ocisim.GroupID(1), annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3),
+		networkSubnet, ocisim.DualSubnet(), networkGroups, ocisim.GroupID(1),
+		annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3),
 		networkRetries, "4", networkInterval, "20000", networkTimeout, "2000",
 		networkPolicy, threeTuple, networkPPv2, "true", networkNewFreeform, `{"team":"a"}`, networkPrivateIPv4, "10.0.194.9", networkIPv6, "2603:c020:0:5::9",
 	), web(), conformance.Port("https", 443, 30443), conformance.Port("dns", 53, 30053))), v1.IPFamilyPolicyPreferDualStack)

@@ -15,8 +15,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
-// TestPythonSDKAndNetworkLoadBalancers: Oracle's own SDK for Python makes, changes and deletes a network load balancer of the simulator, and
-// reads what one shows that others have made: each field that Oracle's description demands is there, and each value is one that it knows.
+// TestPythonSDKAndNetworkLoadBalancers: Oracle's own SDK for Python makes, changes and deletes a network load balancer of the simulator,
+// and reads what one shows that others have made: each field that Oracle's description demands is there, and each value is one that it
+// knows.
 func TestPythonSDKAndNetworkLoadBalancers(t *testing.T) {
 	t.Parallel()
 	python := cmp.Or(os.Getenv("OCI_PYTHON"), "python3")

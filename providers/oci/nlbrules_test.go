@@ -33,8 +33,8 @@ func (w *testWorld) allRules() string {
 	return strings.Join(all, "\n")
 }
 
-// TestNetworkRulesOfLists: scenario 56 of network load balancers: rules of security lists, with those of UDP, and for clients whose addresses the
-// nodes see; they go with the Service.
+// TestNetworkRulesOfLists: scenario 56 of network load balancers: rules of security lists, with those of UDP, and for clients whose
+// addresses the nodes see; they go with the Service.
 func TestNetworkRulesOfLists(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		w.placed(nodes)
@@ -61,7 +61,8 @@ func TestNetworkRulesOfLists(t *testing.T) {
 	})
 }
 
-// TestNetworkRulesOfGroups: scenario 59 of network load balancers: a group of its own, which goes with the Service, and when it is wanted no more.
+// TestNetworkRulesOfGroups: scenario 59 of network load balancers: a group of its own, which goes with the Service, and when it is wanted
+// no more.
 func TestNetworkRulesOfGroups(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.placed(nodes)
@@ -88,8 +89,8 @@ func TestNetworkRulesOfGroups(t *testing.T) {
 	})
 }
 
-// TestNetworkReserved: scenario 35 of network load balancers: a reserved address, which cannot be changed later; that is said before anything is
-// written.
+// TestNetworkReserved: scenario 35 of network load balancers: a reserved address, which cannot be changed later; that is said before
+// anything is written.
 func TestNetworkReserved(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		w.sim.AddReserved("192.0.2.7")
@@ -114,7 +115,8 @@ func TestNetworkReserved(t *testing.T) {
 	})
 }
 
-// TestNetworkTakeover: scenario 61 of network load balancers: what Oracle's own controller made is not written, whatever order the cloud shows.
+// TestNetworkTakeover: scenario 61 of network load balancers: what Oracle's own controller made is not written, whatever order the cloud
+// shows.
 func TestNetworkTakeover(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		checker := document{
