@@ -118,8 +118,8 @@ func (r *networkReconciler) find(ctx context.Context, service *v1.Service) (*net
 	return nil, nil //nolint:nilnil // nil is none
 }
 
-// rules decide whose a network load balancer is: by the tag that we give it, and by its name, which has the UID of the Service. Oracle's own
-// controller marks nothing, and what it made stays without a mark.
+// rules decide whose a network load balancer is: by the tag that we give it, and by its name, which has the UID of the Service. Oracle's
+// own controller marks nothing, and what it made stays without a mark.
 func (r *networkReconciler) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: r.lb.adopt, Names: func(s *v1.Service) []string { return []string{networkName(s)} }, Made: networkMade.MatchString,
@@ -133,7 +133,9 @@ func networkObject(lb *networkBalancer) ownership.Object {
 }
 
 // CheckOwner decides whose the network load balancer is.
-func (r *networkReconciler) CheckOwner(ctx context.Context, q services.Request, o networkObservation) (networkObservation, []services.Finding, error) {
+func (r *networkReconciler) CheckOwner(
+	ctx context.Context, q services.Request, o networkObservation,
+) (networkObservation, []services.Finding, error) {
 	if o.lb == nil {
 		return o, nil, nil
 	}
@@ -186,8 +188,8 @@ func (*networkReconciler) Key(_ services.Request, o networkObservation) string {
 	return o.lb.ID
 }
 
-// Settle implements services.Asynchronous: it waits for a network load balancer that is being made, or deleted. Other work is waited for only
-// where there is something to change.
+// Settle implements services.Asynchronous: it waits for a network load balancer that is being made, or deleted. Other work is waited for
+// only where there is something to change.
 func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
 	if o.lb == nil {
 		return o, nil
@@ -209,7 +211,9 @@ func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o n
 }
 
 // Desire computes what should be there.
-func (r *networkReconciler) Desire(ctx context.Context, q services.Request, o networkObservation) (d networkSpec, findings []services.Finding, err error) {
+func (r *networkReconciler) Desire(
+	ctx context.Context, q services.Request, o networkObservation,
+) (d networkSpec, findings []services.Finding, err error) {
 	s, _, err := parseNetwork(q.Service)
 	if err != nil {
 		return d, nil, err
@@ -289,8 +293,8 @@ func (r *networkReconciler) desirePlace(
 
 var errNoNetworkSubnet = errors.New("a subnet must be specified for a network load balancer; set loadBalancer.subnet1, or the annotation " + networkSubnet)
 
-// versions are the versions of IP that a network load balancer is to have: those of the Service that its subnet has. A subnet is read only where
-// the Service asks for more than IPv4.
+// versions are the versions of IP that a network load balancer is to have: those of the Service that its subnet has. A subnet is read
+// only where the Service asks for more than IPv4.
 func (r *networkReconciler) versions(ctx context.Context, service *v1.Service, id string) (four, six bool, err error) {
 	four, six = families(service)
 	if id == "" {
@@ -309,7 +313,7 @@ func (r *networkReconciler) versions(ctx context.Context, service *v1.Service, i
 	switch {
 	case !hasFour && !hasSix:
 		return false, false, fmt.Errorf("subnet %s: subnet does not have IPv4 or IPv6 cidr, can't create loadbalancer", id)
-	case !hasSix && !(prefers && four):
+	case !hasSix && (!prefers || !four):
 		return false, false, fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id)
 	case four && !hasFour && !prefers:
 		return false, false, fmt.Errorf("subnet with id %s does not have an ipv4 cidr block", id)
@@ -318,7 +322,9 @@ func (r *networkReconciler) versions(ctx context.Context, service *v1.Service, i
 }
 
 // Complete has nothing to do: each change waits for its own work.
-func (*networkReconciler) Complete(_ context.Context, _ *services.Request, o networkObservation, _ networkSpec) (networkObservation, error) {
+func (*networkReconciler) Complete(
+	_ context.Context, _ *services.Request, o networkObservation, _ networkSpec,
+) (networkObservation, error) {
 	return o, nil
 }
 
@@ -342,7 +348,9 @@ func (*networkReconciler) Exists(_ context.Context, q services.Request, o networ
 }
 
 // NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are.
-func (r *networkReconciler) NodeChanges(ctx context.Context, q services.Request, o networkObservation) ([]networkChange, []services.Finding, error) {
+func (r *networkReconciler) NodeChanges(
+	ctx context.Context, q services.Request, o networkObservation,
+) ([]networkChange, []services.Finding, error) {
 	if o.lb == nil || o.lb.State != stateActive && o.lb.State != stateUpdating {
 		return nil, nil, nil
 	}

@@ -72,8 +72,8 @@ func (w *testWorld) quiet(events *record.FakeRecorder) {
 	assert.Empty(w, events.Events)
 }
 
-// TestNetworkCreation: scenarios 41 and 46 of network load balancers: the request is as Oracle's own controller makes it, and what there is then
-// is not written again.
+// TestNetworkCreation: scenarios 41 and 46 of network load balancers: the request is as Oracle's own controller makes it, and what there
+// is then is not written again.
 func TestNetworkCreation(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
@@ -186,7 +186,8 @@ func TestDualStack(t *testing.T) {
 	})
 }
 
-// TestDualStackOfSubnets: families that the subnet does not have are refused where they are required, and left out where they are preferred.
+// TestDualStackOfSubnets: families that the subnet does not have are refused where they are required, and left out where they are
+// preferred.
 func TestDualStackOfSubnets(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := dual(conformance.Service("web", ofNetwork(), web()), v1.IPFamilyPolicyRequireDualStack)

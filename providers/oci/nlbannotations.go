@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -134,16 +135,20 @@ var NetworkAnnotations = schema.Annotations[networkSettings]{
 var sharedAnnotations = schema.Annotations[networkSettings]{
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode, "Security rules."), ruleModeForm)),
 	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.BackGroups }, inPlace(annotationBackGroups, "Groups of nodes.")),
-	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Compartment }, checked(atCreation(annotationCompartment, "Compartment."), ocidForm)),
+	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Compartment },
+		checked(atCreation(annotationCompartment, "Compartment."), ocidForm)),
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Address }, checked(atCreation(annotationAddress, "Reserved address."), addressForm)),
-	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode, "Mode of addresses."), true, "none", "proxy", "vip")),
-	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.Type }, choice(atCreation(annotationType, "Kind."), true, typeBalancer, typeBalancer, typeNetwork)),
+	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.IPMode },
+		choice(inPlace(annotationIPMode, "Mode of addresses."), true, "none", "proxy", "vip")),
+	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.Type },
+		choice(atCreation(annotationType, "Kind."), true, typeBalancer, typeBalancer, typeNetwork)),
 }
 
 // bothKinds are the annotations that both kinds of load balancers have.
 func bothKinds() []string {
 	return []string{
-		annotationRuleMode, annotationBackGroups, annotationIPMode, annotationType, annotationCompartment, annotationAccount, annotationRuleSets, annotationAddress,
+		annotationRuleMode, annotationBackGroups, annotationIPMode, annotationType, annotationCompartment,
+		annotationAccount, annotationRuleSets, annotationAddress,
 	}
 }
 
@@ -281,7 +286,7 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 			field("spec.ports", "UDP", "invalid service: Security list management mode can only be 'None' for UDP protocol")
 		}
 		if both && before != p.NodePort {
-			field("spec.ports", fmt.Sprint(p.Port), "TCP and UDP of one port have one listener, with one node port, and the Service has two, %d and %d: "+
+			field("spec.ports", strconv.Itoa(int(p.Port)), "TCP and UDP of one port have one listener, with one node port, and the Service has two, %d and %d: "+
 				"give both ports the same nodePort, or make two Services", before, p.NodePort)
 		}
 		nodePorts[p.Port] = p.NodePort
@@ -310,7 +315,8 @@ func (s networkSettings) reserved(service *v1.Service) string {
 // plain are the settings in the words of load balancers of the other kind, as far as both have them: security rules are the same.
 func (s networkSettings) plain(service *v1.Service, four, six bool) settings {
 	return settings{
-		Groups: s.Groups, BackGroups: s.BackGroups, Selector: s.Selector, OwnCompartment: s.Compartment, Address: s.reserved(service), mode: s.mode(),
+		Groups: s.Groups, BackGroups: s.BackGroups, Selector: s.Selector,
+		OwnCompartment: s.Compartment, Address: s.reserved(service), mode: s.mode(),
 		preserve: s.preserves(service), six: six, sixAlone: !four,
 	}
 }

@@ -56,8 +56,8 @@ func (r *networkReconciler) rest(ctx context.Context, id, name string) (*network
 	return after, later(err, name)
 }
 
-// one makes one change, and returns the network load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody
-// else it refuses, and all is looked at again when it has ended.
+// one makes one change, and returns the network load balancer as it is afterwards. The cloud makes one at a time: while it works for
+// somebody else it refuses, and all is looked at again when it has ended.
 func (r *networkReconciler) one(ctx context.Context, q *services.Request, o networkObservation, ask write) (networkObservation, error) {
 	ask.path = networkPaths + "/" + url.PathEscape(o.lb.ID) + ask.path
 	id, err := r.lb.start(ctx, ask)

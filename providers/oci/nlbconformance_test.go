@@ -20,16 +20,17 @@ func tryNetworkLoadBalancers(f *conformance.Fixture) {
 		Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, udp(53, 30053)) },
 	}
 	rich := dual(local(conformance.Service("richnetwork", ofNetwork(
-		networkSubnet, ocisim.DualSubnet(), networkGroups, ocisim.GroupID(1), annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3),
+		networkSubnet, ocisim.DualSubnet(), networkGroups, ocisim.GroupID(1),
+		annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3),
 		networkRetries, "4", networkInterval, "20000", networkTimeout, "2000",
 		networkPolicy, threeTuple, networkPPv2, "true", networkNewFreeform, `{"team":"a"}`, networkPrivateIPv4, "10.0.194.9", networkIPv6, "2603:c020:0:5::9",
-	), web(), conformance.Port("dns", 53, 30053), udp(53, 30053))), v1.IPFamilyPolicyRequireDualStack)
+	), web(), conformance.Port("https", 443, 30443), conformance.Port("dns", 53, 30053))), v1.IPFamilyPolicyPreferDualStack)
 	f.UDP = conformance.FeatureCase{With: map[string]string{annotationType: typeNetwork}, Shows: `"protocol":"UDP"`}
 	f.Services["richnetwork"] = conformance.Case{
 		Service: rich,
 		Change: func(s *v1.Service) {
 			s.Annotations[networkPPv2], s.Annotations[networkPolicy], s.Annotations[networkGroups] = "false", twoTuple, ocisim.GroupID(2)
-			s.Spec.Ports = s.Spec.Ports[:1]
+			s.Spec.Ports = []v1.ServicePort{s.Spec.Ports[0], s.Spec.Ports[2], udp(53, 30053)}
 		},
 	}
 }

@@ -38,8 +38,8 @@ type kind struct {
 	seen atomic.Bool
 }
 
-// kinds implements cloudprovider.LoadBalancer: it picks the kind of load balancer that a Service asks for, and sees to it that the Service has
-// none of the other kind.
+// kinds implements cloudprovider.LoadBalancer: it picks the kind of load balancer that a Service asks for, and sees to it that the
+// Service has none of the other kind.
 type kinds struct {
 	api     *api
 	lb, nlb *kind
@@ -96,8 +96,8 @@ func (k *kinds) of(service *v1.Service) (own, other *kind) {
 	return k.lb, k.nlb
 }
 
-// left is the load balancer of the other kind that a Service has; nil where it has none. It is looked for where there is none of its own kind,
-// as before one is made.
+// left is the load balancer of the other kind that a Service has; nil where it has none. It is looked for where there is none of its own
+// kind, as before one is made.
 func (k *kinds) left(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
 	own, other := k.of(service)
 	found, err := own.find(ctx, service)
@@ -108,8 +108,8 @@ func (k *kinds) left(ctx context.Context, service *v1.Service) (*loadBalancer, e
 	return found, k.unlessUnserved(ctx, other, err)
 }
 
-// unlessUnserved passes over the failure of a look at the kind that a Service does not ask for, where the user's policies do not mention that
-// kind: policies name kinds apart, and who has never seen one has made none.
+// unlessUnserved passes over the failure of a look at the kind that a Service does not ask for, where the user's policies do not mention
+// that kind: policies name kinds apart, and who has never seen one has made none.
 func (k *kinds) unlessUnserved(ctx context.Context, of *kind, err error) error {
 	if err == nil {
 		of.seen.Store(true)
@@ -122,7 +122,8 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *kind, err error) error {
 	if located != nil {
 		return err
 	}
-	_, refused := k.api.call(ctx, "listing "+of.title+"s", http.MethodGet, of.path+"?"+url.Values{"compartmentId": {where.compartment}, "limit": {"1"}}.Encode(),
+	query := url.Values{"compartmentId": {where.compartment}, "limit": {"1"}}
+	_, refused := k.api.call(ctx, "listing "+of.title+"s", http.MethodGet, of.path+"?"+query.Encode(),
 		nil, nil, "")
 	if errors.Is(refused, cloudapi.ErrNotFound) || errors.Is(refused, cloudapi.ErrUnauthorized) {
 		return nil
@@ -175,7 +176,9 @@ func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1
 }
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
-func (k *kinds) EnsureLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (k *kinds) EnsureLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (*v1.LoadBalancerStatus, error) {
 	own, _ := k.of(service)
 	if why, err := k.refuse(ctx, service); err != nil {
 		if why != "" && k.events != nil {

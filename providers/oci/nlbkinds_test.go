@@ -92,7 +92,8 @@ func TestNetworkOrphans(t *testing.T) {
 // mark gives the cluster an identity, which load balancers are marked with.
 func (w *testWorld) mark() {
 	w.Helper()
-	_, err := w.kube.CoreV1().Namespaces().Create(w.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "c1"}}, metav1.CreateOptions{})
+	named := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "c1"}}
+	_, err := w.kube.CoreV1().Namespaces().Create(w.Context(), named, metav1.CreateOptions{})
 	require.NoError(w, err)
 	w.start()
 }
@@ -152,7 +153,8 @@ func TestNetworkRefused(t *testing.T) {
 func TestNoEffectOnNetwork(t *testing.T) {
 	t.Parallel()
 	for _, key := range []string{
-		annotationShape, annotationShapeMin, annotationInternal, annotationSubnet1, annotationIdle, annotationProxy, annotationProtocol, annotationRetries,
+		annotationShape, annotationShapeMin, annotationInternal, annotationSubnet1, annotationIdle, annotationProxy,
+		annotationProtocol, annotationRetries,
 		annotationListMode, annotationGroups, annotationPolicy, annotationFreeform, annotationSelector, annotationPrefix + "tls-secret",
 	} {
 		_, warnings, err := parseNetwork(conformance.Service("web", ofNetwork(key, "x"), web()))

@@ -217,8 +217,8 @@ func networkKeyOf(backend any) string {
 	return keyOf(backend)
 }
 
-// mergeNetworkBackends are the backends that there should be. Those that are there already keep all that somebody has set about them, but for
-// the instance, which is another one where a node was made again with the address of a former one.
+// mergeNetworkBackends are the backends that there should be. Those that are there already keep all that somebody has set about them, but
+// for the instance, which is another one where a node was made again with the address of a former one.
 func mergeNetworkBackends(have, want []any) (after []any, differs bool) {
 	known, used := map[string]document{}, map[string]bool{}
 	for _, b := range have {

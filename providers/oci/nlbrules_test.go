@@ -3,10 +3,13 @@ package oci
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
@@ -30,8 +33,8 @@ func (w *testWorld) allRules() string {
 	return strings.Join(all, "\n")
 }
 
-// TestNetworkRulesOfLists: scenario 56 of network load balancers: rules of security lists, with those of UDP, and for clients whose addresses the
-// nodes see; they go with the Service.
+// TestNetworkRulesOfLists: scenario 56 of network load balancers: rules of security lists, with those of UDP, and for clients whose
+// addresses the nodes see; they go with the Service.
 func TestNetworkRulesOfLists(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		w.placed(nodes)
@@ -58,7 +61,8 @@ func TestNetworkRulesOfLists(t *testing.T) {
 	})
 }
 
-// TestNetworkRulesOfGroups: scenario 59 of network load balancers: a group of its own, which goes with the Service, and when it is wanted no more.
+// TestNetworkRulesOfGroups: scenario 59 of network load balancers: a group of its own, which goes with the Service, and when it is wanted
+// no more.
 func TestNetworkRulesOfGroups(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.placed(nodes)
@@ -70,11 +74,11 @@ func TestNetworkRulesOfGroups(t *testing.T) {
 		w.Server.ResetCalls()
 		w.served(s, nodes)
 		assert.Empty(w, w.writes())
-		var rules string
+		var rules []string
 		for _, g := range w.sim.Groups() {
-			rules += strings.Join(g.Rules, "\n")
+			rules = append(rules, g.Rules...)
 		}
-		assert.Contains(w, rules, "17 53", "rules of UDP are such")
+		assert.Contains(w, strings.Join(rules, "\n"), "17 53", "rules of UDP are such")
 		s.Annotations = ofNetwork()
 		w.served(s, nodes)
 		assert.Len(w, w.sim.Groups(), before)
@@ -85,8 +89,8 @@ func TestNetworkRulesOfGroups(t *testing.T) {
 	})
 }
 
-// TestNetworkReserved: scenario 35 of network load balancers: a reserved address, which cannot be changed later; that is said before anything is
-// written.
+// TestNetworkReserved: scenario 35 of network load balancers: a reserved address, which cannot be changed later; that is said before
+// anything is written.
 func TestNetworkReserved(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		w.sim.AddReserved("192.0.2.7")
@@ -111,7 +115,8 @@ func TestNetworkReserved(t *testing.T) {
 	})
 }
 
-// TestNetworkTakeover: scenario 61 of network load balancers: what Oracle's own controller made is not written, whatever order the cloud shows.
+// TestNetworkTakeover: scenario 61 of network load balancers: what Oracle's own controller made is not written, whatever order the cloud
+// shows.
 func TestNetworkTakeover(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		checker := document{
@@ -149,11 +154,24 @@ func TestNetworkTakeover(t *testing.T) {
 	})
 }
 
-// TestNetworkInAnotherCompartment: a network load balancer in the compartment that its Service names.
+// TestNetworkInAnotherCompartment: a network load balancer is made in the compartment that its Service names, found there, and deleted.
 func TestNetworkInAnotherCompartment(t *testing.T) {
-	t.Parallel()
-	s := networkSettings{Compartment: "ocid1.compartment.oc1..other"}
-	assert.Equal(t, "ocid1.compartment.oc1..other", s.plain(conformance.Service("web", ofNetwork(), web()), true, false).OwnCompartment)
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		const elsewhere = "ocid1.compartment.oc1..elsewhere"
+		w.sim.Add("of others", func(i *ocisim.Instance) { i.Compartment = elsewhere })
+		s := conformance.Service("web", ofNetwork(annotationCompartment, elsewhere), web())
+		services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		require.NoError(w, services.Add(s))
+		w.cloud.reconciler.cluster.SetServices(listers.NewServiceLister(services))
+		status := w.served(s, nodes)
+		assert.Equal(w, elsewhere, w.nlb().Doc["compartmentId"])
+		time.Sleep(time.Minute)
+		w.Server.ResetCalls()
+		assert.Equal(w, status, w.served(s, nodes))
+		assert.Empty(w, w.writes())
+		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
+		assert.Empty(w, w.sim.NetworkLoadBalancers())
+	})
 }
 
 // TestNetworkHost: the service has a host of its own.

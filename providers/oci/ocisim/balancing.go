@@ -256,6 +256,9 @@ func (lb *LoadBalancer) shown() document {
 		for _, v := range list(one["backends"]) {
 			backend := v.(document) //nolint:forcetypeassert // checked when it was written
 			backend["name"] = fmt.Sprintf("%v:%v", backend["ipAddress"], backend["port"])
+			if backend["weight"] == nil {
+				backend["weight"] = 1.0
+			}
 			for _, flag := range []string{"backup", "drain", "offline"} {
 				if backend[flag] == nil {
 					backend[flag] = false

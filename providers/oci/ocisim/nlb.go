@@ -171,6 +171,22 @@ func (s *Sim) addNetwork(name string, d document) *NetworkLoadBalancer {
 // settleNetwork ends what is due.
 func (s *Sim) settleNetwork() {
 	now := time.Now()
+	s.endNetworkWorks(now)
+	for _, lb := range s.nlbs {
+		if lb.State == stateUpdating && !s.busyNetwork(lb) && !now.Before(lb.free) {
+			lb.State = stateActive
+		}
+		if lb.State == stateDeleted && lb.reserved != nil {
+			lb.reserved.state, lb.reserved = "AVAILABLE", nil
+		}
+	}
+	s.nlbs = slices.DeleteFunc(s.nlbs, func(lb *NetworkLoadBalancer) bool {
+		return lb.State == stateDeleted && now.Sub(lb.ended) > remembered
+	})
+}
+
+// endNetworkWorks ends the work requests that are due.
+func (s *Sim) endNetworkWorks(now time.Time) {
 	for _, w := range s.nlbWorks {
 		lb := s.nlb(w.target)
 		switch {
@@ -196,17 +212,6 @@ func (s *Sim) settleNetwork() {
 			}
 		}
 	}
-	for _, lb := range s.nlbs {
-		if lb.State == stateUpdating && !s.busyNetwork(lb) && !now.Before(lb.free) {
-			lb.State = stateActive
-		}
-		if lb.State == stateDeleted && lb.reserved != nil {
-			lb.reserved.state, lb.reserved = "AVAILABLE", nil
-		}
-	}
-	s.nlbs = slices.DeleteFunc(s.nlbs, func(lb *NetworkLoadBalancer) bool {
-		return lb.State == stateDeleted && now.Sub(lb.ended) > remembered
-	})
 }
 
 // reservation is a reserved address; nil where there is none.

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
@@ -238,11 +239,7 @@ func (s *Sim) changeNetwork(w http.ResponseWriter, method string, lb *NetworkLoa
 func (s *Sim) planNetwork(method string, lb *NetworkLoadBalancer, kind, name string, d document) (
 	apply func(*NetworkLoadBalancer), work string, status int, why string,
 ) {
-	update := func(lb *NetworkLoadBalancer) {
-		for field, v := range d {
-			lb.Doc[field] = v
-		}
-	}
+	update := func(lb *NetworkLoadBalancer) { maps.Copy(lb.Doc, d) }
 	switch {
 	case kind == "" && method == http.MethodPut:
 		return func(lb *NetworkLoadBalancer) {
@@ -308,11 +305,8 @@ func (s *Sim) planNetworkPart(method string, lb *NetworkLoadBalancer, kind, name
 		return nil, "", http.StatusBadRequest, why
 	}
 	after := document{}
-	for _, from := range []document{there, d} {
-		for field, v := range from {
-			after[field] = v
-		}
-	}
+	maps.Copy(after, there)
+	maps.Copy(after, d)
 	delete(after, "name")
 	if kind == "backendSets" {
 		why = s.judgeNetworkSet(lb.Doc, name, after)

@@ -139,7 +139,7 @@ func (s *Sim) judgeNetworkCreation(d document) (code, why string) {
 		return "InvalidParameter", why
 	}
 	subnet, known := s.subnet(fmt.Sprint(d["subnetId"]))
-	if d["compartmentId"] != Compartment || !known {
+	if !s.hasCompartment(fmt.Sprint(d["compartmentId"])) || !known {
 		return "RelatedResourceNotAuthorizedOrNotFound", "there is no such compartment or subnet"
 	}
 	if why := judgeVersion(subnet, d["nlbIpVersion"]); why != "" {
