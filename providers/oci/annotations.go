@@ -163,7 +163,9 @@ var Annotations = schema.Annotations[settings]{
 		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Proxy }, numbered(annotationProxy,
 		"Version of the PROXY protocol's header that is sent to the nodes: 1 or 2.", proxyVersion1, proxy2, "none")).
-		Serving(schema.Serves{Portable: portable.ProxyProtocol, Values: map[string]string{portable.ProxyNone: "", portable.ProxyV1: "1", portable.ProxyV2: "2"}}),
+		Serving(schema.Serves{Portable: portable.ProxyProtocol, Values: map[string]string{
+			portable.ProxyNone: "", portable.ProxyV1: "1", portable.ProxyV2: "2",
+		}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Protocol }, checked(inPlace(annotationProtocol,
 		"Protocol of all listeners: TCP, HTTP, or GRPC, which needs TLS, in any case."), protocolForm)),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numbered(annotationRetries,
@@ -303,7 +305,9 @@ func portableCertificate(value string, a schema.Asked) (map[string]string, error
 	for _, p := range a.PortsNamed(a.Portable[portable.TLSPorts]) {
 		ports = append(ports, strconv.Itoa(int(p.Number)))
 	}
-	return map[string]string{annotationTLSSecret: strings.TrimPrefix(value, portable.SecretPrefix), annotationSSLPorts: strings.Join(ports, ",")}, nil
+	return map[string]string{
+		annotationTLSSecret: strings.TrimPrefix(value, portable.SecretPrefix), annotationSSLPorts: strings.Join(ports, ","),
+	}, nil
 }
 
 // portableSubnets are the two annotations of a list of subnets.
@@ -363,8 +367,8 @@ func refuseFor(key, value, format string, args ...any) error {
 	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are managed where
-// no annotation says so.
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are
+// managed where no annotation says so.
 func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := []error{err}

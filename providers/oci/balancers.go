@@ -30,7 +30,8 @@ const (
 	workPage = "10"
 )
 
-// document is part of a load balancer as the API has it. It is written back with all that is in it, what this program does not know included.
+// document is part of a load balancer as the API has it. It is written back with all that is in it, what this program does not know
+// included.
 type document = map[string]any
 
 // shapeDetails are the bandwidths of a flexible shape.
@@ -276,8 +277,8 @@ type write struct {
 	etag string
 }
 
-// repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked for again,
-// because the cloud refuses a second one.
+// repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked
+// for again, because the cloud refuses a second one.
 func repeatable(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get(tokenHeader) != "" || strings.HasSuffix(r.URL.Path, byAddressPath)
 }

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -20,18 +21,23 @@ func checklistRows() map[string]conformance.Checked {
 	first, second := ocisim.DomainSubnets()
 	flexible := map[string]string{annotationShape: "flexible", annotationShapeMin: "20", annotationShapeMax: "40"}
 	tls := map[string]string{annotationSSLPorts: "80", annotationTLSSecret: "web-tls"}
-	both := map[string]string{annotationSSLPorts: "80", annotationTLSSecret: "web-tls", annotationBackSecret: "web-tls"}
 	arrives := conformance.Arrives
-	return map[string]conformance.Checked{
-		annotationInternal: {Legal: []conformance.Legal{arrives("true", nil, "isPrivate", true), arrives("0", nil, "isPrivate", false)}, Illegal: []string{"maybe"}},
-		annotationShape:    {Legal: []conformance.Legal{arrives("400Mbps", nil, "shapeName", "400Mbps"), arrives("Flexible", flexible, "shapeName", "flexible")}},
+	rows := map[string]conformance.Checked{
+		annotationInternal: {
+			Legal:   []conformance.Legal{arrives("true", nil, "isPrivate", true), arrives("0", nil, "isPrivate", false)},
+			Illegal: []string{"maybe"},
+		},
+		annotationShape: {Legal: []conformance.Legal{arrives("400Mbps", nil, "shapeName", "400Mbps"),
+			arrives("Flexible", flexible, "shapeName", "flexible")}},
 		annotationShapeMin: {Legal: []conformance.Legal{
 			arrives("5Mbps", flexible, "shapeDetails.minimumBandwidthInMbps", 10.0), arrives("30", flexible, "shapeDetails.minimumBandwidthInMbps", 30.0),
 		}, Illegal: []string{"much"}, With: flexible},
 		annotationShapeMax: {Legal: []conformance.Legal{arrives("9000", flexible, "shapeDetails.maximumBandwidthInMbps", 8192.0)}, Illegal: []string{"much"}, With: flexible},
 		annotationSubnet1:  {Legal: []conformance.Legal{arrives(ocisim.DualSubnet(), nil, "subnetIds.0", ocisim.DualSubnet())}, Illegal: []string{"web"}},
-		annotationSubnet2: {Legal: []conformance.Legal{arrives(second, map[string]string{annotationSubnet1: first}, "subnetIds.1", second)},
-			Illegal: []string{"web"}},
+		annotationSubnet2: {
+			Legal:   []conformance.Legal{arrives(second, map[string]string{annotationSubnet1: first}, "subnetIds.1", second)},
+			Illegal: []string{"web"},
+		},
 		annotationIdle: {Legal: []conformance.Legal{arrives("99", nil, listener+"connectionConfiguration.idleTimeout", 99.0)}, Illegal: []string{"0", "7201", "1m"}},
 		annotationProxy: {Legal: []conformance.Legal{
 			arrives("1", nil, listener+"connectionConfiguration.backendTcpProxyProtocolVersion", 1.0),
@@ -55,6 +61,17 @@ func checklistRows() map[string]conformance.Checked {
 		annotationSelector: {Legal: []conformance.Legal{
 			arrives("pool=none", nil, set+"backends", []any{}), arrives("kubernetes.io/hostname=node-1", nil, set+"backends.0.port", 30080.0),
 		}, Illegal: []string{"a b"}},
+	}
+	maps.Copy(rows, checklistOfParts(arrives))
+	return rows
+}
+
+// checklistOfParts are those of the parts of a load balancer, and of where it is.
+func checklistOfParts(arrives func(string, map[string]string, string, any) conformance.Legal) map[string]conformance.Checked {
+	const listener, set = "listeners.TCP-80.", "backendSets.TCP-80."
+	tls := map[string]string{annotationSSLPorts: "80", annotationTLSSecret: "web-tls"}
+	both := map[string]string{annotationSSLPorts: "80", annotationTLSSecret: "web-tls", annotationBackSecret: "web-tls"}
+	return map[string]conformance.Checked{
 		annotationIPMode: {Elsewhere: "TestIPMode", Illegal: []string{"both"}},
 		annotationType:   {Legal: []conformance.Legal{arrives("LB", nil, "displayName", testUID)}, Illegal: []string{"alb"}},
 		annotationSSLPorts: {Legal: []conformance.Legal{
@@ -74,7 +91,10 @@ func checklistRows() map[string]conformance.Checked {
 		annotationRuleSets: {Legal: []conformance.Legal{
 			arrives(`{"a": {"items": [{"action": "REMOVE_HTTP_REQUEST_HEADER", "header": "X"}]}}`, nil, listener+"ruleSetNames.0", "a"),
 		}, Illegal: []string{"a", `{"a": {}}`}},
-		annotationAddress:     {Legal: []conformance.Legal{arrives("192.0.2.50", nil, "reservedIps.0.id", "ocid1.publicip.oc1.phx.aaaareserved01")}, Illegal: []string{"web", "2001:db8::1"}},
+		annotationAddress: {
+			Legal:   []conformance.Legal{arrives("192.0.2.50", nil, "reservedIps.0.id", "ocid1.publicip.oc1.phx.aaaareserved01")},
+			Illegal: []string{"web", "2001:db8::1"},
+		},
 		annotationCompartment: {Legal: []conformance.Legal{arrives(otherCompartment, nil, "compartmentId", otherCompartment)}, Illegal: []string{"web"}},
 	}
 }
@@ -84,7 +104,8 @@ const otherCompartment = "ocid1.compartment.oc1..aaaaother"
 func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
-		Rows: Annotations.Rows(), Items: checklistRows(), Prefix: annotationPrefix, Creation: "POST /loadBalancers", Refused: eventConfigError, Ignored: eventIgnored,
+		Rows: Annotations.Rows(), Items: checklistRows(), Prefix: annotationPrefix, Creation: "POST /loadBalancers",
+		Refused: eventConfigError, Ignored: eventIgnored,
 		Service: func(annotations map[string]string) *v1.Service { return conformance.Service("web", annotations, web()) },
 		Check:   func(s *v1.Service) (warnings, err error) { return checkService(registry.Inputs{}, s) },
 		New:     newSubject,
@@ -142,7 +163,8 @@ func TestModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rule, list, configured, want string }{
 		{"", "", "", modeAll}, {"", "", modeFrontend, modeFrontend}, {"", modeNone, modeAll, modeNone}, {"", modeFrontend, "", modeFrontend},
-		{"sl-all", modeNone, modeNone, modeAll}, {modeNone, modeAll, modeAll, modeNone}, {"nsg", modeAll, "", modeGroups}, {"SL-Frontend", "", "", modeFrontend},
+		{"sl-all", modeNone, modeNone, modeAll}, {modeNone, modeAll, modeAll, modeNone}, {"nsg", modeAll, "", modeGroups},
+		{"SL-Frontend", "", "", modeFrontend},
 	} {
 		s := conformance.Service("web", map[string]string{annotationRuleMode: c.rule, annotationListMode: c.list}, web())
 		set, _, err := parseSettings(s, c.configured)

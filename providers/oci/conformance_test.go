@@ -109,7 +109,8 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		}},
 	}
 	f.DualStack = conformance.FeatureCase{
-		With: map[string]string{annotationSubnet1: ocisim.DualSubnet()}, Without: map[string]string{annotationSubnet1: ocisim.DualSubnet()}, Shows: "2603:c020",
+		With:    map[string]string{annotationSubnet1: ocisim.DualSubnet()},
+		Without: map[string]string{annotationSubnet1: ocisim.DualSubnet()}, Shows: "2603:c020",
 	}
 	f.Strictness = conformance.Strictness{
 		Free: map[string]string{

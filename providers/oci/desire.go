@@ -32,7 +32,8 @@ type placement struct {
 
 const byAddressPath = "/publicIps/actions/getByIpAddress"
 
-// judgeKept is about what cannot be changed of a load balancer that is there. notice is what is kept against the Service's wish without harm.
+// judgeKept is about what cannot be changed of a load balancer that is there. notice is what is kept against the Service's wish
+// without harm.
 func judgeKept(lb *loadBalancer, s settings, service *v1.Service) (notice string, err error) {
 	if lb == nil {
 		return "", nil
@@ -149,7 +150,8 @@ func (r *reconciler) desireRules(ctx context.Context, q services.Request, s sett
 	}
 	if s.mode == modeGroups {
 		backs := slices.Compact(slices.Sorted(slices.Values(s.BackGroups)))
-		if d.group, err = r.groups.plan(ctx, q.Service, asked, creationOfGroup(q.Service, place.compartment, place.vcn, place.mark), o.group, backs); err != nil {
+		create := creationOfGroup(q.Service, place.compartment, place.vcn, place.mark)
+		if d.group, err = r.groups.plan(ctx, q.Service, asked, create, o.group, backs); err != nil {
 			return err
 		}
 		if o.group != nil {
@@ -165,7 +167,8 @@ func (r *reconciler) desireRules(ctx context.Context, q services.Request, s sett
 	}
 	there := accessThere(o.lb, asked.sources, false)
 	request := ruleRequest{
-		service: q.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets, nodes: s.eligible(q.Nodes), four: !s.sixAlone, six: s.six,
+		service: q.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
+		nodes: s.eligible(q.Nodes), four: !s.sixAlone, six: s.six,
 	}
 	switch {
 	case s.mode == modeAll || s.mode == modeFrontend:
@@ -220,7 +223,9 @@ func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s setti
 }
 
 // leaveLists are the changes by which a Service that goes leaves the security lists.
-func (r *reconciler) leaveLists(ctx context.Context, service *v1.Service, s settings, o observation) (all []change, missed []error, err error) {
+func (r *reconciler) leaveLists(
+	ctx context.Context, service *v1.Service, s settings, o observation,
+) (all []change, missed []error, err error) {
 	plans := o.left
 	if o.lb != nil && (s.managesLists() || r.book.holds(service.UID)) {
 		asked, err := accessOf(service, s.preserve)

@@ -73,8 +73,8 @@ func judgeConfig(t *testing.T, sim *ocisim.Sim, url string) string {
 	return string(config)
 }
 
-// TestPythonSDKUsesLoadBalancers: Oracle's own SDK makes, reads and changes load balancers, security lists and network security groups of the
-// simulator, and waits for its work requests.
+// TestPythonSDKUsesLoadBalancers: Oracle's own SDK makes, reads and changes load balancers, security lists and network security
+// groups of the simulator, and waits for its work requests.
 func TestPythonSDKUsesLoadBalancers(t *testing.T) {
 	t.Parallel()
 	python := judgePython(t)

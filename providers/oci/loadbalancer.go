@@ -140,7 +140,8 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	return o, err
 }
 
-// observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before, or goes.
+// observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before,
+// or goes.
 func (r *reconciler) observeGroup(ctx context.Context, q services.Request, lb *loadBalancer) (*securityGroup, error) {
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Validate has judged
 	return r.observeGroupOf(ctx, q, s, lb)
@@ -162,8 +163,8 @@ func (r *reconciler) observeGroupOf(ctx context.Context, q services.Request, s s
 	return r.groups.managed(ctx, q.Service, attached, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
-// rules decide whose a load balancer is: by the tag that we give it, and by its name, which is the UID of the Service. Oracle's own controller
-// marks nothing, and what it made stays without a mark.
+// rules decide whose a load balancer is: by the tag that we give it, and by its name, which is the UID of the Service. Oracle's own
+// controller marks nothing, and what it made stays without a mark.
 func (r *reconciler) rules() ownership.Rules {
 	return ownership.Rules{
 		Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{r.name("", s)} }, Made: r.made.MatchString,
@@ -367,7 +368,9 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 
 // Deletions are what is to be done when the Service goes. What rules cannot be reached, such as those of a subnet that is gone, hold up
 // nothing.
-func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observation) (all []change, findings []services.Finding, err error) {
+func (r *reconciler) Deletions(
+	ctx context.Context, q services.Request, o observation,
+) (all []change, findings []services.Finding, err error) {
 	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
 	}

@@ -318,7 +318,8 @@ func TestPrefix(t *testing.T) {
 	assert.Len(t, ownName(strings.Repeat("x", 2000), s), maxTitle)
 }
 
-// TestQuota: scenario 38: a creation that is refused is an error that says why, is not asked for again by itself, and the next one is another.
+// TestQuota: scenario 38: a creation that is refused is an error that says why, is not asked for again by itself, and the next one
+// is another.
 func TestQuota(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())

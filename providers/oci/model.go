@@ -304,7 +304,8 @@ func (s settings) chooseSubnets(first, second string, regional func(string) (boo
 	return chosen, nil
 }
 
-// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port does not count.
+// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port does
+// not count.
 func normalized(name string) string {
 	parts := strings.Split(name, "-")
 	if len(parts) > 2 { //nolint:mnd // a protocol and a port
@@ -451,7 +452,8 @@ func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
 			continue
 		}
 		in := v1.LoadBalancerIngress{IP: a.IP}
-		if known, ok := map[string]v1.LoadBalancerIPMode{"proxy": v1.LoadBalancerIPModeProxy, "vip": v1.LoadBalancerIPModeVIP}[strings.ToLower(mode)]; ok {
+		modes := map[string]v1.LoadBalancerIPMode{"proxy": v1.LoadBalancerIPModeProxy, "vip": v1.LoadBalancerIPModeVIP}
+		if known, ok := modes[strings.ToLower(mode)]; ok {
 			in.IPMode = &known
 		}
 		status.Ingress = append(status.Ingress, in)

@@ -77,7 +77,9 @@ func groupPath(id string) string { return "/networkSecurityGroups/" + url.PathEs
 
 func (g *securityGroup) ended() bool { return g.State == "TERMINATED" || g.State == "TERMINATING" }
 
-func (g *securityGroups) list(ctx context.Context, compartments func(context.Context, string) []string) (all []*securityGroup, pages int, err error) {
+func (g *securityGroups) list(
+	ctx context.Context, compartments func(context.Context, string) []string,
+) (all []*securityGroup, pages int, err error) {
 	where, err := g.api.location(ctx)
 	if err != nil {
 		return nil, 0, cloudapi.Describe(err, "listing network security groups")
@@ -206,7 +208,9 @@ func desiredGroupRules(service *v1.Service, a access, group string, backs []stri
 }
 
 // planGroups computes what is to become of network security groups. group is that of the load balancer; nil where there is none yet.
-func (g *securityGroups) plan(ctx context.Context, service *v1.Service, a access, create document, group *securityGroup, backs []string) (groupPlan, error) {
+func (g *securityGroups) plan(
+	ctx context.Context, service *v1.Service, a access, create document, group *securityGroup, backs []string,
+) (groupPlan, error) {
 	p := groupPlan{create: create}
 	if group == nil {
 		return p, nil
@@ -376,7 +380,8 @@ func (r *reconciler) taggingGroup(e groupEdit) change {
 				tags = document{}
 			}
 			tags[tagManagedBy] = createdBy
-			_, err = r.api.send(ctx, "tagging "+what, http.MethodPut, groupPath(e.id), document{"freeformTags": jsondoc.Clone(tags)}, nil, http.Header{ifMatch: {header.Get("Etag")}})
+			body, under := document{"freeformTags": jsondoc.Clone(tags)}, http.Header{ifMatch: {header.Get("Etag")}}
+			_, err = r.api.send(ctx, "tagging "+what, http.MethodPut, groupPath(e.id), body, nil, under)
 			r.groups.known.Invalidate(e.id)
 			if errors.Is(err, cloudapi.ErrConflict) {
 				return o, services.ErrGone
@@ -423,7 +428,9 @@ func (r *reconciler) removeGroup(ctx context.Context, g *securityGroup) error {
 }
 
 // emptying are the changes that take a Service's rules out of the groups of nodes, however it names them now.
-func (r *reconciler) emptying(ctx context.Context, service *v1.Service, group *securityGroup, named []string) (all []change, missed []error, err error) {
+func (r *reconciler) emptying(
+	ctx context.Context, service *v1.Service, group *securityGroup, named []string,
+) (all []change, missed []error, err error) {
 	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil, err

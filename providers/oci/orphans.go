@@ -17,8 +17,8 @@ import (
 
 var _ guard.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements guard.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no Service is
-// left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
+// Orphans implements guard.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
+// Service is left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
 	r := c.reconciler
 	mark, err := r.cluster.KnownMark(ctx)

@@ -49,7 +49,8 @@ func TestTLS(t *testing.T) {
 		back := w.keep("default", "back")
 		s := secure(annotationTLSSecret, "certs/web-tls", annotationBackSecret, "back", annotationTLS, `{"ciphersuitename": "oci-modern-ssl-cipher-suite-v1"}`)
 		w.served(s, nodes)
-		assert.Equal(w, document{"certificateName": "web-tls", "publicCertificate": string(secret.Data[v1.TLSCertKey]), "caCertificate": ""}, w.part("certificates", "web-tls"))
+		assert.Equal(w, document{"certificateName": "web-tls", "publicCertificate": string(secret.Data[v1.TLSCertKey]), "caCertificate": ""},
+			w.part("certificates", "web-tls"))
 		assert.Equal(w, string(back.Data[v1.TLSCertKey]), w.part("certificates", "back")["publicCertificate"])
 		assert.Equal(w, document{
 			"certificateName": "web-tls", "verifyDepth": 0.0, "verifyPeerCertificate": false, "cipherSuiteName": "oci-modern-ssl-cipher-suite-v1",
@@ -141,7 +142,8 @@ func TestSecondRotationOfBefore(t *testing.T) {
 func TestProtocols(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.keep("default", "web-tls")
-		s := conformance.Service("web", byHand(annotationProtocol, "grpc", annotationSSLPorts, "443", annotationTLSSecret, "web-tls", annotationProxy, "2"),
+		s := conformance.Service("web", byHand(annotationProtocol, "grpc", annotationSSLPorts, "443", annotationTLSSecret, "web-tls",
+			annotationProxy, "2"),
 			conformance.Port("https", 443, 30443))
 		w.served(s, nodes)
 		l := w.part("listeners", "grpc-443")

@@ -141,7 +141,8 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 		after, added, removed := c.apply(l.doc)
 		if after != nil {
 			plans = append(plans, listPlan{
-				id: id, claim: *c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]}, after: after, added: added, removed: removed,
+				id: id, claim: *c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]},
+				after: after, added: added, removed: removed,
 			})
 			continue
 		}
@@ -231,11 +232,7 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		maps.Copy(at(p.list).wanted, r.access.backOpenings(balancers))
 		maps.Copy(at(p.list).former, r.former.backOpenings(balancers))
 	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for id, held := range b.held[r.service.UID] {
-		maps.Copy(at(id).former, held)
-	}
+	b.copyHeld(r.service.UID, at)
 	if r.leaving {
 		for _, c := range all {
 			maps.Copy(c.former, c.wanted)
@@ -243,6 +240,15 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		}
 	}
 	return all, missed, nil
+}
+
+// copyHeld adds what a Service is known to have.
+func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, held := range b.held[uid] {
+		maps.Copy(at(id).former, held)
+	}
 }
 
 // leavingPlaces are the subnets of the backends of a load balancer that goes. Where else instances are, what this cluster has marked, and

@@ -62,19 +62,22 @@ func (w *testWorld) theirRules() {
 		return list
 	}
 	w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
-		return append(in, rules([]opening{{false, numberTCP, 80, everybody}, {false, numberTCP, 443, everybody}})...), append(out, rules([]opening{
-			{true, numberTCP, 30080, nodeNet}, {true, numberTCP, 30443, nodeNet}, {true, numberTCP, kubeProxy, nodeNet},
-		})...)
+		return append(in, rules([]opening{{false, numberTCP, 80, everybody}, {false, numberTCP, 443, everybody}})...),
+			append(out, rules([]opening{
+				{true, numberTCP, 30080, nodeNet}, {true, numberTCP, 30443, nodeNet}, {true, numberTCP, kubeProxy, nodeNet},
+			})...)
 	})
 	w.sim.EditList(ocisim.DefaultList, func(in, out []any) ([]any, []any) {
-		return append(in, rules([]opening{{false, numberTCP, 30080, balancerNet}, {false, numberTCP, 30443, balancerNet}, {false, numberTCP, kubeProxy, balancerNet}})...), out
+		return append(in, rules([]opening{{false, numberTCP, 30080, balancerNet}, {false, numberTCP, 30443, balancerNet},
+			{false, numberTCP, kubeProxy, balancerNet}})...), out
 	})
 }
 
 // TestTakeover: scenario 61: what Oracle's own controller leaves is taken over without a write, and goes with its Service.
 func TestTakeover(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", map[string]string{annotationSSLPorts: "443", annotationTLSSecret: "web-tls"}, web(), conformance.Port("https", 443, 30443))
+		s := conformance.Service("web", map[string]string{annotationSSLPorts: "443", annotationTLSSecret: "web-tls"}, web(),
+			conformance.Port("https", 443, 30443))
 		w.theirs(w.theirBody(w.keep("default", "web-tls"), ""))
 		w.theirRules()
 		for range 2 {
@@ -118,7 +121,8 @@ func TestTakeoverOfGroups(t *testing.T) {
 // TestCosts: any number of unchanged Services share one read, and one for each security list; another node costs one write a backend set.
 func TestCosts(t *testing.T) {
 	marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		a, b := conformance.Service("web", map[string]string{}, web(), conformance.Port("https", 443, 30443)), other(map[string]string{}, conformance.Port("http", 80, 30090))
+		a, b := conformance.Service("web", map[string]string{}, web(), conformance.Port("https", 443, 30443)),
+			other(map[string]string{}, conformance.Port("http", 80, 30090))
 		w.serving(a, b)
 		w.served(a, nodes[:1])
 		w.served(b, nodes[:1])

@@ -266,7 +266,8 @@ func (c *cloud) rotate(ctx context.Context) error {
 	var failures []error
 	for _, s := range list {
 		set, _, err := parseSettings(s, c.reconciler.config.SecurityListMode)
-		if err != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil || s.DeletionTimestamp != nil || !set.ends || isNetworkService(s) {
+		served := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
+		if err != nil || !served || !set.ends || isNetworkService(s) {
 			continue
 		}
 		if err := c.rotateFor(ctx, s, set); err != nil {

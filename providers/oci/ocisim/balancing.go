@@ -334,7 +334,8 @@ func (s *Sim) create(w http.ResponseWriter, r *http.Request, body []byte) {
 		kept(v.(document)) //nolint:forcetypeassert // its shape was judged
 	}
 	for _, v := range list(d["reservedIps"]) {
-		at := slices.IndexFunc(s.reserved, func(r *reserved) bool { return r.id == v.(document)["id"] }) //nolint:forcetypeassert // its shape was judged
+		id := v.(document)["id"] //nolint:forcetypeassert // its shape was judged
+		at := slices.IndexFunc(s.reserved, func(r *reserved) bool { return r.id == id })
 		lb.reserved = s.reserved[at]
 		lb.reserved.state = "ASSIGNED"
 	}

@@ -89,7 +89,8 @@ func (s *Sim) Add(name string, change func(*Instance)) string {
 func (*Sim) card(n int, primary bool) VNIC {
 	v := VNIC{
 		ID: fmt.Sprintf("ocid1.vnic.oc1.phx.abyhqljt%06d", n), Subnet: SubnetID(n%subnets + 1), State: "AVAILABLE", Primary: primary,
-		PrivateIP: fmt.Sprintf("10.0.%d.%d", n%subnets*subnetSize+n/250, n%250+2), PublicIP: fmt.Sprintf("129.146.%d.%d", n/250, n%250+2), Attachment: attached,
+		PrivateIP: fmt.Sprintf("10.0.%d.%d", n%subnets*subnetSize+n/250, n%250+2),
+		PublicIP:  fmt.Sprintf("129.146.%d.%d", n/250, n%250+2), Attachment: attached,
 	}
 	if !primary {
 		v.ID = strings.Replace(v.ID, "abyhqljt", "aasecond", 1) // sorted before the primary one

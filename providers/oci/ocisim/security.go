@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
-// The security lists: DefaultList is that of the network, as it is made with it, BalancerList and NewerList are those of the subnets of load
-// balancers, of which the older one counts.
+// The security lists: DefaultList is that of the network, as it is made with it, BalancerList and NewerList are those of the subnets
+// of load balancers, of which the older one counts.
 const (
 	DefaultList  = "ocid1.securitylist.oc1.phx.aaaadefault"
 	BalancerList = "ocid1.securitylist.oc1.phx.aaaabalancers"
@@ -165,7 +165,8 @@ func (s *Sim) Groups() []Group {
 		}
 		one := Group{ID: g.id, Name: fmt.Sprint(g.doc["displayName"]), Tags: part(jsondoc.Clone(g.doc), "freeformTags")}
 		for _, r := range g.rules {
-			one.Rules = append(one.Rules, fmt.Sprintf("%s (%v)", ruleText(strings.ToLower(r["direction"].(string)), r), r["description"])) //nolint:forcetypeassert // checked when it was written
+			direction, _ := r["direction"].(string)
+			one.Rules = append(one.Rules, fmt.Sprintf("%s (%v)", ruleText(strings.ToLower(direction), r), r["description"]))
 		}
 		slices.Sort(one.Rules)
 		all = append(all, one)
@@ -204,8 +205,8 @@ func securityOperation(r *http.Request) string {
 	return name
 }
 
-// serveSecurity answers calls about security lists, network security groups and reserved addresses; it returns false where the path is about
-// something else.
+// serveSecurity answers calls about security lists, network security groups and reserved addresses; it returns false where the path
+// is about something else.
 func (s *Sim) serveSecurity(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	if r.URL.Path == byAddressPath && r.Method == http.MethodPost {
 		s.byAddress(w, body)

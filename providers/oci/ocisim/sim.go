@@ -341,5 +341,6 @@ func (s *Sim) CloudConfig(url string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return fmt.Sprintf("endpoint: %s\ncompartment: %s\nvcn: %s\nloadBalancer:\n  subnet1: %s\nauth:\n  region: %s\n  tenancy: %s\n  user: %s\n  fingerprint: %q\n  key: |\n    %s\n",
-		url, Compartment, VCN, BalancerSubnet(), Region, Tenancy, User, s.fingerprint, strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
+		url, Compartment, VCN, BalancerSubnet(), Region, Tenancy, User, s.fingerprint,
+		strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
 }
