@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -102,6 +103,7 @@ func newSubject(t *testing.T) conformance.Subject {
 	require.NoError(t, err)
 	c.reconciler.cluster.SetClient(b.Kube)
 	c.reconciler.kube = b.Kube
+	c.reconciler.works = waiting.New(waiting.Each(c.reconciler.work), waiting.Pace{Least: time.Millisecond})
 	c.loadBalancers.setEvents(b.Recorder)
 	c.reconciler.cluster.SetServices(b.Services())
 	c.instances.nodes.SetLister(b.Nodes())

@@ -143,31 +143,36 @@ func snapshot(t testing.TB, sim *ocisim.Sim) string {
 		require.NoError(t, err)
 		all = append(all, string(text)+"\n")
 	}
+	all = append(all, ruleSnapshot(sim)...)
+	slices.Sort(all)
+	text := strings.Join(all, "")
+	for _, g := range sim.Groups() {
+		if g.Name != byHandName {
+			text = strings.ReplaceAll(text, g.ID, g.Name)
+		}
+	}
+	return text
+}
+
+// byHandName is the name of groups that somebody else has made.
+const byHandName = "by hand"
+
+// ruleSnapshot is what there is of security rules for Services.
+func ruleSnapshot(sim *ocisim.Sim) (all []string) {
 	for _, list := range []string{ocisim.DefaultList, ocisim.BalancerList, ocisim.NewerList} {
 		for _, rule := range sim.SecurityRules(list) {
 			all = append(all, list+" "+rule+"\n")
 		}
 	}
-	names := map[string]string{}
 	for _, g := range sim.Groups() {
-		names[g.ID] = g.Name
-	}
-	for _, g := range sim.Groups() {
-		if g.Name != "by hand" {
+		if g.Name != byHandName {
 			all = append(all, g.Name+fmt.Sprint(g.Tags["ServiceUid"])+"\n")
 		}
 		for _, rule := range g.Rules {
 			all = append(all, g.Name+" "+rule+"\n")
 		}
 	}
-	slices.Sort(all)
-	text := strings.Join(all, "")
-	for id, name := range names {
-		if name != "by hand" {
-			text = strings.ReplaceAll(text, id, name)
-		}
-	}
-	return text
+	return all
 }
 
 func pairs(more ...string) map[string]string {

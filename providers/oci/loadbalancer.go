@@ -34,7 +34,7 @@ const (
 	// proofMaxAge is how old the proof may be that the user sees the network.
 	proofMaxAge = 5 * time.Second
 
-	tokenHeader = "Opc-Retry-Token"
+	tokenHeader = "Opc-Retry-Token" //nolint:gosec // the name of a header
 )
 
 // observation is what is there for a Service.

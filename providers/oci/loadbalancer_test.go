@@ -306,3 +306,28 @@ func TestShapes(t *testing.T) {
 	_, _, err = settings{Shape: "400Mbps"}.shapeFor(is)
 	require.ErrorContains(t, err, "cannot convert LB shape from flexible to fixed shape 400Mbps")
 }
+
+// TestPrefix: scenario 26.
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	s := conformance.Service("web", nil, web())
+	for _, prefix := range []string{"p", "p-"} {
+		assert.Equal(t, "p-"+testUID, ownName(prefix, s))
+	}
+	assert.Equal(t, testUID, ownName("", s))
+	assert.Len(t, ownName(strings.Repeat("x", 2000), s), maxTitle)
+}
+
+// TestQuota: scenario 38: a creation that is refused is an error that says why, is not asked for again by itself, and the next one is another.
+func TestQuota(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.sim.Refuse("LimitExceeded", "the limit of load balancers is reached")
+		_, err := w.ensure(s, nodes)
+		require.ErrorContains(w, err, "LimitExceeded: the limit of load balancers is reached")
+		assert.Equal(w, []string{"POST /loadBalancers"}, w.writes(), "no storm of tries")
+		s.Spec.Ports[0].NodePort = 30999
+		w.served(s, nodes)
+		assert.Len(w, w.sim.LoadBalancers(), 1)
+	})
+}

@@ -290,7 +290,7 @@ func TestBothFamilies(t *testing.T) {
 		assert.Empty(w, w.writes())
 		s.Annotations[annotationSubnet1] = ocisim.DualSubnet()
 		assert.Len(w, w.served(s, nodes).Ingress, 2)
-		assert.ElementsMatch(w, fronts(80, everybody, everybodySix), w.sim.SecurityRules(ocisim.BalancerList))
+		assert.ElementsMatch(w, fronts(everybody, everybodySix), w.sim.SecurityRules(ocisim.BalancerList))
 		w.deleted(s)
 		s.Annotations[annotationSubnet1] = ocisim.BalancerSubnet()
 		s.Spec.IPFamilyPolicy = new(v1.IPFamilyPolicyPreferDualStack)

@@ -248,19 +248,6 @@ func protocolsOf(listener document) []string {
 	return []string{numberTCP}
 }
 
-// with is what two ask together.
-func (a access) with(b access) access {
-	for _, p := range b.ports {
-		if !slices.Contains(a.ports, p) {
-			a.ports = append(slices.Clone(a.ports), p)
-		}
-	}
-	if a.health == 0 {
-		a.health = b.health
-	}
-	return a
-}
-
 // openingOf is what a rule opens, where it is about a single port.
 func openingOf(rule document, egress bool) (o opening, ok bool) {
 	side := "source"

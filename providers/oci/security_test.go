@@ -2,6 +2,7 @@ package oci
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -58,9 +59,9 @@ func (w *testWorld) serving(list ...*v1.Service) {
 	w.cloud.reconciler.cluster.SetServices(listers.NewServiceLister(store))
 }
 
-func fronts(port int, sources ...string) (all []string) {
+func fronts(sources ...string) (all []string) {
 	for _, s := range sources {
-		all = append(all, fmt.Sprintf("ingress 6 %d %s", port, s))
+		all = append(all, "ingress 6 80 "+s)
 	}
 	return all
 }
@@ -130,7 +131,7 @@ func TestListsAreShared(t *testing.T) {
 		}
 		require.NoError(w, <-done)
 		require.NoError(w, <-done)
-		for _, want := range append(fronts(80, everybody), "ingress 6 8080 0.0.0.0/0", "ingress 6 9999 0.0.0.0/0") {
+		for _, want := range append(fronts(everybody), "ingress 6 8080 0.0.0.0/0", "ingress 6 9999 0.0.0.0/0") {
 			assert.Contains(w, w.sim.SecurityRules(ocisim.BalancerList), want)
 		}
 		assert.Len(w, w.sim.SecurityRules(ocisim.DefaultList), 3, "the port of health checks is in it once")
@@ -156,11 +157,11 @@ func TestSharedPorts(t *testing.T) {
 		narrowed.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "192.0.2.7/24"}
 		w.serving(narrowed)
 		w.served(narrowed, nodes)
-		assert.ElementsMatch(w, fronts(80, "10.0.0.0/8", "192.0.2.0/24"), w.sim.SecurityRules(ocisim.BalancerList)[2:], "the old rule goes")
+		assert.ElementsMatch(w, fronts("10.0.0.0/8", "192.0.2.0/24"), w.sim.SecurityRules(ocisim.BalancerList)[2:], "the old rule goes")
 		w.start() // a new process knows nothing of before
 		w.serving(a)
 		w.served(a, nodes)
-		assert.ElementsMatch(w, fronts(80, everybody), w.sim.SecurityRules(ocisim.BalancerList)[2:])
+		assert.ElementsMatch(w, fronts(everybody), w.sim.SecurityRules(ocisim.BalancerList)[2:])
 		w.deleted(a)
 		assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
 		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
@@ -178,7 +179,7 @@ func TestNarrowedRulesOfBefore(t *testing.T) {
 		assert.Zero(w, w.Calls(putList), "a takeover removes nothing")
 		s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 		w.served(s, nodes)
-		assert.ElementsMatch(w, fronts(80, "10.0.0.0/8", "198.51.100.0/24"), w.sim.SecurityRules(ocisim.BalancerList), "what nobody was seen to want stays")
+		assert.ElementsMatch(w, fronts("10.0.0.0/8", "198.51.100.0/24"), w.sim.SecurityRules(ocisim.BalancerList), "what nobody was seen to want stays")
 	})
 }
 
@@ -200,7 +201,7 @@ func TestRulesFollow(t *testing.T) {
 		assert.ElementsMatch(w, []string{"ingress 6 30999 " + balancerNet, "ingress 6 32000 " + balancerNet}, w.sim.SecurityRules(ocisim.DefaultList))
 		var order []string
 		for _, c := range w.Server.Calls().Latest {
-			if c.Method == "PUT" {
+			if c.Method == http.MethodPut {
 				order = append(order, strings.SplitN(c.Operation, "/", 3)[1])
 			}
 		}

@@ -69,6 +69,8 @@ type balancing struct {
 	workTime  time.Duration
 	// failNext is what the next work request fails with.
 	failNext string
+	// refuse is the code and the message that the next creation is refused with.
+	refuse [2]string
 }
 
 // LoadBalancers returns copies of those that are not deleted.
@@ -125,6 +127,13 @@ func (s *Sim) FailNextWork(message string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failNext = message
+}
+
+// Refuse makes the cloud refuse the next creation of a load balancer.
+func (s *Sim) Refuse(code, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refuse = [2]string{code, message}
 }
 
 // SetWorkTime changes how long work takes from now on.
@@ -297,6 +306,11 @@ func (s *Sim) create(w http.ResponseWriter, r *http.Request, body []byte) {
 	var d document
 	if err := json.Unmarshal(body, &d); err != nil {
 		fail(w, http.StatusBadRequest, "CannotParseRequest", err.Error())
+		return
+	}
+	if no := s.refuse; no[0] != "" {
+		s.refuse = [2]string{}
+		fail(w, http.StatusBadRequest, no[0], no[1])
 		return
 	}
 	if code, why := s.judgeCreation(d); why != "" {

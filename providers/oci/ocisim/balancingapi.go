@@ -205,7 +205,8 @@ func (s *Sim) planPart(method string, lb *LoadBalancer, kind, name string, d doc
 		name, _ = d["certificateName"].(string)
 	case method == http.MethodPost:
 		form.fields["name"] = field{kind: "string", must: true, form: map[string]string{
-			"backendSets": `^[A-Za-z0-9_-]{1,32}$`, "listeners": `^[A-Za-z0-9_.-]{1,255}$`, "ruleSets": `^[A-Za-z][A-Za-z0-9_]{0,31}$`}[kind]}
+			"backendSets": `^[A-Za-z0-9_-]{1,32}$`, "listeners": `^[A-Za-z0-9_.-]{1,255}$`, "ruleSets": `^[A-Za-z][A-Za-z0-9_]{0,31}$`,
+		}[kind]}
 		name, _ = d["name"].(string)
 	case part(lb.Doc, kind)[name] == nil:
 		return nil, "", http.StatusNotFound, "there is no " + name
@@ -304,28 +305,44 @@ func (s *Sim) judgeCreation(d document) (code, why string) {
 	if why := s.judgeGroups(d); why != "" {
 		return "RelatedResourceNotAuthorizedOrNotFound", why
 	}
+	if why := s.judgeReservation(d); why != "" {
+		return "InvalidParameter", why
+	}
+	if why := judgeParts(d); why != "" {
+		return "InvalidParameter", why
+	}
+	return "", ""
+}
+
+// judgeReservation is about the reserved address of a new load balancer.
+func (s *Sim) judgeReservation(d document) string {
 	for _, v := range list(d["reservedIps"]) {
 		id := v.(document)["id"] //nolint:forcetypeassert // its shape was judged
 		at := slices.IndexFunc(s.reserved, func(r *reserved) bool { return r.id == id && r.state == "AVAILABLE" })
 		if at < 0 || d["isPrivate"] == true {
-			return "InvalidParameter", "the reserved address cannot be used"
+			return "the reserved address cannot be used"
 		}
 	}
+	return ""
+}
+
+// judgeParts is about the parts of a new load balancer.
+func judgeParts(d document) string {
 	for name := range part(d, "backendSets") {
 		if !regexp.MustCompile(`^[A-Za-z0-9_-]{1,32}$`).MatchString(name) {
-			return "InvalidParameter", name + " is no name of a backend set"
+			return name + " is no name of a backend set"
 		}
 	}
 	for _, kind := range []string{"certificates", "ruleSets", "backendSets", "listeners"} {
 		for name, v := range part(d, kind) {
 			one := v.(document) //nolint:forcetypeassert // its shape was judged
 			if kind == "certificates" && one["certificateName"] != name {
-				return "InvalidParameter", "certificateName is not the key " + name
+				return "certificateName is not the key " + name
 			}
 			if why := judgePart(d, kind, name, one); why != "" {
-				return "InvalidParameter", why
+				return why
 			}
 		}
 	}
-	return "", ""
+	return ""
 }

@@ -162,7 +162,7 @@ func (i *Instance) vnic(id string) *VNIC {
 // subnetSize is how many networks of 256 addresses a subnet of nodes has.
 const subnetSize = 64
 
-// Subnets of load balancers: of the whole region, of it with IPv6, and two of one availability domain each.
+// BalancerSubnet is the subnet of load balancers, of the whole region.
 func BalancerSubnet() string { return SubnetID(subnets + 1) }
 
 // DualSubnet is one of the whole region with IPv6.

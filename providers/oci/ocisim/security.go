@@ -3,6 +3,7 @@ package ocisim
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
 	"slices"
@@ -54,9 +55,12 @@ func (s *Sim) listsOnce() {
 		return
 	}
 	usual := func() []any {
-		return []any{document{"protocol": "6", "source": "0.0.0.0/0", "isStateless": false, "tcpOptions": document{
-			"destinationPortRange": document{"min": 22.0, "max": 22.0}}}, document{"protocol": "1", "source": "10.0.0.0/8", "isStateless": false,
-			"icmpOptions": document{"type": 3.0}}}
+		return []any{
+			document{
+				"protocol": "6", "source": "0.0.0.0/0", "isStateless": false, "tcpOptions": document{"destinationPortRange": document{"min": 22.0, "max": 22.0}},
+			},
+			document{"protocol": "1", "source": "10.0.0.0/8", "isStateless": false, "icmpOptions": document{"type": 3.0}},
+		}
 	}
 	for n, id := range []string{NewerList, DefaultList, BalancerList} {
 		s.lists = append(s.lists, &guarded{id: id, doc: document{
@@ -112,12 +116,11 @@ func ruleText(direction string, r document) string {
 	if ports["min"] != ports["max"] {
 		text += fmt.Sprintf("-%v", ports["max"])
 	}
-	for _, side := range []string{"source", "destination"} {
-		if r[side] != nil {
-			text += fmt.Sprintf(" %v", r[side])
-		}
+	side := r["source"]
+	if side == nil {
+		side = r["destination"]
 	}
-	return text
+	return fmt.Sprintf("%s %v", text, side)
 }
 
 // EditList changes a security list, as somebody does by hand.
@@ -160,7 +163,7 @@ func (s *Sim) Groups() []Group {
 		if !g.ended.IsZero() {
 			continue
 		}
-		one := Group{ID: g.id, Name: fmt.Sprint(g.doc["displayName"]), Tags: part(jsondoc.Clone(g.doc), "freeformTags")} //nolint:forcetypeassert // always there
+		one := Group{ID: g.id, Name: fmt.Sprint(g.doc["displayName"]), Tags: part(jsondoc.Clone(g.doc), "freeformTags")}
 		for _, r := range g.rules {
 			one.Rules = append(one.Rules, fmt.Sprintf("%s (%v)", ruleText(strings.ToLower(r["direction"].(string)), r), r["description"])) //nolint:forcetypeassert // checked when it was written
 		}
@@ -220,10 +223,8 @@ func (s *Sim) serveSecurity(w http.ResponseWriter, r *http.Request, body []byte)
 	}
 	g := find(all, match[2])
 	switch {
-	case match[2] == "" && match[1] == "networkSecurityGroups" && r.Method == http.MethodGet:
-		s.listGroups(w, r)
-	case match[2] == "" && match[1] == "networkSecurityGroups" && r.Method == http.MethodPost:
-		s.createGroup(w, r, body)
+	case match[2] == "" && match[1] == "networkSecurityGroups":
+		s.serveGroups(w, r, body)
 	case match[2] == "" || match[3] != "" && match[1] == "securityLists":
 		fail(w, http.StatusNotFound, "NotFound", "there is no such path")
 	case g == nil || s.blind:
@@ -234,6 +235,18 @@ func (s *Sim) serveSecurity(w http.ResponseWriter, r *http.Request, body []byte)
 		s.serveGroup(w, r, g, match[3], body)
 	}
 	return true
+}
+
+// serveGroups answers calls about all groups.
+func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, body []byte) {
+	switch r.Method {
+	case http.MethodGet:
+		s.listGroups(w, r)
+	case http.MethodPost:
+		s.createGroup(w, r, body)
+	default:
+		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "there is no such call")
+	}
 }
 
 // outdated answers a write whose ETag is not that of now.
@@ -386,9 +399,7 @@ func (s *Sim) serveGroup(w http.ResponseWriter, r *http.Request, g *guarded, act
 		if !ok {
 			return
 		}
-		for name, v := range d {
-			g.doc[name] = v
-		}
+		maps.Copy(g.doc, d)
 		g.version++
 		w.Header().Set("Etag", g.etag())
 		write(w, http.StatusOK, g.shown())
