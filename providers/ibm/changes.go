@@ -354,7 +354,7 @@ func (r *reconciler) creating(d spec) change {
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			lb, what := &loadBalancer{}, "creating load balancer "+d.name
-			if err := r.noteBefore(ctx, q, o); err != nil {
+			if err := r.noteBefore(ctx, q, o, r.making(q.Service)...); err != nil {
 				return o, err
 			}
 			err := r.api.call(ctx, request{
@@ -370,6 +370,7 @@ func (r *reconciler) creating(d spec) change {
 				}
 				return o, cloudapi.NotAbsence(err)
 			}
+			r.proved.Store(lb.ID, q.Service.UID)
 			r.known.Put(lb)
 			return observation{lb: lb, deletable: true}, nil
 		},
@@ -401,17 +402,25 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 	return all, findings, nil
 }
 
-// Deletions are what is to be done when the Service goes.
+// Deletions are what is to be done when the Service goes, and what stays.
 func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observation) ([]change, []services.Finding, error) {
 	var groups []change
 	if o.group != nil {
 		groups = append(groups, r.deletingGroup(*o.group))
 	}
+	var findings []services.Finding
+	for _, lb := range o.left {
+		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s), which the Service had under another name, stays; delete it if nobody needs it", lb.Name, lb.ID))
+	}
+	if o.unproved != nil {
+		findings = append(findings, services.Notice(eventLeft, "load balancer %s (%s) stays, for nothing shows that it was made for this Service; delete it if nobody needs it",
+			o.unproved.Name, o.unproved.ID))
+	}
 	switch {
 	case o.lb == nil:
-		return groups, nil, nil
+		return groups, findings, nil
 	case !o.deletable:
-		return groups, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
+		return groups, append(findings, services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)), nil
 	}
 	return append([]change{{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + o.lb.Name},
@@ -419,7 +428,7 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			return observation{group: o.group}, r.remove(ctx, o.lb)
 		},
-	}}, groups...), nil, nil
+	}}, groups...), findings, nil
 }
 
 // remove deletes a load balancer, and waits until it is gone: the request is only accepted, and can still fail.
@@ -452,6 +461,7 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		r.known.Forget(lb.ID)
+		r.proved.Delete(lb.ID)
 		return nil
 	case err == nil:
 		return fmt.Errorf("load balancer %s could not be deleted: it has failed", lb.Name)

@@ -120,17 +120,18 @@ func (a *api) sendOnce(ctx context.Context, q request, address string, t token, 
 	if q.etag != nil {
 		*q.etag = answer.Header.Get("ETag")
 	}
-	return read(answer, q.what, out)
+	return read(answer, q.what, out, t.access)
 }
 
-// read decodes an answer, or maps it to an error. An answer without content says nothing where content is due.
-func read(answer *http.Response, what string, out any) error {
+// read decodes an answer, or maps it to an error, in which a secret of the request does not come back. An answer without content says
+// nothing where content is due.
+func read(answer *http.Response, what string, out any, secret string) error {
 	body, err := io.ReadAll(answer.Body) // which the client below bounds
 	switch {
 	case err != nil:
 		return cloudapi.Describe(err, what)
 	case answer.StatusCode >= http.StatusMultipleChoices:
-		return apiError(answer, what, body)
+		return apiError(answer, what, without(body, secret))
 	case out == nil && answer.StatusCode == http.StatusOK && !isJSON(answer.Header):
 		err = fmt.Errorf("a page with status %d", answer.StatusCode)
 	case out == nil:

@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"mime"
@@ -51,12 +52,24 @@ func (f fault) text() string {
 		}
 		all = append(all, e.Code+": "+t)
 	}
-	joined := strings.Join(all, "; ")
-	return joined[:min(len(joined), maxMessage)]
+	return clipped(strings.Join(all, "; "))
 }
 
 // maxMessage bounds a text that somebody else wrote.
 const maxMessage = 400
+
+// clipped is a text that somebody else wrote, as far as it goes into a message.
+func clipped(text string) string { return text[:min(len(text), maxMessage)] }
+
+// without is an answer less the secrets of the request, which somebody may repeat where an error tells of it.
+func without(body []byte, secrets ...string) []byte {
+	for _, one := range secrets {
+		if one != "" {
+			body = bytes.ReplaceAll(body, []byte(one), []byte("(hidden)"))
+		}
+	}
+	return body
+}
 
 // isJSON reports whether an answer says that it is JSON.
 func isJSON(h http.Header) bool {
@@ -69,12 +82,12 @@ func isJSON(h http.Header) bool {
 func apiError(answer *http.Response, what string, body []byte) error {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
-		RequestID: answer.Header.Get("X-Request-Id"), RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+		RequestID: clipped(answer.Header.Get("X-Request-Id")), RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
 	}
 	var said fault
 	known := isJSON(answer.Header) && json.Unmarshal(body, &said) == nil && len(said.Errors) > 0
 	if said.Trace != "" {
-		e.RequestID = said.Trace
+		e.RequestID = clipped(said.Trace)
 	}
 	e.Message = said.text()
 	switch {

@@ -370,6 +370,10 @@ func (r *reconciler) creatingGroup(a access) change {
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + a.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, asked },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			// By the record it is found when nobody asks for it any more.
+			if err := r.noteBefore(ctx, q, o); err != nil {
+				return o, err
+			}
 			group, err := r.resourceGroup(ctx)
 			if err != nil {
 				return o, err

@@ -43,6 +43,12 @@ type token struct {
 // secret is what a token is asked for with: an API key, or the token of a service account.
 type secret struct{ text string }
 
+// String implements fmt.Stringer.
+func (secret) String() string { return "(hidden)" }
+
+// String implements fmt.Stringer.
+func (token) String() string { return "(hidden)" }
+
 // iam gives tokens.
 type iam struct {
 	http   *cloudapi.Client
@@ -62,7 +68,7 @@ func newTokens(c Config, in registry.Inputs) *session.Keeper[secret, token] {
 // credentials reads what is to be used now: files are replaced while the program runs.
 func (i *iam) credentials() (secret, error) {
 	if !i.config.WithProfile() {
-		key := i.config.credential.Reveal()
+		key := i.config.Credential.Reveal()
 		return secret{key}, checkKey(key)
 	}
 	if i.config.Identity {
@@ -105,11 +111,11 @@ func (i *iam) login(ctx context.Context, s secret) (token, error) {
 	}
 	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	r.Header.Set("Accept", "application/json")
-	return i.ask(r, what)
+	return i.ask(r, what, s.text)
 }
 
-// ask sends a request for a token.
-func (i *iam) ask(r *http.Request, what string) (token, error) {
+// ask sends a request for a token, with a secret that no error repeats.
+func (i *iam) ask(r *http.Request, what, secret string) (token, error) {
 	answer, err := i.http.Do(r)
 	if err != nil {
 		return token{}, cloudapi.Describe(err, what)
@@ -118,6 +124,9 @@ func (i *iam) ask(r *http.Request, what string) (token, error) {
 	body, err := io.ReadAll(io.LimitReader(answer.Body, maxToken))
 	if err != nil {
 		return token{}, cloudapi.Describe(err, what)
+	}
+	if answer.StatusCode != http.StatusOK {
+		body = without(body, secret)
 	}
 	return readToken(what, answer, body)
 }
@@ -141,7 +150,7 @@ func (i *iam) identify(ctx context.Context) (token, error) {
 		if r.Header.Set("Metadata-Flavor", "ibm"); bearer != "" {
 			r.Header.Set("Authorization", "Bearer "+bearer)
 		}
-		return i.ask(r, what)
+		return i.ask(r, what, bearer)
 	}
 	own, err := step(http.MethodPut, "token", "", map[string]int{"expires_in": identityLife})
 	if err != nil {
@@ -179,13 +188,13 @@ func readToken(what string, answer *http.Response, body []byte) (token, error) {
 	}
 	switch refused := said.Code != "" && !page; {
 	case answer.StatusCode == http.StatusTooManyRequests:
-		e.Class, e.Message = cloudapi.ErrRateLimited, said.Code
+		e.Class, e.Message = cloudapi.ErrRateLimited, clipped(said.Code)
 	case refused && answer.StatusCode >= http.StatusBadRequest && answer.StatusCode < http.StatusInternalServerError &&
 		answer.StatusCode != http.StatusNotFound:
 		e.Class, e.Cause = cloudapi.ErrUnauthorized, session.ErrRefused
-		e.Message = said.Code + ": " + said.Message[:min(len(said.Message), maxMessage)]
+		e.Message = clipped(said.Code + ": " + said.Message)
 	case refused:
-		e.Message = said.Code + ": " + said.Message[:min(len(said.Message), maxMessage)]
+		e.Message = clipped(said.Code + ": " + said.Message)
 	}
 	return token{}, e
 }

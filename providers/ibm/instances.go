@@ -201,19 +201,21 @@ func (i *instances) ours(n *v1.Node) bool {
 	return account == i.config.Account && cluster == i.config.Cluster && instanceID.MatchString(worker)
 }
 
-// InstanceMetadata is from labels where a node has all of them, without a call, and else from its instance.
+// InstanceMetadata is from the instance of a node, and where none can be read, from labels, without a call: whoever controls a kubelet may
+// write them.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	if err := i.markNetwork(ctx, node); err != nil {
 		return nil, err
 	}
-	if m := i.labelled(node); m != nil {
-		return m, nil
+	if i.ours(node) {
+		return i.Split.InstanceMetadata(ctx, node)
 	}
-	if !i.ours(node) {
+	m := i.labelled(node)
+	if m == nil {
 		return nil, fmt.Errorf("node %s: node is missing labels: it needs %s, because its instance cannot be read: g2workerServiceAccountID is not accountID, "+
 			"or its provider ID names no instance of this cluster", node.Name, strings.Join(requiredLabels(), ", "))
 	}
-	return i.Split.InstanceMetadata(ctx, node)
+	return m, nil
 }
 
 func requiredLabels() []string {
@@ -298,28 +300,42 @@ type receiver struct {
 }
 
 // receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes what a Node
-// says of itself, so that it counts only where the instance cannot be read, because it belongs to IBM's own account. A node whose instance
-// is proved to be gone, or has no address yet, is left out.
+// says of itself, so that it counts only where no instance can be read, because the workers belong to IBM's own account. A node whose
+// instance is proved to be gone, or has no address yet, is left out.
 func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) ([]receiver, error) {
 	var all []receiver
 	for _, n := range list {
-		if !i.ours(n) {
-			if t := toldBy(n, network); t != (target{}) {
-				all = append(all, receiver{n, t})
+		t := toldBy(n, network)
+		if i.config.OwnWorkers() {
+			var err error
+			if t, err = i.target(ctx, n, network, len(list)); err != nil {
+				return nil, err
 			}
-			continue
 		}
-		v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: len(list)})
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			continue
-		case err != nil:
-			return nil, fmt.Errorf("finding the instance of node %s: %w", n.Name, err)
-		case network:
-			all = append(all, receiver{n, target{ID: v.ID}})
-		case v.ip() != "":
-			all = append(all, receiver{n, target{Address: v.ip()}})
+		if t != (target{}) {
+			all = append(all, receiver{n, t})
 		}
 	}
 	return all, nil
+}
+
+// target is where the instance of a node receives traffic; it is empty where there is none. A node whose provider ID names no instance of
+// this cluster is known by its name, as IBM's own controller knows all of them.
+func (i *instances) target(ctx context.Context, n *v1.Node, network bool, expected int) (target, error) {
+	_, err := i.parse(n.Spec.ProviderID)
+	known := err == nil || n.Spec.ProviderID == ""
+	if !known {
+		n = n.DeepCopy()
+		n.Spec.ProviderID = ""
+	}
+	v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: expected})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound), errors.Is(err, cloudapi.ErrConflict) && !known:
+		return target{}, nil
+	case err != nil:
+		return target{}, fmt.Errorf("finding the instance of node %s: %w", n.Name, err)
+	case network:
+		return target{ID: v.ID}, nil
+	}
+	return target{Address: v.ip()}, nil
 }

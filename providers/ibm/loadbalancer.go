@@ -1,13 +1,14 @@
 package ibm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -46,6 +47,10 @@ type observation struct {
 	group *securityGroup
 	// deletable is set where the load balancer was made for the Service.
 	deletable bool
+	// left are load balancers that the Service had under other names, and unproved is one that nothing shows to be the Service's or
+	// anybody else's; they are looked for only where the Service goes.
+	left     []*loadBalancer
+	unproved *loadBalancer
 }
 
 type change = services.Change[observation]
@@ -57,15 +62,20 @@ type reconciler struct {
 	adopt     registry.Adoption
 	cluster   ownership.Cluster
 	instances *instances
-	made      *regexp.Regexp
+	// made are the whole names of load balancers of Services of this cluster, alike those that were cut as well.
+	made, alike *regexp.Regexp
+	// proved are the UIDs of the Services whose load balancers this process has made, or seen to be theirs, by the ID of the load
+	// balancer: Kubernetes takes away what shows it when a Service becomes one of another type.
+	proved sync.Map
 	// kube writes records; nil writes none.
 	kube kubernetes.Interface
 }
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
+	own := `^` + regexp.QuoteMeta(namePrefix+a.config.Cluster) + `-[0-9a-f]`
 	return &reconciler{
 		balancers: newBalancers(a, i.seesVPC), config: a.config, adopt: adopt, instances: i,
-		made: regexp.MustCompile(`^` + regexp.QuoteMeta(namePrefix+a.config.Cluster) + `-[0-9a-f]{32}$`),
+		made: regexp.MustCompile(own + `{32}$`), alike: regexp.MustCompile(own + `{1,32}$`),
 	}
 }
 
@@ -77,16 +87,21 @@ var (
 // newLoadBalancers returns those of a reconciler. Names are unique in a VPC.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[observation, spec] {
 	return &services.LoadBalancer[observation, spec]{
-		Reconciler: r, Name: r.name, Creations: services.Creations{Shows: creationShows, Repeat: true},
+		Reconciler: r, Name: r.name, Creations: services.Creations{Shows: creationShows, Repeat: true}, Patience: busyPatience,
 	}
 }
 
 // name is that of a Service's load balancer.
 func (r *reconciler) name(_ string, service *v1.Service) string {
-	if name := service.Annotations[annotationName]; nameForm.MatchString(name) {
+	return cmp.Or(r.chosen(service), ownName(r.config.Cluster, service))
+}
+
+// chosen is the name that an annotation chooses; "" where the load balancer has the Service's own.
+func (r *reconciler) chosen(service *v1.Service) string {
+	if name := service.Annotations[annotationName]; nameForm.MatchString(name) && name != ownName(r.config.Cluster, service) {
 		return name
 	}
-	return ownName(r.config.Cluster, service)
+	return ""
 }
 
 // problemsOf are findings about settings.
@@ -105,177 +120,6 @@ func problemsOf(warnings, err error) []services.Finding {
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	return problemsOf(warnings, err), err
-}
-
-// Observe finds the load balancer by its name, in the VPC of the cluster: other VPCs may have one of the same name. That there is none is
-// believed only of a credential that still sees the VPC.
-func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observation, err error) {
-	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
-		if o.group, err = r.goingGroup(ctx, q.Service); err != nil {
-			return o, err
-		}
-	}
-	found, err := r.known.Find(ctx, indexName, r.name(q.Cluster, q.Service),
-		inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	if err != nil {
-		return o, err
-	}
-	for _, lb := range found {
-		ours, err := r.inVPC(ctx, lb)
-		if err != nil {
-			return o, err
-		}
-		if ours && lb.Provisioning == stateDeleting {
-			if lb, err = r.ended(ctx, q, lb); err != nil || lb == nil {
-				return o, err
-			}
-		}
-		if ours {
-			o.lb = lb
-			return o, nil
-		}
-	}
-	age := observedMaxAge
-	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
-		age = 0
-	}
-	return o, r.sees(ctx, age)
-}
-
-// ended looks at a load balancer that is being deleted: nil is one that has gone.
-func (r *reconciler) ended(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, error) {
-	now, err := r.known.Get(ctx, lb.ID, inventory.Query{})
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
-	case err != nil:
-		return nil, err
-	case now.Provisioning == stateDeleting && q.Purpose == services.Ensure:
-		return nil, cloudproviderapi.NewRetryError("the load balancer "+lb.Name+" of before is being deleted", lookAgain)
-	}
-	return now, nil
-}
-
-// inVPC reports whether a load balancer is in the VPC of the cluster.
-func (r *reconciler) inVPC(ctx context.Context, lb *loadBalancer) (bool, error) {
-	for _, age := range []time.Duration{subnetsMaxAge, observedMaxAge} {
-		all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: age})
-		if err != nil {
-			return false, err
-		}
-		if slices.ContainsFunc(lb.Subnets, func(n named) bool {
-			return slices.ContainsFunc(all, func(s subnet) bool { return s.ID == n.ID })
-		}) {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// rules decide whose a load balancer is, by its name alone: it takes no mark. A name that an annotation chooses, or that was cut so far
-// that others may have it, counts together with the host name in the status, or with the nodes behind it.
-func (r *reconciler) rules() ownership.Rules {
-	sure := func(s *v1.Service) bool {
-		return r.name("", s) == ownName(r.config.Cluster, s) && maxName-len(namePrefix)-1-len(r.config.Cluster) >= leastUID
-	}
-	names := func(wanted bool) func(*v1.Service) []string {
-		return func(s *v1.Service) []string {
-			if sure(s) != wanted {
-				return nil
-			}
-			return []string{r.name("", s)}
-		}
-	}
-	return ownership.Rules{Adopt: r.adopt, Unmarked: true, Names: names(true), Likely: names(false), Made: r.made.MatchString}
-}
-
-func objectOf(lb *loadBalancer) ownership.Object {
-	return ownership.Object{Title: "load balancer " + lb.Name, ID: lb.ID, Name: lb.Name, Addresses: []string{lb.Hostname}}
-}
-
-// CheckOwner decides whose the load balancer is.
-func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o observation) (observation, []services.Finding, error) {
-	if o.lb == nil {
-		return o, nil, nil
-	}
-	decision, err := r.cluster.Judge(ctx, q.Service, objectOf(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
-		d, err := r.partsOf(ctx, o.lb)
-		return r.targets(ctx, q.Service, d), err
-	})
-	if err != nil {
-		return observation{}, nil, err
-	}
-	s, _, _ := parseSettings(q.Service)
-	o.deletable = decision.Deletable && !s.asked(recordAdopted+o.lb.ID)
-	refused := decision.Verdict == ownership.Refused
-	wants := q.Purpose == services.Ensure || q.Purpose == services.Plan
-	switch {
-	case refused && wants:
-		return observation{}, services.Refused(q.Service, decision), decision.Err()
-	case refused:
-		return observation{group: o.group}, nil, nil
-	case q.Purpose == services.Plan:
-		o.parts, err = r.partsOf(ctx, o.lb)
-	}
-	return o, nil, err
-}
-
-// targets are the members behind the node ports of a Service: another cluster's nodes may have the same addresses, and another Service's
-// pools have other ports.
-func (r *reconciler) targets(ctx context.Context, service *v1.Service, d *details) (t ownership.Targets) {
-	if d == nil {
-		return t
-	}
-	nodes := map[target]bool{}
-	for _, n := range r.instances.nodes.Nodes() {
-		nodes[toldBy(n, false)], nodes[toldBy(n, true)] = true, true
-	}
-	delete(nodes, target{})
-	left := r.leftBy(ctx, service, d)
-	for _, p := range d.pools {
-		for _, m := range p.Members {
-			t.All++
-			serves := slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.NodePort) == m.Port })
-			if nodes[m.Target] && (serves || left) {
-				t.Ours++
-			}
-			t.Ports = append(t.Ports, int32(m.Port)) //nolint:gosec // a port
-		}
-	}
-	return t
-}
-
-// leftBy reports whether pools are what a Service leaves that has become one of another type: Kubernetes takes away its node ports and its
-// status. Each is named as a controller names it, after a port of the Service and a node port, which no other Service has.
-func (r *reconciler) leftBy(ctx context.Context, service *v1.Service, d *details) bool {
-	others, err := r.cluster.Services(ctx)
-	if err != nil || service.Spec.Type == v1.ServiceTypeLoadBalancer || len(d.pools) == 0 {
-		return false
-	}
-	has := func(s *v1.Service, is func(v1.ServicePort) bool) bool { return slices.ContainsFunc(s.Spec.Ports, is) }
-	for _, p := range d.pools {
-		nodePort, _ := strconv.Atoi(p.Name[strings.LastIndex(p.Name, "-")+1:])
-		named := has(service, func(sp v1.ServicePort) bool {
-			one := port{protocol: strings.ToLower(string(sp.Protocol)), port: int(sp.Port), nodePort: nodePort}
-			return sp.NodePort == 0 && nodePort != 0 && one.pool() == p.Name
-		})
-		taken := slices.ContainsFunc(others, func(s *v1.Service) bool {
-			return s.UID != service.UID && has(s, func(sp v1.ServicePort) bool { return int(sp.NodePort) == nodePort })
-		})
-		if !named || taken || slices.ContainsFunc(p.Members, func(m member) bool { return m.Port != nodePort }) {
-			return false
-		}
-	}
-	return true
-}
-
-// partsOf reads listeners, pools and members, unless what is known of them still is what the load balancer shows.
-func (r *reconciler) partsOf(ctx context.Context, lb *loadBalancer) (*details, error) {
-	d, err := r.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
-	if err == nil && d.shown() != lb.shownParts() {
-		d, err = r.parts.Get(ctx, lb.ID, inventory.Query{})
-	}
-	return d, cloudapi.NotAbsence(err)
 }
 
 // Key implements services.Asynchronous.
@@ -297,12 +141,11 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
 		return observation{}, services.ErrGone
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return observation{group: o.group}, nil
+		return observation{group: o.group, left: o.left}, nil
 	case err != nil:
 		return o, err
 	}
-	o.lb = lb
-	o.parts, err = r.partsOf(ctx, lb)
+	o.lb, o.parts, err = r.partsOf(ctx, lb)
 	return o, err
 }
 
@@ -318,9 +161,13 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return spec{}, nil, err
 	}
 	d := spec{name: r.name("", q.Service), public: !s.private(), network: s.network(), settings: s, ports: s.ports(q.Service)}
-	var findings []services.Finding
+	findings, err := r.lost(ctx, q.Service, d.name, o)
+	if err != nil {
+		return d, findings, err
+	}
 	if o.lb != nil {
-		if findings, err = r.judge(ctx, q, s, o); err != nil {
+		told, err := r.judge(ctx, q, s, o)
+		if findings = append(findings, told...); err != nil {
 			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 		}
 		d.network = o.lb.network()
@@ -346,7 +193,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	}
 	findings = append(findings, more...)
 	if o.lb == nil {
-		more, err = r.desireNew(ctx, q, subnets, &d)
+		more, err = r.desireNew(ctx, subnets, &d)
 		findings = append(findings, more...)
 	}
 	return d, findings, err
@@ -451,8 +298,7 @@ func (r *reconciler) newSubnets(ctx context.Context, q services.Request, s setti
 }
 
 // desireNew completes what is asked of a load balancer that does not exist.
-func (r *reconciler) desireNew(ctx context.Context, q services.Request, subnets []string, d *spec) ([]services.Finding, error) {
-	findings := r.lost(q.Service, d.name)
+func (r *reconciler) desireNew(ctx context.Context, subnets []string, d *spec) (findings []services.Finding, err error) {
 	group, err := r.resourceGroup(ctx)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrInvalid) {
@@ -461,7 +307,7 @@ func (r *reconciler) desireNew(ctx context.Context, q services.Request, subnets 
 		return findings, err
 	}
 	d.create = d.creation(group, subnets)
-	return findings, nil
+	return nil, nil
 }
 
 // oneSubnet chooses the subnet of a network load balancer: in a zone with nodes, that of the fewest network load balancers of the cluster,
@@ -495,22 +341,6 @@ func (r *reconciler) oneSubnet(ctx context.Context, ids []string, all []subnet, 
 		return count[zb] - count[za]
 	})
 	return ids[:min(len(ids), 1)]
-}
-
-// lost tells of what a Service shows and is not its load balancer any more.
-func (r *reconciler) lost(service *v1.Service, name string) []services.Finding {
-	for _, in := range service.Status.LoadBalancer.Ingress {
-		if in.Hostname == "" {
-			continue
-		}
-		for _, lb := range r.known.PeekAll() {
-			if strings.EqualFold(lb.Hostname, in.Hostname) && lb.Name != name {
-				return []services.Finding{services.Warning(eventLeft, "load balancer %s (%s) stays, and %s takes its place; delete it if nobody needs it", lb.Name, lb.ID, name)}
-			}
-		}
-		return []services.Finding{services.Warning(eventGone, "load balancer %s with the host name %s is there no longer; it is made again, with another host name", name, in.Hostname)}
-	}
-	return nil
 }
 
 // Complete waits for what the status needs: an application load balancer has its host name at once, and a network load balancer its address
@@ -558,8 +388,8 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 
 // Exists implements services.Reconciler.
 func (*reconciler) Exists(_ context.Context, _ services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
-	if o.lb == nil {
-		return nil, o.group != nil, nil
+	if o.lb == nil { // what stays counts as well, so that somebody is told of it
+		return nil, o.group != nil || o.unproved != nil || len(o.left) > 0, nil
 	}
 	return statusOf(o.lb), true, nil
 }

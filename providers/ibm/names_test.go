@@ -248,3 +248,145 @@ func TestFailedDeletion(t *testing.T) {
 		assert.Empty(w.t, w.sim.LoadBalancers())
 	})
 }
+
+// byHand makes a load balancer as a user does, with pools of a name that lead to an address on the node port of a Service.
+func (w *world) byHand(name, pool string, nodePort int, address string) {
+	w.t.Helper()
+	w.sim.AddLoadBalancer(name, ibmsim.VPC)
+	require.NoError(w.t, w.sim.EditLoadBalancer(name, func(lb *ibmsim.LoadBalancer) {
+		lb.Pools = []ibmsim.Pool{{
+			ID: "r006-0a1b2c3d-7a2c-4b1d-9e3f-00000000aaaa", Name: pool, Protocol: protocolTCP, Algorithm: algorithm, Proxy: proxyOff,
+			Monitor: &ibmsim.Monitor{Delay: 5, Retries: 2, Timeout: 2, Type: protocolTCP},
+			Members: []ibmsim.Member{{ID: "r006-0a1b2c3d-7a2c-4b1d-9e3f-00000000bbbb", Port: nodePort, Target: ibmsim.Target{Address: address}}},
+		}}
+	}))
+	time.Sleep(time.Minute)
+}
+
+// TestUsersLoadBalancer: what a user made leads to a node port of a Service. It is not the Service's by that, whatever the Service records:
+// nothing of it changes, and it stays when the Service goes, with an event.
+func TestUsersLoadBalancer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ pool, record string }{
+		"a name of the user's":                    {"api", ""},
+		"a name of the user's, a record":          {"api", recordMade + "shop"},
+		"the name of a controller":                {"tcp-80-30080", ""},
+		"another load balancer is recorded":       {"tcp-80-30080", recordMade + "store"},
+		"the pool of another port, a record":      {"tcp-81-30080", recordMade + "shop"},
+		"the pool of another node port, a record": {"tcp-80-30081", recordMade + "shop"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 0, nil, func(w *world) {
+				w.byHand("shop", c.pool, 30080, w.nodes[0].Status.Addresses[0].Address)
+				before := snapshot(w.t, w.sim)
+				s := web(annotationName, "shop")
+				if c.record != "" {
+					s.Annotations[annotationRecord] = c.record
+				}
+				require.ErrorContains(w.t, w.ensure(s), "belongs to somebody else")
+				require.NoError(w.t, w.cloud.loadBalancers.UpdateLoadBalancer(w.t.Context(), "", s, w.nodes))
+				w.told()
+				_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
+				require.NoError(w.t, err)
+				assert.True(w.t, exists, "or nobody is told")
+				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+				assert.Contains(w.t, w.told(), "load balancer shop")
+				assert.Empty(w.t, w.writes())
+				assert.Equal(w.t, before, snapshot(w.t, w.sim))
+			})
+		})
+	}
+}
+
+// TestOwnershipThatAKubeletTells: labels and addresses that a kubelet writes make no load balancer look like this cluster's.
+func TestOwnershipThatAKubeletTells(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		const elsewhere = "10.99.0.1"
+		lying := w.nodes[0].DeepCopy()
+		lying.Labels[labelInternalIP], lying.Labels[labelInstance] = elsewhere, "0717_e21b7391-2ca2-4ab5-84a8-b92157a633b0"
+		lying.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: elsewhere}}
+		w.bench.Unregister(w.nodes[0])
+		w.bench.Register(lying)
+		w.nodes = []*v1.Node{lying}
+		w.byHand("shop", "tcp-80-30080", 30080, elsewhere)
+		s := web(annotationName, "shop", annotationRecord, recordMade+"shop")
+		require.ErrorContains(w.t, w.ensure(s), "belongs to somebody else")
+		assert.Empty(w.t, w.writes())
+	})
+}
+
+// TestNameChangesWhileDown (34): the program does not run when the name changes and the Service goes. What stays is told of, by the host name
+// that the Service shows, or by its record where it shows none; it is looked for because the Service goes, whether the new name has a load
+// balancer or not.
+func TestNameChangesWhileDown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		first string
+		edit  func(*v1.Service)
+	}{
+		"its own name":            {"", nil},
+		"a chosen one":            {"store", nil},
+		"a chosen one, no status": {"store", func(s *v1.Service) { s.Status = v1.ServiceStatus{} }},
+		"its own, no status":      {"", func(s *v1.Service) { s.Status = v1.ServiceStatus{} }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 0, nil, func(w *world) {
+				s := web()
+				if c.first != "" {
+					s.Annotations[annotationName] = c.first
+				}
+				w.mustEnsure(s)
+				had := w.sim.LoadBalancers()[0].Name
+				if s.Annotations == nil {
+					s.Annotations = map[string]string{}
+				}
+				s.Annotations[annotationName] = "shop"
+				if c.edit != nil {
+					c.edit(s)
+				}
+				w.bench.Apply(s.DeepCopy())
+				w.restart()
+				w.writes()
+				_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
+				require.NoError(w.t, err)
+				assert.True(w.t, exists, "or the framework asks for no deletion")
+				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+				told := w.told()
+				assert.Contains(w.t, told, eventLeft)
+				assert.Contains(w.t, told, "load balancer "+had)
+				assert.Empty(w.t, w.writes())
+
+				other := second(map[string]string{annotationName: had}) // of another Service nothing is told
+				w.bench.Apply(other)
+				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+				if c.first != "" {
+					assert.Empty(w.t, w.told())
+				}
+			})
+		})
+	}
+}
+
+// TestNameRetypedWhileRunning: a load balancer that IBM's own controller made, under a name that was chosen, has no record. The process that
+// has seen it in the status deletes it when the Service becomes one of another type.
+func TestNameRetypedWhileRunning(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := web(annotationName, "shop")
+		w.mustEnsure(s)
+		delete(s.Annotations, annotationRecord)
+		w.restart()
+		w.mustEnsure(s)
+		assert.NotContains(w.t, s.Annotations, annotationRecord, "a takeover writes nothing")
+		s.Spec.Type, s.Status = v1.ServiceTypeClusterIP, v1.ServiceStatus{}
+		for n := range s.Spec.Ports {
+			s.Spec.Ports[n].NodePort = 0
+		}
+		w.bench.Apply(s.DeepCopy())
+		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+		assert.Empty(w.t, w.sim.LoadBalancers())
+	})
+}

@@ -38,8 +38,8 @@ type Config struct {
 	NetworkUnavailable bool
 	CNI                string
 
-	// credential is the API key in force, from its file or its variable.
-	credential schema.Secret
+	// Credential is the API key in force, from its file or its variable. An unexported field would be printed.
+	Credential schema.Secret
 	dropped    dropped
 }
 
@@ -259,18 +259,18 @@ func (c *Config) readKey() error {
 		}
 		return nil
 	}
-	c.credential = c.Key
+	c.Credential = c.Key
 	if c.KeyFile != "" {
 		read, err := schema.NewSecretFile(c.KeyFile)
 		if err != nil {
 			return problem(keyCredentials, c.KeyFile, "failed to read credentials: "+err.Error())
 		}
-		c.credential = read
+		c.Credential = read
 	}
-	if c.credential.IsZero() {
+	if c.Credential.IsZero() {
 		return problem(keyCredentials, "", missing+": g2Credentials")
 	}
-	if err := checkKey(c.credential.Reveal()); err != nil {
+	if err := checkKey(c.Credential.Reveal()); err != nil {
 		return problem(keyCredentials, "", err.Error())
 	}
 	return nil

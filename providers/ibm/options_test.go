@@ -224,6 +224,27 @@ func TestNodeSources(t *testing.T) {
 		labelInternalIP: "10.1.2.3", labelWorker: "kube-abc-1", labelType: "bx2.4x16", labelZone: "us-south-3", labelRegion: "us-south",
 	}}}
 	inWorld(t, 1, 0, nil, func(w *world) {
+		id := w.sim.AddInstance("new")
+		require.NoError(w.t, w.sim.Edit(id, func(i *ibmsim.Instance) { i.IP = notYetChosen }))
+		time.Sleep(time.Minute)
+		_, err := w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+		require.ErrorContains(w.t, err, "no primary address yet")
+		w.sim.AddInstance("new")
+		time.Sleep(2 * time.Minute)
+		_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
+		require.Error(w.t, err)
+		for status, down := range map[string]bool{"stopped": true, "stopping": false, "failed": false, "deleting": false} {
+			require.NoError(w.t, w.sim.SetStatus(
+				strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"), status))
+			time.Sleep(2 * time.Minute)
+			got, err := w.cloud.instances.InstanceShutdown(w.t.Context(), w.nodes[0])
+			require.NoError(w.t, err)
+			assert.Equal(w.t, down, got, status)
+		}
+	})
+	inWorld(t, 0, 0, func(file string) string {
+		return strings.Replace(file, "g2workerServiceAccountID = "+ibmsim.Account, "g2workerServiceAccountID = ibm", 1)
+	}, func(w *world) {
 		m, err := w.cloud.instances.InstanceMetadata(w.t.Context(), labelled)
 		require.NoError(w.t, err)
 		assert.Equal(w.t, "ibm://"+ibmsim.Account+"///"+ibmsim.Cluster+"/kube-abc-1", m.ProviderID)
@@ -243,29 +264,7 @@ func TestNodeSources(t *testing.T) {
 			assert.Equal(w.t, id, m.ProviderID)
 		}
 		assert.Zero(w.t, w.server.Calls().Total)
-
-		id := w.sim.AddInstance("new")
-		require.NoError(w.t, w.sim.Edit(id, func(i *ibmsim.Instance) { i.IP = notYetChosen }))
-		time.Sleep(time.Minute)
-		_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
-		require.ErrorContains(w.t, err, "no primary address yet")
-		w.sim.AddInstance("new")
-		time.Sleep(2 * time.Minute)
-		_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "new"}})
-		require.Error(w.t, err)
-		for status, down := range map[string]bool{"stopped": true, "stopping": false, "failed": false, "deleting": false} {
-			require.NoError(w.t, w.sim.SetStatus(
-				strings.TrimPrefix(w.nodes[0].Spec.ProviderID, providerIDPrefix+ibmsim.Account+"///"+ibmsim.Cluster+"/"), status))
-			time.Sleep(2 * time.Minute)
-			got, err := w.cloud.instances.InstanceShutdown(w.t.Context(), w.nodes[0])
-			require.NoError(w.t, err)
-			assert.Equal(w.t, down, got, status)
-		}
-	})
-	inWorld(t, 0, 0, func(file string) string {
-		return strings.Replace(file, "g2workerServiceAccountID = "+ibmsim.Account, "g2workerServiceAccountID = ibm", 1)
-	}, func(w *world) {
-		_, err := w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}})
+		_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}})
 		require.ErrorContains(w.t, err, "node is missing labels")
 		n := labelled.DeepCopy()
 		n.Spec.ProviderID = ibmsim.ProviderID("0717_e21b7391-2ca2-4ab5-84a8-b92157a633b0")

@@ -64,7 +64,7 @@ func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orpha
 
 // holds reports whether a Service has a load balancer, or may: whatever its annotations say, the name of one holds its UID.
 func (r *reconciler) holds(s *v1.Service, lb *loadBalancer) bool {
-	return lb.Name == ownName(r.config.Cluster, s) || ownership.Holds(s, objectOf(lb), r.rules())
+	return lb.Name == ownName(r.config.Cluster, s) || ownership.Holds(s, objectOf(lb), r.rules(lb))
 }
 
 // DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.

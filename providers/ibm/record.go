@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,6 +24,28 @@ const recordRanges = "source-ranges"
 // recordAdopted stands before the ID of a load balancer that the operator let the Service adopt. Its host name is in the status from then
 // on, as that of one which was made for the Service, and it is never deleted.
 const recordAdopted = "adopted="
+
+// recordMade stands before the name of a load balancer that an annotation chooses, from before it is made: by that, and by what is in it, it
+// is known before the Service shows its host name, and when it does no longer.
+const recordMade = "made="
+
+// making is what the record says of the load balancer that is about to be made for a Service.
+func (r *reconciler) making(service *v1.Service) []string {
+	if name := r.chosen(service); name != "" {
+		return []string{recordMade + name}
+	}
+	return nil
+}
+
+// madeNames are the names of the load balancers that were made for a Service, as its record tells.
+func madeNames(service *v1.Service) (names []string) {
+	for _, one := range words(service.Annotations[annotationRecord]) {
+		if name, ok := strings.CutPrefix(one, recordMade); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
 
 // adopted is what the record says of an observed load balancer that was not made for the Service.
 func (o observation) adopted() []string {
@@ -51,10 +74,10 @@ func (s settings) asks() (list []string) {
 	return list
 }
 
-// noteBefore adds to the record what is asked for, before anything is written in the cloud.
-func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation) error {
+// noteBefore adds to the record what is asked for, and more, before anything is written in the cloud.
+func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation, more ...string) error {
 	s, _, _ := parseSettings(q.Service)
-	list := slices.Concat(words(s.Record), s.asks(), o.adopted())
+	list := slices.Concat(words(s.Record), s.asks(), o.adopted(), more)
 	slices.Sort(list)
 	return r.note(ctx, q, slices.Compact(list))
 }
@@ -63,6 +86,11 @@ func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o obse
 func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
 	s, _, _ := parseSettings(q.Service)
 	list := slices.Concat(s.asks(), o.adopted())
+	for _, one := range r.making(q.Service) {
+		if o.deletable && s.asked(one) {
+			list = append(list, one)
+		}
+	}
 	slices.Sort(list)
 	return r.note(ctx, q, list)
 }
