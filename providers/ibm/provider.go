@@ -113,7 +113,7 @@ func installation() registry.Installation {
 		Migration: registry.Migration{
 			Credentials: "the Secret `ibm-cloud-credentials` can stay",
 			ClusterName: "no name in the cloud, where `clusterID` is used instead",
-			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed",
+			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed, or whose new load balancer has a name of its choice",
 		},
 		MaxSlimMiB: 52,
 	}
