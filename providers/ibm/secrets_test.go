@@ -54,10 +54,10 @@ func TestSecrets(t *testing.T) {
 				t.Run(fmt.Sprint(name, " ", status, form[:9]), func(t *testing.T) {
 					t.Parallel()
 					server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-						switch {
-						case r.URL.Path == c.failing:
+						switch r.URL.Path {
+						case c.failing:
 							echo(w, r, status, form)
-						case r.URL.Path == "/instance_identity/v1/token":
+						case "/instance_identity/v1/token":
 							echo(w, r, http.StatusOK, `{"access_token":"`+identity+`","expires_in":300,"said":"%s"}`)
 						default:
 							echo(w, r, http.StatusOK, `{"access_token":"`+bearer+`","expires_in":300,"said":"%s"}`)

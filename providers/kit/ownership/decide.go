@@ -184,13 +184,12 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	others := f.Made != nil && f.Made(f.Object.Name) // it has the name of another Service, which is gone or of another cluster
-	byTargets := !others && f.Recorded != nil && f.Recorded(f.Service)
+	byTargets := f.aboutToBeMade()
 	if served || (byTargets && f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0) {
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
 	d.TargetsMayTell = byTargets && f.Targets == nil
-	if f.Adopt == registry.AdoptAny {
+	if f.Adopt == registry.AdoptAny { // the first of those that choose the name may have it
 		if other := f.other(func(s *v1.Service) bool { return MayHave(s) && f.chosen(s) && before(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
@@ -199,6 +198,13 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 	}
 	d.advice = "choose another name, or let the operator allow it for once (--adopt-load-balancers=any)"
 	return d.refuse("somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service", nil)
+}
+
+// aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of another
+// cluster.
+func (f Facts) aboutToBeMade() bool {
+	others := f.Made != nil && f.Made(f.Object.Name)
+	return !others && f.Recorded != nil && f.Recorded(f.Service)
 }
 
 // decideByStatus decides about an object that neither a mark nor a name gives to any Service.
