@@ -17,8 +17,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// TestGroupBeforeItsRecord (6): the record of a security group is there before the group. So one that was made right before the program ended
-// goes although the ranges are removed before it starts again, and where the record cannot be written nothing is made.
+// TestGroupBeforeItsRecord (6): the record of a security group is there before the group. So one that was made right before the program
+// ended goes although the ranges are removed before it starts again, and where the record cannot be written nothing is made.
 func TestGroupBeforeItsRecord(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {

@@ -53,9 +53,9 @@ func (w *world) guarded(policy guard.Policy) cloudprovider.InstancesV2 {
 	return nodes
 }
 
-// TestLostAccess (15, 16): the API finds no instance either where the credential may not look any more, while it still shows the subnets, and the
-// token service may answer as if an instance were not found. No Node goes by either, be it the only one, nor where the removal of one was
-// announced while others are ready: nothing of this cluster was seen since.
+// TestLostAccess (15, 16): the API finds no instance either where the credential may not look any more, while it still shows the
+// subnets, and the token service may answer as if an instance were not found. No Node goes by either, be it the only one, nor where the
+// removal of one was announced while others are ready: nothing of this cluster was seen since.
 func TestLostAccess(t *testing.T) {
 	t.Parallel()
 	const one, all, iam = "GET /v1/instances/{id}", "GET /v1/instances", "POST /identity/token"
@@ -81,7 +81,9 @@ func TestLostAccess(t *testing.T) {
 					n.CreationTimestamp = metav1.NewTime(time.Now().Add(-time.Hour))
 					n.Status.Conditions = []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue}}
 				}
-				nodes := w.guarded(guard.Policy{Confirmations: 3, ConfirmationTime: 10 * time.Second, Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3, HoldTime: 15 * time.Minute})
+				nodes := w.guarded(guard.Policy{
+					Confirmations: 3, ConfirmationTime: 10 * time.Second, Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3, HoldTime: 15 * time.Minute,
+				})
 				for _, n := range w.nodes {
 					exists, err := nodes.InstanceExists(w.t.Context(), n)
 					require.NoError(w.t, err)

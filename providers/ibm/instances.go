@@ -299,9 +299,9 @@ type receiver struct {
 	target
 }
 
-// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes what a Node
-// says of itself, so that it counts only where no instance can be read, because the workers belong to IBM's own account. A node whose
-// instance is proved to be gone, or has no address yet, is left out.
+// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes what
+// a Node says of itself, so that it counts only where no instance can be read, because the workers belong to IBM's own account. A node
+// whose instance is proved to be gone, or has no address yet, is left out.
 func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) ([]receiver, error) {
 	var all []receiver
 	for _, n := range list {

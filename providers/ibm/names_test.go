@@ -317,9 +317,9 @@ func TestOwnershipThatAKubeletTells(t *testing.T) {
 	})
 }
 
-// TestNameChangesWhileDown (34): the program does not run when the name changes and the Service goes. What stays is told of, by the host name
-// that the Service shows, or by its record where it shows none; it is looked for because the Service goes, whether the new name has a load
-// balancer or not.
+// TestNameChangesWhileDown (34): the program does not run when the name changes and the Service goes. What stays is told of, by the host
+// name that the Service shows, or by its record where it shows none; it is looked for because the Service goes, whether the new name has
+// a load balancer or not.
 func TestNameChangesWhileDown(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -370,8 +370,8 @@ func TestNameChangesWhileDown(t *testing.T) {
 	}
 }
 
-// TestNameRetypedWhileRunning: a load balancer that IBM's own controller made, under a name that was chosen, has no record. The process that
-// has seen it in the status deletes it when the Service becomes one of another type.
+// TestNameRetypedWhileRunning: a load balancer that IBM's own controller made, under a name that was chosen, has no record. The process
+// that has seen it in the status deletes it when the Service becomes one of another type.
 func TestNameRetypedWhileRunning(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {

@@ -44,8 +44,8 @@ func TestNodeWithoutAddresses(t *testing.T) {
 	})
 }
 
-// TestLabelsThatAKubeletSets: where instances can be read, what they have describes their nodes, and is where traffic goes, whatever labels,
-// addresses and provider IDs a kubelet writes.
+// TestLabelsThatAKubeletSets: where instances can be read, what they have describes their nodes, and is where traffic goes, whatever
+// labels, addresses and provider IDs a kubelet writes.
 func TestLabelsThatAKubeletSets(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 2, 0, nil, func(w *world) {

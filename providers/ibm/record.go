@@ -25,8 +25,8 @@ const recordRanges = "source-ranges"
 // on, as that of one which was made for the Service, and it is never deleted.
 const recordAdopted = "adopted="
 
-// recordMade stands before the name of a load balancer that an annotation chooses, from before it is made: by that, and by what is in it, it
-// is known before the Service shows its host name, and when it does no longer.
+// recordMade stands before the name of a load balancer that an annotation chooses, from before it is made: by that, and by what is in
+// it, it is known before the Service shows its host name, and when it does no longer.
 const recordMade = "made="
 
 // making is what the record says of the load balancer that is about to be made for a Service.

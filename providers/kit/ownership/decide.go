@@ -200,8 +200,8 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 	return d.refuse("somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service", nil)
 }
 
-// aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of another
-// cluster.
+// aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of
+// another cluster.
 func (f Facts) aboutToBeMade() bool {
 	others := f.Made != nil && f.Made(f.Object.Name)
 	return !others && f.Recorded != nil && f.Recorded(f.Service)
