@@ -76,7 +76,11 @@ func TestAdoptedStays(t *testing.T) {
 		w.sim.AddLoadBalancer("theirs", ibmsim.VPC)
 		s := web(annotationName, "theirs")
 		w.mustEnsure(s)
+		record := s.Annotations[annotationRecord]
+		require.Contains(w.t, record, recordAdopted)
+		delete(s.Annotations, annotationRecord) // as by replacing the Service
 		w.mustEnsure(s)
+		assert.Equal(w.t, record, s.Annotations[annotationRecord])
 		w.restart()
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		require.Len(w.t, w.sim.LoadBalancers(), 1)

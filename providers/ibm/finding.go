@@ -130,7 +130,11 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 		return observation{}, nil, err
 	}
 	s, _, _ := parseSettings(q.Service)
-	o.deletable = decision.Deletable && !s.asked(recordAdopted+o.lb.ID)
+	if decision.Verdict == ownership.Adopted || s.asked(recordAdopted+o.lb.ID) {
+		r.kept.Store(o.lb.ID, struct{}{})
+	}
+	_, kept := r.kept.Load(o.lb.ID)
+	o.deletable = decision.Deletable && !kept
 	refused := decision.Verdict == ownership.Refused
 	wants := q.Purpose == services.Ensure || q.Purpose == services.Plan
 	switch {

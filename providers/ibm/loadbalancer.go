@@ -67,6 +67,8 @@ type reconciler struct {
 	// proved are the UIDs of the Services whose load balancers this process has made, or seen to be theirs, by the ID of the load
 	// balancer: Kubernetes takes away what shows it when a Service becomes one of another type.
 	proved sync.Map
+	// kept are the IDs of load balancers that were adopted: a record that somebody takes away, as by replacing the Service, is written again.
+	kept sync.Map
 	// kube writes records; nil writes none.
 	kube kubernetes.Interface
 }
