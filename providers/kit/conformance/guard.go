@@ -294,11 +294,6 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Empty(t, w.pass(w.nodes))
 		assert.Len(t, w.pass(w.nodes), 1, "the operator has lifted the limit")
 	})
-	virtual(t, "no instance is found any more", func(t *testing.T) {
-		for _, n := range []int{1, 2, 10} {
-			runNothingFound(t, newFixture(t), n)
-		}
-	})
 	virtual(t, "flapping answers", func(t *testing.T) { runFlappingAnswers(t, newFixture(t)) })
 	virtual(t, "a stale listing", func(t *testing.T) {
 		w := guardedWorld(t, newFixture(t), 3, limited)
@@ -311,37 +306,6 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		w.requireExists(late, true)
 	})
-}
-
-// runNothingFound: a credential loses the sight of every instance, and of nothing else, as where a right is taken away. Kubelets that fall
-// silent then keep their Nodes, whether their removal was announced or not, while others are ready and when none is.
-func runNothingFound(t *testing.T, f *Fixture, n int) {
-	t.Helper()
-	policy := limited
-	policy.HoldTime = 15 * time.Minute
-	w := guardedWorld(t, f, n, policy)
-	kubelet(v1.ConditionTrue, w.nodes...)
-	w.pass(w.nodes)
-	ids := make([]string, n)
-	for i, node := range w.nodes {
-		ids[i] = path.Base(node.Spec.ProviderID)
-		w.failCalls(simkit.Fault{Kind: simkit.FaultVanished, Names: ids[i]})
-	}
-	w.failCalls(simkit.Fault{Kind: simkit.FaultUnlisted, Names: strings.Join(ids, ",")})
-	held := func(nodes []*v1.Node) {
-		kubelet(v1.ConditionUnknown, nodes...)
-		for began := time.Now(); time.Since(began) < 2*policy.HoldTime; time.Sleep(time.Minute) {
-			assert.Empty(t, w.pass(nodes), "%d of %d nodes", len(nodes), n)
-		}
-	}
-	if n > 1 {
-		w.nodes[0].Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
-		held(w.nodes[:1])
-		w.nodes[0].Spec.Taints = nil
-	}
-	held(w.nodes)
-	w.restart()
-	held(w.nodes)
 }
 
 // runFlappingAnswers: listings say again and again that a living instance is gone, and reads of it alone that it lives. That its Node
