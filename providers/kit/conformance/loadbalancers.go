@@ -213,6 +213,13 @@ func runOtherCluster(t *testing.T, f *Fixture) {
 	w.createService(ctx, copied)
 	w.restart()
 	w.Sim.ResetCalls()
+	if w.OwnNames {
+		w.ensure(ctx, copied, nil)
+		assert.Contains(t, w.Snapshot(), held, "the copy has its own")
+		w.remove(ctx, copied, nil)
+		assert.Equal(t, held, w.Snapshot())
+		return
+	}
 	_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, copied), w.nodes)
 	require.ErrorContains(t, err, "belongs to another cluster")
 	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, copied), nil))

@@ -1,0 +1,130 @@
+package ibm
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// A load balancer takes no mark, and what somebody set by hand stays. The record on a Service tells what its annotations set, so that it is
+// taken back when they are removed, whether the program runs then or not.
+
+// recordRanges stands in the record for spec.loadBalancerSourceRanges; all others are annotations without their prefix.
+const recordRanges = "source-ranges"
+
+// recordAdopted stands before the ID of a load balancer that the operator let the Service adopt. Its host name is in the status from then
+// on, as that of one which was made for the Service, and it is never deleted.
+const recordAdopted = "adopted="
+
+// recordMade stands before the name of a load balancer that an annotation chooses, from before it is made: by that, and by what is in
+// it, it is known before the Service shows its host name, and when it does no longer.
+const recordMade = "made="
+
+// making is what the record says of the load balancer that is about to be made for a Service.
+func (r *reconciler) making(service *v1.Service) []string {
+	if name := r.chosen(service); name != "" {
+		return []string{recordMade + name}
+	}
+	return nil
+}
+
+// madeNames are the names of the load balancers that were made for a Service, as its record tells.
+func madeNames(service *v1.Service) (names []string) {
+	for _, one := range words(service.Annotations[annotationRecord]) {
+		if name, ok := strings.CutPrefix(one, recordMade); ok {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// adopted is what the record says of an observed load balancer that was not made for the Service.
+func (o observation) adopted() []string {
+	if o.lb == nil || o.deletable {
+		return nil
+	}
+	return []string{recordAdopted + o.lb.ID}
+}
+
+func recorded(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
+
+// asked reports whether an annotation was in force when the Service was served last.
+func (s settings) asked(key string) bool { return slices.Contains(words(s.Record), recorded(key)) }
+
+// asks are the settings in force that are to be taken back when nobody asks for them any more.
+func (s settings) asks() (list []string) {
+	for key, set := range map[string]bool{
+		annotationCheckDelay: s.Delay != 0, annotationCheckTimeout: s.Timeout != 0, annotationCheckRetries: s.Retries != 0,
+		annotationCheckPath: s.CheckPath != "", annotationIdle: s.Idle != 0, annotationGroups: s.Groups != "", recordRanges: s.ranged,
+	} {
+		if set {
+			list = append(list, recorded(key))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// noteBefore adds to the record what is asked for, and more, before anything is written in the cloud.
+func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation, more ...string) error {
+	s, _, _ := parseSettings(q.Service)
+	list := slices.Concat(words(s.Record), s.asks(), o.adopted(), more)
+	slices.Sort(list)
+	return r.note(ctx, q, slices.Compact(list))
+}
+
+// noteAfter leaves in the record what is in force, when all changes are made.
+func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
+	s, _, _ := parseSettings(q.Service)
+	list := slices.Concat(s.asks(), o.adopted())
+	for _, one := range r.making(q.Service) {
+		if o.deletable && s.asked(one) {
+			list = append(list, one)
+		}
+	}
+	slices.Sort(list)
+	return r.note(ctx, q, list)
+}
+
+// note writes the record where it differs; one that says nothing is removed.
+func (r *reconciler) note(ctx context.Context, q *services.Request, list []string) error {
+	text := strings.Join(list, ",")
+	if r.kube == nil || q.Service.Annotations[annotationRecord] == text {
+		return nil
+	}
+	var value any
+	if text != "" {
+		value = text
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": map[string]any{annotationRecord: value}}})
+	if err != nil {
+		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
+	}
+	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) && text == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
+	}
+	updated := q.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
+	updated.ResourceVersion = stored.ResourceVersion
+	delete(updated.Annotations, annotationRecord)
+	if text != "" {
+		if updated.Annotations == nil {
+			updated.Annotations = map[string]string{}
+		}
+		updated.Annotations[annotationRecord] = text
+	}
+	q.Service = updated
+	return nil
+}
