@@ -93,7 +93,8 @@ type LoadBalancer struct {
 	number   int
 	made     bool
 	deleting bool
-	busy     time.Time
+	// began is when the cloud began to work on it, and busy when that ends.
+	began, busy time.Time
 }
 
 // balancing is what load balancers take.
@@ -102,6 +103,7 @@ type balancing struct {
 	groups    []SecurityGroup
 	lag       time.Duration
 	past      []moment
+	behind    behind
 }
 
 // LoadBalancers returns copies of all.
@@ -146,7 +148,13 @@ func (s *Sim) FailDeletion(name string) error {
 func (s *Sim) settle() {
 	now := time.Now()
 	before := len(s.balancers)
-	s.balancers = slices.DeleteFunc(s.balancers, func(lb *LoadBalancer) bool { return lb.deleting && !now.Before(lb.busy) })
+	s.balancers = slices.DeleteFunc(s.balancers, func(lb *LoadBalancer) bool {
+		gone := lb.deleting && !now.Before(lb.busy)
+		if gone {
+			s.release(lb, lb.Groups...)
+		}
+		return gone
+	})
 	if len(s.balancers) != before {
 		s.remember()
 	}
@@ -170,7 +178,10 @@ func (lb *LoadBalancer) provisioning() string {
 }
 
 // work makes a load balancer busy for a while.
-func (s *Sim) work(lb *LoadBalancer) { lb.busy = time.Now().Add(s.activation) }
+func (s *Sim) work(lb *LoadBalancer) {
+	lb.began = time.Now()
+	lb.busy = lb.began.Add(s.activation)
+}
 
 func none() (int, any, *refusal) {
 	return 0, nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "there is no such call")

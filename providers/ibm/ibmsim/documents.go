@@ -126,7 +126,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 		"failsafe_policy_actions": []string{"fail"}, "fqdn_pool_members_supported": false, "hostname": lb.Hostname, "instance_groups_supported": !lb.Network,
 		"is_private_path": false, "is_public": lb.Public, "listeners": listeners,
 		"logging": object{"datapath": object{"active": false}}, "mtls_supported": false,
-		"operating_status": operating, "pools": pools, "private_ips": private, "public_ips": public, "provisioning_status": lb.provisioning(),
+		"operating_status": operating, "pools": pools, "private_ips": private, "public_ips": public, "provisioning_status": s.shownStatus(lb),
 		"profile":        object{"family": family(lb), "href": address(r, "/load_balancer/profiles/"+profile), "name": profile},
 		"resource_group": groupReference(r), "resource_type": "load_balancer", "route_mode": false, "security_groups": groups, "security_groups_supported": !lb.NoGroups,
 		"source_ip_session_persistence_supported": !lb.Network, "subnets": subnets, "udp_supported": lb.Network, "targetable_load_balancer_profiles": idle,

@@ -277,6 +277,7 @@ func (s *Sim) serveTarget(r *http.Request, g SecurityGroup, id string) (int, any
 		return 0, nil, refuse(http.StatusConflict, "security_group_last", "the target must have another security group")
 	case r.Method == http.MethodDelete:
 		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(o string) bool { return o == g.ID })
+		s.release(lb, g.ID)
 		s.work(lb)
 		return http.StatusNoContent, nil, nil
 	}
@@ -302,6 +303,9 @@ func (s *Sim) targets(r *http.Request, g SecurityGroup) []object {
 		if slices.Contains(lb.Groups, g.ID) {
 			shown = append(shown, s.showTarget(r, lb))
 		}
+	}
+	for _, lb := range s.released(g) {
+		shown = append(shown, s.showTarget(r, lb))
 	}
 	for _, name := range g.Others {
 		shown = append(shown, with(reference(r, "/endpoint_gateways", "r006-"+name, name), object{"resource_type": "endpoint_gateway"}))

@@ -378,6 +378,7 @@ func (s *Sim) page(r *http.Request, key string, all []object, filters ...string)
 	answer := object{"first": object{"href": href(r, "")}, "limit": limit, "total_count": len(all), key: all[from:to]}
 	if to < len(all) {
 		answer["next"] = object{"href": href(r, fmt.Sprintf("page-%d", number+1))}
+		s.afterPage(key)
 	}
 	return http.StatusOK, answer, nil
 }
