@@ -155,13 +155,20 @@ func (s *Sim) serveGroup(r *http.Request, at int) (int, any, *refusal) {
 	case http.MethodGet:
 		return http.StatusOK, s.showGroup(r, g), nil
 	case http.MethodDelete:
-		if g.standard || len(s.targets(r, g)) > 0 {
-			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "the group is the default one, or has targets")
+		if g.standard || len(s.targets(r, g)) > 0 || s.named(g) {
+			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "the group is the default one, has targets, or is in a rule of another one")
 		}
 		s.groups = slices.Delete(slices.Clone(s.groups), at, at+1)
 		return http.StatusNoContent, nil, nil
 	}
 	return none()
+}
+
+// named reports whether a rule of another group names a group.
+func (s *Sim) named(g SecurityGroup) bool {
+	return slices.ContainsFunc(s.groups, func(o SecurityGroup) bool {
+		return o.ID != g.ID && slices.ContainsFunc(o.Rules, func(one Rule) bool { return one.Remote.ID == g.ID })
+	})
 }
 
 func (s *Sim) createGroup(r *http.Request) (int, any, *refusal) {
@@ -331,6 +338,9 @@ func showRule(r *http.Request, g SecurityGroup, one Rule) object {
 	remote := object{"cidr_block": one.Remote.CIDR}
 	if ip, alone := strings.CutSuffix(one.Remote.CIDR, "/32"); alone { // one address may be shown as such
 		remote = object{"address": ip}
+	}
+	if one.Remote.ID != "" { // which somebody made by hand
+		remote = reference(r, "/security_groups", one.Remote.ID, "group")
 	}
 	o := object{
 		"id": one.ID, "href": address(r, "/security_groups/"+g.ID+"/rules/"+one.ID),
