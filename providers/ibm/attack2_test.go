@@ -52,7 +52,7 @@ var lives = map[string]struct {
 			s.Annotations[annotationSubnets] = "lb-subnet"
 		},
 	}},
-	"network, UDP and a range": {annotations: []string{annotationFeatures, featureNLB, annotationCheckUDP, "10256"}, steps: []func(*v1.Service){
+	"network, UDP, a range": {annotations: []string{annotationFeatures, featureNLB, annotationCheckUDP, "10256"}, steps: []func(*v1.Service){
 		func(s *v1.Service) { s.Annotations[annotationPortRange] = "443-450" },
 		func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP },
 		func(s *v1.Service) { s.Annotations[annotationPortRange] = "443-460"; s.Spec.Ports[0].NodePort = 30099 },
@@ -318,7 +318,8 @@ func TestInterruptedAndChanged(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, 1, 4*time.Minute, nil, func(w *world) {
-				s := conformance.Service("web", map[string]string{annotationName: "shop", annotationFeatures: featureNLB}, conformance.Port("http", 80, 30080))
+				s := conformance.Service("web", map[string]string{annotationName: "shop", annotationFeatures: featureNLB},
+					conformance.Port("http", 80, 30080))
 				w.bench.Apply(s.DeepCopy())
 				ctx, cut := context.WithTimeout(w.t.Context(), time.Minute)
 				defer cut()
@@ -363,7 +364,7 @@ func TestNodesThatAreNoInstances(t *testing.T) {
 		w.writes()
 		w.mustEnsure(s)
 		told := w.told()
-		assert.True(w.t, len(w.writes()) == 0 || strings.Contains(told, "metal-1"), "it is served as before, or an event says that it is not: %q", told)
+		assert.True(w.t, len(w.writes()) == 0 || strings.Contains(told, "metal-1"), "served as before, or an event tells: %q", told)
 	})
 }
 
@@ -521,7 +522,8 @@ func TestAskedForTooLate(t *testing.T) {
 		w.mustEnsure(s)
 		w.told()
 		w.writes()
-		s.Annotations[annotationDNSInstance], s.Annotations[annotationDNSZone] = "crn:v1:bluemix:public:dns-svcs:global:a/1::", "example-com-zone1"
+		s.Annotations[annotationDNSInstance] = "crn:v1:bluemix:public:dns-svcs:global:a/1::"
+		s.Annotations[annotationDNSZone] = "example-com-zone1"
 		err := w.ensure(s)
 		assert.True(w.t, err != nil || len(w.writes()) > 0 || w.told() != "", "no zone, and no word")
 	})
@@ -543,7 +545,8 @@ func TestGroupThatARuleNames(t *testing.T) {
 				own := w.sim.MadeGroups()[0].ID
 				require.NoError(w.t, w.sim.EditSecurityGroup(ibmsim.WebGroup, func(g *ibmsim.SecurityGroup) {
 					g.Rules = append(g.Rules, ibmsim.Rule{
-						ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: protocolTCP, PortMin: 5432, PortMax: 5432, Remote: ibmsim.Remote{ID: own},
+						ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: protocolTCP, PortMin: 5432, PortMax: 5432,
+						Remote: ibmsim.Remote{ID: own},
 					})
 				}))
 				time.Sleep(time.Minute)
@@ -556,17 +559,15 @@ func TestGroupThatARuleNames(t *testing.T) {
 }
 
 // userGroup makes a security group as a user does.
-func (w *world) userGroup(name string) string {
+func (w *world) userGroup(name string) {
 	w.t.Helper()
 	vpc, err := w.cloud.reconciler.vpc(w.t.Context())
 	require.NoError(w.t, err)
-	var made named
 	require.NoError(w.t, w.cloud.api.call(w.t.Context(), request{
 		what: "making a group", method: http.MethodPost, path: "/security_groups", in: map[string]any{
 			"name": name, "vpc": named{ID: vpc}, "resource_group": named{ID: ibmsim.GroupID},
 		},
-	}, &made))
-	return made.ID
+	}, &named{}))
 }
 
 // TestAllGroupsReplaced: a load balancer has as many groups as it takes, and is to have others. Nothing is open meanwhile, and it comes to
@@ -675,8 +676,8 @@ func TestTenPorts(t *testing.T) {
 	}
 }
 
-// TestClusterBesideCluster: a second cluster in the VPC has a Service of the same UID, with the same name, record, node ports and status, as
-// one that was restored from a backup of the first. Its nodes are others. What the first one has is not touched.
+// TestClusterBesideCluster: a second cluster in the VPC has a Service of the same UID, with the same name, record, node ports and status,
+// as one that was restored from a backup of the first. Its nodes are others. What the first one has is not touched.
 func TestClusterBesideCluster(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {

@@ -156,7 +156,7 @@ func (s *Sim) serveGroup(r *http.Request, at int) (int, any, *refusal) {
 		return http.StatusOK, s.showGroup(r, g), nil
 	case http.MethodDelete:
 		if g.standard || len(s.targets(r, g)) > 0 || s.named(g) {
-			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "the group is the default one, has targets, or is in a rule of another one")
+			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "it is the default one, has targets, or is in a rule of another one")
 		}
 		s.groups = slices.Delete(slices.Clone(s.groups), at, at+1)
 		return http.StatusNoContent, nil, nil
