@@ -194,7 +194,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
 		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
 			Help:  "What annotations and source ranges set in the cloud, so that it is taken back when they are removed, and the load balancer of a chosen name. Ours.",
-			Check: matches(regexp.MustCompile(`^[a-z-]+(=[0-9a-z_-]+)?(,[a-z-]+(=[0-9a-z_-]+)?)*$`), "is no list of what was set"),
+			Check: matches(regexp.MustCompile(`^[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?(,[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?)*$`), "is no list of what was set"),
 		},
 	}),
 }

@@ -26,7 +26,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
 		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
-		Sim: server, Network: network, Provider: Description(),
+		ChosenName: map[string]string{annotationName: "shop"},
+		Sim:        server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, sim.Environment(address))
 			in.File = []byte(file)

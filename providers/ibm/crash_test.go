@@ -150,7 +150,7 @@ func TestInterruptedOfOthers(t *testing.T) {
 		w.bench.Apply(s.DeepCopy())
 		w.restart()
 		w.writes()
-		claim := second(map[string]string{annotationName: "shop", annotationRecord: recordMade + "shop"})
+		claim := second(map[string]string{annotationName: "shop", annotationRecord: madeShop})
 		require.ErrorContains(w.t, w.ensure(claim), "belongs to")
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", claim))
 		assert.Empty(w.t, w.writes())

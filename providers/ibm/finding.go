@@ -97,7 +97,8 @@ func (r *reconciler) rules(lb *loadBalancer) ownership.Rules {
 	rules := ownership.Rules{
 		Adopt: r.adopt, Unmarked: true, Made: r.alike.MatchString,
 		Chosen:   func(s *v1.Service) []string { return words(r.chosen(s)) },
-		Recorded: func(s *v1.Service) bool { return slices.Contains(madeNames(s), r.chosen(s)) },
+		Recorded: func(s *v1.Service) bool { return slices.Contains(r.madeNames(s), r.chosen(s)) },
+		Proved:   func(s *v1.Service) bool { return r.proves(s, lb) }, Copied: r.copied,
 		Names: func(s *v1.Service) (list []string) {
 			if uid, known := r.proved.Load(lb.ID); known && uid == s.UID {
 				list = append(list, lb.Name)
@@ -164,8 +165,14 @@ func (r *reconciler) targets(ctx context.Context, q services.Request, lb *loadBa
 	if err != nil {
 		return t, err
 	}
-	nodes := map[target]bool{}
-	for _, n := range slices.Concat(q.Nodes, r.instances.nodes.Nodes()) {
+	nodes, all, members := map[target]bool{}, slices.Concat(q.Nodes, r.instances.nodes.Nodes()), current(d)
+	// That something of before the records leads to somebody else's nodes alone is also believed of what the Nodes say.
+	told := slices.ContainsFunc(all, func(n *v1.Node) bool { return members[toldBy(n, lb.network())] })
+	if told && shows(q.Service, lb) {
+		return t, nil
+	}
+	t.Strange = !told && len(members) > 0
+	for _, n := range all {
 		if !r.config.OwnWorkers() {
 			break
 		}
@@ -174,6 +181,7 @@ func (r *reconciler) targets(ctx context.Context, q services.Request, lb *loadBa
 			return t, err
 		}
 		nodes[one] = one != target{}
+		t.Strange = t.Strange && !members[one]
 	}
 	t.Made = madeFor(q.Service, others, d)
 	had := t.Made && q.Service.Spec.Type != v1.ServiceTypeLoadBalancer
@@ -245,20 +253,22 @@ func (r *reconciler) partsOf(ctx context.Context, lb *loadBalancer) (*loadBalanc
 	return lb, d, cloudapi.NotAbsence(err)
 }
 
+// shows reports whether the status of a Service shows a load balancer.
+func shows(service *v1.Service, lb *loadBalancer) bool {
+	return slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
+		return in.Hostname != "" && strings.EqualFold(in.Hostname, lb.Hostname)
+	})
+}
+
 // leftBy are load balancers in the VPC that a Service had under other names: its status or its record tells, or, where own is set, the name
 // that holds its UID. What another Service has is not among them.
 func (r *reconciler) leftBy(ctx context.Context, service *v1.Service, own bool) (list []*loadBalancer, err error) {
-	names := madeNames(service)
+	names := r.madeNames(service)
 	if own && r.made.MatchString(ownName(r.config.Cluster, service)) {
 		names = append(names, ownName(r.config.Cluster, service))
 	}
-	shown := func(lb *loadBalancer) bool {
-		return slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
-			return in.Hostname != "" && strings.EqualFold(in.Hostname, lb.Hostname)
-		})
-	}
 	for _, lb := range r.known.PeekAll() {
-		if lb.Name == r.name("", service) || lb.Provisioning == stateDeleting || (!slices.Contains(names, lb.Name) && !shown(lb)) {
+		if lb.Name == r.name("", service) || lb.Provisioning == stateDeleting || (!slices.Contains(names, lb.Name) && !shows(service, lb)) {
 			continue
 		}
 		ours, err := r.inVPC(ctx, lb)

@@ -13,6 +13,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
+// What the record says of load balancers with these names that are about to be made.
+const (
+	madeShop  = recordMade + ibmsim.Cluster + "/shop"
+	madeStore = recordMade + ibmsim.Cluster + "/store"
+)
+
 func second(annotations map[string]string) *v1.Service {
 	s := conformance.Service("second", annotations, conformance.Port("http", 8000, 30800))
 	s.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
@@ -125,6 +131,8 @@ func TestNameRetyped(t *testing.T) {
 				s := web(annotationName, "shop")
 				w.mustEnsure(s)
 				c.prepare(w)
+				require.Contains(w.t, s.Annotations[annotationRecord], madeShop+"/")
+				s.Annotations[annotationRecord] = madeShop // it was not proved any more
 				s.Spec.Type, s.Status = v1.ServiceTypeClusterIP, v1.ServiceStatus{}
 				for n := range s.Spec.Ports {
 					s.Spec.Ports[n].NodePort = 0
@@ -269,11 +277,11 @@ func TestUsersLoadBalancer(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ pool, record string }{
 		"a name of the user's":                    {"api", ""},
-		"a name of the user's, a record":          {"api", recordMade + "shop"},
+		"a name of the user's, a record":          {"api", madeShop},
 		"the name of a controller":                {"tcp-80-30080", ""},
-		"another load balancer is recorded":       {"tcp-80-30080", recordMade + "store"},
-		"the pool of another port, a record":      {"tcp-81-30080", recordMade + "shop"},
-		"the pool of another node port, a record": {"tcp-80-30081", recordMade + "shop"},
+		"another load balancer is recorded":       {"tcp-80-30080", madeStore},
+		"the pool of another port, a record":      {"tcp-81-30080", madeShop},
+		"the pool of another node port, a record": {"tcp-80-30081", madeShop},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -311,7 +319,7 @@ func TestOwnershipThatAKubeletTells(t *testing.T) {
 		w.bench.Register(lying)
 		w.nodes = []*v1.Node{lying}
 		w.byHand("shop", "tcp-80-30080", 30080, elsewhere)
-		s := web(annotationName, "shop", annotationRecord, recordMade+"shop")
+		s := web(annotationName, "shop", annotationRecord, madeShop)
 		require.ErrorContains(w.t, w.ensure(s), "belongs to somebody else")
 		assert.Empty(w.t, w.writes())
 	})

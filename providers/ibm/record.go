@@ -2,8 +2,12 @@ package ibm
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -25,26 +29,75 @@ const recordRanges = "source-ranges"
 // on, as that of one which was made for the Service, and it is never deleted.
 const recordAdopted = "adopted="
 
-// recordMade stands before the name of a load balancer that an annotation chooses, from before it is made: by that, and by what is in
-// it, it is known before the Service shows its host name, and when it does no longer.
+// recordMade stands before the cluster and the name of a load balancer that an annotation chooses, from before it is made: by that, and by
+// what is in it, it is known before the Service shows its host name, and when it does no longer. The cluster is named because a Service may
+// be restored in another one, record, status and all. Once the load balancer is made, its proof follows.
 const recordMade = "made="
+
+// madeRecord is what the record says of a load balancer with a name that was chosen. cluster is escaped, and proof may be "".
+type madeRecord struct{ cluster, name, proof string }
+
+func (m madeRecord) text() string {
+	return strings.TrimSuffix(recordMade+m.cluster+"/"+m.name+"/"+m.proof, "/")
+}
+
+func madeRecords(service *v1.Service) (list []madeRecord) {
+	for _, one := range words(service.Annotations[annotationRecord]) {
+		text, is := strings.CutPrefix(one, recordMade)
+		if fields := append(strings.Split(text, "/"), ""); is && len(fields) >= 3 {
+			list = append(list, madeRecord{cluster: fields[0], name: fields[1], proof: fields[2]})
+		}
+	}
+	return list
+}
 
 // making is what the record says of the load balancer that is about to be made for a Service.
 func (r *reconciler) making(service *v1.Service) []string {
 	if name := r.chosen(service); name != "" {
-		return []string{recordMade + name}
+		return []string{madeRecord{cluster: r.clusterInRecord(), name: name}.text()}
 	}
 	return nil
 }
 
-// madeNames are the names of the load balancers that were made for a Service, as its record tells.
-func madeNames(service *v1.Service) (names []string) {
-	for _, one := range words(service.Annotations[annotationRecord]) {
-		if name, ok := strings.CutPrefix(one, recordMade); ok {
-			names = append(names, name)
+func (r *reconciler) clusterInRecord() string { return url.QueryEscape(r.config.Cluster) }
+
+// madeNames are the names of the load balancers that this cluster made for a Service, as its record tells.
+func (r *reconciler) madeNames(service *v1.Service) (names []string) {
+	for _, one := range madeRecords(service) {
+		if one.cluster == r.clusterInRecord() {
+			names = append(names, one.name)
 		}
 	}
 	return names
+}
+
+// copied reports whether the record tells that what has the chosen name was made in another cluster, and not in this one.
+func (r *reconciler) copied(service *v1.Service) bool {
+	name := r.chosen(service)
+	return !slices.Contains(r.madeNames(service), name) &&
+		slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool { return m.name == name })
+}
+
+// proof is what the record of a Service holds of a load balancer that was made for it. Authors of Services write annotations as well: this
+// one cannot be made up, nor copied to another Service, for it needs the API key. It is "" without one, or with a key that has changed
+// since it proves nothing; then the status tells, or what is in the load balancer.
+func (r *reconciler) proof(service *v1.Service, lb *loadBalancer) string {
+	if r.config.Credential.IsZero() {
+		return ""
+	}
+	mac := hmac.New(sha256.New, []byte(r.config.Credential.Reveal()))
+	fmt.Fprintf(mac, "%s %q %q %q", annotationRecord, r.config.Cluster, service.UID, lb.ID)
+	return hex.EncodeToString(mac.Sum(nil)[:proofBytes])
+}
+
+const proofBytes = 16
+
+// proves reports whether the record of a Service proves that a load balancer was made for it.
+func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
+	proof := r.proof(service, lb)
+	return proof != "" && slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool {
+		return m.cluster == r.clusterInRecord() && m.name == lb.Name && hmac.Equal([]byte(m.proof), []byte(proof))
+	})
 }
 
 // adopted is what the record says of an observed load balancer that was not made for the Service.
@@ -82,14 +135,12 @@ func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o obse
 	return r.note(ctx, q, slices.Compact(list))
 }
 
-// noteAfter leaves in the record what is in force, when all changes are made.
+// noteAfter leaves in the record what is in force, when all changes are made, and before anything is waited for.
 func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
 	s, _, _ := parseSettings(q.Service)
 	list := slices.Concat(s.asks(), o.adopted())
-	for _, one := range r.making(q.Service) {
-		if o.deletable && s.asked(one) {
-			list = append(list, one)
-		}
+	if o.lb != nil && o.deletable && slices.Contains(r.madeNames(q.Service), o.lb.Name) {
+		list = append(list, madeRecord{r.clusterInRecord(), o.lb.Name, r.proof(q.Service, o.lb)}.text())
 	}
 	slices.Sort(list)
 	return r.note(ctx, q, list)

@@ -31,6 +31,8 @@ type Targets struct {
 	Ports []int32
 	// Made is set where all parts of the load balancer are named as a controller names those of the Service, for ports of it.
 	Made bool
+	// Strange is set where there are targets, and none of them is, or says that it is, a node of this cluster, whatever its port.
+	Strange bool
 }
 
 // Rules are what decides for all Services of a cloud.
@@ -46,12 +48,18 @@ type Rules struct {
 	// given as well, as where the name holds only what clusters are called. They count with the address or the targets.
 	Likely func(*v1.Service) []string
 	// Chosen returns names that an annotation of a Service chooses, where load balancers are found by them and take no marks. Anybody
-	// may have given such a name, and may send traffic to the Service's node ports: they count with the address in the status, or where
-	// a record from before the creation, what only a controller makes, and nodes of this cluster come together.
+	// may have given such a name, and may send traffic to the Service's node ports: they count with a record that proves it, with the
+	// address in the status, or where a record from before the creation, what only a controller makes, and nodes of this cluster come together.
 	Chosen func(*v1.Service) []string
 	// Recorded reports whether the annotations of a Service record the object together with its address or port, or, where its name
 	// is chosen, that it is about to be made.
 	Recorded func(*v1.Service) bool
+	// Proved reports whether the annotations of a Service record that the object was made for it, in a way that only this program can
+	// have written; nil means that no record proves anything.
+	Proved func(*v1.Service) bool
+	// Copied reports whether the annotations of a Service record that an object of its chosen name was made by another cluster: the Service
+	// was restored from there, and its status with it. Where it is set, a status without any record needs targets of this cluster as well.
+	Copied func(*v1.Service) bool
 	// Made reports whether a name has the form that a controller gives to the load balancer of some Service; nil means that
 	// the names of the cloud do not tell.
 	Made func(name string) bool
@@ -184,9 +192,11 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	byTargets := f.aboutToBeMade()
-	if served || (byTargets && f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0) {
-		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	byTargets, copied := f.aboutToBeMade(), f.Copied != nil && f.Copied(f.Service)
+	strange := copied || (f.Targets != nil && f.Targets.Strange && !byTargets)
+	if f.proved() || (served && !strange) || (byTargets && f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0) {
+		ask := f.Copied != nil && f.Targets == nil && !byTargets && !f.proved()
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object, TargetsMayTell: ask}
 	}
 	d.TargetsMayTell = byTargets && f.Targets == nil
 	if f.Adopt == registry.AdoptAny { // the first of those that choose the name may have it
@@ -197,8 +207,16 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 		return d
 	}
 	d.advice = "choose another name, or let the operator allow it for once (--adopt-load-balancers=any)"
+	switch {
+	case copied:
+		return d.refuse("another cluster, as the record on this Service tells, which was restored from there", nil)
+	case served:
+		return d.refuse("another cluster, as far as can be told: the Service's status shows it, but it has no node of this cluster among its targets", nil)
+	}
 	return d.refuse("somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service", nil)
 }
+
+func (f Facts) proved() bool { return f.Proved != nil && f.Proved(f.Service) }
 
 // aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of
 // another cluster.
