@@ -181,6 +181,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return d, append(findings, more...), err
 		}
 	}
+	if o.lb == nil && othersName(r.chosen(q.Service)) {
+		err = refuseFor(annotationName, d.name, "is of the form of the names that controllers give to the load balancers of other Services, "+
+			"and there is none of this name to be had; choose another name")
+		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
+	}
 	if o.lb != nil {
 		if d.subnets, err = r.otherSubnets(ctx, q, s, o); err != nil {
 			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,12 +28,24 @@ const (
 	labelVPCInstance  = labelPrefix + "vpc-instance-id"
 	namePrefix        = "kube-"
 	leastUID          = 17
+	uidDigits         = 32
 )
 
 // ownName is the name that IBM's own controller gives.
 func ownName(cluster string, service *v1.Service) string {
 	name := namePrefix + cluster + "-" + strings.ReplaceAll(string(service.UID), "-", "")
 	return name[:min(len(name), maxName)]
+}
+
+// othersForm is that of the names that controllers give, the clusters' IDs and the UIDs of Services in them; those that were cut have as
+// many characters as a name can have.
+var othersForm = regexp.MustCompile(`^` + namePrefix + `.+-[0-9a-f]{1,32}$`)
+
+// othersName reports whether a chosen name is one that a controller may be about to give to the load balancer of another Service, in this
+// cluster or in another one of the VPC.
+func othersName(name string) bool {
+	end := name[strings.LastIndex(name, "-")+1:]
+	return othersForm.MatchString(name) && (len(end) == uidDigits || len(name) == maxName)
 }
 
 // port is a port of a Service, or a range of ports.
