@@ -177,7 +177,11 @@ func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
 	switch {
 	case ours, f.shows(f.Service), byTargets:
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
-	case f.Adopt == registry.AdoptAny:
+	}
+	if other := f.other(f.shows); other != nil { // as where names of Services of this cluster are alike
+		return d.refuse(serviceName(other), other)
+	}
+	if f.Adopt == registry.AdoptAny {
 		d.Verdict, d.TargetsMayTell = Adopted, f.Targets == nil
 		return d
 	}
