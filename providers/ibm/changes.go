@@ -23,14 +23,21 @@ import (
 const (
 	// busyPatience is how long a call waits for a load balancer that the cloud works on: making one takes minutes, each change about 30 s.
 	busyPatience = 10 * time.Minute
-	// maxConflicts is how often a change is asked for again that was refused because the cloud works for somebody else.
-	maxConflicts = 5
 )
 
 // later is the answer where the cloud is still at work when patience ends, which is no failure.
 func later(err error, name string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
+	}
+	return err
+}
+
+// othersWork is the answer where a write was refused because the cloud works on the load balancer, which it may not show yet, or never for
+// somebody else. It is asked for again in a while, and from what is there then.
+func othersWork(err error, name string) error {
+	if errors.Is(err, cloudapi.ErrConflict) && !errors.Is(err, errDuplicate) && !errors.Is(err, errInUse) {
+		return cloudproviderapi.NewRetryError("the cloud works on load balancer "+name+", and took no change ("+err.Error()+")", lookAgain)
 	}
 	return err
 }
@@ -51,40 +58,34 @@ type call func(ctx context.Context, path string, o observation) (observation, er
 
 // one makes one write, when it is the load balancer's turn for one.
 func (r *reconciler) one(ctx context.Context, o observation, write call) (observation, error) {
-	for try := 0; ; try++ {
-		lb, err := r.idle(ctx, o.lb.ID, o.lb.Name)
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			return o, services.ErrGone
-		case err != nil:
-			return o, err
-		case lb.Provisioning == stateFailed:
-			return o, fmt.Errorf("load balancer %s has failed", lb.Name)
-		}
-		o.lb = lb
-		after, err := write(ctx, "/load_balancers/"+url.PathEscape(lb.ID), o)
-		switch {
-		case err == nil:
-			busy := *after.lb
-			if after.parts != nil {
-				after.parts.showIn(&busy)
-			}
-			busy.Provisioning = stateBusy
-			after.lb = &busy
-			r.known.PutPartial(&busy)
-			r.parts.Put(after.parts)
-			return after, nil
-		case errors.Is(err, cloudapi.ErrConflict) && !errors.Is(err, errDuplicate) && try < maxConflicts:
-			r.known.Invalidate(lb.ID) // the cloud works for somebody else
-			continue
-		}
-		r.known.Invalidate(lb.ID)
-		r.parts.Invalidate(lb.ID)
-		if errors.Is(err, cloudapi.ErrNotFound) {
-			return o, services.ErrGone // somebody has taken it away
-		}
+	lb, err := r.idle(ctx, o.lb.ID, o.lb.Name)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return o, services.ErrGone
+	case err != nil:
 		return o, err
+	case lb.Provisioning == stateFailed:
+		return o, fmt.Errorf("load balancer %s has failed", lb.Name)
 	}
+	o.lb = lb
+	after, err := write(ctx, "/load_balancers/"+url.PathEscape(lb.ID), o)
+	if err == nil {
+		busy := *after.lb
+		if after.parts != nil {
+			after.parts.showIn(&busy)
+		}
+		busy.Provisioning = stateBusy
+		after.lb = &busy
+		r.known.PutPartial(&busy)
+		r.parts.Put(after.parts)
+		return after, nil
+	}
+	r.known.Invalidate(lb.ID)
+	r.parts.Invalidate(lb.ID)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return o, services.ErrGone // somebody has taken it away
+	}
+	return o, othersWork(err, lb.Name)
 }
 
 func (r *reconciler) change(action, object, detail string, compare func() (before, after any), write call) change {
@@ -435,26 +436,21 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	defer r.parts.Forget(lb.ID)
 	failed := false // before, which then tells nothing of the deletion
-	for try := 0; ; try++ {
+	err := services.Patiently(ctx, busyPatience, func() error {
 		now, err := r.idle(ctx, lb.ID, lb.Name)
 		if err == nil {
 			failed = now.Provisioning == stateFailed
 			err = r.api.call(ctx, request{what: "deleting load balancer " + lb.Name, method: http.MethodDelete, path: "/load_balancers/" + url.PathEscape(now.ID)}, nil)
 		}
-		if errors.Is(err, cloudapi.ErrConflict) && try < maxConflicts {
-			r.known.Invalidate(lb.ID)
-			continue
-		}
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			r.known.Invalidate(lb.ID)
-			return err
-		}
-		break
+		r.known.Invalidate(lb.ID)
+		return othersWork(err, lb.Name)
+	})
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		return err
 	}
-	r.known.Invalidate(lb.ID)
 	ctx, cancel := context.WithTimeout(ctx, busyPatience)
 	defer cancel()
-	_, err := r.known.Get(ctx, lb.ID, inventory.Query{})
+	_, err = r.known.Get(ctx, lb.ID, inventory.Query{})
 	if err == nil {
 		_, err = r.room.Until(ctx, lb.ID, "load balancer "+lb.Name+" to go", func(b *loadBalancer) bool { return b.Provisioning == stateFailed && !failed })
 	}

@@ -20,6 +20,9 @@ const checkEndpoint = "check the endpoints in the cloud config, ENABLE_VPC_PUBLI
 // errDuplicate marks a creation that was refused because the name is taken.
 var errDuplicate = errors.New("the name is taken")
 
+// errInUse marks a deletion that was refused because something else uses the object, which no waiting changes.
+var errInUse = errors.New("it is in use")
+
 // fault is the document of an error.
 type fault struct {
 	Errors []said `json:"errors"`
@@ -105,6 +108,8 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		e.Class = cloudapi.ErrQuota
 	case said.duplicate():
 		e.Class, e.Cause = cloudapi.ErrConflict, errDuplicate
+	case said.codes("pool_delete_conflict"), said.codes("in_use"):
+		e.Class, e.Cause = cloudapi.ErrConflict, errInUse
 	case answer.StatusCode == http.StatusConflict, answer.StatusCode == http.StatusPreconditionFailed: // or somebody has changed it meanwhile
 		e.Class = cloudapi.ErrConflict
 	case said.codes("rate_limit_exceeded"):
