@@ -397,6 +397,19 @@ func selectorKeys() []string {
 	return keys
 }
 
+// covered is a port of a Service that a range covers which begins with another one of the same protocol; 0 is none.
+func covered(service *v1.Service, from, to int) int32 {
+	begins := func(protocol v1.Protocol) bool {
+		return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.Port) == from && p.Protocol == protocol })
+	}
+	for _, p := range service.Spec.Ports {
+		if int(p.Port) > from && int(p.Port) <= to && begins(p.Protocol) {
+			return p.Port
+		}
+	}
+	return 0
+}
+
 // ranges are the last ports of the ranges that begin with a port.
 func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 	if s.Ranges == "" {
@@ -423,6 +436,9 @@ func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 			return nil, bad(fmt.Sprintf("no port of the Service is %d, with which %s begins", from, one))
 		case slices.ContainsFunc(all, func(o span) bool { return from <= o.to && o.from <= to }):
 			return nil, bad(one + " overlaps with another range")
+		}
+		if p := covered(service, from, to); p != 0 {
+			return nil, bad(fmt.Sprintf("%s covers port %d, which is another port of the Service", one, p))
 		}
 		all = append(all, span{from, to})
 		found[int32(from)] = int32(to) //nolint:gosec // bounded above

@@ -50,6 +50,8 @@ type loadBalancer struct {
 	Groups       []named   `json:"security_groups"`
 	// GroupsSupported is false for network load balancers of before October 2023.
 	GroupsSupported *bool `json:"security_groups_supported"`
+	// DNS is the private zone that registers it; nil where there is none.
+	DNS *dnsRequest `json:"dns"`
 }
 
 type profile struct {
@@ -128,7 +130,7 @@ type listener struct {
 	Protocol string `json:"protocol,omitempty"`
 }
 
-// dnsRequest names the zone that registers a private load balancer.
+// dnsRequest names, also where it is shown, the zone that registers a private load balancer.
 type dnsRequest struct {
 	Instance struct {
 		CRN string `json:"crn"`

@@ -117,7 +117,12 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 		all = append(all, r.deletingListener(l))
 	}
 	all = append(all, r.bindings(o, d)...) // before anything new can be reached
+	var late []change
 	for _, p := range pools {
+		if p.servesAny(o.parts.listeners, listeners) { // which goes to another pool below
+			late = append(late, r.deletingPool(p))
+			continue
+		}
 		all = append(all, r.deletingPool(p))
 	}
 	for _, p := range list {
@@ -125,12 +130,17 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 			all = append(all, r.changesOf(d, p)...)
 		}
 	}
-	for _, p := range list {
+	for _, p := range untangled(list) {
+		if p.detach {
+			all = append(all, r.detachingListener(*p.listener))
+			continue
+		}
 		if p.pool == nil {
 			all = append(all, r.addingPool(d, p.port))
 		}
-		all = append(all, r.listening(d, p)...)
+		all = append(all, r.listening(d, p.placed)...)
 	}
+	all = append(all, late...)
 	if d.subnets != nil {
 		all = append(all, r.movingSubnets(*o.lb, d.subnets))
 	}
@@ -181,7 +191,7 @@ func (r *reconciler) listening(d spec, p placed) []change {
 		if idle {
 			after.Idle = d.settings.idle()
 		}
-		return []change{r.patchingListener(object, l, after, func(o observation) listener {
+		return []change{r.patchingListener(object, l, after, func(o observation) any {
 			patch := listener{}
 			if at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.port.pool() }); at >= 0 {
 				patch.Pool = &named{ID: o.parts.pools[at].ID}
@@ -194,7 +204,7 @@ func (r *reconciler) listening(d spec, p placed) []change {
 	}
 	after := l
 	after.Idle = d.settings.idle()
-	return []change{r.patchingListener(object, l, after, func(observation) listener { return listener{Idle: d.settings.idle()} })}
+	return []change{r.patchingListener(object, l, after, func(observation) any { return listener{Idle: d.settings.idle()} })}
 }
 
 // movingSubnets gives a load balancer other subnets, as it is at that moment: nobody else may have changed it meanwhile.
@@ -242,7 +252,7 @@ func (r *reconciler) addingListener(d spec, p port, object string) change {
 		})
 }
 
-func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) listener) change {
+func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) any) change {
 	return r.change(guard.PlanChange, object, "", func() (any, any) { return l, planned },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var after listener
@@ -257,6 +267,13 @@ func (r *reconciler) patchingListener(object string, l, planned listener, patch 
 			}
 			return o, err
 		})
+}
+
+// detachingListener takes a listener from its pool, so that another one can have that: no two may.
+func (r *reconciler) detachingListener(l listener) change {
+	after := l
+	after.Pool = nil
+	return r.patchingListener("listener "+l.Protocol+" "+strconv.Itoa(l.Port), l, after, func(observation) any { return map[string]any{"default_pool": nil} })
 }
 
 func (r *reconciler) deletingListener(l listener) change {
@@ -403,7 +420,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 	return all, findings, nil
 }
 
-// Deletions are what is to be done when the Service goes, and what stays.
+// Deletions are what is to be done when the Service goes, and what stays, or may.
 func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observation) ([]change, []services.Finding, error) {
 	var groups []change
 	if o.group != nil {
@@ -412,6 +429,10 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 	var findings []services.Finding
 	for _, lb := range o.left {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s), which the Service had under another name, stays; delete it if nobody needs it", lb.Name, lb.ID))
+	}
+	for _, name := range o.missing {
+		findings = append(findings, services.Warning(eventLeft, "no load balancer with the host name %s of this Service is found; where nobody deleted it by hand, "+
+			"the credential may not see it any more, and it stays", name))
 	}
 	if o.unproved != nil {
 		findings = append(findings, services.Notice(eventLeft, "load balancer %s (%s) stays, for nothing shows that it was made for this Service; delete it if nobody needs it",
@@ -457,6 +478,7 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		r.known.Forget(lb.ID)
+		r.deleted.Store(strings.ToLower(lb.Hostname), struct{}{})
 		r.proved.Delete(lb.ID)
 		return nil
 	case err == nil:

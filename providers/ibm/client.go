@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -158,9 +159,27 @@ type page struct {
 	} `json:"next"`
 }
 
+// maxListings bounds how often a listing is read whose objects come and go meanwhile.
+const maxListings = 3
+
+// errShifted is about a listing whose number of objects changed between two pages: one may have fallen between them.
+var errShifted = errors.New("objects came or went while the listing was read")
+
 // list reads all pages of a listing. It is complete, or an error: a page without the list that was asked for is none.
 func list[T any](ctx context.Context, a *api, key, path string, query url.Values) (all []T, pages int, err error) {
+	for try := 1; ; try++ {
+		more := 0
+		all, more, err = listOnce[T](ctx, a, key, path, maps.Clone(query))
+		pages += more
+		if try == maxListings || !errors.Is(err, errShifted) {
+			return all, pages, err
+		}
+	}
+}
+
+func listOnce[T any](ctx context.Context, a *api, key, path string, query url.Values) (all []T, pages int, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
+	var total *int
 	what := "listing " + strings.ReplaceAll(key, "_", " ")
 	query.Set("limit", pageSize)
 	for {
@@ -173,10 +192,13 @@ func list[T any](ctx context.Context, a *api, key, path string, query url.Values
 		if err == nil {
 			err = listing.Add(len(items))
 		}
+		if err == nil && total != nil && about.Total != nil && *total != *about.Total {
+			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: what, Message: errShifted.Error(), Cause: errShifted}
+		}
 		if err != nil {
 			return nil, pages, err
 		}
-		all = append(all, items...)
+		all, total = append(all, items...), about.Total
 		if about.Next == nil {
 			if about.Total != nil && len(all) < *about.Total {
 				return nil, pages, cloudapi.Unclear(what, "the listing broke off: %d of %d objects on %d pages", len(all), *about.Total, pages)

@@ -55,6 +55,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	age := observedMaxAge
 	if goes {
 		age = 0
+		o.missing = r.missing(q.Service)
 	}
 	return o, r.sees(ctx, age)
 }
@@ -258,6 +259,20 @@ func shows(service *v1.Service, lb *loadBalancer) bool {
 	return slices.ContainsFunc(service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool {
 		return in.Hostname != "" && strings.EqualFold(in.Hostname, lb.Hostname)
 	})
+}
+
+// missing are host names that the status of a Service shows, and no load balancer has, nor had before this process deleted it. That somebody
+// deleted it by hand is one reason; that the credential may not see load balancers any more is another, and no answer tells.
+func (r *reconciler) missing(service *v1.Service) (names []string) {
+	all := r.known.PeekAll()
+	for _, in := range service.Status.LoadBalancer.Ingress {
+		name := strings.ToLower(in.Hostname)
+		_, deleted := r.deleted.Load(name)
+		if name != "" && !deleted && !slices.ContainsFunc(all, func(lb *loadBalancer) bool { return strings.EqualFold(lb.Hostname, name) }) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // leftBy are load balancers in the VPC that a Service had under other names: its status or its record tells, or, where own is set, the name

@@ -51,6 +51,8 @@ type observation struct {
 	// anybody else's; they are looked for only where the Service goes.
 	left     []*loadBalancer
 	unproved *loadBalancer
+	// missing are host names that a Service shows which goes, and nothing has.
+	missing []string
 }
 
 type change = services.Change[observation]
@@ -69,6 +71,8 @@ type reconciler struct {
 	proved sync.Map
 	// kept are the IDs of load balancers that were adopted: a record that somebody takes away, as by replacing the Service, is written again.
 	kept sync.Map
+	// deleted are the host names of load balancers that this process deleted.
+	deleted sync.Map
 	// kube writes records; nil writes none.
 	kube kubernetes.Interface
 }
@@ -173,6 +177,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 		}
 		d.network = o.lb.network()
+		findings = append(findings, s.asksTooLate(o.lb)...)
 	}
 	var more []services.Finding
 	var subnets []string
@@ -265,6 +270,15 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 		err = refuseFor(annotationSubnets, s.Subnets, "load balancer was created with subnets %s. This setting can not be changed", strings.Join(have, " "))
 	}
 	return findings, err
+}
+
+// asksTooLate tells of what counts only when a load balancer is made, and is asked for afterwards.
+func (s settings) asksTooLate(lb *loadBalancer) []services.Finding {
+	if s.DNSInstance == "" || (lb.DNS != nil && lb.DNS.Instance.CRN == s.DNSInstance && lb.DNS.Zone.ID == s.DNSZone) {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventIgnored, "load balancer %s is not registered in the zone of %s, for that counts only when it is made; "+
+		"make the Service again, or set the zone of the load balancer by hand", lb.Name, annotationDNSZone)}
 }
 
 // otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the
@@ -396,7 +410,7 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 // Exists implements services.Reconciler.
 func (*reconciler) Exists(_ context.Context, _ services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil { // what stays counts as well, so that somebody is told of it
-		return nil, o.group != nil || o.unproved != nil || len(o.left) > 0, nil
+		return nil, o.group != nil || o.unproved != nil || len(o.left) > 0 || len(o.missing) > 0, nil
 	}
 	return statusOf(o.lb), true, nil
 }

@@ -349,6 +349,44 @@ func place(d *details, ports []port) (list []placed, pools []pool, listeners []l
 	return list, pools, listeners
 }
 
+// servesAny reports whether listeners lead to a pool, less those that go.
+func (p pool) servesAny(all, going []listener) bool {
+	return slices.ContainsFunc(all, func(l listener) bool {
+		return l.Pool != nil && l.Pool.ID == p.ID && !slices.ContainsFunc(going, func(g listener) bool { return g.ID == l.ID })
+	})
+}
+
+// step is what is due for a port, or, where detach is set, that its listener is taken from the pool that it has.
+type step struct {
+	placed
+	detach bool
+}
+
+// untangled are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners may
+// have one pool. Where somebody made them change pools in a circle, one of them has none for a while.
+func untangled(list []placed) (steps []step) {
+	pending := slices.Clone(list)
+	for len(pending) > 0 {
+		at := slices.IndexFunc(pending, func(p placed) bool { return !slices.ContainsFunc(pending, p.waitsFor) })
+		if at >= 0 {
+			steps = append(steps, step{placed: pending[at]})
+			pending = slices.Delete(pending, at, at+1)
+			continue
+		}
+		at = slices.IndexFunc(pending, func(p placed) bool { return p.listener != nil && p.listener.Pool != nil })
+		steps = append(steps, step{placed: pending[at], detach: true})
+		free := *pending[at].listener
+		free.Pool = nil
+		pending[at].listener = &free
+	}
+	return steps
+}
+
+// waitsFor reports whether the listener of another port has the pool of this one.
+func (p placed) waitsFor(o placed) bool {
+	return p.pool != nil && p.key() != o.key() && o.listener != nil && o.listener.Pool != nil && o.listener.Pool.ID == p.pool.ID
+}
+
 // current are the targets of the members that there are.
 func current(d *details) map[target]bool {
 	set := map[target]bool{}

@@ -120,7 +120,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	if lb.Network {
 		profile = "network-fixed"
 	}
-	return with(reference(r, "/load_balancers", lb.ID, lb.Name), object{
+	document := with(reference(r, "/load_balancers", lb.ID, lb.Name), object{
 		"access_mode": map[bool]string{true: "public", false: "private"}[lb.Public], "advanced_health_checks_supported": false, "asymmetric_routing_supported": false,
 		"attached_load_balancer_pool_members": []object{}, "availability": map[bool]string{true: "subnet", false: "region"}[lb.Network], "created_at": created,
 		"failsafe_policy_actions": []string{"fail"}, "fqdn_pool_members_supported": false, "hostname": lb.Hostname, "instance_groups_supported": !lb.Network,
@@ -131,6 +131,10 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 		"resource_group": groupReference(r), "resource_type": "load_balancer", "route_mode": false, "security_groups": groups, "security_groups_supported": !lb.NoGroups,
 		"source_ip_session_persistence_supported": !lb.Network, "subnets": subnets, "udp_supported": lb.Network, "targetable_load_balancer_profiles": idle,
 	})
+	if lb.DNS != nil {
+		document["dns"] = object{"instance": object{"crn": lb.DNS.Instance.CRN}, "zone": object{"id": lb.DNS.Zone.ID}}
+	}
+	return document
 }
 
 func ipOf(network string, lb *LoadBalancer) string {

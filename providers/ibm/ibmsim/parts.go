@@ -181,6 +181,9 @@ func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (
 	switch r.Method {
 	case http.MethodPatch:
 		l := lb.Listeners[at]
+		if l.Pool != nil { // or a request that is refused would change it
+			l.Pool = new(*l.Pool)
+		}
 		if refused := decode(r, &l); refused != nil {
 			return 0, nil, refused
 		}
