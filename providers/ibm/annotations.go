@@ -437,11 +437,13 @@ func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 		case slices.ContainsFunc(all, func(o span) bool { return from <= o.to && o.from <= to }):
 			return nil, bad(one + " overlaps with another range")
 		}
-		if p := covered(service, from, to); p != 0 {
-			return nil, bad(fmt.Sprintf("%s covers port %d, which is another port of the Service", one, p))
-		}
 		all = append(all, span{from, to})
 		found[int32(from)] = int32(to) //nolint:gosec // bounded above
+	}
+	for _, o := range all {
+		if p := covered(service, o.from, o.to); p != 0 {
+			return nil, bad(fmt.Sprintf("%d-%d covers port %d, which is another port of the Service", o.from, o.to, p))
+		}
 	}
 	return found, nil
 }

@@ -273,7 +273,9 @@ func (r *reconciler) patchingListener(object string, l, planned listener, patch 
 func (r *reconciler) detachingListener(l listener) change {
 	after := l
 	after.Pool = nil
-	return r.patchingListener("listener "+l.Protocol+" "+strconv.Itoa(l.Port), l, after, func(observation) any { return map[string]any{"default_pool": nil} })
+	return r.patchingListener("listener "+l.Protocol+" "+strconv.Itoa(l.Port), l, after, func(observation) any {
+		return map[string]any{"default_pool": nil}
+	})
 }
 
 func (r *reconciler) deletingListener(l listener) change {
@@ -430,10 +432,7 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 	for _, lb := range o.left {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s), which the Service had under another name, stays; delete it if nobody needs it", lb.Name, lb.ID))
 	}
-	for _, name := range o.missing {
-		findings = append(findings, services.Warning(eventLeft, "no load balancer with the host name %s of this Service is found; where nobody deleted it by hand, "+
-			"the credential may not see it any more, and it stays", name))
-	}
+	findings = append(findings, r.Missing(o)...)
 	if o.unproved != nil {
 		findings = append(findings, services.Notice(eventLeft, "load balancer %s (%s) stays, for nothing shows that it was made for this Service; delete it if nobody needs it",
 			o.unproved.Name, o.unproved.ID))
@@ -451,6 +450,15 @@ func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observat
 			return observation{group: o.group}, r.remove(ctx, o.lb)
 		},
 	}}, groups...), findings, nil
+}
+
+// Missing implements services.Misser.
+func (*reconciler) Missing(o observation) (findings []services.Finding) {
+	for _, name := range o.missing {
+		findings = append(findings, services.Warning(eventLeft, "no load balancer with the host name %s of this Service is found; where nobody deleted it by hand, "+
+			"the credential may not see it any more, and it stays", name))
+	}
+	return findings
 }
 
 // remove deletes a load balancer, and waits until it is gone: the request is only accepted, and can still fail.

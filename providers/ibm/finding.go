@@ -261,8 +261,8 @@ func shows(service *v1.Service, lb *loadBalancer) bool {
 	})
 }
 
-// missing are host names that the status of a Service shows, and no load balancer has, nor had before this process deleted it. That somebody
-// deleted it by hand is one reason; that the credential may not see load balancers any more is another, and no answer tells.
+// missing are host names that the status of a Service shows, and no load balancer has, nor had before this process deleted it. That
+// somebody deleted it by hand is one reason; that the credential may not see load balancers any more is another, and no answer tells.
 func (r *reconciler) missing(service *v1.Service) (names []string) {
 	all := r.known.PeekAll()
 	for _, in := range service.Status.LoadBalancer.Ingress {

@@ -40,8 +40,11 @@ func TestGoneByOurselves(t *testing.T) {
 		require.NoError(w.t, w.remove(s))
 		assert.Empty(w.t, w.told())
 		w.restart()
-		require.NoError(w.t, w.remove(s))
+		_, exists, err = w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
+		require.NoError(w.t, err)
+		assert.False(w.t, exists)
 		assert.Contains(w.t, w.told(), s.Status.LoadBalancer.Ingress[0].Hostname)
+		require.NoError(w.t, w.remove(s))
 	})
 }
 

@@ -88,6 +88,7 @@ func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 var (
 	_ services.Reconciler[observation, spec] = (*reconciler)(nil)
 	_ services.Asynchronous[observation]     = (*reconciler)(nil)
+	_ services.Misser[observation]           = (*reconciler)(nil)
 )
 
 // newLoadBalancers returns those of a reconciler. Names are unique in a VPC.
@@ -410,7 +411,7 @@ func statusOf(lb *loadBalancer) *v1.LoadBalancerStatus {
 // Exists implements services.Reconciler.
 func (*reconciler) Exists(_ context.Context, _ services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil { // what stays counts as well, so that somebody is told of it
-		return nil, o.group != nil || o.unproved != nil || len(o.left) > 0 || len(o.missing) > 0, nil
+		return nil, o.group != nil || o.unproved != nil || len(o.left) > 0, nil
 	}
 	return statusOf(o.lb), true, nil
 }

@@ -362,8 +362,8 @@ type step struct {
 	detach bool
 }
 
-// untangled are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners may
-// have one pool. Where somebody made them change pools in a circle, one of them has none for a while.
+// untangled are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners
+// may have one pool. Where somebody made them change pools in a circle, one of them has none for a while.
 func untangled(list []placed) (steps []step) {
 	pending := slices.Clone(list)
 	for len(pending) > 0 {

@@ -38,20 +38,7 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	if of(t, newFixture, (*Fixture).outside) {
 		virtual(t, "plan shows a port before and after", func(t *testing.T) { runPlanOfPort(t, newFixture(t)) })
-		virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
-			runOtherCluster(t, newFixture(t), nil, false)
-		})
-		virtual(t, "another cluster's load balancer is left alone, with the status of there", func(t *testing.T) {
-			runOtherCluster(t, newFixture(t), nil, true)
-		})
-		if chosen := of(t, newFixture, func(f *Fixture) map[string]string { return f.ChosenName }); chosen != nil {
-			virtual(t, "another cluster's load balancer with a chosen name is left alone", func(t *testing.T) {
-				runOtherCluster(t, newFixture(t), chosen, false)
-			})
-			virtual(t, "another cluster's load balancer with a chosen name is left alone, with the status of there", func(t *testing.T) {
-				runOtherCluster(t, newFixture(t), chosen, true)
-			})
-		}
+		runOtherClusters(t, newFixture)
 	}
 	virtual(t, "ensure, update and delete at once", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
@@ -199,6 +186,25 @@ func (w *world) changedState(ctx context.Context, c Case) string {
 	w.remove(ctx, c.Service, nil)
 	require.NoError(w.t, w.kube.CoreV1().Services(c.Service.Namespace).Delete(ctx, c.Service.Name, metav1.DeleteOptions{}))
 	return state
+}
+
+// runOtherClusters tries what another cluster's Service may not have, however it comes to it.
+func runOtherClusters(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
+		runOtherCluster(t, newFixture(t), nil, false)
+	})
+	virtual(t, "another cluster's load balancer is left alone, with the status of there", func(t *testing.T) {
+		runOtherCluster(t, newFixture(t), nil, true)
+	})
+	if chosen := of(t, newFixture, func(f *Fixture) map[string]string { return f.ChosenName }); chosen != nil {
+		virtual(t, "another cluster's load balancer with a chosen name is left alone", func(t *testing.T) {
+			runOtherCluster(t, newFixture(t), chosen, false)
+		})
+		virtual(t, "another cluster's load balancer with a chosen name is left alone, with the status of there", func(t *testing.T) {
+			runOtherCluster(t, newFixture(t), chosen, true)
+		})
+	}
 }
 
 // runOtherCluster: a second cluster in the same account has a Service that finds the first one's load balancer, as by a

@@ -49,7 +49,8 @@ type Rules struct {
 	Likely func(*v1.Service) []string
 	// Chosen returns names that an annotation of a Service chooses, where load balancers are found by them and take no marks. Anybody
 	// may have given such a name, and may send traffic to the Service's node ports: they count with a record that proves it, with the
-	// address in the status, or where a record from before the creation, what only a controller makes, and nodes of this cluster come together.
+	// address in the status, or where a record from before the creation, what only a controller makes, and nodes of this cluster come
+	// together.
 	Chosen func(*v1.Service) []string
 	// Recorded reports whether the annotations of a Service record the object together with its address or port, or, where its name
 	// is chosen, that it is about to be made.
