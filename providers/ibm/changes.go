@@ -115,7 +115,7 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 	for _, l := range listeners {
 		all = append(all, r.deletingListener(l))
 	}
-	all = append(all, r.bindings(o, d)...) // before anything new can be reached
+	all = append(all, r.bindings(d)...) // before anything new can be reached
 	for _, p := range pools {
 		all = append(all, r.deletingPool(p))
 	}
@@ -406,8 +406,14 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 }
 
 // Deletions are what is to be done when the Service goes, and what stays.
-func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observation) ([]change, []services.Finding, error) {
+func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
 	var groups []change
+	if o.group == nil && o.lb != nil && o.deletable {
+		var err error
+		if o.group, err = r.unlistedGroup(ctx, q.Service, o.lb); err != nil {
+			return nil, nil, err
+		}
+	}
 	if o.group != nil {
 		groups = append(groups, r.deletingGroup(*o.group))
 	}

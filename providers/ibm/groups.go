@@ -97,9 +97,9 @@ type access struct {
 	name  string
 	rules []rule
 	have  *securityGroup
-	// groups are all that the load balancer is to have.
-	groups []named
-	vpc    string
+	// groups are all that the load balancer is to have, and has are those that it has.
+	groups, has []named
+	vpc         string
 }
 
 // sources are the networks that may reach a Service, in their usual form.
@@ -179,7 +179,7 @@ func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGro
 // goingGroup finds it where the Service goes. A credential that may not look at groups has made none.
 func (r *reconciler) goingGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
 	s, _, _ := parseSettings(service)
-	g, err := r.listedGroup(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
+	g, err := r.ownGroup(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
 	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.asked(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
@@ -251,7 +251,11 @@ func (r *reconciler) access(
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
 	var have *securityGroup
 	if s.ranged || holds {
-		if have, err = r.ownGroup(ctx, q.Service, query); err != nil {
+		have, err = r.ownGroup(ctx, q.Service, query)
+		if err == nil && have == nil && o.lb != nil {
+			have, err = r.unlistedGroup(ctx, q.Service, o.lb)
+		}
+		if err != nil {
 			return a, nil, err
 		}
 	}
@@ -267,7 +271,49 @@ func (r *reconciler) access(
 		a, err = r.defaultAccess(ctx)
 	}
 	a.have = have
+	if err == nil && o.lb != nil && len(a.groups) > 0 {
+		a.has, err = r.groupsOf(ctx, o.lb)
+	}
 	return a, findings, err
+}
+
+// groupsOf are the groups that a load balancer has. As those of a group's rules, listings may be behind: it is read alone once.
+func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer) ([]named, error) {
+	if _, seen := r.seen.Load(lb.ID); seen {
+		if known, ok := r.known.Peek(lb.ID); ok { // what was observed may be older
+			return known.Groups, nil
+		}
+	}
+	now, err := r.loadBalancer(ctx, lb.ID)
+	if err != nil {
+		return nil, err
+	}
+	r.known.Put(now)
+	r.seen.Store(lb.ID, nil)
+	return now.Groups, nil
+}
+
+// unlistedGroup finds the Service's own group by its load balancer: a listing may not show yet what was made before this process began. nil
+// is none.
+func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb *loadBalancer) (*securityGroup, error) {
+	name := groupName(r.config.Cluster, service)
+	if s, _, _ := parseSettings(service); !s.ranged && !s.asked(recordRanges) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	groups, err := r.groupsOf(ctx, lb)
+	at := slices.IndexFunc(groups, func(n named) bool { return n.Name == name })
+	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && at < 0) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.securityGroup(ctx, groups[at].ID)
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err) // the load balancer has it
+	}
+	r.knowGroup(g)
+	return &g, nil
 }
 
 // has reports whether a load balancer, if there is one, has a security group.
@@ -383,7 +429,7 @@ func (r *reconciler) accessBefore(d spec) []change {
 
 // bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
 // lose goes first only where there is no room.
-func (r *reconciler) bindings(o observation, d spec) (all []change) {
+func (r *reconciler) bindings(d spec) (all []change) {
 	wanted := d.access.groups
 	if len(wanted) == 0 {
 		return nil
@@ -393,8 +439,8 @@ func (r *reconciler) bindings(o observation, d spec) (all []change) {
 			return slices.ContainsFunc(other, func(n named) bool { return n.ID == g.ID })
 		})
 	}
-	missing, extra := without(wanted, o.lb.Groups), without(o.lb.Groups, wanted)
-	for has := len(o.lb.Groups); len(missing)+len(extra) > 0; {
+	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
+	for has := len(d.access.has); len(missing)+len(extra) > 0; {
 		if len(missing) > 0 && (has < maxGroups || len(extra) == 0) {
 			all, missing, has = append(all, r.binding(http.MethodPut, missing[0])), missing[1:], has+1
 			continue
@@ -517,7 +563,8 @@ func (r *reconciler) binding(method string, g named) change {
 		path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
 		err := r.api.call(ctx, request{what: "security group " + cmp.Or(g.Name, g.ID) + " of load balancer " + o.lb.Name, method: method, path: path}, nil)
 		if err != nil {
-			return o, cloudapi.NotAbsence(err)
+			r.seen.Delete(o.lb.ID)
+			return o, err
 		}
 		lb := *o.lb
 		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n named) bool { return n.ID == g.ID })
