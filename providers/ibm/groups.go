@@ -240,9 +240,9 @@ func (r *reconciler) forgetGroup(id string) {
 func (r *reconciler) access(
 	ctx context.Context, q services.Request, s settings, o observation,
 ) (a access, findings []services.Finding, err error) {
-	name := groupName(r.config.Cluster, q.Service)
-	holds := s.asked(recordRanges) || o.lb.has(name)
-	if !s.ranged && s.Groups == "" && !holds && (o.lb == nil || !s.asked(annotationGroups)) {
+	holds := s.asked(recordRanges) || o.lb.has(groupName(r.config.Cluster, q.Service))
+	taken := o.lb != nil && s.asked(annotationGroups) // by an annotation that may be gone
+	if !s.ranged && s.Groups == "" && !holds && !taken {
 		return a, nil, nil
 	}
 	if err = o.lb.takesGroups(); err != nil {
@@ -251,34 +251,39 @@ func (r *reconciler) access(
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
 	var have *securityGroup
 	if s.ranged || holds {
-		have, err = r.ownGroup(ctx, q.Service, query)
-		if err == nil && have == nil && o.lb != nil {
-			have, err = r.unlistedGroup(ctx, q.Service, o.lb)
-		}
-		if err != nil {
-			return a, nil, err
-		}
+		have, err = r.groupFor(ctx, q.Service, o.lb, query)
 	}
 	switch {
+	case err != nil:
 	case s.Groups != "":
 		a, findings, err = r.namedGroups(ctx, s, s.ports(q.Service), query)
 	case s.ranged:
-		a, err = r.ownAccess(ctx, q.Service, name, s.ports(q.Service))
-		if have != nil {
-			a.groups = []named{{ID: have.ID, Name: name}}
-		}
+		a, err = r.ownAccess(ctx, q.Service, have, s.ports(q.Service))
 	case o.lb != nil: // nobody asks any more
 		a, err = r.defaultAccess(ctx)
 	}
 	a.have = have
-	if err == nil && o.lb != nil && len(a.groups) > 0 {
-		a.has, err = r.groupsOf(ctx, o.lb)
+	if err == nil {
+		a.has, err = r.groupsOf(ctx, o.lb, a.groups)
 	}
 	return a, findings, err
 }
 
-// groupsOf are the groups that a load balancer has. As those of a group's rules, listings may be behind: it is read alone once.
-func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer) ([]named, error) {
+// groupFor is the Service's own group, whether listings show it or its load balancer alone; nil is none.
+func (r *reconciler) groupFor(ctx context.Context, service *v1.Service, lb *loadBalancer, q inventory.Query) (*securityGroup, error) {
+	g, err := r.ownGroup(ctx, service, q)
+	if err != nil || g != nil || lb == nil {
+		return g, err
+	}
+	return r.unlistedGroup(ctx, service, lb)
+}
+
+// groupsOf are the groups that a load balancer has, if it is to have some. As with a group's rules, listings may be behind: it is read
+// alone once.
+func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []named) ([]named, error) {
+	if lb == nil || len(wanted) == 0 {
+		return nil, nil
+	}
 	if _, seen := r.seen.Load(lb.ID); seen {
 		if known, ok := r.known.Peek(lb.ID); ok { // what was observed may be older
 			return known.Groups, nil
@@ -300,7 +305,7 @@ func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb 
 	if s, _, _ := parseSettings(service); !s.ranged && !s.asked(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
-	groups, err := r.groupsOf(ctx, lb)
+	groups, err := r.groupsOf(ctx, lb, []named{{Name: name}})
 	at := slices.IndexFunc(groups, func(n named) bool { return n.Name == name })
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && at < 0) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
@@ -341,12 +346,15 @@ func (r *reconciler) vpc(ctx context.Context) (string, error) {
 	return all[0].VPC.ID, nil
 }
 
-// ownAccess is that of source ranges.
-func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, name string, ports []port) (a access, err error) {
+// ownAccess is that of source ranges. Nothing is attached before the group is there.
+func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *securityGroup, ports []port) (a access, err error) {
 	networks, err := sources(service)
 	if err == nil {
-		a = access{name: name, rules: rulesFor(ports, networks)}
+		a = access{name: groupName(r.config.Cluster, service), rules: rulesFor(ports, networks)}
 		a.vpc, err = r.vpc(ctx)
+	}
+	if have != nil {
+		a.groups = []named{{ID: have.ID, Name: a.name}}
 	}
 	return a, err
 }
@@ -500,7 +508,9 @@ func (r *reconciler) creatingGroup(a access) change {
 }
 
 // changingGroup is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
-func (r *reconciler) changingGroup(g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule) change {
+func (r *reconciler) changingGroup(
+	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
+) change {
 	return change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: detail},
 		Compare: func() (any, any) { return before, after },
@@ -599,7 +609,8 @@ func (r *reconciler) removeGroup(ctx context.Context, id, name string) (used str
 		used, err = r.userOf(ctx, now)
 	}
 	if err == nil && used == "" {
-		err = r.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(id)}, nil)
+		path := "/security_groups/" + url.PathEscape(id)
+		err = r.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: path}, nil)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err == nil && used == "":
@@ -635,7 +646,8 @@ func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, 
 	if still == "" {
 		return "", nil
 	}
-	if since, _ := r.released.LoadOrStore(g.ID, time.Now()); time.Since(since.(time.Time)) > busyPatience { //nolint:forcetypeassert // always one
+	since, _ := r.released.LoadOrStore(g.ID, time.Now())
+	if time.Since(since.(time.Time)) > busyPatience { //nolint:forcetypeassert // always one
 		return still, nil // or else one that this credential does not see
 	}
 	return "", cloudproviderapi.NewRetryError("security group "+g.Name+" still shows load balancer "+still, lookAgain)

@@ -310,7 +310,7 @@ type stranger struct {
 }
 
 // receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes the
-// addresses and labels of its Node, so that these count only where no instance can be read, because the workers belong to IBM's own account.
+// addresses and labels of its Node, so that these count only where no instance can be read, as the workers belong to IBM's own account.
 // A provider ID is believed, though a kubelet chooses it as well: --verify-node-instances leaves out nodes that have one of another
 // instance. A node whose instance is proved to be gone is left out. Of others nothing is known.
 func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []stranger, err error) {
