@@ -213,7 +213,10 @@ type balancers struct {
 	parts *inventory.Inventory[string, *details]
 	// groups are the security groups of the VPC.
 	groups *inventory.Inventory[string, securityGroup]
-	room   *waiting.Room[string, *loadBalancer]
+	// seen are the IDs of the groups whose rules this process has written or read alone; released is since when a group is waited for that
+	// shows a load balancer which no longer has it.
+	seen, released sync.Map
+	room           *waiting.Room[string, *loadBalancer]
 	// sees is an error where the credential no longer sees the cluster's VPC, so that what is not found may exist.
 	sees func(ctx context.Context, maxAge time.Duration) error
 
@@ -236,7 +239,7 @@ func newBalancers(a *api, sees func(context.Context, time.Duration) error) *bala
 	b.groups = inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.ID }, List: a.securityGroups, Get: b.securityGroup,
 		Wrote: func(known, listed securityGroup) bool {
-			return len(missingRules(known.Rules, listed.Rules)) == 0 && len(missingRules(listed.Rules, known.Rules)) == 0
+			return services.SameSet(known.Rules, listed.Rules) // IDs included, by which rules are removed
 		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
 	})

@@ -116,7 +116,7 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 	for _, l := range listeners {
 		all = append(all, r.deletingListener(l))
 	}
-	all = append(all, r.bindings(o, d)...) // before anything new can be reached
+	all = append(all, r.bindings(d)...) // before anything new can be reached
 	var late []change
 	for _, p := range pools {
 		if p.servesAny(o.parts.listeners, listeners) { // which goes to another pool below
@@ -399,6 +399,9 @@ func (r *reconciler) creating(d spec) change {
 
 // NodeChanges are those that follow from the nodes alone: other members of the pools that there are.
 func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
+	if o.lb == nil && len(q.Service.Status.LoadBalancer.Ingress) > 0 { // a new one has another host name, which only Ensure writes
+		return nil, nil, fmt.Errorf("load balancer %s is not there; it is made again at the next change of the Service", r.name("", q.Service))
+	}
 	if o.lb == nil || o.parts == nil || o.lb.Provisioning == stateFailed {
 		return nil, nil, nil
 	}
@@ -423,8 +426,14 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 }
 
 // Deletions are what is to be done when the Service goes, and what stays, or may.
-func (r *reconciler) Deletions(_ context.Context, _ services.Request, o observation) ([]change, []services.Finding, error) {
+func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
 	var groups []change
+	if o.group == nil && o.lb != nil && o.deletable {
+		var err error
+		if o.group, err = r.unlistedGroup(ctx, q.Service, o.lb); err != nil {
+			return nil, nil, err
+		}
+	}
 	if o.group != nil {
 		groups = append(groups, r.deletingGroup(*o.group))
 	}

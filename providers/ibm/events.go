@@ -14,6 +14,8 @@ const (
 	eventTooMany   = "LoadBalancerMembersLimited"
 	eventOtherKind = "LoadBalancerKindKept"
 	eventClosed    = "LoadBalancerPortsClosed"
+	eventStranger  = "LoadBalancerNodeWithoutInstance"
+	eventStray     = "LoadBalancerMembersRemoved"
 
 	// These are those of IBM's own controller.
 	eventVerifying = "VerifyingCloudLoadBalancerFailed"
@@ -33,6 +35,8 @@ func eventRows() []events.Row {
 		{On: "Service", Reason: eventNormal, Type: "Normal", What: "The load balancer is online and active again.", Do: "Nothing."},
 		row(eventTooMany, "A pool takes 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
 		row(eventClosed, "No rule of the security groups that the Service names lets anybody reach one of its ports.", "Add a rule to one of the groups."),
+		row(eventStranger, "No instance, or more than one, has the name of a node. It becomes no member; one that it is, by the address or the instance that it tells, stays.", "Name the node as its instance in the VPC of the cluster."),
+		{On: "Service", Reason: eventStray, Type: "Normal", What: "Members belong to no node that receives traffic, as those that were made by hand, and are taken away.", Do: "Nothing, unless somebody needs them."},
 		row(eventOtherKind, "The Service asks for a network load balancer and has an application load balancer, which is kept.", "Make the Service again to change it, which changes its address."),
 	}
 }

@@ -12,8 +12,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
@@ -39,8 +41,17 @@ type securityGroup struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
 	Rules   []rule  `json:"rules"`
-	Targets []named `json:"targets"`
+	Targets []bound `json:"targets"`
 }
+
+// bound is what has a security group.
+type bound struct {
+	named
+
+	Type string `json:"resource_type"`
+}
+
+const boundBalancer = "load_balancer"
 
 // rule is a rule of a security group. Without ports it is about all of them.
 type rule struct {
@@ -86,9 +97,9 @@ type access struct {
 	name  string
 	rules []rule
 	have  *securityGroup
-	// groups are all that the load balancer is to have.
-	groups []named
-	vpc    string
+	// groups are all that the load balancer is to have, and has are those that it has.
+	groups, has []named
+	vpc         string
 }
 
 // sources are the networks that may reach a Service, in their usual form.
@@ -175,8 +186,8 @@ func (r *reconciler) goingGroup(ctx context.Context, service *v1.Service) (*secu
 	return g, err
 }
 
-// ownGroup finds the Service's own group; nil is none.
-func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+// listedGroup finds the Service's own group; nil is none.
+func (r *reconciler) listedGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
 	found, err := r.groups.Find(ctx, indexName, groupName(r.config.Cluster, service), q)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -184,13 +195,54 @@ func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q invent
 	return &found[0], nil
 }
 
+// ownGroup is the Service's own group, whose rules are to be compared; nil is none. A listing may be behind writes, which does not show
+// where this process made none, or does not know what came of one: then the group is read alone, once.
+func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+	g, err := r.listedGroup(ctx, service, q)
+	if err != nil || g == nil {
+		return nil, err
+	}
+	if _, known := r.seen.Load(g.ID); known {
+		return g, nil
+	}
+	now, err := r.securityGroup(ctx, g.ID)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		r.forgetGroup(g.ID)
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	case err != nil:
+		return nil, err
+	}
+	r.knowGroup(now)
+	return &now, nil
+}
+
+// knowGroup notes a group as it is for sure. Listings that tell otherwise are behind for a while.
+func (r *reconciler) knowGroup(g securityGroup) {
+	r.groups.Put(g)
+	r.seen.Store(g.ID, nil)
+}
+
+// doubtGroup notes that it is not known what a group is like.
+func (r *reconciler) doubtGroup(id string) {
+	r.groups.Invalidate(id)
+	r.seen.Delete(id)
+}
+
+// forgetGroup notes that a group is gone.
+func (r *reconciler) forgetGroup(id string) {
+	r.groups.Forget(id)
+	r.seen.Delete(id)
+	r.released.Delete(id)
+}
+
 // access computes who may reach the load balancer of a Service. Nothing is read for one that never asked.
 func (r *reconciler) access(
 	ctx context.Context, q services.Request, s settings, o observation,
 ) (a access, findings []services.Finding, err error) {
-	name := groupName(r.config.Cluster, q.Service)
-	holds := s.asked(recordRanges) || o.lb.has(name)
-	if !s.ranged && s.Groups == "" && !holds && (o.lb == nil || !s.asked(annotationGroups)) {
+	holds := s.asked(recordRanges) || o.lb.has(groupName(r.config.Cluster, q.Service))
+	taken := o.lb != nil && s.asked(annotationGroups) // by an annotation that may be gone
+	if !s.ranged && s.Groups == "" && !holds && !taken {
 		return a, nil, nil
 	}
 	if err = o.lb.takesGroups(); err != nil {
@@ -199,23 +251,74 @@ func (r *reconciler) access(
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
 	var have *securityGroup
 	if s.ranged || holds {
-		if have, err = r.ownGroup(ctx, q.Service, query); err != nil {
-			return a, nil, err
-		}
+		have, err = r.groupFor(ctx, q.Service, o.lb, query)
 	}
 	switch {
+	case err != nil:
 	case s.Groups != "":
 		a, findings, err = r.namedGroups(ctx, s, s.ports(q.Service), query)
 	case s.ranged:
-		a, err = r.ownAccess(ctx, q.Service, name, s.ports(q.Service))
-		if have != nil {
-			a.groups = []named{{ID: have.ID, Name: name}}
-		}
+		a, err = r.ownAccess(ctx, q.Service, have, s.ports(q.Service))
 	case o.lb != nil: // nobody asks any more
 		a, err = r.defaultAccess(ctx)
 	}
 	a.have = have
+	if err == nil {
+		a.has, err = r.groupsOf(ctx, o.lb, a.groups)
+	}
 	return a, findings, err
+}
+
+// groupFor is the Service's own group, whether listings show it or its load balancer alone; nil is none.
+func (r *reconciler) groupFor(ctx context.Context, service *v1.Service, lb *loadBalancer, q inventory.Query) (*securityGroup, error) {
+	g, err := r.ownGroup(ctx, service, q)
+	if err != nil || g != nil || lb == nil {
+		return g, err
+	}
+	return r.unlistedGroup(ctx, service, lb)
+}
+
+// groupsOf are the groups that a load balancer has, if it is to have some. As with a group's rules, listings may be behind: it is read
+// alone once.
+func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []named) ([]named, error) {
+	if lb == nil || len(wanted) == 0 {
+		return nil, nil
+	}
+	if _, seen := r.seen.Load(lb.ID); seen {
+		if known, ok := r.known.Peek(lb.ID); ok { // what was observed may be older
+			return known.Groups, nil
+		}
+	}
+	now, err := r.loadBalancer(ctx, lb.ID)
+	if err != nil {
+		return nil, err
+	}
+	r.known.Put(now)
+	r.seen.Store(lb.ID, nil)
+	return now.Groups, nil
+}
+
+// unlistedGroup finds the Service's own group by its load balancer: a listing may not show yet what was made before this process began. nil
+// is none.
+func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb *loadBalancer) (*securityGroup, error) {
+	name := groupName(r.config.Cluster, service)
+	if s, _, _ := parseSettings(service); !s.ranged && !s.asked(recordRanges) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	groups, err := r.groupsOf(ctx, lb, []named{{Name: name}})
+	at := slices.IndexFunc(groups, func(n named) bool { return n.Name == name })
+	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && at < 0) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.securityGroup(ctx, groups[at].ID)
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err) // the load balancer has it
+	}
+	r.knowGroup(g)
+	return &g, nil
 }
 
 // has reports whether a load balancer, if there is one, has a security group.
@@ -243,12 +346,15 @@ func (r *reconciler) vpc(ctx context.Context) (string, error) {
 	return all[0].VPC.ID, nil
 }
 
-// ownAccess is that of source ranges.
-func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, name string, ports []port) (a access, err error) {
+// ownAccess is that of source ranges. Nothing is attached before the group is there.
+func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *securityGroup, ports []port) (a access, err error) {
 	networks, err := sources(service)
 	if err == nil {
-		a = access{name: name, rules: rulesFor(ports, networks)}
+		a = access{name: groupName(r.config.Cluster, service), rules: rulesFor(ports, networks)}
 		a.vpc, err = r.vpc(ctx)
+	}
+	if have != nil {
+		a.groups = []named{{ID: have.ID, Name: a.name}}
 	}
 	return a, err
 }
@@ -329,21 +435,25 @@ func (r *reconciler) accessBefore(d spec) []change {
 	return append(added, removed...)
 }
 
-// bindings are the changes of the groups that a load balancer has.
-func (r *reconciler) bindings(o observation, d spec) (all []change) {
-	has := func(list []named, id string) bool {
-		return slices.ContainsFunc(list, func(n named) bool { return n.ID == id })
-	}
+// bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
+// lose goes first only where there is no room.
+func (r *reconciler) bindings(d spec) (all []change) {
 	wanted := d.access.groups
-	for _, g := range wanted {
-		if !has(o.lb.Groups, g.ID) {
-			all = append(all, r.binding(http.MethodPut, g))
-		}
+	if len(wanted) == 0 {
+		return nil
 	}
-	for _, g := range o.lb.Groups {
-		if len(wanted) > 0 && !has(wanted, g.ID) {
-			all = append(all, r.binding(http.MethodDelete, g))
+	without := func(list, other []named) []named {
+		return slices.DeleteFunc(slices.Clone(list), func(g named) bool {
+			return slices.ContainsFunc(other, func(n named) bool { return n.ID == g.ID })
+		})
+	}
+	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
+	for has := len(d.access.has); len(missing)+len(extra) > 0; {
+		if len(missing) > 0 && (has < maxGroups || len(extra) == 0) {
+			all, missing, has = append(all, r.binding(http.MethodPut, missing[0])), missing[1:], has+1
+			continue
 		}
+		all, extra, has = append(all, r.binding(http.MethodDelete, extra[0])), extra[1:], has-1
 	}
 	return all
 }
@@ -391,25 +501,41 @@ func (r *reconciler) creatingGroup(a access) change {
 				}
 				return o, cloudapi.NotAbsence(err)
 			}
-			r.groups.Put(made)
+			r.knowGroup(made)
 			return o, nil
 		},
 	}
 }
 
-// changingGroup is a write on a group, after which it is read again.
-func (r *reconciler) changingGroup(action, detail string, g securityGroup, before, after any, write request) change {
+// changingGroup is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
+func (r *reconciler) changingGroup(
+	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
+) change {
 	return change{
-		Planned: guard.Planned{Action: action, Object: "security group " + g.Name, Detail: detail},
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: detail},
 		Compare: func() (any, any) { return before, after },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			write.what = "changing security group " + g.Name
-			err := r.api.call(ctx, write, nil)
-			r.groups.Invalidate(g.ID)
-			if write.method == http.MethodDelete && errors.Is(err, cloudapi.ErrNotFound) {
-				err = nil
+			var made rule
+			var answer any
+			if write.method == http.MethodPost {
+				answer = &made
 			}
-			return o, cloudapi.NotAbsence(err)
+			err := r.api.call(ctx, write, answer)
+			if err == nil && answer != nil && made.ID == "" {
+				err = cloudapi.Unclear(write.what, "the answer has no ID")
+			}
+			known, ok := r.groups.Peek(g.ID)
+			if err != nil || !ok {
+				r.doubtGroup(g.ID)
+			} else {
+				known.Rules = makes(slices.Clone(known.Rules), made)
+				r.groups.PutPartial(known)
+			}
+			if errors.Is(err, cloudapi.ErrNotFound) { // somebody else has changed the group, or it is gone
+				return o, services.ErrGone
+			}
+			return o, err
 		},
 	}
 }
@@ -424,13 +550,17 @@ func (r rule) text() string {
 }
 
 func (r *reconciler) addingRule(g securityGroup, want rule) change {
-	return r.changingGroup(guard.PlanChange, "rule "+want.text(), g, nil, want,
-		request{method: http.MethodPost, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules", in: want})
+	return r.changingGroup(g, "rule "+want.text(), nil, want,
+		request{method: http.MethodPost, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules", in: want},
+		func(rules []rule, made rule) []rule { return append(rules, made) })
 }
 
 func (r *reconciler) removingRule(g securityGroup, extra rule) change {
-	return r.changingGroup(guard.PlanChange, "rule "+extra.text(), g, extra, nil,
-		request{method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules/" + url.PathEscape(extra.ID)})
+	return r.changingGroup(g, "rule "+extra.text(), extra, nil,
+		request{method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules/" + url.PathEscape(extra.ID)},
+		func(rules []rule, _ rule) []rule {
+			return slices.DeleteFunc(rules, func(o rule) bool { return o.ID == extra.ID })
+		})
 }
 
 // binding adds a load balancer to a group, or takes it away. The cloud works on the load balancer then as after each other write.
@@ -443,9 +573,9 @@ func (r *reconciler) binding(method string, g named) change {
 		path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
 		err := r.api.call(ctx, request{what: "security group " + cmp.Or(g.Name, g.ID) + " of load balancer " + o.lb.Name, method: method, path: path}, nil)
 		if err != nil {
-			return o, cloudapi.NotAbsence(err)
+			r.seen.Delete(o.lb.ID)
+			return o, err
 		}
-		r.groups.Invalidate(g.ID)
 		lb := *o.lb
 		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n named) bool { return n.ID == g.ID })
 		if add {
@@ -474,20 +604,68 @@ func (r *reconciler) deletingGroup(g securityGroup) change {
 
 // removeGroup deletes a group that nothing has, and else says what has it.
 func (r *reconciler) removeGroup(ctx context.Context, id, name string) (used string, err error) {
-	now, err := r.groups.Get(ctx, id, inventory.Query{})
+	now, err := r.securityGroup(ctx, id)
+	if err == nil {
+		used, err = r.userOf(ctx, now)
+	}
+	if err == nil && used == "" {
+		path := "/security_groups/" + url.PathEscape(id)
+		err = r.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: path}, nil)
+	}
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && used == "":
+		r.forgetGroup(id)
 		return "", nil
-	case err != nil:
-		return "", err
-	case len(now.Targets) > 0:
-		return cmp.Or(now.Targets[0].Name, now.Targets[0].ID), nil
+	case errors.Is(err, cloudapi.ErrConflict):
+		if used, other := r.namedBy(ctx, id); used != "" || other != nil {
+			return used, other
+		}
 	}
-	err = r.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(id)}, nil)
-	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-		r.groups.Invalidate(id)
+	r.doubtGroup(id)
+	return used, err
+}
+
+// userOf says what has a group; "" is nothing. A load balancer may show there for a while that has gone, or has the group no longer, which
+// is waited for.
+func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, err error) {
+	still := ""
+	for _, t := range g.Targets {
+		name := cmp.Or(t.Name, t.ID)
+		if t.Type != boundBalancer {
+			return name, nil
+		}
+		lb, err := r.loadBalancer(ctx, t.ID)
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return "", err
+		}
+		if err == nil && lb.Provisioning != stateDeleting && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.ID == g.ID }) {
+			return name, nil
+		}
+		still = name
+	}
+	if still == "" {
+		return "", nil
+	}
+	since, _ := r.released.LoadOrStore(g.ID, time.Now())
+	if time.Since(since.(time.Time)) > busyPatience { //nolint:forcetypeassert // always one
+		return still, nil // or else one that this credential does not see
+	}
+	return "", cloudproviderapi.NewRetryError("security group "+g.Name+" still shows load balancer "+still, lookAgain)
+}
+
+// namedBy says whose rule names a group, which cannot be deleted then; "" is nobody's.
+func (r *reconciler) namedBy(ctx context.Context, id string) (string, error) {
+	all, err := r.groups.All(ctx, inventory.Query{MaxAge: observedMaxAge})
+	if err != nil {
 		return "", err
 	}
-	r.groups.Forget(id)
+	if at := slices.IndexFunc(all, func(g securityGroup) bool { return g.names(id) }); at >= 0 {
+		return "a rule of security group " + cmp.Or(all[at].Name, all[at].ID), nil
+	}
 	return "", nil
+}
+
+// names reports whether a rule is about the members of another group.
+func (g securityGroup) names(id string) bool {
+	return g.ID != id && slices.ContainsFunc(g.Rules, func(r rule) bool { return r.Remote.ID == id })
 }

@@ -242,3 +242,126 @@ func TestTakenBack(t *testing.T) {
 		assert.Empty(w.t, w.writes())
 	})
 }
+
+// closed are the steps of a Service whose load balancer lets others in each time, with what it lets in then; nil are the VPC's own rules.
+func closed() []struct{ ranges, lets []string } {
+	return []struct{ ranges, lets []string }{
+		{[]string{"192.0.2.0/24"}, []string{"tcp 80-80 192.0.2.0/24"}},
+		{[]string{"203.0.113.0/24", "198.51.100.7/32"}, []string{"tcp 80-80 198.51.100.7/32", "tcp 80-80 203.0.113.0/24"}},
+		{[]string{"192.0.2.0/24"}, []string{"tcp 80-80 192.0.2.0/24"}},
+		{nil, nil},
+		{[]string{"192.0.2.0/24"}, []string{"tcp 80-80 192.0.2.0/24"}},
+	}
+}
+
+// closing takes a Service through these steps while listings lag, with a fault at its k-th write, and a program that goes on or ends there.
+// What it says is done, is done. It returns how many writes there were.
+func closing(t *testing.T, f simkit.Fault, restarts bool) (writes int) {
+	t.Helper()
+	inWorld(t, 1, time.Second, nil, func(w *world) {
+		s := ranged("web")
+		w.mustEnsure(s) // it exists, so that only groups are at stake
+		own, k := groupName(ibmsim.Cluster, s), f.From
+		time.Sleep(5 * time.Minute)
+		w.sim.SetListingLag(30 * time.Second)
+		time.Sleep(time.Minute)
+		w.server.ResetCalls()
+		if k > 0 {
+			_, err := w.server.AddFault(f)
+			require.NoError(w.t, err)
+		}
+		for n, step := range closed() {
+			s.Spec.LoadBalancerSourceRanges = step.ranges
+			for try := 0; ; try++ {
+				err := w.ensure(s)
+				if err == nil {
+					break
+				}
+				require.Positive(w.t, k, "step %d: %v", n, err)
+				require.Less(w.t, try, 40, "write %d, step %d: %v", k, n, err)
+				w.server.ClearFaults()
+				if restarts && try == 0 {
+					w.restart()
+				}
+				time.Sleep(5 * time.Second)
+			}
+			if restarts {
+				w.restart()
+			}
+			groups := []string{defaults}
+			if len(step.ranges) > 0 { // or else a group that nothing has may stay until the Service goes, where no listing shows it yet
+				groups = []string{own}
+				assert.Equal(w.t, step.lets, w.lets(), "write %d, step %d", k, n)
+			}
+			assert.Equal(w.t, groups, w.groups(), "write %d, step %d", k, n)
+		}
+		w.server.ClearFaults()
+		writes = len(w.writes())
+		for try := 0; w.remove(s) != nil; try++ {
+			require.Less(w.t, try, 40, "write %d", k)
+			time.Sleep(5 * time.Second)
+		}
+		assert.Empty(w.t, w.sim.MadeGroups(), "write %d", k)
+	})
+	return writes
+}
+
+// TestClosedWhileListingsLag: whatever becomes of a write, and though listings are behind, who may reach a Service is what it asks for, as
+// soon as it is said to be done.
+func TestClosedWhileListingsLag(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]simkit.Fault{
+		"reset": {Kind: simkit.FaultReset}, "lost": {Kind: simkit.FaultLost},
+		"rate limit": {Kind: simkit.FaultStatus, Status: http.StatusTooManyRequests, RetryAfter: 5},
+	} {
+		for _, restarts := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, ", restarts ", restarts), func(t *testing.T) {
+				t.Parallel()
+				fault.Writes = true
+				fault.From = 0
+				writes := closing(t, fault, restarts)
+				require.Positive(t, writes)
+				for fault.From = 1; fault.From <= writes; fault.From++ {
+					closing(t, fault, restarts)
+				}
+			})
+		}
+	}
+}
+
+// TestTwoClosedServices: each Service has a group of its own, and neither lets in what the other one asks for; a network of IPv6, which a
+// load balancer does not serve, is refused before anything is written.
+func TestTwoClosedServices(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, time.Second, nil, func(w *world) {
+		a, b := ranged("a", "192.0.2.0/24"), ranged("b", "203.0.113.0/24")
+		b.UID = "5c000000-7a66-4b58-8b4b-0a61c1f9e0aa"
+		b.Spec.Ports[0].NodePort = 30090
+		w.mustEnsure(a)
+		w.mustEnsure(b)
+		rules := func(s *v1.Service) (list []string) {
+			for _, g := range w.sim.MadeGroups() {
+				for _, r := range g.Rules {
+					if r.Direction == inbound && g.Name == groupName(ibmsim.Cluster, s) {
+						list = append(list, r.Remote.CIDR)
+					}
+				}
+			}
+			return list
+		}
+		assert.Equal(w.t, []string{"192.0.2.0/24"}, rules(a))
+		assert.Equal(w.t, []string{"203.0.113.0/24"}, rules(b))
+		w.told()
+		w.writes()
+		for _, network := range []string{"2001:db8::/32", "::/0", "::ffff:192.0.2.0/120"} {
+			s := b.DeepCopy()
+			s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24", network}
+			require.ErrorContains(w.t, w.ensure(s), network)
+			assert.Contains(w.t, w.told(), eventConfigError)
+		}
+		assert.Empty(w.t, w.writes())
+		require.NoError(w.t, w.remove(a))
+		assert.Empty(w.t, rules(a))
+		assert.Equal(w.t, []string{"203.0.113.0/24"}, rules(b))
+	})
+}

@@ -1,9 +1,11 @@
 package ibm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -20,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 const (
@@ -299,43 +302,110 @@ type receiver struct {
 	target
 }
 
-// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes what
-// a Node says of itself, so that it counts only where no instance can be read, because the workers belong to IBM's own account. A node
-// whose instance is proved to be gone, or has no address yet, is left out.
-func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) ([]receiver, error) {
-	var all []receiver
-	for _, n := range list {
-		t := toldBy(n, network)
-		if i.config.OwnWorkers() {
-			var err error
-			if t, err = i.target(ctx, n, network, len(list)); err != nil {
-				return nil, err
-			}
-		}
-		if t != (target{}) {
-			all = append(all, receiver{n, t})
-		}
-	}
-	return all, nil
+// stranger is a node of which no instance says where it receives traffic. What it says itself serves to recognize a member.
+type stranger struct {
+	receiver
+
+	why string
 }
 
-// target is where the instance of a node receives traffic; it is empty where there is none. A node whose provider ID names no instance of
-// this cluster is known by its name, as IBM's own controller knows all of them.
+// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes the
+// addresses and labels of its Node, so that these count only where no instance can be read, as the workers belong to IBM's own account.
+// A provider ID is believed, though a kubelet chooses it as well: --verify-node-instances leaves out nodes that have one of another
+// instance. A node whose instance is proved to be gone is left out. Of others nothing is known.
+func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []stranger, err error) {
+	for _, n := range list {
+		r, why := receiver{n, toldBy(n, network)}, ""
+		if i.config.OwnWorkers() {
+			if r.target, why, err = i.located(ctx, n, network, len(list)); err != nil {
+				return nil, nil, err
+			}
+		}
+		switch {
+		case r.target != target{}:
+			all = append(all, r)
+		case why != "":
+			others = append(others, stranger{receiver{n, toldBy(n, network)}, why})
+		}
+	}
+	return all, others, nil
+}
+
+// target is where the instance of a node receives traffic; it is empty where there is none, or none is known.
 func (i *instances) target(ctx context.Context, n *v1.Node, network bool, expected int) (target, error) {
-	_, err := i.parse(n.Spec.ProviderID)
-	known := err == nil || n.Spec.ProviderID == ""
-	if !known {
+	t, _, err := i.located(ctx, n, network, expected)
+	return t, err
+}
+
+// located is where the instance of a node receives traffic; it is empty where there is none, and why says what is in doubt. A node whose
+// provider ID names no instance of this cluster is known by its name, as IBM's own controller knows all of them.
+func (i *instances) located(ctx context.Context, n *v1.Node, network bool, expected int) (t target, why string, err error) {
+	_, err = i.parse(n.Spec.ProviderID)
+	identified := err == nil
+	if !identified && n.Spec.ProviderID != "" {
 		n = n.DeepCopy()
 		n.Spec.ProviderID = ""
 	}
 	v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: expected})
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound), errors.Is(err, cloudapi.ErrConflict) && !known:
-		return target{}, nil
+	case errors.Is(err, cloudapi.ErrNotFound) && identified:
+		return target{}, "", nil
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return target{}, "no instance of the VPC has its name", nil
+	case errors.Is(err, cloudapi.ErrConflict) && !identified:
+		return target{}, "several instances of the VPC have its name", nil
 	case err != nil:
-		return target{}, fmt.Errorf("finding the instance of node %s: %w", n.Name, err)
+		return target{}, "", fmt.Errorf("finding the instance of node %s: %w", n.Name, err)
 	case network:
-		return target{ID: v.ID}, nil
+		return target{ID: v.ID}, "", nil
+	case v.ip() == "":
+		return target{}, "its instance has no address", nil
 	}
-	return target{Address: v.ip()}, nil
+	return target{Address: v.ip()}, "", nil
+}
+
+// keep are the members among nodes of which no instance is known: they stay, as nothing proves that they should not receive traffic, while
+// what such a node says of itself makes no member of it.
+func keep(others []stranger, current map[target]bool) (kept []receiver, findings []services.Finding) {
+	said := map[string][]string{}
+	for _, o := range others {
+		what := "receives no traffic"
+		if current[o.target] {
+			kept = append(kept, o.receiver)
+			what = "stays a member, and becomes none again once it was taken away"
+		}
+		what = o.why + ": it " + what
+		said[what] = append(said[what], o.node.Name)
+	}
+	for _, what := range slices.Sorted(maps.Keys(said)) {
+		names := slices.Sorted(slices.Values(said[what]))
+		findings = append(findings, services.Warning(eventStranger, "%d node(s), such as %s: %s", len(names), strings.Join(names[:min(len(names), maxNamed)], ", "), what))
+	}
+	return kept, findings
+}
+
+// maxNamed bounds how many objects an event names.
+const maxNamed = 5
+
+// strays tell of members that go although no node left: somebody has made them by hand, or IBM's own controller for nodes of before.
+func strays(q services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
+	if q.Purpose != services.Ensure {
+		return nil
+	}
+	going := maps.Clone(current)
+	for _, r := range receivers {
+		delete(going, r.target)
+	}
+	for _, n := range q.Nodes {
+		delete(going, toldBy(n, network))
+	}
+	var names []string
+	for t := range going {
+		names = append(names, cmp.Or(t.Address, t.ID))
+	}
+	if slices.Sort(names); len(names) == 0 {
+		return nil
+	}
+	return []services.Finding{services.Notice(eventStray, "%d member(s), such as %s, belong to no node that receives traffic, and are taken away",
+		len(names), strings.Join(names[:min(len(names), maxNamed)], ", "))}
 }

@@ -223,20 +223,23 @@ func (r *reconciler) members(
 	if len(nodes) == 0 {
 		return nil, nil, errNoNodes(q.Service, "no available nodes have the label or the zone of the annotations")
 	}
-	receivers, err := r.instances.receivers(ctx, nodes, network)
+	receivers, others, err := r.instances.receivers(ctx, nodes, network)
 	if err != nil {
 		return nil, nil, err
 	}
-	list, left := s.targets(q.Service, receivers, current(o.parts))
+	have := current(o.parts)
+	kept, findings := keep(others, have)
+	receivers = append(receivers, kept...)
+	list, left := s.targets(q.Service, receivers, have)
 	if len(list) == 0 {
-		return nil, nil, errNoNodes(q.Service, "none of the available nodes has an address or an instance")
+		return nil, findings, errNoNodes(q.Service, "none of the available nodes has an address or an instance")
 	}
 	if left > 0 {
-		return list, []services.Finding{services.Warning(eventTooMany,
+		findings = append(findings, services.Warning(eventTooMany,
 			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", maxMembers, left,
-			annotationNodeSelector, annotationQuota)}, nil
+			annotationNodeSelector, annotationQuota))
 	}
-	return list, nil, nil
+	return list, append(findings, strays(q, receivers, network, have)...), nil
 }
 
 // judge says what cannot be changed about a load balancer, and what is kept as it is.

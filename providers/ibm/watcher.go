@@ -105,7 +105,7 @@ func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) 
 	var text string
 	switch {
 	case lb == nil:
-		text = what + "was not found. It is made again at the next change of the Service, or of the nodes, and when this program starts."
+		text = what + "was not found. It is made again at the next change of the Service, and when this program starts."
 	case lb.Provisioning == stateActive && lb.Operating == operatingOnline:
 		kind, reason, text = v1.EventTypeNormal, eventNormal, what+"is currently online/active."
 		if before.status == "" || before.status == after.status {
