@@ -143,9 +143,9 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 	case refused && wants:
 		return observation{}, services.Refused(q.Service, decision), decision.Err()
 	case refused && decision.Owner == nil:
-		return observation{group: o.group, left: o.left, unproved: o.lb}, nil, nil
+		return observation{group: o.group, left: o.left, unproved: o.lb, foreign: true}, nil, nil
 	case refused:
-		return observation{group: o.group, left: o.left}, nil, nil
+		return observation{group: o.group, left: o.left, foreign: true}, nil, nil
 	case decision.Verdict == ownership.Owned:
 		r.proved.Store(o.lb.ID, q.Service.UID)
 	}

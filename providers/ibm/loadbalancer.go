@@ -51,6 +51,8 @@ type observation struct {
 	// anybody else's; they are looked for only where the Service goes.
 	left     []*loadBalancer
 	unproved *loadBalancer
+	// foreign is set where there is one that is somebody else's.
+	foreign bool
 	// missing are host names that a Service shows which goes, and nothing has.
 	missing []string
 }
