@@ -168,7 +168,7 @@ var errShifted = errors.New("objects came or went while the listing was read")
 // list reads all pages of a listing. It is complete, or an error: a page without the list that was asked for is none.
 func list[T any](ctx context.Context, a *api, key, path string, query url.Values) (all []T, pages int, err error) {
 	for try := 1; ; try++ {
-		more := 0
+		var more int
 		all, more, err = listOnce[T](ctx, a, key, path, maps.Clone(query))
 		pages += more
 		if try == maxListings || !errors.Is(err, errShifted) {

@@ -197,13 +197,14 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	byTargets, copied := f.aboutToBeMade(), f.Copied != nil && f.Copied(f.Service)
-	strange := copied || (f.Targets != nil && f.Targets.Strange && !byTargets)
-	if f.proved() || (served && !strange) || (byTargets && f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0) {
-		ask := f.Copied != nil && f.Targets == nil && !byTargets && !f.proved()
+	switch {
+	case f.proved():
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	case served && !f.restored(), f.aboutToBeMade() && f.madeHere():
+		ask := f.Copied != nil && f.Targets == nil && !f.aboutToBeMade()
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object, TargetsMayTell: ask}
 	}
-	d.TargetsMayTell = byTargets && f.Targets == nil
+	d.TargetsMayTell = f.aboutToBeMade() && f.Targets == nil
 	if f.Adopt == registry.AdoptAny { // the first of those that choose the name may have it
 		if other := f.other(func(s *v1.Service) bool { return MayHave(s) && f.chosen(s) && before(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
@@ -212,16 +213,31 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 		return d
 	}
 	d.advice = "choose another name, or let the operator allow it for once (--adopt-load-balancers=any)"
+	return d.refuse(f.whoChose(served), nil)
+}
+
+// whoChose says who has an object with a name that an annotation of the Service chooses, and that is not the Service's.
+func (f Facts) whoChose(served bool) string {
 	switch {
-	case copied:
-		return d.refuse("another cluster, as the record on this Service tells, which was restored from there", nil)
+	case f.copied():
+		return "another cluster, as the record on this Service tells, which was restored from there"
 	case served:
-		return d.refuse("another cluster, as far as can be told: the Service's status shows it, but it has no node of this cluster among its targets", nil)
+		return "another cluster, as far as can be told: the Service's status shows it, but it has no node of this cluster among its targets"
 	}
-	return d.refuse("somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service", nil)
+	return "somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service"
 }
 
 func (f Facts) proved() bool { return f.Proved != nil && f.Proved(f.Service) }
+
+func (f Facts) copied() bool { return f.Copied != nil && f.Copied(f.Service) }
+
+// madeHere reports whether the object is what only a controller makes for the Service, and leads to nodes of this cluster.
+func (f Facts) madeHere() bool { return f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0 }
+
+// restored reports whether the Service, as far as can be told, was restored from another cluster, and its status with it.
+func (f Facts) restored() bool {
+	return f.copied() || (f.Targets != nil && f.Targets.Strange && !f.aboutToBeMade())
+}
 
 // aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of
 // another cluster.
