@@ -3,6 +3,8 @@ package aws
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -39,11 +41,11 @@ func TestBackendsAreKeptOnce(t *testing.T) {
 		var list []target
 		lb := &classicLoadBalancer{}
 		for _, id := range ids {
-			id = fmt.Sprint(id) // as decoding makes it: another string with the same text
+			id = strings.Clone(id) // as decoding makes it: another string with the same text
 			list = append(list, target{id, 30000 + port})
 			lb.Instances = append(lb.Instances, elbtypes.Instance{InstanceId: aws.String(id)})
 		}
-		kept := keep(keyedValue[registered]{fmt.Sprint(port), registeredOf(list)})
+		kept := keep(keyedValue[registered]{strconv.Itoa(int(port)), registeredOf(list)})
 		require.ElementsMatch(t, list, kept.value.all())
 		lists, classics = append(lists, kept.value.ids), append(classics, keepClassic(lb).Instances)
 	}
