@@ -399,7 +399,8 @@ func (r *reconciler) creating(d spec) change {
 
 // NodeChanges are those that follow from the nodes alone: other members of the pools that there are.
 func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
-	if o.lb == nil && !o.foreign && len(q.Service.Status.LoadBalancer.Ingress) > 0 { // a new one has another host name, which only Ensure writes
+	shows := len(q.Service.Status.LoadBalancer.Ingress) > 0
+	if o.lb == nil && !o.foreign && shows { // a new one has another host name, which only Ensure writes
 		return nil, nil, fmt.Errorf("load balancer %s is not there; it is made again at the next change of the Service", r.name("", q.Service))
 	}
 	if o.lb == nil || o.parts == nil || o.lb.Provisioning == stateFailed {
