@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	treeCall    = "GET /load-balancer/v2.0/lbaas/loadbalancers/{id}/status"
 	membersCall = "GET /load-balancer/v2.0/lbaas/pools/{id}/members"
 	listeners   = "GET /load-balancer/v2.0/lbaas/listeners"
+	poolsCall   = "GET /load-balancer/v2.0/lbaas/pools"
+	loginCall   = "POST /identity/v3/auth/tokens"
 )
 
 // many applies and serves Services with two ports each.
@@ -93,6 +96,7 @@ func TestChangedWhileAway(t *testing.T) {
 			assert.Equal(t, n, calls.ByOperation[treeCall])
 			if c.writes > 0 {
 				assert.Positive(t, calls.ByOperation[membersCall], "changes are computed from single reads")
+				assert.ElementsMatch(t, []string{listeners, poolsCall}, readOf(all[1].Annotations[annotationID], calls.Latest), "before the first of them")
 			} else {
 				assert.Zero(t, calls.ByOperation[membersCall])
 			}
@@ -108,6 +112,19 @@ func TestChangedWhileAway(t *testing.T) {
 			}
 		})
 	}
+}
+
+// readOf returns what was read of one load balancer alone before the first write, from the state of the cloud at that moment.
+func readOf(id string, calls []simkit.Call) (operations []string) {
+	for _, c := range calls {
+		if c.Write && c.Operation != loginCall {
+			break
+		}
+		if strings.Contains(c.URL, "loadbalancer_id="+id) {
+			operations = append(operations, c.Operation)
+		}
+	}
+	return operations
 }
 
 // poolsOf returns the pools of a Service's load balancer, in the order of its ports.
