@@ -22,9 +22,9 @@ const (
 	page = "docs/building.md"
 	mib  = 1 << 20
 	// The limit of the stripped binary with every cloud for linux/amd64; those with one cloud are limited by its description.
-	// The clouds' own controllers have 65 to 103 MiB. The program had 75.7 MiB with ten clouds and has 76.9 with CloudStack, the eleventh;
+	// The clouds' own controllers have 65 to 103 MiB. The program had 77.0 MiB with eleven clouds and has 79.0 with Oracle's, the twelfth;
 	// the rest leaves room for what a cloud gains between releases, not for another SDK.
-	limitOfAll = 78
+	limitOfAll = 80
 )
 
 func main() {

@@ -16,8 +16,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
-// TestPythonSDKReadsTheSimulator: Oracle's own SDK for Python signs calls that the simulator accepts, and reads what it answers. OCI_PYTHON
-// names a Python that has the package oci 2.189.0; where there is none the test is skipped.
+// pythonVariable names a Python that has the modules of testdata/clients.txt.
+const pythonVariable = "ANYCCM_PYTHON"
+
+// TestPythonSDKReadsTheSimulator: Oracle's own SDK for Python signs calls that the simulator accepts, and reads what it answers.
 func TestPythonSDKReadsTheSimulator(t *testing.T) {
 	t.Parallel()
 	python := judgePython(t)
@@ -52,9 +54,9 @@ func TestPythonSDKReadsTheSimulator(t *testing.T) {
 // judgePython is a Python that has Oracle's SDK; the test is skipped where there is none.
 func judgePython(t *testing.T) string {
 	t.Helper()
-	python := cmp.Or(os.Getenv("OCI_PYTHON"), "python3")
-	if err := exec.CommandContext(t.Context(), python, "-c", "import oci").Run(); err != nil {
-		t.Skipf("the SDK that judges the simulator is not installed (pip install oci==2.189.0, and OCI_PYTHON names its Python): %v", err)
+	python := cmp.Or(os.Getenv(pythonVariable), "python3")
+	if text, err := exec.CommandContext(t.Context(), python, "-c", "import oci").CombinedOutput(); err != nil {
+		t.Skipf("set %s to a Python with the modules of providers/oci/testdata/clients.txt to drive the simulator with Oracle's SDK: %s", pythonVariable, text)
 	}
 	return python
 }

@@ -1,8 +1,6 @@
 package oci
 
 import (
-	"cmp"
-	"encoding/json"
 	"os"
 	"os/exec"
 	"testing"
@@ -10,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
@@ -20,10 +17,7 @@ import (
 // knows.
 func TestPythonSDKAndNetworkLoadBalancers(t *testing.T) {
 	t.Parallel()
-	python := cmp.Or(os.Getenv("OCI_PYTHON"), "python3")
-	if err := exec.CommandContext(t.Context(), python, "-c", "import oci").Run(); err != nil {
-		t.Skipf("the SDK that judges the simulator is not installed (pip install oci==2.189.0, and OCI_PYTHON names its Python): %v", err)
-	}
+	python := judgePython(t)
 	sim, server := ocisim.New(testFingerprint)
 	sim.SetWorkTime(300 * time.Millisecond)
 	url := server.Start(t)
@@ -31,15 +25,8 @@ func TestPythonSDKAndNetworkLoadBalancers(t *testing.T) {
 	for _, name := range []string{"one", "two", "three"} {
 		sim.AddNetworkLoadBalancer(name, document{"compartmentId": ocisim.Compartment, "subnetId": ocisim.DualSubnet(), "nlbIpVersion": versionBoth})
 	}
-	var file struct {
-		Auth struct{ Tenancy, User, Fingerprint, Key, Region string }
-	}
-	require.NoError(t, yaml.Unmarshal([]byte(sim.CloudConfig(url)), &file))
-	config, err := json.Marshal(map[string]string{
-		"tenancy": file.Auth.Tenancy, "user": file.Auth.User, "fingerprint": file.Auth.Fingerprint, "key_content": file.Auth.Key, "region": file.Auth.Region,
-	})
-	require.NoError(t, err)
-	judge := exec.CommandContext(t.Context(), python, "testdata/judge/network.py", url, ocisim.Compartment, ocisim.BalancerSubnet(), instance, string(config))
+	args := []string{"testdata/judge/network.py", url, ocisim.Compartment, ocisim.BalancerSubnet(), instance, judgeConfig(t, sim, url)}
+	judge := exec.CommandContext(t.Context(), python, args...)
 	judge.Stderr = os.Stderr
 	out, err := judge.Output()
 	require.NoError(t, err)
