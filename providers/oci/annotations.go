@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -143,6 +144,14 @@ func checked(r schema.AnnotationRow, check func(string) error) schema.Annotation
 	return r
 }
 
+func ruled(r schema.AnnotationRow, rules ...schema.Rule) schema.AnnotationRow {
+	r.Rules = rules
+	return r
+}
+
+// addressRule is what a reserved address must be, in the words of addressForm.
+var addressRule = schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is no address of IPv4")
+
 // Annotations is the table of annotations, with the names of Oracle's own controller.
 var Annotations = schema.Annotations[settings]{
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Internal }, atCreation(annotationInternal, "The load balancer has a private address alone.")).
@@ -202,8 +211,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.RuleSetText }, checked(inPlace(annotationRuleSets,
 		`Rule sets of all listeners, as JSON: {"name": {"items": [{"action": "…"}]}}. Empty removes all; without it they are left alone.`),
 		jsonForm[map[string]ruleSet]("failed to parse rule sets annotation"))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, checked(atCreation(annotationAddress,
-		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressForm)).
+	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(atCreation(annotationAddress,
+		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, checked(atCreation(annotationCompartment,
 		"Compartment of the load balancer, in the place of the cloud config's."), ocidForm)),
@@ -371,7 +380,7 @@ func refuseFor(key, value, format string, args ...any) error {
 // managed where no annotation says so.
 func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
-	problems := []error{err}
+	problems := append(tooLong(service, NetworkAnnotations.Rows()), err)
 	if v, has := service.Annotations[annotationAccount]; has {
 		problems = append(problems, refuseFor(annotationAccount, v, "is not served yet: the credential of the cloud config calls for all Services"))
 	}
@@ -386,6 +395,19 @@ func parseSettings(service *v1.Service, mode string) (s settings, warnings, err 
 		})
 	}
 	return s, warnings, errors.Join(problems...)
+}
+
+// tooLong is what is wrong with the lengths of annotations that are for load balancers of the other kind alone: nothing else is read of
+// them, and the admission policy refuses what is too long on any Service.
+func tooLong(service *v1.Service, others []schema.AnnotationRow) (problems []error) {
+	for _, row := range others {
+		if n := utf8.RuneCountInString(service.Annotations[row.Key]); n > row.Longest() && !slices.Contains(bothKinds(), row.Key) {
+			problems = append(problems, &schema.Problem{
+				Place: "annotation " + row.Key, Reason: fmt.Sprintf("is %d characters long; use at most %d", n, row.Longest()),
+			})
+		}
+	}
+	return problems
 }
 
 // annotationAccount asks for the credential of a service account, for one Service.
@@ -412,7 +434,7 @@ func (s *settings) complete(service *v1.Service, mode string) (problems []error)
 			s.ruleSets[name] = jsondoc.Clone(document{"items": set.Items})
 		}
 	}
-	if s.Address == "" {
+	if s.Address = strings.TrimSpace(s.Address); s.Address == "" {
 		s.Address = service.Spec.LoadBalancerIP
 	}
 	s.mode = s.modeOf(mode)

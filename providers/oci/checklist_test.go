@@ -2,6 +2,7 @@ package oci
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,9 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // checklistRows are the legal and the illegal values of each annotation of load balancers.
@@ -156,6 +159,36 @@ func TestIPMode(t *testing.T) {
 	require.Nil(t, statusOf(lb, "").Ingress[0].IPMode)
 	require.Equal(t, v1.LoadBalancerIPModeVIP, *statusOf(lb, "VIP").Ingress[0].IPMode)
 	require.Equal(t, v1.LoadBalancerIPModeProxy, *statusOf(lb, "proxy").Ingress[1].IPMode)
+}
+
+// TestOrderOfStatus: what a Service shows already stays in its order, so that a takeover is no news; anything else is in our own.
+func TestOrderOfStatus(t *testing.T) {
+	t.Parallel()
+	lb := &loadBalancer{Addresses: []address{{IP: "140.238.0.1"}, {IP: "2603:c020::1"}}}
+	s := conformance.Service("web", nil, web())
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "2603:c020::1"}, {IP: "140.238.0.1"}}
+	r := &reconciler{}
+	status, err := r.Status(services.Request{Service: s}, observation{lb: lb}, spec{})
+	require.NoError(t, err)
+	require.Equal(t, s.Status.LoadBalancer, *status)
+	status, _, err = r.Exists(t.Context(), services.Request{Service: s}, observation{lb: lb})
+	require.NoError(t, err)
+	require.Equal(t, s.Status.LoadBalancer, *status)
+	s.Status.LoadBalancer.Ingress[0].IP = "192.0.2.1"
+	status, err = r.Status(services.Request{Service: s}, observation{lb: lb}, spec{})
+	require.NoError(t, err)
+	require.Equal(t, *statusOf(lb, ""), *status)
+}
+
+// TestTooLong: a value that is too long is refused on any Service, as the admission policy does, also where it has no effect.
+func TestTooLong(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("1", schema.DefaultMaxLength+1)
+	for key, more := range map[string]string{annotationShape: typeNetwork, networkSubnet: typeBalancer} {
+		s := conformance.Service("web", map[string]string{key: long, annotationType: more}, web())
+		_, err := checkService(registry.Inputs{}, s)
+		require.ErrorContains(t, err, "annotation "+key+": is 16385 characters long; use at most 16384")
+	}
 }
 
 // TestModes: which annotation says how security rules are managed, and the cloud config where none does.

@@ -322,7 +322,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o observatio
 // Status is that of the Service.
 func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Desire has judged
-	status := statusOf(o.lb, s.IPMode)
+	status := inOrderOf(q.Service, statusOf(o.lb, s.IPMode))
 	if len(status.Ingress) == 0 {
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("no ip addresses found for load balancer %q", o.lb.Name), lookAgain)
 	}
@@ -336,7 +336,7 @@ func (r *reconciler) Exists(_ context.Context, q services.Request, o observation
 		return &v1.LoadBalancerStatus{}, left, nil
 	}
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
-	return statusOf(o.lb, s.IPMode), true, nil
+	return inOrderOf(q.Service, statusOf(o.lb, s.IPMode)), true, nil
 }
 
 // NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are.

@@ -137,7 +137,7 @@ var sharedAnnotations = schema.Annotations[networkSettings]{
 	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.BackGroups }, inPlace(annotationBackGroups, "Groups of nodes.")),
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Compartment },
 		checked(atCreation(annotationCompartment, "Compartment."), ocidForm)),
-	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Address }, checked(atCreation(annotationAddress, "Reserved address."), addressForm)),
+	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Address }, ruled(atCreation(annotationAddress, "Reserved address."), addressRule)),
 	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.IPMode },
 		choice(inPlace(annotationIPMode, "Mode of addresses."), true, "none", "proxy", "vip")),
 	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.Type },
@@ -180,7 +180,7 @@ func familyForm(fits func(netip.Addr) bool) func(string) error {
 // load balancers of the other kind have no effect, and are told of.
 func parseNetwork(service *v1.Service) (s networkSettings, warnings, err error) {
 	s, warnings, err = append(slices.Clone(NetworkAnnotations), sharedAnnotations...).Parse(service.Annotations)
-	problems := []error{err}
+	problems := append(tooLong(service, Annotations.Rows()), err)
 	for _, key := range sortedKeys(service.Annotations) {
 		value := service.Annotations[key]
 		if ofOther := strings.HasPrefix(key, annotationPrefix) || slices.Contains(otherKindOnly(), key); ofOther {
@@ -309,7 +309,7 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 
 // reserved is the reserved address that a Service asks for; "" is none.
 func (s networkSettings) reserved(service *v1.Service) string {
-	return cmp.Or(s.Address, service.Spec.LoadBalancerIP)
+	return cmp.Or(strings.TrimSpace(s.Address), service.Spec.LoadBalancerIP)
 }
 
 // plain are the settings in the words of load balancers of the other kind, as far as both have them: security rules are the same.

@@ -168,6 +168,27 @@ func TestSharedPorts(t *testing.T) {
 	})
 }
 
+// TestPortsOfGroups: a Service whose rules are in a network security group needs none in security lists, and so keeps none there that
+// others leave: when it goes nobody looks at the lists any more.
+func TestPortsOfGroups(t *testing.T) {
+	for _, of := range []map[string]string{
+		{annotationRuleMode: modeGroups}, ofNetwork(annotationRuleMode, modeGroups),
+	} {
+		t.Run(of[annotationType], func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				a := conformance.Service("web", map[string]string{}, web())
+				b := other(of, web())
+				w.serving(a, b)
+				w.served(a, nodes)
+				w.served(b, nodes)
+				w.deleted(a)
+				assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
+				assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
+			})
+		})
+	}
+}
+
 // TestNarrowedRulesOfBefore: rules of Oracle's own controller have no mark; what the Service does not want any more goes when that is seen.
 func TestNarrowedRulesOfBefore(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {

@@ -191,7 +191,7 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		return nil, nil, err
 	}
 	all = map[string]*claim{}
-	others := needsOf(list, r.service)
+	others := needsOf(slices.DeleteFunc(slices.Clone(list), b.needsNone), r.service)
 	at := func(id string) *claim {
 		if all[id] == nil {
 			all[id] = &claim{wanted: openings{}, former: openings{}, others: others, mark: mark}
@@ -240,6 +240,17 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		}
 	}
 	return all, missed, nil
+}
+
+// needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group. One that had
+// some in lists a moment ago is asked once more when they are closed.
+func (b *ruleBook) needsNone(service *v1.Service) bool {
+	if isNetworkService(service) {
+		s, _, err := parseNetwork(service)
+		return err == nil && s.mode() == modeGroups && !b.holds(service.UID)
+	}
+	s, _, err := parseSettings(service, b.api.config.SecurityListMode)
+	return err == nil && s.mode == modeGroups && !b.holds(service.UID)
 }
 
 // copyHeld adds what a Service is known to have.

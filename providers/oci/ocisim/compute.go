@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -336,16 +337,28 @@ func (s *Sim) RemoveInstance(name string) error {
 	return errors.New("there is no instance " + name)
 }
 
-// Holdings implements simkit.Cloud: load balancers, by name.
+// Holdings implements simkit.Cloud: load balancers, with their listeners and how many nodes each of their backend sets has at least.
 func (s *Sim) Holdings() []string {
-	names := []string{}
+	lines := []string{}
 	for _, lb := range s.LoadBalancers() {
-		names = append(names, "load balancer "+lb.Name)
+		lines = append(lines, "load balancer "+holding(lb.Name, lb.Doc))
 	}
 	for _, lb := range s.NetworkLoadBalancers() {
-		names = append(names, "network load balancer "+lb.Name)
+		lines = append(lines, "network load balancer "+holding(lb.Name, lb.Doc))
 	}
-	return names
+	return lines
+}
+
+func holding(name string, doc document) string {
+	listeners, _ := doc["listeners"].(document)
+	sets, _ := doc["backendSets"].(document)
+	nodes := -1
+	for _, set := range sets {
+		if backends, _ := set.(document)["backends"].([]any); nodes < 0 || len(backends) < nodes {
+			nodes = len(backends)
+		}
+	}
+	return fmt.Sprintf("%s, %s, %d nodes", name, strings.Join(slices.Sorted(maps.Keys(listeners)), ", "), max(nodes, 0))
 }
 
 // Actions implements simkit.Cloud.

@@ -194,7 +194,7 @@ func (s *Sim) issue(w http.ResponseWriter, publicKey string) {
 // keyOf is the key that a caller must have signed with; nil is none.
 func (s *Sim) keyOf(id string) *rsa.PublicKey {
 	if id == strings.Join([]string{Tenancy, User, s.fingerprint}, "/") {
-		return &s.keys.private().PublicKey
+		return &userKey().PublicKey
 	}
 	if known, ok := s.identity.sessions[id]; ok && time.Now().Before(known.ends) {
 		return known.public

@@ -17,28 +17,22 @@ import (
 	"time"
 )
 
-// keyBits is less than the cloud asks for, because every simulator makes a key.
+// keyBits is less than the cloud asks for: it is the simulator's own key.
 const keyBits = 1024
 
-// keys makes the key of the only user when it is first asked for.
-type keys struct {
-	once sync.Once
-	key  *rsa.PrivateKey
-}
+// userKey makes the key of the only user when it is first asked for. All simulators of a program have the same, because tests make
+// thousands of them.
+var userKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, keyBits)
+	if err != nil {
+		panic(err) // the machine has no randomness
+	}
+	return key
+})
 
-func (k *keys) private() *rsa.PrivateKey {
-	k.once.Do(func() {
-		key, err := rsa.GenerateKey(rand.Reader, keyBits)
-		if err != nil {
-			panic(err) // the machine has no randomness
-		}
-		k.key = key
-	})
-	return k.key
-}
-
-func (k *keys) pem() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(k.private())}))
+// userPEM is that key as the cloud config has it.
+func userPEM() string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(userKey())}))
 }
 
 // maxSkew is how far a clock may be off.

@@ -34,7 +34,6 @@ const (
 type Sim struct {
 	mu          sync.Mutex
 	fingerprint string
-	keys        keys
 	number      int
 	pageSize    int
 	identity    identity
@@ -342,5 +341,5 @@ func (s *Sim) CloudConfig(url string) string {
 	defer s.mu.Unlock()
 	return fmt.Sprintf("endpoint: %s\ncompartment: %s\nvcn: %s\nloadBalancer:\n  subnet1: %s\nauth:\n  region: %s\n  tenancy: %s\n  user: %s\n  fingerprint: %q\n  key: |\n    %s\n",
 		url, Compartment, VCN, BalancerSubnet(), Region, Tenancy, User, s.fingerprint,
-		strings.ReplaceAll(strings.TrimSpace(s.keys.pem()), "\n", "\n    "))
+		strings.ReplaceAll(strings.TrimSpace(userPEM()), "\n", "\n    "))
 }
