@@ -257,6 +257,27 @@ func (v vnic) addresses(ipv6 bool) []v1.NodeAddress {
 	return all
 }
 
+// withAddresses are nodes with addresses: of one that tells none yet those of its instance, because the framework does not come back for
+// them. One whose instance is gone stays without.
+func (i *instances) withAddresses(ctx context.Context, list []*v1.Node) ([]*v1.Node, error) {
+	all := make([]*v1.Node, 0, len(list))
+	for _, n := range list {
+		if _, err := parseProviderID(n.Spec.ProviderID); err == nil && addressOf(n) == "" && sixOf(n) == "" {
+			m, err := i.Describe(ctx, n, inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: observedMaxAge, Expected: len(list)})
+			switch {
+			case errors.Is(err, cloudapi.ErrNotFound):
+			case err != nil:
+				return nil, fmt.Errorf("finding the address of node %s: %w", n.Name, cloudapi.NotAbsence(err))
+			default:
+				n = n.DeepCopy()
+				n.Status.Addresses = m.NodeAddresses
+			}
+		}
+		all = append(all, n)
+	}
+	return all, nil
+}
+
 // verify compares names: nobody who controls a kubelet alone can rename an instance.
 func verify(_ context.Context, node *v1.Node, in instance) (why string, err error) {
 	if in.Name != node.Name {

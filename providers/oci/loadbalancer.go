@@ -277,6 +277,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	refuse := func(err error) (spec, []services.Finding, error) {
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
+	if q.Nodes, err = r.instances.withAddresses(ctx, q.Nodes); err != nil {
+		return d, findings, err
+	}
 	addresses := s.addressesOf(q.Nodes)
 	d = spec{
 		name: r.name("", q.Service), listeners: s.desiredListeners(q.Service), sets: s.desiredSets(q.Service, addresses), groups: s.groups(),
@@ -345,7 +348,11 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 		return nil, nil, nil
 	}
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // a fault in an annotation keeps no node from joining or leaving
-	addresses := s.addressesOf(q.Nodes)
+	reached, err := r.instances.withAddresses(ctx, q.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	addresses := s.addressesOf(reached)
 	if len(addresses) == 0 {
 		return nil, []services.Finding{services.Warning(eventNoNodes,
 			"no node can receive traffic; the backends of load balancer %s stay as they are", o.lb.Name)}, nil
@@ -362,7 +369,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	rules, err := r.nodeRules(ctx, q.Service, s, o.lb, q.Nodes)
+	rules, err := r.nodeRules(ctx, q.Service, s, o.lb, reached)
 	return append(rules, all...), nil, err
 }
 

@@ -75,6 +75,24 @@ func (w *testWorld) writes() []string {
 
 func web() v1.ServicePort { return conformance.Port("http", 80, 30080) }
 
+// TestNodeWithoutAddresses: a node that has just joined receives traffic before anybody wrote its addresses: the framework does not come
+// back for them.
+func TestNodeWithoutAddresses(t *testing.T) {
+	for word, more := range map[string]map[string]string{typeBalancer: {}, typeNetwork: ofNetwork()} {
+		t.Run(word, func(t *testing.T) {
+			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", more, web())
+				w.served(s, nodes[:1])
+				fresh := nodes[1].DeepCopy()
+				fresh.Status.Addresses = nil
+				require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, []*v1.Node{nodes[0], fresh}))
+				assert.Empty(w, fresh.Status.Addresses, "the framework's object stays as it is")
+				assert.Contains(w, w.sim.Holdings()[0], ", 2 nodes")
+			})
+		})
+	}
+}
+
 // TestCreation: scenario 25.
 func TestCreation(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {

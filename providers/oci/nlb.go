@@ -230,6 +230,9 @@ func (r *networkReconciler) Desire(
 	if err != nil {
 		return d, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
+	if q.Nodes, err = r.lb.instances.withAddresses(ctx, q.Nodes); err != nil {
+		return d, findings, err
+	}
 	targets := s.targetsOf(q.Nodes)
 	d = networkSpec{
 		name: networkName(q.Service), version: versionFor(four, six), listeners: s.listeners(q.Service, four, six),
@@ -355,7 +358,11 @@ func (r *networkReconciler) NodeChanges(
 		return nil, nil, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // a fault in an annotation keeps no node from joining or leaving
-	targets := s.targetsOf(q.Nodes)
+	reached, err := r.lb.instances.withAddresses(ctx, q.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	targets := s.targetsOf(reached)
 	if !reachable(targets, true, true) {
 		return nil, []services.Finding{services.Warning(eventNoNodes,
 			"no node can receive traffic; the backends of network load balancer %s stay as they are", o.lb.Name)}, nil
@@ -373,7 +380,7 @@ func (r *networkReconciler) NodeChanges(
 		}
 	}
 	four, six := o.lb.Version != versionIPv6, o.lb.Version != versionIPv4
-	rules, err := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), q.Nodes)
+	rules, err := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), reached)
 	return r.whenIdle(o.lb, append(adapted(rules...), all...)), nil, err
 }
 
