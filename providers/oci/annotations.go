@@ -149,6 +149,9 @@ func ruled(r schema.AnnotationRow, rules ...schema.Rule) schema.AnnotationRow {
 	return r
 }
 
+// ocidRule is what an annotation must be that names one object.
+var ocidRule = schema.Must(`^`+ocidPattern+`$`, "is no OCID")
+
 // addressRule is what a reserved address must be, in the words of addressForm.
 var addressRule = schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is no address of IPv4")
 
@@ -162,11 +165,14 @@ var Annotations = schema.Annotations[settings]{
 		"Least bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMin))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMax }, checked(inPlace(annotationShapeMax,
 		"Most bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMax))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, checked(atCreation(annotationSubnet1,
-		"OCID of the first subnet, in the place of loadBalancer.subnet1."), ocidForm)).
-		Serving(schema.Serves{Portable: portable.Subnet, Translate: portableSubnets, Rivals: []string{annotationSubnet2}, Only: "one or two, by their OCIDs"}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, checked(atCreation(annotationSubnet2,
-		"OCID of the second subnet, in the place of loadBalancer.subnet2."), ocidForm)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, ruled(atCreation(annotationSubnet1,
+		"OCID of the first subnet, in the place of loadBalancer.subnet1."), ocidRule)).
+		Serving(schema.Serves{
+			Portable: portable.Subnet, Translate: portableSubnets, Rivals: []string{annotationSubnet2}, Only: "one or two, by their OCIDs",
+			Rules: []schema.Rule{schema.Must(`^\s*`+ocidPattern+`\s*(?:,\s*`+ocidPattern+`\s*)?$`, "is not one OCID, or two separated by a comma")},
+		}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, ruled(atCreation(annotationSubnet2,
+		"OCID of the second subnet, in the place of loadBalancer.subnet2."), ocidRule)),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numbered(annotationIdle,
 		"Seconds after which a silent connection is closed.", 1, 7200, "as the cloud has it")).
 		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
@@ -214,8 +220,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(atCreation(annotationAddress,
 		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, checked(atCreation(annotationCompartment,
-		"Compartment of the load balancer, in the place of the cloud config's."), ocidForm)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, ruled(atCreation(annotationCompartment,
+		"Compartment of the load balancer, in the place of the cloud config's."), ocidRule)),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, choice(inPlace(annotationPolicy,
 		"How connections are spread over nodes."), false, roundRobin, roundRobin, leastConnections, ipHash)).
 		Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
@@ -232,13 +238,6 @@ var Annotations = schema.Annotations[settings]{
 		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(atCreation(annotationType,
 		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
-}
-
-func ocidForm(v string) error {
-	if !ocid.MatchString(v) {
-		return errors.New("is no OCID")
-	}
-	return nil
 }
 
 func protocolForm(v string) error {

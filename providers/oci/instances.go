@@ -286,7 +286,9 @@ func verify(_ context.Context, node *v1.Node, in instance) (why string, err erro
 	return "", nil
 }
 
-var ocid = regexp.MustCompile(`^ocid1\.[a-z0-9]+\.[a-z0-9-]+\.[a-zA-Z0-9-]*\.[a-zA-Z0-9._-]+$`)
+const ocidPattern = `ocid1\.[a-z0-9]+\.[a-z0-9-]+\.[a-zA-Z0-9-]*\.[a-zA-Z0-9._-]+`
+
+var ocid = regexp.MustCompile(`^` + ocidPattern + `$`)
 
 // parseProviderID returns the OCID of a provider ID, which may be the bare OCID.
 func parseProviderID(text string) (string, error) {

@@ -90,8 +90,8 @@ func withDefault(r schema.AnnotationRow, value string) schema.AnnotationRow {
 var NetworkAnnotations = schema.Annotations[networkSettings]{
 	schema.BoolAnnotation(func(s *networkSettings) *bool { return &s.Internal }, atCreation(networkInternal, "The network load balancer has a private address alone.")).
 		Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"}}),
-	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Subnet }, checked(atCreation(networkSubnet,
-		"OCID of the subnet, in the place of loadBalancer.subnet1."), ocidForm)),
+	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Subnet }, ruled(atCreation(networkSubnet,
+		"OCID of the subnet, in the place of loadBalancer.subnet1."), ocidRule)),
 	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.Groups }, inPlace(networkGroups,
 		"OCIDs of up to five network security groups of the network load balancer; without any, those that somebody attached are taken off.")).
 		Serving(schema.Serves{Portable: portable.SecurityGroups}),
@@ -136,7 +136,7 @@ var sharedAnnotations = schema.Annotations[networkSettings]{
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode, "Security rules."), ruleModeForm)),
 	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.BackGroups }, inPlace(annotationBackGroups, "Groups of nodes.")),
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Compartment },
-		checked(atCreation(annotationCompartment, "Compartment."), ocidForm)),
+		ruled(atCreation(annotationCompartment, "Compartment."), ocidRule)),
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Address }, ruled(atCreation(annotationAddress, "Reserved address."), addressRule)),
 	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.IPMode },
 		choice(inPlace(annotationIPMode, "Mode of addresses."), true, "none", "proxy", "vip")),
