@@ -23,7 +23,7 @@ const subnetMaxAge = 24 * time.Hour
 // annotating writes on Nodes in which compartment their instances are, which the driver of volumes reads.
 func (c *cloud) annotating() loop.Job {
 	return loop.Job{
-		Name: "oci-node-annotations", Period: 10 * time.Minute, Spacing: time.Second, Timeout: time.Minute, Run: c.annotate,
+		Name: "oci-node-annotations", Period: 10 * time.Minute, Spacing: 100 * time.Millisecond, Timeout: time.Minute, Run: c.annotate,
 	}
 }
 
