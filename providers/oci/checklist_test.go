@@ -30,8 +30,10 @@ func checklistRows() map[string]conformance.Checked {
 			Legal:   []conformance.Legal{arrives("true", nil, "isPrivate", true), arrives("0", nil, "isPrivate", false)},
 			Illegal: []string{"maybe"},
 		},
-		annotationShape: {Legal: []conformance.Legal{arrives("400Mbps", nil, "shapeName", "400Mbps"),
-			arrives("Flexible", flexible, "shapeName", "flexible")}},
+		annotationShape: {Legal: []conformance.Legal{
+			arrives("400Mbps", nil, "shapeName", "400Mbps"),
+			arrives("Flexible", flexible, "shapeName", "flexible"),
+		}},
 		annotationShapeMin: {Legal: []conformance.Legal{
 			arrives("5Mbps", flexible, "shapeDetails.minimumBandwidthInMbps", 10.0), arrives("30", flexible, "shapeDetails.minimumBandwidthInMbps", 30.0),
 		}, Illegal: []string{"much"}, With: flexible},
@@ -55,8 +57,10 @@ func checklistRows() map[string]conformance.Checked {
 		annotationTimeout:  {Legal: []conformance.Legal{arrives("4000", nil, set+"healthChecker.timeoutInMillis", 4000.0)}, Illegal: []string{"0"}},
 		annotationListMode: {Elsewhere: "TestModes", Illegal: []string{"all", "SL-All"}, Lenient: true},
 		annotationRuleMode: {Elsewhere: "TestSecurityLists", Illegal: []string{"none", "All"}},
-		annotationGroups: {Legal: []conformance.Legal{arrives(ocisim.GroupID(1), nil, "networkSecurityGroupIds.0", ocisim.GroupID(1))},
-			Illegal: []string{"web", sixGroups()}},
+		annotationGroups: {
+			Legal:   []conformance.Legal{arrives(ocisim.GroupID(1), nil, "networkSecurityGroupIds.0", ocisim.GroupID(1))},
+			Illegal: []string{"web", sixGroups()},
+		},
 		annotationBackGroups: {Elsewhere: "TestManagedGroup", Illegal: []string{"web"}},
 		annotationPolicy:     {Legal: []conformance.Legal{arrives(ipHash, nil, set+"policy", ipHash)}, Illegal: []string{"ip_hash"}},
 		annotationFreeform:   {Legal: []conformance.Legal{arrives(`{"a": "b"}`, nil, "freeformTags.a", "b")}, Illegal: []string{"a=b"}},
@@ -195,8 +199,13 @@ func TestTooLong(t *testing.T) {
 func TestModes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ rule, list, configured, want string }{
-		{"", "", "", modeAll}, {"", "", modeFrontend, modeFrontend}, {"", modeNone, modeAll, modeNone}, {"", modeFrontend, "", modeFrontend},
-		{"sl-all", modeNone, modeNone, modeAll}, {modeNone, modeAll, modeAll, modeNone}, {"nsg", modeAll, "", modeGroups},
+		{"", "", "", modeAll},
+		{"", "", modeFrontend, modeFrontend},
+		{"", modeNone, modeAll, modeNone},
+		{"", modeFrontend, "", modeFrontend},
+		{"sl-all", modeNone, modeNone, modeAll},
+		{modeNone, modeAll, modeAll, modeNone},
+		{"nsg", modeAll, "", modeGroups},
 		{"SL-Frontend", "", "", modeFrontend},
 	} {
 		s := conformance.Service("web", map[string]string{annotationRuleMode: c.rule, annotationListMode: c.list}, web())

@@ -68,8 +68,11 @@ func (w *testWorld) theirRules() {
 			})...)
 	})
 	w.sim.EditList(ocisim.DefaultList, func(in, out []any) ([]any, []any) {
-		return append(in, rules([]opening{{false, numberTCP, 30080, balancerNet}, {false, numberTCP, 30443, balancerNet},
-			{false, numberTCP, kubeProxy, balancerNet}})...), out
+		return append(in, rules([]opening{
+			{false, numberTCP, 30080, balancerNet},
+			{false, numberTCP, 30443, balancerNet},
+			{false, numberTCP, kubeProxy, balancerNet},
+		})...), out
 	})
 }
 

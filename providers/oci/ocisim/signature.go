@@ -22,7 +22,7 @@ const keyBits = 1024
 
 // userKey makes the key of the only user when it is first asked for. All simulators of a program have the same, because tests make
 // thousands of them.
-var userKey = sync.OnceValue(func() *rsa.PrivateKey {
+var userKey = sync.OnceValue(func() *rsa.PrivateKey { //nolint:gochecknoglobals // it never changes, and making one takes longer than a test
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {
 		panic(err) // the machine has no randomness
