@@ -298,7 +298,11 @@ func (i *Instance) shown(kind string, query url.Values, number int, v VNIC) []an
 func (s *Sim) State() json.RawMessage {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": s.balancers, "networkLoadBalancers": s.nlbs})
+	s.settle()
+	// What is deleted is shown by the API alone, for a while.
+	balancers := slices.DeleteFunc(slices.Clone(s.balancers), func(lb *LoadBalancer) bool { return lb.State == stateDeleted })
+	nlbs := slices.DeleteFunc(slices.Clone(s.nlbs), func(lb *NetworkLoadBalancer) bool { return lb.State == stateDeleted })
+	return simkit.Snapshot(map[string]any{"instances": s.all, "loadBalancers": balancers, "networkLoadBalancers": nlbs})
 }
 
 // Seed implements simkit.Cloud.
