@@ -124,7 +124,7 @@ func (c *networkReconciler) readTargets(
 		if err != nil {
 			return state, c.targetGroups().gone(arn, err)
 		}
-		state.targets[arn] = found.value
+		state.targets[arn] = found.value.all()
 	}
 	return state, nil
 }

@@ -152,7 +152,7 @@ func (c *cloud) networkTargets(ctx context.Context, arn string, maxAge time.Dura
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return nil, err
 		}
-		for _, one := range found.value {
+		for _, one := range found.value.all() {
 			ids = append(ids, one.id)
 		}
 	}

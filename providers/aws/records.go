@@ -43,7 +43,7 @@ type records struct {
 	networks   *inventory.Inventory[string, *elbv2types.LoadBalancer]
 	groups     *inventory.Inventory[string, *elbv2types.TargetGroup]
 	listeners  *inventory.Inventory[string, keyedValue[[]elbv2types.Listener]]
-	targets    *inventory.Inventory[string, keyedValue[[]target]]
+	targets    *inventory.Inventory[string, keyedValue[registered]]
 	attributes *inventory.Inventory[string, keyedValue[map[string]string]]
 	// targetAttributes are those of target groups, by ARN.
 	targetAttributes *inventory.Inventory[string, keyedValue[map[string]string]]
@@ -60,7 +60,7 @@ func newRecords(a *api) *records {
 		api: a,
 		classics: inventory.New(inventory.Source[string, *classicLoadBalancer]{
 			Kind: "classic load balancer", ID: func(lb *classicLoadBalancer) string { return aws.ToString(lb.LoadBalancerName) }, List: a.listClassics, Get: a.getClassic,
-			Lag: showsWithin, Own: withOwnWrites,
+			Lag: showsWithin, Own: withOwnWrites, Keep: keepInstances(),
 			Indexes: map[string]func(*classicLoadBalancer) []string{
 				indexName: func(lb *classicLoadBalancer) []string { return []string{aws.ToString(lb.LoadBalancerName)} },
 			},
@@ -78,9 +78,9 @@ func newRecords(a *api) *records {
 				indexLoadBalancer: func(t *elbv2types.TargetGroup) []string { return t.LoadBalancerArns },
 			},
 		}),
-		targets: inventory.New(inventory.Source[string, keyedValue[[]target]]{
-			Kind: "targets", ID: func(n keyedValue[[]target]) string { return n.key }, Get: keyed(a.getTargets),
-			Lag: showsWithin, Own: func(known, _ keyedValue[[]target]) keyedValue[[]target] { return known },
+		targets: inventory.New(inventory.Source[string, keyedValue[registered]]{
+			Kind: "targets", ID: func(n keyedValue[registered]) string { return n.key }, Get: keyed(a.getTargets), Keep: keepTargets(),
+			Lag: showsWithin, Own: func(known, _ keyedValue[registered]) keyedValue[registered] { return known },
 		}),
 		listeners:        single("listeners", a.getListeners),
 		attributes:       single("load balancer attributes", a.getNetworkAttributes),
@@ -213,10 +213,10 @@ func (a *api) getListeners(ctx context.Context, arn string) (list []elbv2types.L
 	return list, err
 }
 
-func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {
+func (a *api) getTargets(ctx context.Context, arn string) (registered, error) {
 	out, err := call(ctx, a, "reading the targets of "+arn, (*elbv2.Client).DescribeTargetHealth, &elbv2.DescribeTargetHealthInput{TargetGroupArn: aws.String(arn)})
 	if err != nil {
-		return nil, err
+		return registered{}, err
 	}
 	var list []target
 	for _, d := range out.TargetHealthDescriptions {
@@ -224,7 +224,7 @@ func (a *api) getTargets(ctx context.Context, arn string) ([]target, error) {
 			list = append(list, target{aws.ToString(d.Target.Id), aws.ToInt32(d.Target.Port)})
 		}
 	}
-	return list, nil
+	return registeredOf(list), nil
 }
 
 func (a *api) getNetworkAttributes(ctx context.Context, arn string) (map[string]string, error) {
@@ -425,7 +425,7 @@ func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDesc
 	if !ok {
 		return
 	}
-	changed := slices.DeleteFunc(slices.Clone(known.value), func(t target) bool {
+	changed := slices.DeleteFunc(known.value.all(), func(t target) bool {
 		same := func(d elbv2types.TargetDescription) bool {
 			return aws.ToString(d.Id) == t.id && aws.ToInt32(d.Port) == t.port
 		}
@@ -434,7 +434,7 @@ func (b *records) noteTargets(arn string, added, removed []elbv2types.TargetDesc
 	for _, d := range added {
 		changed = append(changed, target{aws.ToString(d.Id), aws.ToInt32(d.Port)})
 	}
-	b.targets.PutPartial(keyedValue[[]target]{arn, changed})
+	b.targets.PutPartial(keyedValue[registered]{arn, registeredOf(changed)})
 }
 
 func (b *records) runListener(ctx context.Context, s step, arn func(*string) *string) error {

@@ -102,7 +102,7 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 		config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
 			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer, Wrote: asWritten,
-			Keep: keepDroplets(&inventory.Lists[int]{}),
+			Keep: keepDroplets(inventory.NewLists[int]()),
 			Indexes: map[string]func(*godo.LoadBalancer) []string{
 				indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} },
 				indexTag:  func(lb *godo.LoadBalancer) []string { return lb.Tags },

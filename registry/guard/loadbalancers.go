@@ -270,6 +270,8 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		l.retained.add(service)
 		return nil
 	}
-	defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
-	return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, t.Service)
+	return l.inTurn(ctx, func(error) bool { return false }, func() (err error) {
+		defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
+		return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, t.Service)
+	})
 }

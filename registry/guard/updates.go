@@ -2,7 +2,6 @@ package guard
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	listers "k8s.io/client-go/listers/core/v1"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
@@ -289,6 +287,7 @@ func (s *serviceState) settled() bool {
 // applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
 func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *update) {
 	t := &l.states
+	var turn turn
 	pause := updatePauseLeast
 	for {
 		want, err := l.applyOnce(ctx, s)
@@ -298,7 +297,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
 			l.comeBackLocked(want, want.back) //nolint:contextcheck // it outlives the operation
 		}
-		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
+		wait, later := turn.later(err)
 		over := s.settled() || ctx.Err() != nil || departed
 		if over || (err != nil && !later && !u.detached) {
 			if over {
@@ -320,7 +319,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 		case err == nil:
 			continue
 		case later:
-			l.pause(ctx, hint.RetryAfter(), nil)
+			l.pause(ctx, wait, nil)
 			continue
 		case detached:
 			klog.ErrorS(err, "Nodes of a load balancer could not be changed; this is retried", "service", klog.KObj(want.service), "in", pause)
@@ -400,11 +399,18 @@ func (l *loadBalancers) reconcile(
 	}
 	defer leave()
 	var back comeBack
+	var want wanted
 	ctx = withComeBack(ctx, &back)
-	t.mu.Lock()
-	want := s.newest
-	t.mu.Unlock()
-	for err = ensure(withShared(ctx, want), want.nodes); err == nil; err = l.update(ctx, want) {
+	newest := func(apply func(context.Context, wanted) error) error {
+		return l.inTurn(ctx, func(err error) bool { return t.departed(service, err) }, func() error {
+			t.mu.Lock()
+			want, back = s.newest, comeBack{}
+			t.mu.Unlock()
+			return apply(ctx, want)
+		})
+	}
+	err = newest(func(ctx context.Context, w wanted) error { return ensure(withShared(ctx, w), w.nodes) })
+	for ; err == nil; err = newest(l.update) {
 		t.mu.Lock()
 		if sameNodes(want.nodes, s.newest.nodes) && want.labels == s.newest.labels {
 			s.applied = max(s.applied, s.newest.number)
@@ -413,7 +419,7 @@ func (l *loadBalancers) reconcile(
 			t.mu.Unlock()
 			return nil
 		}
-		s.applied, want, back = max(s.applied, want.number), s.newest, comeBack{}
+		s.applied = max(s.applied, want.number)
 		t.mu.Unlock()
 	}
 	return err

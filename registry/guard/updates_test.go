@@ -34,7 +34,8 @@ type slowCloud struct {
 	failures map[string][]error
 	have     map[string]string
 	calls    []string
-	refused  error
+	// refusals are the answers to deletions, the last of them for good.
+	refusals []error
 }
 
 func newSlowCloud() *slowCloud {
@@ -75,7 +76,14 @@ func (c *slowCloud) EnsureLoadBalancerDeleted(_ context.Context, _ string, s *v1
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.have, s.Name)
-	return c.refused
+	if len(c.refusals) == 0 {
+		return nil
+	}
+	answer := c.refusals[0]
+	if len(c.refusals) > 1 {
+		c.refusals = c.refusals[1:]
+	}
+	return answer
 }
 
 // nodesOf returns what a load balancer has.

@@ -71,7 +71,7 @@ func main() {
 	flag.DurationVar(&b.latency, "latency", 40*time.Millisecond, "time that every cloud call takes")
 	flag.DurationVar(&b.activation, "activation", 3*time.Second, "time that the cloud works on a load balancer after a change, where it works on them later")
 	flag.BoolVar(&b.limits, "published-limits", true, "switch on the cloud's published rate limits for nodes")
-	flag.BoolVar(&b.serviceLimits, "service-limits", false, "switch them on for load balancers too: at 250 calls a minute, 1,000 of them take half an hour")
+	flag.BoolVar(&b.serviceLimits, "service-limits", false, "switch them on for load balancers too, and the program's own: at 250 calls a minute, 1,000 of them take half an hour")
 	args := flag.String("args", "", "further arguments of the program, separated by spaces")
 	flag.StringVar(&b.page, "write", "", "write the table of load balancers into this page")
 	flag.Parse()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -90,6 +91,13 @@ func measureServices(ctx context.Context, stage *harness.Stage, b bench, n int) 
 		return nil, err
 	}
 	defer c.Close()
+	if !b.serviceLimits {
+		want.Environment = maps.Clone(want.Environment)
+		if want.Environment == nil {
+			want.Environment = map[string]string{}
+		}
+		maps.Copy(want.Environment, want.Unlimited)
+	}
 	s := &services{Cluster: c, setup: want, args: b.args, services: n, nodes: b.serviceNodes, activation: b.activation}
 	for _, step := range []func(context.Context) error{s.prepare, s.create, s.join, s.leave, s.port, s.restart, s.remove} {
 		if err := step(ctx); err != nil {

@@ -43,7 +43,7 @@ func runServices(ctx context.Context, stage *harness.Stage, b bench, numbers []i
 		fmt.Printf("%s has no load balancers to measure.\n", b.provider)
 		return err
 	}
-	conditions := fmt.Sprintf("%s, %d nodes, a call takes %s and the cloud works %s on a change, published rate limits %s",
+	conditions := fmt.Sprintf("%s, %d nodes, a call takes %s and the cloud works %s on a change, limits on calls %s",
 		b.provider, b.serviceNodes, b.latency, b.activation, onOff(b.serviceLimits))
 	fmt.Printf("%s\n\n%s\n", conditions, header())
 	var rows []string

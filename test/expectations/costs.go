@@ -48,6 +48,8 @@ type ServiceCosts struct {
 	Activation string `json:"activation"`
 	// Annotations are those of the Services.
 	Annotations map[string]string `json:"annotations"`
+	// Unlimited is the environment in which the program does without its own limits on calls, where the cloud has such an option.
+	Unlimited map[string]string `json:"unlimited"`
 	// Join is what a node costs that joins them.
 	Join Cost `json:"join"`
 	// Unchanged are the reads of one Service that is looked at without a change.

@@ -113,6 +113,9 @@ func Refused(err error) bool {
 // RetryIn returns how long to wait before the same call can succeed where that is known, else 0.
 func (e *Error) RetryIn() time.Duration { return e.RetryAfter }
 
+// HeldBack reports whether nothing failed but that the call has to wait: by our own limit, or by a pause that the cloud asked for.
+func (e *Error) HeldBack() bool { return e.NotSent && errors.Is(e.Class, ErrRateLimited) }
+
 // Describe names the operation in a failed call's error; other errors are wrapped as temporary failures.
 func Describe(err error, operation string) error {
 	if err == nil {

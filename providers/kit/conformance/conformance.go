@@ -63,6 +63,12 @@ type Fixture struct {
 	// settings, and names in the cloud come from the UID of the Service: a copy keeps that, as after a restore. It is nil
 	// where the namespace kube-system tells clusters apart.
 	OtherCluster func()
+	// OwnNames is set where the names of load balancers hold the identity of the cluster, as OtherCluster changes it, so that another
+	// cluster's Service of the same UID looks for a load balancer of its own.
+	OwnNames bool
+	// ChosenName are annotations by which a Service chooses the name of its load balancer, where load balancers are found by it and OwnNames
+	// does not hold for it; nil where no name tells whose a load balancer is.
+	ChosenName map[string]string
 	// OwnMark is set where the settings say which cluster this is, so that nothing is read for that.
 	OwnMark bool
 	// RefuseAccount makes the cloud refuse our credential.

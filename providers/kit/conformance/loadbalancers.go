@@ -38,9 +38,7 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	if of(t, newFixture, (*Fixture).outside) {
 		virtual(t, "plan shows a port before and after", func(t *testing.T) { runPlanOfPort(t, newFixture(t)) })
-		virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
-			runOtherCluster(t, newFixture(t))
-		})
+		runOtherClusters(t, newFixture)
 	}
 	virtual(t, "ensure, update and delete at once", func(t *testing.T) {
 		w := newWorld(t, newFixture(t))
@@ -190,21 +188,46 @@ func (w *world) changedState(ctx context.Context, c Case) string {
 	return state
 }
 
+// runOtherClusters tries what another cluster's Service may not have, however it comes to it.
+func runOtherClusters(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	virtual(t, "another cluster's load balancer is left alone", func(t *testing.T) {
+		runOtherCluster(t, newFixture(t), nil, false)
+	})
+	virtual(t, "another cluster's load balancer is left alone, with the status of there", func(t *testing.T) {
+		runOtherCluster(t, newFixture(t), nil, true)
+	})
+	if chosen := of(t, newFixture, func(f *Fixture) map[string]string { return f.ChosenName }); chosen != nil {
+		virtual(t, "another cluster's load balancer with a chosen name is left alone", func(t *testing.T) {
+			runOtherCluster(t, newFixture(t), chosen, false)
+		})
+		virtual(t, "another cluster's load balancer with a chosen name is left alone, with the status of there", func(t *testing.T) {
+			runOtherCluster(t, newFixture(t), chosen, true)
+		})
+	}
+}
+
 // runOtherCluster: a second cluster in the same account has a Service that finds the first one's load balancer, as by a
-// copied manifest. It may neither take it over nor delete it.
-func runOtherCluster(t *testing.T, f *Fixture) {
+// copied manifest, or as by a backup that brings the status along. It may neither take it over nor delete it.
+func runOtherCluster(t *testing.T, f *Fixture, chosen map[string]string, restored bool) {
 	t.Helper()
 	ctx := t.Context()
 	w := newWorld(t, f)
 	c := w.Services[sortedKeys(w.Services)[0]]
 	w.addNode(ctx, "worker-1", nil)
+	for key, value := range chosen {
+		metav1.SetMetaDataAnnotation(&c.Service.ObjectMeta, key, value)
+	}
 	w.createService(ctx, c.Service)
 	w.ensure(ctx, c.Service, nil)
 	held, recorded := w.Snapshot(), w.service(ctx, c.Service)
 
 	w.kube = newKube("cluster-2")
 	copied := recorded.DeepCopy()
-	copied.ResourceVersion, copied.Status = "", v1.ServiceStatus{}
+	copied.ResourceVersion = ""
+	if !restored {
+		copied.Status = v1.ServiceStatus{}
+	}
 	if w.OtherCluster != nil {
 		w.OtherCluster()
 	} else {
@@ -213,6 +236,13 @@ func runOtherCluster(t *testing.T, f *Fixture) {
 	w.createService(ctx, copied)
 	w.restart()
 	w.Sim.ResetCalls()
+	if w.OwnNames && chosen == nil {
+		w.ensure(ctx, copied, nil)
+		assert.Contains(t, w.Snapshot(), held, "the copy has its own")
+		w.remove(ctx, copied, nil)
+		assert.Equal(t, held, w.Snapshot())
+		return
+	}
 	_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, copied), w.nodes)
 	require.ErrorContains(t, err, "belongs to another cluster")
 	require.NoError(t, w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, copied), nil))

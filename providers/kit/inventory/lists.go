@@ -11,10 +11,17 @@ const recentLists = 8
 
 // Lists keeps equal lists once, for objects of which each has a list that nearly all have, such as load balancers their backends: in
 // memory these are then as many as there are nodes, and not nodes times load balancers. Whoever changes such a list makes a copy.
-type Lists[T comparable] struct {
+type Lists[T any] struct {
+	same   func(a, b T) bool
 	mu     sync.Mutex
 	recent [][]T
 }
+
+// NewLists returns an empty Lists of what can be compared.
+func NewLists[T comparable]() *Lists[T] { return NewListsFunc(func(a, b T) bool { return a == b }) }
+
+// NewListsFunc returns an empty Lists of what same compares.
+func NewListsFunc[T any](same func(a, b T) bool) *Lists[T] { return &Lists[T]{same: same} }
 
 // Same returns a list that is equal to the given one: the one that others have, if there is one.
 func (l *Lists[T]) Same(list []T) []T {
@@ -23,7 +30,7 @@ func (l *Lists[T]) Same(list []T) []T {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.IndexFunc(l.recent, func(known []T) bool { return slices.Equal(known, list) })
+	at := slices.IndexFunc(l.recent, func(known []T) bool { return slices.EqualFunc(known, list, l.same) })
 	if at >= 0 {
 		list = l.recent[at]
 	} else {

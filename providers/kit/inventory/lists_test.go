@@ -19,7 +19,7 @@ func listOf(first, n int) []int {
 // TestLists: equal lists are one, whatever others came between, and nobody appends to what others have.
 func TestLists(t *testing.T) {
 	t.Parallel()
-	var l Lists[int]
+	l := NewLists[int]()
 	one := l.Same(listOf(1, 100))
 	assert.Same(t, &one[0], &l.Same(listOf(1, 100))[0])
 	longer := append(l.Same(append(make([]int, 0, 200), listOf(1, 100)...)), 7)
@@ -46,7 +46,7 @@ func TestKeep(t *testing.T) {
 		id       int
 		backends []int
 	}
-	var lists Lists[int]
+	lists := NewLists[int]()
 	make1 := func(id int) *balancer { return &balancer{id, listOf(1, 50)} }
 	i := New(Source[int, *balancer]{
 		Kind: "balancer", ID: func(b *balancer) int { return b.id },

@@ -29,6 +29,10 @@ type Targets struct {
 	All, Ours int
 	// Ports are the ports on the targets.
 	Ports []int32
+	// Made is set where all parts of the load balancer are named as a controller names those of the Service, for ports of it.
+	Made bool
+	// Strange is set where there are targets, and none of them is, or says that it is, a node of this cluster, whatever its port.
+	Strange bool
 }
 
 // Rules are what decides for all Services of a cloud.
@@ -43,8 +47,20 @@ type Rules struct {
 	// Likely returns names that a controller gives to the load balancer of a Service, and that another cluster may have
 	// given as well, as where the name holds only what clusters are called. They count with the address or the targets.
 	Likely func(*v1.Service) []string
-	// Recorded reports whether the annotations of a Service record the object together with its address or port.
+	// Chosen returns names that an annotation of a Service chooses, where load balancers are found by them and take no marks. Anybody
+	// may have given such a name, and may send traffic to the Service's node ports: they count with a record that proves it, with the
+	// address in the status, or where a record from before the creation, what only a controller makes, and nodes of this cluster come
+	// together.
+	Chosen func(*v1.Service) []string
+	// Recorded reports whether the annotations of a Service record the object together with its address or port, or, where its name
+	// is chosen, that it is about to be made.
 	Recorded func(*v1.Service) bool
+	// Proved reports whether the annotations of a Service record that the object was made for it, in a way that only this program can
+	// have written; nil means that no record proves anything.
+	Proved func(*v1.Service) bool
+	// Copied reports whether the annotations of a Service record that an object of its chosen name was made by another cluster: the Service
+	// was restored from there, and its status with it. Where it is set, a status without any record needs targets of this cluster as well.
+	Copied func(*v1.Service) bool
 	// Made reports whether a name has the form that a controller gives to the load balancer of some Service; nil means that
 	// the names of the cloud do not tell.
 	Made func(name string) bool
@@ -145,6 +161,9 @@ func Decide(f Facts) Decision {
 	if other := f.other(f.likely); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
+	if f.chosen(f.Service) {
+		return f.decideByChosenName(d)
+	}
 	if _, uid := Marked(f.Object.Marks); uid != "" && !ours {
 		return d.refuse("a Service with the UID "+uid+", which is not of this cluster", nil)
 	}
@@ -159,13 +178,72 @@ func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
 	switch {
 	case ours, f.shows(f.Service), byTargets:
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
-	case f.Adopt == registry.AdoptAny:
+	}
+	if other := f.other(f.shows); other != nil { // as where names of Services of this cluster are alike
+		return d.refuse(serviceName(other), other)
+	}
+	if f.Adopt == registry.AdoptAny {
 		d.Verdict, d.TargetsMayTell = Adopted, f.Targets == nil
 		return d
 	}
 	d.TargetsMayTell = f.Targets == nil
 	d.advice = "if it is this Service's, let the operator allow it for once (--adopt-load-balancers=any); otherwise give the clusters different names (--cluster-name)"
 	return d.refuse("another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, not the address in the Service's status, and no node of this cluster among its targets", nil)
+}
+
+// decideByChosenName decides about an object with a name that an annotation of the Service chooses.
+func (f Facts) decideByChosenName(d Decision) Decision {
+	served := f.shows(f.Service)
+	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
+		return d.refuse(serviceName(other), other)
+	}
+	switch {
+	case f.proved():
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
+	case served && !f.restored(), f.aboutToBeMade() && f.madeHere():
+		ask := f.Copied != nil && f.Targets == nil && !f.aboutToBeMade()
+		return Decision{Verdict: Owned, Deletable: true, Object: d.Object, TargetsMayTell: ask}
+	}
+	d.TargetsMayTell = f.aboutToBeMade() && f.Targets == nil
+	if f.Adopt == registry.AdoptAny { // the first of those that choose the name may have it
+		if other := f.other(func(s *v1.Service) bool { return MayHave(s) && f.chosen(s) && before(s, f.Service) }); other != nil {
+			return d.refuse(serviceName(other), other)
+		}
+		d.Verdict = Adopted
+		return d
+	}
+	d.advice = "choose another name, or let the operator allow it for once (--adopt-load-balancers=any)"
+	return d.refuse(f.whoChose(served), nil)
+}
+
+// whoChose says who has an object with a name that an annotation of the Service chooses, and that is not the Service's.
+func (f Facts) whoChose(served bool) string {
+	switch {
+	case f.copied():
+		return "another cluster, as the record on this Service tells, which was restored from there"
+	case served:
+		return "another cluster, as far as can be told: the Service's status shows it, but it has no node of this cluster among its targets"
+	}
+	return "somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service"
+}
+
+func (f Facts) proved() bool { return f.Proved != nil && f.Proved(f.Service) }
+
+func (f Facts) copied() bool { return f.Copied != nil && f.Copied(f.Service) }
+
+// madeHere reports whether the object is what only a controller makes for the Service, and leads to nodes of this cluster.
+func (f Facts) madeHere() bool { return f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0 }
+
+// restored reports whether the Service, as far as can be told, was restored from another cluster, and its status with it.
+func (f Facts) restored() bool {
+	return f.copied() || (f.Targets != nil && f.Targets.Strange && !f.aboutToBeMade())
+}
+
+// aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of
+// another cluster.
+func (f Facts) aboutToBeMade() bool {
+	others := f.Made != nil && f.Made(f.Object.Name)
+	return !others && f.Recorded != nil && f.Recorded(f.Service)
 }
 
 // decideByStatus decides about an object that neither a mark nor a name gives to any Service.
@@ -236,6 +314,10 @@ func (f Facts) likely(s *v1.Service) bool {
 	return f.Likely != nil && f.Object.Name != "" && slices.Contains(f.Likely(s), f.Object.Name)
 }
 
+func (f Facts) chosen(s *v1.Service) bool {
+	return f.Chosen != nil && f.Object.Name != "" && slices.Contains(f.Chosen(s), f.Object.Name)
+}
+
 // shows reports whether the status of a Service shows the object, and its annotations lead there, if they lead anywhere:
 // an address outlives its load balancer in a status, and the cloud may give it to the next one.
 func (f Facts) shows(s *v1.Service) bool {
@@ -284,7 +366,8 @@ func (f Facts) targetsOurs() bool {
 // annotations say: a Service that an annotation is about to move is still served there.
 func Holds(s *v1.Service, object Object, rules Rules) bool {
 	f := Facts{Object: object, Rules: rules}
-	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.named(s) || f.likely(s) || (object.ID != "" && f.recordOf(s) == object.ID) {
+	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.named(s) || f.likely(s) || f.chosen(s) ||
+		(object.ID != "" && f.recordOf(s) == object.ID) {
 		return true
 	}
 	f.Record = nil

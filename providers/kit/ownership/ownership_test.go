@@ -1,6 +1,7 @@
 package ownership
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -206,6 +207,12 @@ var (
 	nodePort = &Targets{All: 2, Ours: 2, Ports: []int32{30080}}
 )
 
+// made is what a controller makes for the Service.
+var made = &Targets{All: 2, Ours: 1, Ports: []int32{30080}, Made: true}
+
+// chooses gives a Service the name of the load balancer of another one.
+func chooses(s *v1.Service) { s.Annotations["name"] = "c-mine" }
+
 func refused(who string) outcome { return outcome{Refused, false, who} }
 
 // recorded gives a Service a note of the load balancer's address.
@@ -216,6 +223,7 @@ const (
 	ownerAlike = "another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, " +
 		"not the address in the Service's status, and no node of this cluster among its targets"
 	ownerUnknown = "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
+	ownerChosen  = "somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service"
 	ownerOther   = "another Service, as its name or its marks tell, which is gone or of another cluster"
 )
 
@@ -279,6 +287,31 @@ var decisions = map[string]decisionCase{
 	"another's likely name": {
 		object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served,
 		adopt: registry.AdoptAny, want: refused("Service ns/other"),
+	},
+	"a chosen name, a user's to its node port":           {object: Object{Name: "c-mine"}, targets: nodePort, want: refused(ownerChosen)},
+	"a chosen name, a user's to its node port, recorded": {object: Object{Name: "c-mine"}, mine: recorded, targets: nodePort, want: refused(ownerChosen)},
+	"a chosen name, made alike, not recorded":            {object: Object{Name: "c-mine"}, targets: made, want: refused(ownerChosen)},
+	"a chosen name, made alike, on others' nodes":        {object: Object{Name: "c-mine"}, mine: recorded, targets: &Targets{All: 2, Made: true}, want: refused(ownerChosen)},
+	"a chosen name, recorded and made":                   {object: Object{Name: "c-mine"}, mine: recorded, targets: made, adopt: registry.AdoptNone, want: owned},
+	"a chosen name, in its status":                       {object: Object{Name: "c-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
+	"a chosen name, any adopted":                         {object: Object{Name: "c-mine"}, targets: nodePort, adopt: registry.AdoptAny, want: adopted},
+	"a chosen name, in another's status, any adopted": {
+		object: Object{Name: "c-mine"},
+		others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other"),
+	},
+	"a chosen name, any adopted, chosen by an older one": {
+		object: Object{Name: "c-mine"},
+		others: []*v1.Service{service("older", 0, chooses)}, adopt: registry.AdoptAny, want: refused("Service ns/older"),
+	},
+	"a chosen name, recorded, chosen by an older one": {object: Object{Name: "c-mine"}, mine: recorded, targets: made, others: []*v1.Service{service("older", 0, chooses)}, want: owned},
+	"a chosen name that is a gone Service's own": {
+		object: Object{Name: "a-gone"},
+		mine:   func(s *v1.Service) { recorded(s); s.Annotations["name"] = "a-gone" }, targets: made, want: refused(ownerChosen),
+	},
+	"a chosen name that is a living Service's own": {
+		object: Object{Name: "a-other"},
+		mine:   func(s *v1.Service) { served(s); s.Annotations["name"] = "a-other" },
+		others: []*v1.Service{service("other", 9, nil)}, want: refused("Service ns/other"),
 	},
 	"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
 	"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(ownerUnknown)},
@@ -378,6 +411,7 @@ func TestDecide(t *testing.T) {
 			r := rules(c.adopt)
 			r.Unmarked = c.silent
 			r.Likely = func(s *v1.Service) []string { return []string{"l-" + s.Name} }
+			r.Chosen = func(s *v1.Service) []string { return []string{cmp.Or(s.Annotations["name"], "c-"+s.Name)} }
 			r.Recorded = func(s *v1.Service) bool { return s.Annotations["address"] == "192.0.2.7" }
 			r.Shares = func(*v1.Service) bool { return c.shares }
 			d := Decide(Facts{Service: service("mine", 5, c.mine), Mark: c.mark, Object: c.object, Targets: c.targets, Others: c.others, Rules: r})

@@ -149,6 +149,12 @@ type Reconciler[O, D any] interface {
 	Exists(ctx context.Context, r Request, observed O) (*v1.LoadBalancerStatus, bool, error)
 }
 
+// Misser is a Reconciler of a cloud where what is not found may exist all the same, as where a right was lost that nothing tells of.
+type Misser[O any] interface {
+	// Missing tells of what a Service shows and nobody finds when it goes. The framework asks for no deletion then, and tells nobody.
+	Missing(observed O) []Finding
+}
+
 // maxRounds bounds how often changes are computed again in one call. It is far above what any cloud needs, where a change is a
 // round; beyond it, a change does not have the effect that it should.
 const maxRounds = 500
@@ -194,6 +200,10 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 	status, exists, err := l.Reconciler.Exists(ctx, r, observed)
 	if err == nil && !exists {
 		err = l.creations.doubt(service, l.Name(cluster, service), l.Creations)
+	}
+	if misser, is := l.Reconciler.(Misser[O]); is && err == nil && !exists {
+		findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
+		findings.add(misser.Missing(observed))
 	}
 	return status, exists, err
 }

@@ -123,7 +123,7 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 		}
 		meta, _ := v["meta"].(map[string]any) // most have none
 		for _, counts := range []map[string]any{v, meta} {
-			for _, name := range []string{"total", "results", "totalCount"} {
+			for _, name := range []string{"total", "results", "totalCount", "total_count"} {
 				if n, ok := counts[name].(json.Number); ok && *dropped > 0 {
 					count, _ := n.Int64() // counts are whole
 					counts[name] = count - int64(*dropped)

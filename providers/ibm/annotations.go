@@ -1,0 +1,449 @@
+package ibm
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	annotationPrefix        = "service.kubernetes.io/ibm-load-balancer-cloud-provider-"
+	annotationIPType        = annotationPrefix + "ip-type"
+	annotationFeatures      = annotationPrefix + "enable-features"
+	annotationZone          = annotationPrefix + "zone"
+	annotationSubnets       = annotationPrefix + "vpc-subnets"
+	annotationNodeSelector  = annotationPrefix + "vpc-node-selector"
+	annotationName          = annotationPrefix + "vpc-lb-name"
+	annotationCheckProtocol = annotationPrefix + "vpc-health-check-protocol"
+	annotationCheckPort     = annotationPrefix + "vpc-health-check-port"
+	annotationCheckPath     = annotationPrefix + "vpc-health-check-path"
+	annotationCheckDelay    = annotationPrefix + "vpc-health-check-delay"
+	annotationCheckTimeout  = annotationPrefix + "vpc-health-check-timeout"
+	annotationCheckRetries  = annotationPrefix + "vpc-health-check-retries"
+	annotationCheckUDP      = annotationPrefix + "vpc-health-check-udp"
+	annotationIdle          = annotationPrefix + "vpc-idle-connection-timeout"
+	annotationQuota         = annotationPrefix + "vpc-member-quota"
+	annotationPortRange     = annotationPrefix + "vpc-port-range"
+	annotationDNSInstance   = annotationPrefix + "vpc-private-dns-instance-crn"
+	annotationDNSZone       = annotationPrefix + "vpc-private-dns-zone-id"
+	annotationGroups        = annotationPrefix + "vpc-security-group"
+
+	// annotationRecord is ours: what the annotations of a Service set in the cloud.
+	annotationRecord = "anyccm.io/ibm-applied"
+
+	featureProxy = "proxy-protocol"
+	featureNLB   = "nlb"
+	featureALB   = "alb"
+
+	typePublic, typePrivate                = "public", "private"
+	protocolTCP, protocolUDP               = "tcp", "udp"
+	protocolHTTP, protocolHTTPS            = "http", "https"
+	usualDelay, usualTimeout, usualRetries = 5, 2, 2
+	maxPorts, maxMembers                   = 10, 50
+	rootPath                               = "/"
+)
+
+// settings are what the annotations of a Service ask for.
+type settings struct {
+	IPType                   string
+	Features                 string
+	Zone                     string
+	Subnets                  string
+	NodeSelector             string
+	Name                     string
+	CheckProtocol, CheckPath string
+	CheckPort, CheckUDP      int
+	Delay, Timeout, Retries  int
+	Idle                     int
+	Quota                    string
+	Ranges                   string
+	DNSInstance, DNSZone     string
+	Groups                   string
+	Record                   string
+
+	// ranged is set where the Service has source ranges.
+	ranged bool
+}
+
+func inPlace(key, help string) schema.AnnotationRow {
+	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
+}
+
+func numbered(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
+	r := inPlace(key, help)
+	r.Min, r.Max, r.DefaultHelp = &least, &most, byDefault
+	return r
+}
+
+func (s settings) private() bool { return s.IPType != "" && s.IPType != typePublic }
+
+// features are the words of the annotation, in lower case and without blanks.
+func (s settings) features() []string { return words(strings.ToLower(s.Features)) }
+
+func (s settings) network() bool { return slices.Contains(s.features(), featureNLB) }
+func (s settings) proxy() bool   { return slices.Contains(s.features(), featureProxy) }
+
+// words are the elements of a list, in which blanks do not count.
+func words(list string) []string {
+	list = strings.Join(strings.Fields(list), "")
+	if list == "" {
+		return nil
+	}
+	return strings.Split(list, ",")
+}
+
+var (
+	nameForm  = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	rangeForm = regexp.MustCompile(`^([0-9]{1,5})-([0-9]{1,5})$`)
+)
+
+func matches(form *regexp.Regexp, words string) func(string) error {
+	return func(v string) error {
+		if !form.MatchString(v) {
+			return errors.New(words)
+		}
+		return nil
+	}
+}
+
+// withFeature adds a feature to those of the Service.
+func withFeature(own, translated string) (merged string, contradict bool) {
+	if own == "" || slices.Contains(words(strings.ToLower(own)), translated) {
+		return translated + strings.TrimPrefix(","+own, ","+translated), false
+	}
+	return own + "," + translated, false
+}
+
+// Annotations is the table of annotations, with the names of IBM's own controller.
+var Annotations = schema.Annotations[settings]{
+	schema.StringAnnotation(func(s *settings) *string { return &s.IPType }, schema.AnnotationRow{
+		Key: annotationIPType, Changes: schema.AtCreation,
+		Spec: schema.Spec{DefaultHelp: typePublic, Help: "public or private. Every other value means private, as with IBM's own controller, and a warning says so."},
+	}).Serving(schema.Serves{
+		Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Features }, inPlace(annotationFeatures,
+		"List of proxy-protocol, which sends its header (v1) to the nodes, and nlb, which makes a network load balancer when the Service gets its load balancer. "+
+			"Other words have no effect.")).
+		Serving(schema.Serves{
+			Portable: portable.ProxyProtocol, Values: map[string]string{portable.ProxyNone: "", portable.ProxyV1: featureProxy}, Merge: withFeature,
+		}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Zone }, inPlace(annotationZone,
+		"Zone of the load balancer, and of the nodes behind it. Its subnets follow at creation alone.")),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnets }, schema.AnnotationRow{
+		Key: annotationSubnets, Changes: schema.InPlace, Spec: schema.Spec{Help: "Subnets of the load balancer: a list of names, IDs or networks (IPv4) in the VPC of the cluster. " +
+			"That of a network load balancer cannot be changed later."},
+	}).Serving(schema.Serves{Portable: portable.Subnet}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.NodeSelector }, inPlace(annotationNodeSelector,
+		"One label, key=value, of the nodes that receive traffic. Keys are those of ibm-cloud.kubernetes.io/ and of Kubernetes' well-known labels.")),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, schema.AnnotationRow{
+		Key: annotationName, Changes: schema.AtCreation, Adopts: true,
+		Spec: schema.Spec{
+			Help:  "Name of the load balancer, which keeps it when the Service is made again.",
+			Check: matches(nameForm, "is no name of a load balancer: use up to 63 lower-case letters, digits and hyphens, a letter first and no hyphen last"),
+		},
+	}).Serving(schema.Serves{Portable: portable.Name, Judged: "names that IBM Cloud does not take"}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.CheckProtocol }, schema.AnnotationRow{
+		Key: annotationCheckProtocol, Changes: schema.InPlace, Spec: schema.Spec{
+			Choices: []string{protocolHTTP, protocolHTTPS, protocolTCP}, DefaultHelp: "http where externalTrafficPolicy is Local, else tcp", Help: "Protocol of the health check.",
+		},
+	}).Serving(schema.Serves{Portable: portable.CheckProtocol}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.CheckPort }, checkPortRow()).Serving(
+		schema.Serves{Portable: portable.CheckPort, Translate: portableCheckPort}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.CheckPath }, checkPathRow()).
+		Serving(schema.Serves{Portable: portable.CheckPath}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Delay }, numbered(annotationCheckDelay,
+		"Seconds between two health checks; more than the timeout.", 2, 60, "5")).Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Second}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numbered(annotationCheckTimeout,
+		"Seconds after which a health check has failed.", 1, 59, "2")).Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Second}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numbered(annotationCheckRetries,
+		"Health checks in a row that must fail before a node is left out.", 1, 10, "2")).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.CheckUDP }, numbered(annotationCheckUDP,
+		"TCP port of the nodes that is checked for ports of UDP. Required for them where externalTrafficPolicy is Cluster.", 1, 65535, "none")),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numbered(annotationIdle,
+		"Seconds after which a silent connection is closed; application load balancers alone.", 50, 7200, "as the cloud has it")).
+		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Quota }, quotaRow()),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Ranges }, inPlace(annotationPortRange,
+		"Ranges of ports, such as 30000-30010, of public network load balancers. Each begins with a port of the Service.")),
+	schema.StringAnnotation(func(s *settings) *string { return &s.DNSInstance }, schema.AnnotationRow{
+		Key: annotationDNSInstance, Changes: schema.AtCreation, Spec: schema.Spec{
+			Help:  "CRN of a DNS Services instance that registers a private application load balancer, together with its zone.",
+			Check: matches(regexp.MustCompile(`^crn:[!-~]{5,508}$`), "is no CRN"),
+		},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.DNSZone }, schema.AnnotationRow{
+		Key: annotationDNSZone, Changes: schema.AtCreation, Spec: schema.Spec{
+			Help: "ID of the zone of that instance.",
+			ID:   schema.NewIDForm("the ID of a DNS zone", "2d0f862b-67cc-41f3-b6a2-59860d0aa90e", `[a-z0-9-]{0,127}[a-z0-9]`),
+		},
+	}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Groups }, inPlace(annotationGroups,
+		"Security groups of the load balancer, in the place of those that it has: a list of up to 5 names or IDs in the VPC of the cluster. Their rules are yours.")).
+		Serving(schema.Serves{Portable: portable.SecurityGroups}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
+		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
+			Help:  "What annotations and source ranges set in the cloud, so that it is taken back when they are removed, and the load balancer of a chosen name. Ours.",
+			Check: matches(regexp.MustCompile(`^[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?(,[a-z-]+(=[0-9A-Za-z_.~+%/-]+)?)*$`), "is no list of what was set"),
+		},
+	}),
+}
+
+func checkPortRow() schema.AnnotationRow {
+	r := numbered(annotationCheckPort, "Port of the nodes that is checked.", 1, 65535, "the node port")
+	r.OnlyIf = &schema.Where{Key: annotationCheckProtocol, Present: true}
+	return r
+}
+
+func checkPathRow() schema.AnnotationRow {
+	r := inPlace(annotationCheckPath, "Path of health checks by http and https.")
+	r.DefaultHelp = rootPath
+	r.OnlyIf = &schema.Where{Key: annotationCheckProtocol, OneOf: []string{protocolHTTP, protocolHTTPS}}
+	r.Check = matches(regexp.MustCompile(`^/[!-~]*$`), "is no path: begin with a slash, and leave out blanks")
+	return r
+}
+
+func quotaRow() schema.AnnotationRow {
+	r := inPlace(annotationQuota, "Nodes of each zone that receive traffic where externalTrafficPolicy is Cluster: a number, or 0, disable or max for all.")
+	r.DefaultHelp = "all"
+	r.Check = matches(regexp.MustCompile(`^([0-9]{1,4}|disable|max)$`), "is no number, and neither disable nor max")
+	return r
+}
+
+// portableCheckPort leaves the annotation out where the node port is to be checked, as the cloud does by itself.
+func portableCheckPort(value string, a schema.Asked) (map[string]string, error) {
+	if value == portable.NodePort {
+		return map[string]string{}, nil
+	}
+	made := map[string]string{annotationCheckPort: value}
+	if a.Own[annotationCheckProtocol] == "" && a.Portable[portable.CheckProtocol] == "" {
+		made[annotationCheckProtocol] = protocolTCP // without which the port has no effect
+	}
+	return made, nil
+}
+
+func warnAbout(key, value, format string, args ...any) error {
+	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...), Warning: true}
+}
+
+func refuseFor(key, value, format string, args ...any) error {
+	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
+}
+
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+func parseSettings(service *v1.Service) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	s.ranged = len(service.Spec.LoadBalancerSourceRanges) > 0
+	warned := []error{warnings}
+	problems := []error{err}
+	if s.IPType != "" && s.IPType != typePublic && s.IPType != typePrivate {
+		warned = append(warned, warnAbout(annotationIPType, s.IPType, "is neither public nor private, and counts as private"))
+	}
+	for _, w := range s.features() {
+		if !slices.Contains([]string{featureProxy, featureNLB, featureALB}, w) {
+			warned = append(warned, warnAbout(annotationFeatures, w, "has no effect; known are proxy-protocol and nlb"))
+		}
+	}
+	if _, _, bad := s.selector(); bad != nil {
+		warned = append(warned, bad)
+	}
+	w, p := s.judge(service)
+	return s, errors.Join(append(warned, w...)...), errors.Join(append(problems, p...)...)
+}
+
+// judge is about what settings and the Service mean together.
+func (s settings) judge(service *v1.Service) (warned, problems []error) {
+	if s.proxy() && s.network() {
+		problems = append(problems, refuseFor(annotationFeatures, s.Features, "a network load balancer sends no header of the PROXY protocol"))
+	}
+	if delay, timeout := s.delay(), s.timeout(); timeout >= delay {
+		problems = append(problems, refuseFor(annotationCheckTimeout, strconv.Itoa(timeout),
+			"The health check timeout [%d] on service %s/%s must be less than the health check delay [%d]", timeout, service.Namespace, service.Name, delay))
+	}
+	if s.Idle != 0 && s.network() {
+		problems = append(problems, refuseFor(annotationIdle, strconv.Itoa(s.Idle), "a network load balancer has no idle timeout"))
+	}
+	if (s.DNSInstance == "") != (s.DNSZone == "") {
+		problems = append(problems, refuseFor(annotationDNSInstance, s.DNSInstance, "goes together with %s", annotationDNSZone))
+	} else if s.DNSInstance != "" && (!s.private() || s.network()) {
+		problems = append(problems, refuseFor(annotationDNSInstance, s.DNSInstance, "is for private application load balancers alone"))
+	}
+	if s.network() && s.private() && len(words(s.Subnets)) != 1 {
+		problems = append(problems, refuseFor(annotationSubnets, s.Subnets,
+			"Private network load balancers require exactly one subnet in this annotation, which is none of the cluster's"))
+	}
+	if s.network() && len(words(s.Subnets)) > 1 {
+		problems = append(problems, refuseFor(annotationSubnets, s.Subnets, "a network load balancer is in one subnet"))
+	}
+	w, p := s.judgeService(service)
+	return append(warned, w...), append(problems, p...)
+}
+
+func problemOf(place, value, reason string) error {
+	return &schema.Problem{Place: place, Value: value, Reason: reason}
+}
+
+// judgeService is about the fields of the Service.
+func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
+	field := func(place, value, format string, args ...any) error {
+		return problemOf(place, value, fmt.Sprintf(format, args...))
+	}
+	for _, p := range service.Spec.Ports {
+		switch {
+		case p.Protocol == v1.ProtocolSCTP:
+			problems = append(problems, field("spec.ports", "SCTP", "Service configuration is not supported: SCTP protocol"))
+		case p.Protocol == v1.ProtocolUDP && !s.network():
+			problems = append(problems, field("spec.ports", "UDP",
+				"service %s/%s is a UDP load balancer. Only TCP is supported by application load balancers; network ones take it: %s: nlb",
+				service.Namespace, service.Name, annotationFeatures))
+		case p.Protocol == v1.ProtocolUDP && s.CheckUDP == 0 && !local(service):
+			problems = append(problems, refuseFor(annotationCheckUDP, "", "Service %s/%s is a UDP load balancer, externalTrafficPolicy is set to Cluster, and "+
+				"UDP health check was not specified", service.Namespace, service.Name))
+		}
+	}
+	if n := len(service.Spec.Ports); n > maxPorts {
+		problems = append(problems, field("spec.ports", strconv.Itoa(n), "a load balancer has %d listeners at most", maxPorts))
+	}
+	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
+		problems = append(problems, field("spec.allocateLoadBalancerNodePorts", "false", "Service configuration is not supported: NodePort allocation is required"))
+	}
+	problems = append(problems, s.judgeAccess(service)...)
+	if _, err := s.ranges(service); err != nil {
+		problems = append(problems, err)
+	}
+	return withoutEffect(service), problems
+}
+
+// withoutEffect is about fields of a Service that do nothing here.
+func withoutEffect(service *v1.Service) (warned []error) {
+	for place, value := range map[string]string{
+		"spec.loadBalancerIP":  service.Spec.LoadBalancerIP,
+		"spec.sessionAffinity": strings.TrimPrefix(string(service.Spec.SessionAffinity), string(v1.ServiceAffinityNone)),
+	} {
+		if value != "" {
+			warned = append(warned, &schema.Problem{Place: place, Value: value, Reason: "has no effect on IBM Cloud", Warning: true})
+		}
+	}
+	if f := service.Spec.IPFamilies; len(f) > 1 || slices.Contains(f, v1.IPv6Protocol) {
+		warned = append(warned, &schema.Problem{Place: "spec.ipFamilies", Reason: "load balancers of IBM Cloud have IPv4 alone", Warning: true})
+	}
+	return warned
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+	_, warnings, err = parseSettings(service)
+	return warnings, err
+}
+
+func orUsual(value, usual int) int {
+	if value == 0 {
+		return usual
+	}
+	return value
+}
+
+func (s settings) delay() int   { return orUsual(s.Delay, usualDelay) }
+func (s settings) timeout() int { return orUsual(s.Timeout, usualTimeout) }
+func (s settings) retries() int { return orUsual(s.Retries, usualRetries) }
+
+// quota is how many nodes of each zone receive traffic; 0 means all.
+func (s settings) quota() int {
+	n, _ := strconv.Atoi(s.Quota) // disable and max mean all
+	return n
+}
+
+// local reports whether traffic goes only to nodes with a pod of the Service.
+func local(service *v1.Service) bool {
+	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0
+}
+
+// selector is the label of the nodes that receive traffic. One that is malformed, or of another key, has no effect, as with IBM's own
+// controller.
+func (s settings) selector() (key, value string, err error) {
+	if s.NodeSelector == "" {
+		return "", "", nil
+	}
+	text := strings.Join(strings.Fields(s.NodeSelector), "")
+	key, value, pair := strings.Cut(text, "=")
+	if !pair || strings.Contains(value, "=") {
+		return "", "", warnAbout(annotationNodeSelector, s.NodeSelector, "has no effect: it is not of the form key=value")
+	}
+	if !slices.Contains(selectorKeys(), key) {
+		return "", "", warnAbout(annotationNodeSelector, s.NodeSelector, "has no effect: the key is none of %s", strings.Join(selectorKeys(), ", "))
+	}
+	return key, value, nil
+}
+
+func selectorKeys() []string {
+	keys := []string{
+		v1.LabelArchStable, v1.LabelHostname, v1.LabelOSStable, v1.LabelInstanceTypeStable, v1.LabelTopologyRegion, v1.LabelTopologyZone,
+	}
+	for _, end := range []string{
+		"internal-ip", "machine-type", "os", "region", "subnet-id", "worker-id", "worker-pool-id", "worker-pool-name", "worker-version", "zone",
+	} {
+		keys = append(keys, labelPrefix+end)
+	}
+	return keys
+}
+
+// covered is a port of a Service that a range covers which begins with another one of the same protocol; 0 is none.
+func covered(service *v1.Service, from, to int) int32 {
+	begins := func(protocol v1.Protocol) bool {
+		return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.Port) == from && p.Protocol == protocol })
+	}
+	for _, p := range service.Spec.Ports {
+		if int(p.Port) > from && int(p.Port) <= to && begins(p.Protocol) {
+			return p.Port
+		}
+	}
+	return 0
+}
+
+// ranges are the last ports of the ranges that begin with a port.
+func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
+	if s.Ranges == "" {
+		return map[int32]int32{}, nil
+	}
+	bad := func(why string) error { return refuseFor(annotationPortRange, s.Ranges, "%s", why) }
+	if !s.network() || s.private() {
+		return nil, bad("is for public network load balancers alone")
+	}
+	found := map[int32]int32{}
+	type span struct{ from, to int }
+	var all []span
+	for _, one := range words(s.Ranges) {
+		m := rangeForm.FindStringSubmatch(one)
+		if m == nil {
+			return nil, bad(`is no list of ranges such as "30000-30010"`)
+		}
+		from, _ := strconv.Atoi(m[1])
+		to, _ := strconv.Atoi(m[2])
+		switch {
+		case from < 1 || to > 65535 || from >= to:
+			return nil, bad(one + " is no range: the first port must be less than the last, and both from 1 to 65535")
+		case !slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.Port) == from }):
+			return nil, bad(fmt.Sprintf("no port of the Service is %d, with which %s begins", from, one))
+		case slices.ContainsFunc(all, func(o span) bool { return from <= o.to && o.from <= to }):
+			return nil, bad(one + " overlaps with another range")
+		}
+		all = append(all, span{from, to})
+		found[int32(from)] = int32(to) //nolint:gosec // bounded above
+	}
+	for _, o := range all {
+		if p := covered(service, o.from, o.to); p != 0 {
+			return nil, bad(fmt.Sprintf("%d-%d covers port %d, which is another port of the Service", o.from, o.to, p))
+		}
+	}
+	return found, nil
+}

@@ -1,0 +1,337 @@
+package ibm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+)
+
+// The states of load balancers that matter. Every other one, those that the API will learn included, is one in which it works by itself.
+const (
+	stateActive = "active"
+	stateFailed = "failed"
+	// stateBusy is what a load balancer is in after a write of ours.
+	stateBusy     = "update_pending"
+	stateDeleting = "delete_pending"
+	// stateMaintenance is one of the cloud's own work; operatingOnline is the other status of a load balancer that serves.
+	stateMaintenance = "maintenance_pending"
+	operatingOnline  = "online"
+
+	familyNetwork  = "network"
+	profileNetwork = "network-fixed"
+)
+
+// loadBalancer is what is used of a load balancer.
+type loadBalancer struct {
+	ID           string    `json:"id"`
+	Name         string    `json:"name"`
+	Hostname     string    `json:"hostname"`
+	Public       bool      `json:"is_public"`
+	Operating    string    `json:"operating_status"`
+	Provisioning string    `json:"provisioning_status"`
+	Profile      profile   `json:"profile"`
+	Subnets      []named   `json:"subnets"`
+	Listeners    []named   `json:"listeners"`
+	Pools        []named   `json:"pools"`
+	PublicIPs    []address `json:"public_ips"`
+	PrivateIPs   []address `json:"private_ips"`
+	Groups       []named   `json:"security_groups"`
+	// GroupsSupported is false for network load balancers of before October 2023.
+	GroupsSupported *bool `json:"security_groups_supported"`
+	// DNS is the private zone that registers it; nil where there is none.
+	DNS *dnsRequest `json:"dns"`
+}
+
+type profile struct {
+	Name   string `json:"name"`
+	Family string `json:"family"`
+}
+
+func (lb *loadBalancer) network() bool { return lb.Profile.Family == familyNetwork }
+
+// subnets are those of the load balancer, by ID.
+func (lb *loadBalancer) subnets() (ids []string) {
+	for _, n := range lb.Subnets {
+		ids = append(ids, n.ID)
+	}
+	return ids
+}
+
+// busy reports whether the cloud works on it, and takes no other change.
+func (lb *loadBalancer) busy() bool {
+	return lb.Provisioning != stateActive && lb.Provisioning != stateFailed
+}
+
+// ip is the address of a network load balancer, which it keeps.
+func (lb *loadBalancer) ip() string {
+	list := lb.PrivateIPs
+	if lb.Public {
+		list = lb.PublicIPs
+	}
+	if len(list) == 0 || list[0].Address == notYetChosen {
+		return ""
+	}
+	return list[0].Address
+}
+
+// target is where a member sends its traffic: an address of an application load balancer, an instance of a network load balancer.
+type target struct {
+	Address string `json:"address,omitempty"`
+	ID      string `json:"id,omitempty"`
+}
+
+type member struct {
+	Port   int    `json:"port"`
+	Target target `json:"target"`
+}
+
+// monitor is the health check of a pool.
+type monitor struct {
+	Delay   int    `json:"delay"`
+	Retries int    `json:"max_retries"`
+	Port    int    `json:"port,omitempty"`
+	Timeout int    `json:"timeout"`
+	Type    string `json:"type"`
+	Path    string `json:"url_path,omitempty"`
+}
+
+// pool is a pool as it is asked for, and as it is shown, where Members come from reads of their own.
+type pool struct {
+	ID        string   `json:"id,omitempty"`
+	Algorithm string   `json:"algorithm,omitempty"`
+	Monitor   *monitor `json:"health_monitor,omitempty"`
+	Members   []member `json:"members,omitempty"`
+	Name      string   `json:"name,omitempty"`
+	Protocol  string   `json:"protocol,omitempty"`
+	Proxy     string   `json:"proxy_protocol,omitempty"`
+}
+
+// listener is a listener as it is asked for, and as it is shown.
+type listener struct {
+	ID       string `json:"id,omitempty"`
+	Limit    int    `json:"connection_limit,omitempty"`
+	Pool     *named `json:"default_pool,omitempty"`
+	Idle     int    `json:"idle_connection_timeout,omitempty"`
+	Port     int    `json:"port,omitempty"`
+	PortMin  int    `json:"port_min,omitempty"`
+	PortMax  int    `json:"port_max,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+}
+
+// dnsRequest names, also where it is shown, the zone that registers a private load balancer.
+type dnsRequest struct {
+	Instance struct {
+		CRN string `json:"crn"`
+	} `json:"instance"`
+	Zone named `json:"zone"`
+}
+
+// creation is the request for a load balancer with all that belongs to it.
+type creation struct {
+	Public        bool        `json:"is_public"`
+	Listeners     []listener  `json:"listeners"`
+	Name          string      `json:"name"`
+	Pools         []pool      `json:"pools"`
+	Profile       *named      `json:"profile,omitempty"`
+	ResourceGroup named       `json:"resource_group"`
+	Groups        []named     `json:"security_groups,omitempty"`
+	Subnets       []named     `json:"subnets"`
+	DNS           *dnsRequest `json:"dns,omitempty"`
+}
+
+// details are the listeners and pools of a load balancer.
+type details struct {
+	id        string
+	listeners []listener
+	pools     []pool
+}
+
+// shown is what a load balancer tells of these listeners and pools.
+func (d *details) shown() string {
+	lb := &loadBalancer{}
+	d.showIn(lb)
+	return lb.shownParts()
+}
+
+// showIn puts these listeners and pools where a load balancer tells of its own.
+func (d *details) showIn(lb *loadBalancer) {
+	lb.Listeners, lb.Pools = nil, nil
+	for _, l := range d.listeners {
+		lb.Listeners = append(lb.Listeners, named{ID: l.ID})
+	}
+	for _, p := range d.pools {
+		lb.Pools = append(lb.Pools, named{ID: p.ID, Name: p.Name})
+	}
+}
+
+// clone shares nothing that is changed in place.
+func (d *details) clone() *details {
+	return &details{id: d.id, listeners: slices.Clone(d.listeners), pools: slices.Clone(d.pools)}
+}
+
+// shownParts is what a load balancer itself tells of its listeners and pools: it differs where one was added, removed or renamed.
+func (lb *loadBalancer) shownParts() string {
+	set := map[string]bool{}
+	for _, l := range lb.Listeners {
+		set["l "+l.ID] = true
+	}
+	for _, p := range lb.Pools {
+		set["p "+p.ID+" "+p.Name] = true
+	}
+	return strings.Join(sortedKeys(set), ",")
+}
+
+// sameAs reports whether two looks at a load balancer show the same of what is written.
+func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
+	ids := func(list []named) []string {
+		var all []string
+		for _, n := range list {
+			all = append(all, n.ID)
+		}
+		return all
+	}
+	return lb.shownParts() == listed.shownParts() &&
+		services.SameSet(lb.subnets(), listed.subnets()) && services.SameSet(ids(lb.Groups), ids(listed.Groups))
+}
+
+// balancers are the load balancers of the account and region, and their parts.
+type balancers struct {
+	api   *api
+	known *inventory.Inventory[string, *loadBalancer]
+	parts *inventory.Inventory[string, *details]
+	// groups are the security groups of the VPC.
+	groups *inventory.Inventory[string, securityGroup]
+	// seen are the IDs of the groups whose rules this process has written or read alone; released is since when a group is waited for that
+	// shows a load balancer which no longer has it.
+	seen, released sync.Map
+	room           *waiting.Room[string, *loadBalancer]
+	// sees is an error where the credential no longer sees the cluster's VPC, so that what is not found may exist.
+	sees func(ctx context.Context, maxAge time.Duration) error
+
+	groupLock sync.Mutex
+	group     string
+}
+
+// pace is how often is looked at a load balancer that the cloud works on, which takes about 30 s for each write.
+func pace() waiting.Pace { return waiting.Pace{Least: 3 * time.Second, Most: 10 * time.Second} }
+
+func newBalancers(a *api, sees func(context.Context, time.Duration) error) *balancers {
+	b := &balancers{api: a, sees: sees}
+	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
+		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: b.loadBalancer, Wrote: (*loadBalancer).sameAs,
+		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
+	})
+	b.parts = inventory.New(inventory.Source[string, *details]{
+		Kind: "load balancer detail", ID: func(d *details) string { return d.id }, Get: b.details,
+	})
+	b.groups = inventory.New(inventory.Source[string, securityGroup]{
+		Kind: "security group", ID: func(g securityGroup) string { return g.ID }, List: a.securityGroups, Get: b.securityGroup,
+		Wrote: func(known, listed securityGroup) bool {
+			return services.SameSet(known.Rules, listed.Rules) // IDs included, by which rules are removed
+		},
+		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
+	})
+	b.room = waiting.New(b.known.Look, pace())
+	return b
+}
+
+func (a *api) loadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
+	return list[*loadBalancer](ctx, a, "load_balancers", "/load_balancers", url.Values{})
+}
+
+// loadBalancer reads one. It is gone only where the credential still sees the VPC.
+func (b *balancers) loadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
+	lb, what := &loadBalancer{}, "reading load balancer "+id
+	err := b.api.call(ctx, request{what: what, method: http.MethodGet, path: "/load_balancers/" + url.PathEscape(id)}, lb)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if doubt := b.sees(ctx, proofMaxAge); doubt != nil {
+			return nil, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
+		}
+		return nil, err
+	}
+	if err == nil && (lb.ID != id || lb.Provisioning == "") {
+		err = cloudapi.Unclear(what, "the answer is about another load balancer")
+	}
+	return lb, err
+}
+
+// details reads the listeners and pools of a load balancer, with the members of each pool.
+func (b *balancers) details(ctx context.Context, id string) (*details, error) {
+	path := "/load_balancers/" + url.PathEscape(id)
+	d := &details{id: id}
+	err := waiting.Together(
+		func() (err error) {
+			d.listeners, err = unpaged[listener](ctx, b.api, "listing listeners of load balancer "+id, path+"/listeners", "listeners")
+			return err
+		},
+		func() (err error) {
+			d.pools, err = unpaged[pool](ctx, b.api, "listing pools of load balancer "+id, path+"/pools", "pools")
+			return err
+		},
+	)
+	if err != nil {
+		return nil, err
+	}
+	var reads []func() error
+	for n := range d.pools {
+		reads = append(reads, func() (err error) {
+			p := &d.pools[n]
+			p.Members, err = unpaged[member](ctx, b.api, "listing members of pool "+p.Name, path+"/pools/"+url.PathEscape(p.ID)+"/members", "members")
+			return err
+		})
+	}
+	return d, waiting.Together(reads...)
+}
+
+// unpaged reads a listing that has no pages.
+func unpaged[T any](ctx context.Context, a *api, what, path, key string) ([]T, error) {
+	var raw json.RawMessage
+	if err := a.call(ctx, request{what: what, method: http.MethodGet, path: path}, &raw); err != nil {
+		return nil, err
+	}
+	items, _, err := readPage[T](what, key, raw)
+	return items, err
+}
+
+// resourceGroup returns the ID of the resource group for new load balancers, which never changes.
+func (b *balancers) resourceGroup(ctx context.Context) (string, error) {
+	name := b.api.config.ResourceGroup
+	if groupID.MatchString(name) {
+		return name, nil
+	}
+	b.groupLock.Lock()
+	known := b.group
+	b.groupLock.Unlock()
+	if known != "" {
+		return known, nil
+	}
+	const what = "looking for the resource group"
+	var said struct {
+		Resources []named `json:"resources"`
+	}
+	query := url.Values{"account_id": {b.api.config.Account}, "name": {name}}
+	err := b.api.send(ctx, request{what: what, method: http.MethodGet}, b.api.endpoints.rm+"/v2/resource_groups?"+query.Encode(), &said)
+	if err != nil {
+		return "", cloudapi.NotAbsence(err)
+	}
+	if len(said.Resources) != 1 || said.Resources[0].ID == "" {
+		return "", &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: what, Message: strconv.Itoa(len(said.Resources)) + " resource groups match name: " + name +
+			"; check g2ResourceGroupName, and whether the credential has the role Viewer on the resource group"}
+	}
+	b.groupLock.Lock()
+	defer b.groupLock.Unlock()
+	b.group = said.Resources[0].ID
+	return b.group, nil
+}

@@ -1,0 +1,57 @@
+package ibm
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+const testKey = "ibm-key"
+
+func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
+
+// TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
+func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture) }
+
+func newFixture(t testing.TB) *conformance.Fixture {
+	sim, server := ibmsim.New(testKey, 0)
+	network := simkit.NewNetwork()
+	address := network.Serve(t, server)
+	file := sim.CloudConfig(address)
+	f := &conformance.Fixture{
+		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
+		ChosenName: map[string]string{annotationName: "shop"},
+		Sim:        server, Network: network, Provider: Description(),
+		Inputs: func() registry.Inputs {
+			in := conformance.Inputs(nil, sim.Environment(address))
+			in.File = []byte(file)
+			return in
+		},
+	}
+	tryNodes(t, sim, f)
+	tryLoadBalancers(t, sim, f)
+	return f
+}
+
+// tryNodes says how the suite tries nodes.
+func tryNodes(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
+	t.Helper()
+	instanceOf := func(providerID string) string {
+		_, _, worker, ok := parts(providerID)
+		require.True(t, ok)
+		return worker
+	}
+	f.AddInstance = func(name string) string { return ibmsim.ProviderID(sim.AddInstance(name)) }
+	f.RemoveInstance = func(id string) { sim.RemoveInstanceByID(instanceOf(id)) }
+	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }
+	f.InstanceListing = "GET /v1/instances"
+	f.RefuseAccount = func() { sim.SetKey("another") }
+	f.OtherAccount = sim.BecomeAnother
+	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "A"}
+}

@@ -1,0 +1,121 @@
+package ibm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
+)
+
+// checkEndpoint is what to check where somebody else has answered.
+const checkEndpoint = "check the endpoints in the cloud config, ENABLE_VPC_PUBLIC_ENDPOINT and proxies"
+
+// errDuplicate marks a creation that was refused because the name is taken.
+var errDuplicate = errors.New("the name is taken")
+
+// errInUse marks a deletion that was refused because something else uses the object, which no waiting changes.
+var errInUse = errors.New("it is in use")
+
+// fault is the document of an error.
+type fault struct {
+	Errors []said `json:"errors"`
+	Trace  string `json:"trace"`
+}
+
+type said struct {
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Target  *struct {
+		Name string `json:"name"`
+	} `json:"target"`
+}
+
+func (f fault) codes(end string) bool {
+	return slices.ContainsFunc(f.Errors, func(e said) bool { return strings.HasSuffix(e.Code, end) })
+}
+
+// duplicate reports whether a name is taken.
+func (f fault) duplicate() bool {
+	return f.codes("duplicate_name") || f.codes("validation_unique_failed")
+}
+
+func (f fault) text() string {
+	var all []string
+	for _, e := range f.Errors {
+		t := strings.TrimPrefix(e.Message, "error communicating with LBaaS: ")
+		if e.Target != nil && e.Target.Name != "" {
+			t += " [" + e.Target.Name + "]"
+		}
+		all = append(all, e.Code+": "+t)
+	}
+	return clipped(strings.Join(all, "; "))
+}
+
+// maxMessage bounds a text that somebody else wrote.
+const maxMessage = 400
+
+// clipped is a text that somebody else wrote, as far as it goes into a message.
+func clipped(text string) string { return text[:min(len(text), maxMessage)] }
+
+// without is an answer less the secrets of the request, which somebody may repeat where an error tells of it.
+func without(body []byte, secrets ...string) []byte {
+	for _, one := range secrets {
+		if one != "" {
+			body = bytes.ReplaceAll(body, []byte(one), []byte("(hidden)"))
+		}
+	}
+	return body
+}
+
+// isJSON reports whether an answer says that it is JSON.
+func isJSON(h http.Header) bool {
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return kind == "application/json" || strings.HasSuffix(kind, "+json")
+}
+
+// apiError maps an answer other than success to the common vocabulary. Nothing is absent that the API itself does not call so, in its own
+// document: a page of a proxy, and an answer of the token service, say nothing about an object.
+func apiError(answer *http.Response, what string, body []byte) error {
+	e := &cloudapi.Error{
+		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
+		RequestID: clipped(answer.Header.Get("X-Request-Id")), RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
+	}
+	var said fault
+	known := isJSON(answer.Header) && json.Unmarshal(body, &said) == nil && len(said.Errors) > 0
+	if said.Trace != "" {
+		e.RequestID = clipped(said.Trace)
+	}
+	e.Message = said.text()
+	switch {
+	case answer.StatusCode == http.StatusUnauthorized:
+		e.Cause = session.ErrEnded
+		if !known {
+			e.Message = "the token is not accepted"
+		}
+	case !known:
+		e.Message = "a page instead of an answer of the API; " + checkEndpoint
+		if !errors.Is(e.Class, cloudapi.ErrRateLimited) {
+			e.Class = cloudapi.ErrTransient
+		}
+	case said.codes("over_quota"):
+		e.Class = cloudapi.ErrQuota
+	case said.duplicate():
+		e.Class, e.Cause = cloudapi.ErrConflict, errDuplicate
+	case said.codes("pool_delete_conflict"), said.codes("in_use"):
+		e.Class, e.Cause = cloudapi.ErrConflict, errInUse
+	case answer.StatusCode == http.StatusConflict, answer.StatusCode == http.StatusPreconditionFailed: // or somebody has changed it meanwhile
+		e.Class = cloudapi.ErrConflict
+	case said.codes("rate_limit_exceeded"):
+		e.Class = cloudapi.ErrRateLimited
+	case errors.Is(e.Class, cloudapi.ErrNotFound) && !said.codes("not_found"):
+		e.Class = cloudapi.ErrTransient
+	}
+	return e
+}

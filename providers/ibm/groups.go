@@ -1,0 +1,671 @@
+package ibm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// A load balancer is reached only as its security groups allow. A Service with source ranges has a group of its own, which takes the place
+// of all others; an annotation names groups of the user, whose rules are never changed.
+
+const (
+	inbound, outbound = "inbound", "outbound"
+	everybody         = "0.0.0.0/0"
+	familyIPv4        = "ipv4"
+	// maxRules and maxGroups are the cloud's: rules of a group, and groups of a load balancer.
+	maxRules, maxGroups = 250, 5
+	// maxClusterInGroup leaves room for the whole UID in the name of a group.
+	maxClusterInGroup = maxName - len(namePrefix) - 1 - 32
+)
+
+// securityGroup is what is used of a security group.
+type securityGroup struct {
+	ID      string  `json:"id"`
+	Name    string  `json:"name"`
+	Rules   []rule  `json:"rules"`
+	Targets []bound `json:"targets"`
+}
+
+// bound is what has a security group.
+type bound struct {
+	named
+
+	Type string `json:"resource_type"`
+}
+
+const boundBalancer = "load_balancer"
+
+// rule is a rule of a security group. Without ports it is about all of them.
+type rule struct {
+	ID        string `json:"id,omitempty"`
+	Direction string `json:"direction"`
+	Family    string `json:"ip_version,omitempty"`
+	PortMin   int    `json:"port_min,omitempty"`
+	PortMax   int    `json:"port_max,omitempty"`
+	Protocol  string `json:"protocol"`
+	Remote    remote `json:"remote"`
+}
+
+// remote is whom a rule is about: a network, an address, or the members of a group.
+type remote struct {
+	CIDR    string `json:"cidr_block,omitempty"`
+	Address string `json:"address,omitempty"`
+	ID      string `json:"id,omitempty"`
+}
+
+// plain is a rule without what tells it from others that mean the same.
+func (r rule) plain() rule {
+	r.ID, r.Family = "", familyIPv4
+	if ip, err := netip.ParseAddr(r.Remote.Address); err == nil {
+		r.Remote = remote{CIDR: netip.PrefixFrom(ip, ip.BitLen()).String()}
+	}
+	return r
+}
+
+// lets reports whether a rule lets somebody reach a port.
+func (r rule) lets(p port) bool {
+	ports := (r.PortMin == 0 && r.PortMax == 0) || (r.PortMin <= p.port && p.max <= r.PortMax)
+	return r.Direction == inbound && ports && slices.Contains([]string{p.protocol, "any", "all", "icmp_tcp_udp"}, r.Protocol)
+}
+
+// groupName is that of a Service's own group. It holds the whole UID, so that it is known to be the Service's.
+func groupName(cluster string, service *v1.Service) string {
+	return namePrefix + cluster[:min(len(cluster), maxClusterInGroup)] + "-" + strings.ReplaceAll(string(service.UID), "-", "")
+}
+
+// access is who may reach a load balancer. Its zero value leaves that to whoever set it.
+type access struct {
+	// name is that of the Service's own group, and rules are those that it is to have; have is that group where it is there.
+	name  string
+	rules []rule
+	have  *securityGroup
+	// groups are all that the load balancer is to have, and has are those that it has.
+	groups, has []named
+	vpc         string
+}
+
+// sources are the networks that may reach a Service, in their usual form.
+func sources(service *v1.Service) (list []string, err error) {
+	for _, text := range service.Spec.LoadBalancerSourceRanges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text))
+		if err != nil || !p.Addr().Is4() {
+			return nil, fmt.Errorf("%q is no network of IPv4; use a form such as 192.0.2.0/24", text)
+		}
+		if one := p.Masked().String(); !slices.Contains(list, one) {
+			list = append(list, one)
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// rulesFor are those of a Service's own group: the networks reach its ports, and the load balancer reaches everything.
+func rulesFor(ports []port, networks []string) (list []rule) {
+	for _, p := range ports {
+		for _, n := range networks {
+			list = append(list, rule{
+				Direction: inbound, Family: familyIPv4, PortMin: p.port, PortMax: p.max, Protocol: p.protocol, Remote: remote{CIDR: n},
+			})
+		}
+	}
+	for _, protocol := range []string{protocolTCP, protocolUDP} {
+		list = append(list, rule{Direction: outbound, Family: familyIPv4, Protocol: protocol, Remote: remote{CIDR: everybody}})
+	}
+	return list
+}
+
+// judgeAccess is about source ranges and security groups, as far as they are known without a look at the cloud.
+func (s settings) judgeAccess(service *v1.Service) (problems []error) {
+	const field = "spec.loadBalancerSourceRanges"
+	ranges := service.Spec.LoadBalancerSourceRanges
+	networks, err := sources(service)
+	switch groups := s.groupNames(); {
+	case err != nil:
+		problems = append(problems, problemOf(field, strings.Join(ranges, ","), err.Error()))
+	case len(ranges) > 0 && s.Groups != "":
+		problems = append(problems, problemOf(field, strings.Join(ranges, ","), "cannot be enforced beside "+annotationGroups+", whose groups decide; leave one of the two out"))
+	case len(rulesFor(s.ports(service), networks)) > maxRules:
+		problems = append(problems, problemOf(field, strconv.Itoa(len(ranges)), fmt.Sprintf(
+			"a security group takes %d rules, and each network needs one for each port", maxRules)))
+	case s.Groups != "" && (len(groups) == 0 || slices.Contains(groups, "")):
+		problems = append(problems, refuseFor(annotationGroups, s.Groups, "is no list of names or IDs of security groups"))
+	case len(groups) > maxGroups:
+		problems = append(problems, refuseFor(annotationGroups, s.Groups, "a load balancer has %d security groups at most", maxGroups))
+	}
+	return problems
+}
+
+func (s settings) groupNames() []string { return words(s.Groups) }
+
+// securityGroups lists those of the VPC.
+func (a *api) securityGroups(ctx context.Context) ([]securityGroup, int, error) {
+	return list[securityGroup](ctx, a, "security_groups", "/security_groups", url.Values{"vpc.name": {a.config.VPC}})
+}
+
+// securityGroup reads one. It is gone only where the credential still sees the VPC.
+func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGroup, err error) {
+	what := "reading security group " + id
+	err = b.api.call(ctx, request{what: what, method: http.MethodGet, path: "/security_groups/" + url.PathEscape(id)}, &g)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		if doubt := b.sees(ctx, proofMaxAge); doubt != nil {
+			return g, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
+		}
+		return g, err
+	}
+	if err == nil && (g.ID != id || g.Rules == nil) {
+		err = cloudapi.Unclear(what, "the answer is about another group, or has no rules")
+	}
+	return g, err
+}
+
+// goingGroup finds it where the Service goes. A credential that may not look at groups has made none.
+func (r *reconciler) goingGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
+	s, _, _ := parseSettings(service)
+	g, err := r.ownGroup(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
+	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.asked(recordRanges) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	return g, err
+}
+
+// listedGroup finds the Service's own group; nil is none.
+func (r *reconciler) listedGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+	found, err := r.groups.Find(ctx, indexName, groupName(r.config.Cluster, service), q)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	return &found[0], nil
+}
+
+// ownGroup is the Service's own group, whose rules are to be compared; nil is none. A listing may be behind writes, which does not show
+// where this process made none, or does not know what came of one: then the group is read alone, once.
+func (r *reconciler) ownGroup(ctx context.Context, service *v1.Service, q inventory.Query) (*securityGroup, error) {
+	g, err := r.listedGroup(ctx, service, q)
+	if err != nil || g == nil {
+		return nil, err
+	}
+	if _, known := r.seen.Load(g.ID); known {
+		return g, nil
+	}
+	now, err := r.securityGroup(ctx, g.ID)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		r.forgetGroup(g.ID)
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	case err != nil:
+		return nil, err
+	}
+	r.knowGroup(now)
+	return &now, nil
+}
+
+// knowGroup notes a group as it is for sure. Listings that tell otherwise are behind for a while.
+func (r *reconciler) knowGroup(g securityGroup) {
+	r.groups.Put(g)
+	r.seen.Store(g.ID, nil)
+}
+
+// doubtGroup notes that it is not known what a group is like.
+func (r *reconciler) doubtGroup(id string) {
+	r.groups.Invalidate(id)
+	r.seen.Delete(id)
+}
+
+// forgetGroup notes that a group is gone.
+func (r *reconciler) forgetGroup(id string) {
+	r.groups.Forget(id)
+	r.seen.Delete(id)
+	r.released.Delete(id)
+}
+
+// access computes who may reach the load balancer of a Service. Nothing is read for one that never asked.
+func (r *reconciler) access(
+	ctx context.Context, q services.Request, s settings, o observation,
+) (a access, findings []services.Finding, err error) {
+	holds := s.asked(recordRanges) || o.lb.has(groupName(r.config.Cluster, q.Service))
+	taken := o.lb != nil && s.asked(annotationGroups) // by an annotation that may be gone
+	if !s.ranged && s.Groups == "" && !holds && !taken {
+		return a, nil, nil
+	}
+	if err = o.lb.takesGroups(); err != nil {
+		return a, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+	}
+	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
+	var have *securityGroup
+	if s.ranged || holds {
+		have, err = r.groupFor(ctx, q.Service, o.lb, query)
+	}
+	switch {
+	case err != nil:
+	case s.Groups != "":
+		a, findings, err = r.namedGroups(ctx, s, s.ports(q.Service), query)
+	case s.ranged:
+		a, err = r.ownAccess(ctx, q.Service, have, s.ports(q.Service))
+	case o.lb != nil: // nobody asks any more
+		a, err = r.defaultAccess(ctx)
+	}
+	a.have = have
+	if err == nil {
+		a.has, err = r.groupsOf(ctx, o.lb, a.groups)
+	}
+	return a, findings, err
+}
+
+// groupFor is the Service's own group, whether listings show it or its load balancer alone; nil is none.
+func (r *reconciler) groupFor(ctx context.Context, service *v1.Service, lb *loadBalancer, q inventory.Query) (*securityGroup, error) {
+	g, err := r.ownGroup(ctx, service, q)
+	if err != nil || g != nil || lb == nil {
+		return g, err
+	}
+	return r.unlistedGroup(ctx, service, lb)
+}
+
+// groupsOf are the groups that a load balancer has, if it is to have some. As with a group's rules, listings may be behind: it is read
+// alone once.
+func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []named) ([]named, error) {
+	if lb == nil || len(wanted) == 0 {
+		return nil, nil
+	}
+	if _, seen := r.seen.Load(lb.ID); seen {
+		if known, ok := r.known.Peek(lb.ID); ok { // what was observed may be older
+			return known.Groups, nil
+		}
+	}
+	now, err := r.loadBalancer(ctx, lb.ID)
+	if err != nil {
+		return nil, err
+	}
+	r.known.Put(now)
+	r.seen.Store(lb.ID, nil)
+	return now.Groups, nil
+}
+
+// unlistedGroup finds the Service's own group by its load balancer: a listing may not show yet what was made before this process began. nil
+// is none.
+func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb *loadBalancer) (*securityGroup, error) {
+	name := groupName(r.config.Cluster, service)
+	if s, _, _ := parseSettings(service); !s.ranged && !s.asked(recordRanges) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	groups, err := r.groupsOf(ctx, lb, []named{{Name: name}})
+	at := slices.IndexFunc(groups, func(n named) bool { return n.Name == name })
+	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && at < 0) {
+		return nil, nil //nolint:nilnil // nil is a group that does not exist
+	}
+	if err != nil {
+		return nil, err
+	}
+	g, err := r.securityGroup(ctx, groups[at].ID)
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err) // the load balancer has it
+	}
+	r.knowGroup(g)
+	return &g, nil
+}
+
+// has reports whether a load balancer, if there is one, has a security group.
+func (lb *loadBalancer) has(group string) bool {
+	return lb != nil && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.Name == group })
+}
+
+// takesGroups is an error where a load balancer has none and takes none.
+func (lb *loadBalancer) takesGroups() error {
+	if lb == nil || lb.GroupsSupported == nil || *lb.GroupsSupported {
+		return nil
+	}
+	return fmt.Errorf("load balancer %s takes no security groups, so that neither source ranges nor %s can be enforced; make the Service again", lb.Name, annotationGroups)
+}
+
+// vpc is the ID of the cluster's VPC.
+func (r *reconciler) vpc(ctx context.Context) (string, error) {
+	all, err := r.instances.subnets.All(ctx, inventory.Query{MaxAge: subnetsMaxAge})
+	if err == nil && (len(all) == 0 || all[0].VPC.ID == "") {
+		err = cloudapi.Unclear("looking for the VPC", "no subnet says which it is")
+	}
+	if err != nil {
+		return "", err
+	}
+	return all[0].VPC.ID, nil
+}
+
+// ownAccess is that of source ranges. Nothing is attached before the group is there.
+func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *securityGroup, ports []port) (a access, err error) {
+	networks, err := sources(service)
+	if err == nil {
+		a = access{name: groupName(r.config.Cluster, service), rules: rulesFor(ports, networks)}
+		a.vpc, err = r.vpc(ctx)
+	}
+	if have != nil {
+		a.groups = []named{{ID: have.ID, Name: a.name}}
+	}
+	return a, err
+}
+
+// defaultAccess is what a load balancer has for which nobody asks anything: the default group of the VPC.
+func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
+	vpc, err := r.vpc(ctx)
+	if err != nil {
+		return a, err
+	}
+	const what = "reading the default security group of the VPC"
+	var g named
+	err = r.api.call(ctx, request{what: what, method: http.MethodGet, path: "/vpcs/" + url.PathEscape(vpc) + "/default_security_group"}, &g)
+	if err == nil && g.ID == "" {
+		err = cloudapi.Unclear(what, "the answer has no ID")
+	}
+	return access{groups: []named{g}}, cloudapi.NotAbsence(err)
+}
+
+// serviceGroup is the form of the groups that are made for Services.
+var serviceGroup = regexp.MustCompile(`^` + namePrefix + `.*-[0-9a-f]{32}$`)
+
+// namedGroups are those of the annotation. The groups of Services change and go with them, and are nobody else's to use.
+func (r *reconciler) namedGroups(
+	ctx context.Context, s settings, ports []port, q inventory.Query,
+) (a access, findings []services.Finding, err error) {
+	all, err := r.groups.All(ctx, q)
+	if err != nil {
+		return a, nil, err
+	}
+	var rules []rule
+	for _, one := range s.groupNames() {
+		at := slices.IndexFunc(all, func(g securityGroup) bool { return g.ID == one || g.Name == one })
+		switch {
+		case at < 0:
+			err = refuseFor(annotationGroups, s.Groups, "there is no security group %s in the VPC of the cluster", one)
+		case serviceGroup.MatchString(all[at].Name):
+			err = refuseFor(annotationGroups, s.Groups, "the security group %s is that of a Service with source ranges; name one of your own", one)
+		}
+		if err != nil {
+			return a, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
+		}
+		n := named{ID: all[at].ID, Name: all[at].Name}
+		if !slices.Contains(a.groups, n) {
+			a.groups = append(a.groups, n)
+			rules = append(rules, all[at].Rules...)
+		}
+	}
+	for _, p := range ports {
+		if !slices.ContainsFunc(rules, func(r rule) bool { return r.lets(p) }) {
+			findings = append(findings, services.Warning(eventClosed, "no rule of the security groups %s lets anybody reach port %d of %s; add one",
+				s.Groups, p.port, strings.ToUpper(p.protocol)))
+		}
+	}
+	return a, findings, nil
+}
+
+// accessBefore are the changes that come before all others: a group is made, and its rules are set, before the load balancer changes, which
+// takes minutes. What is allowed longer comes first, unless the group has no room for both.
+func (r *reconciler) accessBefore(d spec) []change {
+	a := d.access
+	switch {
+	case a.name == "":
+		return nil
+	case a.have == nil:
+		return []change{r.creatingGroup(a)}
+	}
+	var added, removed []change
+	for _, want := range missingRules(a.rules, a.have.Rules) {
+		added = append(added, r.addingRule(*a.have, want))
+	}
+	for _, extra := range missingRules(a.have.Rules, a.rules) {
+		removed = append(removed, r.removingRule(*a.have, extra))
+	}
+	if len(a.have.Rules)+len(added) > maxRules {
+		return append(removed, added...)
+	}
+	return append(added, removed...)
+}
+
+// bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
+// lose goes first only where there is no room.
+func (r *reconciler) bindings(d spec) (all []change) {
+	wanted := d.access.groups
+	if len(wanted) == 0 {
+		return nil
+	}
+	without := func(list, other []named) []named {
+		return slices.DeleteFunc(slices.Clone(list), func(g named) bool {
+			return slices.ContainsFunc(other, func(n named) bool { return n.ID == g.ID })
+		})
+	}
+	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
+	for has := len(d.access.has); len(missing)+len(extra) > 0; {
+		if len(missing) > 0 && (has < maxGroups || len(extra) == 0) {
+			all, missing, has = append(all, r.binding(http.MethodPut, missing[0])), missing[1:], has+1
+			continue
+		}
+		all, extra, has = append(all, r.binding(http.MethodDelete, extra[0])), extra[1:], has-1
+	}
+	return all
+}
+
+// accessAfter is the change that comes last: the end of a group that nobody asks for any more.
+func (r *reconciler) accessAfter(d spec) []change {
+	if a := d.access; a.have != nil && a.name == "" {
+		return []change{r.deletingGroup(*a.have)}
+	}
+	return nil
+}
+
+// missingRules are those of a list that another one lacks.
+func missingRules(list, other []rule) []rule {
+	return slices.DeleteFunc(slices.Clone(list), func(r rule) bool {
+		return slices.ContainsFunc(other, func(o rule) bool { return o.plain() == r.plain() })
+	})
+}
+
+func (r *reconciler) creatingGroup(a access) change {
+	what := "creating security group " + a.name
+	asked := map[string]any{"name": a.name, "rules": a.rules, "vpc": named{ID: a.vpc}}
+	return change{
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + a.name}, Creates: true, Replan: true,
+		Compare: func() (before, after any) { return nil, asked },
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			// By the record it is found when nobody asks for it any more.
+			if err := r.noteBefore(ctx, q, o); err != nil {
+				return o, err
+			}
+			group, err := r.resourceGroup(ctx)
+			if err != nil {
+				return o, err
+			}
+			asked["resource_group"] = named{ID: group}
+			var made securityGroup
+			err = r.api.call(ctx, request{what: what, method: http.MethodPost, path: "/security_groups", in: asked}, &made)
+			if err == nil && (made.ID == "" || made.Rules == nil) {
+				err = cloudapi.Unclear(what, "the answer has no ID")
+			}
+			if err != nil {
+				r.groups.InvalidateAll() // it may have been made
+				if errors.Is(err, errDuplicate) {
+					q.Asked(errExists)
+				}
+				return o, cloudapi.NotAbsence(err)
+			}
+			r.knowGroup(made)
+			return o, nil
+		},
+	}
+}
+
+// changingGroup is a write on a rule of a group. What it makes of the group is noted, as listings may be behind it.
+func (r *reconciler) changingGroup(
+	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
+) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: detail},
+		Compare: func() (any, any) { return before, after },
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			write.what = "changing security group " + g.Name
+			var made rule
+			var answer any
+			if write.method == http.MethodPost {
+				answer = &made
+			}
+			err := r.api.call(ctx, write, answer)
+			if err == nil && answer != nil && made.ID == "" {
+				err = cloudapi.Unclear(write.what, "the answer has no ID")
+			}
+			known, ok := r.groups.Peek(g.ID)
+			if err != nil || !ok {
+				r.doubtGroup(g.ID)
+			} else {
+				known.Rules = makes(slices.Clone(known.Rules), made)
+				r.groups.PutPartial(known)
+			}
+			if errors.Is(err, cloudapi.ErrNotFound) { // somebody else has changed the group, or it is gone
+				return o, services.ErrGone
+			}
+			return o, err
+		},
+	}
+}
+
+// text is a rule in a few words.
+func (r rule) text() string {
+	ports := "all ports"
+	if r.PortMin != 0 {
+		ports = strconv.Itoa(r.PortMin) + "-" + strconv.Itoa(r.PortMax)
+	}
+	return fmt.Sprintf("%s %s %s %s", r.Direction, r.Protocol, ports, cmp.Or(r.Remote.CIDR, r.Remote.Address, r.Remote.ID))
+}
+
+func (r *reconciler) addingRule(g securityGroup, want rule) change {
+	return r.changingGroup(g, "rule "+want.text(), nil, want,
+		request{method: http.MethodPost, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules", in: want},
+		func(rules []rule, made rule) []rule { return append(rules, made) })
+}
+
+func (r *reconciler) removingRule(g securityGroup, extra rule) change {
+	return r.changingGroup(g, "rule "+extra.text(), extra, nil,
+		request{method: http.MethodDelete, path: "/security_groups/" + url.PathEscape(g.ID) + "/rules/" + url.PathEscape(extra.ID)},
+		func(rules []rule, _ rule) []rule {
+			return slices.DeleteFunc(rules, func(o rule) bool { return o.ID == extra.ID })
+		})
+}
+
+// binding adds a load balancer to a group, or takes it away. The cloud works on the load balancer then as after each other write.
+func (r *reconciler) binding(method string, g named) change {
+	add := method == http.MethodPut
+	detail := map[bool]string{true: "attached", false: "detached"}[add]
+	return r.change(guard.PlanChange, "security group "+cmp.Or(g.Name, g.ID), detail, func() (any, any) {
+		return map[string]any{"attached": !add}, map[string]any{"attached": add}
+	}, func(ctx context.Context, _ string, o observation) (observation, error) {
+		path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
+		err := r.api.call(ctx, request{what: "security group " + cmp.Or(g.Name, g.ID) + " of load balancer " + o.lb.Name, method: method, path: path}, nil)
+		if err != nil {
+			r.seen.Delete(o.lb.ID)
+			return o, err
+		}
+		lb := *o.lb
+		lb.Groups = slices.DeleteFunc(slices.Clone(lb.Groups), func(n named) bool { return n.ID == g.ID })
+		if add {
+			lb.Groups = append(lb.Groups, g)
+		}
+		o.lb = &lb
+		return o, nil
+	})
+}
+
+// deletingGroup is the end of a Service's own group, once its load balancer has gone.
+func (r *reconciler) deletingGroup(g securityGroup) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: "security group " + g.Name},
+		Compare: func() (before, after any) { return g, nil },
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			used, err := r.removeGroup(ctx, g.ID, g.Name)
+			if used != "" {
+				q.Report(services.Warning(eventLeft, "security group %s stays: %s still has it", g.Name, used))
+			}
+			o.group = nil
+			return o, err
+		},
+	}
+}
+
+// removeGroup deletes a group that nothing has, and else says what has it.
+func (r *reconciler) removeGroup(ctx context.Context, id, name string) (used string, err error) {
+	now, err := r.securityGroup(ctx, id)
+	if err == nil {
+		used, err = r.userOf(ctx, now)
+	}
+	if err == nil && used == "" {
+		path := "/security_groups/" + url.PathEscape(id)
+		err = r.api.call(ctx, request{what: "deleting security group " + name, method: http.MethodDelete, path: path}, nil)
+	}
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && used == "":
+		r.forgetGroup(id)
+		return "", nil
+	case errors.Is(err, cloudapi.ErrConflict):
+		if used, other := r.namedBy(ctx, id); used != "" || other != nil {
+			return used, other
+		}
+	}
+	r.doubtGroup(id)
+	return used, err
+}
+
+// userOf says what has a group; "" is nothing. A load balancer may show there for a while that has gone, or has the group no longer, which
+// is waited for.
+func (r *reconciler) userOf(ctx context.Context, g securityGroup) (used string, err error) {
+	still := ""
+	for _, t := range g.Targets {
+		name := cmp.Or(t.Name, t.ID)
+		if t.Type != boundBalancer {
+			return name, nil
+		}
+		lb, err := r.loadBalancer(ctx, t.ID)
+		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return "", err
+		}
+		if err == nil && lb.Provisioning != stateDeleting && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.ID == g.ID }) {
+			return name, nil
+		}
+		still = name
+	}
+	if still == "" {
+		return "", nil
+	}
+	since, _ := r.released.LoadOrStore(g.ID, time.Now())
+	if time.Since(since.(time.Time)) > busyPatience { //nolint:forcetypeassert // always one
+		return still, nil // or else one that this credential does not see
+	}
+	return "", cloudproviderapi.NewRetryError("security group "+g.Name+" still shows load balancer "+still, lookAgain)
+}
+
+// namedBy says whose rule names a group, which cannot be deleted then; "" is nobody's.
+func (r *reconciler) namedBy(ctx context.Context, id string) (string, error) {
+	all, err := r.groups.All(ctx, inventory.Query{MaxAge: observedMaxAge})
+	if err != nil {
+		return "", err
+	}
+	if at := slices.IndexFunc(all, func(g securityGroup) bool { return g.names(id) }); at >= 0 {
+		return "a rule of security group " + cmp.Or(all[at].Name, all[at].ID), nil
+	}
+	return "", nil
+}
+
+// names reports whether a rule is about the members of another group.
+func (g securityGroup) names(id string) bool {
+	return g.ID != id && slices.ContainsFunc(g.Rules, func(r rule) bool { return r.Remote.ID == id })
+}

@@ -1,0 +1,317 @@
+package ibmsim
+
+import (
+	"net/http"
+	"regexp"
+	"slices"
+)
+
+var (
+	nameForm = regexp.MustCompile(`^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$`)
+	dnsForm  = regexp.MustCompile(`^[a-z0-9-]{0,127}[a-z0-9]$`)
+	pathForm = regexp.MustCompile(`^/[!-~]*$`)
+)
+
+func out(n, least, most int) bool { return n < least || n > most }
+
+// fault is something that a request must not be.
+type fault struct {
+	is            bool
+	code, message string
+}
+
+// first is the refusal of the first fault that there is.
+func first(faults ...fault) *refusal {
+	for _, f := range faults {
+		if f.is {
+			return refuse(http.StatusBadRequest, f.code, "%s", f.message)
+		}
+	}
+	return nil
+}
+
+// protocols are those that a load balancer takes.
+func (lb *LoadBalancer) protocols() []string {
+	if lb.Network {
+		return []string{"tcp", "udp"}
+	}
+	return []string{"tcp", "http", "https"}
+}
+
+// checkPool judges a pool; own is the ID of the one that it replaces.
+func (s *Sim) checkPool(lb *LoadBalancer, p Pool, own string) *refusal {
+	taken := slices.ContainsFunc(lb.Pools, func(o Pool) bool { return o.Name == p.Name && o.ID != own })
+	sends := p.Proxy != "" && p.Proxy != "disabled"
+	if refused := first(
+		fault{!nameForm.MatchString(p.Name), "pool_invalid_name", "the name is not legal"},
+		fault{taken, "pool_duplicate_name", "the name is taken"},
+		fault{own == "" && len(lb.Pools) >= 10, "pool_over_quota", "a load balancer has 10 pools"},
+		fault{!slices.Contains([]string{"round_robin", "weighted_round_robin", "least_connections"}, p.Algorithm), "pool_invalid_algorithm", "there is no such algorithm"},
+		fault{!slices.Contains(lb.protocols(), p.Protocol), "pool_invalid_protocol", "the protocol is not legal for this load balancer"},
+		fault{sends && p.Proxy != "v1" && p.Proxy != "v2", "pool_invalid_proxy_protocol", "there is no such version"},
+		fault{sends && lb.Network, "pool_invalid_proxy_protocol", "a network load balancer sends no header"},
+		fault{p.Monitor == nil, "pool_missing_health_monitor", "a health monitor is required"},
+	); refused != nil {
+		return refused
+	}
+	if refused := checkMonitor(p.Monitor); refused != nil {
+		return refused
+	}
+	return s.checkMembers(lb, p.Members)
+}
+
+// checkMonitor judges a health check.
+func checkMonitor(m *Monitor) *refusal {
+	times := out(m.Delay, 2, 60) || out(m.Timeout, 1, 59) || m.Timeout >= m.Delay || out(m.Retries, 1, 10)
+	return first(
+		fault{times, "pool_invalid_health_monitor", "delay, timeout or retries are out of range"},
+		fault{m.Port != nil && out(*m.Port, 1, 65535), "pool_invalid_health_monitor_port", "the port is out of range"},
+		fault{!slices.Contains([]string{"tcp", "http", "https"}, m.Type), "pool_invalid_health_monitor_type", "there is no such type"},
+		fault{m.Type != "tcp" && !pathForm.MatchString(m.Path), "pool_invalid_health_monitor_url_path", "the path is not legal"},
+	)
+}
+
+// span are the ports of a listener.
+func (l Listener) span() (from, to int) {
+	if l.Port != 0 {
+		return l.Port, l.Port
+	}
+	return l.PortMin, l.PortMax
+}
+
+// newListener is a listener with what the cloud fills in.
+func (s *Sim) newListener(lb *LoadBalancer, l Listener) Listener {
+	l.ID = s.id("r006-")
+	if !lb.Network && l.Limit == nil {
+		l.Limit = new(15000)
+	}
+	if !lb.Network && l.Idle == nil {
+		l.Idle = new(50)
+	}
+	return l
+}
+
+func (l Listener) badPorts() bool {
+	from, to := l.span()
+	return out(from, 1, 65535) || out(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0))
+}
+
+func (l Listener) badLimits() bool {
+	return (l.Limit != nil && out(*l.Limit, 1, 15000)) || (l.Idle != nil && out(*l.Idle, 50, 7200))
+}
+
+// checkListener judges a listener, whose pool is known by its ID; own is the ID of the one that it replaces.
+func checkListener(lb *LoadBalancer, l Listener, own string) *refusal {
+	from, to := l.span()
+	ports, limits := l.badPorts(), l.badLimits()
+	if refused := first(
+		fault{!slices.Contains(lb.protocols(), l.Protocol), "listener_invalid_protocol", "the protocol is not legal for this load balancer"},
+		fault{ports, "listener_invalid_port", "the port is out of range"},
+		fault{from != to && (!lb.Network || !lb.Public), "listener_invalid_port_range", "ranges are for public network load balancers"},
+		fault{!lb.Network && from >= 56500 && from <= 56520, "listener_reserved_port_conflict", "the port is reserved"},
+		fault{own == "" && len(lb.Listeners) >= 10, "listener_over_quota", "a load balancer has 10 listeners"},
+		fault{(l.Limit != nil || l.Idle != nil) && lb.Network, "listener_invalid_connection_limit", "a network load balancer has neither a limit nor a timeout"},
+		fault{limits, "listener_invalid_connection_limit", "the limit or the timeout is out of range"},
+	); refused != nil {
+		return refused
+	}
+	if refused := checkOthers(lb, l, own); refused != nil {
+		return refused
+	}
+	return checkPoolOf(lb, l)
+}
+
+// checkOthers judges a listener beside the others.
+func checkOthers(lb *LoadBalancer, l Listener, own string) *refusal {
+	from, to := l.span()
+	for _, o := range lb.Listeners {
+		a, b := o.span()
+		overlap := (o.Protocol == "udp") == (l.Protocol == "udp") && from <= b && a <= to
+		shared := l.Pool != nil && o.Pool != nil && o.Pool.ID == l.Pool.ID
+		if refused := first(
+			fault{o.ID != own && overlap, "listener_duplicate_port", "the port is taken"},
+			fault{o.ID != own && shared, "listener_pool_conflict", "the pool is another listener's"},
+		); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+// checkPoolOf judges the pool of a listener.
+func checkPoolOf(lb *LoadBalancer, l Listener) *refusal {
+	if l.Pool == nil {
+		return nil
+	}
+	at := slices.IndexFunc(lb.Pools, func(p Pool) bool { return p.ID == l.Pool.ID && l.Pool.Name == "" })
+	return first(
+		fault{at < 0, "listener_pool_not_found", "there is no such pool"},
+		fault{at >= 0 && lb.Pools[max(at, 0)].Protocol != l.Protocol, "listener_pool_protocols_conflict", "the pool has another protocol"},
+	)
+}
+
+func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
+	if len(rest) == 0 && r.Method == http.MethodGet {
+		shown := []object{}
+		for _, l := range lb.Listeners {
+			shown = append(shown, s.showListener(r, lb, l))
+		}
+		return http.StatusOK, object{"listeners": shown}, nil
+	}
+	if len(rest) == 0 && r.Method == http.MethodPost {
+		var l Listener
+		if refused := decode(r, &l); refused != nil {
+			return 0, nil, refused
+		}
+		if refused := checkListener(lb, l, ""); refused != nil {
+			return 0, nil, refused
+		}
+		l = s.newListener(lb, l)
+		lb.Listeners = append(lb.Listeners, l)
+		s.work(lb)
+		return http.StatusCreated, s.showListener(r, lb, l), nil
+	}
+	if len(rest) != 1 {
+		return none()
+	}
+	at := slices.IndexFunc(lb.Listeners, func(l Listener) bool { return l.ID == rest[0] })
+	if at < 0 {
+		return 0, nil, refuse(http.StatusNotFound, "listener_not_found", "there is no such listener")
+	}
+	switch r.Method {
+	case http.MethodPatch:
+		l := lb.Listeners[at]
+		if l.Pool != nil { // or a request that is refused would change it
+			l.Pool = new(*l.Pool)
+		}
+		if refused := decode(r, &l); refused != nil {
+			return 0, nil, refused
+		}
+		if refused := checkListener(lb, l, l.ID); refused != nil {
+			return 0, nil, refused
+		}
+		lb.Listeners[at] = l
+		s.work(lb)
+		return http.StatusOK, s.showListener(r, lb, l), nil
+	case http.MethodDelete:
+		lb.Listeners = slices.Delete(slices.Clone(lb.Listeners), at, at+1)
+		s.work(lb)
+		return http.StatusAccepted, nil, nil
+	}
+	return none()
+}
+
+func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
+	if len(rest) == 0 && r.Method == http.MethodGet {
+		shown := []object{}
+		for _, p := range lb.Pools {
+			shown = append(shown, s.showPool(r, lb, p))
+		}
+		return http.StatusOK, object{"pools": shown}, nil
+	}
+	if len(rest) == 0 && r.Method == http.MethodPost {
+		var p Pool
+		if refused := decode(r, &p); refused != nil {
+			return 0, nil, refused
+		}
+		if refused := s.checkPool(lb, p, ""); refused != nil {
+			return 0, nil, refused
+		}
+		p = s.newPool(p)
+		lb.Pools = append(lb.Pools, p)
+		s.work(lb)
+		return http.StatusCreated, s.showPool(r, lb, p), nil
+	}
+	if len(rest) == 0 {
+		return none()
+	}
+	at := slices.IndexFunc(lb.Pools, func(p Pool) bool { return p.ID == rest[0] })
+	if at < 0 {
+		return 0, nil, refuse(http.StatusNotFound, "pool_not_found", "there is no such pool")
+	}
+	if len(rest) == 2 && rest[1] == "members" {
+		return s.serveMembers(r, lb, at)
+	}
+	if len(rest) != 1 {
+		return none()
+	}
+	return s.servePool(r, lb, at)
+}
+
+func (s *Sim) servePool(r *http.Request, lb *LoadBalancer, at int) (int, any, *refusal) {
+	switch r.Method {
+	case http.MethodPatch:
+		return s.patchPool(r, lb, at)
+	case http.MethodDelete:
+		if slices.ContainsFunc(lb.Listeners, func(l Listener) bool { return l.Pool != nil && l.Pool.ID == lb.Pools[at].ID }) {
+			return 0, nil, refuse(http.StatusConflict, "pool_delete_conflict", "a listener uses the pool")
+		}
+		lb.Pools = slices.Delete(slices.Clone(lb.Pools), at, at+1)
+		s.work(lb)
+		return http.StatusAccepted, nil, nil
+	}
+	return none()
+}
+
+func (s *Sim) patchPool(r *http.Request, lb *LoadBalancer, at int) (int, any, *refusal) {
+	p := lb.Pools[at]
+	var patch struct {
+		Algorithm *string  `json:"algorithm"`
+		Monitor   *Monitor `json:"health_monitor"`
+		Name      *string  `json:"name"`
+		Protocol  *string  `json:"protocol"`
+		Proxy     *string  `json:"proxy_protocol"`
+	}
+	if refused := decode(r, &patch); refused != nil {
+		return 0, nil, refused
+	}
+	for field, value := range map[*string]*string{
+		&p.Algorithm: patch.Algorithm, &p.Name: patch.Name, &p.Protocol: patch.Protocol, &p.Proxy: patch.Proxy,
+	} {
+		if value != nil {
+			*field = *value
+		}
+	}
+	if patch.Monitor != nil {
+		path := p.Monitor.Path
+		p.Monitor = patch.Monitor
+		if p.Monitor.Path == "" { // what a patch leaves out stays
+			p.Monitor.Path = path
+		}
+	}
+	members := p.Members // which may have lost their instances meanwhile
+	p.Members = nil
+	if refused := s.checkPool(lb, p, p.ID); refused != nil {
+		return 0, nil, refused
+	}
+	p.Members = members
+	lb.Pools[at] = p
+	s.work(lb)
+	return http.StatusOK, s.showPool(r, lb, p), nil
+}
+
+func (s *Sim) serveMembers(r *http.Request, lb *LoadBalancer, at int) (int, any, *refusal) {
+	p := &lb.Pools[at]
+	switch r.Method {
+	case http.MethodGet:
+	case http.MethodPut:
+		var all struct {
+			Members []Member `json:"members"`
+		}
+		if refused := decode(r, &all); refused != nil {
+			return 0, nil, refused
+		}
+		if refused := s.checkMembers(lb, all.Members); refused != nil {
+			return 0, nil, refused
+		}
+		p.Members = s.newMembers(all.Members)
+		s.work(lb)
+	default:
+		return none()
+	}
+	shown := []object{}
+	for _, m := range p.Members {
+		shown = append(shown, s.showMember(r, lb, *p, m))
+	}
+	return http.StatusOK, object{"members": shown}, nil
+}

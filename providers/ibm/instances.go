@@ -1,0 +1,411 @@
+package ibm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+const (
+	// callPrice is how often nodes that are down for good may cost a call.
+	callPrice = 2 * time.Second
+	indexName = "name"
+
+	labelPrefix     = "ibm-cloud.kubernetes.io/"
+	labelInternalIP = labelPrefix + "internal-ip"
+	labelExternalIP = labelPrefix + "external-ip"
+	labelWorker     = labelPrefix + "worker-id"
+	labelType       = labelPrefix + "machine-type"
+	labelZone       = labelPrefix + "zone"
+	labelRegion     = labelPrefix + "region"
+
+	statusStopped = "stopped"
+	notYetChosen  = "0.0.0.0"
+)
+
+// address is an IP address in the API.
+type address struct {
+	Address string `json:"address"`
+}
+
+// attachment is a network attachment, or an interface.
+type attachment struct {
+	PrimaryIP address `json:"primary_ip"`
+}
+
+// named is a reference to an object.
+type named struct {
+	ID   string `json:"id,omitempty"`
+	Name string `json:"name,omitempty"`
+}
+
+// instance is what is used of a virtual server instance.
+type instance struct {
+	ID         string      `json:"id"`
+	Name       string      `json:"name"`
+	Status     string      `json:"status"`
+	Profile    named       `json:"profile"`
+	Zone       named       `json:"zone"`
+	VPC        named       `json:"vpc"`
+	Attachment *attachment `json:"primary_network_attachment"`
+	Interface  *attachment `json:"primary_network_interface"`
+}
+
+// ip is the primary address; "" while none is chosen.
+func (i instance) ip() string {
+	for _, a := range []*attachment{i.Attachment, i.Interface} {
+		if a != nil && a.PrimaryIP.Address != "" && a.PrimaryIP.Address != notYetChosen {
+			return a.PrimaryIP.Address
+		}
+	}
+	return ""
+}
+
+// instances are the virtual server instances of the cluster's VPC, and what they and the labels say about nodes.
+type instances struct {
+	nodes.Split
+	found     *nodes.Instances[string, instance]
+	api       *api
+	config    Config
+	inventory *inventory.Inventory[string, instance]
+	// listings are complete listings alone, to which no single read adds anything that would vouch for one that is empty by mistake.
+	listings *inventory.Inventory[string, instance]
+	subnets  *inventory.Inventory[string, subnet]
+	nodes    *nodecount.Counter
+	// kube writes a condition of Nodes; nil writes none.
+	kube kubernetes.Interface
+}
+
+func newInstances(a *api) *instances {
+	i := &instances{api: a, config: a.config, nodes: &nodecount.Counter{}}
+	i.inventory = inventory.New(inventory.Source[string, instance]{
+		Kind: "instance", ID: func(v instance) string { return v.ID }, List: a.instances, Get: i.read,
+		Indexes: map[string]func(instance) []string{indexName: func(v instance) []string { return []string{v.Name} }},
+	})
+	i.listings = inventory.New(inventory.Source[string, instance]{Kind: "instance", ID: func(v instance) string { return v.ID }, List: a.instances})
+	i.subnets = inventory.New(inventory.Source[string, subnet]{Kind: "subnet", ID: func(v subnet) string { return v.ID }, List: a.subnets})
+	i.found = nodes.New(nodes.Cloud[string, instance]{
+		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
+		Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.print,
+		Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
+	})
+	i.Split = nodes.Split{IsOther: func(n *v1.Node) bool { return !i.ours(n) }, Other: nodes.Unmanaged{}, API: i.found}
+	return i
+}
+
+// instances lists those of the VPC.
+func (a *api) instances(ctx context.Context) ([]instance, int, error) {
+	return list[instance](ctx, a, "instances", "/instances", url.Values{"vpc.name": {a.config.VPC}})
+}
+
+// proofMaxAge lets the questions about several instances share the listings that prove their absence, which each has a read of its own for.
+const proofMaxAge = 2 * time.Second
+
+// read reads one instance. The API finds nothing either where the credential may not look, so that an absence is proved by a listing which
+// shows others, or else by the subnets of the VPC, which the credential of another account does not see. All nodes at once are the guard's
+// to hold.
+func (i *instances) read(ctx context.Context, id string) (v instance, err error) {
+	what := "reading instance " + id
+	err = i.api.call(ctx, request{what: what, method: http.MethodGet, path: "/instances/" + id}, &v)
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		if doubt := i.doubt(ctx, id); doubt != nil {
+			return v, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
+		}
+	case err == nil && v.ID != id:
+		err = cloudapi.Unclear(what, "the answer is about another instance")
+	}
+	return v, err
+}
+
+// doubt says why an instance that is not found may exist all the same.
+func (i *instances) doubt(ctx context.Context, id string) error {
+	all, err := i.listings.All(ctx, inventory.Query{MaxAge: proofMaxAge})
+	switch {
+	case err != nil:
+		return err
+	case slices.ContainsFunc(all, func(v instance) bool { return v.ID == id }):
+		return errors.New("it is listed")
+	case len(all) > 0:
+		return nil
+	}
+	return i.seesVPC(ctx, proofMaxAge)
+}
+
+// seesVPC is an error where the credential sees nothing of the cluster's VPC, so that what is not found may exist.
+func (i *instances) seesVPC(ctx context.Context, maxAge time.Duration) error {
+	subnets, err := i.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
+	if err == nil && len(subnets) == 0 {
+		err = errors.New("the credential sees nothing of VPC " + i.config.VPC + " any more; check its account and its rights")
+	}
+	return err
+}
+
+var instanceID = regexp.MustCompile(`^[0-9a-z]{4}_[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
+
+// parts are the account, the cluster and the worker in a provider ID. Two fields between them are empty.
+func parts(providerID string) (account, cluster, worker string, ok bool) {
+	rest, ok := strings.CutPrefix(providerID, providerIDPrefix)
+	fields := strings.Split(rest, "/")
+	if !ok || len(fields) != 5 {
+		return "", "", "", false
+	}
+	return fields[0], fields[3], fields[4], true
+}
+
+// parse returns the ID of the instance in a provider ID.
+func (i *instances) parse(providerID string) (string, error) {
+	account, cluster, worker, ok := parts(providerID)
+	if !ok || account != i.config.Account || cluster != i.config.Cluster || !instanceID.MatchString(worker) {
+		return "", fmt.Errorf("provider ID %q is not of the form %s%s///%s/<instance ID>", providerID, providerIDPrefix, i.config.Account, i.config.Cluster)
+	}
+	return worker, nil
+}
+
+func (i *instances) print(v instance) string {
+	return providerIDPrefix + i.config.Account + "///" + i.config.Cluster + "/" + v.ID
+}
+
+// ours reports whether instances tell about a node: not about workers that belong to IBM's own account, or to another cluster or account,
+// nor about those whose provider IDs name no instance. These exist as far as anybody can say.
+func (i *instances) ours(n *v1.Node) bool {
+	if !i.config.OwnWorkers() {
+		return false
+	}
+	if n.Spec.ProviderID == "" {
+		return true
+	}
+	account, cluster, worker, ok := parts(n.Spec.ProviderID)
+	switch {
+	case !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix):
+		return false
+	case !ok:
+		return true // which is an error that says so
+	}
+	return account == i.config.Account && cluster == i.config.Cluster && instanceID.MatchString(worker)
+}
+
+// InstanceMetadata is from the instance of a node, and where none can be read, from labels, without a call: whoever controls a kubelet may
+// write them.
+func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
+	if err := i.markNetwork(ctx, node); err != nil {
+		return nil, err
+	}
+	if i.ours(node) {
+		return i.Split.InstanceMetadata(ctx, node)
+	}
+	m := i.labelled(node)
+	if m == nil {
+		return nil, fmt.Errorf("node %s: node is missing labels: it needs %s, because its instance cannot be read: g2workerServiceAccountID is not accountID, "+
+			"or its provider ID names no instance of this cluster", node.Name, strings.Join(requiredLabels(), ", "))
+	}
+	return m, nil
+}
+
+func requiredLabels() []string {
+	return []string{labelInternalIP, labelWorker, labelType, labelZone, labelRegion}
+}
+
+// labelled is what the labels say of a node; nil where one is missing that is needed.
+func (i *instances) labelled(node *v1.Node) *cloudprovider.InstanceMetadata {
+	for _, key := range requiredLabels() {
+		if node.Labels[key] == "" {
+			return nil
+		}
+	}
+	if _, err := netip.ParseAddr(node.Labels[labelInternalIP]); err != nil {
+		return nil
+	}
+	m := &cloudprovider.InstanceMetadata{
+		ProviderID: node.Spec.ProviderID, InstanceType: node.Labels[labelType], Zone: node.Labels[labelZone], Region: node.Labels[labelRegion],
+		NodeAddresses: i.addresses(node, node.Labels[labelInternalIP]),
+	}
+	if m.ProviderID == "" {
+		m.ProviderID = i.print(instance{ID: node.Labels[labelWorker]})
+	}
+	return m
+}
+
+// addresses are the internal one, and the external one that only a label tells, in whose place IBM's own controller shows the internal one.
+func (i *instances) addresses(node *v1.Node, internal string) []v1.NodeAddress {
+	list := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: internal}}
+	external := node.Labels[labelExternalIP]
+	if _, err := netip.ParseAddr(external); err != nil {
+		external = ""
+	}
+	if external == "" && i.config.FakedExternalIP {
+		external = internal
+	}
+	if external != "" {
+		list = append(list, v1.NodeAddress{Type: v1.NodeExternalIP, Address: external})
+	}
+	return list
+}
+
+// search finds the instance of a node without a provider ID, whose name is the instance's.
+func search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
+	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: node.Name}}}, nil
+}
+
+// state says what matters to Kubernetes about a status: stopped alone is shut down.
+func (i instance) state() (nodes.State, error) {
+	switch i.Status {
+	case "":
+		return nodes.Existing, cloudapi.Unclear("reading instance "+i.ID, "the answer does not say its status")
+	case statusStopped:
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
+}
+
+// describe returns what an instance says about its node.
+func (i *instances) describe(_ context.Context, node *v1.Node, v instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	if v.ip() == "" {
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no primary address yet", v.ID)}
+	}
+	return &cloudprovider.InstanceMetadata{
+		ProviderID: node.Spec.ProviderID, InstanceType: v.Profile.Name, Zone: v.Zone.Name, Region: i.config.Region,
+		NodeAddresses: i.addresses(node, v.ip()),
+	}, nil
+}
+
+// verify compares names: nobody who controls a kubelet alone can rename an instance.
+func verify(_ context.Context, node *v1.Node, v instance) (why string, err error) {
+	if v.Name != node.Name {
+		return fmt.Sprintf("the instance %s is named %q", v.ID, v.Name), nil
+	}
+	return "", nil
+}
+
+// receiver is a node that receives traffic, and where.
+type receiver struct {
+	node *v1.Node
+	target
+}
+
+// stranger is a node of which no instance says where it receives traffic. What it says itself serves to recognize a member.
+type stranger struct {
+	receiver
+
+	why string
+}
+
+// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes the
+// addresses and labels of its Node, so that these count only where no instance can be read, as the workers belong to IBM's own account.
+// A provider ID is believed, though a kubelet chooses it as well: --verify-node-instances leaves out nodes that have one of another
+// instance. A node whose instance is proved to be gone is left out. Of others nothing is known.
+func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []stranger, err error) {
+	for _, n := range list {
+		r, why := receiver{n, toldBy(n, network)}, ""
+		if i.config.OwnWorkers() {
+			if r.target, why, err = i.located(ctx, n, network, len(list)); err != nil {
+				return nil, nil, err
+			}
+		}
+		switch {
+		case r.target != target{}:
+			all = append(all, r)
+		case why != "":
+			others = append(others, stranger{receiver{n, toldBy(n, network)}, why})
+		}
+	}
+	return all, others, nil
+}
+
+// target is where the instance of a node receives traffic; it is empty where there is none, or none is known.
+func (i *instances) target(ctx context.Context, n *v1.Node, network bool, expected int) (target, error) {
+	t, _, err := i.located(ctx, n, network, expected)
+	return t, err
+}
+
+// located is where the instance of a node receives traffic; it is empty where there is none, and why says what is in doubt. A node whose
+// provider ID names no instance of this cluster is known by its name, as IBM's own controller knows all of them.
+func (i *instances) located(ctx context.Context, n *v1.Node, network bool, expected int) (t target, why string, err error) {
+	_, err = i.parse(n.Spec.ProviderID)
+	identified := err == nil
+	if !identified && n.Spec.ProviderID != "" {
+		n = n.DeepCopy()
+		n.Spec.ProviderID = ""
+	}
+	v, err := i.found.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, Expected: expected})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound) && identified:
+		return target{}, "", nil
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return target{}, "no instance of the VPC has its name", nil
+	case errors.Is(err, cloudapi.ErrConflict) && !identified:
+		return target{}, "several instances of the VPC have its name", nil
+	case err != nil:
+		return target{}, "", fmt.Errorf("finding the instance of node %s: %w", n.Name, err)
+	case network:
+		return target{ID: v.ID}, "", nil
+	case v.ip() == "":
+		return target{}, "its instance has no address", nil
+	}
+	return target{Address: v.ip()}, "", nil
+}
+
+// keep are the members among nodes of which no instance is known: they stay, as nothing proves that they should not receive traffic, while
+// what such a node says of itself makes no member of it.
+func keep(others []stranger, current map[target]bool) (kept []receiver, findings []services.Finding) {
+	said := map[string][]string{}
+	for _, o := range others {
+		what := "receives no traffic"
+		if current[o.target] {
+			kept = append(kept, o.receiver)
+			what = "stays a member, and becomes none again once it was taken away"
+		}
+		what = o.why + ": it " + what
+		said[what] = append(said[what], o.node.Name)
+	}
+	for _, what := range slices.Sorted(maps.Keys(said)) {
+		names := slices.Sorted(slices.Values(said[what]))
+		findings = append(findings, services.Warning(eventStranger, "%d node(s), such as %s: %s", len(names), strings.Join(names[:min(len(names), maxNamed)], ", "), what))
+	}
+	return kept, findings
+}
+
+// maxNamed bounds how many objects an event names.
+const maxNamed = 5
+
+// strays tell of members that go although no node left: somebody has made them by hand, or IBM's own controller for nodes of before.
+func strays(q services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
+	if q.Purpose != services.Ensure {
+		return nil
+	}
+	going := maps.Clone(current)
+	for _, r := range receivers {
+		delete(going, r.target)
+	}
+	for _, n := range q.Nodes {
+		delete(going, toldBy(n, network))
+	}
+	var names []string
+	for t := range going {
+		names = append(names, cmp.Or(t.Address, t.ID))
+	}
+	if slices.Sort(names); len(names) == 0 {
+		return nil
+	}
+	return []services.Finding{services.Notice(eventStray, "%d member(s), such as %s, belong to no node that receives traffic, and are taken away",
+		len(names), strings.Join(names[:min(len(names), maxNamed)], ", "))}
+}

@@ -1,0 +1,9 @@
+package ibm
+
+import (
+	"testing"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+func TestMain(m *testing.M) { conformance.Main(m, Name) }

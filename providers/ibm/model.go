@@ -1,0 +1,467 @@
+package ibm
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// This file computes and calls nobody: Service, nodes and settings make what is desired.
+
+const (
+	proxyOff, proxyV1 = "disabled", "v1"
+	algorithm         = "round_robin"
+	connectionLimit   = 15000
+	maxName           = 63
+	labelDedicated    = "dedicated"
+	edge              = "edge"
+	labelInstance     = labelPrefix + "instance-id"
+	labelVPCInstance  = labelPrefix + "vpc-instance-id"
+	namePrefix        = "kube-"
+	leastUID          = 17
+	uidDigits         = 32
+)
+
+// ownName is the name that IBM's own controller gives.
+func ownName(cluster string, service *v1.Service) string {
+	name := namePrefix + cluster + "-" + strings.ReplaceAll(string(service.UID), "-", "")
+	return name[:min(len(name), maxName)]
+}
+
+// othersForm is that of the names that controllers give, the clusters' IDs and the UIDs of Services in them; those that were cut have as
+// many characters as a name can have.
+var othersForm = regexp.MustCompile(`^` + namePrefix + `.+-[0-9a-f]{1,32}$`)
+
+// othersName reports whether a chosen name is one that a controller may be about to give to the load balancer of another Service, in this
+// cluster or in another one of the VPC.
+func othersName(name string) bool {
+	end := name[strings.LastIndex(name, "-")+1:]
+	return othersForm.MatchString(name) && (len(end) == uidDigits || len(name) == maxName)
+}
+
+// port is a port of a Service, or a range of ports.
+type port struct {
+	protocol  string
+	port, max int
+	nodePort  int
+	monitor   monitor
+}
+
+// pool is the name of its pool.
+func (p port) pool() string {
+	front := strconv.Itoa(p.port)
+	if p.max > p.port {
+		front += "x" + strconv.Itoa(p.max)
+	}
+	return p.protocol + "-" + front + "-" + strconv.Itoa(p.nodePort)
+}
+
+// key is what no two ports share.
+type key struct {
+	protocol  string
+	port, max int
+}
+
+func (p port) key() key { return key{p.protocol, p.port, p.max} }
+
+func (l listener) key() key {
+	from, to := cmp.Or(l.PortMin, l.Port), cmp.Or(l.PortMax, l.Port)
+	return key{strings.ToLower(l.Protocol), from, to}
+}
+
+// spec is what is asked of a load balancer.
+type spec struct {
+	name     string
+	public   bool
+	network  bool
+	settings settings
+	ports    []port
+	members  []target
+	access   access
+	// subnets are those that an existing load balancer is to have instead of its own.
+	subnets []named
+	// create is what an absent load balancer is made by.
+	create *creation
+}
+
+func (s spec) proxy() string {
+	if s.settings.proxy() {
+		return proxyV1
+	}
+	return proxyOff
+}
+
+// ports are those of a Service with their health checks. UDP needs a network load balancer.
+func (s settings) ports(service *v1.Service) []port {
+	ranges, _ := s.ranges(service) // Validate has judged them
+	var list []port
+	for _, p := range service.Spec.Ports {
+		one := port{
+			protocol: cmp.Or(strings.ToLower(string(p.Protocol)), protocolTCP),
+			port:     int(p.Port), max: int(p.Port), nodePort: int(p.NodePort),
+		}
+		if last := ranges[p.Port]; last > p.Port {
+			one.max = int(last)
+		}
+		one.monitor = s.monitor(service, one)
+		list = append(list, one)
+	}
+	return list
+}
+
+// monitor is the health check of a port.
+func (s settings) monitor(service *v1.Service, p port) monitor {
+	m := monitor{Delay: s.delay(), Timeout: s.timeout(), Retries: s.retries(), Type: protocolTCP, Port: p.nodePort}
+	switch {
+	case local(service) && (s.CheckProtocol == "" || p.protocol == protocolUDP):
+		m.Type, m.Port, m.Path = protocolHTTP, int(service.Spec.HealthCheckNodePort), rootPath
+		return m
+	case p.protocol == protocolUDP: // whose node port answers no health check
+		m.Type, m.Port = cmp.Or(s.CheckProtocol, protocolTCP), s.CheckUDP
+	case s.CheckProtocol != "":
+		m.Type, m.Port = s.CheckProtocol, orUsual(s.CheckPort, p.nodePort)
+	}
+	if m.Type != protocolTCP {
+		m.Path = cmp.Or(s.CheckPath, rootPath)
+	}
+	return m
+}
+
+// checks returns the health check that a pool needs, and whether it differs. What nobody asked for stays as somebody may have set it by
+// hand.
+func (s settings) checks(have *monitor, want monitor) (after monitor, differs bool) {
+	if have == nil {
+		return want, true
+	}
+	after = want
+	keep := func(asked int, key string, at *int, has int) {
+		if asked == 0 && !s.asked(key) && has != 0 {
+			*at = has
+		}
+	}
+	keep(s.Delay, annotationCheckDelay, &after.Delay, have.Delay)
+	keep(s.Timeout, annotationCheckTimeout, &after.Timeout, have.Timeout)
+	keep(s.Retries, annotationCheckRetries, &after.Retries, have.Retries)
+	if after.Timeout >= after.Delay { // one of them is the user's, and the other of before does not go with it
+		after.Delay, after.Timeout = want.Delay, want.Timeout
+	}
+	if s.CheckPath == "" && !s.asked(annotationCheckPath) && have.Path != "" && after.Path != "" {
+		after.Path = have.Path
+	}
+	if after.Type == protocolTCP { // a path that is left over does no harm
+		return after, after != monitor{after.Delay, after.Retries, have.Port, after.Timeout, have.Type, ""} ||
+			after.Delay != have.Delay || after.Retries != have.Retries || after.Timeout != have.Timeout
+	}
+	return after, after != *have
+}
+
+// listenerOf is the listener of a port as it is asked for.
+func (s spec) listenerOf(p port, pool named) listener {
+	l := listener{Pool: &pool, Protocol: p.protocol}
+	if p.max > p.port {
+		l.PortMin, l.PortMax = p.port, p.max
+	} else {
+		l.Port = p.port
+	}
+	if !s.network {
+		l.Limit, l.Idle = connectionLimit, s.settings.Idle
+	}
+	return l
+}
+
+// poolOf is the pool of a port as it is asked for.
+func (s spec) poolOf(p port) pool {
+	m := p.monitor
+	made := pool{Algorithm: algorithm, Monitor: &m, Members: s.membersOf(p), Name: p.pool(), Protocol: p.protocol}
+	if !s.network {
+		made.Proxy = s.proxy()
+	}
+	return made
+}
+
+func (s spec) membersOf(p port) []member {
+	list := make([]member, len(s.members))
+	for n, t := range s.members {
+		list[n] = member{Port: p.nodePort, Target: t}
+	}
+	return list
+}
+
+// creation is the request for the whole load balancer.
+func (s spec) creation(group string, subnets []string) *creation {
+	c := &creation{Public: s.public, Name: s.name, ResourceGroup: named{ID: group}}
+	for _, id := range subnets {
+		c.Subnets = append(c.Subnets, named{ID: id})
+	}
+	for _, p := range s.ports {
+		c.Pools = append(c.Pools, s.poolOf(p))
+		c.Listeners = append(c.Listeners, s.listenerOf(p, named{Name: p.pool()}))
+	}
+	for _, g := range s.access.groups {
+		c.Groups = append(c.Groups, named{ID: g.ID})
+	}
+	if s.network {
+		c.Profile = &named{Name: profileNetwork}
+	}
+	if s.settings.DNSInstance != "" {
+		c.DNS = &dnsRequest{Zone: named{ID: s.settings.DNSZone}}
+		c.DNS.Instance.CRN = s.settings.DNSInstance
+	}
+	return c
+}
+
+// sameMembers reports whether a pool has the members that it should have, in whatever order.
+func sameMembers(have, want []member) bool { return services.SameSet(have, want) }
+
+// zoneOf is the zone of a node, by either label.
+func zoneOf(n *v1.Node) string {
+	return cmp.Or(n.Labels[labelZone], n.Labels[v1.LabelTopologyZone])
+}
+
+// receive are the nodes that receive traffic: those with the label of the annotation, or else those of its zone, of which those for the
+// edge alone where there are any.
+func (s settings) receive(nodes []*v1.Node) []*v1.Node {
+	only := func(keep func(*v1.Node) bool) []*v1.Node {
+		return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !keep(n) })
+	}
+	if key, value, _ := s.selector(); key != "" {
+		return only(func(n *v1.Node) bool { return n.Labels[key] == value })
+	}
+	if zone := s.zone(); zone != "" {
+		nodes = only(func(n *v1.Node) bool { return zoneOf(n) == zone })
+	}
+	if edges := only(func(n *v1.Node) bool { return n.Labels[labelDedicated] == edge }); len(edges) > 0 {
+		return edges
+	}
+	return nodes
+}
+
+func (s settings) zone() string { return strings.Join(strings.Fields(s.Zone), "") }
+
+// toldBy is where a node receives traffic as it says itself: its instance, or its address. It is empty where the node has none.
+func toldBy(n *v1.Node, network bool) target {
+	if network {
+		_, _, worker, _ := parts(n.Spec.ProviderID)
+		for _, id := range []string{worker, n.Labels[labelInstance], n.Labels[labelVPCInstance]} {
+			if instanceID.MatchString(id) {
+				return target{ID: id}
+			}
+		}
+		return target{}
+	}
+	told := []string{n.Labels[labelInternalIP]}
+	for _, a := range n.Status.Addresses {
+		if a.Type == v1.NodeInternalIP {
+			told = append(told, a.Address)
+		}
+	}
+	for _, text := range told {
+		if ip, err := netip.ParseAddr(text); err == nil && ip.Is4() && !ip.IsUnspecified() {
+			return target{Address: ip.String()}
+		}
+	}
+	return target{}
+}
+
+// targets are where the nodes of a Service receive traffic. Where not all of them can, those that do already come first.
+func (s settings) targets(service *v1.Service, receivers []receiver, current map[target]bool) (list []target, left int) {
+	byZone := map[string][]target{}
+	for _, m := range receivers {
+		if zone := zoneOf(m.node); !slices.Contains(byZone[zone], m.target) {
+			byZone[zone] = append(byZone[zone], m.target)
+		}
+	}
+	order := func(a, b target) int {
+		if current[a] != current[b] {
+			return map[bool]int{true: -1, false: 1}[current[a]]
+		}
+		return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID))
+	}
+	quota := s.quota()
+	for _, zone := range slices.Sorted(maps.Keys(byZone)) {
+		all := slices.SortedFunc(slices.Values(byZone[zone]), order)
+		if quota > 0 && !local(service) {
+			all = all[:min(len(all), quota)]
+		}
+		list = append(list, all...)
+	}
+	slices.SortFunc(list, order)
+	list = slices.Compact(list)
+	if len(list) > maxMembers {
+		left = len(list) - maxMembers
+		list = list[:maxMembers]
+	}
+	slices.SortFunc(list, func(a, b target) int { return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID)) })
+	return list, left
+}
+
+// placed is a pool that is there for a port; nil where there is none.
+type placed struct {
+	port
+	pool     *pool
+	listener *listener
+}
+
+// place finds the pool and the listener of each port, and what belongs to none. A pool is known by its name, or else by the protocol and
+// port in it, or else, where somebody has renamed it, by the listener that it serves.
+func place(d *details, ports []port) (list []placed, pools []pool, listeners []listener) {
+	taken := map[string]bool{}
+	list = make([]placed, len(ports))
+	find := func(n int, is func(pool) bool) {
+		at := slices.IndexFunc(d.pools, func(p pool) bool { return !taken[p.ID] && strings.EqualFold(p.Protocol, ports[n].protocol) && is(p) })
+		if list[n].pool == nil && at >= 0 {
+			list[n].pool = &d.pools[at]
+			taken[d.pools[at].ID] = true
+		}
+	}
+	for n, p := range ports {
+		list[n].port = p
+		if at := slices.IndexFunc(d.listeners, func(l listener) bool { return l.key() == p.key() }); at >= 0 {
+			list[n].listener = &d.listeners[at]
+		}
+	}
+	for n, p := range ports {
+		find(n, func(o pool) bool { return o.Name == p.pool() })
+	}
+	for n, p := range ports {
+		front := p.pool()[:strings.LastIndex(p.pool(), "-")+1]
+		find(n, func(o pool) bool {
+			return strings.HasPrefix(o.Name, front) && !strings.Contains(o.Name[len(front):], "-")
+		})
+	}
+	for n := range ports {
+		l := list[n].listener
+		find(n, func(o pool) bool { return l != nil && l.Pool != nil && l.Pool.ID == o.ID })
+	}
+	pools = slices.DeleteFunc(slices.Clone(d.pools), func(p pool) bool { return taken[p.ID] })
+	listeners = slices.DeleteFunc(slices.Clone(d.listeners), func(l listener) bool {
+		return slices.ContainsFunc(ports, func(p port) bool { return p.key() == l.key() })
+	})
+	return list, pools, listeners
+}
+
+// servesAny reports whether listeners lead to a pool, less those that go.
+func (p pool) servesAny(all, going []listener) bool {
+	return slices.ContainsFunc(all, func(l listener) bool {
+		return l.Pool != nil && l.Pool.ID == p.ID && !slices.ContainsFunc(going, func(g listener) bool { return g.ID == l.ID })
+	})
+}
+
+// step is what is due for a port, or, where detach is set, that its listener is taken from the pool that it has.
+type step struct {
+	placed
+	detach bool
+}
+
+// untangled are ports in an order in which each listener can get its pool, as they are where nothing stands in the way: no two listeners
+// may have one pool. Where somebody made them change pools in a circle, one of them has none for a while.
+func untangled(list []placed) (steps []step) {
+	pending := slices.Clone(list)
+	for len(pending) > 0 {
+		at := slices.IndexFunc(pending, func(p placed) bool { return !slices.ContainsFunc(pending, p.waitsFor) })
+		if at >= 0 {
+			steps = append(steps, step{placed: pending[at]})
+			pending = slices.Delete(pending, at, at+1)
+			continue
+		}
+		at = slices.IndexFunc(pending, func(p placed) bool { return p.listener != nil && p.listener.Pool != nil })
+		steps = append(steps, step{placed: pending[at], detach: true})
+		free := *pending[at].listener
+		free.Pool = nil
+		pending[at].listener = &free
+	}
+	return steps
+}
+
+// waitsFor reports whether the listener of another port has the pool of this one.
+func (p placed) waitsFor(o placed) bool {
+	return p.pool != nil && p.key() != o.key() && o.listener != nil && o.listener.Pool != nil && o.listener.Pool.ID == p.pool.ID
+}
+
+// current are the targets of the members that there are.
+func current(d *details) map[target]bool {
+	set := map[target]bool{}
+	if d != nil {
+		for _, p := range d.pools {
+			for _, m := range p.Members {
+				set[m.Target] = true
+			}
+		}
+	}
+	return set
+}
+
+// subnetsFor are the subnets of a new load balancer, by ID: those of the annotation, or else those of the cluster, in the order of the
+// settings, in the zone that is asked for.
+func (s settings) subnetsFor(service *v1.Service, all []subnet, names []string) ([]string, error) {
+	if s.Subnets != "" {
+		return s.namedSubnets(service, all, names)
+	}
+	var ids []string
+	for _, n := range clusterSubnets(all, names) {
+		if s.zone() == "" || n.Zone.Name == s.zone() {
+			ids = append(ids, n.ID)
+		}
+	}
+	switch {
+	case len(ids) == 0 && s.zone() != "":
+		return nil, refuseFor(annotationZone, s.Zone, "annotation %s on service %s/%s contains invalid zone %s. There are no cluster subnets in that zone",
+			annotationZone, service.Namespace, service.Name, s.zone())
+	case len(ids) == 0:
+		return nil, fmt.Errorf("none of the configured VPC subnets (%s) were found", strings.Join(names, ","))
+	}
+	return ids, nil
+}
+
+// clusterSubnets are those of the settings, by their whole names.
+func clusterSubnets(all []subnet, names []string) []subnet {
+	var list []subnet
+	for _, name := range names {
+		for _, n := range all {
+			if n.Name == strings.TrimSpace(name) {
+				list = append(list, n)
+			}
+		}
+	}
+	return list
+}
+
+func (s settings) namedSubnets(service *v1.Service, all []subnet, names []string) ([]string, error) {
+	var ids []string
+	for one := range strings.SplitSeq(strings.Join(strings.Fields(s.Subnets), ""), ",") {
+		at := slices.IndexFunc(all, func(n subnet) bool { return one != "" && (n.ID == one || n.Name == one || n.CIDR == one) })
+		if at < 0 {
+			return nil, refuseFor(annotationSubnets, s.Subnets, "annotation %s on service %s/%s contains invalid VPC subnet %s; it must be in the VPC of the cluster",
+				annotationSubnets, service.Namespace, service.Name, one)
+		}
+		if s.network() && s.private() && slices.Contains(names, all[at].Name) {
+			return nil, refuseFor(annotationSubnets, s.Subnets, "Private network load balancers require a subnet that is none of the cluster's")
+		}
+		if !slices.Contains(ids, all[at].ID) {
+			ids = append(ids, all[at].ID)
+		}
+	}
+	return ids, nil
+}
+
+func sortedKeys(set map[string]bool) []string { return slices.Sorted(maps.Keys(set)) }
+
+// usualIdle is the idle timeout that listeners have where nobody asks for another one.
+const usualIdle = 50
+
+// idle is the idle timeout that a listener is to have; 0 leaves it as it is.
+func (s settings) idle() int {
+	if s.Idle == 0 && s.asked(annotationIdle) {
+		return usualIdle
+	}
+	return s.Idle
+}

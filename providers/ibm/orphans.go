@@ -1,0 +1,83 @@
+package ibm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ guard.OrphanFinder = (*cloud)(nil)
+
+// Orphans implements guard.OrphanFinder: load balancers in the VPC of the cluster whose names are exactly those that the cluster's Services
+// have, of which no Service is left. A name that was cut, or that only begins like ours, is none.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+	r := c.reconciler
+	all, err := r.known.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	orphans := []guard.Orphan{}
+	for _, lb := range all {
+		if !r.made.MatchString(lb.Name) || lb.Provisioning == stateDeleting ||
+			slices.ContainsFunc(list, func(s *v1.Service) bool { return r.holds(s, lb) }) {
+			continue
+		}
+		ours, err := r.inVPC(ctx, lb)
+		if err != nil {
+			return nil, err
+		}
+		if ours {
+			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
+		}
+	}
+	return r.orphanGroups(ctx, list, orphans)
+}
+
+const groupKind = "security group"
+
+// orphanGroups adds the security groups of Services that are gone, which nothing has any more. Where the name of a group does not hold the
+// whole ID of the cluster, it may be another cluster's.
+func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orphans []guard.Orphan) ([]guard.Orphan, error) {
+	if len(r.config.Cluster) > maxClusterInGroup {
+		return orphans, nil
+	}
+	all, err := r.groups.All(ctx, inventory.Query{})
+	if errors.Is(err, cloudapi.ErrUnauthorized) {
+		return orphans, nil // a credential that may not look at groups has made none
+	}
+	for _, g := range all {
+		if r.made.MatchString(g.Name) && len(g.Targets) == 0 && !slices.ContainsFunc(all, func(o securityGroup) bool { return o.names(g.ID) }) &&
+			!slices.ContainsFunc(list, func(s *v1.Service) bool { return g.Name == groupName(r.config.Cluster, s) }) {
+			orphans = append(orphans, guard.Orphan{Kind: groupKind, ID: g.ID, Name: g.Name})
+		}
+	}
+	return orphans, err
+}
+
+// holds reports whether a Service has a load balancer, or may: whatever its annotations say, the name of one holds its UID.
+func (r *reconciler) holds(s *v1.Service, lb *loadBalancer) bool {
+	return lb.Name == ownName(r.config.Cluster, s) || ownership.Holds(s, objectOf(lb), r.rules(lb))
+}
+
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
+		return err
+	}
+	if o.Kind == groupKind {
+		used, err := c.reconciler.removeGroup(ctx, o.ID, o.Name)
+		if err == nil && used != "" {
+			err = fmt.Errorf("security group %s is in use by %s", o.Name, used)
+		}
+		return err
+	}
+	return c.reconciler.remove(ctx, &loadBalancer{ID: o.ID, Name: o.Name})
+}

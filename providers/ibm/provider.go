@@ -1,0 +1,120 @@
+// Package ibm runs Kubernetes on IBM Cloud VPC: its virtual server instances are nodes, and its load balancers serve Services.
+package ibm
+
+import (
+	"context"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Name is the value of --cloud-provider, and the scheme of provider IDs.
+const Name = "ibm"
+
+const providerIDPrefix = Name + "://"
+
+// Description returns what the provider says about itself.
+func Description() registry.Provider {
+	return maker().Describe(registry.Provider{
+		Name: Name, Title: "IBM Cloud", Stability: "alpha",
+		ProviderIDPrefixes: []string{providerIDPrefix},
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, Routes: registry.CloudHasNone,
+			LoadBalancers: registry.Done, Internal: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done,
+			SourceRanges: registry.Done, ReservedAddresses: registry.NotYet, TLS: registry.NotYet, DualStack: registry.CloudHasNone,
+		},
+		Options:      Options.Rows(),
+		Annotations:  Annotations.Rows(),
+		Permissions:  permissions(),
+		Installation: installation(),
+		Events:       eventRows(),
+		CheckService: checkService,
+	})
+}
+
+func init() {
+	registry.Register(Description())
+}
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
+
+// cloud implements cloudprovider.Interface by what it embeds.
+type cloud struct {
+	cloudbase.Cloud
+	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
+
+	api           *api
+	instances     *instances
+	reconciler    *reconciler
+	watcher       *watcher
+	loadBalancers *services.LoadBalancer[observation, spec]
+}
+
+func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
+	c := &cloud{api: a, instances: newInstances(a)}
+	c.Name, c.HTTP, c.Inform, c.EventSource = Name, a.http, c.inform, "ibm-cloud-provider"
+	c.reconciler = newReconciler(a, c.instances, in.Adopt)
+	c.watcher = &watcher{reconciler: c.reconciler}
+	c.loadBalancers = newLoadBalancers(c.reconciler)
+	c.NodeAPI, c.ServiceAPI, c.Begin = c.instances, c.loadBalancers, c.begin
+	return c, nil
+}
+
+// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
+
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.reconciler.cluster.SetClient(b.Kube)
+	c.reconciler.kube = b.Kube
+	c.instances.kube = b.Kube
+	c.loadBalancers.Events = b.Events
+	c.watcher.events = b.Events
+}
+
+// inform hands the caches to the parts.
+func (c *cloud) inform(in cloudbase.Informers) {
+	c.instances.nodes.SetLister(in.Nodes().Lister())
+	c.reconciler.cluster.SetServices(in.Services().Lister())
+	in.Run(c.watcher.job(), in.Services().Informer())
+}
+
+// permissions are the rights that the credential needs.
+func permissions() []registry.Permission {
+	return []registry.Permission{
+		{For: "nodes", Needs: []string{"is.instance.instance.list", "is.instance.instance.read"}, Only: "`g2workerServiceAccountID` is `accountID`"},
+		{For: "the cluster's subnets", Needs: []string{"is.subnet.subnet.list", "is.subnet.subnet.read", "is.vpc.vpc.list", "is.vpc.vpc.read"}},
+		{For: "load balancers", Needs: []string{
+			"is.load-balancer.load-balancer.view", "is.load-balancer.load-balancer.manage", "is.subnet.subnet.operate", "is.security-group.security-group.operate",
+		}},
+		{For: "security groups of Services", Needs: []string{
+			"is.security-group.security-group.list", "is.security-group.security-group.read", "is.security-group.security-group.create",
+			"is.security-group.security-group.update", "is.security-group.security-group.delete",
+		}, Only: "Services have `loadBalancerSourceRanges` or name security groups; list and read also where Services go"},
+		{For: "the resource group by its name", Needs: []string{"resource-group.resource-group.read"}, Only: "`g2ResourceGroupName` is no ID"},
+	}
+}
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Credentials: []registry.Credential{{
+			Name: "apiKey", Key: "ibmcloud_api_key", Env: envKey + "_FILE", Optional: true, Help: "API key of IAM.",
+		}},
+		Config: registry.CloudConfig{
+			Format: registry.INI, File: "cloud.conf", Required: true,
+			Example: "global: {version: 1.1.0}",
+		},
+		Secret: "ibm-cloud-credentials",
+		Migration: registry.Migration{
+			Credentials: "the Secret `ibm-cloud-credentials` can stay",
+			ClusterName: "no name in the cloud, where `clusterID` is used instead",
+			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed, or whose new load balancer has a name of its choice",
+		},
+		MaxSlimMiB: 52,
+	}
+}

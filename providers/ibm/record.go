@@ -1,0 +1,181 @@
+package ibm
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// A load balancer takes no mark, and what somebody set by hand stays. The record on a Service tells what its annotations set, so that it is
+// taken back when they are removed, whether the program runs then or not.
+
+// recordRanges stands in the record for spec.loadBalancerSourceRanges; all others are annotations without their prefix.
+const recordRanges = "source-ranges"
+
+// recordAdopted stands before the ID of a load balancer that the operator let the Service adopt. Its host name is in the status from then
+// on, as that of one which was made for the Service, and it is never deleted.
+const recordAdopted = "adopted="
+
+// recordMade stands before the cluster and the name of a load balancer that an annotation chooses, from before it is made: by that, and by
+// what is in it, it is known before the Service shows its host name, and when it does no longer. The cluster is named because a Service may
+// be restored in another one, record, status and all. Once the load balancer is made, its proof follows.
+const recordMade = "made="
+
+// madeRecord is what the record says of a load balancer with a name that was chosen. cluster is escaped, and proof may be "".
+type madeRecord struct{ cluster, name, proof string }
+
+func (m madeRecord) text() string {
+	return strings.TrimSuffix(recordMade+m.cluster+"/"+m.name+"/"+m.proof, "/")
+}
+
+func madeRecords(service *v1.Service) (list []madeRecord) {
+	for _, one := range words(service.Annotations[annotationRecord]) {
+		text, is := strings.CutPrefix(one, recordMade)
+		if fields := append(strings.Split(text, "/"), ""); is && len(fields) >= 3 {
+			list = append(list, madeRecord{cluster: fields[0], name: fields[1], proof: fields[2]})
+		}
+	}
+	return list
+}
+
+// making is what the record says of the load balancer that is about to be made for a Service.
+func (r *reconciler) making(service *v1.Service) []string {
+	if name := r.chosen(service); name != "" {
+		return []string{madeRecord{cluster: r.clusterInRecord(), name: name}.text()}
+	}
+	return nil
+}
+
+func (r *reconciler) clusterInRecord() string { return url.QueryEscape(r.config.Cluster) }
+
+// madeNames are the names of the load balancers that this cluster made for a Service, as its record tells.
+func (r *reconciler) madeNames(service *v1.Service) (names []string) {
+	for _, one := range madeRecords(service) {
+		if one.cluster == r.clusterInRecord() {
+			names = append(names, one.name)
+		}
+	}
+	return names
+}
+
+// copied reports whether the record tells that what has the chosen name was made in another cluster, and not in this one.
+func (r *reconciler) copied(service *v1.Service) bool {
+	name := r.chosen(service)
+	return !slices.Contains(r.madeNames(service), name) &&
+		slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool { return m.name == name })
+}
+
+// proof is what the record of a Service holds of a load balancer that was made for it. Authors of Services write annotations as well: this
+// one cannot be made up, nor copied to another Service, for it needs the API key. It is "" without one, or with a key that has changed
+// since it proves nothing; then the status tells, or what is in the load balancer.
+func (r *reconciler) proof(service *v1.Service, lb *loadBalancer) string {
+	if r.config.Credential.IsZero() {
+		return ""
+	}
+	mac := hmac.New(sha256.New, []byte(r.config.Credential.Reveal()))
+	fmt.Fprintf(mac, "%s %q %q %q", annotationRecord, r.config.Cluster, service.UID, lb.ID)
+	return hex.EncodeToString(mac.Sum(nil)[:proofBytes])
+}
+
+const proofBytes = 16
+
+// proves reports whether the record of a Service proves that a load balancer was made for it.
+func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
+	proof := r.proof(service, lb)
+	return proof != "" && slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool {
+		return m.cluster == r.clusterInRecord() && m.name == lb.Name && hmac.Equal([]byte(m.proof), []byte(proof))
+	})
+}
+
+// adopted is what the record says of an observed load balancer that was not made for the Service.
+func (o observation) adopted() []string {
+	if o.lb == nil || o.deletable {
+		return nil
+	}
+	return []string{recordAdopted + o.lb.ID}
+}
+
+func recorded(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
+
+// asked reports whether an annotation was in force when the Service was served last.
+func (s settings) asked(key string) bool { return slices.Contains(words(s.Record), recorded(key)) }
+
+// asks are the settings in force that are to be taken back when nobody asks for them any more.
+func (s settings) asks() (list []string) {
+	for key, set := range map[string]bool{
+		annotationCheckDelay: s.Delay != 0, annotationCheckTimeout: s.Timeout != 0, annotationCheckRetries: s.Retries != 0,
+		annotationCheckPath: s.CheckPath != "", annotationIdle: s.Idle != 0, annotationGroups: s.Groups != "", recordRanges: s.ranged,
+	} {
+		if set {
+			list = append(list, recorded(key))
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// noteBefore adds to the record what is asked for, and more, before anything is written in the cloud.
+func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation, more ...string) error {
+	s, _, _ := parseSettings(q.Service)
+	list := slices.Concat(words(s.Record), s.asks(), o.adopted(), more)
+	slices.Sort(list)
+	return r.note(ctx, q, slices.Compact(list))
+}
+
+// noteAfter leaves in the record what is in force, when all changes are made, and before anything is waited for.
+func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
+	s, _, _ := parseSettings(q.Service)
+	list := slices.Concat(s.asks(), o.adopted())
+	if o.lb != nil && o.deletable && slices.Contains(r.madeNames(q.Service), o.lb.Name) {
+		list = append(list, madeRecord{r.clusterInRecord(), o.lb.Name, r.proof(q.Service, o.lb)}.text())
+	}
+	slices.Sort(list)
+	return r.note(ctx, q, list)
+}
+
+// note writes the record where it differs; one that says nothing is removed.
+func (r *reconciler) note(ctx context.Context, q *services.Request, list []string) error {
+	text := strings.Join(list, ",")
+	if r.kube == nil || q.Service.Annotations[annotationRecord] == text {
+		return nil
+	}
+	var value any
+	if text != "" {
+		value = text
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": map[string]any{annotationRecord: value}}})
+	if err != nil {
+		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
+	}
+	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if apierrors.IsNotFound(err) && text == "" {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
+	}
+	updated := q.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
+	updated.ResourceVersion = stored.ResourceVersion
+	delete(updated.Annotations, annotationRecord)
+	if text != "" {
+		if updated.Annotations == nil {
+			updated.Annotations = map[string]string{}
+		}
+		updated.Annotations[annotationRecord] = text
+	}
+	q.Service = updated
+	return nil
+}

@@ -1,0 +1,20 @@
+package ibm
+
+import (
+	"context"
+	"net/url"
+)
+
+// subnet is what is used of a subnet.
+type subnet struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	CIDR string `json:"ipv4_cidr_block"`
+	Zone named  `json:"zone"`
+	VPC  named  `json:"vpc"`
+}
+
+// subnets lists those of the VPC.
+func (a *api) subnets(ctx context.Context) ([]subnet, int, error) {
+	return list[subnet](ctx, a, "subnets", "/subnets", url.Values{"vpc.name": {a.config.VPC}})
+}

@@ -1,0 +1,133 @@
+package ibm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	servicehelper "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+)
+
+// A load balancer may break, or go, while nobody changes its Service: this tells, as IBM's own controller does. It deletes nothing.
+
+const (
+	monitorPeriod  = 5 * time.Minute
+	monitorTimeout = 2 * time.Minute
+	// statusMissing is what a load balancer is in that is not there.
+	statusMissing = "missing"
+	// The status of a load balancer counts when it was seen so often in a row; one that the cloud works on takes minutes.
+	sightings, sightingsOfWork = 2, 3
+)
+
+// sighting is what was seen of a Service's load balancer, and how often in a row.
+type sighting struct {
+	status string
+	times  int
+	// there is set where a load balancer was seen: a Service that never had one here may be another controller's.
+	there bool
+}
+
+// watcher watches the load balancers of all Services. One run at a time uses it.
+type watcher struct {
+	*reconciler
+
+	events record.EventRecorder
+	seen   map[types.UID]sighting
+}
+
+func (w *watcher) job() loop.Job {
+	return loop.Job{Name: "watching-load-balancers", Period: monitorPeriod, Spacing: monitorPeriod, Timeout: monitorTimeout, Run: w.run}
+}
+
+// run looks at the load balancers of all Services that have one, which costs the pages of one listing.
+func (w *watcher) run(ctx context.Context) error {
+	services, err := w.cluster.Services(ctx)
+	if err != nil {
+		return err
+	}
+	services = slices.DeleteFunc(services, func(s *v1.Service) bool {
+		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.DeletionTimestamp != nil ||
+			!servicehelper.HasLBFinalizer(s) || len(s.Status.LoadBalancer.Ingress) == 0
+	})
+	now := map[types.UID]sighting{}
+	defer func() { w.seen = now }()
+	if len(services) == 0 {
+		return nil
+	}
+	if _, err = w.known.All(ctx, inventory.Query{MaxAge: time.Minute}); err == nil {
+		err = w.sees(ctx, time.Minute)
+	}
+	if err != nil {
+		now = w.seen // nothing was seen
+		return err
+	}
+	for _, s := range services {
+		lb, err := w.find(ctx, s)
+		if err != nil {
+			now = w.seen
+			return err
+		}
+		before := w.seen[s.UID]
+		after := sighting{status: statusMissing, times: 1, there: before.there || lb != nil}
+		if lb != nil {
+			after.status = lb.Operating + "/" + lb.Provisioning
+		}
+		if before.status == after.status {
+			after.times = before.times + 1
+		}
+		now[s.UID] = after
+		w.tell(s, lb, before, after)
+	}
+	return nil
+}
+
+// find is the load balancer of a Service; nil is none.
+func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error) {
+	for _, lb := range w.known.PeekIndex(indexName, w.name("", s)) {
+		if ours, err := w.inVPC(ctx, lb); err != nil || ours {
+			return lb, err
+		}
+	}
+	return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
+}
+
+// tell writes an event where a status that is not in order lasts, and where it is in order again.
+func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) {
+	const what = "The VPC load balancer that routes requests to this Kubernetes LoadBalancer service "
+	kind, reason, due := v1.EventTypeWarning, eventVerifying, sightings
+	var text string
+	switch {
+	case lb == nil:
+		text = what + "was not found. It is made again at the next change of the Service, and when this program starts."
+	case lb.Provisioning == stateActive && lb.Operating == operatingOnline:
+		kind, reason, text = v1.EventTypeNormal, eventNormal, what+"is currently online/active."
+		if before.status == "" || before.status == after.status {
+			return // as it should be
+		}
+		due = 1
+	case lb.Provisioning == stateFailed:
+		text = what + "is offline. For troubleshooting steps, see <https://ibm.biz/vpc-lb-ts>"
+	case lb.Provisioning == stateMaintenance && lb.Operating != operatingOnline:
+		text = what + "is under maintenance."
+	default:
+		text = what + "is currently " + after.status + "."
+		if lb.busy() {
+			due = sightingsOfWork
+		}
+	}
+	if after.times != due || !after.there || w.events == nil {
+		return
+	}
+	frame := "Error"
+	if kind == v1.EventTypeNormal {
+		frame = "Event"
+	}
+	w.events.Event(s, kind, reason, fmt.Sprintf("%s on cloud load balancer %s for service %s/%s with UID %s: %s", frame, w.name("", s), s.Namespace, s.Name, s.UID, text))
+}
