@@ -55,6 +55,7 @@ func TestOthersCompartment(t *testing.T) {
 		}
 		_, err := w.ensure(hostile, nodes)
 		require.Error(w, err)
+		w.deleted(hostile) // it never had one
 		hostile.Annotations[annotationCompartment] = ocisim.Compartment
 		w.served(hostile, nodes)
 	})

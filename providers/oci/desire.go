@@ -24,10 +24,21 @@ func misplaced(err error) error { return fmt.Errorf("%w: %w", errPlace, err) }
 // placement is where a load balancer is, or is to be.
 type placement struct {
 	compartment, vcn, mark string
+	// asked is the compartment that the Service asks for, which counts when a load balancer is made.
+	asked string
 	subnets                []string
 	// reserved is the ID of the public address that is to be used; "" is none.
 	reserved string
 	six      bool
+}
+
+// strays are the findings about a load balancer that is in another compartment than the Service asks for: the next process may not find it.
+func (p placement) strays(lb *loadBalancer) []services.Finding {
+	if lb == nil || lb.Compartment == "" || lb.Compartment == p.asked {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventIgnored, "load balancer %s stays in compartment %s, and the Service asks for %s: set annotation %s to the "+
+		"former one, by which the load balancer is found", lb.Name, lb.Compartment, p.asked, annotationCompartment)}
 }
 
 const byAddressPath = "/publicIps/actions/getByIpAddress"
@@ -70,6 +81,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 	if s.OwnCompartment != "" {
 		p.compartment = s.OwnCompartment
 	}
+	p.asked = p.compartment
 	if p.mark, err = r.cluster.Mark(ctx); err != nil {
 		return p, err
 	}
