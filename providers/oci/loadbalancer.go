@@ -73,6 +73,20 @@ type reconciler struct {
 // attempt is the creation of a load balancer: as long as nobody knows what became of it, the same request has the same token.
 type attempt struct{ sum, token string }
 
+// there is the load balancer of a Service of either kind, as far as it is known; nil is none.
+func (c *cloud) there(service *v1.Service) *loadBalancer {
+	if isNetworkService(service) {
+		for _, lb := range c.network.known.PeekIndex(indexName, networkName(service)) {
+			return lb.plain()
+		}
+		return nil
+	}
+	for _, lb := range c.reconciler.known.PeekIndex(indexName, c.reconciler.name("", service)) {
+		return lb
+	}
+	return nil
+}
+
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	prefix := ownName(a.config.Prefix, &v1.Service{})
 	c := &ownership.Cluster{}
@@ -332,7 +346,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o observatio
 // Status is that of the Service.
 func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
 	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Desire has judged
-	status := statusOf(o.lb, s.IPMode)
+	status := inOrderOf(q.Service, statusOf(o.lb, s.IPMode))
 	if len(status.Ingress) == 0 {
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("no ip addresses found for load balancer %q", o.lb.Name), lookAgain)
 	}
@@ -372,8 +386,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	rules, err := r.nodeRules(ctx, q.Service, s, o.lb, q.Nodes)
-	return append(rules, all...), nil, err
+	return append(all, r.nodeRules(ctx, q.Service, s, o.lb, q.Nodes)...), nil, nil
 }
 
 // Deletions are what is to be done when the Service goes. What rules cannot be reached, such as those of a subnet that is gone, hold up

@@ -28,6 +28,8 @@ type networkObservation struct {
 	group *securityGroup
 	// left are rules of security lists that are left of a network load balancer which is gone.
 	left []listPlan
+	// fresh is set where lb was read right after a write of ours.
+	fresh bool
 }
 
 type networkChange = services.Change[networkObservation]
@@ -375,8 +377,8 @@ func (r *networkReconciler) NodeChanges(
 		}
 	}
 	four, six := o.lb.Version != versionIPv6, o.lb.Version != versionIPv4
-	rules, err := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), q.Nodes)
-	return r.whenIdle(o.lb, append(adapted(rules...), all...)), nil, err
+	rules := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), q.Nodes)
+	return append(r.whenIdle(o.lb, all), adapted(rules...)...), nil, nil
 }
 
 // Deletions are what is to be done when the Service goes.

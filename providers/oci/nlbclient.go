@@ -109,7 +109,7 @@ type networkBalancers struct {
 	room  *waiting.Room[string, *networkBalancer]
 	works *waiting.Room[string, networkWork]
 	// sees is an error where the user does not see the cluster's network any more.
-	sees func(context.Context) error
+	sees   func(context.Context) error
 	places *compartments[*networkBalancer]
 }
 
