@@ -259,6 +259,18 @@ type write struct {
 	token              string
 	// etag is that of the load balancer which the write was made for.
 	etag string
+	// have is the listener, or the backend set, that is to be written back with changes; nil where it is another write.
+	listener, set string
+	have          document
+}
+
+// outdated reports whether what is to be written back is not what a load balancer has now.
+func (w write) outdated(lb *loadBalancer) bool {
+	now := lb.Listeners[w.listener]
+	if w.set != "" {
+		now = lb.BackendSets[w.set]
+	}
+	return w.have != nil && !sameDocument(now, w.have)
 }
 
 // repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked
