@@ -518,7 +518,7 @@ func (s settings) judgeFields(service *v1.Service) (problems []error) {
 	case s.Internal:
 		field("spec.loadBalancerIP", s.Address, "invalid service: cannot create a private load balancer with Reserved IP")
 	}
-	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
+	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
 		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
 	}
 	if _, err := sourcesOf(service); err != nil {
@@ -528,6 +528,12 @@ func (s settings) judgeFields(service *v1.Service) (problems []error) {
 		field("spec.ipFamilies", string(v1.IPv6Protocol), "SingleStack IPv6 is not supported for OCI LBaaS")
 	}
 	return problems
+}
+
+// unallocated reports whether a Service wants no node ports. Those that it had before stay.
+func unallocated(service *v1.Service) bool {
+	a := service.Spec.AllocateLoadBalancerNodePorts
+	return a != nil && !*a
 }
 
 // isOpen reports whether everybody may come in.

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
@@ -112,6 +114,7 @@ type balancers struct {
 
 	subnets *inventory.Inventory[string, subnet]
 	cluster *ownership.Cluster
+	places  *compartments[*loadBalancer]
 }
 
 // pace is how often is looked at the cloud's work.
@@ -119,6 +122,10 @@ func pace() waiting.Pace { return waiting.Pace{Least: 2 * time.Second, Most: 10 
 
 func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *ownership.Cluster) *balancers {
 	b := &balancers{api: a, subnets: subnets, cluster: c}
+	b.places = &compartments[*loadBalancer]{
+		api: a, cluster: c, what: "load balancers", path: "/loadBalancers", known: func() []*loadBalancer { return b.known.PeekAll() },
+		name: func(s *v1.Service) string { return ownName(a.config.Prefix, s) },
+	}
 	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
 		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, List: b.list, Get: b.get,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
@@ -135,53 +142,22 @@ func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *owner
 	return b
 }
 
+// at implements placed.
+func (lb *loadBalancer) at() (name, compartment string) { return lb.Name, lb.Compartment }
+
 // list reads all load balancers of the compartments of the cluster. "Not found" is never an empty list.
 func (b *balancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
-	where, err := b.api.location(ctx)
+	all, pages, err := b.places.list(ctx)
 	if err != nil {
-		return nil, 0, cloudapi.Describe(err, "listing load balancers")
-	}
-	var all []*loadBalancer
-	var failed []error
-	pages := 0
-	for n, c := range b.compartments(ctx, where.compartment) {
-		some, calls, err := list[*loadBalancer](ctx, b.api, "load balancers of compartment "+c, "/loadBalancers", url.Values{"compartmentId": {c}})
-		pages += calls
-		switch {
-		case err != nil && n == 0:
-			return nil, pages, err
-		case err != nil:
-			failed = append(failed, err)
-		}
-		all = append(all, some...)
+		return nil, pages, err
 	}
 	for _, lb := range all {
-		if lb == nil || lb.ID == "" || lb.State == "" {
+		if lb.ID == "" || lb.State == "" {
 			return nil, pages, cloudapi.Unclear("listing load balancers", "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
-	all = slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted })
-	if len(failed) > 0 {
-		return all, pages, &inventory.Partial[string]{Lacks: func(string) bool { return true }, Err: errors.Join(failed...)}
-	}
-	return all, pages, nil
-}
-
-// compartments are the configured one, and those that Services name.
-func (b *balancers) compartments(ctx context.Context, configured string) []string {
-	all := []string{configured}
-	named, err := b.cluster.Services(ctx)
-	if err != nil {
-		return all
-	}
-	for _, s := range named {
-		if c := s.Annotations[annotationCompartment]; ocid.MatchString(c) && ownership.MayHave(s) && !slices.Contains(all, c) {
-			all = append(all, c)
-		}
-	}
-	slices.Sort(all[1:])
-	return all
+	return slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted }), pages, nil
 }
 
 // get reads one. The cloud says "not found" also of what the user may not see: it is gone only where the user still sees the network.
@@ -190,7 +166,7 @@ func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 	header, err := b.api.call(ctx, "reading "+what, http.MethodGet, "/loadBalancers/"+url.PathEscape(id), nil, lb, "")
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		if doubt := b.sees(ctx, proofMaxAge); doubt != nil {
+		if doubt := b.proof(ctx, id); doubt != nil {
 			return nil, cloudapi.Unclear("reading "+what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 		return nil, err
@@ -220,6 +196,14 @@ func (b *balancers) sees(ctx context.Context, maxAge time.Duration) (err error) 
 		return cloudapi.NotAbsence(err)
 	}
 	return nil
+}
+
+// proof is an error where nobody knows whether the user may see a load balancer still: policies name their kind apart from that of networks.
+func (b *balancers) proof(ctx context.Context, id string) error {
+	if err := b.sees(ctx, proofMaxAge); err != nil {
+		return err
+	}
+	return proof(ctx, b.places, b.known, id, func(lb *loadBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
 }
 
 // work reads a work request.
@@ -275,6 +259,18 @@ type write struct {
 	token              string
 	// etag is that of the load balancer which the write was made for.
 	etag string
+	// have is the listener, or the backend set, that is to be written back with changes; nil where it is another write.
+	listener, set string
+	have          document
+}
+
+// outdated reports whether what is to be written back is not what a load balancer has now.
+func (w write) outdated(lb *loadBalancer) bool {
+	now := lb.Listeners[w.listener]
+	if w.set != "" {
+		now = lb.BackendSets[w.set]
+	}
+	return w.have != nil && !sameDocument(now, w.have)
 }
 
 // repeatable reports whether a request may be sent twice: a retry token makes that safe. A change that was begun must not be asked

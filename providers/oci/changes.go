@@ -72,6 +72,9 @@ func (r *reconciler) one(ctx context.Context, q *services.Request, o observation
 		}
 		o.lb = lb
 	}
+	if ask.outdated(o.lb) {
+		return o, services.ErrGone // somebody has changed it between two writes of ours
+	}
 	ask.path, ask.etag = "/loadBalancers/"+url.PathEscape(o.lb.ID)+ask.path, o.lb.etag
 	id, err := r.start(ctx, ask)
 	switch {
@@ -251,8 +254,9 @@ func (r *reconciler) ruleSetChanges(lb *loadBalancer, d spec) (first, last []cha
 }
 
 func (r *reconciler) updatingListener(name string, have, after document) change {
-	return r.change(guard.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after },
-		write{what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after})
+	return r.change(guard.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
+		what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after, listener: name, have: have,
+	})
 }
 
 // changesOfWhole are those of the load balancer itself.
@@ -295,8 +299,9 @@ func matchListeners(have, want map[string]document) (found map[string]string, ex
 }
 
 func (r *reconciler) updatingSet(name string, have, after document, what []string) change {
-	return r.change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return withoutShown(have), after },
-		write{what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after})
+	return r.change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return withoutShown(have), after }, write{
+		what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after, set: name, have: have,
+	})
 }
 
 // addingPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
@@ -383,6 +388,7 @@ func (r *reconciler) deleting(lb *loadBalancer) change {
 
 // remove deletes a load balancer and waits until it is gone: the request is only accepted, and can still fail.
 func (r *reconciler) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	var refused error
 	for range maxConflicts {
 		if err := r.ready(ctx, lb); err != nil {
 			if !errors.Is(err, services.ErrGone) {
@@ -398,6 +404,10 @@ func (r *reconciler) remove(ctx context.Context, q *services.Request, lb *loadBa
 		r.known.Invalidate(lb.ID)
 		switch {
 		case errors.Is(err, cloudapi.ErrConflict):
+			if refused != nil && err.Error() == refused.Error() {
+				return err // nobody works on it: it is protected, for one
+			}
+			refused = err
 			if err := r.awaitOthers(ctx, lb, err); !errors.Is(err, services.ErrGone) {
 				return err
 			}

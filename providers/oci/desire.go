@@ -12,6 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // This file has the parts of what is desired that are read: where a load balancer is, its address, and its security rules.
@@ -24,10 +25,21 @@ func misplaced(err error) error { return fmt.Errorf("%w: %w", errPlace, err) }
 // placement is where a load balancer is, or is to be.
 type placement struct {
 	compartment, vcn, mark string
-	subnets                []string
+	// asked is the compartment that the Service asks for, which counts when a load balancer is made.
+	asked   string
+	subnets []string
 	// reserved is the ID of the public address that is to be used; "" is none.
 	reserved string
 	six      bool
+}
+
+// strays are the findings about a load balancer that is in another compartment than the Service asks for: the next process may not find it.
+func (p placement) strays(lb *loadBalancer) []services.Finding {
+	if lb == nil || lb.Compartment == "" || lb.Compartment == p.asked {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventIgnored, "load balancer %s stays in compartment %s, and the Service asks for %s: set annotation %s to the "+
+		"former one, by which the load balancer is found", lb.Name, lb.Compartment, p.asked, annotationCompartment)}
 }
 
 const byAddressPath = "/publicIps/actions/getByIpAddress"
@@ -70,6 +82,7 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 	if s.OwnCompartment != "" {
 		p.compartment = s.OwnCompartment
 	}
+	p.asked = p.compartment
 	if p.mark, err = r.cluster.Mark(ctx); err != nil {
 		return p, err
 	}
@@ -168,7 +181,7 @@ func (r *reconciler) desireRules(ctx context.Context, q services.Request, s sett
 	there := accessThere(o.lb, asked.sources, false)
 	request := ruleRequest{
 		service: q.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
-		nodes: s.eligible(q.Nodes), four: !s.sixAlone, six: s.six,
+		nodes: s.eligible(q.Nodes), four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb),
 	}
 	switch {
 	case s.mode == modeAll || s.mode == modeFrontend:
@@ -210,16 +223,49 @@ func (r *reconciler) desireNoGroup(ctx context.Context, service *v1.Service, gro
 	return nil
 }
 
+// between puts changes of backends behind those of security lists, which let health checks reach nodes that join. What is wrong with security
+// lists keeps no node from joining or leaving: it is told when the backends are done.
+func between[O any](rules, backends []services.Change[O]) []services.Change[O] {
+	if len(rules) == 0 {
+		return backends
+	}
+	var failures []error
+	all := make([]services.Change[O], 0, len(rules)+len(backends)+1)
+	for _, c := range rules {
+		do := c.Make
+		c.Make = func(ctx context.Context, q *services.Request, o O) (O, error) {
+			after, err := do(ctx, q, o)
+			if err == nil || errors.Is(err, services.ErrGone) {
+				return after, err
+			}
+			failures = append(failures, err)
+			return o, nil
+		}
+		all = append(all, c)
+	}
+	return append(append(all, backends...), services.Change[O]{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
+		Make: func(_ context.Context, _ *services.Request, o O) (O, error) { return o, errors.Join(failures...) },
+	})
+}
+
 // nodeRules are the changes of security lists that other nodes need: the ports are those that the load balancer has.
-func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) ([]change, error) {
+func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) []change {
 	sources, err := sourcesOf(service)
 	if err != nil || s.mode != modeAll || len(lb.Addresses) == 0 {
-		return nil, nil //nolint:nilerr // a fault in the Service keeps no node from joining
+		return nil // a fault in the Service keeps no node from joining
 	}
 	plans, _, err := r.book.plan(ctx, ruleRequest{
 		service: service, access: accessThere(lb, sources, false), balancers: lb.Subnets, nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six,
+		unmarked: unmarked(lb),
 	})
-	return ruleChanges[observation](r.book, service, plans), err
+	if err != nil {
+		return []change{{
+			Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
+			Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) { return o, err },
+		}}
+	}
+	return ruleChanges[observation](r.book, service, plans)
 }
 
 // leaveLists are the changes by which a Service that goes leaves the security lists.
@@ -227,7 +273,11 @@ func (r *reconciler) leaveLists(
 	ctx context.Context, service *v1.Service, s settings, o observation,
 ) (all []change, missed []error, err error) {
 	plans := o.left
-	if o.lb != nil && (s.managesLists() || r.book.holds(service.UID)) {
+	switch {
+	case o.lb != nil && !s.managesLists() && !r.book.holds(service.UID):
+		plans, err = r.leftOfBefore(ctx, service, o.lb)
+		return ruleChanges[observation](r.book, service, plans), nil, err
+	case o.lb != nil:
 		asked, err := accessOf(service, s.preserve)
 		if err != nil {
 			asked.sources = []string{everybody}
@@ -239,13 +289,26 @@ func (r *reconciler) leaveLists(
 	return ruleChanges[observation](r.book, service, plans), missed, nil
 }
 
+// leftOfBefore are rules that a process before this one made in a mode of before: this cluster has marked them. Who may not see the lists has
+// made none.
+func (r *reconciler) leftOfBefore(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
+	if unmarked(lb) {
+		return nil, nil
+	}
+	plans, _, err := r.book.plan(ctx, ruleRequest{service: service, balancers: lb.Subnets, nodes: r.instances.nodes.Nodes(), leaving: true})
+	return plans, err
+}
+
+// unmarked reports whether a load balancer was made by Oracle's own controller, which marks nothing and describes no rule.
+func unmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
+
 func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
 
 // leaving is what a load balancer that goes asks of security lists.
 func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
 	request := ruleRequest{
 		service: service, access: asked, former: accessThere(lb, asked.sources, false), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
-		nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+		nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true, unmarked: unmarked(lb),
 	}
 	for _, set := range lb.BackendSets {
 		for _, v := range listOf(set["backends"]) {
@@ -260,7 +323,7 @@ func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *
 // leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs.
 func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]listPlan, error) {
 	s, _, _ := parseSettings(service, r.config.SecurityListMode) // no fault in an annotation matters here
-	if isNetworkService(service) || !s.managesLists() && !r.book.holds(service.UID) {
+	if isNetworkService(service) {
 		return nil, nil
 	}
 	where := placement{}
@@ -275,8 +338,9 @@ func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]list
 
 // leftRulesIn is the same where the subnets of the load balancer are known.
 func (r *reconciler) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
-	if !s.managesLists() && !r.book.holds(service.UID) {
-		return nil, nil
+	// Whatever the mode: rules that others made stay as long as a Service has their port.
+	if mark, err := r.cluster.Mark(ctx); err != nil || mark == "" && !r.book.holds(service.UID) {
+		return nil, err
 	}
 	plans, _, err := r.book.plan(ctx, ruleRequest{
 		service: service, balancers: subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,

@@ -73,13 +73,27 @@ type reconciler struct {
 // attempt is the creation of a load balancer: as long as nobody knows what became of it, the same request has the same token.
 type attempt struct{ sum, token string }
 
+// there is the load balancer of a Service of either kind, as far as it is known; nil is none.
+func (c *cloud) there(service *v1.Service) *loadBalancer {
+	if isNetworkService(service) {
+		for _, lb := range c.network.known.PeekIndex(indexName, networkName(service)) {
+			return lb.plain()
+		}
+		return nil
+	}
+	for _, lb := range c.reconciler.known.PeekIndex(indexName, c.reconciler.name("", service)) {
+		return lb
+	}
+	return nil
+}
+
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	prefix := ownName(a.config.Prefix, &v1.Service{})
 	c := &ownership.Cluster{}
 	b := newBalancers(a, i.networks.subnets, c)
 	return &reconciler{
 		balancers: b, config: a.config, adopt: adopt, instances: i, attempts: map[types.UID]attempt{}, settled: map[string]bool{},
-		book: newRuleBook(a, i, c), groups: newSecurityGroups(a, b.compartments),
+		book: newRuleBook(a, i, c), groups: newSecurityGroups(a, c),
 		made: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 	}
 }
@@ -113,24 +127,15 @@ func (r *reconciler) Validate(q services.Request) (findings []services.Finding, 
 
 // Observe finds the load balancer by its name. That there is none is believed only of a user who still sees the network.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observation, err error) {
-	name := r.name(q.Cluster, q.Service)
-	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	if err != nil {
+	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
+	if o.lb, err = r.find(ctx, q.Service, goes); err != nil {
 		return o, err
-	}
-	live := slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool { return lb.State == stateFailed })
-	if len(live) > 1 {
-		return o, fmt.Errorf("%d load balancers have the name %s (%s, %s); delete those that nobody needs", len(live), name, live[0].ID, live[1].ID)
-	}
-	live = append(live, slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool { return lb.State != stateFailed })...)
-	if len(live) > 0 {
-		o.lb = live[0]
 	}
 	if o.group, err = r.observeGroup(ctx, q, o.lb); err != nil || o.lb != nil {
 		return o, err
 	}
 	age := observedMaxAge
-	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
+	if goes {
 		age = 0
 	}
 	if err := r.sees(ctx, age); err != nil || age != 0 {
@@ -138,6 +143,23 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	}
 	o.left, err = r.leftRules(ctx, q.Service)
 	return o, err
+}
+
+// find is the load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
+func (r *reconciler) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
+	name := r.name("", service)
+	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	if err != nil {
+		return nil, err
+	}
+	live := slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool { return lb.State == stateFailed })
+	if len(live) > 1 {
+		return nil, fmt.Errorf("%d load balancers have the name %s (%s, %s); delete those that nobody needs", len(live), name, live[0].ID, live[1].ID)
+	}
+	if live = append(live, found...); len(live) > 0 {
+		return live[0], nil
+	}
+	return nil, r.places.doubt(service, goes)
 }
 
 // observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before,
@@ -160,7 +182,8 @@ func (r *reconciler) observeGroupOf(ctx context.Context, q services.Request, s s
 	case s.mode != modeGroups && !foreign && q.Purpose != services.Delete && q.Purpose != services.Lookup:
 		return nil, nil //nolint:nilnil // there was none
 	}
-	return r.groups.managed(ctx, q.Service, attached, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
+	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
+	return r.groups.managed(ctx, q.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
 // rules decide whose a load balancer is: by the tag that we give it, and by its name, which is the UID of the Service. Oracle's own
@@ -308,6 +331,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	case err != nil:
 		return d, findings, err
 	}
+	findings = append(findings, place.strays(o.lb)...)
 	if err := r.desireRules(ctx, q, s, o, place, &d); err != nil {
 		return d, findings, err
 	}
@@ -369,8 +393,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	rules, err := r.nodeRules(ctx, q.Service, s, o.lb, reached)
-	return append(rules, all...), nil, err
+	return between(r.nodeRules(ctx, q.Service, s, o.lb, reached), all), nil, nil
 }
 
 // Deletions are what is to be done when the Service goes. What rules cannot be reached, such as those of a subnet that is gone, hold up

@@ -271,7 +271,7 @@ func TestRefused(t *testing.T) {
 		"account":       {func(s *v1.Service) { s.Annotations[annotationAccount] = "x" }, "is not served yet"},
 		"UDP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "do not support UDP"},
 		"ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, "everybody"},
-		"no node ports": {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }, "node ports"},
+		"no node ports": {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
 		"affinity":      {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
 		"IPv6 alone":    {func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, "SingleStack IPv6 is not supported for OCI LBaaS"},
 		"address":       {func(s *v1.Service) { s.Spec.LoadBalancerIP = "web" }, `invalid value "web" provided for LoadBalancerIP`},

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -528,6 +529,13 @@ func (lb *loadBalancer) sameAs(other *loadBalancer) bool {
 		return string(data)
 	}
 	return text(lb) == text(other)
+}
+
+// sameDocument compares documents but for the order of lists.
+func sameDocument(a, b document) bool {
+	left, _ := json.Marshal(inOrder(jsondoc.Clone(a)))
+	right, _ := json.Marshal(inOrder(jsondoc.Clone(b)))
+	return bytes.Equal(left, right)
 }
 
 // inOrder is a document whose lists are in an order of their own: the cloud promises none.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -90,7 +91,7 @@ type networks struct {
 func newNetworks(a *api, known *inventory.Inventory[string, instance]) *networks {
 	n := &networks{api: a, instances: known, primaries: map[string]bool{}}
 	n.all = inventory.New(inventory.Source[string, network]{
-		Kind: "instance's network interfaces", ID: func(n network) string { return n.instance }, List: n.list, Get: n.get, GetCalls: 2,
+		Kind: "instance's network interfaces", ID: func(n network) string { return n.instance }, List: n.list, Get: n.get, GetCalls: 2, Narrowed: true,
 	})
 	n.subnets = inventory.New(inventory.Source[string, subnet]{
 		Kind: "subnet", ID: func(s subnet) string { return s.ID },
@@ -149,10 +150,16 @@ func (n *networks) get(ctx context.Context, id string) (network, error) {
 	return got.sorted(), nil
 }
 
-// read reads one network interface.
-func (n *networks) read(ctx context.Context, id string) (v vnic, err error) {
+// read reads one network interface of an instance that is asked about.
+func (n *networks) read(ctx context.Context, id string) (vnic, error) {
+	v, err := n.card(ctx, id)
+	return v, cloudapi.NotAbsence(err)
+}
+
+// card reads one network interface.
+func (n *networks) card(ctx context.Context, id string) (v vnic, err error) {
 	if err := n.api.get(ctx, "network interface "+id, "/vnics/"+url.PathEscape(id), &v); err != nil {
-		return v, cloudapi.NotAbsence(err)
+		return v, err
 	}
 	if v.ID != id {
 		return v, cloudapi.Unclear("reading network interface "+id, "the answer is about another one")
@@ -204,13 +211,15 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 		return nil, calls, err
 	}
 	attached = slices.DeleteFunc(attached, func(a attachment) bool { return a.State != stateAttached || a.VNIC == "" })
-	cards, more, err := n.addresses(ctx, attached)
+	cards, hidden, more, err := n.addresses(ctx, attached)
 	calls += more
 	if err != nil {
 		return nil, calls, err
 	}
 	byInstance := map[string][]vnic{}
+	unread := map[string]bool{} // who asks for them reads them one by one
 	for _, a := range attached {
+		unread[a.Instance] = unread[a.Instance] || hidden[a.Subnet]
 		v := vnic{ID: a.VNIC, Subnet: a.Subnet}
 		if known := cards[a.VNIC]; known != nil {
 			v = *known
@@ -219,10 +228,16 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 		byInstance[a.Instance] = append(byInstance[a.Instance], v)
 	}
 	for id, vnics := range byInstance {
-		more, err := n.choosePrimary(ctx, vnics)
+		if unread[id] {
+			continue
+		}
+		more, shown, err := n.choosePrimary(ctx, vnics)
 		calls += more
 		if err != nil {
 			return nil, calls, err
+		}
+		if !shown {
+			continue
 		}
 		all = append(all, network{instance: id, vnics: vnics, withoutIPv6: !n.api.wantsIPv6()}.sorted())
 	}
@@ -233,32 +248,37 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 }
 
 // choosePrimary says which of an instance's network interfaces is the primary one. One alone is; of several the cloud shows it only one by
-// one, and it is remembered.
-func (n *networks) choosePrimary(ctx context.Context, vnics []vnic) (calls int, err error) {
+// one, and it is remembered. shown is false where one of them is not shown, as one that is just detached, or of somebody else.
+func (n *networks) choosePrimary(ctx context.Context, vnics []vnic) (calls int, shown bool, err error) {
 	for i := range vnics {
 		if len(vnics) == 1 {
 			vnics[i].Primary = true
-			return 0, nil
+			return 0, true, nil
 		}
 		n.mu.Lock()
 		primary, known := n.primaries[vnics[i].ID]
 		n.mu.Unlock()
 		if !known {
 			calls++
-			v, err := n.read(ctx, vnics[i].ID)
-			if err != nil {
-				return calls, err
+			v, err := n.card(ctx, vnics[i].ID)
+			switch {
+			case unreachable(err):
+				return calls, false, nil
+			case err != nil:
+				return calls, false, err
 			}
 			primary = v.Primary
 		}
 		vnics[i].Primary = primary
 	}
-	return calls, nil
+	return calls, true, nil
 }
 
-// addresses are those of the network interfaces in the subnets that hold any of them.
-func (n *networks) addresses(ctx context.Context, attached []attachment) (cards map[string]*vnic, calls int, err error) {
+// addresses are those of the network interfaces in the subnets that hold any of them. A compartment may hold instances of others, in networks
+// that the user may not read: hidden are those subnets.
+func (n *networks) addresses(ctx context.Context, attached []attachment) (cards map[string]*vnic, hidden map[string]bool, calls int, err error) {
 	subnets := map[string]bool{}
+	hidden = map[string]bool{}
 	cards = map[string]*vnic{}
 	for _, a := range attached {
 		subnets[a.Subnet] = true
@@ -268,8 +288,12 @@ func (n *networks) addresses(ctx context.Context, attached []attachment) (cards 
 	for _, id := range sortedKeys(subnets) {
 		private, pages, err := list[privateIP](ctx, n.api, "private addresses", "/privateIps", url.Values{"subnetId": {id}})
 		calls += pages
+		if hides(err) {
+			hidden[id] = true
+			continue
+		}
 		if err != nil {
-			return nil, calls, err
+			return nil, nil, calls, err
 		}
 		for _, p := range private {
 			if v := cards[p.VNIC]; v != nil && p.Primary {
@@ -283,7 +307,7 @@ func (n *networks) addresses(ctx context.Context, attached []attachment) (cards 
 		six, pages, err := list[privateIP](ctx, n.api, "addresses of IPv6", "/ipv6", url.Values{"subnetId": {id}})
 		calls += pages
 		if err != nil {
-			return nil, calls, err
+			return nil, nil, calls, err
 		}
 		for _, p := range six {
 			if v := cards[p.VNIC]; v != nil {
@@ -298,7 +322,13 @@ func (n *networks) addresses(ctx context.Context, attached []attachment) (cards 
 			v.PublicIP = p.Address
 		}
 	}
-	return cards, calls, err
+	return cards, hidden, calls, err
+}
+
+// hides reports whether the cloud shows nothing of what was to be listed.
+func hides(err error) bool {
+	e, ok := errors.AsType[*cloudapi.Error](err)
+	return ok && (e.Status == http.StatusForbidden || e.Refused && errors.Is(err, cloudapi.ErrTransient)) // which NotAbsence makes of "not found"
 }
 
 // publicAddresses are the ephemeral ones of each availability domain, and the reserved ones, of the compartments that have network

@@ -28,6 +28,8 @@ type networkObservation struct {
 	group *securityGroup
 	// left are rules of security lists that are left of a network load balancer which is gone.
 	left []listPlan
+	// fresh is set where lb was read right after a write of ours.
+	fresh bool
 }
 
 type networkChange = services.Change[networkObservation]
@@ -45,7 +47,7 @@ var (
 
 func newNetworkReconciler(a *api, lb *reconciler) *networkReconciler {
 	sees := func(ctx context.Context) error { return lb.sees(ctx, proofMaxAge) }
-	return &networkReconciler{lb: lb, networkBalancers: newNetworkBalancers(a, sees, lb.compartments)}
+	return &networkReconciler{lb: lb, networkBalancers: newNetworkBalancers(a, sees, lb.cluster)}
 }
 
 // plain is a network load balancer as far as security rules go, which are the same for both kinds; nil is none.
@@ -75,7 +77,8 @@ func (r *networkReconciler) Validate(q services.Request) (findings []services.Fi
 
 // Observe finds the network load balancer by its name. That there is none is believed only of a user who still sees the network.
 func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o networkObservation, err error) {
-	if o.lb, err = r.find(ctx, q.Service); err != nil {
+	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
+	if o.lb, err = r.find(ctx, q.Service, goes); err != nil {
 		return o, err
 	}
 	s, _, _ := parseNetwork(q.Service) // which Validate has judged
@@ -84,7 +87,7 @@ func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o 
 		return o, err
 	}
 	age := observedMaxAge
-	if q.Purpose == services.Delete || q.Purpose == services.Lookup {
+	if goes {
 		age = 0
 	}
 	if err := r.lb.sees(ctx, age); err != nil || age != 0 || !isNetworkService(q.Service) {
@@ -101,7 +104,7 @@ func (r *networkReconciler) subnetFor(s networkSettings) string {
 }
 
 // find is the network load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
-func (r *networkReconciler) find(ctx context.Context, service *v1.Service) (*networkBalancer, error) {
+func (r *networkReconciler) find(ctx context.Context, service *v1.Service, goes bool) (*networkBalancer, error) {
 	name := networkName(service)
 	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err != nil {
@@ -115,7 +118,7 @@ func (r *networkReconciler) find(ctx context.Context, service *v1.Service) (*net
 	if live = append(live, found...); len(live) > 0 {
 		return live[0], nil
 	}
-	return nil, nil //nolint:nilnil // nil is none
+	return nil, r.places.doubt(service, goes)
 }
 
 // rules decide whose a network load balancer is: by the tag that we give it, and by its name, which has the UID of the Service. Oracle's
@@ -271,6 +274,7 @@ func (r *networkReconciler) desirePlace(
 	if err != nil {
 		return findings, err
 	}
+	findings = append(findings, place.strays(there)...)
 	d.rules = spec{groups: d.groups, noNodes: d.noNodes}
 	if err := r.lb.desireRules(ctx, q, common, observation{lb: there, group: o.group}, place, &d.rules); err != nil {
 		return findings, err
@@ -380,8 +384,8 @@ func (r *networkReconciler) NodeChanges(
 		}
 	}
 	four, six := o.lb.Version != versionIPv6, o.lb.Version != versionIPv4
-	rules, err := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), reached)
-	return r.whenIdle(o.lb, append(adapted(rules...), all...)), nil, err
+	rules := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), reached)
+	return between(adapted(rules...), r.whenIdle(o.lb, all)), nil, nil
 }
 
 // Deletions are what is to be done when the Service goes.

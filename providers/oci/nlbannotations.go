@@ -294,7 +294,7 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		field("spec.sessionAffinity", string(v1.ServiceAffinityClientIP), `invalid service: OCI only supports SessionAffinity "None" currently`)
 	}
-	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
+	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
 		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
 	}
 	switch ip := s.reserved(service); {

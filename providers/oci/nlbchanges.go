@@ -59,6 +59,21 @@ func (r *networkReconciler) rest(ctx context.Context, id, name string) (*network
 // one makes one change, and returns the network load balancer as it is afterwards. The cloud makes one at a time: while it works for
 // somebody else it refuses, and all is looked at again when it has ended.
 func (r *networkReconciler) one(ctx context.Context, q *services.Request, o networkObservation, ask write) (networkObservation, error) {
+	if ask.have != nil && !o.fresh { // what is known may be some seconds old, and writes of parts are under no ETag
+		r.known.Invalidate(o.lb.ID)
+		lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			return o, services.ErrGone
+		case err != nil:
+			return o, err
+		}
+		o.lb = lb
+	}
+	o.fresh = false
+	if ask.outdated(&o.lb.loadBalancer) {
+		return o, services.ErrGone // somebody has changed it meanwhile
+	}
 	ask.path = networkPaths + "/" + url.PathEscape(o.lb.ID) + ask.path
 	id, err := r.lb.start(ctx, ask)
 	r.known.Invalidate(o.lb.ID)
@@ -90,7 +105,7 @@ func (r *networkReconciler) one(ctx context.Context, q *services.Request, o netw
 		return o, services.ErrGone
 	}
 	if err == nil {
-		o.lb = lb
+		o.lb, o.fresh = lb, true
 	}
 	return o, err
 }
@@ -212,8 +227,9 @@ func (r *networkReconciler) changesOfParts(lb *networkBalancer, d networkSpec) (
 		}
 		have := lb.Listeners[is]
 		if after, differs := mergeNetworkListener(have, d.listeners[name]); differs {
-			all = append(all, r.change(guard.PlanChange, "listener "+is, "", func() (any, any) { return withoutShown(have), after },
-				write{what: "changing listener " + is, method: http.MethodPut, path: "/listeners/" + url.PathEscape(is), in: after}))
+			all = append(all, r.change(guard.PlanChange, "listener "+is, "", func() (any, any) { return withoutShown(have), after }, write{
+				what: "changing listener " + is, method: http.MethodPut, path: "/listeners/" + url.PathEscape(is), in: after, listener: is, have: have,
+			}))
 		}
 	}
 	for _, name := range sortedKeys(lb.BackendSets) {
@@ -226,8 +242,9 @@ func (r *networkReconciler) changesOfParts(lb *networkBalancer, d networkSpec) (
 }
 
 func (r *networkReconciler) updatingSet(name string, have, after document, what []string) networkChange {
-	return r.change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return withoutShown(have), after },
-		write{what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after})
+	return r.change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return withoutShown(have), after }, write{
+		what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after, set: name, have: have,
+	})
 }
 
 // adding makes a part: whether one was made that was not answered shows in what is there, since names are unique.

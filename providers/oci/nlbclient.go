@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
@@ -108,13 +109,16 @@ type networkBalancers struct {
 	room  *waiting.Room[string, *networkBalancer]
 	works *waiting.Room[string, networkWork]
 	// sees is an error where the user does not see the cluster's network any more.
-	sees func(context.Context) error
-	// compartments are those in which network load balancers may be.
-	compartments func(context.Context, string) []string
+	sees   func(context.Context) error
+	places *compartments[*networkBalancer]
 }
 
-func newNetworkBalancers(a *api, sees func(context.Context) error, compartments func(context.Context, string) []string) *networkBalancers {
-	b := &networkBalancers{api: a, sees: sees, compartments: compartments}
+func newNetworkBalancers(a *api, sees func(context.Context) error, c *ownership.Cluster) *networkBalancers {
+	b := &networkBalancers{api: a, sees: sees}
+	b.places = &compartments[*networkBalancer]{
+		api: a, cluster: c, what: "network load balancers", path: networkPaths, known: func() []*networkBalancer { return b.known.PeekAll() },
+		name: networkName,
+	}
 	b.known = inventory.New(inventory.Source[string, *networkBalancer]{
 		Kind: "network load balancer", ID: func(lb *networkBalancer) string { return lb.ID }, List: b.list, Get: b.get,
 		Indexes: map[string]func(*networkBalancer) []string{indexName: func(lb *networkBalancer) []string { return []string{lb.Name} }},
@@ -126,36 +130,17 @@ func newNetworkBalancers(a *api, sees func(context.Context) error, compartments 
 
 // list reads all network load balancers of the compartments of the cluster. "Not found" is never an empty list.
 func (b *networkBalancers) list(ctx context.Context) ([]*networkBalancer, int, error) {
-	where, err := b.api.location(ctx)
+	all, pages, err := b.places.list(ctx)
 	if err != nil {
-		return nil, 0, cloudapi.Describe(err, "listing network load balancers")
-	}
-	var all []*networkBalancer
-	var failed []error
-	pages := 0
-	for n, c := range b.compartments(ctx, where.compartment) {
-		query := url.Values{"compartmentId": {c}}
-		some, calls, err := list[*networkBalancer](ctx, b.api, "network load balancers of compartment "+c, networkPaths, query)
-		pages += calls
-		switch {
-		case err != nil && n == 0:
-			return nil, pages, err
-		case err != nil:
-			failed = append(failed, err)
-		}
-		all = append(all, some...)
+		return nil, pages, err
 	}
 	for _, lb := range all {
-		if lb == nil || lb.ID == "" || lb.State == "" {
+		if lb.ID == "" || lb.State == "" {
 			return nil, pages, cloudapi.Unclear("listing network load balancers", "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
-	all = slices.DeleteFunc(all, func(lb *networkBalancer) bool { return lb.State == stateDeleted })
-	if len(failed) > 0 {
-		return all, pages, &inventory.Partial[string]{Lacks: func(string) bool { return true }, Err: errors.Join(failed...)}
-	}
-	return all, pages, nil
+	return slices.DeleteFunc(all, func(lb *networkBalancer) bool { return lb.State == stateDeleted }), pages, nil
 }
 
 // get reads one. The cloud says "not found" also of what the user may not see: it is gone only where the user still sees the network.
@@ -163,7 +148,7 @@ func (b *networkBalancers) get(ctx context.Context, id string) (*networkBalancer
 	lb, what := &networkBalancer{}, "network load balancer "+id
 	switch err := b.api.get(ctx, what, networkPaths+"/"+url.PathEscape(id), lb); {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		if doubt := b.proof(ctx); doubt != nil {
+		if doubt := b.proof(ctx, id); doubt != nil {
 			return nil, cloudapi.Unclear("reading "+what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 		return nil, err
@@ -177,14 +162,13 @@ func (b *networkBalancers) get(ctx context.Context, id string) (*networkBalancer
 	return lb, nil
 }
 
-// proof is an error where nobody knows whether the user may see network load balancers still: policies name their kind apart from that of
+// proof is an error where nobody knows whether the user may see a network load balancer still: policies name their kind apart from that of
 // networks. A listing that is answered proves it, though it may be empty.
-func (b *networkBalancers) proof(ctx context.Context) error {
+func (b *networkBalancers) proof(ctx context.Context, id string) error {
 	if err := b.sees(ctx); err != nil {
 		return err
 	}
-	_, _, err := b.list(ctx)
-	return err
+	return proof(ctx, b.places, b.known, id, func(lb *networkBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
 }
 
 // work reads a work request.

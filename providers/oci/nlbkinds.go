@@ -68,16 +68,12 @@ func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation
 
 // named is the load balancer of a Service's name; nil where there is none.
 func (r *reconciler) named(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
-	found, err := r.known.Find(ctx, indexName, r.name("", service), inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	if err != nil || len(found) == 0 {
-		return nil, err
-	}
-	return found[0], nil
+	return r.find(ctx, service, false)
 }
 
 // named is the same of network load balancers.
 func (r *networkReconciler) named(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
-	found, err := r.find(ctx, service)
+	found, err := r.find(ctx, service, false)
 	if found == nil {
 		return nil, err
 	}

@@ -123,7 +123,7 @@ func TestNetworkRefused(t *testing.T) {
 		"preserve":       {set(networkPreserve, "true"), "cannot be set when externalTrafficPolicy is set to Cluster"},
 		"identity":       {set(annotationAccount, "builder"), "is not served"},
 		"SCTP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, `invalid backend protocol "SCTP" requested`},
-		"no node ports":  {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(bool) }, "node ports"},
+		"no node ports":  {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
 		"affinity":       {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
 		"six groups":     {set(networkGroups, sixGroups()), "invalid number of Network Security Groups (Max: 5)"},
 		"illegal groups": {set(networkGroups, "mine"), "invalid NetworkSecurityGroups OCID"},

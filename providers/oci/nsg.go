@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -54,13 +55,19 @@ type securityGroups struct {
 	api   *api
 	known *inventory.Inventory[string, *securityGroup]
 	rules *inventory.Inventory[string, groupRules]
+
+	places *compartments[*securityGroup]
 }
 
-func newSecurityGroups(a *api, compartments func(context.Context, string) []string) *securityGroups {
+func newSecurityGroups(a *api, c *ownership.Cluster) *securityGroups {
 	g := &securityGroups{api: a}
+	g.places = &compartments[*securityGroup]{
+		api: a, cluster: c, what: "network security groups", path: "/networkSecurityGroups", known: func() []*securityGroup { return g.known.PeekAll() },
+		name: groupName,
+	}
 	g.known = inventory.New(inventory.Source[string, *securityGroup]{
 		Kind: "network security group", ID: func(g *securityGroup) string { return g.ID }, Get: g.get,
-		List:    func(ctx context.Context) ([]*securityGroup, int, error) { return g.list(ctx, compartments) },
+		List:    g.list,
 		Indexes: map[string]func(*securityGroup) []string{indexName: func(g *securityGroup) []string { return []string{g.Name} }},
 	})
 	g.rules = inventory.New(inventory.Source[string, groupRules]{
@@ -77,21 +84,12 @@ func groupPath(id string) string { return "/networkSecurityGroups/" + url.PathEs
 
 func (g *securityGroup) ended() bool { return g.State == "TERMINATED" || g.State == "TERMINATING" }
 
-func (g *securityGroups) list(
-	ctx context.Context, compartments func(context.Context, string) []string,
-) (all []*securityGroup, pages int, err error) {
-	where, err := g.api.location(ctx)
-	if err != nil {
-		return nil, 0, cloudapi.Describe(err, "listing network security groups")
-	}
-	for _, c := range compartments(ctx, where.compartment) {
-		some, calls, err := list[*securityGroup](ctx, g.api, "network security groups of compartment "+c, "/networkSecurityGroups", url.Values{"compartmentId": {c}})
-		if pages += calls; err != nil {
-			return nil, pages, err
-		}
-		all = append(all, some...)
-	}
-	return slices.DeleteFunc(all, (*securityGroup).ended), pages, nil
+// at implements placed.
+func (g *securityGroup) at() (name, compartment string) { return g.Name, g.Compartment }
+
+func (g *securityGroups) list(ctx context.Context) ([]*securityGroup, int, error) {
+	all, pages, err := g.places.list(ctx)
+	return slices.DeleteFunc(all, (*securityGroup).ended), pages, err
 }
 
 func (g *securityGroups) get(ctx context.Context, id string) (*securityGroup, error) {
@@ -115,7 +113,9 @@ func groupName(service *v1.Service) string {
 
 // managed finds the group that was made for a Service: by its name and its tags, of which there may be more; nil is none. Of several, which
 // a faulty controller may have made, one that is attached counts, or else the newest.
-func (g *securityGroups) managed(ctx context.Context, service *v1.Service, attached []string, q inventory.Query) (*securityGroup, error) {
+func (g *securityGroups) managed(
+	ctx context.Context, service *v1.Service, attached []string, goes bool, q inventory.Query,
+) (*securityGroup, error) {
 	found, err := g.known.Find(ctx, indexName, groupName(service), q)
 	if err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (g *securityGroups) managed(ctx context.Context, service *v1.Service, attac
 		return strings.Compare(at(b)+b.ID, at(a)+a.ID)
 	})
 	if len(found) == 0 {
-		return nil, nil //nolint:nilnil // nil is none
+		return nil, g.places.doubt(service, goes)
 	}
 	return found[0], nil
 }

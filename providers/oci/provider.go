@@ -70,6 +70,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.NodeAPI = c.instances
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
 	c.network = newNetworkReconciler(a, c.reconciler)
+	c.reconciler.book.there = c.there
 	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers

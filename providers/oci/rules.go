@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	helpers "k8s.io/cloud-provider/service/helpers"
@@ -103,7 +104,7 @@ func sourcesOf(service *v1.Service) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !helpers.IsAllowAll(ranges) {
+	if texts := ranges.StringSlice(); len(texts) != 1 || texts[0] != everybody { // which alone stands for everybody of all families
 		var all []string
 		for _, text := range ranges.StringSlice() {
 			if network, err := netip.ParsePrefix(text); err == nil {
@@ -173,8 +174,9 @@ type others struct {
 	ports map[int]bool
 }
 
-// needsOf are what Services need other than one of them.
-func needsOf(list []*v1.Service, but *v1.Service) others {
+// needsOf are what Services need other than one of them. there is the load balancer of a Service as far as it is known: what it still uses of
+// before stays open until it is changed.
+func needsOf(list []*v1.Service, but *v1.Service, there func(*v1.Service) *loadBalancer) others {
 	all := others{openings{}, map[int]bool{}}
 	for _, s := range list {
 		if s.UID == but.UID || s.DeletionTimestamp != nil || !ownership.MayHave(s) || s.Spec.Type != v1.ServiceTypeLoadBalancer {
@@ -189,8 +191,24 @@ func needsOf(list []*v1.Service, but *v1.Service) others {
 		for _, p := range a.ports {
 			all.ports[p.node] = true
 		}
+		all.stillUsed(a, there(s))
 	}
 	return all
+}
+
+// stillUsed adds the ports that a load balancer has, and that its Service asks for no longer.
+func (o others) stillUsed(asked access, lb *loadBalancer) {
+	if lb == nil {
+		return
+	}
+	is := accessThere(lb, nil, false)
+	o.ports[is.health] = true
+	for _, p := range is.ports {
+		o.ports[p.node] = true
+		if !slices.ContainsFunc(asked.ports, func(q rulePort) bool { return q.port == p.port }) {
+			o.ports[p.port] = true
+		}
+	}
 }
 
 func (o others) need(p opening) bool { return o.clients[p] || o.ports[p.port] }
@@ -205,6 +223,10 @@ type claim struct {
 	mark string
 	// keep is a port of nodes that the load balancer still asks, 0 is none.
 	keep int
+	// service is whose claim it is, and unmarked is set where the Service may have rules without a description, as Oracle's own controller
+	// makes them. Otherwise those are somebody else's.
+	service  *v1.Service
+	unmarked bool
 }
 
 // accessThere is what a load balancer has now, for clients from some networks.
@@ -288,22 +310,71 @@ func (o opening) rule(mark string) document {
 	return jsondoc.Clone(d)
 }
 
-// drops reports whether a rule goes. What somebody has described by hand stays, and so does what another cluster has marked.
+// marksIn are the marks that a description consists of: clusters that share a subnet share rules. It is nil where somebody has written
+// something else.
+func (c claim) marksIn(rule document) []string {
+	said, _ := rule["description"].(string)
+	all := strings.Fields(said)
+	for _, m := range all {
+		if m != c.mark && !ownership.IsMark(m) {
+			return nil
+		}
+	}
+	return all
+}
+
+// drops reports whether the cluster needs a rule no more. What somebody has described by hand stays, and so does what other clusters alone
+// have marked.
 func (c claim) drops(rule document, o opening) bool {
 	said, _ := rule["description"].(string)
-	ours := said != "" && said == c.mark
 	switch {
 	case c.wanted[o] || c.others.need(o) || c.keep != 0 && o.port == c.keep:
 		return false
-	case ours:
+	case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark):
 		return true
 	}
-	return said == "" && c.former[o]
+	return said == "" && c.unmarked && c.former[o]
+}
+
+// without is a rule without the mark of this cluster; nil where no other cluster needs it.
+func (c claim) without(rule document) document {
+	others := slices.DeleteFunc(c.marksIn(rule), func(m string) bool { return m == c.mark })
+	if len(others) == 0 {
+		return nil
+	}
+	rule = jsondoc.Clone(rule)
+	rule["description"] = strings.Join(others, " ")
+	return rule
+}
+
+// maxDescription is how long the description of a rule may be.
+const maxDescription = 255
+
+// join adds the mark of this cluster to a rule that other clusters have made, so that it stays when these need it no more.
+func (c claim) join(rules []any, o opening) bool {
+	for _, v := range rules {
+		rule, _ := v.(document)
+		marks := c.marksIn(rule)
+		if is, single := openingOf(rule, o.egress); !single || is != o || len(marks) == 0 {
+			continue
+		}
+		if text := strings.Join(append(marks, c.mark), " "); len(text) <= maxDescription {
+			rule["description"] = text
+			return true
+		}
+	}
+	return false
+}
+
+// settled reports whether a rule stays as long as this cluster needs it: not where other clusters alone have marked it.
+func (c claim) settled(rule document) bool {
+	marks := c.marksIn(rule)
+	return c.mark == "" || len(marks) == 0 || slices.Contains(marks, c.mark)
 }
 
 // apply is a security list as it should be for a Service: the rest stays as it is. It is nil where nothing changes.
 func (c claim) apply(list document) (after document, added, removed []opening) {
-	have := openings{}
+	have, foreign := openings{}, openings{}
 	after = document{}
 	for field, egress := range map[string]bool{ingressField: false, egressField: true} {
 		kept := []any{}
@@ -312,22 +383,31 @@ func (c claim) apply(list document) (after document, added, removed []opening) {
 			o, single := openingOf(rule, egress)
 			if single && c.drops(rule, o) {
 				removed = append(removed, o)
+				if rule = c.without(rule); rule != nil {
+					kept = append(kept, rule)
+				}
 				continue
 			}
-			have[o] = have[o] || single
+			have[o] = have[o] || single && c.settled(rule)
+			foreign[o] = foreign[o] || single && !c.settled(rule)
 			kept = append(kept, jsondoc.CloneValue(v))
 		}
 		after[field] = kept
 	}
 	for _, o := range c.wanted.sorted() {
-		if have[o] {
-			continue
-		}
 		field := ingressField
 		if o.egress {
 			field = egressField
 		}
-		after[field] = append(listOf(after[field]), any(o.rule(c.mark)))
+		switch {
+		case have[o]:
+			continue
+		case foreign[o] && c.join(listOf(after[field]), o):
+		case foreign[o]: // the description has no room for one more
+			continue
+		default:
+			after[field] = append(listOf(after[field]), any(o.rule(c.mark)))
+		}
 		added = append(added, o)
 	}
 	if len(added)+len(removed) == 0 {

@@ -197,6 +197,9 @@ func TestNarrowedRulesOfBefore(t *testing.T) {
 			return append(in, opening{false, numberTCP, 80, everybody}.rule(""), opening{false, numberTCP, 80, "198.51.100.0/24"}.rule("")), out
 		})
 		w.served(s, nodes)
+		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
+		w.start() // as Oracle's own controller makes it: without a mark
+		w.served(s, nodes)
 		assert.Zero(w, w.Calls(putList), "a takeover removes nothing")
 		s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 		w.served(s, nodes)
@@ -352,14 +355,15 @@ func TestClaims(t *testing.T) {
 		stays bool
 	}{
 		"wanted":                   {web.rule("mine"), claim{wanted: openings{web: true}, mark: "mine"}, true},
-		"of before":                {web.rule(""), claim{former: openings{web: true}}, false},
+		"of before":                {web.rule(""), claim{former: openings{web: true}, unmarked: true}, false},
+		"of somebody else":         {web.rule(""), claim{former: openings{web: true}, mark: "mine"}, true},
 		"of nobody knows whom":     {web.rule(""), claim{}, true},
 		"marked":                   {web.rule("mine"), claim{mark: "mine"}, false},
 		"of another cluster":       {web.rule("theirs"), claim{mark: "mine", former: openings{web: true}}, true},
 		"needed by others":         {web.rule("mine"), claim{mark: "mine", others: others{clients: openings{web: true}}}, true},
 		"a port that others have":  {web.rule("mine"), claim{mark: "mine", others: others{ports: map[int]bool{80: true}}}, true},
-		"a range of ports":         {ranged, claim{former: openings{web: true}}, true},
-		"only some ports of those": {from, claim{former: openings{web: true}}, true},
+		"a range of ports":         {ranged, claim{former: openings{web: true}, unmarked: true}, true},
+		"only some ports of those": {from, claim{former: openings{web: true}, unmarked: true}, true},
 		"kept for a while":         {web.rule("mine"), claim{mark: "mine", keep: 80}, true},
 	} {
 		after, _, removed := c.claim.apply(document{ingressField: []any{c.rule}, egressField: []any{}})

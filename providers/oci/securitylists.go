@@ -50,9 +50,17 @@ type ruleBook struct {
 	// pending are the edits of a list that wait for whoever writes it next, and held what Services have in lists, as far as this process
 	// knows.
 	pending map[string][]*edit
-	held    map[types.UID]map[string]openings
+	held    map[types.UID]map[string]heldRules
 	// places are the subnets of instances, which never change.
 	places map[string]string
+	// there is the load balancer of a Service, as far as it is known; nil is none.
+	there func(*v1.Service) *loadBalancer
+}
+
+// heldRules are what a Service has in a list, and whether rules without a description are of it.
+type heldRules struct {
+	openings
+	unmarked bool
 }
 
 // edit is what a Service wants to be changed.
@@ -64,7 +72,8 @@ type edit struct {
 func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
 	b := &ruleBook{
 		api: a, subnets: i.networks.subnets, instances: i, cluster: c, pending: map[string][]*edit{},
-		held: map[types.UID]map[string]openings{}, places: map[string]string{},
+		held: map[types.UID]map[string]heldRules{}, places: map[string]string{},
+		there: func(*v1.Service) *loadBalancer { return nil },
 	}
 	b.lists = inventory.New(inventory.Source[string, securityList]{
 		Kind: "security list", ID: func(l securityList) string { return l.ID }, Get: b.read,
@@ -111,6 +120,8 @@ type ruleRequest struct {
 	four, six bool
 	// leaving is set where the Service goes: nothing is wanted any more, and what cannot be found holds up nothing.
 	leaving bool
+	// unmarked is set where the load balancer was made by Oracle's own controller, which describes no rule.
+	unmarked bool
 }
 
 // listPlan is what is to become of one security list.
@@ -146,7 +157,7 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 			})
 			continue
 		}
-		b.hold(r.service.UID, id, c.wanted)
+		b.hold(r.service.UID, id, heldRules{c.wanted, c.unmarked})
 	}
 	return plans, missed, nil
 }
@@ -157,10 +168,10 @@ func unreachable(err error) bool {
 }
 
 // hold notes what a Service has in a list.
-func (b *ruleBook) hold(uid types.UID, id string, all openings) {
+func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(all) == 0 {
+	if len(all.openings) == 0 {
 		delete(b.held[uid], id)
 		if len(b.held[uid]) == 0 {
 			delete(b.held, uid)
@@ -168,7 +179,7 @@ func (b *ruleBook) hold(uid types.UID, id string, all openings) {
 		return
 	}
 	if b.held[uid] == nil {
-		b.held[uid] = map[string]openings{}
+		b.held[uid] = map[string]heldRules{}
 	}
 	b.held[uid][id] = all
 }
@@ -191,10 +202,12 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		return nil, nil, err
 	}
 	all = map[string]*claim{}
-	others := needsOf(slices.DeleteFunc(slices.Clone(list), b.needsNone), r.service)
+	others := needsOf(slices.DeleteFunc(slices.Clone(list), b.needsNone), r.service, b.there)
 	at := func(id string) *claim {
 		if all[id] == nil {
-			all[id] = &claim{wanted: openings{}, former: openings{}, others: others, mark: mark}
+			all[id] = &claim{
+				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
+			}
 		}
 		return all[id]
 	}
@@ -202,26 +215,9 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 	if err != nil {
 		return nil, missed, err
 	}
-	var back []place
-	if !r.frontend {
-		ids, err := b.subnetsOf(ctx, r.nodes)
-		if err != nil {
-			return nil, missed, err
-		}
-		if r.leaving {
-			more, err := b.leavingPlaces(ctx, r, at)
-			if err != nil {
-				return nil, missed, err
-			}
-			ids = append(ids, more...)
-			slices.Sort(ids)
-			ids = slices.Compact(ids)
-		}
-		more, unseen, err := b.placesOf(ctx, r, ids)
-		if missed = append(missed, unseen...); err != nil {
-			return nil, missed, err
-		}
-		back = more
+	back, unseen, err := b.backs(ctx, r, at)
+	if missed = append(missed, unseen...); err != nil {
+		return nil, missed, err
 	}
 	balancers, nodes := networksOf(front, r.four, r.six), networksOf(back, r.four, r.six)
 	for _, p := range front {
@@ -253,12 +249,43 @@ func (b *ruleBook) needsNone(service *v1.Service) bool {
 	return err == nil && s.mode == modeGroups && !b.holds(service.UID)
 }
 
+// backs are the subnets of nodes whose rules are managed. When the Service goes, what this cluster has marked goes where it was managed
+// before, too.
+func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *claim) (back []place, missed []error, err error) {
+	if r.frontend && !r.leaving {
+		return nil, nil, nil
+	}
+	ids, missed, err := b.subnetsOf(ctx, r)
+	if err != nil {
+		return nil, missed, err
+	}
+	if r.leaving {
+		more, err := b.leavingPlaces(ctx, r, at)
+		if err != nil {
+			return nil, missed, err
+		}
+		ids = append(ids, more...)
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+	}
+	back, unseen, err := b.placesOf(ctx, r, ids)
+	if r.frontend {
+		for _, p := range back {
+			at(p.list)
+		}
+		return nil, nil, err
+	}
+	return back, append(missed, unseen...), err
+}
+
 // copyHeld adds what a Service is known to have.
 func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for id, held := range b.held[uid] {
-		maps.Copy(at(id).former, held)
+		c := at(id)
+		maps.Copy(c.former, held.openings)
+		c.unmarked = c.unmarked || held.unmarked
 	}
 }
 
@@ -349,24 +376,26 @@ func (b *ruleBook) choose(ctx context.Context, s subnet) (string, error) {
 	return oldest.ID, nil
 }
 
-// subnetsOf are the subnets of nodes. A node whose instance is gone has none.
-func (b *ruleBook) subnetsOf(ctx context.Context, nodes []*v1.Node) ([]string, error) {
+// subnetsOf are the subnets of nodes. A node whose instance is gone has none. missed are those that nobody can tell while the Service goes.
+func (b *ruleBook) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, missed []error, err error) {
 	found := map[string]bool{}
-	for _, n := range nodes {
+	for _, n := range r.nodes {
 		id, err := parseProviderID(n.Spec.ProviderID)
 		if err != nil {
 			continue
 		}
-		place, err := b.placeOf(ctx, id, addressOf(n), len(nodes))
+		place, err := b.placeOf(ctx, id, addressOf(n), len(r.nodes))
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
+		case err != nil && r.leaving && ctx.Err() == nil:
+			missed = append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err))
 		case err != nil:
-			return nil, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)
+			return nil, missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)
 		case place != "":
 			found[place] = true
 		}
 	}
-	return sortedKeys(found), nil
+	return sortedKeys(found), missed, nil
 }
 
 // placeOf is the subnet in which an instance has an address, or else its primary one.
@@ -412,7 +441,7 @@ func ruleChanges[O any](b *ruleBook, service *v1.Service, plans []listPlan) (all
 				if err := b.edit(ctx, p.id, p.claim); err != nil {
 					return o, err
 				}
-				b.hold(service.UID, p.id, p.claim.wanted)
+				b.hold(service.UID, p.id, heldRules{p.claim.wanted, p.claim.unmarked})
 				return o, nil
 			},
 		})
@@ -482,9 +511,15 @@ func (b *ruleBook) write(ctx context.Context, id string, batch []*edit) error {
 		if l, err = b.lists.Get(ctx, id, inventory.Query{}); err != nil {
 			return cloudapi.NotAbsence(err)
 		}
+		list, err := b.cluster.Services(ctx) // those of now: what was claimed may be minutes old
+		if err != nil {
+			return err
+		}
 		doc, changed := l.doc, false
 		for _, e := range batch {
-			if after, _, _ := e.claim.apply(doc); after != nil {
+			c := e.claim
+			c.others = needsOf(list, c.service, b.there)
+			if after, _, _ := c.apply(doc); after != nil {
 				doc, changed = after, true
 			}
 		}

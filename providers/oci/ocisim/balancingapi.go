@@ -130,6 +130,9 @@ func (s *Sim) change(w http.ResponseWriter, r *http.Request, lb *LoadBalancer, k
 	case lb.State != stateActive && !deletion:
 		fail(w, http.StatusConflict, "IncorrectState", "the load balancer is "+lb.State)
 		return
+	case deletion && lb.Doc["isDeleteProtectionEnabled"] == true:
+		fail(w, http.StatusConflict, "IncorrectState", "delete protection is enabled for load balancer "+lb.ID)
+		return
 	case deletion:
 		if lb.State == stateActive {
 			lb.State = stateDeleting

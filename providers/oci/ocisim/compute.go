@@ -106,6 +106,12 @@ func (i *Instance) Interfaces(change func([]VNIC) []VNIC) { i.vnics = change(i.v
 // SecondInterface returns one more network interface for an instance.
 func (s *Sim) SecondInterface(number int) VNIC { return s.card(number, false) }
 
+// SecondInterfaceOf returns one more network interface for the instance of another one.
+func (*Sim) SecondInterfaceOf(v VNIC) VNIC {
+	v.ID, v.Primary, v.PublicIP = strings.Replace(v.ID, "abyhqljt", "aasecond", 1), false, ""
+	return v
+}
+
 // Edit changes an instance.
 func (s *Sim) Edit(id string, change func(*Instance)) error {
 	s.mu.Lock()

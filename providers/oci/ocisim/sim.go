@@ -39,6 +39,8 @@ type Sim struct {
 	identity    identity
 	// blind is set where the policies of the user show nothing of what there is.
 	blind bool
+	// hidden are parts of paths and queries of which the policies of the user show nothing.
+	hidden []string
 	cloud
 	balancing
 	networkBalancing
@@ -83,6 +85,18 @@ func (s *Sim) SetBlind(blind bool) {
 	s.blind = blind
 }
 
+// Hide makes the cloud find nothing where the path and the query hold one of some texts, as for a user whose policies leave that out.
+// Without any it shows everything again.
+func (s *Sim) Hide(parts ...string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hidden = parts
+}
+
+func (s *Sim) hides(r *http.Request) bool {
+	return slices.ContainsFunc(s.hidden, func(part string) bool { return strings.Contains(r.URL.RequestURI(), part) })
+}
+
 const metadataPath = "/opc/v2"
 
 var resource = regexp.MustCompile(`^/20160918/([A-Za-z0-9]+)(?:/([^/]+))?$`)
@@ -110,6 +124,10 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if why := s.verify(r, body); why != "" {
 		fail(w, http.StatusUnauthorized, "NotAuthenticated", why)
+		return
+	}
+	if s.hides(r) {
+		missing(w)
 		return
 	}
 	if s.serveBalancers(w, r, body) || s.serveNetworkBalancers(w, r, body) || s.serveSecurity(w, r, body) {
