@@ -149,8 +149,14 @@ func ruled(r schema.AnnotationRow, rules ...schema.Rule) schema.AnnotationRow {
 	return r
 }
 
-// ocidRule is what an annotation must be that names one object.
-var ocidRule = schema.Must(`^`+ocidPattern+`$`, "is no OCID")
+// ocidForm is that of what names objects.
+var ocidForm = schema.NewIDForm("an OCID", "ocid1.subnet.oc1.phx.aaaaexample", ocidPattern)
+
+// byOCID is about a value, or a list of them, that names objects.
+func byOCID(r schema.AnnotationRow) schema.AnnotationRow {
+	r.ID = ocidForm
+	return r
+}
 
 // addressRule is what a reserved address must be, in the words of addressForm.
 var addressRule = schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is no address of IPv4")
@@ -165,14 +171,14 @@ var Annotations = schema.Annotations[settings]{
 		"Least bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMin))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMax }, checked(inPlace(annotationShapeMax,
 		"Most bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMax))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, ruled(atCreation(annotationSubnet1,
-		"OCID of the first subnet, in the place of loadBalancer.subnet1."), ocidRule)).
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, byOCID(atCreation(annotationSubnet1,
+		"OCID of the first subnet, in the place of loadBalancer.subnet1."))).
 		Serving(schema.Serves{
 			Portable: portable.Subnet, Translate: portableSubnets, Rivals: []string{annotationSubnet2}, Only: "one or two, by their OCIDs",
 			Rules: []schema.Rule{schema.Must(`^\s*`+ocidPattern+`\s*(?:,\s*`+ocidPattern+`\s*)?$`, "is not one OCID, or two separated by a comma")},
 		}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, ruled(atCreation(annotationSubnet2,
-		"OCID of the second subnet, in the place of loadBalancer.subnet2."), ocidRule)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, byOCID(atCreation(annotationSubnet2,
+		"OCID of the second subnet, in the place of loadBalancer.subnet2."))),
 	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numbered(annotationIdle,
 		"Seconds after which a silent connection is closed.", 1, 7200, "as the cloud has it")).
 		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
@@ -196,11 +202,11 @@ var Annotations = schema.Annotations[settings]{
 		false, "as the cloud config says, or All", modeAll, modeFrontend, modeNone))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode,
 		"The same for security lists (SL-All, SL-Frontend) and network security groups (NSG), and None. It wins."), ruleModeForm)),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, inPlace(annotationGroups,
-		"OCIDs of up to five network security groups of the load balancer; without any, those that somebody attached are taken off.")).
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, byOCID(inPlace(annotationGroups,
+		"OCIDs of up to five network security groups of the load balancer; without any, those that somebody attached are taken off."))).
 		Serving(schema.Serves{Portable: portable.SecurityGroups, Only: "by their OCIDs"}),
-	schema.ListAnnotation(func(s *settings) *[]string { return &s.BackGroups }, inPlace(annotationBackGroups,
-		"OCIDs of the network security groups of the nodes, which get rules where the rules are managed by NSG.")),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.BackGroups }, byOCID(inPlace(annotationBackGroups,
+		"OCIDs of the network security groups of the nodes, which get rules where the rules are managed by NSG."))),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.SSLPorts }, ported(inPlace(annotationSSLPorts,
 		"Ports of the Service at which TLS ends. Without this annotation none does, and no Secret is read."))).
 		Serving(schema.Serves{Portable: portable.TLSPorts, Translate: portable.Nothing}),
@@ -220,8 +226,8 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(atCreation(annotationAddress,
 		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
-	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, ruled(atCreation(annotationCompartment,
-		"Compartment of the load balancer, in the place of the cloud config's."), ocidRule)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, byOCID(atCreation(annotationCompartment,
+		"Compartment of the load balancer, in the place of the cloud config's."))),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, choice(inPlace(annotationPolicy,
 		"How connections are spread over nodes."), false, roundRobin, roundRobin, leastConnections, ipHash)).
 		Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
@@ -460,13 +466,6 @@ func (s settings) judge() (problems []error) {
 	if n := len(s.groups()); n > limit {
 		problems = append(problems, refuseFor(annotationGroups, strings.Join(s.Groups, ","),
 			"invalid number of Network Security Groups (Max: %d)%s provided for annotation: %s", maxGroups, including, annotationGroups))
-	}
-	for key, list := range map[string][]string{annotationGroups: s.Groups, annotationBackGroups: s.BackGroups} {
-		for _, id := range list {
-			if !ocid.MatchString(id) {
-				problems = append(problems, refuseFor(key, id, "invalid NetworkSecurityGroups OCID: %q provided for annotation: %s", list, key))
-			}
-		}
 	}
 	return problems
 }

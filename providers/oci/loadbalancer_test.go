@@ -284,7 +284,7 @@ func TestRefused(t *testing.T) {
 		"five groups and ours": {func(s *v1.Service) {
 			s.Annotations[annotationRuleMode], s.Annotations[annotationGroups] = modeGroups, sixGroups()[:len(sixGroups())-len(ocisim.GroupID(5))-1]
 		}, "invalid number of Network Security Groups (Max: 5) including managed nsg"},
-		"no group": {func(s *v1.Service) { s.Annotations[annotationBackGroups] = "web" }, "invalid NetworkSecurityGroups OCID"},
+		"no group": {func(s *v1.Service) { s.Annotations[annotationBackGroups] = "web" }, "is not an OCID"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -90,10 +90,10 @@ func withDefault(r schema.AnnotationRow, value string) schema.AnnotationRow {
 var NetworkAnnotations = schema.Annotations[networkSettings]{
 	schema.BoolAnnotation(func(s *networkSettings) *bool { return &s.Internal }, atCreation(networkInternal, "The network load balancer has a private address alone.")).
 		Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"}}),
-	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Subnet }, ruled(atCreation(networkSubnet,
-		"OCID of the subnet, in the place of loadBalancer.subnet1."), ocidRule)),
-	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.Groups }, inPlace(networkGroups,
-		"OCIDs of up to five network security groups of the network load balancer; without any, those that somebody attached are taken off.")).
+	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Subnet }, byOCID(atCreation(networkSubnet,
+		"OCID of the subnet, in the place of loadBalancer.subnet1."))),
+	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.Groups }, byOCID(inPlace(networkGroups,
+		"OCIDs of up to five network security groups of the network load balancer; without any, those that somebody attached are taken off."))).
 		Serving(schema.Serves{Portable: portable.SecurityGroups}),
 	schema.IntAnnotation(func(s *networkSettings) *int { return &s.Retries }, numbered(networkRetries,
 		"Health checks in a row that must fail before a node is left out.", 1, 100, "3")).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
@@ -134,9 +134,9 @@ var NetworkAnnotations = schema.Annotations[networkSettings]{
 // sharedAnnotations are those of both kinds of load balancers, as network load balancers read them; the other table shows them.
 var sharedAnnotations = schema.Annotations[networkSettings]{
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode, "Security rules."), ruleModeForm)),
-	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.BackGroups }, inPlace(annotationBackGroups, "Groups of nodes.")),
+	schema.ListAnnotation(func(s *networkSettings) *[]string { return &s.BackGroups }, byOCID(inPlace(annotationBackGroups, "Groups of nodes."))),
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Compartment },
-		ruled(atCreation(annotationCompartment, "Compartment."), ocidRule)),
+		byOCID(atCreation(annotationCompartment, "Compartment."))),
 	schema.StringAnnotation(func(s *networkSettings) *string { return &s.Address }, ruled(atCreation(annotationAddress, "Reserved address."), addressRule)),
 	schema.EnumAnnotation(func(s *networkSettings) *string { return &s.IPMode },
 		choice(inPlace(annotationIPMode, "Mode of addresses."), true, "none", "proxy", "vip")),
@@ -257,16 +257,6 @@ func (s networkSettings) judge(service *v1.Service) (problems []error) {
 	if n := len(s.groups()); n > limit {
 		problems = append(problems, refuseFor(networkGroups, strings.Join(s.Groups, ","),
 			"invalid number of Network Security Groups (Max: %d)%s provided for annotation: %s", maxGroups, including, networkGroups))
-	}
-	for _, of := range []struct {
-		key  string
-		list []string
-	}{{networkGroups, s.Groups}, {annotationBackGroups, s.BackGroups}} {
-		for _, id := range of.list {
-			if !ocid.MatchString(id) {
-				problems = append(problems, refuseFor(of.key, id, "invalid NetworkSecurityGroups OCID: %q provided for annotation: %s", of.list, of.key))
-			}
-		}
 	}
 	return append(problems, s.judgeFields(service)...)
 }

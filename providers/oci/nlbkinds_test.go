@@ -114,7 +114,7 @@ func TestNetworkRefused(t *testing.T) {
 		"interval":       {set(networkInterval, "9999"), networkInterval},
 		"retries":        {set(networkRetries, "many"), networkRetries},
 		"policy":         {set(networkPolicy, "ROUND_ROBIN"), networkPolicy},
-		"subnet":         {set(networkSubnet, "here"), "is no OCID"},
+		"subnet":         {set(networkSubnet, "here"), "is not an OCID"},
 		"tags":           {set(networkFreeform, "{"), "failed to parse free form tags annotation"},
 		"defined tags":   {set(networkNewDefined, `{"a":"b"}`), "failed to parse defined tags annotation"},
 		"selector":       {set(networkSelector, "a in b"), networkSelector},
@@ -126,7 +126,7 @@ func TestNetworkRefused(t *testing.T) {
 		"no node ports":  {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
 		"affinity":       {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
 		"six groups":     {set(networkGroups, sixGroups()), "invalid number of Network Security Groups (Max: 5)"},
-		"illegal groups": {set(networkGroups, "mine"), "invalid NetworkSecurityGroups OCID"},
+		"illegal groups": {set(networkGroups, "mine"), "is not an OCID"},
 		"UDP and lists": {func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolUDP
 			s.Annotations[networkListMode] = modeAll
