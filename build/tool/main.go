@@ -1,6 +1,6 @@
 // Command tool builds a program and shows how far it is, or takes one that is already on this machine. The Makefile runs it.
 //
-//	tool build   -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] PACKAGE
+//	tool build   -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] [-demo] PACKAGE
 //	tool helm    -o FILE
 //	tool kubectl -o FILE
 package main
@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/anyccm/cloud-controller-manager/build/gobuild"
+	"github.com/anyccm/cloud-controller-manager/test/controlplane/envtest"
 )
 
 func main() {
@@ -41,10 +42,14 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	fs.StringVar(&b.Dir, "C", "", "folder of the module")
 	fs.StringVar(&b.Output, "o", "", "file to write")
 	tags, ldflags := fs.String("tags", "", "build tags"), fs.String("ldflags", "-s -w", "flags of the linker")
+	demo := fs.Bool("demo", false, "build a program of the demo, quickly where nothing else has to be built for it")
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
 	b.Flags = []string{"-trimpath", "-tags=" + *tags, "-ldflags=" + *ldflags}
+	if *demo && atHand(ctx) {
+		b.Flags = append(b.Flags, gobuild.Quick)
+	}
 	var err error
 	if b.Output, err = filepath.Abs(b.Output); err != nil {
 		return fmt.Errorf("-o: %w", err)
@@ -64,9 +69,18 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	return fmt.Errorf("unknown %q: there are build, helm and kubectl", args[0])
 }
 
+// atHand reports whether Helm and a control plane are on this machine. Where they are built, the demo's programs share most of what they
+// consist of with them, and so they are built alike.
+func atHand(ctx context.Context) bool {
+	_, version := found(ctx, "helm", helmVersionArguments...)
+	return helmFits(version) && envtest.Folder() != ""
+}
+
+var helmVersionArguments = []string{"version", "--template={{.Version}}"}
+
 // helm takes the one on the PATH if its version fits, else it builds the pinned one.
 func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
-	if path, version := found(ctx, "helm", "version", "--template={{.Version}}"); helmFits(version) {
+	if path, version := found(ctx, "helm", helmVersionArguments...); helmFits(version) {
 		fmt.Fprintf(w, "Using helm %s: %s\n", version, path)
 		return refer(b.Output, path)
 	}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/test/controlplane/envtest"
 )
 
 func TestHelmFits(t *testing.T) {
@@ -44,4 +46,20 @@ func TestFoundHelm(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\nexit 1\n"), 0o700))
 	path, version := found(t.Context(), "helm", "version")
 	assert.Empty(t, path+version)
+}
+
+// The demo's programs are built quickly where Helm and a control plane are there, and alike else.
+func TestAtHand(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("PATH", dir)
+	t.Setenv("HOME", dir)
+	t.Setenv("XDG_DATA_HOME", dir)
+	t.Setenv(envtest.Variable, "")
+	assert.False(t, atHand(t.Context()))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\necho v4.1.0\n"), 0o700))
+	assert.False(t, atHand(t.Context()), "no control plane")
+	t.Setenv(envtest.Variable, dir)
+	assert.True(t, atHand(t.Context()))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\necho v3.19.0\n"), 0o700))
+	assert.False(t, atHand(t.Context()), "another Helm")
 }

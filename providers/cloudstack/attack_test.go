@@ -141,8 +141,7 @@ func (w *siege) edit(s *v1.Service, change func(*v1.Service)) {
 	w.T.Helper()
 	now := w.Current(s)
 	change(now)
-	_, err := w.Kube.CoreV1().Services(s.Namespace).Update(w.T.Context(), now, metav1.UpdateOptions{})
-	require.NoError(w.T, err)
+	w.Apply(now)
 }
 
 // settled waits until nothing is remembered.

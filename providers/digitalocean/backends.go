@@ -127,12 +127,13 @@ func (b *backend) classify(addresses []v1.NodeAddress) bool {
 	return known
 }
 
+// dropletIDs are those of backends, which are in their order. A droplet that registered under another name has two Nodes for a while.
 func dropletIDs(backends []backend) []int {
 	ids := make([]int, len(backends))
 	for i, b := range backends {
 		ids[i] = b.dropletID
 	}
-	return ids
+	return slices.Compact(ids)
 }
 
 // vanished are the droplets of a load balancer that are not wanted and do not exist any more: the cloud takes a destroyed
@@ -158,10 +159,7 @@ func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalance
 func keepDroplets(lists *inventory.Lists[int]) func(*godo.LoadBalancer) *godo.LoadBalancer {
 	return func(lb *godo.LoadBalancer) *godo.LoadBalancer {
 		kept := *lb
-		if !slices.IsSorted(kept.DropletIDs) {
-			kept.DropletIDs = slices.Sorted(slices.Values(kept.DropletIDs))
-		}
-		kept.DropletIDs = lists.Same(kept.DropletIDs)
+		kept.DropletIDs = lists.Same(sorted(kept.DropletIDs))
 		return &kept
 	}
 }

@@ -109,27 +109,43 @@ type page[V any] struct {
 	total int
 }
 
-// listAll reads every page and keeps of each object what keep returns. The listing is complete or an error: the number of objects is
-// compared with the total that the API states, so that a page that lost its link to the next one is not taken for the last.
+// pageOf is a page of a listing, as the API tells of it.
+func pageOf[V any](kept []V, links *godo.Links, meta *godo.Meta) page[V] {
+	p := page[V]{kept: kept, total: -1}
+	p.more = links != nil && links.Pages != nil && links.Pages.Next != "" && len(kept) > 0
+	if meta != nil {
+		p.total = meta.Total
+	}
+	return p
+}
+
+// listAll reads every page and keeps of each object what keep returns.
 func listAll[T, V any](
 	ctx context.Context, what string, list func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
 ) ([]V, int, error) {
+	return listPages(ctx, what, pageSize, false, func(ctx context.Context, number int) (page[V], error) {
+		items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
+		if err != nil {
+			return page[V]{}, err
+		}
+		kept := make([]V, len(items))
+		for i := range items {
+			kept[i] = keep(&items[i])
+		}
+		return pageOf(kept, response.Links, response.Meta), nil
+	})
+}
+
+// listPages reads every page of a listing; large pages are those of which little is kept. The listing is complete or an error: the number
+// of objects is compared with the total that the API states, so that a page that lost its link to the next one is not taken for the last.
+func listPages[V any](
+	ctx context.Context, what string, perPage int, large bool, read func(ctx context.Context, number int) (page[V], error),
+) ([]V, int, error) {
 	pages, err := cloudapi.Numbered[page[V]]{
-		What: what,
+		What: what, Large: large,
 		Read: func(ctx context.Context, number int) (page[V], error) {
-			items, response, err := list(ctx, &godo.ListOptions{Page: number, PerPage: pageSize})
-			if err != nil {
-				return page[V]{}, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
-			}
-			p := page[V]{kept: make([]V, len(items)), total: -1}
-			for i := range items {
-				p.kept[i] = keep(&items[i])
-			}
-			p.more = response.Links != nil && response.Links.Pages != nil && response.Links.Pages.Next != "" && len(items) > 0
-			if response.Meta != nil {
-				p.total = response.Meta.Total
-			}
-			return p, nil
+			p, err := read(ctx, number)
+			return p, apiError(err, fmt.Sprintf("listing %s, page %d", what, number))
 		},
 		Objects: func(p page[V]) int { return len(p.kept) },
 		Total:   func(p page[V]) int { return p.total },
@@ -137,7 +153,7 @@ func listAll[T, V any](
 			if !p.more {
 				return number
 			}
-			return max(number+1, (p.total+pageSize-1)/pageSize)
+			return max(number+1, (p.total+perPage-1)/perPage)
 		},
 	}.List(ctx)
 	if err != nil {
@@ -186,10 +202,6 @@ func (a *api) droplet(ctx context.Context, id int) (droplet, error) {
 // errWrongAnswer: the API answered with success, but not with what was asked for.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
-func (a *api) loadBalancers(ctx context.Context) ([]*godo.LoadBalancer, int, error) {
-	return listAll(ctx, "load balancers", a.sdk.LoadBalancers.List, same)
-}
-
 func (a *api) loadBalancer(ctx context.Context, id string) (*godo.LoadBalancer, error) {
 	lb, _, err := a.sdk.LoadBalancers.Get(ctx, id)
 	if err == nil && (lb == nil || lb.ID != id) {
@@ -211,7 +223,7 @@ func (a *api) certificate(ctx context.Context, id string) (*godo.Certificate, er
 }
 
 func (a *api) createLoadBalancer(ctx context.Context, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
-	lb, _, err := a.sdk.LoadBalancers.Create(ctx, r)
+	lb, err := a.sendLoadBalancer(ctx, http.MethodPost, loadBalancersPath, r)
 	if err == nil && (lb == nil || lb.ID == "") {
 		err = errWrongAnswer
 	}
@@ -219,7 +231,7 @@ func (a *api) createLoadBalancer(ctx context.Context, r *godo.LoadBalancerReques
 }
 
 func (a *api) replaceLoadBalancer(ctx context.Context, id string, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
-	lb, _, err := a.sdk.LoadBalancers.Update(ctx, id, r)
+	lb, err := a.sendLoadBalancer(ctx, http.MethodPut, loadBalancersPath+"/"+id, r)
 	if err == nil && (lb == nil || lb.ID != id) {
 		err = errWrongAnswer
 	}

@@ -97,9 +97,9 @@ func (l *loadBalancers) oldestOf(
 	return first, nil
 }
 
-// now looks again, right before something that cannot be undone.
+// now looks again, right before something that cannot be undone. Many Services that go together share a listing that begins then.
 func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before finding) (finding, error) {
-	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{})
+	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{Gathered: true})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.observed.Forget(before.lb.ID)
 		return finding{}, nil
@@ -264,7 +264,10 @@ func asWritten(known, listed *godo.LoadBalancer) bool {
 	written := func(lb *godo.LoadBalancer) *godo.LoadBalancer {
 		c := *lb
 		c.Status, c.IP, c.IPv6 = "", "", ""
-		c.DropletIDs, c.Tags = slices.Sorted(slices.Values(lb.DropletIDs)), slices.Sorted(slices.Values(lb.Tags))
+		c.DropletIDs, c.Tags = sorted(lb.DropletIDs), slices.Sorted(slices.Values(lb.Tags))
+		if len(c.DropletIDs) == 0 {
+			c.DropletIDs = nil
+		}
 		c.ForwardingRules = slices.SortedFunc(slices.Values(lb.ForwardingRules), func(a, b godo.ForwardingRule) int {
 			return cmp.Or(cmp.Compare(a.EntryPort, b.EntryPort), strings.Compare(a.EntryProtocol, b.EntryProtocol))
 		})

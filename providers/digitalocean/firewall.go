@@ -147,14 +147,16 @@ func openings(needs []access, dense bool) []opening {
 			o = &opening{protocol: n.protocol, ports: n.ports}
 			merged[k], order = o, append(order, k)
 		}
-		o.addresses = unite(o.addresses, n.addresses)
+		o.addresses = append(o.addresses, n.addresses...)
 		if n.loadBalancer != "" {
-			o.loadBalancers = unite(o.loadBalancers, []string{n.loadBalancer})
+			o.loadBalancers = append(o.loadBalancers, n.loadBalancer)
 		}
 	}
 	list := make([]opening, 0, len(order))
 	for _, k := range order {
-		list = append(list, *merged[k])
+		o := merged[k]
+		o.addresses, o.loadBalancers = united(o.addresses), united(o.loadBalancers)
+		list = append(list, *o)
 	}
 	if dense {
 		return neighbours(list)
@@ -168,9 +170,8 @@ func compareOpenings(a, b opening) int {
 		slices.Compare(a.loadBalancers, b.loadBalancers), slices.Compare(a.addresses, b.addresses))
 }
 
-// unite merges sorted sets of sources; everywhere includes all.
-func unite(a, b []string) []string {
-	all := slices.Concat(a, b)
+// united is a list of sources as a set, in order; everywhere includes all.
+func united(all []string) []string {
 	if slices.Contains(all, everywhereV4) && slices.Contains(all, everywhereV6) {
 		return everywhere()
 	}
@@ -220,8 +221,10 @@ func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
 	for _, c := range claims {
 		all = append(all, c.needs...)
 	}
-	if rules = openings(all, false); len(rules) <= limit {
-		return rules, nil
+	for _, dense := range []bool{false, true} {
+		if rules = openings(all, dense); len(rules) <= limit {
+			return rules, nil
+		}
 	}
 	all = nil
 	for _, c := range claims {

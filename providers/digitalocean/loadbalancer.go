@@ -66,10 +66,12 @@ const (
 type loadBalancers struct {
 	services.LoadBalancer[finding, desired]
 
-	config       Config
-	api          *api
-	instances    *instances
-	observed     *inventory.Inventory[string, *godo.LoadBalancer]
+	config    Config
+	api       *api
+	instances *instances
+	observed  *inventory.Inventory[string, *godo.LoadBalancer]
+	// keep returns a load balancer as it is in memory: its list of droplets is that of others which have the same.
+	keep         func(*godo.LoadBalancer) *godo.LoadBalancer
 	certificates *inventory.Inventory[string, *godo.Certificate]
 	// room is where Services wait for load balancers that are being set up.
 	room *waiting.Room[string, *godo.LoadBalancer]
@@ -98,11 +100,16 @@ type desired struct {
 var _ cloudprovider.LoadBalancer = (*loadBalancers)(nil)
 
 func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *loadBalancers {
+	lists := newDropletLists()
+	keep := keepDroplets(lists.lists)
 	l := &loadBalancers{
-		config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
+		keep: keep, config: c, api: a, instances: i, cluster: &ownership.Cluster{}, adopt: adopt,
 		observed: inventory.New(inventory.Source[string, *godo.LoadBalancer]{
-			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, List: a.loadBalancers, Get: a.loadBalancer, Wrote: asWritten,
-			Keep: keepDroplets(inventory.NewLists[int]()),
+			Kind: "load balancer", ID: func(lb *godo.LoadBalancer) string { return lb.ID }, Get: a.loadBalancer, Wrote: asWritten,
+			List: func(ctx context.Context) ([]*godo.LoadBalancer, int, error) {
+				return a.loadBalancers(ctx, i.nodes.Counts().All, lists)
+			},
+			Keep: keep,
 			Indexes: map[string]func(*godo.LoadBalancer) []string{
 				indexName: func(lb *godo.LoadBalancer) []string { return []string{lb.Name} },
 				indexTag:  func(lb *godo.LoadBalancer) []string { return lb.Tags },
@@ -220,7 +227,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 		return d, findings, err
 	}
 	if err = behind.none; err == nil {
-		d.request, err = desire(l.config, region, r.Service, s, certificateID, behind.list)
+		d.request, err = desire(l.config, region, r.Service, s, certificateID, behind)
 	}
 	if err != nil {
 		more, err := refused(err)
@@ -443,7 +450,7 @@ func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st ste
 		}
 		return nil, err
 	}
-	if st.kind == create || st.kind == replace {
+	if after = l.keep(after); st.kind == create || st.kind == replace {
 		l.observed.Put(after)
 	} else {
 		l.observed.PutPartial(after)

@@ -52,7 +52,7 @@ var errNoBackends = errors.New("no node can be a backend")
 
 // eligible returns the backends that a load balancer of this type and network can use, sorted by droplet ID.
 func eligible(backends []backend, lbType, network string) ([]backend, error) {
-	var kept []backend
+	kept := make([]backend, 0, len(backends))
 	var dropped []string
 	for _, b := range backends {
 		switch {
@@ -91,28 +91,33 @@ func nodeNames(names []string, most int) string {
 
 // networkStack returns the address families of a new load balancer.
 func networkStack(s settings, backends []backend) (string, error) {
-	var onlyV4 []string
-	dual := 0
+	dual, onlyV4 := 0, 0
 	for _, b := range backends {
 		switch {
 		case b.publicV4 && b.publicV6:
 			dual++
 		case b.publicV4:
-			onlyV4 = append(onlyV4, b.node)
+			onlyV4++
 		}
 	}
 	network := s.Type == godo.LoadBalancerTypeRegionalNetwork
 	switch {
-	case s.NetworkStack == godo.LoadBalancerNetworkStackDualstack && network && len(onlyV4) > 0:
+	case s.NetworkStack == godo.LoadBalancerNetworkStackDualstack && network && onlyV4 > 0:
+		var lacking []string
+		for _, b := range backends {
+			if b.publicV4 && !b.publicV6 {
+				lacking = append(lacking, b.node)
+			}
+		}
 		return "", &schema.Problem{
 			Place: "annotation " + annotationNetworkStack, Value: s.NetworkStack,
-			Reason: "needs IPv6 on every node, but there are " + nodeNames(onlyV4, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4,
+			Reason: "needs IPv6 on every node, but there are " + nodeNames(lacking, 3) + " with IPv4 only; use " + godo.LoadBalancerNetworkStackIPv4,
 		}
 	case s.NetworkStack != "":
 		return s.NetworkStack, nil
 	case s.Network == godo.LoadBalancerNetworkTypeInternal:
 		return godo.LoadBalancerNetworkStackIPv4, nil
-	case network && (dual == 0 || len(onlyV4) > 0):
+	case network && (dual == 0 || onlyV4 > 0):
 		return godo.LoadBalancerNetworkStackIPv4, nil
 	}
 	return godo.LoadBalancerNetworkStackDualstack, nil
@@ -171,7 +176,7 @@ func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
 // certificate. What the API fixes at creation is as the Service asks; keepFixed puts in what it is.
 func desire(
-	c Config, region string, service *v1.Service, s settings, certificateID string, backends []backend,
+	c Config, region string, service *v1.Service, s settings, certificateID string, behind backends,
 ) (*godo.LoadBalancerRequest, error) {
 	rules, rulesErr := forwardingRules(service, s, certificateID)
 	check, checkErr := healthCheck(service, s)
@@ -179,7 +184,7 @@ func desire(
 	stack := s.NetworkStack
 	var stackErr error
 	if s.Exists == nil {
-		stack, stackErr = networkStack(s, backends)
+		stack, stackErr = networkStack(s, behind.list)
 	}
 	if err := errors.Join(rulesErr, checkErr, firewallErr, stackErr); err != nil {
 		return nil, err
@@ -200,9 +205,7 @@ func desire(
 	if c.ClusterID != "" {
 		r.Tags = []string{clusterTag(c.ClusterID)}
 	}
-	for _, b := range backends {
-		r.DropletIDs = append(r.DropletIDs, b.dropletID)
-	}
+	r.DropletIDs = behind.ids // which nobody changes
 	return r, nil
 }
 
@@ -559,21 +562,40 @@ func sameFirewall(a, b *godo.LBFirewall) bool {
 }
 
 func dropletChanges(have, want []int) (add, remove []int) {
+	if len(have) == len(want) && len(have) > 0 && &have[0] == &want[0] {
+		return nil, nil // one list in memory
+	}
 	return without(want, have), without(have, want)
 }
 
 // without returns the items that are not in other, in their order.
 func without(items, other []int) []int {
-	if !slices.IsSorted(other) {
-		other = slices.Sorted(slices.Values(other))
-	}
+	other = sorted(other)
 	var rest []int
+	next, inOrder := 0, slices.IsSorted(items)
 	for _, id := range items {
-		if _, known := slices.BinarySearch(other, id); !known {
+		var known bool
+		if inOrder {
+			for next < len(other) && other[next] < id {
+				next++
+			}
+			known = next < len(other) && other[next] == id
+		} else {
+			_, known = slices.BinarySearch(other, id)
+		}
+		if !known {
 			rest = append(rest, id)
 		}
 	}
 	return rest
+}
+
+// sorted returns a list in order: itself where it is.
+func sorted(ids []int) []int {
+	if slices.IsSorted(ids) {
+		return ids
+	}
+	return slices.Sorted(slices.Values(ids))
 }
 
 // status is what the Service shows.

@@ -29,7 +29,7 @@ func build(s *v1.Service, certificateID string, backends []backend) (*godo.LoadB
 	if err != nil {
 		return nil, err
 	}
-	return desire(testConfig, "nyc3", s, set, certificateID, kept)
+	return desire(testConfig, "nyc3", s, set, certificateID, behindOf(kept))
 }
 
 func TestDefaultRequest(t *testing.T) {
@@ -299,6 +299,16 @@ func TestNetworkStack(t *testing.T) {
 	}
 	_, _, err := parseSettings(map[string]string{annotationNetwork: "INTERNAL", annotationNetworkStack: "DUALSTACK"}, "REGIONAL", "")
 	require.ErrorContains(t, err, "contradict")
+}
+
+// TestDropletWithTwoNames: a droplet that has two Nodes for a while is named once.
+func TestDropletWithTwoNames(t *testing.T) {
+	t.Parallel()
+	kept, err := eligible([]backend{
+		{node: "new", dropletID: 5, publicV4: true}, {node: "other", dropletID: 3, publicV4: true}, {node: "old", dropletID: 5, publicV4: true},
+	}, godo.LoadBalancerTypeRegional, godo.LoadBalancerNetworkTypeExternal)
+	require.NoError(t, err)
+	assert.Equal(t, []int{3, 5}, dropletIDs(kept))
 }
 
 func TestEligible(t *testing.T) {
@@ -587,3 +597,5 @@ func TestAddresses(t *testing.T) {
 		"no region",
 	)
 }
+
+func behindOf(list []backend) backends { return backends{list: list, ids: dropletIDs(list)} }

@@ -24,7 +24,10 @@ func TestRedirects(t *testing.T) {
 				_, err := a.loadBalancer(ctx, "4de7ac8b-495b-4884-9a69-1050c6793cd6")
 				return err
 			},
-			"listing": func(ctx context.Context) error { _, _, err := a.loadBalancers(ctx); return err },
+			"listing": func(ctx context.Context) error {
+				_, _, err := a.loadBalancers(ctx, 0, newDropletLists())
+				return err
+			},
 			"creating": func(ctx context.Context) error {
 				_, err := a.createLoadBalancer(ctx, &godo.LoadBalancerRequest{Name: "x"})
 				return err

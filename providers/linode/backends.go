@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -15,13 +14,27 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// backends returns the addresses at which a NodeBalancer reaches the nodes. A node without an address is left out and
-// holds nobody else up; doubt about one is an error: a backend is never dropped because a read failed.
-func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.Node) ([]backend, error) {
+// network is how NodeBalancers reach nodes: by addresses of a subnet, by IPv6, or by private addresses.
+type network struct {
+	subnetID int
+	ipv6     bool
+}
+
+// backends returns the addresses at which a NodeBalancer reaches the nodes, which Services that reach them alike share.
+func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.Node) (wantedNodes, error) {
 	subnetID, err := l.backendSubnet(ctx, s)
 	if err != nil {
-		return nil, err
+		return wantedNodes{}, err
 	}
+	return l.behind.Of(ctx, nodes, network{subnetID, s.IPv6Backends}, func() (wantedNodes, error) {
+		list, err := l.reached(ctx, s, nodes, subnetID)
+		return wantedOf(list), err
+	})
+}
+
+// reached finds these addresses. A node without one is left out and holds nobody else up; doubt about one is an error: a backend is never
+// dropped because a read failed.
+func (l *loadBalancers) reached(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
 	var list []backend
 	for _, node := range nodes {
 		address, err := l.backendAddress(ctx, s, node, subnetID)
@@ -38,7 +51,6 @@ func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.No
 		}
 		list = append(list, b)
 	}
-	slices.SortFunc(list, func(a, b backend) int { return strings.Compare(a.node, b.node) })
 	return list, nil
 }
 

@@ -108,7 +108,7 @@ func (s step) compare(nb *nodeBalancer) (before, after any) {
 	before = struct {
 		configFields
 
-		Nodes []linodego.NodeBalancerNode `json:"nodes"`
+		Nodes nodeSet `json:"nodes"`
 	}{asObserved(s.config, configFields{Cert: s.config.SSLFingerprint, UDPCheckPort: s.config.UDPCheckPort}), s.config.nodes}
 	fields := s.fields.shown()
 	switch s.kind {
@@ -139,6 +139,7 @@ func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding,
 		l.details.Invalidate(f.nb.ID)
 		if errors.Is(err, cloudapi.ErrInvalid) {
 			l.instances.linodes.InvalidateAll() // a node may have gone, or have another address
+			l.behind.Forget()
 		}
 		return f, err
 	}
@@ -190,7 +191,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 			return nil, nil, err
 		}
 		changed := st.config
-		changed.nodes = append(slices.Clone(st.config.nodes), *n)
+		changed.nodes = st.config.nodes.insert(*n, st.fields.Nodes, l.api.rows)
 		return nil, d.with(changed), nil
 	case removeNode:
 		err := l.api.removeNode(ctx, nb.ID, st.config.ID, st.remove)
@@ -198,7 +199,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 			err = nil
 		}
 		changed := st.config
-		changed.nodes = slices.DeleteFunc(slices.Clone(st.config.nodes), func(n linodego.NodeBalancerNode) bool { return n.ID == st.remove.ID })
+		changed.nodes = st.config.nodes.without(st.remove.ID, st.fields.Nodes, l.api.rows)
 		return nil, d.with(changed), err
 	}
 	return nil, nil, fmt.Errorf("unknown step %q", st.kind)
@@ -232,11 +233,11 @@ func (d *details) without(id int) *details {
 
 // wantNodes computes the desired nodes of ports that exist, whose other fields stay as they are.
 func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node) (*desired, error) {
-	backends, err := l.backends(ctx, s, nodes)
+	behind, err := l.backends(ctx, s, nodes)
 	if err != nil {
 		return nil, err
 	}
-	if len(backends) == 0 {
+	if behind.none() {
 		return nil, errNoBackends
 	}
 	want := &desired{}
@@ -250,12 +251,7 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 				continue
 			}
 			f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
-			for _, b := range backends {
-				f.Nodes = append(f.Nodes, nodeOptions{
-					Address: netip.AddrPortFrom(b.address, uint16(port.NodePort)).String(), //nolint:gosec // a port of the API server
-					Label:   nodeLabel(b.node), Weight: nodeWeight, Mode: mode(f.Protocol), SubnetID: b.subnetID,
-				})
-			}
+			f.Nodes = behind.on(f.Protocol, port.NodePort)
 			want.configs = append(want.configs, f)
 		}
 	}
@@ -272,8 +268,7 @@ func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s 
 		if f.Protocol != protocolHTTPS || n < 0 {
 			continue
 		}
-		add, remove, change := nodeChanges(d.configs[n], f)
-		if len(add)+len(remove)+change < 2 {
+		if d.configs[n].nodes.to(f.Nodes).count() < 2 {
 			continue
 		}
 		secrets, err := l.secrets(ctx, service, s)
@@ -372,7 +367,7 @@ func actionOf(kind stepKind) string {
 func portsOf(configs []configFields) string {
 	texts := make([]string, len(configs))
 	for i, f := range configs {
-		texts[i] = fmt.Sprintf("%s/%d with %d nodes", f.Protocol, f.Port, len(f.Nodes))
+		texts[i] = fmt.Sprintf("%s/%d with %d nodes", f.Protocol, f.Port, len(f.Nodes.rows))
 	}
 	return strings.Join(texts, ", ")
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/linode/linodego"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -35,6 +36,8 @@ func limitsOf(r *http.Request) (string, []cloudapi.Limit) {
 type api struct {
 	sdk  linodego.Client
 	http *cloudapi.Client
+	// rows are the lists that nodes of configs share.
+	rows *inventory.Lists[nodeRow]
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
@@ -54,7 +57,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 		Dial:      in.Dial,
 	})
 	registerMetrics()
-	a := &api{sdk: linodego.NewClient(client.Client), http: client}
+	a := &api{sdk: linodego.NewClient(client.Client), http: client, rows: inventory.NewLists[nodeRow]()}
 	// The SDK would try again up to a thousand times in a worker's time; the transport tries, within limits.
 	a.sdk.SetRetryCount(0)
 	a.sdk.SetBaseURL(base.Scheme + "://" + base.Host)

@@ -260,7 +260,7 @@ func (l *loadBalancers) targets(ctx context.Context, nb *nodeBalancer, more []*v
 func targetsOf(d *details, ours map[netip.Addr]bool) ownership.Targets {
 	var t ownership.Targets
 	for _, c := range d.configs {
-		for _, n := range c.nodes {
+		for n := range c.nodes.all() {
 			t.All++
 			a, err := netip.ParseAddrPort(n.Address)
 			if err != nil {

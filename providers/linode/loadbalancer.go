@@ -19,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -67,7 +68,9 @@ type loadBalancers struct {
 	observed  *inventory.Inventory[int, *nodeBalancer]
 	details   *inventory.Inventory[int, *details]
 	firewalls *inventory.Inventory[int, *linodego.Firewall]
-	cluster   *ownership.Cluster
+	// behind are the nodes of NodeBalancers, by how they are reached.
+	behind  nodes.Shared[network, wantedNodes]
+	cluster *ownership.Cluster
 	// adopt is the operator's policy about NodeBalancers without a mark.
 	adopt  registry.Adoption
 	served served
@@ -106,6 +109,7 @@ func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
 		}),
 		firewalls: newFirewallInventory(a),
 	}
+	l.behind.MaxAge = updateMaxAge
 	l.Creations = services.Creations{Shows: creationShows, Repeat: true}
 	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
 	return l
@@ -185,13 +189,13 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 		return nil, nil, err
 	}
 	d := &desiredState{settings: s}
-	backends, err := l.backends(ctx, s, r.Nodes)
+	behind, err := l.backends(ctx, s, r.Nodes)
 	if err != nil {
 		return nil, nil, err
 	}
 	secrets, err := l.secrets(ctx, r.Service, s)
 	if err == nil {
-		d.balancer, err = desire(r.Service, s, tagsOf(r.Cluster, l.config, s), backends, secrets)
+		d.balancer, err = desire(r.Service, s, tagsOf(r.Cluster, l.config, s), behind, secrets)
 	}
 	if err != nil {
 		return nil, refused(err), err

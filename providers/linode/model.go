@@ -77,7 +77,7 @@ type privateKey string
 func (privateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "<hidden>") }
 
 // desire computes the NodeBalancer of a Service. secrets holds certificates by the names of their Secrets.
-func desire(service *v1.Service, s settings, tags []string, backends []backend, secrets map[string]secret) (*desired, error) {
+func desire(service *v1.Service, s settings, tags []string, behind wantedNodes, secrets map[string]secret) (*desired, error) {
 	d := &desired{throttle: s.Throttle, tags: tags}
 	var problems []error
 	for _, port := range service.Spec.Ports {
@@ -86,15 +86,10 @@ func desire(service *v1.Service, s settings, tags []string, backends []backend, 
 			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
 			continue
 		}
-		for _, b := range backends {
-			c.Nodes = append(c.Nodes, nodeOptions{
-				Address: netip.AddrPortFrom(b.address, uint16(port.NodePort)).String(), //nolint:gosec // a port of the API server
-				Label:   nodeLabel(b.node), Weight: nodeWeight, Mode: mode(c.Protocol), SubnetID: b.subnetID,
-			})
-		}
+		c.Nodes = behind.on(c.Protocol, port.NodePort)
 		d.configs = append(d.configs, c)
 	}
-	if len(backends) == 0 {
+	if behind.none() {
 		problems = append(problems, errNoBackends)
 	}
 	return d, errors.Join(problems...)
@@ -246,10 +241,10 @@ func fingerprint(cert string) string {
 type step struct {
 	kind   stepKind
 	config config
-	// fields are set for changes and creations of configs.
+	// fields are what the config should be; set for all changes and creations.
 	fields configFields
 	add    nodeOptions
-	remove linodego.NodeBalancerNode
+	remove nodeOptions
 	update nodeBalancerUpdate
 	// reasons names the fields that differ.
 	reasons []string
@@ -344,60 +339,34 @@ func samePort(c config, f configFields) bool {
 
 func planPort(c config, f configFields) []step {
 	reasons := configDifferences(c, f)
-	add, remove, change := nodeChanges(c, f)
-	switch changes := len(add) + len(remove) + change; {
+	d := c.nodes.to(f.Nodes)
+	switch changes := d.count(); {
 	case changes == 0 && len(reasons) == 0:
 		return nil
 	case changes == 0:
 		return []step{{kind: updatePort, config: c, fields: f, reasons: reasons}}
-	case changes == 1 && len(reasons) == 0 && len(add) == 1:
-		return []step{{kind: addNode, config: c, add: add[0], reasons: []string{"nodes"}}}
-	case changes == 1 && len(reasons) == 0 && len(remove) == 1:
-		return []step{{kind: removeNode, config: c, remove: remove[0], reasons: []string{"nodes"}}}
+	case changes == 1 && len(reasons) == 0 && len(d.add) == 1:
+		return []step{{kind: addNode, config: c, fields: f, add: f.Nodes.at(d.add[0]), reasons: []string{"nodes"}}}
+	case changes == 1 && len(reasons) == 0 && len(d.remove) == 1:
+		remove := c.nodes.at(d.remove[0])
+		remove.ID = c.nodes.idList()[d.remove[0]]
+		return []step{{kind: removeNode, config: c, fields: f, remove: remove, reasons: []string{"nodes"}}}
 	}
 	return []step{{kind: rebuildPort, config: c, fields: withIDs(c, f), reasons: append(reasons, "nodes")}}
 }
 
 // withIDs names the nodes that exist already, so that their connections survive the rebuild.
 func withIDs(c config, f configFields) configFields {
-	ids := map[string]int{}
-	for _, n := range c.nodes {
-		ids[n.Address] = n.ID
+	known := map[string]int{}
+	for n := range c.nodes.all() {
+		known[n.Address] = n.ID
 	}
-	f.Nodes = slices.Clone(f.Nodes)
-	for i := range f.Nodes {
-		f.Nodes[i].ID = ids[f.Nodes[i].Address]
+	ids := make([]int, len(f.Nodes.rows))
+	for i := range ids {
+		ids[i] = known[f.Nodes.at(i).Address]
 	}
+	f.Nodes = f.Nodes.withIDs(ids)
 	return f
-}
-
-// nodeChanges compares nodes by their address; change counts those that stay and differ otherwise.
-func nodeChanges(c config, f configFields) (add []nodeOptions, remove []linodego.NodeBalancerNode, change int) {
-	have := map[string]linodego.NodeBalancerNode{}
-	for _, n := range c.nodes {
-		if _, twice := have[n.Address]; twice {
-			remove = append(remove, n)
-			continue
-		}
-		have[n.Address] = n
-	}
-	for _, n := range f.Nodes {
-		old, ok := have[n.Address]
-		switch {
-		case !ok:
-			add = append(add, n)
-		case old.Label != n.Label || old.Weight != n.Weight || (n.Mode != "" && string(old.Mode) != n.Mode):
-			change++
-		}
-		delete(have, n.Address)
-	}
-	for _, n := range c.nodes {
-		if _, left := have[n.Address]; left {
-			remove = append(remove, n)
-			delete(have, n.Address)
-		}
-	}
-	return add, remove, change
 }
 
 // configDifferences names the fields, nodes aside, in which a config is not as wanted.

@@ -53,29 +53,29 @@ type nodeBalancerRequest struct {
 
 // configFields are the fields of a config that we set, and the nodes where a request carries them.
 type configFields struct {
-	Port          int           `json:"port"`
-	Protocol      string        `json:"protocol"`
-	ProxyProtocol string        `json:"proxy_protocol,omitempty"`
-	Algorithm     string        `json:"algorithm"`
-	Stickiness    string        `json:"stickiness,omitempty"`
-	Check         string        `json:"check"`
-	CheckInterval int           `json:"check_interval"`
-	CheckTimeout  int           `json:"check_timeout"`
-	CheckAttempts int           `json:"check_attempts"`
-	CheckPassive  bool          `json:"check_passive"`
-	CheckPath     string        `json:"check_path,omitempty"`
-	CheckBody     string        `json:"check_body,omitempty"`
-	UDPCheckPort  int           `json:"udp_check_port,omitempty"`
-	Cert          string        `json:"ssl_cert,omitempty"`
-	Key           privateKey    `json:"ssl_key,omitempty"`
-	Nodes         []nodeOptions `json:"nodes,omitempty"`
+	Port          int        `json:"port"`
+	Protocol      string     `json:"protocol"`
+	ProxyProtocol string     `json:"proxy_protocol,omitempty"`
+	Algorithm     string     `json:"algorithm"`
+	Stickiness    string     `json:"stickiness,omitempty"`
+	Check         string     `json:"check"`
+	CheckInterval int        `json:"check_interval"`
+	CheckTimeout  int        `json:"check_timeout"`
+	CheckAttempts int        `json:"check_attempts"`
+	CheckPassive  bool       `json:"check_passive"`
+	CheckPath     string     `json:"check_path,omitempty"`
+	CheckBody     string     `json:"check_body,omitempty"`
+	UDPCheckPort  int        `json:"udp_check_port,omitempty"`
+	Cert          string     `json:"ssl_cert,omitempty"`
+	Key           privateKey `json:"ssl_key,omitempty"`
+	Nodes         nodeSet    `json:"nodes,omitzero"`
 }
 
 // rebuildFields are a config with all its nodes; an empty list takes all away.
 type rebuildFields struct {
 	configFields
 
-	Nodes []nodeOptions `json:"nodes"`
+	Nodes nodeSet `json:"nodes"`
 }
 
 // nodeOptions are the fields of a node that we set. With an ID, a rebuild keeps the node that exists.
@@ -92,7 +92,7 @@ type nodeOptions struct {
 type config struct {
 	linodego.NodeBalancerConfig
 
-	nodes []linodego.NodeBalancerNode
+	nodes nodeSet
 }
 
 // details are the configs of one NodeBalancer.
@@ -181,10 +181,10 @@ func (a *api) details(ctx context.Context, id int) (*details, error) {
 }
 
 // nodes reads the nodes of a config.
-func (a *api) nodes(ctx context.Context, id int, c linodego.NodeBalancerConfig) ([]linodego.NodeBalancerNode, error) {
+func (a *api) nodes(ctx context.Context, id int, c linodego.NodeBalancerConfig) (nodeSet, error) {
 	what := fmt.Sprintf("nodes of port %d of NodeBalancer %d", c.Port, id)
 	nodes, _, err := listAll[linodego.NodeBalancerNode](ctx, a, what, fmt.Sprintf("nodebalancers/%d/configs/%d/nodes", id, c.ID), "")
-	return nodes, err
+	return nodeSetOf(nodes, a.rows), err
 }
 
 func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fields any) (*linodego.NodeBalancerConfig, error) {
@@ -200,18 +200,18 @@ func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fi
 }
 
 func (a *api) createConfig(ctx context.Context, id int, f configFields) (*linodego.NodeBalancerConfig, error) {
-	f.Nodes = nil // they are not kept from here; a rebuild stores them
+	f.Nodes = nodeSet{} // they are not kept from here; a rebuild stores them
 	return a.sendConfig(ctx, fmt.Sprintf("adding port %d to NodeBalancer %d", f.Port, id), http.MethodPost, fmt.Sprintf("nodebalancers/%d/configs", id), f)
 }
 
 func (a *api) updateConfig(ctx context.Context, id, configID int, f configFields) (*linodego.NodeBalancerConfig, error) {
-	f.Nodes = nil
+	f.Nodes = nodeSet{}
 	return a.sendConfig(ctx, fmt.Sprintf("changing port %d of NodeBalancer %d", f.Port, id), http.MethodPut, fmt.Sprintf("nodebalancers/%d/configs/%d", id, configID), f)
 }
 
 func (a *api) rebuildConfig(ctx context.Context, id, configID int, f configFields) (*linodego.NodeBalancerConfig, error) {
-	full := rebuildFields{configFields: f, Nodes: append([]nodeOptions{}, f.Nodes...)}
-	full.configFields.Nodes = nil
+	full := rebuildFields{configFields: f, Nodes: f.Nodes}
+	full.configFields.Nodes = nodeSet{}
 	return a.sendConfig(
 		ctx, fmt.Sprintf("rebuilding port %d of NodeBalancer %d", f.Port, id), http.MethodPost,
 		fmt.Sprintf("nodebalancers/%d/configs/%d/rebuild", id, configID), full,
@@ -234,7 +234,7 @@ func (a *api) addNode(ctx context.Context, id, configID int, n nodeOptions) (*li
 	})
 }
 
-func (a *api) removeNode(ctx context.Context, id, configID int, n linodego.NodeBalancerNode) error {
+func (a *api) removeNode(ctx context.Context, id, configID int, n nodeOptions) error {
 	return do(ctx, fmt.Sprintf("removing node %s from NodeBalancer %d", n.Label, id), func(ctx context.Context) error {
 		return a.sdk.DeleteNodeBalancerNode(ctx, id, configID, n.ID)
 	})

@@ -186,7 +186,7 @@ func FuzzPortAnnotation(f *testing.F) {
 		if err == nil && set.ACL != nil {
 			_, _ = firewallRules(set.ACL, s, "ccm-0")
 		}
-		_, _ = desire(s, set, nil, nil, nil)
+		_, _ = desire(s, set, nil, wantedNodes{}, nil)
 	})
 }
 

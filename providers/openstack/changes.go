@@ -119,7 +119,7 @@ func (p part) members() []member {
 	if p.pool == nil {
 		return nil
 	}
-	return p.pool.members
+	return p.pool.members.list()
 }
 
 func (p part) shown() any {
@@ -127,7 +127,15 @@ func (p part) shown() any {
 	case p.listener != nil:
 		return p.listener
 	case p.pool != nil:
-		return p.pool
+		members := []reference{}
+		for _, m := range p.members() {
+			members = append(members, reference{m.ID})
+		}
+		return struct {
+			*pool
+
+			MemberIDs []reference `json:"members"`
+		}{p.pool, members}
 	case p.monitor != nil:
 		return p.monitor
 	}
@@ -234,7 +242,7 @@ func (l *loadBalancers) apply(
 		}
 		return nil, nil, cloudapi.NotAbsence(err)
 	}
-	after := d.after(st, made)
+	after := d.after(st, made, l.memberLists)
 	l.parts.PutPartial(after)
 	busy := *lb
 	busy.Status = statusPendingUpdate
@@ -271,7 +279,7 @@ func (l *loadBalancers) order(ctx context.Context, lb *loadBalancer, st step) (m
 
 // after returns the parts as a step leaves them; made is the ID of what it made. They have no time: when all is done, they are
 // read once.
-func (d *details) after(st step, made string) *details {
+func (d *details) after(st step, made string, lists *inventory.Lists[memberRow]) *details {
 	after := d.clone()
 	after.asOf = ours
 	switch st.kind {
@@ -301,7 +309,7 @@ func (d *details) after(st step, made string) *details {
 		}
 	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:
 		for i := range after.pools {
-			after.pools[i].change(st, made)
+			after.pools[i].change(st, made, lists)
 		}
 	case updateLoadBalancer:
 	}
@@ -348,7 +356,7 @@ func setGiven[T any](to, from *T) {
 }
 
 // change makes of a pool what a step makes of it, if the step is about the pool.
-func (p *pool) change(st step, made string) {
+func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 	switch {
 	case st.kind == deleteMonitor && p.MonitorID == st.id:
 		p.MonitorID, p.monitor = "", nil
@@ -364,13 +372,13 @@ func (p *pool) change(st step, made string) {
 			p.MonitorID, p.monitor = made, r.made(made)
 		}
 	case st.kind == removeMember:
-		p.members = slices.DeleteFunc(slices.Clone(p.members), func(m member) bool { return m.ID == st.member })
+		p.members = memberSetOf(slices.DeleteFunc(slices.Clone(p.members.list()), func(m member) bool { return m.ID == st.member }), lists)
 	case st.kind == addMember:
 		if m, ok := st.body.(memberRequest); ok {
-			p.members = append(slices.Clone(p.members), m.made(made))
+			p.members = memberSetOf(append(slices.Clone(p.members.list()), m.made(made)), lists)
 		}
 	case st.kind == setMembers:
-		p.setMembers(st.members)
+		p.members = afterBatch(p.members, st.members, lists)
 	case st.kind == updatePool:
 		if u, ok := st.body.(map[string]any); ok {
 			p.update(u)
@@ -378,17 +386,17 @@ func (p *pool) change(st step, made string) {
 	}
 }
 
-// setMembers makes the members be those of a batch. The IDs of new ones are not told.
-func (p *pool) setMembers(list []memberRequest) {
-	before := p.members
-	p.members = nil
-	for _, m := range list {
-		id := ""
-		if i := slices.IndexFunc(before, func(b member) bool { return b.Address == m.Address && b.Port == m.Port }); i >= 0 {
-			id = before[i].ID
-		}
-		p.members = append(p.members, m.made(id))
+// afterBatch are the members of a pool after a batch. The IDs of new ones are not told.
+func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[memberRow]) memberSet {
+	ids := map[memberKey]string{}
+	for _, m := range slices.Backward(before.list()) {
+		ids[memberKey{address: m.Address, port: m.Port}] = m.ID
 	}
+	after := make([]member, len(list))
+	for i, m := range list {
+		after[i] = m.made(ids[memberKey{address: m.Address, port: m.Port}])
+	}
+	return memberSetOf(after, lists)
 }
 
 func (p *pool) update(u map[string]any) {

@@ -82,7 +82,7 @@ func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, 
 	for i := range after.pools {
 		p := &after.pools[i]
 		known := slices.IndexFunc(d.pools, func(before pool) bool { return before.ID == p.ID })
-		if known >= 0 && sameMembers(d.pools[known].members, p.MemberIDs) {
+		if known >= 0 && p.MemberIDs.areThose(d.pools[known].members) {
 			p.members = d.pools[known].members
 		} else if p.members, err = l.readMembers(ctx, p.ID); err != nil {
 			return nil, cloudapi.NotAbsence(err)
@@ -94,13 +94,7 @@ func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, 
 			}
 		}
 	}
+	after.forgetIDs()
 	l.parts.PutPartial(after)
 	return after, nil
-}
-
-// sameMembers reports whether a pool has the members that it should have: each of those whose ID is known, and as many.
-func sameMembers(wanted []member, have []reference) bool {
-	return len(wanted) == len(have) && !slices.ContainsFunc(wanted, func(m member) bool {
-		return m.ID != "" && !slices.Contains(have, reference{m.ID})
-	})
 }

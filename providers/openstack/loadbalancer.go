@@ -62,6 +62,7 @@ type loadBalancers struct {
 	floating     *inventory.Inventory[string, floatingIP]
 	groups       *inventory.Inventory[string, securityGroup]
 	monitors     *inventory.Inventory[string, *monitor]
+	memberLists  *inventory.Lists[memberRow]
 	certificates *inventory.Inventory[string, certificate]
 	cluster      *ownership.Cluster
 	adopt        registry.Adoption
@@ -150,7 +151,7 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 			Indexes: map[string]func(*loadBalancer) []string{indexName: func(b *loadBalancer) []string { return []string{b.Name} }},
 		}),
 		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
-		certificates: newCertificateInventory(a),
+		certificates: newCertificateInventory(a), memberLists: inventory.NewLists[memberRow](),
 	}
 	l.listedParts = newListedPartsInventory(a, l.observed)
 	l.room = waiting.New(l.observed.Look, pace)

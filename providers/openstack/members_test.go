@@ -1,9 +1,15 @@
 package openstack
 
 import (
+	"encoding/json"
+	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
 // TestMemberSteps: Octavia works on every member of a batch, so that a single difference is a call of its own.
@@ -57,7 +63,107 @@ func TestMemberSteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			assert.Equal(t, tc.is, memberSteps(&pool{ID: "p", members: tc.have}, tc.want, false))
+			assert.Equal(t, tc.is, memberSteps(&pool{ID: "p", members: memberSetOf(tc.have, inventory.NewLists[memberRow]())}, tc.want, false))
 		})
 	}
+}
+
+const (
+	firstID  = "6f0a3c1e-0000-4000-8000-000000000001"
+	secondID = "6f0a3c1e-0000-4000-8000-000000000002"
+)
+
+// TestMemberSets: what is packed comes out again, whatever the cloud or others have made of it.
+func TestMemberSets(t *testing.T) {
+	t.Parallel()
+	for name, list := range map[string][]member{
+		"none": {},
+		"two": {
+			{ID: secondID, Name: "a", Address: "10.0.0.2", Port: 80, SubnetID: "s"}, {ID: firstID, Name: "b", Address: "10.0.0.1", Port: 80},
+		},
+		"an unknown ID": {{Name: "a", Address: "10.0.0.2", Port: 80}, {ID: firstID, Name: "b", Address: "10.0.0.1", Port: 80}},
+		"monitor ports": {{ID: firstID, Address: "10.0.0.2", Port: 80, MonitorPort: 81}, {ID: secondID, Address: "10.0.0.1", Port: 80}},
+		"several ports": {{ID: firstID, Address: "10.0.0.2", Port: 80}, {ID: secondID, Address: "10.0.0.2", Port: 81}},
+		"IDs of any form": {
+			{ID: "7", Address: "10.0.0.2", Port: 80},
+			{ID: "6F0A3C1E-0000-4000-8000-00000000000A", Address: "10.0.0.3", Port: 80},
+			{ID: "6f0a3c1e000040008000000000000001", Address: "10.0.0.4", Port: 80},
+		},
+		"the nil UUID": {{ID: "00000000-0000-0000-0000-000000000000", Address: "10.0.0.2", Port: 80}},
+		"twice":        {{ID: firstID, Name: "a", Address: "10.0.0.2", Port: 80}, {ID: secondID, Name: "a", Address: "10.0.0.2", Port: 80}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lists := inventory.NewLists[memberRow]()
+			set := memberSetOf(list, lists)
+			assert.ElementsMatch(t, list, set.list())
+
+			var references []reference
+			for _, m := range list {
+				if m.ID != "" {
+					references = append(references, reference{m.ID})
+				}
+			}
+			text, err := json.Marshal(references)
+			require.NoError(t, err)
+			var have idSet
+			require.NoError(t, json.Unmarshal(text, &have))
+			assert.Equal(t, len(references) == len(list), have.areThose(set), "as many, and these")
+			more := append(slices.Clone(list), member{Name: "new", Address: "10.0.0.9", Port: 80})
+			assert.Equal(t, len(references) == len(more), have.areThose(memberSetOf(more, lists)))
+			if len(list) > 1 && list[0].ID != "" && list[1].ID != "" {
+				other := slices.Clone(list)
+				other[0].ID = "6f0a3c1e-0000-4000-8000-0000000000ff"
+				assert.False(t, have.areThose(memberSetOf(other, lists)), "another one")
+				other[0].ID = ""
+				assert.True(t, have.areThose(memberSetOf(other, lists)), "one whose ID was not told")
+			}
+		})
+	}
+}
+
+// TestMembersShareMemory: pools that have the same nodes keep one list of what they have in common, also after a batch and after one that
+// joins or leaves.
+func TestMembersShareMemory(t *testing.T) {
+	t.Parallel()
+	lists := inventory.NewLists[memberRow]()
+	var wanted []memberRequest
+	for i := range 100 {
+		wanted = append(wanted, memberRequest{Name: fmt.Sprint("worker-", i), Address: fmt.Sprintf("10.0.0.%d", i), Port: 30080, SubnetID: "s"})
+	}
+	var rows []*memberRow
+	for i := range 2 {
+		p := &pool{ID: "p"}
+		for j := range wanted {
+			wanted[j].Port = 30080 + i
+		}
+		p.change(step{kind: setMembers, id: "p", members: wanted[:99]}, "", lists)
+		for _, m := range p.members.list() {
+			assert.Empty(t, m.ID, "what a batch makes has IDs that are not told")
+		}
+		p.change(step{kind: addMember, id: "p", body: wanted[99]}, firstID, lists)
+		assert.Nil(t, memberSteps(p, wanted, false))
+		rows = append(rows, &p.members.rows[0])
+		p.change(step{kind: removeMember, id: "p", member: firstID}, "", lists)
+		assert.Nil(t, memberSteps(p, wanted[:99], false))
+		rows = append(rows, &p.members.rows[0])
+		p.change(step{kind: addMember, id: "p", body: wanted[99]}, secondID, lists)
+		p.change(step{kind: setMembers, id: "p", members: wanted[50:]}, "", lists)
+		assert.Equal(t, secondID, p.members.list()[49].ID, "a batch keeps the IDs that are known")
+	}
+	assert.Same(t, rows[0], rows[2])
+	assert.Same(t, rows[1], rows[3])
+}
+
+// TestShownPool: a plan that deletes a pool shows which members it has.
+func TestShownPool(t *testing.T) {
+	t.Parallel()
+	members := memberSetOf([]member{{ID: firstID, Address: "10.0.0.1", Port: 80}}, inventory.NewLists[memberRow]())
+	d := &details{pools: []pool{{ID: "p", Name: "web", members: members}}}
+	before, after := step{kind: deletePool, id: "p"}.compare(nil, d)
+	assert.Nil(t, after)
+	text, err := json.Marshal(before)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"members":[{"id":"`+firstID+`"}]`)
+	assert.Contains(t, string(text), `"name":"web"`)
 }

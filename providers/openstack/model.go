@@ -468,37 +468,33 @@ func kindOf(p *persistence) string {
 // memberSteps compares members by name, address and ports. Their subnet alone is no reason for a change: OpenStack's own
 // controller finds it in two ways, which need not agree.
 func memberSteps(p *pool, want []memberRequest, serial bool) []step {
-	key := func(name, address string, port, monitorPort int) string {
+	key := func(name, address string, port, monitorPort int) memberKey {
 		if serial {
 			name, monitorPort = "", 0
 		}
-		return fmt.Sprintf("%s-%s-%d-%d", name, address, port, monitorPort)
+		return memberKey{name, address, port, monitorPort}
 	}
-	have := map[string]member{}
-	for _, m := range p.members {
+	have := map[memberKey]member{}
+	for _, m := range p.members.list() {
 		have[key(m.Name, m.Address, m.Port, m.MonitorPort)] = m
 	}
-	wanted := map[string]memberRequest{}
+	wanted := make(map[memberKey]memberRequest, len(want))
 	for _, m := range want {
 		wanted[key(m.Name, m.Address, m.Port, m.MonitorPort)] = m
 	}
 	same := len(have) == len(wanted)
 	var steps []step
 	var lacking memberRequest
-	for _, k := range slices.Sorted(maps.Keys(wanted)) {
-		if _, ok := have[k]; !ok {
-			same = false
-			m := wanted[k]
-			lacking = m
-			m.Name, m.SubnetID, m.MonitorPort = cutName(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
-			steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
-		}
+	for _, k := range slices.SortedFunc(missing(wanted, have), compareKeys) {
+		same = false
+		m := wanted[k]
+		lacking = m
+		m.Name, m.SubnetID, m.MonitorPort = cutName(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
+		steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
 	}
-	for _, k := range slices.Sorted(maps.Keys(have)) {
-		if _, ok := wanted[k]; !ok {
-			same = false
-			steps = append(steps, step{kind: removeMember, id: p.ID, member: have[k].ID, reason: "not wanted"})
-		}
+	for _, k := range slices.SortedFunc(missing(have, wanted), compareKeys) {
+		same = false
+		steps = append(steps, step{kind: removeMember, id: p.ID, member: have[k].ID, reason: "not wanted"})
 	}
 	switch {
 	case same:

@@ -85,9 +85,9 @@ type (
 		MonitorID   string       `json:"healthmonitor_id"`
 		// Owners are the load balancers that it belongs to, MemberIDs its members.
 		Owners    []reference `json:"loadbalancers"`
-		MemberIDs []reference `json:"members"`
+		MemberIDs idSet       `json:"members"`
 
-		members []member
+		members memberSet
 		monitor *monitor
 	}
 
@@ -301,6 +301,7 @@ func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, err
 		p := &d.pools[i]
 		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
 	}
+	d.forgetIDs()
 	return d, waiting.Together(reads...)
 }
 
@@ -333,9 +334,9 @@ func (a *api) listParts(ctx context.Context, filter ...string) (listeners []list
 	return listeners, pools, calls + more, err
 }
 
-func (l *loadBalancers) readMembers(ctx context.Context, poolID string) ([]member, error) {
+func (l *loadBalancers) readMembers(ctx context.Context, poolID string) (memberSet, error) {
 	members, _, err := listAll[member](ctx, l.api, loadBalancing, "lbaas/pools/"+poolID+"/members", "members", paged())
-	return members, err
+	return memberSetOf(members, l.memberLists), err
 }
 
 // stepKind is a change of one object of a load balancer. Octavia makes one change to a load balancer at a time.

@@ -263,7 +263,7 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 		}
 	}
 	for i := range d.pools {
-		for _, m := range d.pools[i].members {
+		for _, m := range d.pools[i].members.list() {
 			t.All++
 			if n := ours[m.Address]; m.Address != "" && n != nil {
 				elsewhere, err := l.elsewhere(ctx, n, m)

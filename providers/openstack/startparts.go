@@ -87,7 +87,7 @@ func (t treePool) tells(p *pool) bool {
 		all[i], online = m.member, online || m.Operating == operatingOnline
 	}
 	switch {
-	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !sameMembers(all, p.MemberIDs):
+	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !p.MemberIDs.areThose(memberSet{odd: all}):
 		return false
 	case p.MonitorID == "":
 		return true
@@ -132,13 +132,16 @@ func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, 
 	for i := range d.pools {
 		p := &d.pools[i]
 		if t, shown := tree[p.ID]; shown && t.tells(p) {
-			for _, m := range t.Members {
-				p.members = append(p.members, m.member)
+			shown := make([]member, len(t.Members))
+			for i, m := range t.Members {
+				shown[i] = m.member
 			}
+			p.members = memberSetOf(shown, l.memberLists)
 			continue
 		}
 		reads = append(reads, func() (err error) { p.members, err = l.readMembers(ctx, p.ID); return err })
 	}
+	d.forgetIDs()
 	return d, waiting.Together(reads...)
 }
 

@@ -51,13 +51,16 @@ type result struct {
 // bench is what is measured, and how.
 type bench struct {
 	nodes, services string
-	serviceNodes    int
-	provider        string
+	// serviceNodes are behind load balancers; servicePadding is how many bytes of images each reports.
+	serviceNodes, servicePadding int
+	provider                     string
 	// latency is the time that every cloud call takes, activation how long the cloud works on a change that it makes later.
 	latency, activation time.Duration
 	// limits and serviceLimits switch on the cloud's published rate limits.
 	limits, serviceLimits bool
 	args                  []string
+	// profiles is the folder that profiles are written to.
+	profiles string
 	// page is the file that the table of load balancers is written to.
 	page string
 }
@@ -67,12 +70,14 @@ func main() {
 	flag.StringVar(&b.nodes, "nodes", "0,100,1000,5000,5000x18432", "comma-separated numbers of nodes, each with the bytes of a node after an x")
 	flag.StringVar(&b.services, "services", "500,1000", "comma-separated numbers of load balancers with two ports each")
 	flag.IntVar(&b.serviceNodes, "service-nodes", 1000, "number of nodes behind these load balancers")
+	flag.IntVar(&b.servicePadding, "service-node-size", 0, "bytes of images that each of these nodes reports")
 	flag.StringVar(&b.provider, "provider", harness.AnyProvider, "the cloud to simulate")
 	flag.DurationVar(&b.latency, "latency", 40*time.Millisecond, "time that every cloud call takes")
 	flag.DurationVar(&b.activation, "activation", 3*time.Second, "time that the cloud works on a load balancer after a change, where it works on them later")
 	flag.BoolVar(&b.limits, "published-limits", true, "switch on the cloud's published rate limits for nodes")
 	flag.BoolVar(&b.serviceLimits, "service-limits", false, "switch them on for load balancers too, and the program's own: at 250 calls a minute, 1,000 of them take half an hour")
 	args := flag.String("args", "", "further arguments of the program, separated by spaces")
+	flag.StringVar(&b.profiles, "profiles", "", "a folder to write down where time and memory of the program go, for each change of load balancers")
 	flag.StringVar(&b.page, "write", "", "write the table of load balancers into this page")
 	flag.Parse()
 	b.args = strings.Fields(*args)
@@ -248,22 +253,8 @@ func rest(ctx context.Context, m *harness.CCM, r *result) error {
 	if r.kube, err = m.Metric(ctx, "rest_client_requests_total"); err != nil {
 		return err
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", m.PID()))
-	if err != nil {
-		return fmt.Errorf("reading the program's memory: %w", err)
-	}
-	for line := range strings.Lines(string(status)) {
-		fields := strings.Fields(line)
-		if len(fields) < 2 {
-			continue
-		}
-		kib, _ := strconv.ParseInt(fields[1], 10, 64) // other lines are not numbers
-		switch fields[0] {
-		case "VmHWM:":
-			r.peak = kib << 10
-		case "VmRSS:":
-			r.atRest = kib << 10
-		}
+	if r.atRest, r.peak, err = memory(m.PID()); err != nil {
+		return err
 	}
 	m.Stop(10 * time.Second)
 	r.cpu, _ = m.Usage()

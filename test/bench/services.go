@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -28,9 +29,12 @@ type services struct {
 	args     []string
 	services int
 	nodes    int
+	// padding is how many bytes of images each Node reports.
+	padding int
 	// activation is how long the cloud works on a change.
 	activation time.Duration
 	ccm        *harness.CCM
+	profiles   *profiles
 	// done are the phases so far.
 	done []phase
 }
@@ -43,7 +47,8 @@ type phase struct {
 	reads, writes int
 	kube          float64
 	cpu           time.Duration
-	memory        float64
+	// memory is what the program holds at the end, peak the most that it held, in bytes.
+	memory, peak int64
 	// floor is the least number of writes that the change can cost: one for each load balancer that it concerns.
 	floor int
 }
@@ -98,7 +103,11 @@ func measureServices(ctx context.Context, stage *harness.Stage, b bench, n int) 
 		}
 		maps.Copy(want.Environment, want.Unlimited)
 	}
-	s := &services{Cluster: c, setup: want, args: b.args, services: n, nodes: b.serviceNodes, activation: b.activation}
+	p := &profiles{dir: b.profiles}
+	s := &services{
+		Cluster: c, setup: want, args: slices.Concat(b.args, p.args()), services: n, nodes: b.serviceNodes, activation: b.activation,
+		padding: b.servicePadding, profiles: p,
+	}
 	for _, step := range []func(context.Context) error{s.prepare, s.create, s.join, s.leave, s.port, s.restart, s.remove} {
 		if err := step(ctx); err != nil {
 			return s.done, fmt.Errorf("%d load balancers, after %d phases: %w", n, len(s.done), err)
@@ -107,7 +116,7 @@ func measureServices(ctx context.Context, stage *harness.Stage, b bench, n int) 
 	return s.done, nil
 }
 
-// prepare makes the instances, of which one has no Node yet, and starts the program.
+// prepare makes the instances, of which one has no Node yet, starts the program, and has it initialise the Nodes.
 func (s *services) prepare(ctx context.Context) error {
 	for _, step := range s.setup.Prepare {
 		if err := s.Cloud.Prepare(ctx, step); err != nil {
@@ -120,10 +129,9 @@ func (s *services) prepare(ctx context.Context) error {
 	if err := s.start(ctx); err != nil {
 		return err
 	}
-	if err := s.RegisterNodes(ctx, 1, s.nodes, harness.NodeSpec{Ready: true}); err != nil {
-		return err
-	}
-	return s.WaitInitialized(ctx, s.nodes, servicePatience)
+	return s.phase(ctx, "the nodes", 0, func(ctx context.Context) error {
+		return s.RegisterNodes(ctx, 1, s.nodes, harness.NodeSpec{Ready: true, Padding: s.padding})
+	}, func(ctx context.Context) error { return s.WaitInitialized(ctx, s.nodes, servicePatience) }, nil)
 }
 
 func (s *services) start(ctx context.Context) error {
@@ -149,8 +157,12 @@ func (s *services) gauge(ctx context.Context) (gauge, error) {
 	return g, err
 }
 
-// phase makes a change, waits until the cloud shows it and nothing is left to do, and notes what it took.
-func (s *services) phase(ctx context.Context, name string, floor int, change, shown func(context.Context) error) error {
+// phase makes a change, waits until nothing is left to do, and notes what it took. reached says cheaply that it is done, and may be nil
+// where only the cloud tells. holds asks the cloud, and may be nil; it is asked when all is quiet, for with many load balancers that holds
+// up the simulated cloud for seconds.
+func (s *services) phase(
+	ctx context.Context, name string, floor int, change, reached, holds func(context.Context) error,
+) error {
 	before, err := s.gauge(ctx)
 	if err != nil {
 		return err
@@ -158,6 +170,10 @@ func (s *services) phase(ctx context.Context, name string, floor int, change, sh
 	if err := s.Cloud.ResetCalls(ctx); err != nil {
 		return err
 	}
+	if err := forgetPeak(s.ccm.PID()); err != nil {
+		return err
+	}
+	s.profiles.begin(ctx, s.ccm, name)
 	began := time.Now()
 	if err := change(ctx); err != nil {
 		return err
@@ -165,15 +181,24 @@ func (s *services) phase(ctx context.Context, name string, floor int, change, sh
 	if name == restarted {
 		before = gauge{} // another process, which counts from nothing
 	}
-	if err := harness.Eventually(ctx, servicePatience, name, shown); err != nil {
-		return err
+	end := began
+	if reached != nil {
+		if err := harness.Eventually(ctx, servicePatience, name, reached); err != nil {
+			return err
+		}
+		end = time.Now()
 	}
-	p := phase{name: name, took: time.Since(began), floor: floor}
-	last, err := s.settled(ctx)
+	var q quiet
+	err = harness.Eventually(ctx, servicePatience, name, func(ctx context.Context) error {
+		if err := s.settled(ctx, &q); err != nil || holds == nil {
+			return err
+		}
+		return holds(ctx)
+	})
 	if err != nil {
 		return err
 	}
-	p.took = max(p.took, last.Sub(began))
+	p := phase{name: name, took: max(end.Sub(began), q.last.Sub(began)), floor: floor}
 	after, err := s.gauge(ctx)
 	if err != nil {
 		return err
@@ -182,33 +207,36 @@ func (s *services) phase(ctx context.Context, name string, floor int, change, sh
 	if err != nil {
 		return err
 	}
-	resident, err := s.ccm.Metric(ctx, "process_resident_memory_bytes")
-	if err != nil {
+	if p.memory, p.peak, err = memory(s.ccm.PID()); err != nil {
 		return err
 	}
 	p.reads, p.writes, p.kube = calls.Reads, calls.Writes, after.kube-before.kube
-	p.cpu, p.memory = time.Duration((after.cpu-before.cpu)*float64(time.Second)), mib(int64(resident))
+	p.cpu = time.Duration((after.cpu - before.cpu) * float64(time.Second))
 	s.done = append(s.done, p)
 	fmt.Println(row(s.services, s.nodes, p))
-	return nil
+	return s.profiles.end(ctx, s.ccm, name, calls)
 }
 
-// settled waits until no Service is queued or worked on and the cloud has seen no write for longer than it works on one, and returns
-// when it saw the last.
-func (s *services) settled(ctx context.Context) (time.Time, error) {
-	last, writes := time.Time{}, 0
+// quiet is what was seen of the writes to the cloud in a phase: how many there were, and when the last of them was seen.
+type quiet struct {
+	writes int
+	last   time.Time
+}
+
+// settled waits until no Service is queued or worked on and the cloud has seen no write for longer than it works on one.
+func (s *services) settled(ctx context.Context, q *quiet) error {
 	calm := time.Now()
-	err := harness.Eventually(ctx, servicePatience, "the Services to be done", func(ctx context.Context) error {
+	return harness.Eventually(ctx, servicePatience, "the Services to be done", func(ctx context.Context) error {
 		calls, err := s.Cloud.Calls(ctx)
 		if err != nil {
 			return err
 		}
 		now := time.Now()
-		if calls.Writes != writes {
-			last, writes, calm = now, calls.Writes, now
+		if calls.Writes != q.writes {
+			q.last, q.writes, calm = now, calls.Writes, now
 		}
 		if now.Sub(calm) < s.activation+2*time.Second {
-			return fmt.Errorf("%d writes so far", writes)
+			return fmt.Errorf("%d writes so far", q.writes)
 		}
 		for _, metric := range []string{"workqueue_depth", "workqueue_unfinished_work_seconds"} {
 			left, err := s.ccm.Metric(ctx, metric, `name="service"`)
@@ -221,7 +249,6 @@ func (s *services) settled(ctx context.Context) (time.Time, error) {
 		}
 		return nil
 	})
-	return last, err
 }
 
 const restarted = "a restart"
@@ -242,10 +269,10 @@ func (s *services) create(ctx context.Context) error {
 			}
 		}
 		return nil
-	}, s.served)
+	}, s.served, s.shows(fmt.Sprintf("%d nodes", s.nodes)))
 }
 
-// served is nil once each Service has an address, and each load balancer all nodes.
+// served is nil once each Service has an address.
 func (s *services) served(ctx context.Context) error {
 	list, err := s.Kube.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
@@ -261,7 +288,7 @@ func (s *services) served(ctx context.Context) error {
 	if without > 0 {
 		return fmt.Errorf("%d of %d have no address", without, s.services)
 	}
-	return s.shows(fmt.Sprintf("%d nodes", s.nodes))(ctx)
+	return nil
 }
 
 // shows returns a check whether every load balancer of the cloud says a text of itself.
@@ -287,7 +314,7 @@ func (s *services) shows(text string) func(context.Context) error {
 func (s *services) join(ctx context.Context) error {
 	return s.phase(ctx, "one more node", s.services, func(ctx context.Context) error {
 		return s.RegisterNode(ctx, harness.NodeSpec{Name: fmt.Sprintf("node-%d", s.nodes+1), Ready: true})
-	}, s.shows(fmt.Sprintf("%d nodes", s.nodes+1)))
+	}, nil, s.shows(fmt.Sprintf("%d nodes", s.nodes+1)))
 }
 
 func (s *services) leave(ctx context.Context) error {
@@ -298,13 +325,13 @@ func (s *services) leave(ctx context.Context) error {
 			return fmt.Errorf("excluding a node: %w", err)
 		}
 		return nil
-	}, s.shows(fmt.Sprintf("%d nodes", s.nodes)))
+	}, nil, s.shows(fmt.Sprintf("%d nodes", s.nodes)))
 }
 
 func (s *services) port(ctx context.Context) error {
 	return s.phase(ctx, "a changed port", s.services, func(ctx context.Context) error {
 		return s.each(ctx, `{"spec":{"ports":[{"name":"b","port":443,"$patch":"delete"},{"name":"b","port":8443}]}}`)
-	}, s.shows("8443"))
+	}, nil, s.shows("8443"))
 }
 
 // each patches every Service.
@@ -331,7 +358,7 @@ func (s *services) restart(ctx context.Context) error {
 			err = fmt.Errorf("%.0f of %d Services were looked at", done, s.services)
 		}
 		return err
-	})
+	}, nil)
 }
 
 func (s *services) remove(ctx context.Context) error {
@@ -342,7 +369,7 @@ func (s *services) remove(ctx context.Context) error {
 			}
 		}
 		return nil
-	}, func(ctx context.Context) error {
+	}, nil, func(ctx context.Context) error {
 		summary, err := s.Cloud.Summary(ctx)
 		if err == nil && len(summary.Holdings) > 0 {
 			err = errors.New(summary.Holdings[0])

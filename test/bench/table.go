@@ -13,14 +13,15 @@ import (
 
 const serviceNotes = `
 "floor" is one write for each load balancer that must change, and "ratio" how many writes there were for each of these; a cloud whose
-load balancers consist of several objects has more than one, a cloud with shared pools less. Time ends when the cloud shows the change
-on every load balancer. It contains that of kube-apiserver and of the simulated cloud on the same cores. Memory is what the program
-holds at the end of a phase.`
+load balancers consist of several objects has more than one, a cloud with shared pools less. Time ends with the last write to the
+cloud, and that of a creation when every Service has its address. It contains that of kube-apiserver and of the simulated cloud on the
+same cores. Memory is what the program holds in main memory at the end of a phase, and peak the most that it held, the pages of the
+binary itself included.`
 
 // header is the table's head; rows have the same columns.
 func header() string {
 	columns := []string{
-		"load balancers", "nodes", "change", "time", "reads", "writes", "floor", "ratio", "Kubernetes requests", "CPU", "memory",
+		"load balancers", "nodes", "change", "time", "reads", "writes", "floor", "ratio", "Kubernetes requests", "CPU", "memory", "peak",
 	}
 	return "| " + strings.Join(columns, " | ") + " |\n|" + strings.Repeat(" --- |", len(columns))
 }
@@ -30,8 +31,8 @@ func row(services, nodes int, p phase) string {
 	if p.floor > 0 {
 		floor = strconv.Itoa(p.floor)
 	}
-	return fmt.Sprintf("| %d | %d | %s | %.1f s | %d | %d | %s | %s | %.0f | %.1f s | %.0f MiB |", services, nodes, p.name, p.took.Seconds(),
-		p.reads, p.writes, floor, p.ratio(), p.kube, p.cpu.Seconds(), p.memory)
+	return fmt.Sprintf("| %d | %d | %s | %.1f s | %d | %d | %s | %s | %.0f | %.1f s | %.0f MiB | %.0f MiB |", services, nodes, p.name, p.took.Seconds(),
+		p.reads, p.writes, floor, p.ratio(), p.kube, p.cpu.Seconds(), mib(p.memory), mib(p.peak))
 }
 
 // runServices measures load balancers, prints what it finds, and writes it down if that is asked for.
@@ -65,7 +66,7 @@ func runServices(ctx context.Context, stage *harness.Stage, b bench, numbers []i
 		return fmt.Errorf("reading the page: %w", err)
 	}
 	section := conditions + ", " + time.Now().UTC().Format(time.DateOnly) + ":\n\n" + header() + "\n" + strings.Join(rows, "\n")
-	written, err := replaced(string(text), b.provider, section)
+	written, err := replaced(string(text), fmt.Sprintf("%s, %d nodes", b.provider, b.serviceNodes), section)
 	if err != nil {
 		return fmt.Errorf("%s: %w", b.page, err)
 	}
@@ -75,10 +76,10 @@ func runServices(ctx context.Context, stage *harness.Stage, b bench, numbers []i
 	return nil
 }
 
-// replaced puts a provider's measurements into a page: in the place of its former ones, else after those of the others.
-func replaced(page, provider, section string) (string, error) {
+// replaced puts measurements into a page: in the place of the former ones of the same provider and number of nodes, else after all others.
+func replaced(page, what, section string) (string, error) {
 	const end = "<!-- end of measurements -->"
-	first, last := "<!-- measured: "+provider+" -->", "<!-- measured -->"
+	first, last := "<!-- measured: "+what+" -->", "<!-- measured -->"
 	section = first + "\n" + section + "\n" + last + "\n"
 	before, rest, found := strings.Cut(page, first+"\n")
 	if found {

@@ -28,8 +28,11 @@ func TestReplaced(t *testing.T) {
 }
 
 func TestRow(t *testing.T) {
-	p := phase{name: "creation", took: 12340 * time.Millisecond, reads: 7, writes: 600, kube: 2001, cpu: 3 * time.Second, memory: 91.4, floor: 500}
-	assert.Equal(t, "| 500 | 1000 | creation | 12.3 s | 7 | 600 | 500 | 1.20 | 2001 | 3.0 s | 91 MiB |", row(500, 1000, p))
+	p := phase{
+		name: "creation", took: 12340 * time.Millisecond, reads: 7, writes: 600, kube: 2001, cpu: 3 * time.Second,
+		memory: 91 << 20, peak: 105 << 20, floor: 500,
+	}
+	assert.Equal(t, "| 500 | 1000 | creation | 12.3 s | 7 | 600 | 500 | 1.20 | 2001 | 3.0 s | 91 MiB | 105 MiB |", row(500, 1000, p))
 	p.floor = 0
 	assert.Contains(t, row(500, 1000, p), "| 600 | - | - |")
 	head, rule, _ := strings.Cut(header(), "\n")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/build/gobuild"
+	"github.com/anyccm/cloud-controller-manager/test/controlplane/envtest"
 )
 
 // binary is one program of the control plane and the package that it is built from.
@@ -24,23 +25,18 @@ var binaries = []binary{
 	{"kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"},
 }
 
-// assetsVariable names a folder with ready-made binaries, as the envtest tools use it.
-const assetsVariable = "KUBEBUILDER_ASSETS"
-
 // Binaries returns the folder that holds etcd and kube-apiserver. They come from KUBEBUILDER_ASSETS if that is set, or from
 // where setup-envtest keeps them if there is a version that fits; else they are built once from source, through the Go
 // module proxy, into the user's cache folder. Progress goes to w.
 func Binaries(ctx context.Context, w io.Writer) (string, error) {
-	if dir := os.Getenv(assetsVariable); dir != "" {
-		for _, b := range binaries {
-			if _, err := os.Stat(filepath.Join(dir, b.name)); err != nil {
-				return "", fmt.Errorf("%s=%s: %w", assetsVariable, dir, err)
-			}
-		}
-		return dir, nil
-	}
-	if dir := installed(envtestFolders()); dir != "" {
+	named := os.Getenv(envtest.Variable)
+	switch dir := envtest.Folder(); {
+	case named != "" && !envtest.Complete(named):
+		return "", fmt.Errorf("%s=%s: it lacks etcd or kube-apiserver", envtest.Variable, named)
+	case named == "" && dir != "":
 		fmt.Fprintf(w, "Using the control plane of setup-envtest: %s\n", dir)
+		return dir, nil
+	case dir != "":
 		return dir, nil
 	}
 	source, err := sourceDir()
@@ -51,7 +47,7 @@ func Binaries(ctx context.Context, w io.Writer) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if complete(cache) {
+	if envtest.Complete(cache) {
 		return cache, nil
 	}
 	unlock, err := lock(ctx, cache+".lock", w)
@@ -59,7 +55,7 @@ func Binaries(ctx context.Context, w io.Writer) (string, error) {
 		return "", err
 	}
 	defer unlock()
-	if complete(cache) {
+	if envtest.Complete(cache) {
 		return cache, nil
 	}
 	return cache, build(ctx, source, cache, w)
@@ -79,7 +75,7 @@ func sourceDir() (string, error) {
 		}
 		parent := filepath.Dir(dir)
 		if parent == dir {
-			return "", errors.New("finding build/controlplane: run this inside the checkout, or set " + assetsVariable)
+			return "", errors.New("finding build/controlplane: run this inside the checkout, or set " + envtest.Variable)
 		}
 		dir = parent
 	}
@@ -101,15 +97,6 @@ func cacheDir(source string) (string, error) {
 		return "", fmt.Errorf("finding the user's cache folder: %w", err)
 	}
 	return filepath.Join(root, "anyccm", "controlplane-"+hex.EncodeToString(sum.Sum(nil))[:12]), nil
-}
-
-func complete(dir string) bool {
-	for _, b := range binaries {
-		if _, err := os.Stat(filepath.Join(dir, b.name)); err != nil {
-			return false
-		}
-	}
-	return true
 }
 
 // kubeVersion is what the API server calls itself; it is stamped, because modules do not carry it.

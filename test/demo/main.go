@@ -25,6 +25,9 @@ import (
 
 const patience = time.Minute
 
+// grace is for how long the demo spares new Nodes, so that one goes while somebody looks on.
+const grace = "5s"
+
 func main() {
 	provider := flag.String("provider", harness.AnyProvider, "the cloud to simulate")
 	nodes := flag.Int("nodes", 3, "number of nodes")
@@ -120,7 +123,7 @@ func (d *demo) start(ctx context.Context) error {
 		return err
 	}
 	if d.cluster, err = d.stage.Start(ctx, "demo", harness.Options{
-		Provider: d.provider, Cloud: []string{fmt.Sprintf("--instances=%d", d.nodes), "--latency=40ms", "--activation=3s"},
+		Provider: d.provider, Cloud: []string{fmt.Sprintf("--instances=%d", d.nodes), "--latency=40ms", "--activation=1s"},
 	}); err != nil {
 		return err
 	}
@@ -130,7 +133,7 @@ func (d *demo) start(ctx context.Context) error {
 	}
 
 	d.step("Cloud controller manager: --cloud-provider=%s", d.provider)
-	if d.ccm, err = d.cluster.StartCCM(ctx, nil, nil); err != nil {
+	if d.ccm, err = d.cluster.StartCCM(ctx, []string{"--node-deletion-grace-period=" + grace}, nil); err != nil {
 		return err
 	}
 	if err := d.ccm.WaitLeading(ctx, patience); err != nil {
@@ -249,6 +252,7 @@ func (d *demo) serve(ctx context.Context) error {
 func (d *demo) lose(ctx context.Context) error {
 	name := fmt.Sprintf("node-%d", d.nodes)
 	d.step("Somebody deletes the instance of %s in the cloud; its kubelet falls silent", name)
+	d.tell("new Nodes are spared for %s here, for 20s by default; see docs/node-deletion.md", grace)
 	if err := d.cluster.Cloud.Remove(ctx, name); err != nil {
 		return err
 	}

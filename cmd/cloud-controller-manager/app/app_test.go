@@ -219,10 +219,12 @@ func TestTrim(t *testing.T) {
 	t.Parallel()
 	node := &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "n", Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"}, Finalizers: []string{"f"},
+			Name: "n", Labels: map[string]string{"a": "b", "e": "n"}, Annotations: map[string]string{"c": "d"}, Finalizers: []string{"f"},
 			ManagedFields: []metav1.ManagedFieldsEntry{{}},
 		},
-		Spec: v1.NodeSpec{ProviderID: "x://1", PodCIDRs: []string{"10.0.0.0/24"}},
+		Spec: v1.NodeSpec{
+			ProviderID: "x://1", PodCIDRs: []string{"10.0.0.0/24"}, Taints: []v1.Taint{{Key: "k", Value: "v", Effect: v1.TaintEffectNoExecute}},
+		},
 		Status: v1.NodeStatus{
 			Images: []v1.ContainerImage{{}}, Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}},
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Message: "long"}},

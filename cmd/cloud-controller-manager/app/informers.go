@@ -3,6 +3,7 @@ package app
 import (
 	"math/rand/v2"
 	"time"
+	"unique"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -63,6 +64,24 @@ func withInformers(c *config.CompletedConfig, factory informers.SharedInformerFa
 	return other.Complete()
 }
 
+// shared returns the one copy in memory of a text that many Nodes have.
+func shared[T ~string](text T) T { return unique.Make(text).Value() }
+
+// sharedLabels returns labels whose texts are in memory once for all Nodes, but for the Node's own name.
+func sharedLabels(labels map[string]string, own string) map[string]string {
+	if labels == nil {
+		return nil
+	}
+	all := make(map[string]string, len(labels))
+	for key, value := range labels {
+		if value != own {
+			value = shared(value)
+		}
+		all[shared(key)] = value
+	}
+	return all
+}
+
 // trim drops fields of cached objects. The node controller writes cached nodes back with PUT, which ignores the status
 // and keeps absent managed fields; spec, labels, annotations, finalizers and owners must therefore stay.
 func trim(obj any) (any, error) {
@@ -74,8 +93,17 @@ func trim(obj any) (any, error) {
 		s.Images, s.VolumesInUse, s.VolumesAttached, s.Config, s.RuntimeHandlers = nil, nil, nil, nil, nil
 		s.Capacity, s.Allocatable, s.NodeInfo = nil, nil, v1.NodeSystemInfo{}
 		for i := range s.Conditions {
-			s.Conditions[i].Message = ""
+			c := &s.Conditions[i]
+			c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), ""
 		}
+		for i := range s.Addresses {
+			s.Addresses[i].Type = shared(s.Addresses[i].Type)
+		}
+		for i := range node.Spec.Taints {
+			t := &node.Spec.Taints[i]
+			t.Key, t.Value, t.Effect = shared(t.Key), shared(t.Value), shared(t.Effect)
+		}
+		node.Labels = sharedLabels(node.Labels, node.Name)
 	}
 	return obj, nil
 }

@@ -138,6 +138,7 @@ type transport struct {
 	Config
 	limitersLock sync.Mutex
 	limiters     map[string]*limiter
+	texts        texts
 	// retryBudget keeps an outage from multiplying the calls: when it is used up, calls are tried once.
 	retryBudget *rate.Limiter
 	health      health
@@ -248,7 +249,7 @@ func (t *transport) buffer(req *http.Request, resp *http.Response) (class, err e
 	if err := Redirected(req, resp); err != nil {
 		return nil, err
 	}
-	data, err := readBounded(resp)
+	data, err := t.texts.readBounded(resp)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package cloudapi
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"io"
@@ -17,14 +18,22 @@ const (
 	maxBody = 24 << 20
 	// maxListing bounds the answers of one listing together.
 	maxListing = 96 << 20
+	// maxLargeListing bounds those of a listing of which little is kept, page by page.
+	maxLargeListing = 1 << 30
 	// maxPages bounds the pages of one listing.
 	maxPages = 1000
 	// maxObjects bounds the objects of one listing.
 	maxObjects = 50_000
 )
 
+// ErrTooLarge is part of the error of an answer, or of a listing, with more text than is kept: smaller pages may do.
+var ErrTooLarge = fmt.Errorf("more text than is kept: %w", errFinal)
+
 // Listing watches over the pages of one listing, so that one without an end takes neither all memory nor for ever.
 type Listing struct {
+	// large is set where little of each page is kept.
+	large bool
+
 	mu                    sync.Mutex
 	seed                  maphash.Seed
 	pages, bytes, objects int
@@ -76,13 +85,23 @@ func (l *Listing) page(data []byte) error {
 		return endless("page %d repeats an earlier one", l.pages)
 	case l.pages > maxPages:
 		return endless("more than %d pages", maxPages)
-	case l.bytes > maxListing:
-		return endless("more than %d MiB", maxListing>>20)
+	case l.bytes > l.most():
+		err := endless("more than %d MiB", l.most()>>20)
+		err.Cause = ErrTooLarge
+		return err
 	}
 	return nil
 }
 
-func endless(format string, args ...any) error {
+// most is how much text all pages may be together.
+func (l *Listing) most() int {
+	if l.large {
+		return maxLargeListing
+	}
+	return maxListing
+}
+
+func endless(format string, args ...any) *Error {
 	return &Error{Class: ErrTransient, Cause: errFinal, Message: "a listing without an end: " + fmt.Sprintf(format, args...)}
 }
 
@@ -100,17 +119,61 @@ func checkList(req *http.Request, resp *http.Response, data []byte) error {
 	return nil
 }
 
+// chunkSize is that of the buffers that answers are read into, keptChunks how many of an answer are used again.
+const (
+	chunkSize  = 64 << 10
+	keptChunks = 128
+)
+
+// texts reads answers whose length nobody states into buffers that it uses again, so that a large one takes no more than twice its size
+// while it is read; a buffer that grows would leave several times that behind. The zero value is ready.
+type texts struct{ chunks sync.Pool }
+
+// read returns all that there is to read, or a byte more than the most that there may be.
+func (t *texts) read(from io.Reader, most int) ([]byte, error) {
+	var full []*[chunkSize]byte
+	defer func() {
+		for _, c := range full[:min(len(full), keptChunks)] {
+			t.chunks.Put(c)
+		}
+	}()
+	from = io.LimitReader(from, int64(most)+1)
+	size := 0
+	for {
+		if size == len(full)*chunkSize {
+			chunk, ok := t.chunks.Get().(*[chunkSize]byte)
+			if !ok {
+				chunk = new([chunkSize]byte)
+			}
+			full = append(full, chunk)
+		}
+		n, err := from.Read(full[len(full)-1][size%chunkSize:])
+		size += n
+		switch {
+		case err == nil:
+			continue
+		case !errors.Is(err, io.EOF):
+			return nil, err //nolint:wrapcheck // the caller says what it was
+		}
+		text := make([]byte, 0, size)
+		for _, c := range full {
+			text = append(text, c[:min(chunkSize, size-len(text))]...)
+		}
+		return text, nil
+	}
+}
+
 // readBounded reads the answer, decompressed. What is compressed although nobody asked for it would escape the bound.
-func readBounded(resp *http.Response) ([]byte, error) {
+func (t *texts) readBounded(resp *http.Response) ([]byte, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: "the answer has an encoding that was not asked for: " + short(encoding)}
 	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxBody+1))
+	data, err := t.read(resp.Body, maxBody)
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
 	if len(data) > maxBody {
-		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20)}
+		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: ErrTooLarge, Message: fmt.Sprintf("the answer is larger than %d MiB", maxBody>>20)}
 	}
 	return data, nil
 }

@@ -70,18 +70,21 @@ func TestListingsAreBounded(t *testing.T) {
 		pages endlessPages
 		most  int
 		err   string
+		large bool
 	}{
-		"small pages":      {endlessPages{size: 10}, maxPages + 1, "more than 1000 pages"},
-		"large pages":      {endlessPages{size: 8 << 20}, maxListing/(8<<20) + 1, "more than 96 MiB"},
-		"a page too large": {endlessPages{size: maxBody + 1}, 1, "larger than 24 MiB"},
-		"the same page":    {endlessPages{size: 10, same: true}, 2, "repeats"},
+		"small pages":               {endlessPages{size: 10}, maxPages + 1, "more than 1000 pages", false},
+		"large pages":               {endlessPages{size: 8 << 20}, maxListing/(8<<20) + 1, "more than 96 MiB", false},
+		"large, and little is kept": {endlessPages{size: 16 << 20}, maxLargeListing/(16<<20) + 1, "more than 1024 MiB", true},
+		"a page too large":          {endlessPages{size: maxBody + 1}, 1, "larger than 24 MiB", false},
+		"the same page":             {endlessPages{size: 10, same: true}, 2, "repeats", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(&c.pages)
 			defer server.Close()
 			client := NewClient(Config{Provider: "test", Timeout: 10 * time.Minute, Operation: func(*http.Request) string { return "GET things" }})
 			defer client.Close()
-			ctx, _ := WatchListing(t.Context())
+			ctx, listing := WatchListing(t.Context())
+			listing.large = c.large
 			var err error
 			asked := 0
 			var before, after runtime.MemStats

@@ -8,12 +8,22 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// pagesTogether is how many pages of one listing are read at the same time. The limiter of the client counts each of them.
-const pagesTogether = 4
+// pagesTogether is how many pages of one listing are read at the same time, largeTogether how many where they are large. The limiter of the
+// client counts each of them.
+const (
+	pagesTogether = 4
+	largeTogether = 2
+)
 
 // ReadPages reads pages of a listing by their numbers, from the first to the last, a few at a time, and returns them in their order. It
 // is for the pages after the one that states how many there are. The first that fails ends it.
 func ReadPages[P any](ctx context.Context, first, last int, read func(ctx context.Context, number int) (P, error)) ([]P, error) {
+	return readPages(ctx, first, last, pagesTogether, read)
+}
+
+func readPages[P any](
+	ctx context.Context, first, last, together int, read func(ctx context.Context, number int) (P, error),
+) ([]P, error) {
 	last = min(last, maxPages+1) // beyond which Listing ends it
 	if first > last {
 		return nil, nil
@@ -22,7 +32,7 @@ func ReadPages[P any](ctx context.Context, first, last int, read func(ctx contex
 	defer cancel(nil)
 	pages := make([]P, last-first+1)
 	var group sync.WaitGroup
-	room := make(chan struct{}, pagesTogether)
+	room := make(chan struct{}, together)
 	for i := range pages {
 		room <- struct{}{}
 		if ctx.Err() != nil {
@@ -54,6 +64,9 @@ func safePage[P any](ctx context.Context, number int, read func(ctx context.Cont
 type Numbered[P any] struct {
 	// What is listed, for messages.
 	What string
+	// Large says that pages are large texts of which little is kept: fewer are read at the same time, and only each is bounded by
+	// what memory can hold.
+	Large bool
 	// Read reads a page.
 	Read func(ctx context.Context, number int) (P, error)
 	// Objects is how many are on a page, Total how many there are as the page states it, and Last the number of the last page as it is
@@ -106,9 +119,12 @@ func (n Numbered[P]) together(ctx context.Context) ([]P, error) {
 	if err != nil {
 		return nil, err
 	}
-	pages := []P{first}
+	pages, together := []P{first}, pagesTogether
+	if n.Large {
+		together = largeTogether
+	}
 	for last := n.Last(first, 1); len(pages) < last; last = n.Last(pages[len(pages)-1], len(pages)) {
-		rest, err := ReadPages(ctx, len(pages)+1, last, read)
+		rest, err := readPages(ctx, len(pages)+1, last, together, read)
 		if err != nil {
 			return nil, err
 		}
@@ -133,6 +149,7 @@ func (n Numbered[P]) inTurn(ctx context.Context) (pages []P, err error) {
 // watched is Read within the bounds of one listing.
 func (n Numbered[P]) watched(ctx context.Context) (context.Context, func(context.Context, int) (P, error)) {
 	ctx, listing := WatchListing(ctx)
+	listing.large = n.Large
 	return ctx, func(ctx context.Context, number int) (P, error) {
 		page, err := n.Read(ctx, number)
 		switch {

@@ -60,11 +60,18 @@ func (b *Bench) Apply(services ...*v1.Service) {
 // Withdraw takes a Service away from the provider's view.
 func (b *Bench) Withdraw(s *v1.Service) { require.NoError(b.T, b.services.Delete(s)) }
 
-// Current returns a Service as the API server has it, and puts it into the cache.
+// Current puts a Service as the API server has it into the cache, and returns a copy, which a test may change while the provider reads
+// the cache.
 func (b *Bench) Current(s *v1.Service) *v1.Service {
+	now := b.read(s)
+	require.NoError(b.T, b.services.Update(now))
+	return now.DeepCopy()
+}
+
+// read returns a Service as the API server has it.
+func (b *Bench) read(s *v1.Service) *v1.Service {
 	now, err := b.Kube.CoreV1().Services(s.Namespace).Get(b.T.Context(), s.Name, metav1.GetOptions{})
 	require.NoError(b.T, err)
-	require.NoError(b.T, b.services.Update(now))
 	return now
 }
 
@@ -93,8 +100,9 @@ func (b *Bench) Reconcile(
 // Remove deletes a Service as the framework does, again for as long as the provider asks for more time.
 func (b *Bench) Remove(lb cloudprovider.LoadBalancer, cluster string, s *v1.Service) (err error) {
 	for range manyTries {
-		now := b.Current(s)
+		now := b.read(s)
 		now.DeletionTimestamp = &metav1.Time{Time: now.CreationTimestamp.Add(1)}
+		require.NoError(b.T, b.services.Update(now)) // as all other Services' work sees it, too
 		var exists bool
 		if _, exists, err = lb.GetLoadBalancer(b.T.Context(), cluster, now); err == nil && exists {
 			err = lb.EnsureLoadBalancerDeleted(b.T.Context(), cluster, now)

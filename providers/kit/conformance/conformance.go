@@ -81,6 +81,8 @@ type Fixture struct {
 	MalformedIDs []string
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
 	Services map[string]Case
+	// Repeats is set where the cloud knows a creation by a token, so that one whose answer was lost is asked for again at once.
+	Repeats bool
 	// Limited puts the cloud's published limits in force, in the simulator and in the provider that is opened next; nil where
 	// the cloud publishes none that a test could hold.
 	Limited func()

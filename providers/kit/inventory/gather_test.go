@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
@@ -107,4 +108,40 @@ func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seede
 	if every >= 5*time.Second {
 		assert.LessOrEqual(t, slowest, 2*c.latency, "who comes alone waits for nobody")
 	}
+}
+
+// TestGathered: many that look at objects at the same time, right before something that cannot be undone, share listings that began after
+// their questions. One who is alone reads that very object.
+func TestGathered(t *testing.T) {
+	t.Parallel()
+	const n, pageSize, pages = 1000, 200, 5
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(n)
+		c.pageSize = pageSize
+		inv, listed := pageCounting(c, 1)
+		_, err := inv.All(t.Context(), Query{})
+		require.NoError(t, err)
+		*listed = 0
+		look := func(id int, name string) {
+			c.set(object{id: id, name: name})
+			got, err := inv.Get(t.Context(), id, Query{Gathered: true})
+			assert.NoError(t, err)
+			assert.Equal(t, name, got.name, "it was read after the question")
+		}
+		time.Sleep(time.Minute)
+		look(1, "alone")
+		assert.Equal(t, 1, c.gets)
+		assert.Zero(t, *listed)
+
+		time.Sleep(time.Minute)
+		var group sync.WaitGroup
+		for id := 1; id <= n; id++ {
+			group.Go(func() {
+				time.Sleep(time.Duration(id/100) * time.Second)
+				look(id, fmt.Sprintf("now %d", id))
+			})
+		}
+		group.Wait()
+		assert.LessOrEqual(t, c.gets+*listed, 8*pages, "of 1,000 single reads")
+	})
 }

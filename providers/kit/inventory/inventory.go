@@ -87,6 +87,8 @@ type Query struct {
 	// Uninitialized says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
 	// answered by one listing where that is cheaper, and together they cost no more than a call in gatherPerCall.
 	Uninitialized bool
+	// Gathered has that of objects that are known: others are likely asked for at the same time.
+	Gathered bool
 	// PerSingle is the time in which one single read may be spent on objects that listings lack although they exist; 0 means that
 	// they are no older than others.
 	PerSingle time.Duration
@@ -116,7 +118,7 @@ type view[ID comparable] struct {
 
 	mu      sync.Mutex
 	objects map[ID]entry
-	indexes map[string]map[string]map[ID]struct{}
+	indexes map[string]index[ID]
 	// missing holds when a single read of an object that was not found began.
 	missing map[ID]time.Time
 	// absent holds when the listing began that proved to somebody that an index has no such key.
@@ -173,10 +175,10 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 	registerMetrics(source.Kind)
 	i := &view[ID]{
 		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
-		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{}, indexes: map[string]map[string]map[ID]struct{}{},
+		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{}, indexes: map[string]index[ID]{},
 	}
 	for name := range source.Indexes {
-		i.indexes[name] = map[string]map[ID]struct{}{}
+		i.indexes[name] = index[ID]{}
 	}
 	return i
 }
@@ -186,7 +188,7 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
 	q = q.demanded(demand, asked)
-	alone := !q.Uninitialized || demand.Single
+	alone := q.alone() || demand.Single
 	for {
 		i.mu.Lock()
 		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-i.maxAgeLocked(e, q, demand))) {
@@ -238,6 +240,9 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 		// The read that was in flight is too old for this question: it only proves that another one is due.
 	}
 }
+
+// alone reports whether a question waits for no others of its kind.
+func (q Query) alone() bool { return !q.Uninitialized && !q.Gathered }
 
 // settledBy reports whether a read answers the question, which began so long before it.
 func (q Query) settledBy(err error, age time.Duration) bool {
@@ -562,6 +567,9 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 	}
 	if err == nil {
 		i.readTook = time.Since(f.began)
+		if i.source.Keep != nil {
+			value = i.source.Keep(value) // whoever asked shares what is kept, too
+		}
 	}
 	f.value, f.err = value, err
 	switch {
@@ -599,12 +607,7 @@ func (i *view[ID]) putLocked(value any, read, since time.Time) {
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(value) {
 			delete(i.absent, name+" "+key)
-			ids := i.indexes[name][key]
-			if ids == nil {
-				ids = map[ID]struct{}{}
-				i.indexes[name][key] = ids
-			}
-			ids[id] = struct{}{}
+			i.indexes[name].add(key, id)
 		}
 	}
 }
@@ -620,10 +623,7 @@ func (i *view[ID]) removeLocked(id ID) {
 	}
 	for name, keys := range i.source.Indexes {
 		for _, key := range keys(e.value) {
-			delete(i.indexes[name][key], id)
-			if len(i.indexes[name][key]) == 0 {
-				delete(i.indexes[name], key)
-			}
+			i.indexes[name].remove(key, id)
 		}
 	}
 }
@@ -631,7 +631,7 @@ func (i *view[ID]) removeLocked(id ID) {
 // matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
 // whether there are others, too old to tell.
 func (i *view[ID]) matchesLocked(index, key string, oldest time.Time) (found []any, doubtful []ID, stale bool) {
-	for id := range i.indexes[index][key] {
+	for id := range i.indexes[index].of(key) {
 		switch e := i.objects[id]; {
 		case !e.read.Before(oldest):
 			found = append(found, e.value)
@@ -649,7 +649,7 @@ func (i *view[ID]) PeekIndex(index, key string) []any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var found []any
-	for id := range i.indexes[index][key] {
+	for id := range i.indexes[index].of(key) {
 		found = append(found, i.objects[id].value)
 	}
 	return found

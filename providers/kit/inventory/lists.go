@@ -30,7 +30,9 @@ func (l *Lists[T]) Same(list []T) []T {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.IndexFunc(l.recent, func(known []T) bool { return slices.EqualFunc(known, list, l.same) })
+	at := slices.IndexFunc(l.recent, func(known []T) bool {
+		return len(known) == len(list) && (&known[0] == &list[0] || slices.EqualFunc(known, list, l.same))
+	})
 	if at >= 0 {
 		list = l.recent[at]
 	} else {

@@ -38,8 +38,10 @@ type workedOut[T any] struct {
 // working is one such piece of work, for which others wait.
 type working struct {
 	nodes []*v1.Node
-	done  chan struct{}
-	err   error
+	// urgent is set where somebody urgent is at it.
+	urgent bool
+	done   chan struct{}
+	err    error
 }
 
 func sameList(a, b []*v1.Node) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
@@ -57,8 +59,9 @@ func (s *Shared[K, T]) Of(ctx context.Context, nodes []*v1.Node, key K, work fun
 			return known.value, nil
 		}
 		f := s.flights[key]
-		if f == nil || !sameList(f.nodes, nodes) || priority.IsUrgent(ctx) { // which waits less for calls than who is at it
-			f = &working{nodes: nodes, done: make(chan struct{})}
+		urgent := priority.IsUrgent(ctx) // and so waits less for calls than who is at it
+		if f == nil || !sameList(f.nodes, nodes) || (urgent && !f.urgent) {
+			f = &working{nodes: nodes, urgent: urgent, done: make(chan struct{})}
 			if s.flights == nil {
 				s.flights = map[K]*working{}
 			}

@@ -310,11 +310,13 @@ func (c *Cluster) Judge(
 	if err != nil {
 		return Decision{}, err
 	}
-	others, err := c.others(ctx, service)
-	if err != nil {
+	facts := Facts{Service: service, Mark: mark, Object: object, Rules: rules}
+	if slices.Contains(object.Marks, ServiceMark(service.UID)) {
+		return Decide(facts), nil // whatever others say; with many Services, going through all of them for each is most of the work
+	}
+	if facts.Others, err = c.others(ctx, service); err != nil {
 		return Decision{}, fmt.Errorf("looking for other owners of %s: %w", object.Title, err)
 	}
-	facts := Facts{Service: service, Mark: mark, Object: object, Others: others, Rules: rules}
 	d := Decide(facts)
 	if !d.TargetsMayTell || targets == nil {
 		return d, nil

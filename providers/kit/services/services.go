@@ -314,6 +314,19 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	return plan, err
 }
 
+// Begin notes that work on Services has begun, where another LoadBalancer does the first of it.
+func (l *LoadBalancer[O, D]) Begin() { l.creations.begin() }
+
+// Served notes that another LoadBalancer serves a Service, so that none of this one's kind is looked for that a process before this one may
+// have had made.
+func (l *LoadBalancer[O, D]) Served(service *v1.Service) { l.creations.serve(service, l.Creations) }
+
+// Doubt is an error that says when to look again, where something of this one's kind that is not found may have been made for a Service all
+// the same. what names it.
+func (l *LoadBalancer[O, D]) Doubt(service *v1.Service, what string) error {
+	return l.creations.doubt(service, what, l.Creations)
+}
+
 // observe reads what is there and leaves out, or refuses, what is somebody else's.
 func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
 	l.creations.begin()

@@ -1,4 +1,4 @@
-package controlplane
+package envtest
 
 import (
 	"os"

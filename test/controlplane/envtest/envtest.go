@@ -1,12 +1,31 @@
-package controlplane
+// Package envtest finds a control plane that is on this machine already.
+package envtest
 
 import (
+	"cmp"
 	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
 )
+
+// Variable names a folder with ready-made binaries, as the envtest tools use it.
+const Variable = "KUBEBUILDER_ASSETS"
+
+// Folder is where ready-made binaries of a control plane are: the folder that Variable names, or the newest one of setup-envtest that fits.
+// It is empty where there are none.
+func Folder() string { return cmp.Or(os.Getenv(Variable), installed(envtestFolders())) }
+
+// Complete reports whether a folder has all programs of a control plane.
+func Complete(dir string) bool {
+	for _, name := range []string{"etcd", "kube-apiserver"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return false
+		}
+	}
+	return true
+}
 
 // The oldest and the newest minor version of Kubernetes that the tests are written for.
 const minMinor, maxMinor = 34, 37
@@ -40,7 +59,7 @@ func installed(folders []string) string {
 		}
 		for _, e := range entries {
 			m := envtestName.FindStringSubmatch(e.Name())
-			if m == nil || !complete(filepath.Join(folder, e.Name())) {
+			if m == nil || !Complete(filepath.Join(folder, e.Name())) {
 				continue
 			}
 			minor, _ := strconv.Atoi(m[1]) // digits, by the pattern

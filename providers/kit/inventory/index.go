@@ -1,0 +1,62 @@
+package inventory
+
+import "iter"
+
+// index finds the objects of each value of a key.
+type index[ID comparable] map[string]holders[ID]
+
+// holders are the objects that have a value. Nearly always that is one, such as of a name or an address, which needs no map of its own:
+// with three indexes of 15,000 instances these would be 16 MiB.
+type holders[ID comparable] struct {
+	one ID
+	// set says that there is one.
+	set bool
+	// others are those besides that one.
+	others map[ID]struct{}
+}
+
+func (x index[ID]) add(value string, id ID) {
+	h := x[value]
+	switch {
+	case !h.set:
+		h.one, h.set = id, true
+	case h.one == id:
+		return
+	case h.others == nil:
+		h.others = map[ID]struct{}{id: {}}
+	default:
+		h.others[id] = struct{}{}
+		return
+	}
+	x[value] = h
+}
+
+func (x index[ID]) remove(value string, id ID) {
+	h := x[value]
+	if h.one != id || !h.set {
+		delete(h.others, id)
+		return
+	}
+	for other := range h.others {
+		delete(h.others, other)
+		h.one = other
+		x[value] = h
+		return
+	}
+	delete(x, value)
+}
+
+// of returns the objects with a value, in no order.
+func (x index[ID]) of(value string) iter.Seq[ID] {
+	h := x[value]
+	return func(yield func(ID) bool) {
+		if !h.set || !yield(h.one) {
+			return
+		}
+		for id := range h.others {
+			if !yield(id) {
+				return
+			}
+		}
+	}
+}

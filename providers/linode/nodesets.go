@@ -1,0 +1,313 @@
+package linode
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"iter"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+)
+
+// Each port of each NodeBalancer has an object for each node: 15,000 nodes and 1,000 NodeBalancers with two ports have 30 million. In
+// memory they take a byte or two each, for all that they have in common with those of other ports is there once, and of their own they have
+// an ID, mostly the next one.
+
+// nodeRow is what a node of a config has in common with those of other configs, which is all but its port and its ID.
+type nodeRow struct {
+	// host is the address without its port, in brackets for IPv6. Text that is not an address stays as it is.
+	host, label string
+	weight      int
+	mode        string
+}
+
+func compareRows(a, b nodeRow) int {
+	return cmp.Or(strings.Compare(a.host, b.host), strings.Compare(a.label, b.label))
+}
+
+// nodeSet are the nodes of a config. They are in order, and nobody changes them.
+type nodeSet struct {
+	rows []nodeRow
+	// port is that of all nodes. Where they have several, ports has each, and 0 for text that is not an address.
+	port  uint16
+	ports []uint16
+	// ids are the steps from one ID to the next, as varints; nil where no node has one.
+	ids []byte
+	// subnetID is that of the addresses, where we ask for it.
+	subnetID int
+	// compared is what was found when these rows were last compared as what is wanted; nil if that is not kept.
+	compared *comparison
+}
+
+// nodeSetOf packs what the API shows.
+func nodeSetOf(list []linodego.NodeBalancerNode, lists *inventory.Lists[nodeRow]) nodeSet {
+	type node struct {
+		row  nodeRow
+		port uint16
+		id   int
+	}
+	all := make([]node, len(list))
+	for i, n := range list {
+		host, port := splitAddress(n.Address)
+		all[i] = node{nodeRow{host: host, label: n.Label, weight: n.Weight, mode: string(n.Mode)}, port, n.ID}
+	}
+	slices.SortFunc(all, func(a, b node) int {
+		return cmp.Or(compareRows(a.row, b.row), cmp.Compare(a.port, b.port), cmp.Compare(a.id, b.id))
+	})
+	rows, ports, ids := make([]nodeRow, len(all)), make([]uint16, len(all)), make([]int, len(all))
+	for i, n := range all {
+		rows[i], ports[i], ids[i] = n.row, n.port, n.id
+	}
+	return nodeSet{rows: lists.Same(rows)}.withPorts(ports).withIDs(ids)
+}
+
+// splitAddress divides an address of a node.
+func splitAddress(text string) (host string, port uint16) {
+	a, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return text, 0
+	}
+	return hostOf(a.Addr()), a.Port()
+}
+
+func hostOf(a netip.Addr) string {
+	if a.Is6() {
+		return "[" + a.String() + "]"
+	}
+	return a.String()
+}
+
+func (s nodeSet) withPorts(ports []uint16) nodeSet {
+	s.port, s.ports = 0, nil
+	if len(ports) == 0 {
+		return s
+	}
+	if slices.ContainsFunc(ports, func(p uint16) bool { return p != ports[0] }) {
+		s.ports = ports
+	} else {
+		s.port = ports[0]
+	}
+	return s
+}
+
+func (s nodeSet) withIDs(ids []int) nodeSet {
+	s.ids = nil
+	if !slices.ContainsFunc(ids, func(id int) bool { return id != 0 }) {
+		return s
+	}
+	steps := make([]byte, 0, len(ids)+binary.MaxVarintLen64)
+	last := 0
+	for _, id := range ids {
+		steps = binary.AppendVarint(steps, int64(id-last))
+		last = id
+	}
+	s.ids = bytes.Clone(steps)
+	return s
+}
+
+// idList are the IDs of all nodes; 0 is none.
+func (s nodeSet) idList() []int {
+	ids := make([]int, len(s.rows))
+	steps, last := s.ids, 0
+	for i := range ids {
+		step, n := binary.Varint(steps)
+		if n <= 0 {
+			break
+		}
+		steps, last = steps[n:], last+int(step)
+		ids[i] = last
+	}
+	return ids
+}
+
+func (s nodeSet) portAt(i int) uint16 {
+	if s.ports != nil {
+		return s.ports[i]
+	}
+	return s.port
+}
+
+// at is a node as a request has it, without its ID.
+func (s nodeSet) at(i int) nodeOptions {
+	row := s.rows[i]
+	o := nodeOptions{Address: row.host, Label: row.label, Weight: row.weight, Mode: row.mode, SubnetID: s.subnetID}
+	if port := s.portAt(i); port != 0 {
+		o.Address += ":" + strconv.Itoa(int(port))
+	}
+	return o
+}
+
+// all goes through the nodes with their IDs.
+func (s nodeSet) all() iter.Seq[nodeOptions] {
+	return func(yield func(nodeOptions) bool) {
+		for i, id := range s.idList() {
+			n := s.at(i)
+			n.ID = id
+			if !yield(n) {
+				return
+			}
+		}
+	}
+}
+
+// IsZero leaves an empty set out of a request.
+func (s nodeSet) IsZero() bool { return len(s.rows) == 0 }
+
+// MarshalJSON implements json.Marshaler: a list of nodes, as requests have it.
+func (s nodeSet) MarshalJSON() ([]byte, error) {
+	return json.Marshal(append([]nodeOptions{}, slices.Collect(s.all())...)) //nolint:wrapcheck // of our own types
+}
+
+// difference is what leads from one list of rows to another: positions in the wanted one that are missing, in the observed one that are too
+// many, and how many stay and differ otherwise.
+type difference struct {
+	add, remove []int
+	change      int
+}
+
+func (d difference) count() int { return len(d.add) + len(d.remove) + d.change }
+
+// comparison keeps what was found when wanted rows were last compared: the next port has mostly the same ones.
+type comparison struct {
+	mu    sync.Mutex
+	have  []nodeRow
+	found difference
+}
+
+// to returns what leads from a set to a wanted one; nodes are the same whose addresses are.
+func (s nodeSet) to(want nodeSet) difference {
+	c := want.compared
+	if c == nil || len(s.rows) == 0 || s.ports != nil || s.port != want.port {
+		return compareSets(s, want)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.have) != len(s.rows) || &c.have[0] != &s.rows[0] {
+		c.have, c.found = s.rows, compareSets(s, want)
+	}
+	return c.found
+}
+
+func differs(have, want nodeRow) bool {
+	return have.label != want.label || have.weight != want.weight || (want.mode != "" && have.mode != want.mode)
+}
+
+// compareSets compares nodes by their addresses.
+func compareSets(s, want nodeSet) (d difference) {
+	type address struct {
+		host string
+		port uint16
+	}
+	have := map[address]int{}
+	for i, row := range s.rows {
+		a := address{row.host, s.portAt(i)}
+		if _, twice := have[a]; twice {
+			d.remove = append(d.remove, i)
+			continue
+		}
+		have[a] = i
+	}
+	for i, row := range want.rows {
+		a := address{row.host, want.portAt(i)}
+		switch old, ok := have[a]; {
+		case !ok:
+			d.add = append(d.add, i)
+		case differs(s.rows[old], row):
+			d.change++
+		}
+		delete(have, a)
+	}
+	for _, i := range have {
+		d.remove = append(d.remove, i)
+	}
+	slices.Sort(d.remove)
+	return d
+}
+
+// insert returns the set with one node more. Where that is what is wanted, it has the wanted rows, as all others have then.
+func (s nodeSet) insert(n linodego.NodeBalancerNode, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
+	host, port := splitAddress(n.Address)
+	row := nodeRow{host: host, label: n.Label, weight: n.Weight, mode: string(n.Mode)}
+	at, _ := slices.BinarySearchFunc(s.rows, row, compareRows)
+	after, d := s, s.to(want)
+	if d.count() == 1 && len(d.add) == 1 && d.add[0] == at && want.rows[at] == row && port == want.port {
+		after.rows = want.rows
+	} else {
+		after.rows = lists.Same(slices.Insert(slices.Clone(s.rows), at, row))
+	}
+	if s.ports != nil || port != s.port {
+		after = after.withPorts(slices.Insert(s.portList(), at, port))
+	}
+	return after.withIDs(slices.Insert(s.idList(), at, n.ID))
+}
+
+// without returns the set without a node, likewise.
+func (s nodeSet) without(id int, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
+	ids := s.idList()
+	at := slices.Index(ids, id)
+	if at < 0 {
+		return s
+	}
+	after, d := s, s.to(want)
+	if d.count() == 1 && len(d.remove) == 1 && d.remove[0] == at && len(want.rows) > 0 && want.rows[0].mode != "" {
+		after.rows = want.rows
+	} else {
+		after.rows = lists.Same(slices.Delete(slices.Clone(s.rows), at, at+1))
+	}
+	if s.ports != nil {
+		after = after.withPorts(slices.Delete(s.portList(), at, at+1))
+	}
+	return after.withIDs(slices.Delete(ids, at, at+1))
+}
+
+func (s nodeSet) portList() []uint16 {
+	if s.ports != nil {
+		return slices.Clone(s.ports)
+	}
+	return slices.Repeat([]uint16{s.port}, len(s.rows))
+}
+
+// wantedNodes are the nodes behind NodeBalancers, which ports share but for their number: those of UDP have no mode.
+type wantedNodes struct {
+	datagrams, streams nodeSet
+}
+
+// none reports whether there is no node.
+func (w wantedNodes) none() bool { return len(w.streams.rows) == 0 }
+
+// wantedOf makes them of the addresses of nodes, which are all of one network.
+func wantedOf(backends []backend) wantedNodes {
+	var w wantedNodes
+	for _, b := range backends {
+		row := nodeRow{host: hostOf(b.address), label: nodeLabel(b.node), weight: nodeWeight, mode: mode(protocolUDP)}
+		w.datagrams.rows = append(w.datagrams.rows, row)
+		row.mode = mode(protocolTCP)
+		w.streams.rows = append(w.streams.rows, row)
+		w.datagrams.subnetID, w.streams.subnetID = b.subnetID, b.subnetID
+	}
+	for _, s := range []*nodeSet{&w.datagrams, &w.streams} {
+		slices.SortFunc(s.rows, compareRows)
+		// A Linode that registered under another name has two Nodes for a while; an address may be on a port once.
+		s.rows = slices.CompactFunc(s.rows, func(a, b nodeRow) bool { return a.host == b.host })
+		s.compared = &comparison{}
+	}
+	return w
+}
+
+// on returns them at a port of the nodes.
+func (w wantedNodes) on(protocol string, nodePort int32) nodeSet {
+	s := w.streams
+	if protocol == protocolUDP {
+		s = w.datagrams
+	}
+	s.port = uint16(nodePort) //nolint:gosec // a port of the API server
+	return s
+}
