@@ -22,9 +22,9 @@ const (
 	page = "docs/building.md"
 	mib  = 1 << 20
 	// The limit of the stripped binary with every cloud for linux/amd64; those with one cloud are limited by its description.
-	// The clouds' own controllers have 65 to 103 MiB. The program had 77.0 MiB with eleven clouds and has 78.1 with IBM Cloud, the twelfth;
+	// The clouds' own controllers have 65 to 103 MiB. The program had 78.1 MiB with twelve clouds and has 80.2 with Oracle's, the thirteenth;
 	// the rest leaves room for what a cloud gains between releases, not for another SDK.
-	limitOfAll = 79
+	limitOfAll = 82
 )
 
 func main() {

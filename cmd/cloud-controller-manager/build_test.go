@@ -142,7 +142,7 @@ const (
 	// pruned is a method of an SDK that nothing calls. It is in the program only if the linker cannot drop unused
 	// methods, because some dependency looks methods up by name at run time.
 	pruned = "github.com/digitalocean/godo.(*AppsServiceOp).ListAlerts"
-	kept   = "github.com/digitalocean/godo.(*LoadBalancersServiceOp).Create"
+	kept   = "github.com/digitalocean/godo.(*LoadBalancersServiceOp).Delete"
 )
 
 // TestLinkerDropsUnusedMethods keeps the program small: one dependency that calls reflect's Method or MethodByName with

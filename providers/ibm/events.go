@@ -6,11 +6,11 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 const (
 	eventConfigError = "LoadBalancerConfigError"
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
+	eventFailed      = "LoadBalancerFailed"
+	eventLeft        = "LoadBalancerLeftBehind"
 
 	// These are ours.
-	eventFailed    = "LoadBalancerFailed"
 	eventGone      = "LoadBalancerDeletedByHand"
-	eventLeft      = "LoadBalancerLeftBehind"
 	eventTooMany   = "LoadBalancerMembersLimited"
 	eventOtherKind = "LoadBalancerKindKept"
 	eventClosed    = "LoadBalancerPortsClosed"
@@ -28,9 +28,7 @@ func eventRows() []events.Row {
 		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}
 	}
 	return []events.Row{
-		row(eventFailed, "The cloud says that the load balancer has failed. It is changed no further.", "Look into the load balancer in the console; delete the Service, or the load balancer, to have it made again."),
 		row(eventGone, "The load balancer that the Service shows is there no longer, and another one is made.", "Point what led to the old host name to the new one."),
-		row(eventLeft, "A load balancer stays in the cloud that the Service had under another name, or that has its name and was not made for it as far as can be told, or it is not found, which may also be for lack of a right to see it.", "Delete it if nobody needs it."),
 		row(eventVerifying, "The load balancer has been offline, or in another status than online/active, for 5 minutes and more, or is not there.", "Look into it in the console."),
 		{On: "Service", Reason: eventNormal, Type: "Normal", What: "The load balancer is online and active again.", Do: "Nothing."},
 		row(eventTooMany, "A pool takes 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),

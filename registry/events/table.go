@@ -17,7 +17,7 @@ type Row struct {
 
 // Table returns the events that are not one cloud's alone. Which clouds write them shows from their code. The others are part of
 // the description of their cloud.
-func Table() []Row { return slices.Concat(nodeRows(), serviceRows(), leaseRows()) }
+func Table() []Row { return slices.Concat(nodeRows(), annotationRows(), serviceRows(), leaseRows()) }
 
 func nodeRows() []Row {
 	return []Row{
@@ -64,7 +64,8 @@ func nodeRows() []Row {
 	}
 }
 
-func serviceRows() []Row {
+// annotationRows are the events about what a Service asks for.
+func annotationRows() []Row {
 	return []Row{
 		{
 			On: "Service", Reason: "LoadBalancerConfigError", Type: "Warning",
@@ -82,13 +83,29 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerAnnotationFixed", Type: "Warning",
-			What: "An annotation was changed that only counts when the load balancer is created. The change has no effect; the type is set back.",
+			What: "An annotation was changed that only counts when the load balancer is created. The change has no effect; a type that was changed is set back.",
 			Do:   "Delete and create the Service to change it.",
 		},
+	}
+}
+
+// serviceRows are the events about what becomes of a load balancer.
+func serviceRows() []Row {
+	return []Row{
 		{
 			On: "Service", Reason: "LoadBalancerRetained", Type: "Normal",
 			What: "The Service was deleted or changed its type; its load balancer stays in the cloud, because of `anyccm.io/retain-load-balancer` or a disown annotation, or because a user created it. Or an annotation gave the Service another load balancer, and nothing proves that this program created the previous one for it.",
 			Do:   "Delete it in the cloud if you do not need it.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerFailed", Type: "Warning",
+			What: "The cloud says that the load balancer has failed. It is changed no further.",
+			Do:   "Look into the load balancer and its work in the cloud's console; delete it, or the Service, to have it made again.",
+		},
+		{
+			On: "Service", Reason: "LoadBalancerLeftBehind", Type: "Warning",
+			What: "A load balancer, or something that belongs to one, stays in the cloud: nothing proves that it was made for the Service, the Service had it under another name, others use it, or it is not found, which may also be for lack of a right to see it. The message says which.",
+			Do:   "Delete it if nobody needs it.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerWaiting", Type: "Normal",

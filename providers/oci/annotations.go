@@ -1,0 +1,583 @@
+package oci
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
+)
+
+const (
+	annotationPrefix   = "service.beta.kubernetes.io/oci-load-balancer-"
+	oraclePrefix       = "oci.oraclecloud.com/"
+	networkPrefix      = "oci-network-load-balancer.oraclecloud.com/"
+	annotationInternal = annotationPrefix + "internal"
+	annotationShape    = annotationPrefix + "shape"
+	annotationShapeMin = annotationPrefix + "shape-flex-min"
+	annotationShapeMax = annotationPrefix + "shape-flex-max"
+	annotationSubnet1  = annotationPrefix + "subnet1"
+	annotationSubnet2  = annotationPrefix + "subnet2"
+
+	// annotationPlaced is ours: the compartment of a load balancer.
+	annotationPlaced = "anyccm.io/oci-load-balancer-compartment"
+
+	annotationIdle       = annotationPrefix + "connection-idle-timeout"
+	annotationProxy      = annotationPrefix + "connection-proxy-protocol-version"
+	annotationProtocol   = annotationPrefix + "backend-protocol"
+	annotationRetries    = annotationPrefix + "health-check-retries"
+	annotationInterval   = annotationPrefix + "health-check-interval"
+	annotationTimeout    = annotationPrefix + "health-check-timeout"
+	annotationListMode   = annotationPrefix + "security-list-management-mode"
+	annotationRuleMode   = oraclePrefix + "security-rule-management-mode"
+	annotationGroups     = oraclePrefix + "oci-network-security-groups"
+	annotationPolicy     = oraclePrefix + "loadbalancer-policy"
+	annotationFreeform   = oraclePrefix + "initial-freeform-tags-override"
+	annotationDefined    = oraclePrefix + "initial-defined-tags-override"
+	annotationSelector   = oraclePrefix + "node-label-selector"
+	annotationIPMode     = oraclePrefix + "ingress-ip-mode"
+	annotationType       = oraclePrefix + "load-balancer-type"
+	annotationSSLPorts   = annotationPrefix + "ssl-ports"
+	annotationTLSSecret  = annotationPrefix + "tls-secret"
+	annotationBackSecret = annotationPrefix + "tls-backendset-secret"
+	annotationTLS        = oraclePrefix + "oci-load-balancer-listener-ssl-config"
+	annotationBackTLS    = oraclePrefix + "oci-load-balancer-backendset-ssl-config"
+	annotationBackGroups = oraclePrefix + "oci-backend-network-security-group"
+	annotationRuleSets   = oraclePrefix + "oci-load-balancer-rule-sets"
+	// annotationAddress is ours: Oracle's own controller has only the field of the Service.
+	annotationAddress     = "anyccm.io/oci-reserved-address"
+	modeAll, modeFrontend = "All", "Frontend"
+	modeGroups            = "NSG"
+	protocolGRPC          = "GRPC"
+	cipherHTTP2           = "oci-default-http2-ssl-cipher-suite-v1"
+	typeBalancer          = "lb"
+	modeNone              = "None"
+	shapeFlexible         = "flexible"
+	usualShape            = "100Mbps"
+	protocolTCP           = "TCP"
+	protocolHTTP          = "HTTP"
+	roundRobin            = "ROUND_ROBIN"
+	leastConnections      = "LEAST_CONNECTIONS"
+	ipHash                = "IP_HASH"
+	usualRetries          = 3
+	usualInterval         = 10000
+	usualTimeout          = 3000
+	leastInterval         = 1000
+	mostInterval          = 1800000
+	leastBandwidth        = 10
+	mostBandwidth         = 8192
+	maxGroups             = 5
+	idleTCP, idleHTTP     = 300, 60
+	proxyVersion1, proxy2 = 1, 2
+)
+
+// settings are what the annotations of a Service ask for.
+type settings struct {
+	Internal                   bool
+	Shape, ShapeMin, ShapeMax  string
+	Subnet1, Subnet2           string
+	Idle, Proxy                int
+	Protocol                   string
+	Retries, Interval, Timeout int
+	ListMode, RuleMode         string
+	Groups                     []string
+	Policy                     string
+	Freeform, Defined          string
+	Selector                   string
+	IPMode, Type               string
+	Address, OwnCompartment    string
+	Placed                     string
+	SSLPorts                   []int
+	TLSSecret, BackSecret      string
+	TLSText, BackTLSText       string
+	BackGroups                 []string
+	RuleSetText                string
+
+	// ends is set where TLS may end at the load balancer at all: the annotation of its ports is there.
+	ends bool
+	// tls and backTLS are how TLS is spoken, with clients and with nodes.
+	tls, backTLS tlsConfig
+	// ruleSets are by name; nil where they are left alone.
+	ruleSets map[string]document
+	// mode says how security rules are managed.
+	mode string
+	// preserve, six and sixAlone are of network load balancers alone: nodes see the addresses of clients, and which versions of IP there
+	// are.
+	preserve, six, sixAlone bool
+}
+
+// tlsConfig is how TLS is spoken. What is empty is the cloud's affair.
+type tlsConfig struct {
+	CipherSuiteName string
+	Protocols       []string
+}
+
+func inPlace(key, help string) schema.AnnotationRow {
+	return schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{Help: help}}
+}
+
+func atCreation(key, help string) schema.AnnotationRow {
+	return schema.AnnotationRow{Key: key, Changes: schema.AtCreation, Spec: schema.Spec{Help: help}}
+}
+
+func numbered(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
+	r := inPlace(key, help)
+	r.Min, r.Max, r.DefaultHelp = &least, &most, byDefault
+	return r
+}
+
+func choice(r schema.AnnotationRow, anyCase bool, byDefault string, of ...string) schema.AnnotationRow {
+	r.Choices, r.AnyCase, r.DefaultHelp = of, anyCase, byDefault
+	return r
+}
+
+func checked(r schema.AnnotationRow, check func(string) error) schema.AnnotationRow {
+	r.Check = check
+	return r
+}
+
+func ruled(r schema.AnnotationRow, rules ...schema.Rule) schema.AnnotationRow {
+	r.Rules = rules
+	return r
+}
+
+// ocidForm is that of what names objects.
+var ocidForm = schema.NewIDForm("an OCID", "ocid1.subnet.oc1.phx.aaaaexample", ocidPattern)
+
+// byOCID is about a value, or a list of them, that names objects.
+func byOCID(r schema.AnnotationRow) schema.AnnotationRow {
+	r.ID = ocidForm
+	return r
+}
+
+// addressRule is what a reserved address must be, in the words of addressForm.
+var addressRule = schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is no address of IPv4")
+
+// Annotations is the table of annotations, with the names of Oracle's own controller.
+var Annotations = schema.Annotations[settings]{
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Internal }, atCreation(annotationInternal, "The load balancer has a private address alone.")).
+		Serving(schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: "false", portable.SchemeInternal: "true"}}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Shape }, inPlace(annotationShape,
+		"Shape: flexible, or one of a fixed bandwidth, which tenancies have only of old. 100Mbps where the annotation is absent and the shape is not flexible.")),
+	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMin }, checked(inPlace(annotationShapeMin,
+		"Least bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMin))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMax }, checked(inPlace(annotationShapeMax,
+		"Most bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMax))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, byOCID(atCreation(annotationSubnet1,
+		"OCID of the first subnet, in the place of loadBalancer.subnet1."))).
+		Serving(schema.Serves{
+			Portable: portable.Subnet, Translate: portableSubnets, Rivals: []string{annotationSubnet2}, Only: "one or two, by their OCIDs",
+			Rules: []schema.Rule{schema.Must(`^\s*`+ocidPattern+`\s*(?:,\s*`+ocidPattern+`\s*)?$`, "is not one OCID, or two separated by a comma")},
+		}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet2 }, byOCID(atCreation(annotationSubnet2,
+		"OCID of the second subnet, in the place of loadBalancer.subnet2."))),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Idle }, numbered(annotationIdle,
+		"Seconds after which a silent connection is closed.", 1, 7200, "as the cloud has it")).
+		Serving(schema.Serves{Portable: portable.IdleTimeout, Unit: time.Second}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Proxy }, numbered(annotationProxy,
+		"Version of the PROXY protocol's header that is sent to the nodes: 1 or 2.", proxyVersion1, proxy2, "none")).
+		Serving(schema.Serves{Portable: portable.ProxyProtocol, Values: map[string]string{
+			portable.ProxyNone: "", portable.ProxyV1: "1", portable.ProxyV2: "2",
+		}}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Protocol }, checked(inPlace(annotationProtocol,
+		"Protocol of all listeners: TCP, HTTP, or GRPC, which needs TLS, in any case."), protocolForm)),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Retries }, numbered(annotationRetries,
+		"Health checks in a row that must fail before a node is left out.", 1, 100, "3")).Serving(schema.Serves{Portable: portable.UnhealthyThreshold}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Interval }, numbered(annotationInterval,
+		"Milliseconds between two health checks.", leastInterval, mostInterval, "10000")).
+		Serving(schema.Serves{Portable: portable.CheckInterval, Unit: time.Millisecond}),
+	schema.IntAnnotation(func(s *settings) *int { return &s.Timeout }, numbered(annotationTimeout,
+		"Milliseconds after which a health check has failed.", 1, 600000, "3000")).
+		Serving(schema.Serves{Portable: portable.CheckTimeout, Unit: time.Millisecond}),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.ListMode }, lenient(choice(inPlace(annotationListMode,
+		"Which rules of security lists are managed: those of the subnets of the load balancer and of the nodes, those alone by which clients come in, or none."),
+		false, "as the cloud config says, or All", modeAll, modeFrontend, modeNone))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.RuleMode }, checked(inPlace(annotationRuleMode,
+		"The same for security lists (SL-All, SL-Frontend) and network security groups (NSG), and None. It wins."), ruleModeForm)),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.Groups }, byOCID(inPlace(annotationGroups,
+		"OCIDs of up to five network security groups of the load balancer; without any, those that somebody attached are taken off."))).
+		Serving(schema.Serves{Portable: portable.SecurityGroups, Only: "by their OCIDs"}),
+	schema.ListAnnotation(func(s *settings) *[]string { return &s.BackGroups }, byOCID(inPlace(annotationBackGroups,
+		"OCIDs of the network security groups of the nodes, which get rules where the rules are managed by NSG."))),
+	schema.IntListAnnotation(func(s *settings) *[]int { return &s.SSLPorts }, ported(inPlace(annotationSSLPorts,
+		"Ports of the Service at which TLS ends. Without this annotation none does, and no Secret is read."))).
+		Serving(schema.Serves{Portable: portable.TLSPorts, Translate: portable.Nothing}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.TLSSecret }, checked(inPlace(annotationTLSSecret,
+		"Secret with the certificate of the listeners: its name, after a namespace and a slash where that is another one."), secretForm)).
+		Serving(schema.Serves{Portable: portable.Certificate, Rules: []schema.Rule{schema.Must(`^`+portable.SecretPrefix,
+			"is no Secret, and certificates of load balancers are uploaded; use "+portable.SecretPrefix+"<name>")}, Translate: portableCertificate, Only: "secret:<name>"}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackSecret }, checked(inPlace(annotationBackSecret,
+		"Secret with the certificate of the backend sets of the ports in ssl-ports, to which the load balancer then speaks TLS."), secretForm)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.TLSText }, checked(inPlace(annotationTLS,
+		`Cipher suite and protocols of listeners with TLS, as {"CipherSuiteName": "…", "Protocols": ["TLSv1.2"]}.`), tlsForm)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.BackTLSText }, checked(inPlace(annotationBackTLS,
+		"The same for backend sets with TLS."), tlsForm)),
+	schema.StringAnnotation(func(s *settings) *string { return &s.RuleSetText }, checked(inPlace(annotationRuleSets,
+		`Rule sets of all listeners, as JSON: {"name": {"items": [{"action": "…"}]}}. Empty removes all; without it they are left alone.`),
+		jsonForm[map[string]ruleSet]("failed to parse rule sets annotation"))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(atCreation(annotationAddress,
+		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
+		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, byOCID(atCreation(annotationCompartment,
+		"Compartment of the load balancer, in the place of the cloud config's."))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Placed }, byOCID(schema.AnnotationRow{
+		Key: annotationPlaced, Changes: schema.Written, Spec: schema.Spec{Help: "Compartment of a load balancer that is not in the cloud config's. Ours."},
+	})),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Policy }, choice(inPlace(annotationPolicy,
+		"How connections are spread over nodes."), false, roundRobin, roundRobin, leastConnections, ipHash)).
+		Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
+			portable.RoundRobin: roundRobin, portable.LeastConnections: leastConnections, portable.SourceIP: ipHash,
+		}}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, checked(atCreation(annotationFreeform,
+		"Free-form tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]string]("failed to parse free form tags annotation"))).
+		Serving(schema.Serves{Portable: portable.Tags, Translate: portableTags}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, checked(atCreation(annotationDefined,
+		"Defined tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]map[string]any]("failed to parse defined tags annotation"))),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Selector }, checked(inPlace(annotationSelector,
+		"Label selector of the nodes that receive traffic."), selectorForm)),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode,
+		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(atCreation(annotationType,
+		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
+}
+
+func protocolForm(v string) error {
+	switch strings.ToUpper(v) {
+	case protocolTCP, protocolHTTP, protocolGRPC:
+		return nil
+	}
+	return fmt.Errorf("invalid backend protocol %q requested for load balancer listener. Only 'HTTP', 'TCP' and 'GRPC' protocols supported", v)
+}
+
+func lenient(r schema.AnnotationRow) schema.AnnotationRow {
+	r.Lenient = true
+	return r
+}
+
+// ported is a row about ports.
+func ported(r schema.AnnotationRow) schema.AnnotationRow {
+	r.Min, r.Max = new(1.0), new(65535.0)
+	return r
+}
+
+func ruleModeForm(v string) error {
+	if _, ok := ruleModes()[strings.ToUpper(v)]; !ok && v != modeNone {
+		return fmt.Errorf("invalid value: %s provided for annotation: %s; use SL-All, SL-Frontend, NSG or None", v, annotationRuleMode)
+	}
+	return nil
+}
+
+// ruleModes are the modes of the annotation that takes them in any case.
+func ruleModes() map[string]string {
+	return map[string]string{"SL-ALL": modeAll, "SL-FRONTEND": modeFrontend, "NSG": modeGroups}
+}
+
+var secretName = regexp.MustCompile(`^(?:[a-z0-9-]+/)?[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?$`)
+
+func secretForm(v string) error {
+	if !secretName.MatchString(v) {
+		return errors.New("is no name of a Secret, which may begin with a namespace and a slash")
+	}
+	return nil
+}
+
+func parseTLS(v string) (c tlsConfig, err error) {
+	if v == "" {
+		return c, nil
+	}
+	if err := json.Unmarshal([]byte(v), &c); err != nil {
+		return c, fmt.Errorf("failed to parse SSL Configuration annotation: %w", err)
+	}
+	return c, nil
+}
+
+func tlsForm(v string) error {
+	_, err := parseTLS(v)
+	return err
+}
+
+func addressForm(v string) error {
+	if ip, err := netip.ParseAddr(v); err != nil || !ip.Is4() {
+		return errors.New("is no address of IPv4")
+	}
+	return nil
+}
+
+// ruleSet is one of the annotation.
+type ruleSet struct {
+	Items []document `json:"items"`
+}
+
+// portableCertificate makes TLS end at the ports that are asked for, by a Secret.
+func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
+	var ports []string
+	for _, p := range a.PortsNamed(a.Portable[portable.TLSPorts]) {
+		ports = append(ports, strconv.Itoa(int(p.Number)))
+	}
+	return map[string]string{
+		annotationTLSSecret: strings.TrimPrefix(value, portable.SecretPrefix), annotationSSLPorts: strings.Join(ports, ","),
+	}, nil
+}
+
+// portableSubnets are the two annotations of a list of subnets.
+func portableSubnets(value string, _ schema.Asked) (map[string]string, error) {
+	first, second, _ := strings.Cut(value, ",")
+	all := map[string]string{annotationSubnet1: strings.TrimSpace(first)}
+	if second = strings.TrimSpace(second); second != "" {
+		all[annotationSubnet2] = second
+	}
+	return all, nil
+}
+
+// portableTags are tags as JSON.
+func portableTags(value string, _ schema.Asked) (map[string]string, error) {
+	tags := map[string]string{}
+	for one := range strings.SplitSeq(value, ",") {
+		key, v, _ := strings.Cut(one, "=")
+		tags[strings.TrimSpace(key)] = strings.TrimSpace(v)
+	}
+	text, err := json.Marshal(tags)
+	return map[string]string{annotationFreeform: string(text)}, err
+}
+
+func selectorForm(v string) error {
+	_, err := labels.Parse(v)
+	return err
+}
+
+func jsonForm[T any](words string) func(string) error {
+	return func(v string) error {
+		var into T
+		if err := json.Unmarshal([]byte(v), &into); err != nil {
+			return fmt.Errorf("%s: %w", words, err)
+		}
+		return nil
+	}
+}
+
+var digits = regexp.MustCompile(`[^0-9A-Za-z]+`)
+
+// bandwidth is a bandwidth as the annotation has it, within what the cloud takes.
+func bandwidth(v string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(digits.ReplaceAllString(v, ""), "Mbps"))
+	return min(max(n, leastBandwidth), mostBandwidth), err
+}
+
+func bandwidthForm(key string) func(string) error {
+	return func(v string) error {
+		if _, err := bandwidth(v); err != nil {
+			return fmt.Errorf("invalid format for %s annotation : %s", key, v)
+		}
+		return nil
+	}
+}
+
+func refuseFor(key, value, format string, args ...any) error {
+	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
+}
+
+// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are
+// managed where no annotation says so.
+func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
+	s, warnings, err = Annotations.Parse(service.Annotations)
+	problems := append(tooLong(service, NetworkAnnotations.Rows()), err)
+	if v, has := service.Annotations[annotationAccount]; has {
+		problems = append(problems, refuseFor(annotationAccount, v, "is not served yet: the credential of the cloud config calls for all Services"))
+	}
+	problems = append(problems, s.complete(service, mode)...)
+	problems = append(problems, s.judge()...)
+	problems = append(problems, s.judgeTLS(service)...)
+	problems = append(problems, s.judgeFields(service)...)
+	if ranges, err := sourcesOf(service); err == nil && s.mode == modeNone && !isOpen(ranges) {
+		warnings = errors.Join(warnings, &schema.Problem{
+			Place: "spec.loadBalancerSourceRanges", Value: strings.Join(ranges, ","), Warning: true,
+			Reason: "has no effect: security rules keep clients out, and those of the Service are made by hand (mode " + modeNone + ")",
+		})
+	}
+	return s, warnings, errors.Join(problems...)
+}
+
+// tooLong is what is wrong with the lengths of annotations that are for load balancers of the other kind alone: nothing else is read of
+// them, and the admission policy refuses what is too long on any Service.
+func tooLong(service *v1.Service, others []schema.AnnotationRow) (problems []error) {
+	for _, row := range others {
+		if n := utf8.RuneCountInString(service.Annotations[row.Key]); n > row.Longest() && !slices.Contains(bothKinds(), row.Key) {
+			problems = append(problems, &schema.Problem{
+				Place: "annotation " + row.Key, Reason: fmt.Sprintf("is %d characters long; use at most %d", n, row.Longest()),
+			})
+		}
+	}
+	return problems
+}
+
+// annotationAccount asks for the credential of a service account, for one Service.
+const annotationAccount = oraclePrefix + "workload-service-account"
+
+// complete fills in what follows from the annotations, and from which of them are there.
+func (s *settings) complete(service *v1.Service, mode string) (problems []error) {
+	_, s.ends = service.Annotations[annotationSSLPorts]
+	s.tls, _ = parseTLS(s.TLSText)         // the table has judged it
+	s.backTLS, _ = parseTLS(s.BackTLSText) // the table has judged it
+	if s.protocol() == protocolGRPC && s.tls.CipherSuiteName == "" {
+		s.tls.CipherSuiteName = cipherHTTP2
+	}
+	if _, has := service.Annotations[annotationRuleSets]; has {
+		sets := map[string]ruleSet{}
+		if s.RuleSetText != "" {
+			_ = json.Unmarshal([]byte(s.RuleSetText), &sets) // the table has judged it
+		}
+		s.ruleSets = map[string]document{}
+		for name, set := range sets {
+			if len(set.Items) == 0 {
+				problems = append(problems, refuseFor(annotationRuleSets, s.RuleSetText, "rule set %q has no items", name))
+			}
+			s.ruleSets[name] = jsondoc.Clone(document{"items": set.Items})
+		}
+	}
+	if s.Address = strings.TrimSpace(s.Address); s.Address == "" {
+		s.Address = service.Spec.LoadBalancerIP
+	}
+	s.mode = s.modeOf(mode)
+	return problems
+}
+
+// modeOf is how security rules are managed: an annotation says so, or the cloud config, or else all of them are.
+func (s settings) modeOf(configured string) string {
+	switch {
+	case s.RuleMode == modeNone:
+		return modeNone
+	case s.RuleMode != "":
+		return cmp.Or(ruleModes()[strings.ToUpper(s.RuleMode)], modeAll)
+	}
+	return cmp.Or(s.ListMode, configured, modeAll)
+}
+
+// judge is about what annotations mean together.
+func (s settings) judge() (problems []error) {
+	limit, including := maxGroups, ""
+	if s.mode == modeGroups {
+		limit, including = maxGroups-1, " including managed nsg"
+	}
+	if n := len(s.groups()); n > limit {
+		problems = append(problems, refuseFor(annotationGroups, strings.Join(s.Groups, ","),
+			"invalid number of Network Security Groups (Max: %d)%s provided for annotation: %s", maxGroups, including, annotationGroups))
+	}
+	return problems
+}
+
+// judgeTLS is about TLS.
+func (s settings) judgeTLS(service *v1.Service) (problems []error) {
+	for _, p := range s.SSLPorts {
+		if !slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool { return int(o.Port) == p }) {
+			continue // Oracle's own controller takes it for nothing, too
+		}
+		if s.TLSSecret == "" && s.BackSecret == "" {
+			problems = append(problems, refuseFor(annotationSSLPorts, strconv.Itoa(p), "needs %s: without a certificate TLS cannot end there", annotationTLSSecret))
+			break
+		}
+	}
+	if s.protocol() != protocolGRPC {
+		return problems
+	}
+	for _, p := range service.Spec.Ports {
+		if !s.endsTLS(p) {
+			problems = append(problems, refuseFor(annotationProtocol, s.Protocol, "SSL configuration cannot be empty for GRPC protocol; port %d needs %s and %s",
+				p.Port, annotationSSLPorts, annotationTLSSecret))
+			break
+		}
+	}
+	return problems
+}
+
+// judgeFields is about the fields of the Service.
+func (s settings) judgeFields(service *v1.Service) (problems []error) {
+	field := func(place, value, format string, args ...any) {
+		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: fmt.Sprintf(format, args...)})
+	}
+	for _, p := range service.Spec.Ports {
+		switch p.Protocol {
+		case v1.ProtocolUDP:
+			field("spec.ports", "UDP", "invalid service: OCI load balancers do not support UDP")
+		case v1.ProtocolSCTP:
+			field("spec.ports", "SCTP", "invalid service: OCI load balancers do not support SCTP")
+		}
+	}
+	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
+		field("spec.sessionAffinity", string(v1.ServiceAffinityClientIP), `invalid service: OCI only supports SessionAffinity "None" currently`)
+	}
+	switch err := addressForm(s.Address); {
+	case s.Address == "":
+	case err != nil:
+		field("spec.loadBalancerIP", s.Address, "invalid value %q provided for LoadBalancerIP", s.Address)
+	case s.Internal:
+		field("spec.loadBalancerIP", s.Address, "invalid service: cannot create a private load balancer with Reserved IP")
+	}
+	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
+		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
+	}
+	if _, err := sourcesOf(service); err != nil {
+		field("spec.loadBalancerSourceRanges", strings.Join(service.Spec.LoadBalancerSourceRanges, ","), "%v", err)
+	}
+	if slices.Equal(service.Spec.IPFamilies, []v1.IPFamily{v1.IPv6Protocol}) {
+		field("spec.ipFamilies", string(v1.IPv6Protocol), "SingleStack IPv6 is not supported for OCI LBaaS")
+	}
+	return problems
+}
+
+// unallocated reports whether a Service wants no node ports. Those that it had before stay.
+func unallocated(service *v1.Service) bool {
+	a := service.Spec.AllocateLoadBalancerNodePorts
+	return a != nil && !*a
+}
+
+// isOpen reports whether everybody may come in.
+func isOpen(sources []string) bool {
+	return slices.Contains(sources, everybody) || slices.Contains(sources, everybodySix)
+}
+
+// checkService implements registry.Provider.CheckService.
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	if isNetworkService(service) {
+		_, warnings, err = parseNetwork(service)
+		return warnings, err
+	}
+	if len(in.File) == 0 { // nobody knows what the cloud config says
+		_, warnings, err = parseSettings(service, "")
+		return warnings, err
+	}
+	keys, _, _ := readFile(in.File) // faults in it are told at start
+	_, warnings, err = parseSettings(service, keys[keyListMode])
+	return warnings, err
+}
+
+// groups are the network security groups, each once, in an order of their own.
+func (s settings) groups() []string {
+	all := slices.Clone(s.Groups)
+	slices.Sort(all)
+	all = slices.Compact(all)
+	if all == nil {
+		all = []string{}
+	}
+	return all
+}
+
+func orUsual(value, usual int) int {
+	if value == 0 {
+		return usual
+	}
+	return value
+}

@@ -1,0 +1,383 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// This file has the parts of what is desired that are read: where a load balancer is, its address, and its security rules.
+
+// errPlace is what is wrong with where a Service wants its load balancer.
+var errPlace = errors.New("the load balancer cannot be made as the Service asks for it")
+
+func misplaced(err error) error { return fmt.Errorf("%w: %w", errPlace, err) }
+
+// placement is where a load balancer is, or is to be.
+type placement struct {
+	compartment, vcn, mark string
+	// asked is the compartment that the Service asks for, which counts when a load balancer is made.
+	asked string
+	// configured is that of the cloud config.
+	configured string
+	subnets    []string
+	// reserved is the ID of the public address that is to be used; "" is none.
+	reserved string
+	six      bool
+}
+
+// strays are the findings about a load balancer that is in another compartment than the Service asks for: the next process may not find
+// it.
+func (p placement) strays(lb *loadBalancer) []services.Finding {
+	if lb == nil || lb.Compartment == "" || lb.Compartment == p.asked {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventIgnored, "load balancer %s stays in compartment %s, and the Service asks for %s: set annotation %s to the "+
+		"former one, by which the load balancer is found", lb.Name, lb.Compartment, p.asked, annotationCompartment)}
+}
+
+const byAddressPath = "/publicIps/actions/getByIpAddress"
+
+// judgeKept compares what cannot be changed after the creation with what the Service asks for. notice says what stays different without
+// harm.
+func judgeKept(lb *loadBalancer, s settings, service *v1.Service) (notice string, err error) {
+	if lb == nil {
+		return "", nil
+	}
+	reserved := slices.IndexFunc(lb.Addresses, func(a address) bool { return a.Reserved != nil })
+	has := slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.IP == s.Address })
+	switch {
+	case s.Address != "" && !has && len(lb.Addresses) > 0:
+		return "", refuseFor(annotationAddress, s.Address, "The Load Balancer service reserved IP cannot be updated after the Load Balancer is created.")
+	case s.Address == "" && reserved >= 0:
+		return fmt.Sprintf("load balancer %s keeps its reserved address %s until it is made again", lb.Name, lb.Addresses[reserved].IP), nil
+	case wantsSix(service) == v1.IPFamilyPolicyRequireDualStack && lb.IPMode != modeSix:
+		return fmt.Sprintf("load balancer %s has addresses of IPv4 alone until it is made again", lb.Name), nil
+	}
+	return "", nil
+}
+
+// atBirth is what counts when a load balancer is made, with the annotations that ask for it.
+type atBirth struct {
+	internalKey, subnetKey string
+	internal               bool
+	subnets                []string
+}
+
+// keptFor are the findings about what a Service asks of it too late.
+func (a atBirth) keptFor(lb *loadBalancer) (findings []services.Finding) {
+	if lb == nil || len(lb.Addresses) == 0 {
+		return nil
+	}
+	ignored := func(what, annotation string) {
+		findings = append(findings, services.Warning(eventFixed,
+			"load balancer %s %s until it is made again: annotation %s counts when it is made", lb.Name, what, annotation))
+	}
+	private := !slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.Public })
+	switch {
+	case private && !a.internal:
+		ignored("is private", a.internalKey)
+	case a.internal && !private:
+		ignored("is public", a.internalKey)
+	}
+	if slices.ContainsFunc(a.subnets, func(id string) bool { return id != "" && !slices.Contains(lb.Subnets, id) }) {
+		ignored("stays in subnet "+strings.Join(lb.Subnets, " and "), a.subnetKey)
+	}
+	return findings
+}
+
+// wantsSix is how much a Service wants IPv6 beside IPv4; "" is not at all.
+func wantsSix(service *v1.Service) v1.IPFamilyPolicy {
+	policy := service.Spec.IPFamilyPolicy
+	if policy == nil || !slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) || *policy == v1.IPFamilyPolicySingleStack {
+		return ""
+	}
+	return *policy
+}
+
+// placeFor finds where the load balancer of a Service is, or is to be.
+func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (p placement, err error) {
+	where, err := r.api.location(ctx)
+	if err != nil {
+		return p, cloudapi.Describe(err, "finding the compartment of the cluster")
+	}
+	p.compartment, p.configured, p.vcn = where.compartment, where.compartment, r.config.VCN
+	if s.OwnCompartment != "" {
+		p.compartment = s.OwnCompartment
+	}
+	p.asked = p.compartment
+	if p.mark, err = r.cluster.Mark(ctx); err != nil {
+		return p, err
+	}
+	if lb != nil {
+		p.subnets, p.compartment, p.six = lb.Subnets, lb.Compartment, lb.IPMode == modeSix
+	} else if err := r.choosePlace(ctx, service, s, &p); err != nil {
+		return p, cloudapi.NotAbsence(err)
+	}
+	if p.vcn == "" && s.mode == modeGroups && len(p.subnets) > 0 {
+		found, err := r.subnets.Get(ctx, p.subnets[0], inventory.Query{MaxAge: subnetMaxAge})
+		if err != nil {
+			return p, cloudapi.NotAbsence(err)
+		}
+		p.vcn = found.VCN
+	}
+	return p, nil
+}
+
+// choosePlace is where a new load balancer is to be.
+func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
+	p.subnets, err = s.chooseSubnets(r.config.Subnet1, r.config.Subnet2, func(id string) (bool, error) {
+		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		return found.Domain == "", err
+	})
+	if errors.Is(err, errNoSubnet) {
+		return misplaced(err)
+	}
+	if err != nil {
+		return err // "not found" is told apart where it matters
+	}
+	if policy := wantsSix(service); policy != "" {
+		p.six = true
+		for _, id := range p.subnets {
+			found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+			if err != nil {
+				return cloudapi.NotAbsence(err)
+			}
+			p.six = p.six && len(found.networks(false, true)) > 0
+			if !p.six && policy == v1.IPFamilyPolicyRequireDualStack {
+				return misplaced(fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id))
+			}
+		}
+	}
+	if s.Address == "" {
+		return nil
+	}
+	p.reserved, err = r.reservedAddress(ctx, s.Address)
+	return err
+}
+
+// reservedAddress finds the ID of a reserved public address that is free.
+func (r *reconciler) reservedAddress(ctx context.Context, ip string) (string, error) {
+	var found struct {
+		ID      string `json:"id"`
+		Address string `json:"ipAddress"`
+		State   string `json:"lifecycleState"`
+	}
+	what := "looking for the reserved address " + ip
+	_, err := r.api.call(ctx, what, http.MethodPost, byAddressPath, document{"ipAddress": ip}, &found, "")
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return "", misplaced(refuseFor(annotationAddress, ip, "there is no such reserved public address, or the policies of the user hide it"))
+	case err != nil:
+		return "", err
+	case found.ID == "" || found.Address != ip:
+		return "", cloudapi.Unclear(what, "the answer is about another one")
+	case found.State != "AVAILABLE":
+		return "", misplaced(refuseFor(annotationAddress, ip, "The IP address provided is not available for use. It is %s", found.State))
+	}
+	return found.ID, nil
+}
+
+// desireRules adds what is to become of security rules.
+func (r *reconciler) desireRules(ctx context.Context, q services.Request, s settings, o observation, place placement, d *spec) error {
+	asked, err := accessOf(q.Service, s.preserve)
+	if err != nil {
+		return err
+	}
+	if s.mode == modeGroups {
+		backs := slices.Compact(slices.Sorted(slices.Values(s.BackGroups)))
+		create := creationOfGroup(q.Service, place.compartment, place.vcn, place.mark)
+		if d.group, err = r.groups.plan(ctx, q.Service, asked, create, o.group, backs); err != nil {
+			return err
+		}
+		if o.group != nil {
+			d.groups = append(d.groups, o.group.ID)
+		}
+	} else if o.group != nil {
+		if err := r.desireNoGroup(ctx, q.Service, o.group, d); err != nil {
+			return err
+		}
+	}
+	if o.lb == nil || len(o.lb.Addresses) == 0 {
+		return nil
+	}
+	there := accessThere(o.lb, asked.sources)
+	request := ruleRequest{
+		service: q.Service, access: asked, former: there, frontend: s.mode == modeFrontend, balancers: o.lb.Subnets,
+		nodes: s.eligible(q.Nodes), four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb),
+	}
+	switch {
+	case s.mode == modeAll || s.mode == modeFrontend:
+		if d.noNodes { // nothing is known of where nodes are: what is open stays
+			return nil
+		}
+	case r.book.holds(q.Service.UID):
+		request.leaving, request.nodes = true, nil
+	default:
+		return nil
+	}
+	d.lists, _, err = r.book.plan(ctx, request)
+	if there.health != 0 && there.health != asked.health {
+		d.wasHealth = there.health
+	}
+	return err
+}
+
+// desireNoGroup ends what a group was for that is not wanted any more.
+func (r *reconciler) desireNoGroup(ctx context.Context, service *v1.Service, group *securityGroup, d *spec) error {
+	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
+	if err != nil {
+		return cloudapi.NotAbsence(err)
+	}
+	d.group.obsolete = group
+	for _, id := range backsOf(front.Rules, service) {
+		there, err := r.groups.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			continue
+		case err != nil:
+			return err
+		}
+		e := groupEdit{id: id}
+		if _, e.remove = ruleDifference(there.Rules, nil, service); len(e.remove) > 0 {
+			d.group.edits = append(d.group.edits, e)
+		}
+	}
+	return nil
+}
+
+// between puts changes of backends behind those of security lists, which let health checks reach nodes that join. What is wrong with
+// security lists keeps no node from joining or leaving: it is told when the backends are done.
+func between[O any](rules, backends []services.Change[O]) []services.Change[O] {
+	if len(rules) == 0 {
+		return backends
+	}
+	var failures []error
+	all := make([]services.Change[O], 0, len(rules)+len(backends)+1)
+	for _, c := range rules {
+		do := c.Make
+		c.Make = func(ctx context.Context, q *services.Request, o O) (O, error) {
+			after, err := do(ctx, q, o)
+			if err == nil || errors.Is(err, services.ErrGone) {
+				return after, err
+			}
+			failures = append(failures, err)
+			return o, nil
+		}
+		all = append(all, c)
+	}
+	return append(append(all, backends...), services.Change[O]{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
+		Make: func(_ context.Context, _ *services.Request, o O) (O, error) { return o, errors.Join(failures...) },
+	})
+}
+
+// nodeRules are the changes of security lists that other nodes need: the ports are those that the load balancer has.
+func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) []change {
+	sources, err := sourcesOf(service)
+	if err != nil || s.mode != modeAll || len(lb.Addresses) == 0 {
+		return nil // a fault in the Service keeps no node from joining
+	}
+	plans, _, err := r.book.plan(ctx, ruleRequest{
+		service: service, access: accessThere(lb, sources), balancers: lb.Subnets, nodes: s.eligible(nodes), four: !s.sixAlone, six: s.six,
+		unmarked: unmarked(lb),
+	})
+	if err != nil {
+		return []change{{
+			Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
+			Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) { return o, err },
+		}}
+	}
+	return ruleChanges[observation](r.book, service, plans)
+}
+
+// leaveLists are the changes by which a Service that goes leaves the security lists.
+func (r *reconciler) leaveLists(
+	ctx context.Context, service *v1.Service, s settings, o observation,
+) (all []change, missed []error, err error) {
+	plans := o.left
+	switch {
+	case o.lb != nil && !s.managesLists() && !r.book.holds(service.UID):
+		plans, err = r.leftOfBefore(ctx, service, o.lb)
+		return ruleChanges[observation](r.book, service, plans), nil, err
+	case o.lb != nil:
+		asked, err := accessOf(service, s.preserve)
+		if err != nil {
+			asked.sources = []string{everybody}
+		}
+		if plans, missed, err = r.book.plan(ctx, r.leaving(service, asked, s, o.lb)); err != nil {
+			return nil, nil, err
+		}
+	}
+	return ruleChanges[observation](r.book, service, plans), missed, nil
+}
+
+// leftOfBefore are rules that a process before this one made in a mode of before: this cluster has marked them. Who may not see the
+// lists has made none.
+func (r *reconciler) leftOfBefore(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
+	if unmarked(lb) {
+		return nil, nil
+	}
+	plans, _, err := r.book.plan(ctx, ruleRequest{service: service, balancers: lb.Subnets, nodes: r.instances.nodes.Nodes(), leaving: true})
+	return plans, err
+}
+
+// unmarked reports whether a load balancer was made by Oracle's own controller, which marks nothing and describes no rule.
+func unmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
+
+func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
+
+// leaving is what a load balancer that goes asks of security lists.
+func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
+	request := ruleRequest{
+		service: service, access: asked, former: accessThere(lb, asked.sources), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
+		nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true, unmarked: unmarked(lb),
+	}
+	for _, set := range lb.BackendSets {
+		for _, v := range listOf(set["backends"]) {
+			backend, _ := v.(document)
+			ip, _ := backend["ipAddress"].(string)
+			request.addresses = append(request.addresses, ip)
+		}
+	}
+	return request
+}
+
+// leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs.
+func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]listPlan, error) {
+	s, _, _ := parseSettings(service, r.config.SecurityListMode) // no fault in an annotation matters here
+	if isNetworkService(service) {
+		return nil, nil
+	}
+	where := placement{}
+	if err := r.choosePlace(ctx, service, settings{Subnet1: s.Subnet1, Subnet2: s.Subnet2, Internal: s.Internal}, &where); err != nil {
+		if !unreachable(err) && !errors.Is(err, errPlace) {
+			return nil, err
+		}
+		where.subnets = nil
+	}
+	return r.leftRulesIn(ctx, service, s, where.subnets)
+}
+
+// leftRulesIn is the same where the subnets of the load balancer are known.
+func (r *reconciler) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
+	// Whatever the mode: rules that others made stay as long as a Service has their port.
+	if mark, err := r.cluster.Mark(ctx); err != nil || mark == "" && !r.book.holds(service.UID) {
+		return nil, err
+	}
+	plans, _, err := r.book.plan(ctx, ruleRequest{
+		service: service, balancers: subnets, nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true,
+		frontend: s.mode == modeFrontend,
+	})
+	return plans, err
+}

@@ -1,0 +1,351 @@
+package oci
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+)
+
+const testUID = "3c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1"
+
+// byHand are annotations by which nobody manages security rules.
+func byHand(more ...string) map[string]string {
+	a := map[string]string{annotationRuleMode: modeNone}
+	for n := 0; n < len(more); n += 2 {
+		a[more[n]] = more[n+1]
+	}
+	return a
+}
+
+// balancing runs a test with nodes of the given names.
+func balancing(t *testing.T, names []string, test func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder)) {
+	t.Helper()
+	inWorld(t, func(w *testWorld) {
+		for n, name := range names {
+			w.joinAt(name, "10.0.1."+string(rune('1'+n)))
+		}
+		w.start()
+		events := record.NewFakeRecorder(100)
+		w.cloud.loadBalancers.setEvents(events)
+		test(w, w.Nodes, events)
+	})
+}
+
+func (w *testWorld) ensure(s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	return w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), "kubernetes", s, nodes)
+}
+
+func (w *testWorld) served(s *v1.Service, nodes []*v1.Node) *v1.LoadBalancerStatus {
+	w.Helper()
+	status, err := w.ensure(s, nodes)
+	require.NoError(w, err)
+	return status
+}
+
+// balancer is the only load balancer in the cloud.
+func (w *testWorld) balancer() ocisim.LoadBalancer {
+	w.Helper()
+	all := w.sim.LoadBalancers()
+	require.Len(w, all, 1)
+	return all[0]
+}
+
+// writes are the calls that are no reads, since the last look.
+func (w *testWorld) writes() []string {
+	var all []string
+	for operation, n := range w.Server.Calls().ByOperation {
+		for range n {
+			if !strings.HasPrefix(operation, "GET ") {
+				all = append(all, operation)
+			}
+		}
+	}
+	return all
+}
+
+func web() v1.ServicePort { return conformance.Port("http", 80, 30080) }
+
+// TestNodeWithoutAddresses: a node that has just joined receives traffic before anybody wrote its addresses: the framework does not come
+// back for them.
+func TestNodeWithoutAddresses(t *testing.T) {
+	for word, more := range map[string]map[string]string{typeBalancer: {}, typeNetwork: ofNetwork()} {
+		t.Run(word, func(t *testing.T) {
+			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", more, web())
+				w.served(s, nodes[:1])
+				fresh := nodes[1].DeepCopy()
+				fresh.Status.Addresses = nil
+				require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, []*v1.Node{nodes[0], fresh}))
+				assert.Empty(w, fresh.Status.Addresses, "the framework's object stays as it is")
+				assert.Contains(w, w.sim.Holdings()[0], ", 2 nodes")
+			})
+		})
+	}
+}
+
+// TestCreation: scenario 25.
+func TestCreation(t *testing.T) {
+	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		status := w.served(conformance.Service("web", byHand(), web()), nodes)
+		require.Len(w, status.Ingress, 1)
+		assert.Equal(w, testUID, w.balancer().Name)
+		text, err := json.Marshal(w.balancer().Doc)
+		require.NoError(w, err)
+		assert.JSONEq(w, `{
+			"compartmentId": "`+ocisim.Compartment+`", "displayName": "`+testUID+`", "shapeName": "100Mbps", "subnetIds": ["`+ocisim.BalancerSubnet()+`"],
+			"isPrivate": false, "certificates": {}, "networkSecurityGroupIds": [], "reservedIps": [], "ipMode": "IPV4", "hostnames": {}, "ruleSets": {},
+			"backendSets": {"TCP-80": {"policy": "ROUND_ROBIN",
+				"backends": [{"ipAddress": "10.0.1.1", "port": 30080, "weight": 1}, {"ipAddress": "10.0.1.2", "port": 30080, "weight": 1}],
+				"healthChecker": {"protocol": "HTTP", "urlPath": "/healthz", "port": 10256, "returnCode": 200, "retries": 3, "timeoutInMillis": 3000,
+					"intervalInMillis": 10000, "isForcePlainText": false}}},
+			"listeners": {"TCP-80": {"defaultBackendSetName": "TCP-80", "port": 80, "protocol": "TCP"}}
+		}`, string(text))
+		assert.Equal(w, []string{"POST /loadBalancers"}, w.writes())
+
+		w.Server.ResetCalls()
+		time.Sleep(time.Minute)
+		again := w.served(conformance.Service("web", byHand(), web()), nodes)
+		assert.Equal(w, status, again)
+		assert.Empty(w, w.writes(), "nothing is to be changed")
+		w.start() // a new process
+		w.served(conformance.Service("web", byHand(), web()), nodes)
+		assert.Empty(w, w.writes())
+	})
+}
+
+// TestKeepsWhatOthersSet: scenarios 47 and 50.
+func TestKeepsWhatOthersSet(t *testing.T) {
+	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web(), conformance.Port("https", 443, 30443))
+		w.served(s, nodes[:1])
+		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
+			set := lb.Doc["backendSets"].(document)["TCP-80"].(document)
+			set["sessionPersistenceConfiguration"] = document{"cookieName": "*"}
+			set["backends"].([]any)[0].(document)["weight"] = 7.0
+			set["backends"].([]any)[0].(document)["drain"] = true
+			lb.Doc["listeners"].(document)["TCP-80"].(document)["hostnameNames"] = []any{"mine"}
+		}))
+		w.Server.ResetCalls()
+		time.Sleep(time.Minute)
+		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes))
+		assert.Equal(w, []string{"PUT /loadBalancers/{id}/backendSets/{name}", "PUT /loadBalancers/{id}/backendSets/{name}"}, w.writes(),
+			"one write for each backend set")
+		s.Annotations[annotationProtocol] = "HTTP"
+		w.served(s, nodes)
+		sets := w.balancer().Doc["backendSets"].(document)
+		set := sets["TCP-80"].(document)
+		assert.Equal(w, document{"cookieName": "*"}, set["sessionPersistenceConfiguration"])
+		kept := map[any]any{}
+		for _, b := range set["backends"].([]any) {
+			kept[b.(document)["ipAddress"]] = []any{b.(document)["weight"], b.(document)["drain"]}
+		}
+		assert.Equal(w, map[any]any{"10.0.1.1": []any{7.0, true}, "10.0.1.2": []any{1.0, nil}}, kept)
+		l := w.balancer().Doc["listeners"].(document)["TCP-80"].(document)
+		assert.Equal(w, []any{"mine"}, l["hostnameNames"])
+		assert.Equal(w, "HTTP", l["protocol"], "the listener keeps its name, and is changed in place")
+	})
+}
+
+// TestPortsChange: scenarios 48 and 49.
+func TestPortsChange(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.served(conformance.Service("web", byHand(), web()), nodes)
+		w.served(conformance.Service("web", byHand(), conformance.Port("http", 80, 30999), conformance.Port("alt", 8080, 30081)), nodes)
+		sets := w.balancer().Doc["backendSets"].(document)
+		require.Len(w, sets, 2)
+		assert.InDelta(w, 30999, sets["TCP-80"].(document)["backends"].([]any)[0].(document)["port"], 0)
+		w.served(conformance.Service("web", byHand(), conformance.Port("alt", 8080, 30081)), nodes)
+		assert.Len(w, w.balancer().Doc["backendSets"], 1)
+		assert.Len(w, w.balancer().Doc["listeners"], 1)
+	})
+}
+
+// TestWorkFails: scenario 39.
+func TestWorkFails(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.sim.FailNextWork("no capacity")
+		_, err := w.ensure(s, nodes)
+		require.ErrorContains(w, err, "no capacity")
+		assert.Contains(w, <-events.Events, eventRefused)
+		_, err = w.ensure(s, nodes)
+		require.ErrorContains(w, err, "has failed")
+		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
+		assert.Empty(w, w.sim.LoadBalancers())
+		w.served(s, nodes)
+		w.sim.FailNextWork("a passing fault")
+		s.Spec.Ports[0].NodePort = 30099
+		_, err = w.ensure(s, nodes)
+		require.ErrorContains(w, err, "a passing fault")
+		w.served(s, nodes)
+	})
+}
+
+// TestOthersWork: scenario 55.
+func TestOthersWork(t *testing.T) {
+	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.served(s, nodes[:1])
+		require.NoError(w, w.sim.BeginWork(testUID, 40*time.Second))
+		w.served(s, nodes)
+		assert.Empty(w, events.Events, "it is no failure that the cloud works for somebody else")
+		require.NoError(w, w.sim.BeginWork(testUID, 40*time.Second))
+		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
+		assert.Empty(w, w.sim.LoadBalancers())
+	})
+}
+
+// TestRestartWhileItIsMade: scenario 40.
+func TestRestartWhileItIsMade(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.sim.SetWorkTime(time.Hour)
+		_, err := w.ensure(s, nodes)
+		require.ErrorContains(w, err, "still works")
+		w.start()
+		_, err = w.ensure(s, nodes)
+		require.ErrorContains(w, err, "still works")
+		time.Sleep(time.Hour)
+		w.served(s, nodes)
+		assert.Len(w, w.sim.LoadBalancers(), 1)
+	})
+}
+
+// TestLostPermission: scenarios 33 and 62: what is not shown is not gone.
+func TestLostPermission(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.served(s, nodes)
+		time.Sleep(time.Hour)
+		w.sim.SetBlind(true)
+		require.Error(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
+		_, err := w.ensure(s, nodes)
+		require.Error(w, err)
+		_, _, err = w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
+		require.Error(w, err)
+		w.sim.SetBlind(false)
+		assert.Len(w, w.sim.LoadBalancers(), 1)
+		w.sim.RemoveLoadBalancers()
+		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
+		w.served(s, nodes)
+		assert.Len(w, w.sim.LoadBalancers(), 1, "made again within the day in which retry tokens last")
+	})
+}
+
+// TestNoNodes: scenario 54.
+func TestNoNodes(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.served(s, nodes)
+		w.Server.ResetCalls()
+		w.served(s, nil)
+		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nil))
+		assert.Empty(w, w.writes())
+	})
+}
+
+// TestRefused: what cannot be served, and what is wrong, is refused before any call.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*v1.Service)
+		want   string
+	}{
+		"rules":         {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, "invalid value: SL provided for annotation: " + annotationRuleMode},
+		"ports of TLS":  {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "https" }, annotationSSLPorts},
+		"TLS alone":     {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "80" }, "needs " + annotationTLSSecret},
+		"GRPC":          {func(s *v1.Service) { s.Annotations[annotationProtocol] = "grpc" }, "SSL configuration cannot be empty for GRPC protocol"},
+		"ciphers":       {func(s *v1.Service) { s.Annotations[annotationTLS] = "x" }, "failed to parse SSL Configuration annotation"},
+		"rule sets":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": 1}` }, "failed to parse rule sets annotation"},
+		"empty set":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": {}}` }, "has no items"},
+		"account":       {func(s *v1.Service) { s.Annotations[annotationAccount] = "x" }, "is not served yet"},
+		"UDP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "do not support UDP"},
+		"ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, "everybody"},
+		"no node ports": {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
+		"affinity":      {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
+		"IPv6 alone":    {func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, "SingleStack IPv6 is not supported for OCI LBaaS"},
+		"address":       {func(s *v1.Service) { s.Spec.LoadBalancerIP = "web" }, `invalid value "web" provided for LoadBalancerIP`},
+		"private address": {func(s *v1.Service) {
+			s.Spec.LoadBalancerIP, s.Annotations[annotationInternal] = "192.0.2.1", "true"
+		}, "cannot create a private load balancer with Reserved IP"},
+		"protocol":  {func(s *v1.Service) { s.Annotations[annotationProtocol] = "UDP" }, "Only 'HTTP', 'TCP' and 'GRPC' protocols supported"},
+		"bandwidth": {func(s *v1.Service) { s.Annotations[annotationShapeMin] = "much" }, "invalid format for"},
+		"groups":    {func(s *v1.Service) { s.Annotations[annotationGroups] = sixGroups() }, "invalid number of Network Security Groups (Max: 5)"},
+		"five groups and ours": {func(s *v1.Service) {
+			s.Annotations[annotationRuleMode], s.Annotations[annotationGroups] = modeGroups, sixGroups()[:len(sixGroups())-len(ocisim.GroupID(5))-1]
+		}, "invalid number of Network Security Groups (Max: 5) including managed nsg"},
+		"no group": {func(s *v1.Service) { s.Annotations[annotationBackGroups] = "web" }, "is not an OCID"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := conformance.Service("web", byHand(), web())
+			c.change(s)
+			_, _, err := parseSettings(s, "")
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+func sixGroups() string {
+	var all []string
+	for n := range 6 {
+		all = append(all, ocisim.GroupID(n))
+	}
+	return strings.Join(all, ",")
+}
+
+// TestShapes: scenarios 27 and 53.
+func TestShapes(t *testing.T) {
+	t.Parallel()
+	flexible := settings{Shape: "Flexible", ShapeMin: "5", ShapeMax: "9000"}
+	shape, details, err := flexible.shapeFor(nil)
+	require.NoError(t, err)
+	assert.Equal(t, shapeFlexible, shape)
+	assert.Equal(t, shapeDetails{10, 8192}, *details)
+	_, details, err = settings{Shape: shapeFlexible, ShapeMin: "10Mbps", ShapeMax: "10Mbps"}.shapeFor(nil)
+	require.NoError(t, err)
+	assert.Equal(t, shapeDetails{10, 10}, *details)
+	_, _, err = settings{Shape: shapeFlexible}.shapeFor(nil)
+	require.ErrorContains(t, err, "flexible requires")
+	is := &loadBalancer{Shape: shapeFlexible, Details: &shapeDetails{20, 40}}
+	_, details, err = settings{}.shapeFor(is)
+	require.NoError(t, err)
+	assert.Equal(t, *is.Details, *details)
+	_, _, err = settings{Shape: "400Mbps"}.shapeFor(is)
+	require.ErrorContains(t, err, "cannot convert LB shape from flexible to fixed shape 400Mbps")
+}
+
+// TestPrefix: scenario 26.
+func TestPrefix(t *testing.T) {
+	t.Parallel()
+	s := conformance.Service("web", nil, web())
+	for _, prefix := range []string{"p", "p-"} {
+		assert.Equal(t, "p-"+testUID, ownName(prefix, s))
+	}
+	assert.Equal(t, testUID, ownName("", s))
+	assert.Len(t, ownName(strings.Repeat("x", 2000), s), maxTitle)
+}
+
+// TestQuota: scenario 38: a creation that is refused is an error that says why, is not asked for again by itself, and the next one
+// is another.
+func TestQuota(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.sim.Refuse("LimitExceeded", "the limit of load balancers is reached")
+		_, err := w.ensure(s, nodes)
+		require.ErrorContains(w, err, "LimitExceeded: the limit of load balancers is reached")
+		assert.Equal(w, []string{"POST /loadBalancers"}, w.writes(), "no storm of tries")
+		s.Spec.Ports[0].NodePort = 30999
+		w.served(s, nodes)
+		assert.Len(w, w.sim.LoadBalancers(), 1)
+	})
+}

@@ -1,0 +1,573 @@
+package oci
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// This file computes and calls nobody: Service, nodes and settings make what is desired.
+
+const (
+	healthPath = "/healthz"
+	kubeProxy  = 10256
+	okay       = 200
+	maxTitle   = 1024
+	modeSix    = "IPV6"
+)
+
+// ownName is the name that Oracle's own controller gives.
+func ownName(prefix string, service *v1.Service) string {
+	if prefix != "" && !strings.HasSuffix(prefix, "-") {
+		prefix += "-"
+	}
+	name := prefix + string(service.UID)
+	return name[:min(len(name), maxTitle)]
+}
+
+// spec is what is asked of a load balancer.
+type spec struct {
+	name      string
+	listeners map[string]document
+	sets      map[string]document
+	// noNodes is set where no node can receive traffic: the backends stay as they are.
+	noNodes bool
+	shape   string
+	details *shapeDetails
+	groups  []string
+	// certificates are the requests for those that are used, by name, and secrets the Secrets that they come from.
+	certificates map[string]document
+	secrets      []string
+	// ruleSets are nil where they are left alone.
+	ruleSets map[string]document
+	// lists are the security lists to be changed; wasHealth is the port that the load balancer asks nodes at where that is to be another
+	// one.
+	lists     []listPlan
+	wasHealth int
+	group     groupPlan
+	// record is the compartment that the Service's record is to name.
+	record string
+	// create is what an absent load balancer is made by.
+	create document
+}
+
+// protocol is that of the listeners, in the words of the API.
+func (s settings) protocol() string {
+	if s.Protocol == "" {
+		return protocolTCP
+	}
+	return strings.ToUpper(s.Protocol)
+}
+
+// listenerName is the name of a port's listener: it has the annotation's protocol as the user wrote it.
+func (s settings) listenerName(p v1.ServicePort) string {
+	word := s.Protocol
+	if word == "" {
+		word = protocolTCP
+	}
+	return word + "-" + strconv.Itoa(int(p.Port))
+}
+
+func setName(p v1.ServicePort) string { return protocolTCP + "-" + strconv.Itoa(int(p.Port)) }
+
+// desiredListeners are the listeners by name.
+func (s settings) desiredListeners(service *v1.Service) map[string]document {
+	all := map[string]document{}
+	for _, p := range service.Spec.Ports {
+		l := document{"defaultBackendSetName": setName(p), "port": p.Port, "protocol": s.protocol()}
+		connection := document{}
+		if s.Proxy != 0 {
+			connection["backendTcpProxyProtocolVersion"] = s.Proxy
+			connection["idleTimeout"] = map[bool]int{true: idleTCP, false: idleHTTP}[s.protocol() == protocolTCP]
+		}
+		if s.Idle != 0 {
+			connection["idleTimeout"] = s.Idle
+		}
+		if len(connection) > 0 {
+			l["connectionConfiguration"] = connection
+		}
+		if s.ruleSets != nil {
+			l["ruleSetNames"] = sortedKeys(s.ruleSets)
+		}
+		all[s.listenerName(p)] = jsondoc.Clone(l)
+	}
+	return all
+}
+
+// desiredSets are the backend sets by name.
+func (s settings) desiredSets(service *v1.Service, addresses []string) map[string]document {
+	all := map[string]document{}
+	for _, p := range service.Spec.Ports {
+		backends := make([]any, len(addresses))
+		for n, ip := range addresses {
+			backends[n] = document{"ipAddress": ip, "port": p.NodePort, "weight": 1}
+		}
+		policy := s.Policy
+		if policy == "" {
+			policy = roundRobin
+		}
+		all[setName(p)] = jsondoc.Clone(document{"policy": policy, "backends": backends, "healthChecker": s.checker(service)})
+	}
+	return all
+}
+
+// checker is the health check of all ports: it asks kube-proxy.
+func (s settings) checker(service *v1.Service) document {
+	return document{
+		"protocol": protocolHTTP, "urlPath": healthPath, "port": healthPort(service), "returnCode": okay, "retries": orUsual(s.Retries, usualRetries),
+		"timeoutInMillis": orUsual(s.Timeout, usualTimeout), "intervalInMillis": orUsual(s.Interval, usualInterval), "isForcePlainText": s.BackSecret != "",
+	}
+}
+
+// addressesOf are the addresses of the nodes that receive traffic.
+func (s settings) addressesOf(nodes []*v1.Node) []string {
+	var all []string
+	for _, n := range s.eligible(nodes) {
+		if ip := addressOf(n); ip != "" {
+			all = append(all, ip)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// eligible are the nodes that the selector chooses.
+func (s settings) eligible(nodes []*v1.Node) (all []*v1.Node) {
+	chosen, err := labels.Parse(s.Selector)
+	if err != nil {
+		chosen = labels.Nothing()
+	}
+	for _, n := range nodes {
+		if _, err := parseProviderID(n.Spec.ProviderID); err == nil && chosen.Matches(labels.Set(n.Labels)) {
+			all = append(all, n)
+		}
+	}
+	return all
+}
+
+// addressOf is the last internal address of IPv4, as Oracle's own controller has it; "" is none.
+func addressOf(n *v1.Node) (last string) {
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && ip.Is4() && a.Type == v1.NodeInternalIP {
+			last = a.Address
+		}
+	}
+	return last
+}
+
+// shapeFor is the shape that a load balancer is to have; lb is nil where there is none.
+func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
+	flexible := strings.EqualFold(s.Shape, shapeFlexible)
+	is := lb != nil && strings.EqualFold(lb.Shape, shapeFlexible)
+	switch {
+	case is && s.Shape != "" && !flexible:
+		return "", nil, refuseFor(annotationShape, s.Shape, "cannot convert LB shape from flexible to fixed shape %s", s.Shape)
+	case !flexible && !is:
+		if s.Shape == "" {
+			return usualShape, nil, nil
+		}
+		return s.Shape, nil, nil
+	}
+	var d shapeDetails
+	if is && lb.Details != nil {
+		d = *lb.Details
+	}
+	if s.ShapeMin != "" {
+		d.Least, _ = bandwidth(s.ShapeMin) // the table has judged it
+	}
+	if s.ShapeMax != "" {
+		d.Most, _ = bandwidth(s.ShapeMax) // the table has judged it
+	}
+	if d.Least == 0 || d.Most == 0 {
+		return "", nil, refuseFor(annotationShape, s.Shape, "error parsing service annotation: %s=flexible requires %s and %s to be set",
+			annotationShape, annotationShapeMin, annotationShapeMax)
+	}
+	d.Most = max(d.Most, d.Least)
+	return shapeFlexible, &d, nil
+}
+
+// creation is the request for the whole load balancer, as Oracle's own controller makes it.
+func (d spec) creation(s settings, compartment string, subnets []string, tags tags, reserved string, six bool) document {
+	all := document{
+		"compartmentId": compartment, "displayName": d.name, "shapeName": d.shape, "subnetIds": subnets, "isPrivate": s.Internal,
+		"backendSets": d.sets, "listeners": d.listeners, "certificates": d.certificates, "networkSecurityGroupIds": d.groups, "reservedIps": []any{},
+		"ipMode": "IPV4",
+	}
+	if d.details != nil {
+		all["shapeDetails"] = d.details
+	}
+	if len(d.ruleSets) > 0 {
+		all["ruleSets"] = d.ruleSets
+	}
+	if reserved != "" {
+		all["reservedIps"] = []any{document{"id": reserved}}
+	}
+	if six {
+		all["ipMode"] = modeSix
+	}
+	if len(tags.Freeform) > 0 {
+		all["freeformTags"] = tags.Freeform
+	}
+	if len(tags.Defined) > 0 {
+		all["definedTags"] = tags.Defined
+	}
+	return jsondoc.Clone(all)
+}
+
+// tags are those that a load balancer is made with.
+type tags struct {
+	Freeform map[string]string         `json:"freeform"`
+	Defined  map[string]map[string]any `json:"defined"`
+}
+
+// parseTags reads the tags of the cloud config.
+func parseTags(text string) (t tags, err error) {
+	if text != "" {
+		err = json.Unmarshal([]byte(text), &t)
+	}
+	return t, err
+}
+
+// tagCluster is the free-form tag that says of which cluster a load balancer is.
+const tagCluster = "anyccm-cluster"
+
+// marked are the tags with the mark of the cluster, if that is known.
+func (t tags) marked(mark string) tags {
+	if mark == "" {
+		return t
+	}
+	free := map[string]string{}
+	maps.Copy(free, t.Freeform)
+	free[tagCluster] = mark
+	return tags{Freeform: free, Defined: t.Defined}
+}
+
+// tagsOf are those of the annotations, or else all of those of the cloud config.
+func (s settings) tagsOf(configured tags) tags {
+	var t tags
+	if s.Freeform != "" {
+		_ = json.Unmarshal([]byte(s.Freeform), &t.Freeform) // the table has judged it
+	}
+	if s.Defined != "" {
+		_ = json.Unmarshal([]byte(s.Defined), &t.Defined) // the table has judged it
+	}
+	if len(t.Freeform)+len(t.Defined) > 0 {
+		return t
+	}
+	return configured
+}
+
+// errNoSubnet is in the words of Oracle's own controller.
+var errNoSubnet = errors.New("a subnet must be specified for creating a load balancer; set loadBalancer.subnet1, or the annotation " + annotationSubnet1)
+
+// chooseSubnets are the subnets of a new load balancer. One of an annotation that is regional is enough by itself.
+func (s settings) chooseSubnets(first, second string, regional func(string) (bool, error)) ([]string, error) {
+	chosen := []string{first}
+	if second != "" {
+		chosen = append(chosen, second)
+	}
+	if s.Subnet1 != "" {
+		chosen[0] = s.Subnet1
+		alone, err := regional(s.Subnet1)
+		if err != nil {
+			return nil, err
+		}
+		if alone {
+			chosen = chosen[:1]
+		}
+	}
+	if s.Subnet2 != "" {
+		alone, err := regional(s.Subnet2)
+		switch {
+		case err != nil:
+			return nil, err
+		case alone:
+			chosen = []string{s.Subnet2}
+		default:
+			chosen = append(chosen[:1], s.Subnet2)
+		}
+	}
+	if s.Internal {
+		chosen = chosen[:1]
+	}
+	if slices.Contains(chosen, "") {
+		return nil, errNoSubnet
+	}
+	return chosen, nil
+}
+
+// normalized is a listener's name by which it is found again: its protocol can be changed in place, and what follows the port does
+// not count.
+func normalized(name string) string {
+	parts := strings.Split(name, "-")
+	if len(parts) > 2 { //nolint:mnd // a protocol and a port
+		parts = parts[:2]
+	}
+	switch strings.ToUpper(parts[0]) {
+	case protocolTCP, protocolHTTP, protocolGRPC:
+		parts[0] = protocolTCP
+	}
+	return strings.Join(parts, "-")
+}
+
+// same reports whether a field has a value; one that is absent has none.
+func same(have, want any) bool {
+	switch w := want.(type) {
+	case bool:
+		h, _ := have.(bool)
+		return h == w
+	case string:
+		h, _ := have.(string)
+		return h == w
+	}
+	return have == want
+}
+
+// keyOf is what tells backends apart.
+func keyOf(backend any) string {
+	b, _ := backend.(document)
+	return fmt.Sprintf("%v:%v", b["ipAddress"], b["port"])
+}
+
+func listOf(v any) []any {
+	l, _ := v.([]any)
+	return l
+}
+
+// withoutShown is a document as it may be written: what the API shows besides is left out.
+func withoutShown(d document) document {
+	d = jsondoc.Clone(d)
+	delete(d, "name")
+	return d
+}
+
+// mergeBackends are the backends that there should be. Those that are there already keep all that somebody has set about them.
+func mergeBackends(have, want []any) (after []any, differs bool) {
+	known := map[string]document{}
+	var keys, wanted []string
+	for _, b := range have {
+		if d, ok := b.(document); ok {
+			known[keyOf(b)] = d
+			keys = append(keys, keyOf(b))
+		}
+	}
+	after = []any{}
+	for _, b := range want {
+		wanted = append(wanted, keyOf(b))
+		if d, ok := known[keyOf(b)]; ok {
+			after = append(after, withoutShown(d))
+		} else {
+			after = append(after, b)
+		}
+	}
+	return after, !services.SameSet(keys, wanted)
+}
+
+// mergeSet is a backend set as it should be, with all that is in it besides; what says how it differs.
+func mergeSet(have, want document, keepBackends bool) (after document, what []string) {
+	after = withoutShown(have)
+	backends, differs := mergeBackends(listOf(have["backends"]), listOf(want["backends"]))
+	if keepBackends {
+		backends, _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"]))
+		differs = false
+	}
+	if after["backends"] = backends; differs {
+		what = append(what, "backends")
+	}
+	if want["policy"] != nil && !same(have["policy"], want["policy"]) {
+		after["policy"] = want["policy"]
+		what = append(what, "policy")
+	}
+	checker, _ := want["healthChecker"].(document)
+	now, _ := after["healthChecker"].(document)
+	if now == nil {
+		now = document{}
+		after["healthChecker"] = now
+	}
+	differs = false
+	for _, key := range slices.Sorted(maps.Keys(checker)) {
+		if !same(now[key], checker[key]) {
+			now[key], differs = checker[key], true
+		}
+	}
+	if differs {
+		what = append(what, "health check")
+	}
+	return after, what
+}
+
+// mergeSetTLS is mergeSet with how TLS is spoken.
+func mergeSetTLS(have, want document, keepBackends bool) (after document, what []string) {
+	after, what = mergeSet(have, want, keepBackends)
+	if mergeTLS(after, want) {
+		what = append(what, "TLS")
+	}
+	return after, what
+}
+
+// mergeListener is a listener as it should be, with all that is in it besides.
+func mergeListener(have, want document) (after document, differs bool) {
+	after = withoutShown(have)
+	for _, key := range []string{"defaultBackendSetName", "port", "protocol"} {
+		text, _ := have[key].(string)
+		wanted, _ := want[key].(string)
+		if !same(have[key], want[key]) && (wanted == "" || !strings.EqualFold(text, wanted)) {
+			after[key], differs = want[key], true
+		}
+	}
+	differs = mergeTLS(after, want) || differs
+	if names, given := want["ruleSetNames"]; given && !sameTexts(listOf(have["ruleSetNames"]), listOf(names)) {
+		after["ruleSetNames"], differs = names, true
+	}
+	connection, _ := want["connectionConfiguration"].(document)
+	if len(connection) == 0 {
+		return after, differs
+	}
+	now, _ := after["connectionConfiguration"].(document)
+	if now == nil {
+		now = document{}
+		after["connectionConfiguration"] = now
+	}
+	for key, v := range connection {
+		if !same(now[key], v) {
+			now[key], differs = v, true
+		}
+	}
+	return after, differs
+}
+
+// statusOf is the status that a load balancer gives.
+func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
+	status := &v1.LoadBalancerStatus{}
+	for _, a := range lb.Addresses {
+		if a.IP == "" {
+			continue
+		}
+		in := v1.LoadBalancerIngress{IP: a.IP}
+		modes := map[string]v1.LoadBalancerIPMode{"proxy": v1.LoadBalancerIPModeProxy, "vip": v1.LoadBalancerIPModeVIP}
+		if known, ok := modes[strings.ToLower(mode)]; ok {
+			in.IPMode = &known
+		}
+		status.Ingress = append(status.Ingress, in)
+	}
+	slices.SortFunc(status.Ingress, func(a, b v1.LoadBalancerIngress) int { return strings.Compare(a.IP, b.IP) })
+	return status
+}
+
+// early are the changes of security lists that come before all others: what is needed is opened, and what is not is closed, but for the
+// port that the load balancer still asks nodes at, without which all would count as failed.
+func early(plans []listPlan, asked int) (all []listPlan) {
+	for _, p := range plans {
+		if p.claim.keep = asked; asked != 0 {
+			before := document{ingressField: p.before[ingressField], egressField: p.before[egressField]}
+			if p.after, p.added, p.removed = p.claim.apply(before); p.after == nil {
+				continue
+			}
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+// late are those that come after: what early has left open is closed.
+func late(plans []listPlan, asked int) []listPlan {
+	if asked == 0 {
+		return nil
+	}
+	return plans
+}
+
+// sameItems reports whether rules of a rule set are there: each as it is asked for, with what the cloud fills in, and no others.
+func sameItems(have, want []any) bool {
+	if len(have) != len(want) {
+		return false
+	}
+	left := slices.Clone(have)
+	for _, w := range want {
+		at := slices.IndexFunc(left, func(h any) bool { return within(h, w) })
+		if at < 0 {
+			return false
+		}
+		left = slices.Delete(left, at, at+1)
+	}
+	return true
+}
+
+// within reports whether a document has all that another one has.
+func within(have, want any) bool {
+	switch w := want.(type) {
+	case document:
+		h, ok := have.(document)
+		for key, v := range w {
+			ok = ok && within(h[key], v)
+		}
+		return ok
+	case []any:
+		h, _ := have.([]any)
+		return sameItems(h, w)
+	}
+	return have == want
+}
+
+// sameAs reports whether a load balancer is as another look showed it.
+func (lb *loadBalancer) sameAs(other *loadBalancer) bool {
+	text := func(lb *loadBalancer) string {
+		d := *lb
+		d.etag = ""
+		d.Groups = slices.Sorted(slices.Values(lb.Groups))
+		d.Addresses = nil // which no change depends on
+		data, _ := json.Marshal(inOrder(jsondoc.CloneValue(&d)))
+		return string(data)
+	}
+	return text(lb) == text(other)
+}
+
+// sameDocument compares documents but for the order of lists.
+func sameDocument(a, b document) bool {
+	left, _ := json.Marshal(inOrder(jsondoc.Clone(a)))
+	right, _ := json.Marshal(inOrder(jsondoc.Clone(b)))
+	return bytes.Equal(left, right)
+}
+
+// inOrder is a document whose lists are in an order of their own: the cloud promises none.
+func inOrder(v any) any {
+	switch v := v.(type) {
+	case document:
+		for key, one := range v {
+			v[key] = inOrder(one)
+		}
+	case []any:
+		for n, one := range v {
+			v[n] = inOrder(one)
+		}
+		slices.SortFunc(v, func(a, b any) int {
+			left, _ := json.Marshal(a)
+			right, _ := json.Marshal(b)
+			return strings.Compare(string(left), string(right))
+		})
+	}
+	return v
+}
+
+// shownCreation is the request for the load balancer without secrets.
+func (d spec) shownCreation() document {
+	all := jsondoc.Clone(d.create)
+	certificates, _ := all["certificates"].(document)
+	for name, c := range certificates {
+		one, _ := c.(document)
+		certificates[name] = secretDocument(one)
+	}
+	return all
+}

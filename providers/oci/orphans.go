@@ -1,0 +1,109 @@
+package oci
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ guard.OrphanFinder = (*cloud)(nil)
+
+// Orphans implements guard.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
+// Service is left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+	r := c.reconciler
+	mark, err := r.cluster.KnownMark(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := r.known.All(ctx, inventory.Query{})
+	if err != nil {
+		return nil, err
+	}
+	orphans := []guard.Orphan{}
+	for _, lb := range all {
+		if lb.Tags[tagCluster] != mark || !r.made.MatchString(lb.Name) || lb.State == stateDeleting ||
+			slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(lb), r.rules()) }) {
+			continue
+		}
+		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
+	}
+	more, err := c.network.orphans(ctx, mark, func(lb *networkBalancer) bool {
+		return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, networkObject(lb), c.network.rules()) })
+	})
+	if err := c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err); err != nil {
+		return nil, err
+	}
+	return c.groupOrphans(ctx, list, mark, append(orphans, more...))
+}
+
+const kindGroup = "network security group"
+
+// groupOrphans adds the network security groups that were made for Services which are gone.
+func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark string, orphans []guard.Orphan) ([]guard.Orphan, error) {
+	groups, err := c.reconciler.groups.known.All(ctx, inventory.Query{})
+	if unreachable(err) {
+		return orphans, nil // who may not see them has made none
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, g := range groups {
+		if g.Tags[tagCluster] == mark && g.Tags[tagCreatedBy] == createdBy &&
+			!slices.ContainsFunc(list, func(s *v1.Service) bool { return string(s.UID) == g.Tags[tagService] && ownership.MayHave(s) }) {
+			orphans = append(orphans, guard.Orphan{Kind: kindGroup, ID: g.ID, Name: g.Name})
+		}
+	}
+	return orphans, nil
+}
+
+// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Rules
+// go with what they were made for.
+func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
+		return err
+	}
+	if o.Kind == kindNetwork {
+		return c.network.deleteOrphan(ctx, o)
+	}
+	r, q := c.reconciler, &services.Request{}
+	var all []change
+	var last func() error
+	if o.Kind == kindGroup {
+		g, err := r.groups.known.Get(ctx, o.ID, inventory.Query{})
+		if err != nil {
+			return err
+		}
+		if all, _, err = r.emptying(ctx, &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(g.Tags[tagService])}}, g, nil); err != nil {
+			return err
+		}
+		last = func() error { return r.removeGroup(ctx, g) }
+	} else {
+		lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
+		if err != nil {
+			return err
+		}
+		gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(strings.TrimPrefix(lb.Name, ownName(r.config.Prefix, &v1.Service{})))}}
+		plans, _, err := r.book.plan(ctx, r.leaving(gone, access{sources: []string{everybody, everybodySix}}, settings{mode: modeAll}, lb))
+		if err != nil {
+			return err
+		}
+		all = ruleChanges[observation](r.book, gone, plans)
+		last = func() error { return r.remove(ctx, q, lb) }
+	}
+	for _, c := range all {
+		if _, err := c.Make(ctx, q, observation{}); err != nil {
+			return err
+		}
+	}
+	return last()
+}

@@ -1,0 +1,83 @@
+package oci
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// A load balancer is found by listing compartments, and an annotation of its Service names the one to look in. That annotation may
+// change, also while the program does not run: the record on the Service tells where the load balancer is then.
+
+// record is what the Service's record is to say: the compartment of a load balancer that is not where the cloud config says, and that was
+// made by this program, or that the Service asks to be elsewhere. One that Oracle's own controller has made where its Service asks for
+// needs none, so that taking it over writes nothing. lb is nil where it is to be made.
+func (p placement) record(lb *loadBalancer) string {
+	switch {
+	case lb == nil && p.compartment != p.configured && p.mark != "":
+		return p.compartment
+	case lb == nil || lb.Compartment == "" || lb.Compartment == p.configured && p.asked == p.configured:
+		return ""
+	case lb.Compartment != p.asked || !unmarked(lb):
+		return lb.Compartment
+	}
+	return ""
+}
+
+// recording are the changes that make the record of a Service say what it should.
+func (r *reconciler) recording(service *v1.Service, compartment string) []change {
+	if service.Annotations[annotationPlaced] == compartment {
+		return nil
+	}
+	return []change{{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "annotation " + annotationPlaced + " of the Service", Detail: compartment},
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			return o, r.recordPlace(ctx, q, compartment)
+		},
+	}}
+}
+
+func (r *reconciler) recordPlace(ctx context.Context, q *services.Request, compartment string) error {
+	if r.kube == nil {
+		return nil
+	}
+	var value any
+	if compartment != "" {
+		value = compartment
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": map[string]any{annotationPlaced: value}}})
+	if err != nil {
+		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
+	}
+	stored, err := r.kube.CoreV1().Services(q.Service.Namespace).Patch(ctx, q.Service.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("recording the compartment of the load balancer on the Service: %w", err)
+	}
+	updated := q.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
+	updated.ResourceVersion = stored.ResourceVersion
+	delete(updated.Annotations, annotationPlaced)
+	if compartment != "" {
+		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, annotationPlaced, compartment)
+	}
+	q.Service = updated
+	return nil
+}
+
+// lostSight is an error where a Service was served, names a compartment, and has nothing in it: another one may have been named before,
+// and the load balancer be there. seen is set where this process has seen one that is gone.
+func (p placement) lostSight(service *v1.Service, seen bool) error {
+	shows := service.Status.LoadBalancer.Ingress
+	if seen || len(shows) == 0 || p.asked == p.configured || service.Annotations[annotationPlaced] != "" {
+		return nil
+	}
+	return misplaced(fmt.Errorf("the Service shows %s, and no load balancer with its name is in compartment %s or %s: if annotation %s was changed meanwhile, "+
+		"set it back; else set annotation %s to the compartment that was asked for before, or is now, and what is not there is made again",
+		shows[0].IP+shows[0].Hostname, p.asked, p.configured, annotationCompartment, annotationPlaced))
+}

@@ -1,0 +1,132 @@
+// Package oci runs Kubernetes on Oracle Cloud Infrastructure: its compute instances are nodes, and its load balancers serve Services.
+//
+// It calls Oracle's REST API through kit/cloudapi, with a request signer of its own (signer.go), and not through Oracle's SDK for Go:
+// whole documents are written back with everything in them that this program does not know, which the SDK's types would drop.
+package oci
+
+import (
+	"context"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Name is the value of --cloud-provider.
+const Name = "oci"
+
+// providerIDPrefix begins the provider IDs that this program writes. kubelets on Oracle's cloud are often started with the bare OCID,
+// which stays for ever, because a provider ID cannot be changed.
+const (
+	providerIDPrefix = Name + "://"
+	bareIDPrefix     = "ocid1."
+)
+
+// Description returns what the provider says about itself.
+func Description() registry.Provider {
+	return maker().Describe(registry.Provider{
+		Name: Name, Title: "Oracle Cloud Infrastructure", Stability: "alpha",
+		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
+		Features: registry.Features{
+			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,
+			Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done, ProxyProtocol: registry.Done,
+			DualStack: registry.Done, SourceRanges: registry.Done, UDP: registry.Done,
+		},
+		Options:      Options.Rows(),
+		Annotations:  annotationRows(),
+		Permissions:  permissions(),
+		Installation: installation(),
+		Events:       eventRows(),
+		CheckService: checkService,
+	})
+}
+
+func init() {
+	registry.Register(Description())
+}
+
+func maker() cloudbase.Maker[Config, *api, *cloud] {
+	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
+}
+
+// cloud implements cloudprovider.Interface by what it embeds.
+type cloud struct {
+	cloudbase.Cloud
+	cloudbase.WithNodes
+	cloudbase.WithLoadBalancers
+
+	instances     *instances
+	reconciler    *reconciler
+	network       *networkReconciler
+	loadBalancers *kinds
+	kube          kubernetes.Interface
+}
+
+func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
+	c := &cloud{}
+	c.Name, c.HTTP, c.Begin, c.Inform, c.EventSource = Name, a.http, c.begin, c.inform, "oci-cloud-provider"
+	c.instances = newInstances(a)
+	c.NodeAPI = c.instances
+	c.reconciler = newReconciler(a, c.instances, in.Adopt)
+	c.network = newNetworkReconciler(a, c.reconciler)
+	c.reconciler.book.there = c.there
+	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
+	c.reconciler.book.look = c.loadBalancers.look
+	if !config.LoadBalancersOff {
+		c.ServiceAPI = c.loadBalancers
+	}
+	return c, nil
+}
+
+// begin makes what the program leads known to the parts.
+func (c *cloud) begin(b cloudbase.Begun) {
+	c.kube = b.Kube
+	c.reconciler.cluster.SetClient(b.Kube)
+	c.reconciler.kube = b.Kube
+	c.loadBalancers.setEvents(b.Events)
+}
+
+// inform hands the caches to the parts, and starts the controller that annotates Nodes.
+func (c *cloud) inform(in cloudbase.Informers) {
+	c.instances.nodes.SetLister(in.Nodes().Lister())
+	c.reconciler.cluster.SetServices(in.Services().Lister())
+	in.Run(c.rotating(), in.Services().Informer())
+	in.RunOnChanges(c.annotating(), in.Nodes().Informer(), c.unannotated)
+}
+
+// CheckAPI implements registry.CloudAPI.
+func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
+
+// permissions are the rights that the credential needs.
+func permissions() []registry.Permission {
+	return []registry.Permission{
+		{For: "nodes", Needs: []string{"read instance-family", "read virtual-network-family"}},
+		{For: "load balancers", Needs: []string{"manage load-balancers", "use virtual-network-family"}},
+		{For: "network load balancers", Needs: []string{"manage network-load-balancers"}, Only: "a Service asks for one"},
+		{For: "rules of security lists", Needs: []string{"manage security-lists"}, Only: "security rules are managed in security lists, as they are where nothing says otherwise"},
+		{For: "network security groups", Needs: []string{"use network-security-groups"}, Only: "a Service names some"},
+		{For: "rules of network security groups", Needs: []string{"manage network-security-groups", "manage vcns"}, Only: "security rules are managed by NSG"},
+		{For: "reserved addresses", Needs: []string{"use public-ips"}, Only: "a Service names one"},
+	}
+}
+
+// installation says what installing the provider takes.
+func installation() registry.Installation {
+	return registry.Installation{
+		Config: registry.CloudConfig{
+			Format: registry.YAML, File: "cloud-provider.yaml", HoldsCredentials: true, Required: true,
+			Example: "compartment: ocid1.compartment.oc1..example",
+		},
+		Secret:       "oci-cloud-controller-manager",
+		ReadsSecrets: "certificates of Services that end TLS",
+		Notes: []string{"The cloud config is `cloud-provider.yaml` as Oracle's own controller has it. Where it is in a Secret already, name that " +
+			"Secret in the chart's values."},
+		Migration: registry.Migration{
+			Credentials: "the Secret with `cloud-provider.yaml` can stay",
+			ClusterName: "no name in the cloud",
+			Written:     "nothing; `anyccm.io/oci-load-balancer-compartment` on a Service whose load balancer is in another compartment than it asks for",
+		},
+		MaxSlimMiB: 52,
+	}
+}

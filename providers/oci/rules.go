@@ -1,0 +1,426 @@
+package oci
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	helpers "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+)
+
+// This file computes the rules of security lists and of network security groups, and calls nobody.
+
+// The numbers of protocols, as rules have them.
+const (
+	numberTCP = "6"
+	numberUDP = "17"
+
+	ingressField = "ingressSecurityRules"
+	egressField  = "egressSecurityRules"
+
+	everybody, everybodySix = "0.0.0.0/0", "::/0"
+)
+
+// opening is a rule that lets traffic to one port in or out.
+type opening struct {
+	egress   bool
+	protocol string
+	port     int
+	// network is the source, or the destination.
+	network string
+}
+
+// text is the opening for messages.
+func (o opening) text() string {
+	word := " from "
+	if o.egress {
+		word = " to "
+	}
+	return map[string]string{numberTCP: "TCP", numberUDP: "UDP"}[o.protocol] + " port " + strconv.Itoa(o.port) + word + o.network
+}
+
+// openings is a set of them.
+type openings map[opening]bool
+
+func (o openings) sorted() []opening {
+	return slices.SortedFunc(maps.Keys(o), func(a, b opening) int {
+		switch {
+		case a.egress != b.egress:
+			return map[bool]int{true: 1, false: -1}[a.egress]
+		case a.port != b.port:
+			return a.port - b.port
+		case a.network != b.network:
+			return map[bool]int{true: -1, false: 1}[a.network < b.network]
+		}
+		return map[bool]int{true: -1, false: 1}[a.protocol < b.protocol]
+	})
+}
+
+// rulePort is a port of a load balancer, and that of the nodes behind it.
+type rulePort struct {
+	protocol   string
+	port, node int
+}
+
+// access is what a Service asks of the rules, whatever they are kept in.
+type access struct {
+	ports  []rulePort
+	health int
+	// sources are the networks of the clients.
+	sources []string
+	// preserve is set where nodes see the addresses of clients.
+	preserve bool
+}
+
+// portsOf are the ports of a Service, as rules have them.
+func portsOf(service *v1.Service) (all []rulePort) {
+	for _, p := range service.Spec.Ports {
+		protocol := numberTCP
+		if p.Protocol == v1.ProtocolUDP {
+			protocol = numberUDP
+		}
+		all = append(all, rulePort{protocol, int(p.Port), int(p.NodePort)})
+	}
+	return all
+}
+
+// healthPort is the port of the nodes that health checks ask.
+func healthPort(service *v1.Service) int {
+	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 {
+		return int(service.Spec.HealthCheckNodePort)
+	}
+	return kubeProxy
+}
+
+// sourcesOf are the networks of the clients of a Service, without bits of hosts.
+func sourcesOf(service *v1.Service) ([]string, error) {
+	ranges, err := helpers.GetLoadBalancerSourceRanges(service)
+	if err != nil {
+		return nil, err
+	}
+	if texts := ranges.StringSlice(); len(texts) != 1 || texts[0] != everybody { // which alone stands for everybody of all families
+		var all []string
+		for _, text := range ranges.StringSlice() {
+			if network, err := netip.ParsePrefix(text); err == nil {
+				text = network.Masked().String()
+			}
+			all = append(all, text)
+		}
+		slices.Sort(all)
+		return slices.Compact(all), nil
+	}
+	families := service.Spec.IPFamilies
+	var all []string
+	if len(families) == 0 || slices.Contains(families, v1.IPv4Protocol) {
+		all = append(all, everybody)
+	}
+	if slices.Contains(families, v1.IPv6Protocol) {
+		all = append(all, everybodySix)
+	}
+	return all, nil
+}
+
+// accessOf is what a Service asks of the rules.
+func accessOf(service *v1.Service, preserve bool) (access, error) {
+	sources, err := sourcesOf(service)
+	return access{ports: portsOf(service), health: healthPort(service), sources: sources, preserve: preserve}, err
+}
+
+// frontOpenings are those of the subnets of a load balancer: its clients come in, and what it sends reaches the nodes. Without networks of
+// nodes the way out is somebody else's.
+func (a access) frontOpenings(nodes []string) openings {
+	all := openings{}
+	for _, p := range a.ports {
+		for _, network := range a.sources {
+			all[opening{false, p.protocol, p.port, network}] = true
+		}
+		for _, network := range nodes {
+			all[opening{true, p.protocol, p.node, network}] = true
+			all[opening{true, numberTCP, a.health, network}] = true
+		}
+	}
+	maps.DeleteFunc(all, func(o opening, _ bool) bool { return o.port == 0 })
+	return all
+}
+
+// backOpenings are those of the subnets of the nodes, which the load balancers' subnets reach.
+func (a access) backOpenings(balancers []string) openings {
+	all := openings{}
+	for _, p := range a.ports {
+		for _, network := range balancers {
+			all[opening{false, p.protocol, p.node, network}] = true
+			all[opening{false, numberTCP, a.health, network}] = true
+		}
+		if a.preserve {
+			for _, network := range a.sources {
+				all[opening{false, p.protocol, p.node, network}] = true
+			}
+		}
+	}
+	maps.DeleteFunc(all, func(o opening, _ bool) bool { return o.port == 0 })
+	return all
+}
+
+// others are what the other Services of the cluster need.
+type others struct {
+	clients openings
+	// ports are those of nodes, and those of load balancers of which nobody knows who may come in.
+	ports map[int]bool
+}
+
+// mayNeed reports whether a Service may have a load balancer that is to stay.
+func mayNeed(s *v1.Service) bool {
+	return s.DeletionTimestamp == nil && ownership.MayHave(s) && s.Spec.Type == v1.ServiceTypeLoadBalancer
+}
+
+// needsOf are what Services need. there is the load balancer of a Service as far as it is known: what it still uses of before stays open
+// until it is changed.
+func needsOf(list []*v1.Service, there func(*v1.Service) *loadBalancer) others {
+	all := others{openings{}, map[int]bool{}}
+	for _, s := range list {
+		a, err := accessOf(s, false)
+		for _, p := range a.ports {
+			all.ports[p.port] = all.ports[p.port] || err != nil
+		}
+		maps.Copy(all.clients, a.frontOpenings(nil))
+		all.ports[a.health] = true
+		for _, p := range a.ports {
+			all.ports[p.node] = true
+		}
+		all.stillUsed(a, there(s))
+	}
+	return all
+}
+
+// stillUsed adds the ports that a load balancer has, and that its Service asks for no longer.
+func (o others) stillUsed(asked access, lb *loadBalancer) {
+	if lb == nil {
+		return
+	}
+	is := accessThere(lb, nil)
+	o.ports[is.health] = true
+	for _, p := range is.ports {
+		o.ports[p.node] = true
+		if !slices.ContainsFunc(asked.ports, func(q rulePort) bool { return q.port == p.port }) {
+			o.ports[p.port] = true
+		}
+	}
+}
+
+func (o others) need(p opening) bool { return o.clients[p] || o.ports[p.port] }
+
+// claim is what a Service wants of one security list.
+type claim struct {
+	wanted openings
+	// former are openings that the Service had.
+	former openings
+	others others
+	// mark is the description of rules that this cluster made; "" where the identity of the cluster is not known.
+	mark string
+	// keep is a port of nodes that the load balancer still asks, 0 is none.
+	keep int
+	// closesNothing is set where a node's subnet is not known: what is open may be for it.
+	closesNothing bool
+	// service is whose claim it is, and unmarked is set where the Service may have rules without a description, as Oracle's own controller
+	// makes them. Otherwise those are somebody else's.
+	service  *v1.Service
+	unmarked bool
+}
+
+// accessThere is what a load balancer has now, for clients from some networks.
+func accessThere(lb *loadBalancer, sources []string) access {
+	a := access{sources: sources}
+	for _, name := range sortedKeys(lb.Listeners) {
+		l := lb.Listeners[name]
+		port, _ := l["port"].(float64)
+		to, _ := l["defaultBackendSetName"].(string)
+		set := lb.BackendSets[to]
+		checker, _ := set["healthChecker"].(document)
+		if n, _ := checker["port"].(float64); n != 0 {
+			a.health = int(n)
+		}
+		a.preserve = a.preserve || set["isPreserveSource"] == true
+		for _, protocol := range protocolsOf(l) {
+			p := rulePort{protocol: protocol, port: int(port)}
+			for _, b := range listOf(set["backends"]) {
+				backend, _ := b.(document)
+				if n, _ := backend["port"].(float64); int(n) != p.node {
+					p.node = int(n)
+					a.ports = append(a.ports, p)
+				}
+			}
+			if p.node == 0 {
+				a.ports = append(a.ports, p)
+			}
+		}
+	}
+	return a
+}
+
+// protocolsOf are those of a listener, as rules have them.
+func protocolsOf(listener document) []string {
+	switch listener["protocol"] {
+	case protocolUDP:
+		return []string{numberUDP}
+	case protocolBoth:
+		return []string{numberTCP, numberUDP}
+	}
+	return []string{numberTCP}
+}
+
+// openingOf is what a rule opens, where it is about a single port.
+func openingOf(rule document, egress bool) (o opening, ok bool) {
+	side := "source"
+	if egress {
+		side = "destination"
+	}
+	o.egress = egress
+	o.network, _ = rule[side].(string)
+	for protocol, name := range map[string]string{numberTCP: "tcpOptions", numberUDP: "udpOptions"} {
+		options, _ := rule[name].(document)
+		ports, _ := options["destinationPortRange"].(document)
+		from, _ := ports["min"].(float64)
+		to, _ := ports["max"].(float64)
+		if from != 0 && from == to && options["sourcePortRange"] == nil {
+			o.protocol, o.port = protocol, int(from)
+			return o, o.network != ""
+		}
+	}
+	return o, false
+}
+
+// rule is the rule that makes an opening, as Oracle's own controller writes it, but for the description.
+func (o opening) rule(mark string) document {
+	options, side := "tcpOptions", "source"
+	if o.protocol == numberUDP {
+		options = "udpOptions"
+	}
+	if o.egress {
+		side = "destination"
+	}
+	d := document{
+		"protocol": o.protocol, "isStateless": false, side: o.network,
+		options: document{"destinationPortRange": document{"min": o.port, "max": o.port}},
+	}
+	if mark != "" {
+		d["description"] = mark
+	}
+	return jsondoc.Clone(d)
+}
+
+// marksIn are the marks that a description consists of: clusters that share a subnet share rules. It is nil where somebody has written
+// something else.
+func (c claim) marksIn(rule document) []string {
+	said, _ := rule["description"].(string)
+	all := strings.Fields(said)
+	for _, m := range all {
+		if m != c.mark && !ownership.IsMark(m) {
+			return nil
+		}
+	}
+	return all
+}
+
+// drops reports whether the cluster needs a rule no more. What somebody has described by hand stays, and so does what other clusters alone
+// have marked.
+func (c claim) drops(rule document, o opening) bool {
+	said, _ := rule["description"].(string)
+	switch {
+	case c.closesNothing || c.wanted[o] || c.others.need(o) || c.keep != 0 && o.port == c.keep:
+		return false
+	case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark):
+		return true
+	}
+	return said == "" && c.unmarked && c.former[o]
+}
+
+// without is a rule without the mark of this cluster; nil where no other cluster needs it.
+func (c claim) without(rule document) document {
+	others := slices.DeleteFunc(c.marksIn(rule), func(m string) bool { return m == c.mark })
+	if len(others) == 0 {
+		return nil
+	}
+	rule = jsondoc.Clone(rule)
+	rule["description"] = strings.Join(others, " ")
+	return rule
+}
+
+// maxDescription is how long the description of a rule may be.
+const maxDescription = 255
+
+// join adds the mark of this cluster to a rule that other clusters have made, so that it stays when these need it no more.
+func (c claim) join(rules []any, o opening) bool {
+	for _, v := range rules {
+		rule, _ := v.(document)
+		marks := c.marksIn(rule)
+		if is, single := openingOf(rule, o.egress); !single || is != o || len(marks) == 0 {
+			continue
+		}
+		if text := strings.Join(append(marks, c.mark), " "); len(text) <= maxDescription {
+			rule["description"] = text
+			return true
+		}
+	}
+	return false
+}
+
+// settled reports whether a rule stays as long as this cluster needs it: not where other clusters alone have marked it.
+func (c claim) settled(rule document) bool {
+	marks := c.marksIn(rule)
+	return c.mark == "" || len(marks) == 0 || slices.Contains(marks, c.mark)
+}
+
+// apply is a security list as it should be for a Service: the rest stays as it is. It is nil where nothing changes.
+func (c claim) apply(list document) (after document, added, removed []opening) {
+	have, foreign := openings{}, openings{}
+	after = document{}
+	for field, egress := range map[string]bool{ingressField: false, egressField: true} {
+		kept := []any{}
+		for _, v := range listOf(list[field]) {
+			rule, _ := v.(document)
+			o, single := openingOf(rule, egress)
+			if single && c.drops(rule, o) {
+				removed = append(removed, o)
+				if rule = c.without(rule); rule != nil {
+					kept = append(kept, rule)
+				}
+				continue
+			}
+			have[o] = have[o] || single && c.settled(rule)
+			foreign[o] = foreign[o] || single && !c.settled(rule)
+			kept = append(kept, jsondoc.CloneValue(v))
+		}
+		after[field] = kept
+	}
+	if added = c.add(after, have, foreign); len(added)+len(removed) == 0 {
+		return nil, nil, nil
+	}
+	return after, added, removed
+}
+
+// add adds what is wanted to a security list: have are rules that are there, foreign those that other clusters have made.
+func (c claim) add(after document, have, foreign openings) (added []opening) {
+	for _, o := range c.wanted.sorted() {
+		field := ingressField
+		if o.egress {
+			field = egressField
+		}
+		switch {
+		case have[o]:
+			continue
+		case foreign[o] && c.join(listOf(after[field]), o):
+		case foreign[o]: // the description has no room for one more
+			continue
+		default:
+			after[field] = append(listOf(after[field]), any(o.rule(c.mark)))
+		}
+		added = append(added, o)
+	}
+	return added
+}

@@ -1,0 +1,582 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+)
+
+const (
+	// attachedMaxAge is how old what is known of a subnet's security lists may be, and of when these were made.
+	attachedMaxAge = time.Hour
+	// maxOutdated is how often a security list is read again because somebody else has written it.
+	maxOutdated = 5
+)
+
+// securityList is one as the API has it. It is never changed in place.
+type securityList struct {
+	ID, Created, etag string
+	doc               document
+}
+
+// ruleBook changes security lists, which all Services, and people, share. Services that want a change of a list at the same time get it by
+// one write.
+type ruleBook struct {
+	api       *api
+	subnets   *inventory.Inventory[string, subnet]
+	lists     *inventory.Inventory[string, securityList]
+	instances *instances
+	cluster   *ownership.Cluster
+
+	locks keylock.Locks
+	mu    sync.Mutex
+	// pending are the edits of a list that wait for whoever writes it next, and held what Services have in lists, as far as this process
+	// knows.
+	pending map[string][]*edit
+	held    map[types.UID]map[string]heldRules
+	// places are the subnets of instances, which never change.
+	places map[string]string
+	// there is the load balancer of a Service, as far as it is known; nil is none. look makes those of Services known that a process
+	// before this one left.
+	there func(*v1.Service) *loadBalancer
+	look  func(context.Context, []*v1.Service) error
+}
+
+// heldRules are what a Service has in a list, and whether rules without a description are of it.
+type heldRules struct {
+	openings
+	unmarked bool
+}
+
+// edit is what a Service wants to be changed.
+type edit struct {
+	claim claim
+	done  bool
+}
+
+func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
+	b := &ruleBook{
+		api: a, subnets: i.networks.subnets, instances: i, cluster: c, pending: map[string][]*edit{},
+		held: map[types.UID]map[string]heldRules{}, places: map[string]string{},
+		there: func(*v1.Service) *loadBalancer { return nil },
+	}
+	b.lists = inventory.New(inventory.Source[string, securityList]{
+		Kind: "security list", ID: func(l securityList) string { return l.ID }, Get: b.read,
+	})
+	return b
+}
+
+// read reads a security list.
+func (b *ruleBook) read(ctx context.Context, id string) (securityList, error) {
+	var doc document
+	what := "security list " + id
+	header, err := b.api.call(ctx, "reading "+what, http.MethodGet, "/securityLists/"+url.PathEscape(id), nil, &doc, "")
+	if err != nil {
+		return securityList{}, err
+	}
+	return listFrom("reading "+what, id, header, doc)
+}
+
+func listFrom(what, id string, header http.Header, doc document) (securityList, error) {
+	l := securityList{ID: id, etag: header.Get("Etag"), doc: doc}
+	l.Created, _ = doc["timeCreated"].(string)
+	_, in := doc[ingressField].([]any)
+	_, out := doc[egressField].([]any)
+	if doc["id"] != id || !in || !out || l.etag == "" {
+		return l, cloudapi.Unclear(what, "the answer is about another one, or lacks its rules or its ETag")
+	}
+	return l, nil
+}
+
+// ruleRequest is what a load balancer asks of security lists.
+type ruleRequest struct {
+	service *v1.Service
+	access  access
+	// former is what the load balancer has now, where that is something else.
+	former access
+	// frontend is set where the rules of the load balancer's own subnets alone are managed, and only for its clients.
+	frontend bool
+	// balancers are the subnets of the load balancer, nodes those behind it.
+	balancers []string
+	nodes     []*v1.Node
+	// addresses are those of backends, where the Service goes and nodes may be gone.
+	addresses []string
+	// four and six say which addresses of nodes are reached.
+	four, six bool
+	// leaving is set where the Service goes: nothing is wanted any more, and what cannot be found holds up nothing.
+	leaving bool
+	// unmarked is set where the load balancer was made by Oracle's own controller, which describes no rule.
+	unmarked bool
+}
+
+// listPlan is what is to become of one security list.
+type listPlan struct {
+	id             string
+	claim          claim
+	before, after  document
+	added, removed []opening
+}
+
+// plan is what is to become of the security lists for a load balancer: those whose rules are to be changed. missed are those that could
+// not be looked at while the Service goes.
+func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, missed []error, err error) {
+	claims, missed, err := b.claims(ctx, r)
+	if err != nil {
+		return nil, missed, err
+	}
+	for _, id := range sortedKeys(claims) {
+		l, err := b.lists.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		switch {
+		case r.leaving && unreachable(err):
+			missed = append(missed, err)
+			continue
+		case err != nil:
+			return nil, missed, cloudapi.NotAbsence(err)
+		}
+		c := claims[id]
+		after, added, removed := c.apply(l.doc)
+		if after != nil {
+			plans = append(plans, listPlan{
+				id: id, claim: *c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]},
+				after: after, added: added, removed: removed,
+			})
+			continue
+		}
+		b.hold(r.service.UID, id, c.held())
+	}
+	return plans, missed, nil
+}
+
+// unreachable reports whether something is not there, or not for us.
+func unreachable(err error) bool {
+	return errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrUnauthorized)
+}
+
+// hold notes what a Service has in a list.
+func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(all.openings) == 0 {
+		delete(b.held[uid], id)
+		if len(b.held[uid]) == 0 {
+			delete(b.held, uid)
+		}
+		return
+	}
+	if b.held[uid] == nil {
+		b.held[uid] = map[string]heldRules{}
+	}
+	b.held[uid][id] = all
+}
+
+// held is what a Service has in a list after its claim: what it had as well, where nothing is closed.
+func (c claim) held() heldRules {
+	all := maps.Clone(c.wanted)
+	if c.closesNothing {
+		maps.Copy(all, c.former)
+	}
+	return heldRules{all, c.unmarked}
+}
+
+// holds reports whether this process knows of rules of a Service.
+func (b *ruleBook) holds(uid types.UID) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.held[uid]) > 0
+}
+
+// claims are what a load balancer wants of each security list.
+func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*claim, missed []error, err error) {
+	list, err := b.cluster.Services(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	mark, err := b.cluster.Mark(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = map[string]*claim{}
+	others, err := b.othersThan(ctx, r.service, list)
+	if err != nil {
+		return nil, nil, err
+	}
+	at := func(id string) *claim {
+		if all[id] == nil {
+			all[id] = &claim{
+				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
+			}
+		}
+		return all[id]
+	}
+	front, missed, err := b.placesOf(ctx, r, r.balancers)
+	if err != nil {
+		return nil, missed, err
+	}
+	back, unseen, err := b.backs(ctx, r, at)
+	if missed = append(missed, unseen...); err != nil {
+		return nil, missed, err
+	}
+	balancers, nodes := networksOf(front, r.four, r.six), networksOf(back, r.four, r.six)
+	for _, p := range front {
+		maps.Copy(at(p.list).wanted, r.access.frontOpenings(nodes))
+		maps.Copy(at(p.list).former, r.former.frontOpenings(nodes))
+	}
+	for _, p := range back {
+		maps.Copy(at(p.list).wanted, r.access.backOpenings(balancers))
+		maps.Copy(at(p.list).former, r.former.backOpenings(balancers))
+	}
+	b.copyHeld(r.service.UID, at)
+	for _, c := range all {
+		c.closesNothing = !r.leaving && len(missed) > 0
+	}
+	if r.leaving {
+		for _, c := range all {
+			maps.Copy(c.former, c.wanted)
+			c.wanted = openings{}
+		}
+	}
+	return all, missed, nil
+}
+
+// othersThan are what Services need of security lists other than one of them.
+func (b *ruleBook) othersThan(ctx context.Context, service *v1.Service, list []*v1.Service) (others, error) {
+	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || !mayNeed(s) })
+	if err := b.look(ctx, list); err != nil {
+		return others{}, err
+	}
+	return needsOf(slices.DeleteFunc(list, b.needsNone), b.there), nil
+}
+
+// needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group, which its load
+// balancer has. One that had some in lists a moment ago is asked once more when they are closed.
+func (b *ruleBook) needsNone(service *v1.Service) bool {
+	var s settings
+	var err error
+	if isNetworkService(service) {
+		var network networkSettings
+		network, _, err = parseNetwork(service)
+		s = network.plain(service, true, true)
+	} else {
+		s, _, err = parseSettings(service, b.api.config.SecurityListMode)
+	}
+	if err != nil || s.mode != modeGroups || b.holds(service.UID) {
+		return false
+	}
+	lb := b.there(service)
+	return lb == nil || slices.ContainsFunc(lb.Groups, func(id string) bool { return !slices.Contains(s.Groups, id) })
+}
+
+// backs are the subnets of nodes whose rules are managed. When the Service goes, what this cluster has marked goes where it was managed
+// before, too.
+func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *claim) (back []place, missed []error, err error) {
+	if r.frontend && !r.leaving {
+		return nil, nil, nil
+	}
+	ids, missed, err := b.subnetsOf(ctx, r)
+	if err != nil {
+		return nil, missed, err
+	}
+	if r.leaving {
+		more, err := b.leavingPlaces(ctx, r, at)
+		if err != nil {
+			return nil, missed, err
+		}
+		ids = append(ids, more...)
+		slices.Sort(ids)
+		ids = slices.Compact(ids)
+	}
+	back, unseen, err := b.placesOf(ctx, r, ids)
+	if r.frontend {
+		for _, p := range back {
+			at(p.list)
+		}
+		return nil, nil, err
+	}
+	return back, append(missed, unseen...), err
+}
+
+// copyHeld adds what a Service is known to have.
+func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, held := range b.held[uid] {
+		c := at(id)
+		maps.Copy(c.former, held.openings)
+		c.unmarked = c.unmarked || held.unmarked
+	}
+}
+
+// leavingPlaces are the subnets of the backends of a load balancer that goes. Where else instances are, what this cluster has marked, and
+// nobody needs, goes as well.
+func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, err error) {
+	all, err := b.instances.networks.all.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	subnets := map[string]bool{}
+	for _, n := range all {
+		for _, v := range n.vnics {
+			subnets[v.Subnet] = true
+			if v.PrivateIP != "" && slices.Contains(r.addresses, v.PrivateIP) {
+				ids = append(ids, v.Subnet)
+			}
+		}
+	}
+	others, _, err := b.placesOf(ctx, r, sortedKeys(subnets))
+	for _, p := range others {
+		if vcn := b.api.config.VCN; vcn == "" || p.subnet.VCN == vcn {
+			at(p.list)
+		}
+	}
+	return ids, err
+}
+
+// place is a subnet with the security list that counts.
+type place struct {
+	subnet subnet
+	list   string
+}
+
+func networksOf(places []place, four, six bool) (all []string) {
+	for _, p := range places {
+		all = append(all, p.subnet.networks(four, six)...)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// placesOf are subnets with their security lists.
+func (b *ruleBook) placesOf(ctx context.Context, r ruleRequest, ids []string) (all []place, missed []error, err error) {
+	for _, id := range ids {
+		s, err := b.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		var list string
+		if err == nil {
+			list, err = b.choose(ctx, s)
+		}
+		switch {
+		case r.leaving && unreachable(err):
+			missed = append(missed, err)
+			continue
+		case err != nil:
+			b.subnets.Invalidate(id)
+			return nil, missed, cloudapi.NotAbsence(err)
+		}
+		all = append(all, place{s, list})
+	}
+	return all, missed, nil
+}
+
+// choose returns the security list of a subnet that counts: the one of the cloud config, or else the oldest.
+func (b *ruleBook) choose(ctx context.Context, s subnet) (string, error) {
+	configured := b.api.config.securityLists[s.ID]
+	switch {
+	case slices.Contains(s.Lists, configured):
+		return configured, nil
+	case len(s.Lists) == 1:
+		return s.Lists[0], nil
+	}
+	var oldest securityList
+	for _, id := range s.Lists {
+		l, err := b.lists.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		if err != nil {
+			return "", err
+		}
+		if oldest.ID == "" || l.Created < oldest.Created || l.Created == oldest.Created && l.ID < oldest.ID {
+			oldest = l
+		}
+	}
+	if oldest.ID == "" {
+		return "", &cloudapi.Error{
+			Class: cloudapi.ErrNotFound, Operation: "choosing the security list of subnet " + s.ID, Message: "it has none; attach one, or manage the rules by hand",
+		}
+	}
+	return oldest.ID, nil
+}
+
+// subnetsOf are the subnets of nodes. A node whose instance is gone has none. missed are nodes of which nobody can tell: while the
+// Service goes, or where the cloud shows the others.
+func (b *ruleBook) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, missed []error, err error) {
+	found := map[string]bool{}
+	for _, n := range r.nodes {
+		id, err := parseProviderID(n.Spec.ProviderID)
+		if err != nil {
+			continue
+		}
+		place, err := b.placeOf(ctx, id, addressOf(n), len(r.nodes))
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+		case err != nil && ctx.Err() == nil && (r.leaving || aboutOne(err)):
+			missed = append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err))
+		case err != nil:
+			return nil, missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)
+		case place != "":
+			found[place] = true
+		}
+	}
+	return sortedKeys(found), missed, nil
+}
+
+// placeOf is the subnet in which an instance has an address, or else its primary one.
+func (b *ruleBook) placeOf(ctx context.Context, id, address string, expected int) (string, error) {
+	b.mu.Lock()
+	known, ok := b.places[id+" "+address]
+	b.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	q := inventory.Query{MaxAge: attachedMaxAge, MaxMissAge: observedMaxAge, Expected: expected}
+	in, err := b.instances.inventory.Get(ctx, id, q)
+	if err != nil {
+		return "", err
+	}
+	net, err := b.instances.networks.shown(ctx, in, false, q)
+	if err != nil {
+		return "", err
+	}
+	for _, v := range net.vnics {
+		if v.PrivateIP == address || known == "" && v.Primary {
+			known = v.Subnet
+		}
+		if v.PrivateIP == address {
+			break
+		}
+	}
+	if known != "" {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.places[id+" "+address] = known
+	}
+	return known, nil
+}
+
+// ruleChanges are the changes that plans ask for.
+func ruleChanges[O any](b *ruleBook, service *v1.Service, plans []listPlan) (all []services.Change[O]) {
+	for _, p := range plans {
+		detail := summary("adding", p.added) + "; " + summary("removing", p.removed)
+		all = append(all, services.Change[O]{
+			Planned: guard.Planned{Action: guard.PlanChange, Object: "security list " + p.id, Detail: strings.Trim(detail, "; ")},
+			Compare: func() (before, after any) { return p.before, p.after },
+			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+				if err := b.edit(ctx, p.id, p.claim); err != nil {
+					return o, err
+				}
+				b.hold(service.UID, p.id, p.claim.held())
+				return o, nil
+			},
+		})
+	}
+	return all
+}
+
+func summary(word string, list []opening) string {
+	if len(list) == 0 {
+		return ""
+	}
+	texts := make([]string, len(list))
+	for n, o := range list {
+		texts[n] = o.text()
+	}
+	slices.Sort(texts)
+	return word + " " + strings.Join(texts, ", ")
+}
+
+// edit has a claim applied to a security list, by whoever writes it next.
+func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
+	e := &edit{claim: c}
+	b.mu.Lock()
+	b.pending[id] = append(b.pending[id], e)
+	b.mu.Unlock()
+	unlock, err := b.locks.Lock(ctx, id)
+	if err != nil {
+		b.take(id, e)
+		return fmt.Errorf("waiting for security list %s: %w", id, err)
+	}
+	defer unlock()
+	if e.done {
+		return nil
+	}
+	batch := b.take(id, nil)
+	if err := b.write(ctx, id, batch); err != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.pending[id] = append(b.pending[id], slices.DeleteFunc(batch, func(o *edit) bool { return o == e })...) // they try it themselves
+		return err
+	}
+	for _, o := range batch {
+		o.done = true
+	}
+	return nil
+}
+
+// take takes edits off: one, or all where that is nil.
+func (b *ruleBook) take(id string, one *edit) (taken []*edit) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if one == nil {
+		taken = b.pending[id]
+		delete(b.pending, id)
+		return taken
+	}
+	b.pending[id] = slices.DeleteFunc(b.pending[id], func(e *edit) bool { return e == one })
+	return nil
+}
+
+// write applies edits to a security list under its ETag, again and again where somebody else has written it meanwhile.
+func (b *ruleBook) write(ctx context.Context, id string, batch []*edit) error {
+	what := "changing security list " + id
+	var err error
+	for range maxOutdated {
+		var l securityList
+		if l, err = b.lists.Get(ctx, id, inventory.Query{}); err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		list, err := b.cluster.Services(ctx) // those of now: what was claimed may be minutes old
+		if err != nil {
+			return err
+		}
+		doc, changed := l.doc, false
+		for _, e := range batch {
+			c := e.claim
+			if c.others, err = b.othersThan(ctx, c.service, list); err != nil {
+				return err
+			}
+			if after, _, _ := c.apply(doc); after != nil {
+				doc, changed = after, true
+			}
+		}
+		if !changed {
+			return nil
+		}
+		body := document{ingressField: doc[ingressField], egressField: doc[egressField]}
+		var now document
+		header, failed := b.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(id), body, &now, http.Header{ifMatch: {l.etag}})
+		if err = failed; err == nil {
+			if l, err = listFrom(what, id, header, now); err == nil {
+				b.lists.Put(l)
+				return nil
+			}
+		}
+		b.lists.Invalidate(id)
+		if !errors.Is(err, cloudapi.ErrConflict) {
+			return cloudapi.NotAbsence(err)
+		}
+	}
+	return err
+}

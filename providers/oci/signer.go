@@ -1,0 +1,153 @@
+package oci
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// credential is what signs a call: a key, and the name by which the cloud knows it.
+type credential struct {
+	id  string
+	key *rsa.PrivateKey
+}
+
+// signer signs each attempt of a call: RSA-SHA256 over its target, its host, its date, and what it carries. Where the credential is
+// refused and there is another one, the attempt is repeated with that.
+type signer struct {
+	// credential returns one; refused is the ID of one that was not accepted, "" where there is none.
+	credential func(ctx context.Context, refused string) (credential, error)
+	next       http.RoundTripper
+}
+
+// userKey signs with the key of a user.
+func userKey(c Config) func(context.Context, string) (credential, error) {
+	known := credential{strings.Join([]string{c.Tenancy, c.User, c.Fingerprint}, "/"), c.key}
+	return func(context.Context, string) (credential, error) { return known, nil }
+}
+
+// RoundTrip implements http.RoundTripper.
+func (s *signer) RoundTrip(r *http.Request) (*http.Response, error) {
+	c, err := s.credential(r.Context(), "")
+	if err != nil {
+		return nil, err
+	}
+	answer, err := s.send(r, c)
+	if err != nil || answer.StatusCode != http.StatusUnauthorized || (r.Body != nil && r.GetBody == nil) {
+		return answer, err
+	}
+	another, err := s.credential(r.Context(), c.id)
+	if err != nil || another.id == c.id {
+		return answer, nil //nolint:nilerr // the refusal itself is the answer
+	}
+	answer.Body.Close()
+	return s.send(r, another)
+}
+
+func (s *signer) send(r *http.Request, c credential) (*http.Response, error) {
+	out := r.Clone(r.Context())
+	if r.GetBody != nil {
+		body, err := r.GetBody()
+		if err != nil {
+			return nil, fmt.Errorf("signing a call: %w", err)
+		}
+		out.Body = body
+	}
+	if err := signHeaders(out, c, time.Now(), []string{"date", "(request-target)", "host"}); err != nil {
+		return nil, fmt.Errorf("signing a call: %w", err)
+	}
+	return s.next.RoundTrip(out)
+}
+
+// signHeaders puts the signature over some headers into a request, and over what it carries.
+func signHeaders(r *http.Request, c credential, now time.Time, headers []string) error {
+	r.Header.Set("Date", now.UTC().Format(http.TimeFormat))
+	if r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
+		var body []byte
+		if r.Body != nil {
+			var err error
+			if body, err = io.ReadAll(r.Body); err != nil {
+				return err
+			}
+			r.Body.Close()
+		}
+		r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+		r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+		sum := sha256.Sum256(body)
+		r.Header.Set("X-Content-Sha256", base64.StdEncoding.EncodeToString(sum[:]))
+		r.Header.Set("Content-Length", strconv.Itoa(len(body)))
+		if r.Header.Get("Content-Type") == "" {
+			r.Header.Set("Content-Type", "application/json")
+		}
+		headers = append(headers, "content-length", "content-type", "x-content-sha256")
+	}
+	sum := sha256.Sum256([]byte(signed(r, headers)))
+	signature, err := rsa.SignPKCS1v15(rand.Reader, c.key, crypto.SHA256, sum[:])
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Authorization", fmt.Sprintf(`Signature version="1",headers="%s",keyId="%s",algorithm="rsa-sha256",signature="%s"`,
+		strings.Join(headers, " "), c.id, base64.StdEncoding.EncodeToString(signature)))
+	return nil
+}
+
+// signed is the text that is signed.
+func signed(r *http.Request, headers []string) string {
+	lines := make([]string, len(headers))
+	for i, name := range headers {
+		value := r.Header.Get(name)
+		switch name {
+		case "(request-target)":
+			value = strings.ToLower(r.Method) + " " + r.URL.RequestURI()
+		case "host":
+			if value = r.Host; value == "" {
+				value = r.URL.Host
+			}
+		}
+		lines[i] = name + ": " + value
+	}
+	return strings.Join(lines, "\n")
+}
+
+// parseKey reads a private key in PEM, in the forms PKCS#1 and PKCS#8. The error never quotes it.
+func parseKey(text, passphrase []byte) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("it is not PEM")
+	}
+	data := block.Bytes
+	if x509.IsEncryptedPEMBlock(block) { //nolint:staticcheck // what Oracle's documentation made keys with for years
+		var err error
+		if data, err = x509.DecryptPEMBlock(block, passphrase); err != nil { //nolint:staticcheck // the same
+			return nil, errors.New("it is encrypted, and auth.key_passphrase does not open it")
+		}
+	}
+	if block.Type == "ENCRYPTED PRIVATE KEY" {
+		return nil, errors.New("it is encrypted as PKCS#8, which is not served yet; convert it with openssl rsa -traditional")
+	}
+	if key, err := x509.ParsePKCS1PrivateKey(data); err == nil {
+		return key, nil
+	}
+	parsed, err := x509.ParsePKCS8PrivateKey(data)
+	if err != nil {
+		return nil, errors.New("it is neither PKCS#1 nor PKCS#8")
+	}
+	key, ok := parsed.(*rsa.PrivateKey)
+	if !ok {
+		return nil, errors.New("it is no RSA key")
+	}
+	return key, nil
+}
