@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"k8s.io/klog/v2"
@@ -77,12 +78,7 @@ func (s step) compare(lb *loadBalancer, d *details) (before, after any) {
 		after = map[string]any{"members": s.members}
 		return services.Within(map[string]any{"members": d.part(s.id).members()}, after), after
 	case removeMember:
-		for _, m := range d.part(s.id).members() {
-			if m.ID == s.member {
-				before = m
-			}
-		}
-		return before, nil
+		return s.member, nil
 	case deleteListener, deletePool, deleteMonitor:
 		return d.part(s.id).shown(), nil
 	case updateListener, updatePool, updateMonitor:
@@ -122,19 +118,26 @@ func (p part) members() []member {
 	return p.pool.members.list()
 }
 
+// shownMember is how a plan shows a member of a pool. Not every ID is known.
+type shownMember struct {
+	ID      string `json:"id,omitempty"`
+	Address string `json:"address"`
+	Port    int    `json:"protocol_port"`
+}
+
 func (p part) shown() any {
 	switch {
 	case p.listener != nil:
 		return p.listener
 	case p.pool != nil:
-		members := []reference{}
+		members := []shownMember{}
 		for _, m := range p.members() {
-			members = append(members, reference{m.ID})
+			members = append(members, shownMember{m.ID, m.Address, m.Port})
 		}
 		return struct {
 			*pool
 
-			MemberIDs []reference `json:"members"`
+			MemberIDs []shownMember `json:"members"`
 		}{p.pool, members}
 	case p.monitor != nil:
 		return p.monitor
@@ -235,6 +238,10 @@ func (l *loadBalancers) apply(
 		l.monitors.Invalidate(st.id)
 	}
 	doing := fmt.Sprintf("%s (%s), then %d more changes", st.kind, st.reason, more)
+	st, err := l.located(ctx, lb, st)
+	if err != nil {
+		return nil, nil, err
+	}
 	made, err := l.order(ctx, lb, st)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) {
@@ -256,6 +263,28 @@ func (l *loadBalancers) apply(
 		return nil, nil, fmt.Errorf("load balancer %s has the provisioning status %s after: %s", lb.ID, idle.Status, doing)
 	}
 	return idle, after, nil
+}
+
+// located returns a step with the ID of the member that goes, which is not kept where a pool has many. Where that member is not there, or
+// is another one, somebody else has changed the pool: it is read, and the step planned, again.
+func (l *loadBalancers) located(ctx context.Context, lb *loadBalancer, st step) (step, error) {
+	if st.kind != removeMember || st.member.ID != "" {
+		return st, nil
+	}
+	filter := paged("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
+	found, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", filter)
+	if err == nil {
+		for _, m := range found {
+			if m.ID != "" && m.key() == st.member.key() {
+				st.member.ID = m.ID
+				return st, nil
+			}
+		}
+		m := st.member
+		err = fmt.Errorf("%w: pool %s has no longer the member %s at %s:%d", errBusy, st.id, m.Name, m.Address, m.Port)
+	}
+	l.parts.Invalidate(lb.ID)
+	return st, cloudapi.NotAbsence(err)
 }
 
 // order makes the call of a step, and returns the ID of what it made. Whatever fails may have taken effect, so the next look
@@ -372,10 +401,10 @@ func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 			p.MonitorID, p.monitor = made, r.made(made)
 		}
 	case st.kind == removeMember:
-		p.members = memberSetOf(slices.DeleteFunc(slices.Clone(p.members.list()), func(m member) bool { return m.ID == st.member }), lists)
+		p.members = p.members.without(st.member, lists)
 	case st.kind == addMember:
 		if m, ok := st.body.(memberRequest); ok {
-			p.members = memberSetOf(append(slices.Clone(p.members.list()), m.made(made)), lists)
+			p.members = p.members.with(m.made(made), lists)
 		}
 	case st.kind == setMembers:
 		p.members = afterBatch(p.members, st.members, lists)

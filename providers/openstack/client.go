@@ -484,6 +484,16 @@ func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isI
 // listAll reads every page. A page without the expected key is an error, not an empty page.
 func listAll[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
+	return allPages[T](ctx, listing, a, of, at, key, query)
+}
+
+// listLarge is listAll for pages of which little is kept.
+func listLarge[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
+	ctx, listing := cloudapi.WatchLargeListing(ctx)
+	return allPages[T](ctx, listing, a, of, at, key, query)
+}
+
+func allPages[T any](ctx context.Context, listing *cloudapi.Listing, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
 	var all []T
 	for pages := 1; ; pages++ {
 		doing := fmt.Sprintf("listing %s, page %d", key, pages)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 // partsListing is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have
@@ -19,12 +20,14 @@ type partsListing struct {
 	pools     []pool
 }
 
-func newListedPartsInventory(a *api, observed *inventory.Inventory[string, *loadBalancer]) *inventory.Inventory[string, *partsListing] {
+func newListedPartsInventory(
+	pages *partPages, observed *inventory.Inventory[string, *loadBalancer],
+) *inventory.Inventory[string, *partsListing] {
 	return inventory.New(inventory.Source[string, *partsListing]{
 		Kind: "load balancer outline", ID: func(o *partsListing) string { return o.loadBalancerID }, GetCalls: 2,
 		List: func(ctx context.Context) ([]*partsListing, int, error) {
 			known := timesOfChange(observed)
-			listeners, pools, calls, err := a.listParts(ctx)
+			listeners, pools, calls, err := pages.all(ctx)
 			all := partsByLoadBalancer(listeners, pools)
 			for _, o := range all {
 				o.asOf = known[o.loadBalancerID]
@@ -32,7 +35,7 @@ func newListedPartsInventory(a *api, observed *inventory.Inventory[string, *load
 			return all, calls, err
 		},
 		Get: func(ctx context.Context, id string) (*partsListing, error) {
-			listeners, pools, _, err := a.listParts(ctx, "loadbalancer_id", id)
+			listeners, pools, _, err := pages.list(ctx, "loadbalancer_id", id)
 			return &partsListing{loadBalancerID: id, listeners: listeners, pools: pools}, err
 		},
 	})
@@ -64,13 +67,26 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	return all
 }
 
+// outline returns what listings show of a load balancer, where these are not too large: then it is read alone.
+func (l *loadBalancers) outline(ctx context.Context, id string) (*partsListing, error) {
+	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, because none is quicker
+	// than a look; so those who were woken by the same look share a listing.
+	q := inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())}
+	if !l.partPages.beyond.Load() {
+		if o, err := l.listedParts.Get(ctx, id, q); !errors.Is(err, cloudapi.ErrListingTooLarge) {
+			return o, err
+		}
+	}
+	demand := evidence.From(ctx)
+	demand.Single = true
+	return l.listedParts.Get(evidence.With(ctx, demand), id, q)
+}
+
 // partsAfterChange returns the parts of a load balancer as they are after changes of our own, because somebody else may have changed them
 // right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
 // pool are not the ones that our changes have left there.
 func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
-	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, because none is quicker
-	// than a look; so those who were woken by the same look share a listing.
-	o, err := l.listedParts.Get(ctx, lb.ID, inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())})
+	o, err := l.outline(ctx, lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) { // it has neither listeners nor pools
 		return l.observe(ctx, lb)
 	}

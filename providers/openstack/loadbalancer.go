@@ -58,6 +58,7 @@ type loadBalancers struct {
 	networks     *networks
 	observed     *inventory.Inventory[string, *loadBalancer]
 	parts        *inventory.Inventory[string, *details]
+	partPages    *partPages
 	listedParts  *inventory.Inventory[string, *partsListing]
 	floating     *inventory.Inventory[string, floatingIP]
 	groups       *inventory.Inventory[string, securityGroup]
@@ -153,7 +154,8 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 		floating: newFloatingInventory(a), groups: newGroupInventory(a), monitors: newMonitorInventory(a),
 		certificates: newCertificateInventory(a), memberLists: inventory.NewLists[memberRow](),
 	}
-	l.listedParts = newListedPartsInventory(a, l.observed)
+	l.partPages = &partPages{api: a, nodes: func() int { return i.nodes.Counts().All }}
+	l.listedParts = newListedPartsInventory(l.partPages, l.observed)
 	l.room = waiting.New(l.observed.Look, pace)
 	l.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.loadBalancerID }, Get: l.readParts,

@@ -3,6 +3,7 @@ package openstack
 import (
 	"cmp"
 	"encoding/json"
+	"hash/maphash"
 	"iter"
 	"slices"
 	"strings"
@@ -12,25 +13,67 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each pool has a member for each node: 5,000 nodes and 500 load balancers with two ports have 5 million. In memory each takes its ID, and
-// what members of other pools have in common with it is there once.
+// Each pool has a member for each node: 5,000 nodes and 500 load balancers with two ports have 5 million. What members of several pools
+// have in common is in memory once. Their IDs are kept where a pool has few; of many a sum is, which tells whether they are still the same.
+// So memory grows with the nodes, and with the pools, and not with one times the other.
+
+// maxKeptIDs is how many members a pool may have whose IDs are kept. One that leaves a larger pool costs a call more, for it is looked
+// for first.
+const maxKeptIDs = 1024
 
 // memberRow is what a member has in common with those of other pools.
 type memberRow struct{ name, address, subnetID string }
 
 // memberSet are the members of a pool, which nobody changes.
 type memberSet struct {
-	rows              []memberRow
-	ids               []uuid.UUID // the nil one where an ID is not known
+	rows []memberRow
+	// ids are nil where there are too many; the nil one is one that is not known.
+	ids               []uuid.UUID
 	port, monitorPort int
 	// odd are the members of a pool whose ports differ, or whose IDs are no UUIDs in the usual form.
 	odd []member
+	digest
 }
 
-// idSet are the IDs of the members of a pool.
+// idSet are the IDs of the members of a pool. The lists are nil where there are too many.
 type idSet struct {
-	ids []uuid.UUID
-	odd []string
+	size int
+	ids  []uuid.UUID
+	odd  []string
+	digest
+}
+
+// digest stands for those IDs of a pool's members that are known: how many, and a sum of their hashes in any order.
+type digest struct {
+	known int
+	sum   uint64
+}
+
+var digestSeed = maphash.MakeSeed()
+
+func hashOf(id string) uint64 {
+	if u, usual := uuidOf(id); usual {
+		return maphash.Bytes(digestSeed, u[:])
+	}
+	return maphash.String(digestSeed, id)
+}
+
+func (d *digest) add(id string) {
+	if id != "" {
+		d.known, d.sum = d.known+1, d.sum+hashOf(id)
+	}
+}
+
+func (d *digest) addAll(members []member) {
+	for _, m := range members {
+		d.add(m.ID)
+	}
+}
+
+func (d *digest) remove(id string) {
+	if id != "" {
+		d.known, d.sum = d.known-1, d.sum-hashOf(id)
+	}
 }
 
 // uuidOf returns an ID that has the usual form; "" is none.
@@ -43,6 +86,20 @@ func uuidOf(id string) (u uuid.UUID, usual bool) {
 }
 
 func memberSetOf(list []member, lists *inventory.Lists[memberRow]) memberSet {
+	s := packed(list, lists)
+	s.addAll(list)
+	return s
+}
+
+// unpacked returns members as they are.
+func unpacked(list []member) memberSet {
+	s := memberSet{odd: list}
+	s.addAll(list)
+	return s
+}
+
+// packed is memberSetOf without what stands for the IDs.
+func packed(list []member, lists *inventory.Lists[memberRow]) memberSet {
 	if len(list) == 0 {
 		return memberSet{}
 	}
@@ -58,11 +115,15 @@ func memberSetOf(list []member, lists *inventory.Lists[memberRow]) memberSet {
 		}
 		s.ids[i], rows[i] = id, memberRow{m.Name, m.Address, m.SubnetID}
 	}
-	s.rows = lists.Same(rows)
+	if s.rows = lists.Same(rows); len(rows) > maxKeptIDs {
+		s.ids = nil
+	}
 	return s
 }
 
-// list returns the members.
+func (s memberSet) size() int { return len(s.rows) + len(s.odd) }
+
+// list returns the members; those of a large pool are without their IDs.
 func (s memberSet) list() []member {
 	if s.odd != nil {
 		return s.odd
@@ -70,11 +131,29 @@ func (s memberSet) list() []member {
 	list := make([]member, len(s.rows))
 	for i, row := range s.rows {
 		list[i] = member{Name: row.name, Address: row.address, SubnetID: row.subnetID, Port: s.port, MonitorPort: s.monitorPort}
-		if s.ids[i] != uuid.Nil {
+		if s.ids != nil && s.ids[i] != uuid.Nil {
 			list[i].ID = s.ids[i].String()
 		}
 	}
 	return list
+}
+
+// with returns the members and one more.
+func (s memberSet) with(m member, lists *inventory.Lists[memberRow]) memberSet {
+	after := packed(append(slices.Clone(s.list()), m), lists)
+	after.digest = s.digest
+	after.add(m.ID)
+	return after
+}
+
+// without returns the members but for one, which is known by its ID where IDs are kept.
+func (s memberSet) without(gone member, lists *inventory.Lists[memberRow]) memberSet {
+	after := packed(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
+		return m.ID == gone.ID && m.ID != "" || m.ID == "" && m.key() == gone.key()
+	}), lists)
+	after.digest = s.digest
+	after.remove(gone.ID)
+	return after
 }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -83,11 +162,14 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &list); err != nil {
 		return err //nolint:wrapcheck // the decoder names the place
 	}
-	*s = idSet{}
+	*s = idSet{size: len(list)}
 	for _, r := range list {
-		if id, usual := uuidOf(r.ID); usual && r.ID != "" {
+		s.add(r.ID)
+		switch id, usual := uuidOf(r.ID); {
+		case len(list) > maxKeptIDs:
+		case usual && r.ID != "":
 			s.ids = append(s.ids, id)
-		} else {
+		default:
 			s.odd = append(s.odd, r.ID)
 		}
 	}
@@ -97,10 +179,14 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 
 // areThose reports whether a pool has the members that it should have: each of those whose ID is known, and as many.
 func (s idSet) areThose(wanted memberSet) bool {
-	if len(wanted.rows)+len(wanted.odd) != len(s.ids)+len(s.odd) {
+	switch {
+	case s.size != wanted.size():
 		return false
-	}
-	if wanted.odd == nil && len(s.odd) == 0 {
+	case wanted.known == s.size:
+		return s.digest == wanted.digest
+	case s.ids == nil && s.odd == nil: // they were too many, and some of those that should be there are not known
+		return s.size == 0
+	case wanted.odd == nil && len(s.odd) == 0:
 		have := make(map[uuid.UUID]struct{}, len(s.ids))
 		for _, id := range s.ids {
 			have[id] = struct{}{}
@@ -132,6 +218,8 @@ type memberKey struct {
 	name, address     string
 	port, monitorPort int
 }
+
+func (m member) key() memberKey { return memberKey{m.Name, m.Address, m.Port, m.MonitorPort} }
 
 func compareKeys(a, b memberKey) int {
 	return cmp.Or(

@@ -39,7 +39,7 @@ func TestMemberSteps(t *testing.T) {
 		"one leaves": {
 			have: []member{has("1", a.Address), has("2", b.Address)},
 			want: []memberRequest{a},
-			is:   []step{{kind: removeMember, id: "p", member: "2", reason: "not wanted"}},
+			is:   []step{{kind: removeMember, id: "p", member: has("2", b.Address), reason: "not wanted"}},
 		},
 		"one leaves whose ID is not known": {
 			have: []member{has("1", a.Address), has("", b.Address)},
@@ -144,7 +144,7 @@ func TestMembersShareMemory(t *testing.T) {
 		p.change(step{kind: addMember, id: "p", body: wanted[99]}, firstID, lists)
 		assert.Nil(t, memberSteps(p, wanted, false))
 		rows = append(rows, &p.members.rows[0])
-		p.change(step{kind: removeMember, id: "p", member: firstID}, "", lists)
+		p.change(step{kind: removeMember, id: "p", member: member{ID: firstID}}, "", lists)
 		assert.Nil(t, memberSteps(p, wanted[:99], false))
 		rows = append(rows, &p.members.rows[0])
 		p.change(step{kind: addMember, id: "p", body: wanted[99]}, secondID, lists)
@@ -153,6 +153,50 @@ func TestMembersShareMemory(t *testing.T) {
 	}
 	assert.Same(t, rows[0], rows[2])
 	assert.Same(t, rows[1], rows[3])
+}
+
+// TestLargeMemberSets: what stands for the IDs is the same however a pool became what it is, also where it became large or small meanwhile.
+func TestLargeMemberSets(t *testing.T) {
+	t.Parallel()
+	lists := inventory.NewLists[memberRow]()
+	id := func(i int) string { return fmt.Sprintf("6f0a3c1e-0000-4000-8000-%012x", i+1) }
+	var list []member
+	for i := range maxKeptIDs {
+		list = append(list, member{ID: id(i), Name: fmt.Sprint("n", i), Address: fmt.Sprintf("10.0.%d.%d", i>>8, i&255), Port: 80})
+	}
+	one := member{ID: id(maxKeptIDs), Name: "more", Address: "10.1.0.0", Port: 80}
+	listed := func(list []member) (have idSet) {
+		references := make([]reference, len(list))
+		for i, m := range list {
+			references[len(list)-1-i] = reference{m.ID} // in any order
+		}
+		text, err := json.Marshal(references)
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(text, &have))
+		return have
+	}
+	small := memberSetOf(list, lists)
+	assert.Len(t, small.ids, maxKeptIDs)
+	large := small.with(one, lists)
+	assert.Nil(t, large.ids)
+	assert.Nil(t, listed(append(slices.Clone(list), one)).ids)
+	assert.Equal(t, memberSetOf(append(slices.Clone(list), one), lists), large)
+	assert.True(t, listed(append(slices.Clone(list), one)).areThose(large))
+	assert.False(t, listed(append(slices.Clone(list), member{ID: id(5000)})).areThose(large), "another one")
+
+	for name, gone := range map[string]member{"the new one": one, "another one": list[3]} {
+		after := large.without(gone, lists)
+		rest := slices.DeleteFunc(append(slices.Clone(list), one), func(m member) bool { return m.ID == gone.ID })
+		assert.True(t, listed(rest).areThose(after), name)
+		assert.False(t, listed(append(slices.Clone(rest[1:]), member{ID: id(5000)})).areThose(after), name)
+		assert.Equal(t, maxKeptIDs, after.size(), name)
+		for _, m := range after.list() {
+			assert.NotEqual(t, gone.Address, m.Address, name)
+		}
+	}
+
+	untold := large.with(member{Name: "untold", Address: "10.1.0.1", Port: 80}, lists)
+	assert.False(t, listed(append(slices.Clone(list), one, member{ID: id(5001)})).areThose(untold), "the pool is read")
 }
 
 // TestShownPool: a plan that deletes a pool shows which members it has.
@@ -164,6 +208,6 @@ func TestShownPool(t *testing.T) {
 	assert.Nil(t, after)
 	text, err := json.Marshal(before)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), `"members":[{"id":"`+firstID+`"}]`)
+	assert.Contains(t, string(text), `"members":[{"id":"`+firstID+`","address":"10.0.0.1","protocol_port":80}]`)
 	assert.Contains(t, string(text), `"name":"web"`)
 }

@@ -293,7 +293,7 @@ func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, err
 		}
 	}
 	var err error
-	if d.listeners, d.pools, _, err = l.api.listParts(ctx, "loadbalancer_id", id); err != nil {
+	if d.listeners, d.pools, _, err = l.partPages.list(ctx, "loadbalancer_id", id); err != nil {
 		return nil, err
 	}
 	reads := l.monitorReads(ctx, d, age)
@@ -318,24 +318,10 @@ func (l *loadBalancers) monitorReads(ctx context.Context, d *details, age time.D
 	return reads
 }
 
-// listParts lists the listeners and pools that a filter lets through, and counts the calls.
-func (a *api) listParts(ctx context.Context, filter ...string) (listeners []listener, pools []pool, calls int, err error) {
-	var more int
-	err = waiting.Together(
-		func() (err error) {
-			listeners, calls, err = listAll[listener](ctx, a, loadBalancing, "lbaas/listeners", "listeners", paged(filter...))
-			return err
-		},
-		func() (err error) {
-			pools, more, err = listAll[pool](ctx, a, loadBalancing, "lbaas/pools", "pools", paged(filter...))
-			return err
-		},
-	)
-	return listeners, pools, calls + more, err
-}
+func membersPath(poolID string) string { return "lbaas/pools/" + poolID + "/members" }
 
 func (l *loadBalancers) readMembers(ctx context.Context, poolID string) (memberSet, error) {
-	members, _, err := listAll[member](ctx, l.api, loadBalancing, "lbaas/pools/"+poolID+"/members", "members", paged())
+	members, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(poolID), "members", paged())
 	return memberSetOf(members, l.memberLists), err
 }
 
@@ -363,8 +349,8 @@ type step struct {
 	kind stepKind
 	// id is the object that is changed, or the one that a new object belongs to.
 	id string
-	// member is the member that goes.
-	member string
+	// member is the member that goes. Its ID is empty where those of its pool are too many to be kept.
+	member member
 	// members are all that the pool gets.
 	members []memberRequest
 	body    any
@@ -408,7 +394,7 @@ func (k stepKind) call() (method, path, key string) {
 // do makes the call of a step, and returns the ID of what it made. What is to go and has gone is no failure.
 func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	method, at, key := st.kind.call()
-	at = "lbaas/" + strings.Replace(at, "{}", st.id, 1) + st.member
+	at = "lbaas/" + strings.Replace(at, "{}", st.id, 1) + st.member.ID
 	doing := fmt.Sprintf("%s %s", st.kind, st.id)
 	switch {
 	case method == http.MethodDelete:

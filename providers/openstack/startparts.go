@@ -87,7 +87,7 @@ func (t treePool) tells(p *pool) bool {
 		all[i], online = m.member, online || m.Operating == operatingOnline
 	}
 	switch {
-	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !p.MemberIDs.areThose(memberSet{odd: all}):
+	case slices.ContainsFunc(all, func(m member) bool { return m.ID == "" || m.Address == "" }), !p.MemberIDs.areThose(unpacked(all)):
 		return false
 	case p.MonitorID == "":
 		return true
@@ -106,7 +106,7 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 
 // partsAtStart returns the parts of a load balancer as listings and its status tree show them; nil where these do not do.
 func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
-	if _, singly := l.singly.Load(id); singly || l.trees.missing() || !l.several(ctx) {
+	if _, singly := l.singly.Load(id); singly || l.trees.missing() || l.partPages.beyond.Load() || !l.several(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})

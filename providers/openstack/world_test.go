@@ -65,7 +65,12 @@ func (w *world) restart() {
 // addNode adds a server and its initialised node.
 func (w *world) addNode(spec openstacksim.Spec) *v1.Node {
 	w.sim.AddServer(spec)
-	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: spec.Name, Labels: map[string]string{}}}
+	return w.joins(spec.Name)
+}
+
+// joins adds the initialised node of a server that is there.
+func (w *world) joins(name string) *v1.Node {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 	m, err := w.instances.InstanceMetadata(w.T.Context(), node)
 	require.NoError(w.T, err)
 	node.Spec.ProviderID, node.Status.Addresses = m.ProviderID, m.NodeAddresses

@@ -26,8 +26,12 @@ const (
 	maxObjects = 50_000
 )
 
-// ErrTooLarge is part of the error of an answer, or of a listing, with more text than is kept: smaller pages may do.
-var ErrTooLarge = fmt.Errorf("more text than is kept: %w", errFinal)
+var (
+	// ErrTooLarge is part of the error of an answer, or of a listing, with more text than is kept: smaller pages may do.
+	ErrTooLarge = fmt.Errorf("more text than is kept: %w", errFinal)
+	// ErrListingTooLarge is part of the error of a listing of large pages that are more text together than is read: smaller ones are, too.
+	ErrListingTooLarge = fmt.Errorf("more text than is read: %w", errFinal)
+)
 
 // Listing watches over the pages of one listing, so that one without an end takes neither all memory nor for ever.
 type Listing struct {
@@ -48,6 +52,13 @@ type listingKey struct{}
 func WatchListing(ctx context.Context) (context.Context, *Listing) {
 	l := &Listing{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, tokens: map[string]struct{}{}}
 	return context.WithValue(ctx, listingKey{}, l), l
+}
+
+// WatchLargeListing is WatchListing where little is kept of each page: only each is bounded by what memory can hold.
+func WatchLargeListing(ctx context.Context) (context.Context, *Listing) {
+	ctx, l := WatchListing(ctx)
+	l.large = true
+	return ctx, l
 }
 
 // Add counts the objects of a page.
@@ -87,7 +98,9 @@ func (l *Listing) page(data []byte) error {
 		return endless("more than %d pages", maxPages)
 	case l.bytes > l.most():
 		err := endless("more than %d MiB", l.most()>>20)
-		err.Cause = ErrTooLarge
+		if err.Cause = ErrTooLarge; l.large {
+			err.Cause = ErrListingTooLarge
+		}
 		return err
 	}
 	return nil

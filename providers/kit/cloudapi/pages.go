@@ -148,8 +148,11 @@ func (n Numbered[P]) inTurn(ctx context.Context) (pages []P, err error) {
 
 // watched is Read within the bounds of one listing.
 func (n Numbered[P]) watched(ctx context.Context) (context.Context, func(context.Context, int) (P, error)) {
-	ctx, listing := WatchListing(ctx)
-	listing.large = n.Large
+	watch := WatchListing
+	if n.Large {
+		watch = WatchLargeListing
+	}
+	ctx, listing := watch(ctx)
 	return ctx, func(ctx context.Context, number int) (P, error) {
 		page, err := n.Read(ctx, number)
 		switch {

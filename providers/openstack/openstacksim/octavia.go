@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -148,6 +149,41 @@ func (p Pool) BackendMembers() []Member {
 
 // DropMembers takes all members out of a pool.
 func (p *Pool) DropMembers() { p.members = nil }
+
+// FillMembers gives a pool so many members, at addresses of a network that no test uses.
+func (p *Pool) FillMembers(n int) {
+	p.members = make([]*Member, n)
+	for i := range p.members {
+		p.members[i] = &Member{
+			ID:      fmt.Sprintf("3f%06x-0000-4000-8000-%012x", i, i),
+			Address: netip.AddrFrom4([4]byte{10, 200, byte(i >> 8), byte(i)}).String(), ProtocolPort: 30000,
+			Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: Active, OperatingStatus: "NO_MONITOR",
+		}
+	}
+}
+
+// ReplaceMember puts another member in the place of the one with an ID, with the same name, address and port but another weight.
+func (p *Pool) ReplaceMember(id, by string, weight int) {
+	for i, m := range p.members {
+		if m.ID == id {
+			one := *m
+			one.ID, one.Weight = by, weight
+			p.members[i] = &one
+		}
+	}
+}
+
+// RenameMember gives another name to the member with an ID, or takes it away where that is "".
+func (p *Pool) RenameMember(id, name string) {
+	p.members = slices.DeleteFunc(slices.Clone(p.members), func(m *Member) bool { return m.ID == id && name == "" })
+	for i, m := range p.members {
+		if m.ID == id {
+			one := *m
+			one.Name = name
+			p.members[i] = &one
+		}
+	}
+}
 
 // CheckMembersAt has the members of a pool checked at a port of their own.
 func (p *Pool) CheckMembersAt(port int) {

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -327,10 +328,23 @@ func attributes(v any) map[string]any {
 // filter reports whether an object passes one filter of a query.
 type filter func(object map[string]any, name, value string) (bool, error)
 
+// notFilters are the parts of a query that choose no objects.
+var notFilters = []string{"limit", "marker", "sort_key", "sort_dir", "page_reverse"}
+
+// filtered reports whether a query has a filter.
+func filtered(query url.Values) bool {
+	for name := range query {
+		if !slices.Contains(notFilters, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // passes reports whether an object passes all filters; of one that is given several times, one must pass.
 func passes(object map[string]any, query url.Values, matches filter) (bool, error) {
 	for name, values := range query {
-		if slices.Contains([]string{"limit", "marker", "sort_key", "sort_dir", "page_reverse"}, name) {
+		if slices.Contains(notFilters, name) {
 			continue
 		}
 		one := false
@@ -373,6 +387,17 @@ func (s *Sim) span(query url.Values, ids []string) (start, end int, err error) {
 	return start, end, nil
 }
 
+// idOf returns the ID of an object. Nearly all have a field for it, and a pool may have thousands of members, which are slow to encode.
+func idOf(item any) string {
+	if v := reflect.Indirect(reflect.ValueOf(item)); v.Kind() == reflect.Struct {
+		if field := v.FieldByName("ID"); field.IsValid() {
+			return field.String()
+		}
+	}
+	id, _ := attributes(item)["id"].(string)
+	return id
+}
+
 // listing answers with a page of the objects that pass the filters of the query. A page that is full has a link to the
 // next one, even if that is empty.
 func (s *Sim) listing(w http.ResponseWriter, r *http.Request, key string, items []any, matches filter) error {
@@ -380,15 +405,17 @@ func (s *Sim) listing(w http.ResponseWriter, r *http.Request, key string, items 
 	var kept []any
 	var ids []string
 	for _, item := range items {
-		object := attributes(item)
+		var object map[string]any
+		if filtered(query) {
+			object = attributes(item)
+		}
 		ok, err := passes(object, query, matches)
 		if err != nil {
 			return err
 		}
 		if ok {
 			kept = append(kept, item)
-			id, _ := object["id"].(string)
-			ids = append(ids, id)
+			ids = append(ids, idOf(item))
 		}
 	}
 	start, end, err := s.span(query, ids)

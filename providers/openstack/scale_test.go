@@ -1,0 +1,205 @@
+package openstack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+// largeWorld has a Service with two ports, whose pools have more members than IDs are kept of.
+func largeWorld(t *testing.T) (*world, *v1.Service) {
+	t.Helper()
+	w := newTestWorld(t, "", nil)
+	for i := range maxKeptIDs + 6 {
+		w.sim.AddServer(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
+	}
+	_, err := w.instances.servers.All(t.Context(), inventory.Query{})
+	require.NoError(t, err)
+	for i := range maxKeptIDs + 6 {
+		w.joins(fmt.Sprintf("n%d", i))
+	}
+	s := service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	return w, s
+}
+
+// membersOf returns the members of each pool, and requires that there is one for each node.
+func (w *world) membersOf() map[string][]openstacksim.Member {
+	w.T.Helper()
+	all := map[string][]openstacksim.Member{}
+	for _, p := range w.sim.Pools() {
+		all[p.ID] = p.BackendMembers()
+		var have, want []string
+		for _, m := range all[p.ID] {
+			have = append(have, m.Address)
+		}
+		for _, n := range w.nodes {
+			want = append(want, n.Status.Addresses[0].Address)
+		}
+		require.ElementsMatch(w.T, want, have)
+	}
+	return all
+}
+
+// TestLargePools: no IDs are kept of the members of a large pool, and what is done to it is exact all the same.
+func TestLargePools(t *testing.T) {
+	t.Parallel()
+	w, s := largeWorld(t)
+	before := w.membersOf()
+	require.Len(t, before, 2)
+	change := func(t *testing.T, s *v1.Service, writes, memberReads int) {
+		t.Helper()
+		w.server.ResetCalls()
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		calls := w.server.Calls()
+		assert.Equal(t, writes, calls.Writes, "%v", calls.ByOperation)
+		assert.Equal(t, memberReads, calls.ByOperation[membersCall], "%v", calls.ByOperation)
+		for _, d := range w.loadBalancers.parts.PeekAll() {
+			for _, p := range d.pools {
+				assert.Nil(t, p.members.ids)
+				assert.Nil(t, p.members.odd)
+				assert.Equal(t, p.members.size(), p.members.known, "their sum is known")
+			}
+		}
+	}
+
+	gone := w.nodes[7]
+	w.nodes = slices.Delete(w.nodes, 7, 8)
+	change(t, s, 2, 2) // each is looked for by its address, and nothing else is read
+	after := w.membersOf()
+	for id, members := range before {
+		assert.Subset(t, members, after[id], "the others are left alone")
+	}
+
+	w.nodes = append(w.nodes, gone)
+	change(t, s, 2, 0)
+	w.membersOf()
+
+	w.nodes = w.nodes[:len(w.nodes)-2]
+	change(t, s, 2, 4) // a batch tells no IDs: two pages for each pool
+	w.membersOf()
+	w.requireNoWrites(w.Current(s))
+}
+
+// TestLargePoolsChangedByOthers: what somebody else does to a large pool while we change it is seen, although nobody keeps the IDs.
+func TestLargePoolsChangedByOthers(t *testing.T) {
+	t.Parallel()
+	w, s := largeWorld(t)
+	pool := w.sim.Pools()[0]
+	update := func() {
+		t.Helper()
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		w.membersOf()
+	}
+	// Another member in the place of one of ours, as many as before: the pool is read.
+	id := memberOf(&pool, w.nodes[1])
+	w.sim.ChangeAfterWork(pool.ID, func(p *openstacksim.Pool) { p.ReplaceMember(id, "3f000000-0000-4000-8000-00000000ffff", 0) })
+	w.nodes = w.nodes[1:]
+	w.server.ResetCalls()
+	update()
+	assert.Greater(t, w.server.Calls().ByOperation[membersCall], 2, "two to find members, more to read what is there")
+
+	// The member that is to go has gone, or has another name.
+	for name, as := range map[string]string{"gone": "", "renamed": "somebody's"} {
+		w.sim.ChangePool(pool.ID, func(p *openstacksim.Pool) { p.RenameMember(memberOf(p, w.nodes[0]), as) })
+		w.nodes = w.nodes[1:]
+		update()
+		w.requireNoWrites(w.Current(s))
+		t.Log(name)
+	}
+}
+
+// memberOf returns the ID of the member of a pool that is a node.
+func memberOf(p *openstacksim.Pool, n *v1.Node) string {
+	for _, m := range p.BackendMembers() {
+		if m.Address == n.Status.Addresses[0].Address {
+			return m.ID
+		}
+	}
+	return ""
+}
+
+// TestLargePoolsAreListed: with 15,000 members in each, a page of 1,000 pools would be larger than an answer may be.
+func TestLargePoolsAreListed(t *testing.T) {
+	t.Parallel()
+	const services, members = 20, 15_000
+	w := newTestWorld(t, "", nil)
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	w.many(services)
+	for _, p := range w.sim.Pools() {
+		w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.FillMembers(members) })
+	}
+	check := func(nodes, refused int) {
+		t.Helper()
+		w.server.ResetCalls()
+		pages := w.loadBalancers.partPages
+		if nodes != 0 {
+			pages = &partPages{api: w.api, nodes: func() int { return nodes }}
+		}
+		listeners, pools, _, err := pages.all(context.Background())
+		require.NoError(t, err)
+		assert.Len(t, listeners, 2*services)
+		require.Len(t, pools, 2*services)
+		for _, p := range pools {
+			assert.Equal(t, members, p.MemberIDs.size)
+			assert.Empty(t, p.MemberIDs.ids)
+		}
+		perPage := pages.perPage()
+		assert.Equal(t, refused+2*services/perPage+1, w.server.Calls().ByOperation[poolsCall], "%d a page", perPage)
+	}
+	check(0, 3) // a small cluster in the project of a large one: 1,000, 250 and 62 on a page are too many
+	check(0, 0) // it is known from then on
+	check(members, 0)
+}
+
+func TestPoolsPerPage(t *testing.T) {
+	t.Parallel()
+	for members, want := range map[int]int{0: 1000, 100: 1000, 1000: 167, 5000: 34, 15_000: 11, 1_000_000: 1} {
+		assert.Equal(t, want, poolsPerPage(members), members)
+	}
+}
+
+// TestProjectTooLargeToList: where all pools together are more than is read, nothing is lost but the sharing of reads.
+func TestProjectTooLargeToList(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	for i := range 2 {
+		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
+	}
+	all := w.many(3)
+	for _, s := range all {
+		w.requireNoWrites(w.Current(s))
+	}
+	tooLarge := &partPages{api: w.api, nodes: func() int { return 1 }}
+	tooLarge.beyond.Store(true)
+	_, _, calls, err := tooLarge.all(t.Context())
+	require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
+	assert.Zero(t, calls, "it is not tried again")
+
+	w.loadBalancers.updating.Store(1000) // one listing would pay
+	for i, known := range []bool{false, true} {
+		w.loadBalancers.listedParts = newListedPartsInventory(tooLarge, w.loadBalancers.observed)
+		w.loadBalancers.partPages.beyond.Store(known)
+		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("more-%d", i)})
+		for _, s := range all {
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		}
+		w.membersOf()
+	}
+
+	w.restart()
+	w.loadBalancers.partPages.beyond.Store(true)
+	for _, s := range all {
+		w.requireNoWrites(w.Current(s))
+	}
+}
