@@ -22,8 +22,9 @@ import (
 )
 
 const (
-	// loadBalancerPage is the largest page of load balancers, target groups and listeners.
-	loadBalancerPage = 400
+	// loadBalancerPage is the largest page of load balancers, target groups and listeners. Each classic load balancer names up to 1,000
+	// instances, 120 bytes each as Elastic Load Balancing writes it: 400 would be more text than an answer may be.
+	loadBalancerPage, classicPage = 400, 100
 	// tagBatch is the limit of names or ARNs of DescribeTags and DescribeLoadBalancers.
 	tagBatch = 20
 
@@ -132,7 +133,7 @@ func batched[V any](kind string, get func(context.Context, []string) ([]keyedVal
 }
 
 func (a *api) listClassics(ctx context.Context) (list []*classicLoadBalancer, pages int, err error) {
-	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(loadBalancerPage)}
+	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(classicPage)}
 	pages, err = everyPage(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
 		func(out *elb.DescribeLoadBalancersOutput) (int, *string) {
 			for n := range out.LoadBalancerDescriptions {

@@ -1,9 +1,11 @@
 package gce
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
+	"slices"
 
 	compute "google.golang.org/api/compute/v1"
 	"google.golang.org/api/googleapi"
@@ -62,6 +64,10 @@ type collection[T, L any, LC listCall[LC, L], GC getCall[GC, T]] struct {
 	page            func(L) page[T]
 	get             func(at place, name string) GC
 	name            func(T) string
+	// perPage is how many objects a page has; 0 stands for pageSize. More text than usual may be on all pages together then.
+	perPage int64
+	// keep is that of the view.
+	keep func(T) T
 	// indexes are those besides that of names.
 	indexes map[string]func(T) []string
 }
@@ -71,7 +77,7 @@ func newStore[T, L any, LC listCall[LC, L], GC getCall[GC, T]](a *api, c collect
 	indexes := map[string]func(T) []string{indexName: func(v T) []string { return []string{c.name(v)} }}
 	maps.Copy(indexes, c.indexes)
 	return inventory.New(inventory.Source[string, T]{
-		Kind: c.one, ID: c.name, Indexes: indexes,
+		Kind: c.one, ID: c.name, Indexes: indexes, Keep: c.keep,
 		List: func(ctx context.Context) ([]T, int, error) { return listAll(ctx, a, c) },
 		Get:  func(ctx context.Context, name string) (T, error) { return readOne(ctx, a, c, name) },
 	})
@@ -85,7 +91,11 @@ func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 	if err != nil {
 		return nil, 0, err
 	}
-	ctx, listing := cloudapi.WatchListing(ctx)
+	watch := cloudapi.WatchListing
+	if c.perPage != 0 {
+		watch = cloudapi.WatchLargeListing
+	}
+	ctx, listing := watch(ctx)
 	for token := ""; ; {
 		pages++
 		p, err := onePage(ctx, at, c, token)
@@ -108,7 +118,7 @@ func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 func onePage[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 	ctx context.Context, at place, c collection[T, L, LC, GC], token string,
 ) (p page[T], err error) {
-	call := c.list(at).MaxResults(pageSize).Context(ctx)
+	call := c.list(at).MaxResults(cmp.Or(c.perPage, pageSize)).Context(ctx)
 	if token != "" {
 		call = call.PageToken(token)
 	}
@@ -177,6 +187,20 @@ func newRules(a *api) *store[*compute.ForwardingRule] {
 	})
 }
 
+// poolsPerPage is how many target pools a page has. Each names up to 1,000 instances by their addresses, 130 bytes each: 500 would be more
+// text than an answer may be.
+const poolsPerPage = 100
+
+// keepPool returns a target pool whose instances, in order, are in memory once for all that have the same.
+func keepPool() func(*compute.TargetPool) *compute.TargetPool {
+	lists := inventory.NewLists[string]()
+	return func(v *compute.TargetPool) *compute.TargetPool {
+		kept := *v
+		kept.Instances = lists.Same(slices.Sorted(slices.Values(v.Instances)))
+		return &kept
+	}
+}
+
 func newPools(a *api) *store[*compute.TargetPool] {
 	return newStore(a, collection[
 		*compute.TargetPool, *compute.TargetPoolList, *compute.TargetPoolsListCall, *compute.TargetPoolsGetCall,
@@ -193,7 +217,8 @@ func newPools(a *api) *store[*compute.TargetPool] {
 			}
 			return p
 		},
-		name: func(v *compute.TargetPool) string { return v.Name },
+		name:    func(v *compute.TargetPool) string { return v.Name },
+		perPage: poolsPerPage, keep: keepPool(),
 		indexes: map[string]func(*compute.TargetPool) []string{
 			indexCheck: func(v *compute.TargetPool) []string { return lastParts(v.HealthChecks) },
 		},

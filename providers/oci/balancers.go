@@ -123,7 +123,7 @@ func pace() waiting.Pace { return waiting.Pace{Least: 2 * time.Second, Most: 10 
 func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *ownership.Cluster) *balancers {
 	b := &balancers{api: a, subnets: subnets, cluster: c}
 	b.places = &compartments[*loadBalancer]{
-		api: a, cluster: c, what: "load balancers", path: "/loadBalancers", known: func() []*loadBalancer { return b.known.PeekAll() },
+		api: a, cluster: c, what: "load balancers", path: balancerPaths, known: func() []*loadBalancer { return b.known.PeekAll() },
 		name: func(s *v1.Service) string { return ownName(a.config.Prefix, s) },
 	}
 	b.known = inventory.New(inventory.Source[string, *loadBalancer]{

@@ -326,7 +326,7 @@ func (r *reconciler) creating(service *v1.Service, d spec) change {
 				return o, err
 			}
 			what := "creating load balancer " + d.name
-			id, err := r.start(ctx, write{what: what, method: http.MethodPost, path: "/loadBalancers", in: d.create, token: token})
+			id, err := r.start(ctx, write{what: what, method: http.MethodPost, path: balancerPaths, in: d.create, token: token})
 			r.known.InvalidateAll() // it may have been made
 			if err == nil || cloudapi.Refused(err) {
 				r.forget(service.UID)

@@ -18,8 +18,9 @@ import (
 const (
 	coreVersion     = "/20160918"
 	balancerVersion = "/20170115"
-	// pageLimit is how many objects a page of a listing may have.
-	pageLimit = "1000"
+	// pageLimit is how many objects a page of a listing may have, balancerLimit how many load balancers: each may name 1,024 backends, 150
+	// bytes each, so that 1,000 would be more text than an answer may be.
+	pageLimit, balancerLimit = "1000", "100"
 	// slowest is the rate that refusals for the cloud's own limit slow calls down to: the cloud seldom says how long to wait.
 	slowest = 0.5
 )
@@ -180,11 +181,24 @@ func (a *api) get(ctx context.Context, what, path string, out any) error {
 	return err
 }
 
+// pageOf returns how many objects a page of a listing has, and whether all pages together are more text than usual.
+func pageOf(path string) (limit string, large bool) {
+	if path == balancerPaths || path == networkPaths {
+		return balancerLimit, true
+	}
+	return pageLimit, false
+}
+
 // list reads every page. A page may be empty while another one follows. The cloud states no total, so that a listing is complete where no
 // page refers to a next one; "not found" is also what it says of a compartment that the user may not read, and never means an empty list.
 func list[T any](ctx context.Context, a *api, what, path string, query url.Values) (all []T, pages int, err error) {
-	ctx, listing := cloudapi.WatchListing(ctx)
-	query.Set("limit", pageLimit)
+	watch := cloudapi.WatchListing
+	limit, large := pageOf(path)
+	if large {
+		watch = cloudapi.WatchLargeListing
+	}
+	ctx, listing := watch(ctx)
+	query.Set("limit", limit)
 	for {
 		pages++
 		var items page[T]

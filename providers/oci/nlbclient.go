@@ -27,6 +27,7 @@ const (
 	versionIPv6    = "IPV6"
 	versionBoth    = "IPV4_AND_IPV6"
 	networkPaths   = "/networkLoadBalancers"
+	balancerPaths  = "/loadBalancers"
 )
 
 // isNetwork reports whether a path is one of that service.

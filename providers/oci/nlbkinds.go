@@ -67,7 +67,7 @@ func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation
 		Name: func(_ string, service *v1.Service) string { return networkName(service) },
 	}
 	k := &kinds{api: a, balance: balance, network: network}
-	k.lb = &kind{served: balance, word: typeBalancer, title: "load balancer", path: "/loadBalancers", find: lb.named}
+	k.lb = &kind{served: balance, word: typeBalancer, title: "load balancer", path: balancerPaths, find: lb.named}
 	k.nlb = &kind{served: network, word: typeNetwork, title: kindNetwork, path: networkPaths, find: nlb.named}
 	all := inventory.Query{MaxAge: attachedMaxAge}
 	k.lb.list = func(ctx context.Context) error { _, err := lb.known.All(ctx, all); return err }
