@@ -425,7 +425,9 @@ func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[m
 	for i, m := range list {
 		after[i] = m.made(ids[memberKey{address: m.Address, port: m.Port}])
 	}
-	return memberSetOf(after, lists)
+	set := memberSetOf(after, lists)
+	set.lost = before.lost || before.size() > maxKeptIDs
+	return set
 }
 
 func (p *pool) update(u map[string]any) {

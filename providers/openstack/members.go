@@ -47,6 +47,8 @@ type idSet struct {
 type digest struct {
 	known int
 	sum   uint64
+	// lost is set where IDs were not kept of members that are still there, so that nothing tells whether they are the same.
+	lost bool
 }
 
 var digestSeed = maphash.MakeSeed()
@@ -180,7 +182,7 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 // areThose reports whether a pool has the members that it should have: each of those whose ID is known, and as many.
 func (s idSet) areThose(wanted memberSet) bool {
 	switch {
-	case s.size != wanted.size():
+	case s.size != wanted.size(), wanted.lost:
 		return false
 	case wanted.known == s.size:
 		return s.digest == wanted.digest

@@ -197,6 +197,16 @@ func TestLargeMemberSets(t *testing.T) {
 
 	untold := large.with(member{Name: "untold", Address: "10.1.0.1", Port: 80}, lists)
 	assert.False(t, listed(append(slices.Clone(list), one, member{ID: id(5001)})).areThose(untold), "the pool is read")
+
+	var half []memberRequest
+	for _, m := range list[:maxKeptIDs/2] {
+		half = append(half, memberRequest{Name: m.Name, Address: m.Address, Port: m.Port})
+	}
+	for before, lost := range map[*memberSet]bool{&small: false, &large: true} {
+		after := afterBatch(*before, half, lists)
+		assert.Equal(t, !lost, listed(list[:maxKeptIDs/2]).areThose(after))
+		assert.Equal(t, lost, after.with(one, lists).lost, "until it is read")
+	}
 }
 
 // TestShownPool: a plan that deletes a pool shows which members it has.
