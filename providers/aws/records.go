@@ -132,12 +132,14 @@ func batched[V any](kind string, get func(context.Context, []string) ([]keyedVal
 	})
 }
 
+// listClassics lists all classic load balancers, of whose pages little is kept.
 func (a *api) listClassics(ctx context.Context) (list []*classicLoadBalancer, pages int, err error) {
+	keep := keepInstances()
 	in := &elb.DescribeLoadBalancersInput{PageSize: aws.Int32(classicPage)}
-	pages, err = everyPage(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
+	pages, err = everyLargePage(ctx, a, "listing classic load balancers", (*elb.Client).DescribeLoadBalancers, in,
 		func(out *elb.DescribeLoadBalancersOutput) (int, *string) {
 			for n := range out.LoadBalancerDescriptions {
-				list = append(list, &out.LoadBalancerDescriptions[n])
+				list = append(list, keep(&out.LoadBalancerDescriptions[n]))
 			}
 			return len(out.LoadBalancerDescriptions), out.NextMarker
 		}, func(token *string) { in.Marker = token })

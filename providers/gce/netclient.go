@@ -105,7 +105,12 @@ func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 		if err != nil {
 			return nil, pages, apiError(err, "listing "+c.many)
 		}
-		all = append(all, p.items...)
+		for _, v := range p.items {
+			if c.keep != nil { // what others have too is in memory once while the rest is read
+				v = c.keep(v)
+			}
+			all = append(all, v)
+		}
 		if token = p.next; token == "" {
 			return all, pages, nil
 		}

@@ -181,24 +181,19 @@ func (a *api) get(ctx context.Context, what, path string, out any) error {
 	return err
 }
 
-// pageOf returns how many objects a page of a listing has, and whether all pages together are more text than usual.
-func pageOf(path string) (limit string, large bool) {
+// limitOf returns how many objects a page of a listing may have.
+func limitOf(path string) string {
 	if path == balancerPaths || path == networkPaths {
-		return balancerLimit, true
+		return balancerLimit
 	}
-	return pageLimit, false
+	return pageLimit
 }
 
 // list reads every page. A page may be empty while another one follows. The cloud states no total, so that a listing is complete where no
 // page refers to a next one; "not found" is also what it says of a compartment that the user may not read, and never means an empty list.
 func list[T any](ctx context.Context, a *api, what, path string, query url.Values) (all []T, pages int, err error) {
-	watch := cloudapi.WatchListing
-	limit, large := pageOf(path)
-	if large {
-		watch = cloudapi.WatchLargeListing
-	}
-	ctx, listing := watch(ctx)
-	query.Set("limit", limit)
+	ctx, listing := cloudapi.WatchListing(ctx)
+	query.Set("limit", limitOf(path))
 	for {
 		pages++
 		var items page[T]

@@ -42,11 +42,9 @@ func TestBalancersOfManyBackendsAreListed(t *testing.T) {
 	})
 }
 
-func TestPageOf(t *testing.T) {
+func TestLimitOf(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]string{balancerPaths: "100", networkPaths: "100", "/instances": "1000", "/privateIps": "1000"} {
-		limit, large := pageOf(path)
-		assert.Equal(t, want, limit, path)
-		assert.Equal(t, want == "100", large, path)
+		assert.Equal(t, want, limitOf(path), path)
 	}
 }

@@ -273,6 +273,9 @@ func (l *loadBalancers) located(ctx context.Context, lb *loadBalancer, st step) 
 	}
 	filter := paged("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
 	found, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", filter)
+	if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) { // a service that knows no such filter
+		found, _, err = listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", paged())
+	}
 	if err == nil {
 		for _, m := range found {
 			if m.ID != "" && m.key() == st.member.key() {
@@ -426,7 +429,7 @@ func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[m
 		after[i] = m.made(ids[memberKey{address: m.Address, port: m.Port}])
 	}
 	set := memberSetOf(after, lists)
-	set.lost = before.lost || before.size() > maxKeptIDs
+	set.lost = set.lost || before.lost
 	return set
 }
 

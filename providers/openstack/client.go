@@ -484,16 +484,18 @@ func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isI
 // listAll reads every page. A page without the expected key is an error, not an empty page.
 func listAll[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
-	return allPages[T](ctx, listing, a, of, at, key, query)
+	return allPages(ctx, listing, a, of, at, key, query, func([]T) {})
 }
 
-// listLarge is listAll for pages of which little is kept.
-func listLarge[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
+// listLarge is listAll for pages of which little is kept: keep lets go of the rest.
+func listLarge[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values, keep func(page []T)) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchLargeListing(ctx)
-	return allPages[T](ctx, listing, a, of, at, key, query)
+	return allPages(ctx, listing, a, of, at, key, query, keep)
 }
 
-func allPages[T any](ctx context.Context, listing *cloudapi.Listing, a *api, of kind, at, key string, query url.Values) ([]T, int, error) {
+func allPages[T any](
+	ctx context.Context, listing *cloudapi.Listing, a *api, of kind, at, key string, query url.Values, keep func(page []T),
+) ([]T, int, error) {
 	var all []T
 	for pages := 1; ; pages++ {
 		doing := fmt.Sprintf("listing %s, page %d", key, pages)
@@ -504,6 +506,7 @@ func allPages[T any](ctx context.Context, listing *cloudapi.Listing, a *api, of 
 		if err != nil {
 			return nil, pages, err
 		}
+		keep(items)
 		all = append(all, items...)
 		if next == nil || len(items) == 0 {
 			return all, pages, nil

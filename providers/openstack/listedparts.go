@@ -72,7 +72,7 @@ func (l *loadBalancers) outline(ctx context.Context, id string) (*partsListing, 
 	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, because none is quicker
 	// than a look; so those who were woken by the same look share a listing.
 	q := inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())}
-	if !l.partPages.beyond.Load() {
+	if !l.partPages.tooLarge() {
 		if o, err := l.listedParts.Get(ctx, id, q); !errors.Is(err, cloudapi.ErrListingTooLarge) {
 			return o, err
 		}

@@ -32,6 +32,8 @@ type memberSet struct {
 	port, monitorPort int
 	// odd are the members of a pool whose ports differ, or whose IDs are no UUIDs in the usual form.
 	odd []member
+	// lost is set where IDs were not kept, now or before: then the digest alone tells whether the members are still the same.
+	lost bool
 	digest
 }
 
@@ -47,8 +49,6 @@ type idSet struct {
 type digest struct {
 	known int
 	sum   uint64
-	// lost is set where IDs were not kept of members that are still there, so that nothing tells whether they are the same.
-	lost bool
 }
 
 var digestSeed = maphash.MakeSeed()
@@ -118,7 +118,7 @@ func packed(list []member, lists *inventory.Lists[memberRow]) memberSet {
 		s.ids[i], rows[i] = id, memberRow{m.Name, m.Address, m.SubnetID}
 	}
 	if s.rows = lists.Same(rows); len(rows) > maxKeptIDs {
-		s.ids = nil
+		s.ids, s.lost = nil, true
 	}
 	return s
 }
@@ -143,7 +143,7 @@ func (s memberSet) list() []member {
 // with returns the members and one more.
 func (s memberSet) with(m member, lists *inventory.Lists[memberRow]) memberSet {
 	after := packed(append(slices.Clone(s.list()), m), lists)
-	after.digest = s.digest
+	after.digest, after.lost = s.digest, after.lost || s.lost
 	after.add(m.ID)
 	return after
 }
@@ -153,10 +153,13 @@ func (s memberSet) without(gone member, lists *inventory.Lists[memberRow]) membe
 	after := packed(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
 		return m.ID == gone.ID && m.ID != "" || m.ID == "" && m.key() == gone.key()
 	}), lists)
-	after.digest = s.digest
+	after.digest, after.lost = s.digest, after.lost || s.lost
 	after.remove(gone.ID)
 	return after
 }
+
+// forget lets go of the lists of IDs, and keeps what stands for them.
+func (s *idSet) forget() { s.ids, s.odd = nil, nil }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (s *idSet) UnmarshalJSON(text []byte) error {
@@ -182,10 +185,12 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 // areThose reports whether a pool has the members that it should have: each of those whose ID is known, and as many.
 func (s idSet) areThose(wanted memberSet) bool {
 	switch {
-	case s.size != wanted.size(), wanted.lost:
+	case s.size != wanted.size():
 		return false
 	case wanted.known == s.size:
 		return s.digest == wanted.digest
+	case wanted.lost:
+		return false
 	case s.ids == nil && s.odd == nil: // they were too many, and some of those that should be there are not known
 		return s.size == 0
 	case wanted.odd == nil && len(s.odd) == 0:

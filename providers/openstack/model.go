@@ -504,7 +504,7 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	case len(steps) == 1 && steps[0].kind == addMember:
 		// Octavia works on every member of a batch, changed or not.
 		return []step{{kind: addMember, id: p.ID, body: lacking, reason: "missing"}}
-	case len(steps) == 1 && (steps[0].member.ID != "" || p.members.size() > maxKeptIDs): // the ID of what a batch made is not told
+	case len(steps) == 1 && (steps[0].member.ID != "" || p.members.lost): // the ID of what a batch made is not told
 		return steps
 	}
 	return []step{{kind: setMembers, id: p.ID, members: want, reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}

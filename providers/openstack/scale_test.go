@@ -1,10 +1,13 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,19 +15,20 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// largeWorld has a Service with two ports, whose pools have more members than IDs are kept of.
-func largeWorld(t *testing.T) (*world, *v1.Service) {
+// largeWorld has a Service with two ports, whose pools have so many members more than IDs are kept of.
+func largeWorld(t *testing.T, more int) (*world, *v1.Service) {
 	t.Helper()
 	w := newTestWorld(t, "", nil)
-	for i := range maxKeptIDs + 6 {
+	for i := range maxKeptIDs + more {
 		w.sim.AddServer(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
 	}
 	_, err := w.instances.servers.All(t.Context(), inventory.Query{})
 	require.NoError(t, err)
-	for i := range maxKeptIDs + 6 {
+	for i := range maxKeptIDs + more {
 		w.joins(fmt.Sprintf("n%d", i))
 	}
 	s := service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443))
@@ -54,7 +58,7 @@ func (w *world) membersOf() map[string][]openstacksim.Member {
 // TestLargePools: no IDs are kept of the members of a large pool, and what is done to it is exact all the same.
 func TestLargePools(t *testing.T) {
 	t.Parallel()
-	w, s := largeWorld(t)
+	w, s := largeWorld(t, 6)
 	before := w.membersOf()
 	require.Len(t, before, 2)
 	change := func(t *testing.T, s *v1.Service, writes, memberReads int) {
@@ -94,7 +98,7 @@ func TestLargePools(t *testing.T) {
 // TestLargePoolsChangedByOthers: what somebody else does to a large pool while we change it is seen, although nobody keeps the IDs.
 func TestLargePoolsChangedByOthers(t *testing.T) {
 	t.Parallel()
-	w, s := largeWorld(t)
+	w, s := largeWorld(t, 6)
 	pool := w.sim.Pools()[0]
 	update := func() {
 		t.Helper()
@@ -127,6 +131,121 @@ func memberOf(p *openstacksim.Pool, n *v1.Node) string {
 		}
 	}
 	return ""
+}
+
+const (
+	strangerID = "3f000000-0000-4000-8000-00000000ffff"
+	batchCall  = "PUT /load-balancer/v2.0/lbaas/pools/{id}/members"
+)
+
+// swap has somebody put a member of his own in the place of one of ours, right after the next change.
+func (w *world) swap(n *v1.Node) {
+	pool := w.sim.Pools()[0]
+	id := memberOf(&pool, n)
+	w.sim.ChangeAfterWork(pool.ID, func(p *openstacksim.Pool) { p.Swap(id, strangerID) })
+}
+
+// follow plays a change of nodes.
+func (w *world) follow(s *v1.Service) error {
+	return w.loadBalancers.UpdateLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
+}
+
+// TestPoolsBecomeSmall: IDs that were not kept are not known of a pool that became small meanwhile, be it by a batch or by one that leaves.
+// What somebody else does to it is seen all the same, and no change is a batch for that.
+func TestPoolsBecomeSmall(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]int{"a batch, never large": -6, "a batch": 6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, s := largeWorld(t, more)
+			w.restart()
+			w.requireNoWrites(w.Current(s))
+			w.swap(w.nodes[20])
+			w.nodes = w.nodes[10:]
+			require.NoError(t, w.follow(s))
+			w.membersOf()
+		})
+	}
+	t.Run("one by one", func(t *testing.T) {
+		t.Parallel()
+		w, s := largeWorld(t, 1)
+		w.requireNoWrites(w.Current(s))
+		w.nodes = w.nodes[1:]
+		require.NoError(t, w.follow(s))
+		w.server.ResetCalls()
+		for range 3 {
+			w.nodes = w.nodes[1:]
+			require.NoError(t, w.follow(s))
+		}
+		assert.Zero(t, w.server.Calls().ByOperation[batchCall])
+		w.swap(w.nodes[20])
+		w.nodes = w.nodes[1:]
+		require.NoError(t, w.follow(s))
+		w.membersOf()
+	})
+}
+
+// TestLookupsFail: a member that leaves a large pool goes, and no other one, whatever becomes of the search for it and of its deletion.
+func TestLookupsFail(t *testing.T) {
+	t.Parallel()
+	w, s := largeWorld(t, 20)
+	w.requireNoWrites(w.Current(s))
+	for name, f := range map[string]simkit.Fault{
+		"not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound}, "failed": {Kind: simkit.FaultStatus, Status: http.StatusInternalServerError},
+		"conflict": {Kind: simkit.FaultStatus, Status: http.StatusConflict}, "null": {Kind: simkit.FaultNull}, "cut": {Kind: simkit.FaultCut},
+		"HTML": {Kind: simkit.FaultHTML}, "deletion lost": {Kind: simkit.FaultLost, Operation: "DELETE"},
+		"deletion not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound, Operation: "DELETE"},
+		"deletion conflict":  {Kind: simkit.FaultStatus, Status: http.StatusConflict, Operation: "DELETE"},
+	} {
+		f.Count, f.Operation = 1, cmp.Or(f.Operation, membersCall)
+		_, err := w.server.AddFault(f)
+		require.NoError(t, err)
+		w.nodes = w.nodes[1:]
+		err = w.follow(s)
+		w.server.ClearFaults()
+		if err != nil {
+			t.Logf("%s: %v", name, err)
+			w.ensure(w.Current(s))
+		}
+		w.membersOf()
+		w.requireNoWrites(w.Current(s))
+	}
+
+	_, err := w.server.AddFault(simkit.Fault{
+		Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: membersCall, Names: w.nodes[0].Status.Addresses[0].Address,
+	})
+	require.NoError(t, err)
+	w.nodes = w.nodes[1:]
+	require.NoError(t, w.follow(s), "a service that refuses the filter")
+	w.membersOf()
+	w.server.ClearFaults()
+
+	w.sim.DropPool(w.sim.Pools()[0].ID)
+	w.nodes = w.nodes[1:]
+	if err := w.follow(s); err != nil {
+		t.Log(err)
+	}
+	w.ensure(w.Current(s))
+	assert.Len(t, w.membersOf(), 2)
+	w.requireNoWrites(w.Current(s))
+}
+
+// TestTooManyPages: pages are as small as our own nodes demand; where the project has thousands of small pools, there are more of them than
+// are read.
+func TestTooManyPages(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	w.addNode(openstacksim.Spec{Name: "n1"})
+	w.many(1)
+	w.sim.CopyPool(w.sim.Pools()[0].ID, 1100)
+	pages := &partPages{api: w.api, nodes: func() int { return 1_000_000 }}
+	for _, known := range []bool{false, true} {
+		assert.Equal(t, known, pages.tooLarge())
+		_, _, _, err := pages.all(t.Context())
+		require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
+	}
+	pages.beyond = pages.beyond.Add(-beyondFor)
+	assert.False(t, pages.tooLarge(), "it is tried again some day")
 }
 
 // TestLargePoolsAreListed: with 15,000 members in each, a page of 1,000 pools would be larger than an answer may be.
@@ -181,7 +300,7 @@ func TestProjectTooLargeToList(t *testing.T) {
 		w.requireNoWrites(w.Current(s))
 	}
 	tooLarge := &partPages{api: w.api, nodes: func() int { return 1 }}
-	tooLarge.beyond.Store(true)
+	tooLarge.beyond = time.Now()
 	_, _, calls, err := tooLarge.all(t.Context())
 	require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
 	assert.Zero(t, calls, "it is not tried again")
@@ -189,7 +308,9 @@ func TestProjectTooLargeToList(t *testing.T) {
 	w.loadBalancers.updating.Store(1000) // one listing would pay
 	for i, known := range []bool{false, true} {
 		w.loadBalancers.listedParts = newListedPartsInventory(tooLarge, w.loadBalancers.observed)
-		w.loadBalancers.partPages.beyond.Store(known)
+		if known {
+			w.loadBalancers.partPages.beyond = time.Now()
+		}
 		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("more-%d", i)})
 		for _, s := range all {
 			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
@@ -198,7 +319,7 @@ func TestProjectTooLargeToList(t *testing.T) {
 	}
 
 	w.restart()
-	w.loadBalancers.partPages.beyond.Store(true)
+	w.loadBalancers.partPages.beyond = time.Now()
 	for _, s := range all {
 		w.requireNoWrites(w.Current(s))
 	}

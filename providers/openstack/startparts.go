@@ -106,7 +106,7 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 
 // partsAtStart returns the parts of a load balancer as listings and its status tree show them; nil where these do not do.
 func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
-	if _, singly := l.singly.Load(id); singly || l.trees.missing() || l.partPages.beyond.Load() || !l.several(ctx) {
+	if _, singly := l.singly.Load(id); singly || l.trees.missing() || l.partPages.tooLarge() || !l.several(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})

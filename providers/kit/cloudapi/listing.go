@@ -95,7 +95,11 @@ func (l *Listing) page(data []byte) error {
 	case repeated:
 		return endless("page %d repeats an earlier one", l.pages)
 	case l.pages > maxPages:
-		return endless("more than %d pages", maxPages)
+		err := endless("more than %d pages", maxPages)
+		if l.large {
+			err.Cause = ErrListingTooLarge
+		}
+		return err
 	case l.bytes > l.most():
 		err := endless("more than %d MiB", l.most()>>20)
 		if err.Cause = ErrTooLarge; l.large {

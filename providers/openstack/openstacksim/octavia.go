@@ -173,6 +173,15 @@ func (p *Pool) ReplaceMember(id, by string, weight int) {
 	}
 }
 
+// Swap takes the member with an ID out of a pool, and puts one at an address of nobody's in.
+func (p *Pool) Swap(id, by string) {
+	p.RenameMember(id, "")
+	p.members = append(p.members, &Member{
+		ID: by, Address: "10.201.0.1", ProtocolPort: 30999, Weight: 1, AdminStateUp: true, Tags: []string{}, ProvisioningStatus: Active,
+		OperatingStatus: "NO_MONITOR",
+	})
+}
+
 // RenameMember gives another name to the member with an ID, or takes it away where that is "".
 func (p *Pool) RenameMember(id, name string) {
 	p.members = slices.DeleteFunc(slices.Clone(p.members), func(m *Member) bool { return m.ID == id && name == "" })
@@ -310,6 +319,29 @@ func (s *Sim) ChangePool(id string, change func(*Pool)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s.pools.byID[id])
+}
+
+// DropPool removes a pool behind the API's back.
+func (s *Sim) DropPool(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pools.remove(id)
+	for _, l := range s.listeners.all() {
+		if deref(l.DefaultPoolID) == id {
+			l.DefaultPoolID = nil
+		}
+	}
+}
+
+// CopyPool makes so many copies of a pool.
+func (s *Sim) CopyPool(id string, copies int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for range copies {
+		p := *s.pools.byID[id]
+		p.ID = s.newID(0x3d)
+		s.pools.put(p.ID, &p)
+	}
 }
 
 // ChangeAfterWork has somebody else change a pool as soon as the work on its load balancer that is under way, or comes next, is
