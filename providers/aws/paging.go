@@ -28,7 +28,8 @@ func everyLargePage[C client, Option, In, Out any](
 }
 
 func pagesOf[C client, Option, In, Out any](
-	ctx context.Context, listing *cloudapi.Listing, a *api, what string, do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
+	ctx context.Context, listing *cloudapi.Listing, a *api, what string,
+	do func(C, context.Context, *In, ...func(*Option)) (*Out, error), in *In,
 	take func(*Out) (objects int, next *string), turn func(token *string),
 ) (pages int, err error) {
 	for pages = 1; ; pages++ {
