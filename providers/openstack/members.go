@@ -2,8 +2,9 @@ package openstack
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
 	"encoding/json"
-	"hash/maphash"
 	"iter"
 	"slices"
 	"strings"
@@ -51,13 +52,9 @@ type digest struct {
 	sum   uint64
 }
 
-var digestSeed = maphash.MakeSeed()
-
 func hashOf(id string) uint64 {
-	if u, usual := uuidOf(id); usual {
-		return maphash.Bytes(digestSeed, u[:])
-	}
-	return maphash.String(digestSeed, id)
+	sum := sha256.Sum256([]byte(id))
+	return binary.BigEndian.Uint64(sum[:])
 }
 
 func (d *digest) add(id string) {
