@@ -61,9 +61,7 @@ demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=
 	$(call check-names,$(PROVIDER))
 	@$(MAKE) --no-print-directory $(BIN)/helm
 	@mkdir -p $(DEMO) && ln -sf ../helm $(DEMO)/helm
-	@$(TOOL) build -demo -name cloud-controller-manager -tags $(DEMO_TAGS) -ldflags "-s -w $(STAMP)" -o $(DEMO)/cloud-controller-manager ./cmd/cloud-controller-manager
-	@$(TOOL) build -demo -name cloudsim -tags $(DEMO_TAGS) -o $(DEMO)/cloudsim ./cmd/cloudsim
-	@$(TOOL) build -demo -name demo -tags $(TAGS) -o $(DEMO)/demo ./test/demo
+	@$(TOOL) build -demo -name "the demo" -tags $(DEMO_TAGS) -ldflags "-s -w $(STAMP)" -o $(DEMO) ./cmd/cloud-controller-manager ./cmd/cloudsim ./test/demo
 	@ANYCCM_BIN=$(DEMO) $(DEMO)/demo -provider=$(PROVIDER) -nodes=$(NODES) $(if $(ONESHOT),-oneshot)
 
 .PHONY: bench

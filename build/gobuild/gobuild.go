@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,10 +54,10 @@ type Build struct {
 	Env []string
 	// Flags are those of `go build` besides -v and -o.
 	Flags []string
-	// Output is the file to write.
+	// Output is the file to write, or a folder for several programs.
 	Output string
-	// Package is what is built.
-	Package string
+	// Packages are what is built. Programs that are built together are linked side by side, and their packages are loaded once.
+	Packages []string
 }
 
 // Period is how often a line of progress is shown.
@@ -64,7 +65,7 @@ const Period = 5 * time.Second
 
 // Run builds, with a line of progress on w every few seconds. A build that ends sooner shows nothing.
 func (b Build) Run(ctx context.Context, w io.Writer) error {
-	cmd := b.command(ctx, append(append([]string{"build", "-v"}, b.Flags...), "-o", b.Output, b.Package))
+	cmd := b.command(ctx, slices.Concat([]string{"build", "-v"}, b.Flags, []string{"-o", b.Output}, b.Packages))
 	out, err := cmd.StderrPipe()
 	if err != nil {
 		return fmt.Errorf("building %s: %w", b.Name, err)
@@ -102,7 +103,7 @@ func (b Build) command(ctx context.Context, args []string) *exec.Cmd {
 // stale counts the packages that are not in the build cache yet. It is asked while the build runs, and only of builds that
 // take a while, because the answer takes seconds itself.
 func (b Build) stale(ctx context.Context) (int, error) {
-	cmd := b.command(ctx, append(append([]string{"list", "-deps"}, b.Flags...), "-f", "{{if .Stale}}x{{end}}", b.Package))
+	cmd := b.command(ctx, slices.Concat([]string{"list", "-deps"}, b.Flags, []string{"-f", "{{if .Stale}}x{{end}}"}, b.Packages))
 	out, err := cmd.Output()
 	if err != nil {
 		return 0, fmt.Errorf("counting the packages of %s: %w", b.Name, err)

@@ -66,7 +66,7 @@ func TestRun(t *testing.T) {
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "go.mod"), []byte("module example.com/x\n\ngo 1.26\n"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte("package main\n\nfunc main() {}\n"), 0o600))
-	b := Build{Name: "x", Dir: dir, Env: []string{"GOFLAGS=", "GOWORK=off"}, Output: filepath.Join(dir, "x"), Package: "."}
+	b := Build{Name: "x", Dir: dir, Env: []string{"GOFLAGS=", "GOWORK=off"}, Output: filepath.Join(dir, "x"), Packages: []string{"."}}
 	require.NoError(t, b.Run(t.Context(), t.Output()))
 	assert.FileExists(t, b.Output)
 

@@ -83,7 +83,7 @@ func build(ctx context.Context, path string, b limited) (int64, error) {
 	}
 	if err := (gobuild.Build{
 		Name: b.title, Env: append(gobuild.Env(), "GOOS=linux", "GOARCH=amd64"), Flags: gobuild.Flags(tags, nil),
-		Output: path, Package: "./cmd/cloud-controller-manager",
+		Output: path, Packages: []string{"./cmd/cloud-controller-manager"},
 	}).Run(ctx, os.Stdout); err != nil {
 		return 0, err
 	}

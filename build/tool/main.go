@@ -1,6 +1,6 @@
 // Command tool builds a program and shows how far it is, or takes one that is already on this machine. The Makefile runs it.
 //
-//	tool build   -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] [-demo] PACKAGE
+//	tool build   -name NAME [-C FOLDER] -o FILE [-tags TAGS] [-ldflags FLAGS] [-demo] PACKAGE…
 //	tool helm    -o FILE
 //	tool kubectl -o FILE
 package main
@@ -40,9 +40,9 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	b := gobuild.Build{Env: gobuild.Env()}
 	fs.StringVar(&b.Name, "name", args[0], "what the progress calls the program")
 	fs.StringVar(&b.Dir, "C", "", "folder of the module")
-	fs.StringVar(&b.Output, "o", "", "file to write")
+	fs.StringVar(&b.Output, "o", "", "file to write, or the folder for several programs")
 	tags, ldflags := fs.String("tags", "", "build tags"), fs.String("ldflags", "-s -w", "flags of the linker")
-	demo := fs.Bool("demo", false, "build a program of the demo, quickly where nothing else has to be built for it")
+	demo := fs.Bool("demo", false, "build programs of the demo, quickly where nothing else has to be built for it")
 	if err := fs.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -56,10 +56,10 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	}
 	switch args[0] {
 	case "build":
-		if fs.NArg() != 1 {
-			return fmt.Errorf("tool build: name one package, not %q", fs.Args())
+		if fs.NArg() == 0 {
+			return fmt.Errorf("tool build: name the packages")
 		}
-		b.Package = fs.Arg(0)
+		b.Packages = fs.Args()
 		return b.Run(ctx, w)
 	case "helm":
 		return helm(ctx, b, w)
@@ -85,7 +85,7 @@ func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
 		return refer(b.Output, path)
 	}
 	fmt.Fprintln(w, "Building helm from source; this happens once.")
-	b.Dir, b.Package = filepath.Join("build", "helm"), "helm.sh/helm/v4/cmd/helm"
+	b.Dir, b.Packages = filepath.Join("build", "helm"), []string{"helm.sh/helm/v4/cmd/helm"}
 	return b.Run(ctx, w)
 }
 
@@ -96,7 +96,7 @@ func kubectl(ctx context.Context, b gobuild.Build, w io.Writer) error {
 		return refer(b.Output, path)
 	}
 	fmt.Fprintln(w, "Building kubectl from source; this happens once.")
-	b.Dir, b.Package = filepath.Join("build", "kubectl"), "."
+	b.Dir, b.Packages = filepath.Join("build", "kubectl"), []string{"."}
 	return b.Run(ctx, w)
 }
 

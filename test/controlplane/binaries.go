@@ -118,7 +118,7 @@ func build(ctx context.Context, source, cache string, w io.Writer) error {
 	for _, b := range binaries {
 		err := gobuild.Build{
 			Name: b.name, Dir: source, Env: append(gobuild.Env(), "GOFLAGS=-buildvcs=false", "GOWORK=off"),
-			Flags: buildFlags(), Output: filepath.Join(staging, b.name), Package: b.pkg,
+			Flags: buildFlags(), Output: filepath.Join(staging, b.name), Packages: []string{b.pkg},
 		}.Run(ctx, w)
 		if err != nil {
 			return err

@@ -25,8 +25,13 @@ import (
 
 const patience = time.Minute
 
-// grace is for how long the demo spares new Nodes, so that one goes while somebody looks on.
-const grace = "5s"
+// The demo spares new Nodes for a shorter time than the program does by default, and asks more often whether an instance is gone, so that
+// a Node goes while somebody looks on. What is asked for before it goes is the same.
+const (
+	grace        = "5s"
+	period       = "2s"
+	confirmation = "4s"
+)
 
 func main() {
 	provider := flag.String("provider", harness.AnyProvider, "the cloud to simulate")
@@ -133,7 +138,9 @@ func (d *demo) start(ctx context.Context) error {
 	}
 
 	d.step("Cloud controller manager: --cloud-provider=%s", d.provider)
-	if d.ccm, err = d.cluster.StartCCM(ctx, []string{"--node-deletion-grace-period=" + grace}, nil); err != nil {
+	if d.ccm, err = d.cluster.StartCCM(ctx, []string{
+		"--node-deletion-grace-period=" + grace, "--node-monitor-period=" + period, "--node-deletion-confirmation-time=" + confirmation,
+	}, nil); err != nil {
 		return err
 	}
 	if err := d.ccm.WaitLeading(ctx, patience); err != nil {
@@ -252,7 +259,7 @@ func (d *demo) serve(ctx context.Context) error {
 func (d *demo) lose(ctx context.Context) error {
 	name := fmt.Sprintf("node-%d", d.nodes)
 	d.step("Somebody deletes the instance of %s in the cloud; its kubelet falls silent", name)
-	d.tell("new Nodes are spared for %s here, for 20s by default; see docs/node-deletion.md", grace)
+	d.tell("the cloud is asked every %s for %s here, every 5s for 10s by default; see docs/node-deletion.md", period, confirmation)
 	if err := d.cluster.Cloud.Remove(ctx, name); err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ import (
 var prometheus = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(stage.Dir, "prometheus")
 	return path, gobuild.Build{
-		Name: "prometheus", Dir: "../../build/prometheus", Env: gobuild.Env(), Flags: gobuild.Flags(nil, nil), Output: path, Package: ".",
+		Name: "prometheus", Dir: "../../build/prometheus", Env: gobuild.Env(), Flags: gobuild.Flags(nil, nil), Output: path, Packages: []string{"."},
 	}.Run(context.Background(), os.Stderr)
 })
 

@@ -70,7 +70,7 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 // BuildProgram builds a package of this module with the flags of the product.
 func BuildProgram(ctx context.Context, path, pkg string) error {
 	return gobuild.Build{
-		Name: pkg, Env: gobuild.Env(), Flags: gobuild.Flags(nil, nil), Output: path, Package: "github.com/anyccm/cloud-controller-manager/" + pkg,
+		Name: pkg, Env: gobuild.Env(), Flags: gobuild.Flags(nil, nil), Output: path, Packages: []string{"github.com/anyccm/cloud-controller-manager/" + pkg},
 	}.Run(ctx, os.Stderr)
 }
 
