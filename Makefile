@@ -16,8 +16,8 @@ COMMIT    ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
 TAGS      := grpcnotrace
 STAMP     := -X $(APP).version=$(VERSION) -X $(APP).commit=$(COMMIT)
 BUILD     := CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
-# The same with a line of progress every few seconds.
-TOOL      := $(GO) run ./build/tool
+# The same with a line of progress every few seconds. The tool is built like the demo where its tools are at hand (build/gobuild, Quick).
+TOOL      := CGO_ENABLED=0 $(GO) run -trimpath "-gcflags=all=-N -l -dwarf=false -c=1" ./build/tool
 comma     := ,
 space     := $(subst ,, )
 
@@ -70,8 +70,9 @@ bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes, 500 and 1,000 load
 
 # Tests. TESTFLAGS are added to every `go test`. Those that start programs, render the chart or read files outside of their module
 # have -count=1, for go does not see that these have changed and would answer from its cache.
+# They do without go's vet, which reads every SDK for it, once with the race detector and once without: make verify has vet's checks.
 TESTFLAGS ?=
-GOTEST    := $(GO) test -trimpath -tags $(TAGS) -timeout 60m $(TESTFLAGS)
+GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 60m $(TESTFLAGS)
 # The race detector needs a C compiler, which Go alone does not.
 CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 
@@ -88,8 +89,17 @@ PLAIN      = $(filter-out $(RACED),$(CHOSEN))
 # The shared code runs with the race detector, but for what links every cloud: compiling all SDKs once more shows no race of ours.
 SHARED     = ./registry/... ./providers/kit/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... ./test/controlplane/... ./test/scenarios/...
 LINKING    = ./build/generate ./build/size ./test/scenarios ./registry/linked
+# What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
-test: test-unit test-build test-chart test-image test-e2e ## Run all tests; CLOUDS="a b" runs the tests of these clouds and the shared ones alone
+test: tools-for-tests ## Run all tests; CLOUDS="a b" runs the tests of these clouds and the shared ones alone
+	@$(MAKE) --no-print-directory -j2 test-packages test-e2e
+
+.PHONY: test-packages
+test-packages: ## All tests but those against a kube-apiserver
+	@$(MAKE) --no-print-directory test-unit
+	@$(MAKE) --no-print-directory test-build
+	@$(MAKE) --no-print-directory test-chart
+	@$(MAKE) --no-print-directory test-image
 
 .PHONY: test-all
 test-all: ## Everything that .ci/run can check, with nothing left out
@@ -228,7 +238,7 @@ $(BIN)/golangci-lint: build/tools/go.mod build/tools/go.sum
 
 .PHONY: lint
 lint: $(BIN)/golangci-lint ## Run the linters
-	CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run ./...
+	GOGC=$(or $(GOGC),400) CGO_ENABLED=0 GOFLAGS=-trimpath $(BIN)/golangci-lint run ./...
 
 $(BIN)/goreleaser: build/goreleaser/go.mod build/goreleaser/go.sum
 	@echo "Building goreleaser from source; this happens once."

@@ -1,5 +1,6 @@
 // Command affected prints the arguments of make by which .ci/run tests no more clouds than a change concerns. It compares the working
-// folder with the commit where it left the main branch. Where that is not known, nothing is left out.
+// folder with the commit where it left the main branch, and the main branch itself with what it was a day before. Where that is not known,
+// nothing is left out.
 package main
 
 import (
@@ -11,7 +12,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/anyccm/cloud-controller-manager/build/selection"
 )
@@ -49,7 +52,43 @@ func choose(ctx context.Context, dir, base string, clouds []string) selection.Se
 	if err != nil {
 		return selection.Everything(clouds, "everything, because "+err.Error())
 	}
-	return selection.Decide(changed, clouds)
+	if len(changed) > 0 {
+		return selection.Decide(changed, clouds)
+	}
+	return mainBranch(ctx, dir, clouds)
+}
+
+// recently is how far back the main branch is compared with itself.
+const recently = 24 * time.Hour
+
+// mainBranch is for a commit that is the base itself: every cloud is tested, and the race detector is for what changed recently.
+func mainBranch(ctx context.Context, dir string, clouds []string) selection.Selection {
+	before, err := commitBefore(ctx, dir, recently)
+	if err != nil {
+		return selection.Everything(clouds, "everything, because "+err.Error())
+	}
+	changed, err := changedSince(ctx, dir, before)
+	if err != nil {
+		return selection.Everything(clouds, "everything, because "+err.Error())
+	}
+	return selection.Recent(changed, clouds)
+}
+
+// commitBefore returns the newest commit that is that much older than the one that is checked out.
+func commitBefore(ctx context.Context, dir string, age time.Duration) (string, error) {
+	text, err := git(ctx, dir, "log", "-1", "--format=%ct", "HEAD")
+	if err != nil {
+		return "", err
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil {
+		return "", fmt.Errorf("the time of the commit: %w", err)
+	}
+	out, err := git(ctx, dir, "rev-list", "-1", "--before="+strconv.FormatInt(seconds-int64(age.Seconds()), 10), "HEAD")
+	if err == nil && len(out) == 0 {
+		err = fmt.Errorf("no commit is known that is %s older than this one", age)
+	}
+	return strings.TrimSpace(string(out)), err
 }
 
 // cloudsIn returns the folders of clouds.

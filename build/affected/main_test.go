@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,9 +28,15 @@ func repository(t *testing.T) string {
 
 func command(t *testing.T, dir string, args ...string) {
 	t.Helper()
+	commandAt(t, dir, time.Date(2026, 1, 10, 12, 0, 0, 0, time.UTC), args...)
+}
+
+// commandAt is command at a time of its own.
+func commandAt(t *testing.T, dir string, now time.Time, args ...string) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=x", "-c", "user.email=x@example.com", "-c", "commit.gpgsign=false"}, args...)...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1")
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_CONFIG_NOSYSTEM=1", "GIT_COMMITTER_DATE="+now.Format(time.RFC3339))
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
@@ -81,6 +88,30 @@ func TestAffected(t *testing.T) {
 	command(t, dir, "checkout", "-q", "main")
 	command(t, dir, "checkout", "-q", "-b", "words")
 	assert.Equal(t, "CLOUDS=none\nRACE=none\n", printed(t, dir, ""), "words alone")
+}
+
+// TestMainBranch: the main branch is compared with what it was a day before.
+func TestMainBranch(t *testing.T) {
+	t.Parallel()
+	dir := repository(t)
+	command(t, dir, "checkout", "-q", "main")
+	assert.Equal(t, everything, printed(t, dir, ""), "nothing is known that is older")
+	began := time.Date(2026, 2, 1, 8, 0, 0, 0, time.UTC)
+	for _, step := range []struct {
+		after time.Duration
+		path  string
+		want  string
+	}{
+		{0, "providers/aws/aws.go", "CLOUDS=all\nRACE=aws\n"},
+		{20 * time.Hour, "providers/linode/linode.go", everything},
+		{30 * time.Hour, "README.md", "CLOUDS=all\nRACE=linode\n"},
+		{60 * time.Hour, "Makefile", "CLOUDS=all\nRACE=none\n"},
+	} {
+		edit(t, dir, step.path)
+		command(t, dir, "add", "-A")
+		commandAt(t, dir, began.Add(step.after), "commit", "-q", "-m", "x")
+		assert.Equal(t, step.want, printed(t, dir, ""), step.path)
+	}
 }
 
 // TestAnUnknownBaseLeavesNothingOut: without history, on the main branch, outside of git, or with a base that does not exist.

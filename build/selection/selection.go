@@ -34,7 +34,7 @@ func Everything(clouds []string, why string) Selection {
 // known for sure to concern one cloud alone, or none, concerns all of them.
 func Decide(changed, clouds []string) Selection {
 	if len(changed) == 0 {
-		return Everything(clouds, "nothing differs from the base, so this is the base itself")
+		return Everything(clouds, "nothing differs from the base")
 	}
 	var touched []string
 	shared := ""
@@ -52,6 +52,13 @@ func Decide(changed, clouds []string) Selection {
 		return Selection{Clouds: clouds, Race: touched, Why: fmt.Sprintf("%s is no cloud's own, so that all clouds are concerned", shared)}
 	}
 	return Selection{Clouds: touched, Race: touched, Why: fmt.Sprintf("%d paths differ, in folders of clouds and documentation alone", len(changed))}
+}
+
+// Recent returns what the main branch runs, given the paths that changed in it lately: every cloud, and with the race detector those whose
+// own files changed.
+func Recent(changed, clouds []string) Selection {
+	s := Decide(changed, clouds)
+	return Selection{Clouds: clouds, Race: s.Race, Why: "this is the main branch, in which lately " + s.Why}
 }
 
 // folderOf returns the cloud whose folder a path is in. The folder of a cloud that is no more is nobody's.

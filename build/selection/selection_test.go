@@ -44,6 +44,27 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestRecent: on the main branch every cloud is tested, whatever changed lately.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	clouds := []string{"alpha", "beta", "gamma"}
+	for name, tc := range map[string]struct {
+		changed, race []string
+	}{
+		"one cloud":     {[]string{"providers/beta/model.go"}, []string{"beta"}},
+		"the kit":       {[]string{"providers/kit/nodes/nodes.go"}, nil},
+		"documentation": {[]string{"README.md"}, nil},
+		"nothing":       {nil, clouds},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := Recent(tc.changed, clouds)
+			assert.Equal(t, clouds, s.Clouds)
+			assert.Equal(t, tc.race, s.Race)
+		})
+	}
+}
+
 func TestVariables(t *testing.T) {
 	t.Parallel()
 	clouds := []string{"alpha", "beta"}

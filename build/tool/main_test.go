@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/build/gobuild"
 	"github.com/anyccm/cloud-controller-manager/test/controlplane/envtest"
 )
 
@@ -62,4 +63,11 @@ func TestAtHand(t *testing.T) {
 	assert.True(t, atHand(t.Context()))
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\necho v3.19.0\n"), 0o700))
 	assert.False(t, atHand(t.Context()), "another Helm")
+}
+
+// The tool that builds the demo shares the standard library with it.
+func TestMakefileHasTheFlagsOfTheDemo(t *testing.T) {
+	text, err := os.ReadFile("../../Makefile")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "$(GO) run -trimpath \""+gobuild.Quick+"\" ./build/tool\n")
 }

@@ -28,9 +28,9 @@ const patience = time.Minute
 // The demo spares new Nodes for a shorter time than the program does by default, and asks more often whether an instance is gone, so that
 // a Node goes while somebody looks on. What is asked for before it goes is the same.
 const (
-	grace        = "5s"
-	period       = "2s"
-	confirmation = "4s"
+	grace        = "2s"
+	period       = "1s"
+	confirmation = "2s"
 )
 
 func main() {
