@@ -85,7 +85,7 @@ func TestLinkFiles(t *testing.T) {
 	assert.Equal(t, names, linked, "one file in registry/linked for each folder in providers")
 }
 
-// TestSlimBuilds: each slim program builds, passes vet, holds its own cloud's SDK and no other.
+// TestSlimBuilds: each slim program builds, holds its own cloud's SDK and no other.
 func TestSlimBuilds(t *testing.T) {
 	t.Parallel()
 	all := registry.Linked().Providers()
@@ -95,7 +95,7 @@ func TestSlimBuilds(t *testing.T) {
 			if !selection.Includes(name) {
 				t.Skipf("%s does not name %s", selection.Variable, name)
 			}
-			goTool(t, "vet", "-trimpath", slimTags(name), "./cmd/cloud-controller-manager", "./registry/...")
+			goTool(t, "build", "-trimpath", slimTags(name), "./registry/...")
 			deps := strings.Fields(goTool(t, "list", "-deps", slimTags(name), "./cmd/cloud-controller-manager"))
 			limit, sdk := 0, ""
 			for _, p := range all {

@@ -12,9 +12,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// onEachCloud runs a subtest on every linked cloud that does what is wanted. A cloud without expectations fails.
+// onEachCloud runs a subtest on every linked cloud that does what is wanted. A cloud without expectations fails. The test runs beside
+// others: waiting for the slowest cloud of one would leave the cores to nobody.
 func onEachCloud(t *testing.T, does func(registry.Features) bool, test func(t *testing.T, provider string, expected expectations.Cloud)) {
 	t.Helper()
+	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
 		if !does(p.Features) {
 			continue

@@ -251,15 +251,23 @@ func (n *nesting) inList() bool {
 	return (n.depth == 1 && n.outer == '[') || (n.depth == 2 && n.inner == '[')
 }
 
-// endOfString returns the place of the quote that ends the string which begins at n.
+// endOfString returns the place of the quote that ends the string which begins at n. Most of a large answer is in strings, so it looks for
+// quotes and backslashes as a whole.
 func endOfString(data []byte, n int) int {
-	for n++; n < len(data); n++ {
-		switch data[n] {
-		case '\\':
-			n++
-		case '"':
-			return n
+	quote := n
+	for n++; n < len(data); {
+		if quote < n {
+			next := bytes.IndexByte(data[n:], '"')
+			if next < 0 {
+				return len(data)
+			}
+			quote = n + next
 		}
+		escape := bytes.IndexByte(data[n:quote], '\\')
+		if escape < 0 {
+			return quote
+		}
+		n += escape + len(`\"`)
 	}
 	return n
 }

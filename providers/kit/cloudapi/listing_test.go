@@ -23,6 +23,7 @@ func TestNullInAListing(t *testing.T) {
 		`{"data":[null]}`: true, `{"data":[{"id":1},null,{"id":2}]}`: true, `{"a":{"b":[]},"data":[ {"x":[[]]} , null ]}`: true, `[null]`: true, " [1,\n null]": true,
 		`{"data":[]}`: false, `{"data":null}`: false, `{"data":[{"id":null}]}`: false, `{"data":[{"ids":[null]}]}`: false, `{"data":["null"]}`: false,
 		`{"data":["a,null","\",null"]}`: false, `{"next":null,"data":[{"a":"[null"}]}`: false,
+		`{"data":["\\",null]}`: true, `{"data":["a\\\"b\\\\\"","c",null]}`: true, `{"data":["\"]}`: false, `{"data":["a\"`: false, `{"data":["a`: false,
 		``: false, `null`: false, `<a>[null]</a>`: false, `{"data":[true,nul`: true, `no [null]`: false,
 	} {
 		assert.Equal(t, want, hasNull([]byte(text)), text)
@@ -32,7 +33,25 @@ func TestNullInAListing(t *testing.T) {
 func FuzzNullInAListing(f *testing.F) {
 	f.Add([]byte(`{"data":[{"id":1},null]}`))
 	f.Add([]byte(`{"data":["\`))
-	f.Fuzz(func(_ *testing.T, data []byte) { hasNull(data) })
+	f.Add([]byte(`{"a\\\"b\\":"\"`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		hasNull(data)
+		for n := range data {
+			if data[n] == '"' {
+				require.Equal(t, min(endByByte(data, n), len(data)), min(endOfString(data, n), len(data)), n)
+			}
+		}
+	})
+}
+
+// endByByte is endOfString as it is read in the definition of JSON.
+func endByByte(data []byte, n int) int {
+	for n++; n < len(data) && data[n] != '"'; n++ {
+		if data[n] == '\\' {
+			n++
+		}
+	}
+	return n
 }
 
 // endlessPages serves pages without an end, each as large as told after decompression, and different unless told otherwise.
@@ -40,6 +59,8 @@ type endlessPages struct {
 	size int
 	same bool
 	n    int
+	// zeros are compressed once.
+	zeros []byte
 }
 
 func (e *endlessPages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -52,17 +73,23 @@ func (e *endlessPages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if e.same {
 		mark = 0
 	}
+	if e.zeros == nil {
+		e.zeros = compressed(strings.Repeat("0", e.size))
+	}
 	w.Header().Set("Content-Encoding", "gzip")
-	z := gzip.NewWriter(w)
-	fmt.Fprintf(z, `{"page":%d,"data":"`, mark)
-	_, _ = io.Copy(z, io.LimitReader(zeros{}, int64(e.size)))
-	fmt.Fprint(z, `"}`)
-	_ = z.Close()
+	for _, part := range [][]byte{compressed(fmt.Sprintf(`{"page":%d,"data":"`, mark)), e.zeros, compressed(`"}`)} {
+		_, _ = w.Write(part)
+	}
 }
 
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return copy(p, bytes.Repeat([]byte("0"), len(p))), nil }
+// compressed is a text by itself; several, one after the other, are the texts one after the other (RFC 1952, section 2.2).
+func compressed(text string) []byte {
+	var out bytes.Buffer
+	z := gzip.NewWriter(&out)
+	_, _ = io.WriteString(z, text)
+	_ = z.Close()
+	return out.Bytes()
+}
 
 // TestListingsAreBounded: a cloud that is broken, or hostile, cannot take the memory of the program, or its time for ever.
 func TestListingsAreBounded(t *testing.T) {
