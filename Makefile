@@ -92,7 +92,7 @@ LINKING    = ./build/generate ./build/size ./test/scenarios ./registry/linked
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
 test: tools-for-tests ## Run all tests; CLOUDS="a b" runs the tests of these clouds and the shared ones alone
-	@$(MAKE) --no-print-directory -j2 test-packages test-e2e
+	@$(MAKE) --no-print-directory -j2 test-packages test-e2e || { echo "Error: tests failed; look for FAIL above"; exit 1; }
 
 .PHONY: test-packages
 test-packages: ## All tests but those against a kube-apiserver
@@ -158,9 +158,9 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \
 	done
 
-E2E       := ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
+E2E        = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
 # The acceptance suite has waits of its own, whose time is a part of what it reports, and so runs fewer clusters at a time.
-SUITE     := ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 4 -v ./test/acceptance
+SUITE      = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 4 -v ./test/acceptance
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds, also by the acceptance suite

@@ -74,21 +74,34 @@ func mainBranch(ctx context.Context, dir string, clouds []string) selection.Sele
 	return selection.Recent(changed, clouds)
 }
 
-// commitBefore returns the newest commit that is that much older than the one that is checked out.
+// commitBefore returns the commit before all those that are less than that much older than the one that is checked out. Only the main
+// branch's own line counts: what a merge brought in became a part of it when it was merged, however old it is.
 func commitBefore(ctx context.Context, dir string, age time.Duration) (string, error) {
-	text, err := git(ctx, dir, "log", "-1", "--format=%ct", "HEAD")
+	out, err := git(ctx, dir, "log", "--first-parent", "--format=%H %ct", "HEAD")
 	if err != nil {
 		return "", err
 	}
-	seconds, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil {
-		return "", fmt.Errorf("the time of the commit: %w", err)
+	lines := strings.Fields(string(out))
+	var newest int64
+	before := ""
+	for i := 0; i+1 < len(lines); i += 2 {
+		seconds, err := strconv.ParseInt(lines[i+1], 10, 64)
+		if err != nil {
+			return "", fmt.Errorf("the time of commit %s: %w", lines[i], err)
+		}
+		switch {
+		case i == 0:
+			newest = seconds
+		case newest-seconds < int64(age.Seconds()):
+			before = "" // whatever comes between, this one is recent
+		case before == "":
+			before = lines[i]
+		}
 	}
-	out, err := git(ctx, dir, "rev-list", "-1", "--before="+strconv.FormatInt(seconds-int64(age.Seconds()), 10), "HEAD")
-	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("no commit is known that is %s older than this one", age)
+	if before == "" {
+		return "", fmt.Errorf("no commit is known that is %s older than this one", age)
 	}
-	return strings.TrimSpace(string(out)), err
+	return before, nil
 }
 
 // cloudsIn returns the folders of clouds.

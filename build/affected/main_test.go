@@ -112,13 +112,32 @@ func TestMainBranch(t *testing.T) {
 		commandAt(t, dir, began.Add(step.after), "commit", "-q", "-m", "x")
 		assert.Equal(t, step.want, printed(t, dir, ""), step.path)
 	}
+
+	command(t, dir, "checkout", "-q", "-b", "old", "HEAD~1")
+	edit(t, dir, "providers/aws/aws.go")
+	command(t, dir, "add", "-A")
+	commandAt(t, dir, began.Add(31*time.Hour), "commit", "-q", "-m", "x")
+	command(t, dir, "checkout", "-q", "main")
+	commandAt(t, dir, began.Add(61*time.Hour), "merge", "-q", "--no-ff", "-m", "x", "old")
+	assert.Equal(t, "CLOUDS=all\nRACE=aws\n", printed(t, dir, ""), "an old commit that was merged just now")
+
+	edit(t, dir, "providers/linode/linode.go")
+	command(t, dir, "add", "-A")
+	commandAt(t, dir, began.Add(62*time.Hour), "commit", "-q", "-m", "x")
+	edit(t, dir, "README.md")
+	command(t, dir, "add", "-A")
+	commandAt(t, dir, began, "commit", "-q", "-m", "x")
+	edit(t, dir, "README.md")
+	command(t, dir, "add", "-A")
+	commandAt(t, dir, began.Add(63*time.Hour), "commit", "-q", "-m", "x")
+	assert.Equal(t, everything, printed(t, dir, ""), "a commit whose time is wrong is not the base")
 }
 
 // TestAnUnknownBaseLeavesNothingOut: without history, on the main branch, outside of git, or with a base that does not exist.
 func TestAnUnknownBaseLeavesNothingOut(t *testing.T) {
 	t.Parallel()
 	dir := repository(t)
-	assert.Equal(t, everything, printed(t, dir, ""), "nothing changed: this is the base")
+	assert.Equal(t, everything, printed(t, dir, ""), "this is the main branch, of which nothing older is known")
 	edit(t, dir, "providers/linode/linode.go")
 	commit(t, dir)
 	assert.Equal(t, everything, printed(t, dir, "nosuch"), "the base that was asked for does not exist")
@@ -129,7 +148,7 @@ func TestAnUnknownBaseLeavesNothingOut(t *testing.T) {
 	assert.Equal(t, everything, printed(t, filepath.Join(shallow, "clone"), ""), "a clone without history")
 
 	command(t, dir, "branch", "-f", "main", "change")
-	assert.Equal(t, everything, printed(t, dir, ""), "the main branch itself")
+	assert.Equal(t, everything, printed(t, dir, ""), "the main branch itself, of which nothing older is known")
 
 	command(t, dir, "checkout", "-q", "--orphan", "other")
 	commit(t, dir)
