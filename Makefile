@@ -81,11 +81,16 @@ CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 CLOUDS    ?= all
 RACE      ?= all
 # INTERRUPTIONS is one in how many cases of the largest parts of a cloud's tests the race detector tries; all are tried without it then.
+# SAMPLE is the same for clouds that RACE does not name, where only shared code changed.
 INTERRUPTIONS ?=
+SAMPLE    ?=
 EVERY      = $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/)))
 CHOSEN     = $(if $(filter all,$(CLOUDS)),$(EVERY),$(filter-out none,$(CLOUDS)))
-RACED      = $(if $(CC_FOUND),$(if $(filter all,$(RACE)),$(CHOSEN),$(filter $(RACE),$(CHOSEN))))
-PLAIN      = $(filter-out $(RACED),$(CHOSEN))
+CHANGED    = $(if $(filter all,$(RACE)),$(CHOSEN),$(filter $(RACE),$(CHOSEN)))
+RACED      = $(if $(CC_FOUND),$(CHANGED))
+SAMPLED    = $(filter-out $(CHANGED),$(CHOSEN))
+# What is tried without the race detector and in full: also what the race detector tried in part, or could not try at all.
+WHOLE      = $(if $(INTERRUPTIONS),$(CHANGED),$(filter-out $(RACED),$(CHANGED)))
 # The shared code runs with the race detector, but for what links every cloud: compiling all SDKs once more shows no race of ours.
 SHARED     = ./registry/... ./providers/kit/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... ./test/controlplane/... ./test/scenarios/...
 LINKING    = ./build/generate ./build/size ./test/scenarios ./registry/linked
@@ -113,7 +118,8 @@ test-unit: ## Unit, conformance and interruption tests, with the race detector w
 	packages=$$(echo "$$packages" | grep -vxF $(LINKING:./%=-e $(MODULE_PATH)/%)) || exit 1; \
 	ANYCCM_INTERRUPTIONS=$(INTERRUPTIONS) GOGC=$(or $(GOGC),400) CGO_ENABLED=$(if $(CC_FOUND),1,0) \
 		$(GOTEST) $(if $(CC_FOUND),-race) $$packages $(RACED:%=./providers/%/...)
-	GOGC=$(or $(GOGC),400) CGO_ENABLED=0 $(GOTEST) $(LINKING) $(patsubst %,./providers/%/...,$(if $(INTERRUPTIONS),$(CHOSEN),$(PLAIN)))
+	GOGC=$(or $(GOGC),400) CGO_ENABLED=0 $(GOTEST) $(LINKING) $(WHOLE:%=./providers/%/...)
+	$(if $(SAMPLED),ANYCCM_INTERRUPTIONS=$(SAMPLE) GOGC=$(or $(GOGC),400) CGO_ENABLED=0 $(GOTEST) $(SAMPLED:%=./providers/%/...))
 
 .PHONY: test-build
 test-build: ## Slim builds of every provider, a provider in a module of its own, size and linking of the program
