@@ -81,8 +81,9 @@ CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
 CLOUDS    ?= all
 RACE      ?= all
 # INTERRUPTIONS is one in how many cases of the largest parts of a cloud's tests the race detector tries; all are tried without it then.
-# SAMPLE is the same for clouds that RACE does not name, where only shared code changed.
-INTERRUPTIONS ?=
+# Empty, it tries all of them, for some hours: make test-all. SAMPLE is the same for clouds that RACE does not name, where only shared
+# code changed.
+INTERRUPTIONS ?= 16
 SAMPLE    ?=
 EVERY      = $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/)))
 CHOSEN     = $(if $(filter all,$(CLOUDS)),$(EVERY),$(filter-out none,$(CLOUDS)))
