@@ -17,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // routesMaxAge is how old the view of routes may be. The framework asks every 10 s; our own changes are in the view at
@@ -35,7 +36,10 @@ type routes struct {
 	busy map[int]*sync.Mutex
 }
 
-var _ cloudprovider.Routes = (*routes)(nil)
+var (
+	_ cloudprovider.Routes = (*routes)(nil)
+	_ guard.SelfRouter     = (*routes)(nil)
+)
 
 func newRoutes(a *api, i *instances) *routes {
 	return &routes{api: a, instances: i, ipv6: map[types.NodeName]map[string]bool{}, busy: map[int]*sync.Mutex{}}
@@ -97,6 +101,9 @@ func (r *routes) rememberedIPv6(node types.NodeName) []string {
 	}
 	return list
 }
+
+// RoutesItself implements guard.SelfRouter: ranges of IPv6 belong to the interfaces of Linodes, and --cluster-cidr is one network of IPv4.
+func (r *routes) RoutesItself(network netip.Prefix) bool { return network.Addr().Is6() }
 
 // CreateRoute implements cloudprovider.Routes.
 func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovider.Route) error {

@@ -32,6 +32,18 @@ type routes struct {
 	nodes    []*v1.Node
 }
 
+// SelfRouter is implemented by the routes of clouds that route some ranges by themselves, such as one that belongs to a network interface.
+// CreateRoute and DeleteRoute write nothing to the cloud for such a range, so that it need not lie inside --cluster-cidr.
+type SelfRouter interface {
+	// RoutesItself reports whether the cloud routes a range of such a kind without being told.
+	RoutesItself(network netip.Prefix) bool
+}
+
+func (r *routes) routesItself(network netip.Prefix) bool {
+	self, ok := r.inner.(SelfRouter)
+	return ok && self.RoutesItself(network)
+}
+
 // parseNetworks reads a list of networks such as --cluster-cidr; what is none was refused at start.
 func parseNetworks(list string) []netip.Prefix {
 	var networks []netip.Prefix
@@ -47,12 +59,14 @@ func parseNetworks(list string) []netip.Prefix {
 // overlap the older Node's. A range that is refused takes nothing from anybody.
 type podRanges struct {
 	cluster []netip.Prefix
+	// anywhere tells of ranges that may lie outside of the cluster's networks.
+	anywhere func(netip.Prefix) bool
 	// owner has the Node of each range; within has, for every network around a range, the oldest Node with a range inside.
 	owner, within map[netip.Prefix]*v1.Node
 }
 
-func newPodRanges(cluster []netip.Prefix, nodes []*v1.Node) *podRanges {
-	r := &podRanges{cluster: cluster, owner: map[netip.Prefix]*v1.Node{}, within: map[netip.Prefix]*v1.Node{}}
+func newPodRanges(cluster []netip.Prefix, anywhere func(netip.Prefix) bool, nodes []*v1.Node) *podRanges {
+	r := &podRanges{cluster: cluster, anywhere: anywhere, owner: map[netip.Prefix]*v1.Node{}, within: map[netip.Prefix]*v1.Node{}}
 	byAge := slices.Clone(nodes)
 	slices.SortFunc(byAge, func(a, b *v1.Node) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
@@ -91,7 +105,7 @@ func (r *podRanges) refuse(node *v1.Node, text string) string {
 	}
 	wanted = wanted.Masked()
 	around := func(n netip.Prefix) bool { return n.Bits() <= wanted.Bits() && n.Contains(wanted.Addr()) }
-	if len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, around) {
+	if len(r.cluster) > 0 && !slices.ContainsFunc(r.cluster, around) && !r.anywhere(wanted) {
 		return fmt.Sprintf("its pod range %s is not inside --cluster-cidr", wanted)
 	}
 	holders := []*v1.Node{r.within[wanted]}
@@ -130,7 +144,7 @@ func (r *routes) ranges(nodes []*v1.Node) *podRanges {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.reckoned == nil || len(nodes) != len(r.nodes) || (len(nodes) > 0 && &nodes[0] != &r.nodes[0]) {
-		r.reckoned, r.nodes = newPodRanges(r.cluster, nodes), nodes
+		r.reckoned, r.nodes = newPodRanges(r.cluster, r.routesItself, nodes), nodes
 	}
 	return r.reckoned
 }

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -24,7 +25,10 @@ type router struct {
 	routes           []*cloudprovider.Route
 	created, deleted []string
 	informed         informers.SharedInformerFactory
+	itself           func(netip.Prefix) bool
 }
+
+func (r *router) RoutesItself(network netip.Prefix) bool { return r.itself != nil && r.itself(network) }
 
 func (r *router) Routes() (cloudprovider.Routes, bool) { return r, true }
 
@@ -107,6 +111,31 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "fd00:2::1:0/112")))
 	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("elsewhere", "10.2.8.0/24")), "not ours to make, and no failure")
 	assert.Equal(t, []string{"old fd00:2::1:0/112"}, inner.created)
+}
+
+// TestRangesThatTheCloudRoutesItself: they lie where the cloud has them, and belong to one Node alone all the same.
+func TestRangesThatTheCloudRoutesItself(t *testing.T) {
+	t.Parallel()
+	nodes := []*v1.Node{
+		routed("old", "alpha://1", time.Hour, "10.2.1.0/24", "2001:db8:1::/112"),
+		routed("thief", "alpha://2", time.Minute, "10.2.2.0/24", "2001:db8:1::/120"),
+		routed("outside", "alpha://3", time.Minute, "192.0.2.0/24"),
+	}
+	_, routes, _ := routing(t, DefaultPolicy(), nodes...)
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "2001:db8:1::/112")), "is not inside --cluster-cidr")
+
+	inner, routes, _ := routing(t, DefaultPolicy(), nodes...)
+	inner.itself = func(network netip.Prefix) bool { return network.Addr().Is6() }
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "2001:db8:1::/112")))
+	assert.Equal(t, []string{"old 2001:db8:1::/112"}, inner.created)
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", to("thief", "2001:db8:1::/120")), "overlaps that of node old")
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", to("outside", "192.0.2.0/24")), "is not inside --cluster-cidr")
+
+	inner.routes = []*cloudprovider.Route{to("old", "2001:db8:1::/112")}
+	list, err := routes.ListRoutes(t.Context(), "c")
+	require.NoError(t, err)
+	assert.Equal(t, inner.routes, list, "and stays")
+	assert.Empty(t, inner.deleted)
 }
 
 func TestRefusedRoutesAreRemoved(t *testing.T) {

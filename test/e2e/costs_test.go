@@ -40,8 +40,8 @@ func TestThousandNodes(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
 				c, m := thousandNodes(t, provider, want)
-				requirePodRanges(t, c, want.PodCIDRs)
 				minuteOfThousandNodes(t, c, m, want)
+				requirePodRanges(t, c, want.PodCIDRs)
 			})
 		}
 	})
@@ -93,7 +93,7 @@ func minuteOfThousandNodes(t *testing.T, c *harness.Cluster, m *harness.CCM, wan
 	assert.Len(t, list.Items, thousand)
 }
 
-// requirePodRanges: each node has as many ranges for pods, and no two nodes have the same one.
+// requirePodRanges: each node has as many ranges for pods, no two nodes have the same one, and none lacks its network.
 func requirePodRanges(t *testing.T, c *harness.Cluster, each int) {
 	t.Helper()
 	list, err := c.Kube.CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
@@ -101,6 +101,9 @@ func requirePodRanges(t *testing.T, c *harness.Cluster, each int) {
 	ranges := map[string]bool{}
 	for _, n := range list.Items {
 		require.Len(t, n.Spec.PodCIDRs, each, n.Name)
+		for _, condition := range n.Status.Conditions {
+			require.False(t, condition.Type == v1.NodeNetworkUnavailable && condition.Status == v1.ConditionTrue, "%s: %s", n.Name, condition.Message)
+		}
 		for _, r := range n.Spec.PodCIDRs {
 			ranges[r] = true
 		}

@@ -145,6 +145,11 @@ func ownRecords(t *testing.T, c *harness.Cluster, provider string, kind expectat
 // errorLine is a line of the log by which an error about the Service is told.
 var errorLine = regexp.MustCompile(`(?m)^E\d{4} .*default/web.*$`)
 
+// written reports whether the program wrote an event. The API server has complaints of its own.
+func written(c *harness.Cluster, e v1.Event) bool {
+	return slices.ContainsFunc(e.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == filepath.Base(c.Programs.CCM) })
+}
+
 // requireNoComplaints: where nothing went wrong no event warns and no error about the Service is logged. Work that takes its time is
 // no failure.
 func requireNoComplaints(t *testing.T, c *harness.Cluster, programs ...*harness.CCM) {
@@ -154,8 +159,8 @@ func requireNoComplaints(t *testing.T, c *harness.Cluster, programs ...*harness.
 	require.NotEmpty(t, list.Items)
 	reasons := map[string]bool{}
 	for _, e := range list.Items {
-		if !slices.ContainsFunc(e.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == filepath.Base(c.Programs.CCM) }) {
-			continue // the API server has complaints of its own
+		if !written(c, e) {
+			continue
 		}
 		reasons[e.Reason] = true
 		assert.NotEqual(t, v1.EventTypeWarning, e.Type, "%s %s: %s", e.InvolvedObject.Name, e.Reason, e.Message)

@@ -412,7 +412,22 @@ func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked tim
 		return d.ListedSince, true // a batch is no proof, so that many questions would become as many single reads
 	}
 	oldest = asked.Add(-q.MaxAge)
+	if e := i.objects[id]; known && !i.listed.Before(oldest) && !e.since.Before(i.listed) {
+		// The listing is young enough, but nothing in it counted for what was written after it began.
+		q.Expected = min(q.Expected, i.writtenSinceLocked(i.listed))
+		return e.since.Add(time.Nanosecond), i.listingPaysLocked(q, known)
+	}
 	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
+}
+
+// writtenSinceLocked is how many objects a listing that began at a time says nothing about.
+func (i *view[ID]) writtenSinceLocked(began time.Time) (n int) {
+	for _, e := range i.objects {
+		if !e.since.Before(began) && e.read.Before(began) {
+			n++
+		}
+	}
+	return n
 }
 
 // noteDirectLocked counts a single read, where a listing could take its place.

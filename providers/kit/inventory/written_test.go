@@ -3,6 +3,7 @@ package inventory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"testing"
@@ -160,4 +161,41 @@ func TestOwnChangesOutliveListings(t *testing.T) {
 		assert.Equal(t, 9, found(t, i, "n1")[0].rev)
 		assert.Equal(t, gets, c.counts()[1], "what a listing confirms is not read alone")
 	})
+}
+
+// TestManyWritesCostOneListing: objects that we wrote after a listing began, whose answers did not show them whole, are not read one by
+// one while that listing is young; a few of them cost no listing.
+func TestManyWritesCostOneListing(t *testing.T) {
+	t.Parallel()
+	for written, want := range map[int][2]int{1: {2, 1}, 10: {2, 10}, 11: {3, 0}, 300: {3, 0}} {
+		synctest.Test(t, func(t *testing.T) {
+			const n, pageSize = 1000, 110 // 10 pages
+			c := newCloud(n)
+			c.pageSize = pageSize
+			inv := newInventory(c)
+			read := func(q Query) {
+				_, err := inv.All(t.Context(), q)
+				require.NoError(t, err)
+			}
+			read(Query{})
+			time.Sleep(40 * time.Second)
+			inv.mu.Lock()
+			listing, err := inv.listLocked(t.Context(), time.Now())
+			inv.mu.Unlock()
+			time.Sleep(c.latency / 2)
+			for id := 1; id <= written; id++ {
+				o := object{id: id, name: fmt.Sprintf("n%d", id), rev: 1}
+				c.set(o)
+				inv.PutPartial(o)
+			}
+			require.NoError(t, waitListed(t.Context(), listing, err, time.Now().Add(-time.Minute)))
+			time.Sleep(30 * time.Second)
+			for id := 1; id <= n; id++ {
+				o, err := inv.Get(t.Context(), id, Query{MaxAge: time.Minute, Expected: n})
+				require.NoError(t, err)
+				require.Equal(t, id <= written, o.rev == 1, id)
+			}
+			assert.Equal(t, want, c.counts(), "%d written: listings and single reads", written)
+		})
+	}
 }
