@@ -47,12 +47,12 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 	b.Flags = []string{"-trimpath", "-tags=" + *tags, "-ldflags=" + *ldflags}
+	if *demo && atHand(ctx) {
+		b.Flags = append(b.Flags, gobuild.Quick)
+	}
 	var err error
 	if b.Output, err = filepath.Abs(b.Output); err != nil {
 		return fmt.Errorf("-o: %w", err)
-	}
-	if *demo && atHand(ctx) {
-		b.Flags = append(b.Flags, gobuild.Quick)
 	}
 	switch args[0] {
 	case "build":

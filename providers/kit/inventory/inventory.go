@@ -414,17 +414,20 @@ func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked tim
 	oldest = asked.Add(-q.MaxAge)
 	if e := i.objects[id]; known && !i.listed.Before(oldest) && !e.since.Before(i.listed) {
 		// The listing is young enough, but nothing in it counted for what was written after it began.
-		q.Expected = min(q.Expected, i.writtenSinceLocked(i.listed))
+		q.Expected = min(q.Expected, i.writtenSinceLocked(i.listed, i.pages*max(i.source.BatchSize, 1)+1))
 		return e.since.Add(time.Nanosecond), i.listingPaysLocked(q, known)
 	}
 	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
 }
 
-// writtenSinceLocked is how many objects a listing that began at a time says nothing about.
-func (i *view[ID]) writtenSinceLocked(began time.Time) (n int) {
+// writtenSinceLocked is how many objects a listing that began at a time says nothing about, counted up to a number.
+func (i *view[ID]) writtenSinceLocked(began time.Time, most int) (n int) {
 	for _, e := range i.objects {
 		if !e.since.Before(began) && e.read.Before(began) {
 			n++
+		}
+		if n == most {
+			break
 		}
 	}
 	return n
