@@ -24,6 +24,8 @@ const (
 	indexName = "name"
 	// callPrice is how often nodes that are down for good may cost a call.
 	callPrice = time.Second
+	// minAge is the least age of an answer about them: a listing lacks the state of some machines, which then takes a read for each.
+	minAge = 10 * time.Second
 	// labelGroup names the resource group of a node whose machine is in another one than the cluster's; labelManaged is "false" on nodes
 	// whose machines Azure does not have.
 	labelGroup   = "kubernetes.azure.com/resource-group"
@@ -124,7 +126,7 @@ func newInstances(a *api) *instances {
 		Indexes: map[string]func(machine) []string{indexName: machine.names},
 	})
 	i.machines = nodes.New(nodes.Cloud[machineID, machine]{
-		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
+		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, MinAge: minAge, Inventory: i.inventory,
 		Form:  providerIDPrefix + "/subscriptions/<ID>/resourceGroups/<name>/providers/Microsoft.Compute/…",
 		Parse: parseProviderID, Print: func(m machine) string { return printed(m.ID) },
 		Search: search, State: machine.state, Metadata: i.describe, Verify: verify,

@@ -25,6 +25,9 @@ type Demand struct {
 	// Among is how many objects are asked about together: one complete listing answers for all of them where that costs no more
 	// calls than reading each.
 	Among int
+	// Within is how old the answer that an instance exists may be, as far as the cloud and its limits on calls allow. Zero, and what is
+	// longer than the provider's own bound, leave it to the provider.
+	Within time.Duration
 	// Remembered demands an answer without a call, from whatever was read since NotBefore; else it is ErrUnread.
 	Remembered bool
 }

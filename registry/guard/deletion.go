@@ -162,7 +162,7 @@ func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, s
 	if m.last.After(since) {
 		since = m.last // no listing answers twice
 	}
-	return evidence.Demand{ListedSince: since}, true, verdictOn{}
+	return evidence.Demand{ListedSince: since, Within: d.policy.within()}, true, verdictOn{}
 }
 
 // singleDue reports whether the next answer must come from a read of the instance itself.

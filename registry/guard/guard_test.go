@@ -19,6 +19,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/cloud-provider/fake"
 
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
@@ -57,6 +58,29 @@ func (c *cloud) ListRoutes(context.Context, string) ([]*cloudprovider.Route, err
 
 func guarded(c *cloud) *Cloud {
 	return Wrap(c, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: DefaultPolicy()})
+}
+
+// TestFrequentQuestionsGetNewAnswers: who has the framework ask more often than it does by default is not told the same each time, and
+// who has it ask less often pays no more than before.
+func TestFrequentQuestionsGetNewAnswers(t *testing.T) {
+	t.Parallel()
+	for period, want := range map[time.Duration]time.Duration{
+		0: 0, time.Second: 2 * time.Second, 4 * time.Second: 8 * time.Second, 5 * time.Second: 0, time.Minute: 0,
+	} {
+		var got time.Duration
+		policy := DefaultPolicy()
+		policy.MonitorPeriod = period
+		c := Wrap(&cloud{exists: func(ctx context.Context) (bool, error) {
+			got = evidence.From(ctx).Within
+			return true, nil
+		}}, Facts{Provider: "alpha", ProviderIDPrefixes: []string{"alpha://"}, Policy: policy})
+		instances, _ := c.InstancesV2()
+		_, err := instances.InstanceExists(t.Context(), &v1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: v1.NodeSpec{ProviderID: "alpha://1"},
+		})
+		require.NoError(t, err)
+		assert.Equal(t, want, got, "asked every %s", period)
+	}
 }
 
 func node(providerID string, tainted bool) *v1.Node {

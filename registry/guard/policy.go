@@ -32,6 +32,9 @@ type Policy struct {
 	HoldTime time.Duration
 	// PlannedKeys are further taints and annotations that announce the removal of a Node.
 	PlannedKeys []string
+	// MonitorPeriod is the framework's --node-monitor-period, the time between two questions about a Node that is not ready; 0 means
+	// the framework's default.
+	MonitorPeriod time.Duration
 	// DryRun reports what would be deleted, and deletes nothing.
 	DryRun bool
 	// VerifyInstances makes backends and next hops only of Nodes whose instances the cloud verifies.
@@ -46,6 +49,17 @@ func DefaultPolicy() Policy {
 		GracePeriod: 20 * time.Second, Confirmations: 3, ConfirmationTime: 10 * time.Second,
 		Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3, HoldTime: 15 * time.Minute,
 	}
+}
+
+// usualPeriod is the framework's default of MonitorPeriod, which the providers' own bounds on the age of answers are made for.
+const usualPeriod = 5 * time.Second
+
+// within returns evidence.Demand.Within: who has the framework ask more often does not want to hear the same answer each time.
+func (p Policy) within() time.Duration {
+	if p.MonitorPeriod >= usualPeriod {
+		return 0
+	}
+	return 2 * p.MonitorPeriod
 }
 
 // AddFlags declares a flag for every limit.

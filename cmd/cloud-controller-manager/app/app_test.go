@@ -64,6 +64,21 @@ func check(t *testing.T, m *manager, args ...string) error {
 	return m.validate()
 }
 
+// TestGuardKnowsThePeriod: the framework's own flag says how often Nodes that are not ready are asked about.
+func TestGuardKnowsThePeriod(t *testing.T) {
+	for want, args := range map[time.Duration][]string{5 * time.Second: nil, time.Second: {"--node-monitor-period=1s"}} {
+		var got time.Duration
+		m := newManager(t, provider("alpha", func(p *registry.Provider) {
+			p.Validate = func(in registry.Inputs) error {
+				got = in.Guard.MonitorPeriod
+				return nil
+			}
+		}))
+		require.NoError(t, check(t, m, args...))
+		assert.Equal(t, want, got)
+	}
+}
+
 func TestValidate(t *testing.T) {
 	routes := func(p *registry.Provider) { p.Features.Routes = registry.Done }
 	for name, c := range map[string]struct {

@@ -97,6 +97,7 @@ func (m *manager) flagClashes() error {
 
 // inputs collects everything that the provider is made of.
 func (m *manager) inputs() (registry.Inputs, error) {
+	m.policy.MonitorPeriod = m.options.NodeLifecycleController.NodeMonitorPeriod.Duration
 	in := registry.Inputs{
 		Version: version, Guard: &m.policy, Adopt: m.adopt,
 		Sources: schema.Sources{LookupEnv: schema.Environment, EnvNames: schema.EnvironmentNames, AllowInsecureEndpoints: m.insecure},

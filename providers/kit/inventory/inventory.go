@@ -368,14 +368,6 @@ func (i *view[ID]) invalidateListingsLocked() {
 	clear(i.absent)
 }
 
-// MaxAgeWithinBudget returns how old answers may be so that reading everything over and over stays within a share of the cloud's
-// rate limit: one call every perCall, but no younger than least and no older than most.
-func (i *view[ID]) MaxAgeWithinBudget(perCall, minAge, maxAge time.Duration) time.Duration {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return min(max(time.Duration(i.pages)*perCall, minAge), maxAge)
-}
-
 // listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
 // pages is unknown, and a listing is tried: it also answers everyone else.
 func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {

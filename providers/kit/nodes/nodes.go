@@ -8,6 +8,7 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -64,7 +66,8 @@ type Cloud[ID comparable, T any] struct {
 	// Price is the time in which one call may be spent on nodes that are not ready: the share of the cloud's rate limit that
 	// nodes which are down for good may use.
 	Price time.Duration
-	// MinAge is the least age at which an answer about such nodes is still used; 0 means 10 s.
+	// MinAge is the least age at which an answer about such nodes is still used; 0 means 10 s, or less where the framework asks more often
+	// than by default (evidence.Demand.Within).
 	MinAge time.Duration
 
 	// Form is the form of provider IDs in messages, such as "digitalocean://<droplet ID>".
@@ -127,9 +130,6 @@ var _ API = (*Instances[string, string])(nil)
 
 // New returns the answers about nodes of a cloud.
 func New[ID comparable, T any](c Cloud[ID, T]) *Instances[ID, T] {
-	if c.MinAge == 0 {
-		c.MinAge = minExistsAge
-	}
 	if c.Absent == "" {
 		c.Absent = c.Kind + " %v does not exist"
 	}
@@ -138,7 +138,7 @@ func New[ID comparable, T any](c Cloud[ID, T]) *Instances[ID, T] {
 
 // InstanceExists reports whether the node's instance exists, in whatever state.
 func (i *Instances[ID, T]) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	found, err := i.find(ctx, node, i.existsQuery())
+	found, err := i.find(ctx, node, i.existsQuery(ctx))
 	state := Existing
 	if err == nil {
 		state, err = i.stateOf(found.instance)
@@ -163,7 +163,7 @@ func (i *Instances[ID, T]) InstanceShutdown(ctx context.Context, node *v1.Node) 
 	if i.cloud.State == nil {
 		return false, nil
 	}
-	found, err := i.find(ctx, node, i.existsQuery())
+	found, err := i.find(ctx, node, i.existsQuery(ctx))
 	if err != nil {
 		return false, err
 	}
@@ -190,8 +190,14 @@ func (i *Instances[ID, T]) stateOf(instance T) (State, error) {
 	return state, nil
 }
 
-func (i *Instances[ID, T]) existsQuery() inventory.Query {
-	age := i.cloud.Inventory.MaxAgeWithinBudget(i.cloud.Price, i.cloud.MinAge, maxExistsAge)
+func (i *Instances[ID, T]) minAge() time.Duration { return cmp.Or(i.cloud.MinAge, minExistsAge) }
+
+func (i *Instances[ID, T]) existsQuery(ctx context.Context) inventory.Query {
+	least := i.minAge()
+	if within := evidence.From(ctx).Within; within > 0 && i.cloud.MinAge == 0 {
+		least = min(least, max(within, i.cloud.Inventory.LeastAge()))
+	}
+	age := i.cloud.Inventory.MaxAgeWithinBudget(i.cloud.Price, least, maxExistsAge)
 	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady, PerSingle: i.cloud.Price}
 }
 
@@ -267,6 +273,6 @@ func (i *Instances[ID, T]) identified(m *cloudprovider.InstanceMetadata, instanc
 
 // CheckAPI lists the instances, which also serves the first questions about nodes.
 func (i *Instances[ID, T]) CheckAPI(ctx context.Context) error {
-	_, err := i.cloud.Inventory.All(ctx, inventory.Query{MaxAge: i.cloud.MinAge})
+	_, err := i.cloud.Inventory.All(ctx, inventory.Query{MaxAge: i.minAge()})
 	return err
 }

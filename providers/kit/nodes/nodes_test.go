@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -404,14 +405,19 @@ func TestNeverShutDown(t *testing.T) {
 func TestAges(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		pages       int
-		price, want time.Duration
-		least       time.Duration
+		pages         int
+		price, want   time.Duration
+		least, within time.Duration
 	}{
-		"one page":          {1, time.Second, 10 * time.Second, 0},
-		"its own least age": {1, time.Second, 15 * time.Second, 15 * time.Second},
-		"more pages":        {8, 2 * time.Second, 16 * time.Second, 15 * time.Second},
-		"very many":         {1000, time.Second, 45 * time.Second, 0},
+		"one page":           {1, time.Second, 10 * time.Second, 0, 0},
+		"its own least age":  {1, time.Second, 15 * time.Second, 15 * time.Second, 0},
+		"more pages":         {8, 2 * time.Second, 16 * time.Second, 15 * time.Second, 0},
+		"very many":          {1000, time.Second, 45 * time.Second, 0, 0},
+		"asked more often":   {1, time.Second, 2 * time.Second, 0, 2 * time.Second},
+		"than is worth it":   {1, time.Millisecond, time.Second, 0, time.Millisecond},
+		"than calls allow":   {8, time.Second, 8 * time.Second, 0, 2 * time.Second},
+		"than the cloud has": {1, time.Second, 15 * time.Second, 15 * time.Second, 2 * time.Second},
+		"asked less often":   {1, time.Second, 10 * time.Second, 0, 20 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -420,9 +426,30 @@ func TestAges(t *testing.T) {
 				s.List = func(context.Context) ([]machine, int, error) { return []machine{web}, c.pages, nil }
 			})
 			require.NoError(t, f.CheckAPI(t.Context()))
-			assert.Equal(t, c.want, f.existsQuery().MaxAge)
+			ctx := evidence.With(t.Context(), evidence.Demand{Within: c.within})
+			assert.Equal(t, c.want, f.existsQuery(ctx).MaxAge)
 		})
 	}
+}
+
+// TestAgesOfWhatTakesLong: who asks often gets no listing that begins before the one before has served, and no read for each node where
+// nothing is listed.
+func TestAgesOfWhatTakesLong(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const took = 3 * time.Second
+		ctx := evidence.With(t.Context(), evidence.Demand{Within: 2 * time.Second})
+		f := newFixture(func(_ *description, s *source) {
+			s.List = func(context.Context) ([]machine, int, error) {
+				time.Sleep(took) // in virtual time
+				return []machine{web}, 1, nil
+			}
+		})
+		require.NoError(t, f.CheckAPI(t.Context()))
+		assert.Equal(t, 2*took, f.existsQuery(ctx).MaxAge)
+		f = newFixture(func(_ *description, s *source) { s.List = nil })
+		assert.Equal(t, minExistsAge, f.existsQuery(ctx).MaxAge)
+	})
 }
 
 func TestCheckAPI(t *testing.T) {

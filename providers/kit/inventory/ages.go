@@ -1,0 +1,28 @@
+package inventory
+
+import (
+	"math"
+	"time"
+)
+
+// MaxAgeWithinBudget returns how old answers may be so that reading everything over and over stays within a share of the cloud's
+// rate limit: one call every perCall, but no younger than least and no older than most.
+func (i *view[ID]) MaxAgeWithinBudget(perCall, minAge, maxAge time.Duration) time.Duration {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return min(max(time.Duration(i.pages)*perCall, minAge), maxAge)
+}
+
+// leastAge is the least of LeastAge.
+const leastAge = time.Second
+
+// LeastAge returns the age below which answers are not worth asking for: a listing would begin before the one before has served. Where
+// objects are not listed, each costs a read of its own, and no age is worth it.
+func (i *view[ID]) LeastAge() time.Duration {
+	if i.source.List == nil {
+		return math.MaxInt64
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return max(leastAge, 2*i.listTook)
+}
