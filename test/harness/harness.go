@@ -210,10 +210,14 @@ func (c *Cluster) AllowLease(ctx context.Context, name string) error {
 	return nil
 }
 
-// Close ends every process of the cluster.
+// Close ends every process of the cluster. Nobody uses its objects any more, so the API server need not take leave of those that watch it.
 func (c *Cluster) Close() {
 	for _, v := range slices.Backward(c.processes) {
-		v.Stop(3 * time.Second)
+		grace := 3 * time.Second
+		if c.API != nil && v == c.API.Process {
+			grace = 0
+		}
+		v.Stop(grace)
 	}
 }
 

@@ -72,10 +72,7 @@ func (s *Sim) certificate() ([]byte, *rsa.PrivateKey) {
 	if s.identity.leaf != nil {
 		return s.identity.leaf, s.identity.key
 	}
-	key, err := rsa.GenerateKey(rand.Reader, keyBits)
-	if err != nil {
-		panic(err) // the machine has no randomness
-	}
+	key := newKey()
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		Subject: pkix.Name{ExtraNames: []pkix.AttributeTypeAndValue{

@@ -120,6 +120,7 @@ func New(o Options) (*Sim, *simkit.Server) {
 	if err := model.Create(); err != nil {
 		panic(fmt.Sprintf("making the inventory: %v", err)) // it is the same each time
 	}
+	model.Remove() // its folder on the disk, which only datastores of its own would use
 	s := &Sim{
 		model: model, password: Password, unreadable: map[types.ManagedObjectReference]bool{},
 		hidden: map[types.ManagedObjectReference]*simulator.VirtualMachine{}, serving: make(turn, 1),
