@@ -17,7 +17,7 @@ TAGS      := grpcnotrace
 STAMP     := -X $(APP).version=$(VERSION) -X $(APP).commit=$(COMMIT)
 BUILD     := CGO_ENABLED=0 $(GO) build -trimpath -tags $(TAGS)
 # The same with a line of progress every few seconds. The tool is built like the demo where its tools are at hand (build/gobuild, Quick).
-TOOL      := CGO_ENABLED=0 $(GO) run -trimpath "-gcflags=all=-N -l -dwarf=false -c=1" ./build/tool
+TOOL      := CGO_ENABLED=0 $(GO) run -trimpath "-gcflags=all=-l -dwarf=false -c=1" ./build/tool
 comma     := ,
 space     := $(subst ,, )
 
@@ -98,7 +98,7 @@ LINKING    = ./build/generate ./build/size ./test/scenarios ./registry/linked
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
 test: tools-for-tests ## Run all tests; CLOUDS="a b" runs the tests of these clouds and the shared ones alone
-	@$(MAKE) --no-print-directory -j2 test-packages test-e2e || { echo "Error: tests failed; look for FAIL above"; exit 1; }
+	@$(MAKE) --no-print-directory -j3 test-packages test-e2e test-acceptance || { echo "Error: tests failed; look for FAIL above"; exit 1; }
 
 .PHONY: test-packages
 test-packages: ## All tests but those against a kube-apiserver
@@ -170,8 +170,11 @@ E2E        = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST)
 SUITE      = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 4 -v ./test/acceptance
 
 .PHONY: test-e2e
-test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds, also by the acceptance suite
+test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
 	$(E2E)
+
+.PHONY: test-acceptance
+test-acceptance: tools-for-tests ## The acceptance suite against the built program and simulated clouds
 	$(SUITE)
 
 # Its report is kept in dist/acceptance; a second run for the same cloud is compared with the first. ACCEPTANCE has further flags.
@@ -352,7 +355,7 @@ verify: lint ## Lint, judge the workflows, and fail when generated files or modu
 	CGO_ENABLED=0 $(GO) test -trimpath -tags $(TAGS) ./build/generate
 	CGO_ENABLED=0 $(GO) -C build/workflows test -count=1 -trimpath ./...
 	$(GO) mod tidy -diff
-	for module in $(MODULES); do $(GO) -C $$module mod verify >/dev/null || { echo "Error: go mod verify in $$module"; exit 1; }; done
+	printf '%s\n' $(MODULES) | xargs -P 2 -I % sh -c '$(GO) -C % mod verify >/dev/null || { echo "Error: go mod verify in %"; exit 1; }'
 	for file in $(notdir $(wildcard build/kubernetes/1.*.mod)); do $(GO) -C build/kubernetes mod verify -modfile=$$file >/dev/null || exit 1; done
 
 .PHONY: clean

@@ -262,7 +262,7 @@ func TestModulesAreVerified(t *testing.T) {
 	t.Parallel()
 	out, err := made(t, "-n", "verify")
 	require.NoError(t, err, "%s", out)
-	loop := regexp.MustCompile(`for module in (.*); do \S+ -C \$module mod verify `).FindSubmatch(out)
+	loop := regexp.MustCompile(`printf '%s\\n' (.*) \| xargs .* \S+ -C % mod verify `).FindSubmatch(out)
 	require.NotNil(t, loop, "%s", out)
 	var got []string
 	for module := range strings.FieldsSeq(string(loop[1])) {

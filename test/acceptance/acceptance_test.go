@@ -185,6 +185,7 @@ var leastHeld = []string{
 // TestEachCloud: on every simulated cloud everything holds and nothing is left. A second run, whose Service is refused by the cloud, says
 // so, is compared with the first, and leaves nothing either.
 func TestEachCloud(t *testing.T) {
+	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
 		t.Run(p.Name, func(t *testing.T) {
 			w := newWorld(t, p)

@@ -151,6 +151,7 @@ func leaveService(t *testing.T, c *harness.Cluster, s *v1.Service, address strin
 // TestTakeoverOfAddresses: on a real API server, what either version of keepalived-cloud-provider, and kube-vip-cloud-provider, leave is
 // taken over without a write, but for the finalizer that the first one does not know; the same at the next restart.
 func TestTakeoverOfAddresses(t *testing.T) {
+	t.Parallel()
 	for name, left := range map[string]struct {
 		env   map[string]string
 		entry string // empty where there is no ConfigMap

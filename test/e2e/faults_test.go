@@ -24,6 +24,7 @@ const outage = 60 * time.Second
 // TestOutage: during no fault of the cloud's API is a Node deleted whose droplet lives; afterwards work resumes by
 // itself, and a Node whose droplet was deleted goes.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	for _, f := range []struct {
 		harness.Fault
 		// says is what the event says on a node that joins meanwhile.

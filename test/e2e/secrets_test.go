@@ -50,6 +50,7 @@ func requireNoPiece(t *testing.T, log, secret, what string) {
 // TestNoTokenOrKeyInTheLog: at the highest verbosity, from the start or set while the program runs, the token of whoever asks
 // for metrics and the private key of a TLS Secret that is served stay out of the log.
 func TestNoTokenOrKeyInTheLog(t *testing.T) {
+	t.Parallel()
 	for name, level := range map[string]string{"from the start": "-v=10", "while it runs": "-v=2"} {
 		t.Run(name, func(t *testing.T) {
 			c := newClusterOn(t, "linode", "--instances=1")
