@@ -29,8 +29,8 @@ const patience = time.Minute
 // a Node goes while somebody looks on. What is asked for before it goes is the same.
 const (
 	grace        = "2s"
-	period       = "1s"
-	confirmation = "2s"
+	period       = "500ms"
+	confirmation = "1s"
 )
 
 func main() {
@@ -128,7 +128,7 @@ func (d *demo) start(ctx context.Context) error {
 		return err
 	}
 	if d.cluster, err = d.stage.Start(ctx, "demo", harness.Options{
-		Provider: d.provider, Cloud: []string{fmt.Sprintf("--instances=%d", d.nodes), "--latency=40ms", "--activation=1s"},
+		Provider: d.provider, Cloud: []string{fmt.Sprintf("--instances=%d", d.nodes), "--latency=40ms", "--activation=500ms"},
 	}); err != nil {
 		return err
 	}
