@@ -27,10 +27,14 @@ func Env() []string {
 	return []string{"CGO_ENABLED=0", "GOGC=" + cmp.Or(os.Getenv("GOGC"), "off"), "GOMEMLIMIT=" + cmp.Or(os.Getenv("GOMEMLIMIT"), "2GiB")}
 }
 
-// Quick are further flags for programs that are to be there soon, and not to run long: nothing is inlined and nothing can be debugged,
-// which takes a third off the time of a cold build. They share no build cache with other programs. The Makefile builds the tool that runs
-// this with the same ones, so that the standard library is compiled once.
-const Quick = "-gcflags=all=-l -dwarf=false -c=1"
+// Quick returns further flags for programs that are to be there soon, and not to run long: nothing is inlined and nothing can be debugged,
+// which takes a third off the time of a cold build. One core compiles a package, but for those that everything waits for: the first one and
+// the last ones. They share no build cache with other programs. The Makefile builds the tool that runs this with the same ones, so that the
+// standard library is compiled once.
+func Quick() []string {
+	const flags = "-l -dwarf=false"
+	return []string{"-gcflags=all=" + flags + " -c=1", "-gcflags=runtime=" + flags, "-gcflags=github.com/anyccm/...=" + flags}
+}
 
 // Flags are those of `go build` for the product, and for whatever shall share its build cache: stripped, without paths of this
 // machine. Tags are added to Tag, ldflags to those of the linker.

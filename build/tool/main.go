@@ -48,7 +48,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	}
 	b.Flags = []string{"-trimpath", "-tags=" + *tags, "-ldflags=" + *ldflags}
 	if *demo && atHand(ctx) {
-		b.Flags = append(b.Flags, gobuild.Quick)
+		b.Flags = append(b.Flags, gobuild.Quick()...)
 	}
 	var err error
 	if b.Output, err = filepath.Abs(b.Output); err != nil {

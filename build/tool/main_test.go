@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -69,5 +70,5 @@ func TestAtHand(t *testing.T) {
 func TestMakefileHasTheFlagsOfTheDemo(t *testing.T) {
 	text, err := os.ReadFile("../../Makefile")
 	require.NoError(t, err)
-	assert.Contains(t, string(text), "$(GO) run -trimpath \""+gobuild.Quick+"\" ./build/tool\n")
+	assert.Contains(t, string(text), "$(GO) run -trimpath \""+strings.Join(gobuild.Quick(), `" "`)+"\" ./build/tool\n")
 }
