@@ -24,12 +24,10 @@ func Description() registry.Provider {
 			LoadBalancers: registry.Done, Internal: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done,
 			SourceRanges: registry.Done, ReservedAddresses: registry.NotYet, TLS: registry.NotYet, DualStack: registry.CloudHasNone,
 		},
-		Options:      Options.Rows(),
-		Annotations:  Annotations.Rows(),
-		Permissions:  permissions(),
-		Installation: installation(),
+		Options:     Options.Rows(),
+		Annotations: Annotations.Rows(), CheckService: checkService,
 		Events:       eventRows(),
-		CheckService: checkService,
+		Installation: installation(), Permissions: permissions(),
 	})
 }
 

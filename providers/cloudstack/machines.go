@@ -1,0 +1,136 @@
+package cloudstack
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+)
+
+// nic is a network interface.
+type nic struct {
+	NetworkID string `json:"networkid"`
+	IP        string `json:"ipaddress"`
+	Default   bool   `json:"isdefault"`
+}
+
+// vm is what is used of a virtual machine.
+type vm struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	State    string `json:"state"`
+	Zone     string `json:"zonename"`
+	Offering string `json:"serviceofferingname"`
+	PublicIP string `json:"publicip"`
+	NICs     []nic  `json:"nic"`
+}
+
+// destroyed reports whether a virtual machine never runs again, unless somebody recovers it.
+func (v vm) destroyed() bool {
+	return slices.Contains([]string{"Destroyed", "Expunging", "Expunged"}, v.State)
+}
+
+// nics are the interfaces, that of the default route first: the API promises no order.
+func (v vm) nics() []nic {
+	list := slices.Clone(v.NICs)
+	slices.SortStableFunc(list, func(a, b nic) int {
+		switch {
+		case a.Default == b.Default:
+			return strings.Compare(a.NetworkID+a.IP, b.NetworkID+b.IP)
+		case a.Default:
+			return -1
+		}
+		return 1
+	})
+	return list
+}
+
+// in reports whether a virtual machine is in a network.
+func (v vm) in(network string) bool {
+	return slices.ContainsFunc(v.NICs, func(n nic) bool { return n.NetworkID == network })
+}
+
+// names are those by which a virtual machine is found. A destroyed one has given its name away.
+func names(v vm) []string {
+	if v.destroyed() || v.Name == "" {
+		return nil
+	}
+	return []string{strings.ToLower(v.Name)}
+}
+
+// state says what matters to Kubernetes about a state.
+func (v vm) state() (nodes.State, error) {
+	switch {
+	case v.State == "":
+		return nodes.Existing, cloudapi.Unclear("reading virtual machine "+v.ID, "the answer does not say its state")
+	case v.destroyed():
+		return nodes.Terminated, nil
+	case v.State == "Stopped", v.State == "Shutdown":
+		return nodes.ShutDown, nil
+	}
+	return nodes.Existing, nil
+}
+
+var notInType = regexp.MustCompile(`[^A-Za-z0-9]+`)
+
+// instanceType is the name of a service offering as CloudStack's own controller makes a label of it.
+func instanceType(offering string) string {
+	t := notInType.ReplaceAllString(offering, "")
+	return t[:min(len(t), validation.LabelValueMaxLength)]
+}
+
+// label is a name as a label: itself where it can be one.
+func label(name string) string {
+	if len(validation.IsValidLabelValue(name)) == 0 {
+		return name
+	}
+	return nodes.LabelValue(name)
+}
+
+// describe returns what a virtual machine says about its node.
+func (i *instances) describe(_ context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
+	var ips []netip.Addr
+	for _, n := range v.nics() {
+		if ip, err := netip.ParseAddr(n.IP); err == nil && !slices.Contains(ips, ip) {
+			ips = append(ips, ip)
+		}
+	}
+	ordered, lacks := nodes.GivenFirst(node, ips)
+	switch {
+	case len(ips) == 0:
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance does not have an internal IP: virtual machine %s (%s) has no interface with an address", v.Name, v.ID)}
+	case lacks.IsValid():
+		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("kubelet was started with --node-ip=%s, which virtual machine %s does not have; it has %s", lacks, v.ID, ips)}
+	}
+	m := &cloudprovider.InstanceMetadata{InstanceType: instanceType(v.Offering), Zone: label(v.Zone), Region: i.api.config.Region}
+	if m.Region == "" {
+		m.Region = m.Zone
+	}
+	for _, ip := range ordered {
+		m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeInternalIP, Address: ip.String()})
+	}
+	m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeHostName, Address: v.Name})
+	if v.PublicIP != "" {
+		m.NodeAddresses = append(m.NodeAddresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: v.PublicIP})
+	}
+	return m, nil
+}
+
+// verify compares names: nobody who controls a kubelet alone can rename a virtual machine.
+func verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
+	label, _, _ := strings.Cut(node.Name, ".")
+	if strings.EqualFold(v.Name, node.Name) || strings.EqualFold(v.Name, label) {
+		return "", nil
+	}
+	return fmt.Sprintf("the virtual machine %s is named %q", v.ID, v.Name), nil
+}
