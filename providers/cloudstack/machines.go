@@ -128,9 +128,5 @@ func (i *instances) describe(_ context.Context, node *v1.Node, v vm, _ inventory
 
 // verify compares names: nobody who controls a kubelet alone can rename a virtual machine.
 func verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
-	label, _, _ := strings.Cut(node.Name, ".")
-	if strings.EqualFold(v.Name, node.Name) || strings.EqualFold(v.Name, label) {
-		return "", nil
-	}
-	return fmt.Sprintf("the virtual machine %s is named %q", v.ID, v.Name), nil
+	return nodes.VerifyName(node, "virtual machine "+v.ID, v.Name), nil
 }

@@ -121,9 +121,5 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 
 // verify compares the name that the engine has, which no guest can change, with the node's.
 func verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
-	first, _, _ := strings.Cut(node.Name, ".")
-	if strings.EqualFold(v.Name, node.Name) || strings.EqualFold(v.Name, first) {
-		return "", nil
-	}
-	return fmt.Sprintf("the virtual machine %s is named %q", v.ID, v.Name), nil
+	return nodes.VerifyName(node, "virtual machine "+v.ID, v.Name), nil
 }

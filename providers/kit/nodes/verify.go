@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -37,4 +38,14 @@ func (i *Instances[ID, T]) verdict(ctx context.Context, node *v1.Node, id ID, q 
 		return "", err
 	}
 	return i.cloud.Verify(ctx, node, instance)
+}
+
+// VerifyName is Cloud.Verify for clouds where the name of an instance, which no kubelet can change, is the node's name or the first label
+// of it; case does not count. what names the instance in the message, such as "virtual machine 42".
+func VerifyName(node *v1.Node, what, name string) (why string) {
+	label, _, _ := strings.Cut(node.Name, ".")
+	if strings.EqualFold(name, node.Name) || strings.EqualFold(name, label) {
+		return ""
+	}
+	return fmt.Sprintf("the %s is named %q", what, name)
 }
