@@ -24,10 +24,12 @@ func Description() registry.Provider {
 			LoadBalancers: registry.Done, Internal: registry.Done, ProxyProtocol: registry.Done, UDP: registry.Done,
 			SourceRanges: registry.Done, ReservedAddresses: registry.NotYet, TLS: registry.NotYet, DualStack: registry.CloudHasNone,
 		},
-		Options:     Options.Rows(),
-		Annotations: Annotations.Rows(), CheckService: checkService,
+		Options:      Options.Rows(),
+		Annotations:  Annotations.Rows(),
+		CheckService: checkService,
 		Events:       eventRows(),
-		Installation: installation(), Permissions: permissions(),
+		Installation: installation(),
+		Permissions:  permissions(),
 	})
 }
 

@@ -412,13 +412,13 @@ func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked tim
 	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
 }
 
-// writtenSinceLocked is how many objects a listing that began at a time says nothing about, counted up to a number.
-func (i *view[ID]) writtenSinceLocked(began time.Time, most int) (n int) {
+// writtenSinceLocked is how many objects a listing that began at a time says nothing about, counted up to a limit.
+func (i *view[ID]) writtenSinceLocked(began time.Time, limit int) (n int) {
 	for _, e := range i.objects {
 		if !e.since.Before(began) && e.read.Before(began) {
 			n++
 		}
-		if n == most {
+		if n == limit {
 			break
 		}
 	}

@@ -195,7 +195,7 @@ func (i *Instances[ID, T]) minAge() time.Duration { return cmp.Or(i.cloud.MinAge
 func (i *Instances[ID, T]) existsQuery(ctx context.Context) inventory.Query {
 	least := i.minAge()
 	if within := evidence.From(ctx).Within; within > 0 && i.cloud.MinAge == 0 {
-		least = min(least, max(within, i.cloud.Inventory.LeastAge()))
+		least = min(least, max(within, i.cloud.Inventory.MinAge()))
 	}
 	age := i.cloud.Inventory.MaxAgeWithinBudget(i.cloud.Price, least, maxExistsAge)
 	return inventory.Query{MaxAge: age, Expected: i.cloud.Nodes.Counts().NotReady, PerSingle: i.cloud.Price}
