@@ -93,8 +93,9 @@ SAMPLED    = $(filter-out $(CHANGED),$(CHOSEN))
 # What is tried without the race detector and in full: also what the race detector tried in part, or could not try at all.
 WHOLE      = $(if $(INTERRUPTIONS),$(CHANGED),$(filter-out $(RACED),$(CHANGED)))
 # The shared code runs with the race detector, but for what links every cloud: compiling all SDKs once more shows no race of ours.
-SHARED     = ./registry/... ./providers/kit/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... ./test/controlplane/... ./test/scenarios/...
-LINKING    = ./build/generate ./build/size ./test/scenarios ./registry/linked
+SHARED     = ./registry/... ./providers/kit/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... \
+	./test/bench ./test/controlplane/... ./test/expectations ./test/harness ./test/realclouds/... ./test/scenarios ./test/vrrp
+LINKING    = ./build/generate ./build/size ./test/bench ./test/expectations ./test/scenarios ./registry/linked
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
 test: tools-for-tests ## Run all tests; CLOUDS="a b" runs the tests of these clouds and the shared ones alone

@@ -1,9 +1,14 @@
 package pins
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
+	"path"
+	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -42,4 +47,58 @@ func made(t *testing.T, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-C", "../.."}, args...)...)
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")
 	return cmd.CombinedOutput()
+}
+
+// TestEveryTestIsRun: a package whose tests `make test` leaves out would never be seen to fail.
+func TestEveryTestIsRun(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("there is no make here")
+	}
+	out, err := made(t, "-n", "test", "CLOUDS=all")
+	require.NoError(t, err, "%s", out)
+	commands := regexp.MustCompile(`(?m)^.*\bgo (?:-C (\S+) )?(?:test|list) (.*)$`).FindAllStringSubmatch(string(out), -1)
+	var run []string
+	for _, command := range commands {
+		if strings.Contains(command[2], " -run ") {
+			continue // a few tests of a package
+		}
+		for _, pattern := range regexp.MustCompile(`\./[\w./-]+`).FindAllString(command[2], -1) {
+			run = append(run, path.Join(command[1], pattern))
+		}
+	}
+	elsewhere := []string{
+		"test/release", // make release-check: there must be a release
+	}
+	for folder := range foldersOfTests(t) {
+		found := slices.ContainsFunc(append(run, elsewhere...), func(pattern string) bool {
+			prefix, below := strings.CutSuffix(pattern, "/...")
+			return folder == prefix || (below && strings.HasPrefix(folder, prefix+"/"))
+		})
+		assert.True(t, found, "make test runs no test of %s; add it to SHARED", folder)
+	}
+	assert.Contains(t, run, "test/e2e", "the commands are read wrongly")
+}
+
+// foldersOfTests are the folders of the checkout in which there are tests.
+func foldersOfTests(t *testing.T) map[string]bool {
+	t.Helper()
+	folders := map[string]bool{}
+	for _, top := range []string{"build", "charts", "cmd", "providers", "registry", "test"} {
+		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(file string, d fs.DirEntry, err error) error {
+			if err != nil {
+				return err
+			}
+			if d.Name() == "testdata" {
+				return fs.SkipDir
+			}
+			if strings.HasSuffix(file, "_test.go") {
+				folder, err := filepath.Rel(root, filepath.Dir(file))
+				folders[filepath.ToSlash(folder)] = true
+				return err
+			}
+			return nil
+		}))
+	}
+	return folders
 }

@@ -94,6 +94,9 @@ type Options struct {
 	CloudConfig string
 	// NoAudit spares the API server the log of requests, for benchmarks.
 	NoAudit bool
+
+	// closed is called when the cluster is closed, if it is set; more than once if the cluster is.
+	closed func()
 }
 
 // Outside says how the program reaches a cloud that nobody simulates.
@@ -219,6 +222,9 @@ func (c *Cluster) Close() {
 		}
 		v.Stop(grace)
 	}
+	if c.closed != nil {
+		c.closed()
+	}
 }
 
 // CCM is a running cloud controller manager.
@@ -317,7 +323,8 @@ func overlaid(base, over map[string]string) map[string]string {
 }
 
 // Eventually calls check until it succeeds, or until the failure that it reports has stayed the same for the given time: on a
-// busy machine what counts on goes on for longer, and what stands still fails as early. The last failure is part of the error.
+// busy machine what counts on goes on for longer, and what stands still fails as early, at once if the program that is asked has ended. The
+// last failure is part of the error.
 func Eventually(ctx context.Context, within time.Duration, what string, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience*within)
 	defer cancel()
@@ -335,6 +342,9 @@ func Eventually(ctx context.Context, within time.Duration, what string, check fu
 				still.Reset(within)
 			}
 			last = err
+		}
+		if errors.Is(err, errEnded) {
+			cancel()
 		}
 		select {
 		case <-ctx.Done():

@@ -222,11 +222,6 @@ func (c *Cluster) WaitServed(ctx context.Context, name string, within time.Durat
 // WaitLeading waits until the program holds the lease and its controllers run.
 func (m *CCM) WaitLeading(ctx context.Context, within time.Duration) error {
 	return Eventually(ctx, within, "leadership", func(ctx context.Context) error {
-		select {
-		case <-m.Done():
-			return fmt.Errorf("the program ended: %s", m.Tail(10))
-		default:
-		}
 		text, err := m.Get(ctx, "/healthz?verbose")
 		if err == nil && !strings.Contains(text, "cloud-node-controller") && !strings.Contains(text, "service-lb-controller") {
 			err = errors.New("no controller runs yet")
@@ -238,6 +233,9 @@ func (m *CCM) WaitLeading(ctx context.Context, within time.Duration) error {
 // insecure: the program's certificate is signed by itself; both ends are on this machine.
 var insecure = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // see above
 
+// errEnded: nobody starts the program again, so that it will never answer.
+var errEnded = errors.New("the program has ended")
+
 // Get reads a path of the program's own server, such as /metrics.
 func (m *CCM) Get(ctx context.Context, path string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL+path, nil)
@@ -247,6 +245,11 @@ func (m *CCM) Get(ctx context.Context, path string) (string, error) {
 	r.Header.Set("Authorization", "Bearer "+m.token)
 	resp, err := insecure.Do(r)
 	if err != nil {
+		select {
+		case <-m.Done():
+			return "", fmt.Errorf("asking the program: %w with status %d and says last:\n%s", errEnded, m.ExitCode(), m.Tail(10))
+		default:
+		}
 		return "", fmt.Errorf("asking the program: %w", err)
 	}
 	defer resp.Body.Close()

@@ -6,6 +6,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
@@ -20,6 +22,8 @@ type Stage struct {
 	Etcd     *controlplane.Etcd
 
 	starting chan struct{}
+	// clusters counts those that run or start.
+	clusters atomic.Int64
 }
 
 // maxStarting is how many clusters start at a time. A start needs a core for some seconds: a dozen at once take so long that
@@ -60,7 +64,7 @@ func (s *Stage) Close() {
 	}
 }
 
-// Start starts a cluster on the stage; the stage's own fields of the options are filled in.
+// Start starts a cluster on the stage as soon as the machine has room for it; the stage's own fields of the options are filled in.
 func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, error) {
 	select {
 	case s.starting <- struct{}{}:
@@ -68,6 +72,11 @@ func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, er
 		return nil, fmt.Errorf("waiting to start cluster %s: %w", name, ctx.Err())
 	}
 	defer func() { <-s.starting }()
+	if err := s.waitForRoom(ctx); err != nil {
+		return nil, fmt.Errorf("waiting for room for cluster %s: %w", name, err)
+	}
+	s.clusters.Add(1)
 	o.Dir, o.Programs, o.Binaries, o.Etcd = filepath.Join(s.Dir, name), s.Programs, s.Binaries, s.Etcd
+	o.closed = sync.OnceFunc(func() { s.clusters.Add(-1) })
 	return Start(ctx, o)
 }
