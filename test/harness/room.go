@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// crowd is how many threads may want each processor when a further cluster starts. With thirty (two test runs side by side) etcd answered
-// after half a minute: leases were lost, requests and handshakes gave up, and what gave up began anew.
-const crowd = 10
+// maxRunnable is how many threads may be runnable for each processor when another cluster starts. With thirty, as in two test runs side by
+// side, etcd took half a minute to answer: leases were lost, and requests and handshakes timed out and were retried.
+const maxRunnable = 10
 
-// few is how many clusters of a stage run on any machine: without them nothing would go on where something else keeps the processors busy.
-const few = 3
+// minClusters always start, so that a run makes progress on a machine that something else keeps busy.
+const minClusters = 3
 
-// maxRoom bounds the wait for room, in case that all clusters that run are held by tests which want one more.
-const maxRoom = 10 * time.Minute
+// maxRoomWait bounds the wait for room, in case every running cluster belongs to a test that wants another one.
+const maxRoomWait = 10 * time.Minute
 
-// hasRoom decides whether a further cluster may start beside those that run, where so many threads want to run. Up to the limit the
-// processors are busy anyway, so that what waits loses no time.
+// hasRoom decides whether another cluster may start. Up to the limit the processors are fully used, so that waiting costs no time.
 func hasRoom(clusters, runnable, processors int) bool {
-	return clusters < few || runnable <= crowd*processors
+	return clusters < minClusters || runnable <= maxRunnable*processors
 }
 
-// waitForRoom returns when the machine has room for a further cluster of the stage. Test runs side by side see each other's threads.
+// waitForRoom returns when the machine has room for another cluster of the stage. Test runs side by side see each other's threads.
 func (s *Stage) waitForRoom(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxRoom, errNoRoom)
+	ctx, cancel := context.WithTimeoutCause(ctx, maxRoomWait, errNoRoom)
 	defer cancel()
 	for {
 		clusters := int(s.clusters.Load())
-		if clusters < few {
+		if clusters < minClusters {
 			return nil
 		}
 		runnable, known, err := meanRunnable(ctx)
@@ -47,9 +46,9 @@ func (s *Stage) waitForRoom(ctx context.Context) error {
 	}
 }
 
-var errNoRoom = errors.New("no room for a further cluster")
+var errNoRoom = errors.New("no room for another cluster")
 
-// meanRunnable is how many threads wanted to run, on average over a second. It is unknown on systems that do not say so.
+// meanRunnable is how many threads were runnable, on average over a second. Systems other than Linux do not tell.
 func meanRunnable(ctx context.Context) (n int, known bool, err error) {
 	const times = 5
 	total := 0
@@ -72,8 +71,8 @@ func meanRunnable(ctx context.Context) (n int, known bool, err error) {
 	return total / times, true, nil
 }
 
-// runnableOf reads how many threads want to run from the text of /proc/loadavg, such as "0.20 0.18 0.12 1/80 11206": the fourth field
-// begins with it (proc(5)).
+// runnableOf reads how many threads are runnable from the text of /proc/loadavg, such as "0.20 0.18 0.12 1/80 11206": the fourth field
+// begins with it (proc_loadavg(5)).
 func runnableOf(loadavg string) (n int, known bool) {
 	fields := strings.Fields(loadavg)
 	if len(fields) < 4 {

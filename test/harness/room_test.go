@@ -13,13 +13,13 @@ func TestHasRoom(t *testing.T) {
 		want                           bool
 	}{
 		"nothing runs":                           {0, 500, 2, true},
-		"the last that always starts":            {few - 1, 500, 2, true},
-		"few run, crowded":                       {few, 500, 2, false},
-		"few run, busy":                          {few, crowd * 2, 2, true},
-		"one thread too many":                    {few, crowd*2 + 1, 2, false},
+		"the last that always starts":            {minClusters - 1, 500, 2, true},
+		"few run, crowded":                       {minClusters, 500, 2, false},
+		"few run, busy":                          {minClusters, maxRunnable * 2, 2, true},
+		"one thread too many":                    {minClusters, maxRunnable*2 + 1, 2, false},
 		"many run, idle":                         {13, 4, 2, true},
-		"a larger machine takes more":            {13, crowd * 16, 16, true},
-		"a larger machine has its limit as well": {13, crowd*16 + 1, 16, false},
+		"a larger machine takes more":            {13, maxRunnable * 16, 16, true},
+		"a larger machine has its limit as well": {13, maxRunnable*16 + 1, 16, false},
 	} {
 		assert.Equal(t, c.want, hasRoom(c.clusters, c.runnable, c.processors), name)
 	}
