@@ -79,9 +79,9 @@ func thousandNodes(t *testing.T, provider string, want expectations.NodeCosts) (
 	require.NoError(t, c.RegisterNodes(t.Context(), 1, thousand, harness.NodeSpec{Ready: true}))
 	require.NoError(t, c.WaitInitialized(t.Context(), thousand, patience))
 	waitWrites(t, c, want.Writes)
-	got := calls(t, c)
-	t.Logf("%d nodes were initialised in %.0f s with %d reads and %d writes: %v", thousand, time.Since(began).Seconds(), got.Reads, got.Writes, got.ByOperation)
-	assert.LessOrEqual(t, got.Reads, want.Start+want.Minute*minutesSince(began))
+	got, took := calls(t, c), time.Since(began)
+	t.Logf("%d nodes were initialised in %.0f s with %d reads and %d writes: %v", thousand, took.Seconds(), got.Reads, got.Writes, got.ByOperation)
+	assert.LessOrEqual(t, float64(got.Reads), float64(want.Start)+float64(want.Minute)*took.Minutes(), "where nodes arrive slowly, listings are renewed meanwhile")
 	assert.Equal(t, want.Writes, got.Writes)
 	assert.Empty(t, got.Refused)
 	return c, m
