@@ -166,9 +166,9 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes mino
 		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \
 	done
 
-E2E        = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 -v ./test/e2e
+E2E        = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 2h -parallel 10 -v ./test/e2e
 # The acceptance suite has waits of its own, whose time is a part of what it reports, and so runs fewer clusters at a time.
-SUITE      = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 4 -v ./test/acceptance
+SUITE      = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 2h -parallel 4 -v ./test/acceptance
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds

@@ -2,6 +2,7 @@ package pins
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -55,50 +56,92 @@ func TestEveryTestIsRun(t *testing.T) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("there is no make here")
 	}
-	out, err := made(t, "-n", "test", "CLOUDS=all")
+	out, err := made(t, "-n", "test", "CLOUDS=all", "RACE=all", "TESTFLAGS=", "GO=go")
 	require.NoError(t, err, "%s", out)
-	commands := regexp.MustCompile(`(?m)^.*\bgo (?:-C (\S+) )?(?:test|list) (.*)$`).FindAllStringSubmatch(string(out), -1)
-	var run []string
-	for _, command := range commands {
-		if strings.Contains(command[2], " -run ") {
-			continue // a few tests of a package
-		}
-		for _, pattern := range regexp.MustCompile(`\./[\w./-]+`).FindAllString(command[2], -1) {
-			run = append(run, path.Join(command[1], pattern))
-		}
-	}
+	tests, own := commandsOfTests(string(out)), modules(t)
+	assert.True(t, tests.run(".", "test/e2e"), "the commands are read wrongly: %s", out)
+	assert.False(t, tests.run("build/nosuch", "build/nosuch"), "a module is no part of the one around it")
 	elsewhere := []string{
-		"test/release", // make release-check: there must be a release
+		"build/workflows", // make verify
+		"test/release",    // make release-check: there must be a release
 	}
-	for folder := range foldersOfTests(t) {
-		found := slices.ContainsFunc(append(run, elsewhere...), func(pattern string) bool {
-			prefix, below := strings.CutSuffix(pattern, "/...")
-			return folder == prefix || (below && strings.HasPrefix(folder, prefix+"/"))
+	for _, folder := range foldersOfTests(t) {
+		if !slices.Contains(elsewhere, folder) {
+			assert.True(t, tests.run(moduleOf(own, folder), folder), "make test runs no test of %s; add it to SHARED", folder)
+		}
+	}
+}
+
+// testCommand runs tests, or lists the packages whose tests the next one runs: in the module of a folder, what the patterns name but for
+// some.
+type testCommand struct {
+	module           string
+	patterns, except []string
+}
+
+type testCommands []testCommand
+
+var (
+	goCommand   = regexp.MustCompile(`(?m)^.*\bgo (?:-C (\S+) )?(?:test|list) (.*(?:\n.*grep -vxF .*)?)$`)
+	goPattern   = regexp.MustCompile(`(?:^| )\./[\w./-]+`)
+	exclusion   = regexp.MustCompile(`-e [\w.-]+/[\w.-]+/[\w.-]+/(\S+)`)
+	someTests   = regexp.MustCompile(`\s-run[ =]`)
+	generatedIn = []string{"bin", "dist", "testdata"}
+)
+
+func commandsOfTests(made string) testCommands {
+	var all testCommands
+	for _, m := range goCommand.FindAllStringSubmatch(made, -1) {
+		if someTests.MatchString(m[2]) {
+			continue
+		}
+		c := testCommand{module: path.Clean(m[1])}
+		for _, pattern := range goPattern.FindAllString(m[2], -1) {
+			c.patterns = append(c.patterns, path.Join(c.module, strings.TrimSpace(pattern)))
+		}
+		for _, e := range exclusion.FindAllStringSubmatch(m[2], -1) {
+			c.except = append(c.except, e[1])
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
+// run reports whether one of the commands runs the tests of a folder of a module.
+func (all testCommands) run(module, folder string) bool {
+	return slices.ContainsFunc(all, func(c testCommand) bool {
+		return c.module == module && !slices.Contains(c.except, folder) && slices.ContainsFunc(c.patterns, func(pattern string) bool {
+			above, below := strings.CutSuffix(pattern, "/...")
+			return folder == above || (below && (above == "." || strings.HasPrefix(folder, above+"/")))
 		})
-		assert.True(t, found, "make test runs no test of %s; add it to SHARED", folder)
+	})
+}
+
+// moduleOf is the innermost module that a folder lies in.
+func moduleOf(modules []string, folder string) string {
+	for ; !slices.Contains(modules, folder); folder = path.Dir(folder) {
 	}
-	assert.Contains(t, run, "test/e2e", "the commands are read wrongly")
+	return folder
 }
 
 // foldersOfTests are the folders of the checkout in which there are tests.
-func foldersOfTests(t *testing.T) map[string]bool {
+func foldersOfTests(t *testing.T) []string {
 	t.Helper()
 	folders := map[string]bool{}
-	for _, top := range []string{"build", "charts", "cmd", "providers", "registry", "test"} {
-		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(file string, d fs.DirEntry, err error) error {
-			if err != nil {
-				return err
-			}
-			if d.Name() == "testdata" {
-				return fs.SkipDir
-			}
-			if strings.HasSuffix(file, "_test.go") {
-				folder, err := filepath.Rel(root, filepath.Dir(file))
-				folders[filepath.ToSlash(folder)] = true
-				return err
-			}
-			return nil
-		}))
-	}
-	return folders
+	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		hidden := strings.HasPrefix(d.Name(), ".") && file != root
+		if d.IsDir() && (hidden || slices.Contains(generatedIn, d.Name())) {
+			return fs.SkipDir
+		}
+		if strings.HasSuffix(file, "_test.go") {
+			folder, err := filepath.Rel(root, filepath.Dir(file))
+			folders[filepath.ToSlash(folder)] = true
+			return err
+		}
+		return nil
+	}))
+	return slices.Sorted(maps.Keys(folders))
 }

@@ -185,9 +185,17 @@ func TestDualStackNodesAreWrittenOnce(t *testing.T) {
 		}
 		return err
 	}))
-	waitAnswers(t, m, "droplet", 2, patience) // a cycle that read the Node before its initialisation was seen writes once more
+	// A cycle may have read the Node before it saw the initialisation, and write once more.
+	waitAnswers(t, m, "droplet", 3, patience)
 	before := nodeWrites(t, c)
-	require.NotEmpty(t, before, "the audit log shows what the program writes")
+	statuses := 0
+	for _, write := range before {
+		if strings.HasPrefix(write, "patch /api/v1/nodes/node-1/status") {
+			statuses++
+		}
+	}
+	assert.Positive(t, statuses, "the one of the initialisation")
+	assert.LessOrEqual(t, statuses, 2, "and one beside it")
 	waitAnswers(t, m, "droplet", 5, patience)
 	assert.Empty(t, nodeWrites(t, c)[len(before):], "in five cycles")
 }

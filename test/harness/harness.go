@@ -323,8 +323,8 @@ func overlaid(base, over map[string]string) map[string]string {
 }
 
 // Eventually calls check until it succeeds, or until the failure that it reports has stayed the same for the given time: on a
-// busy machine what counts on goes on for longer, and what stands still fails as early, at once if the program that is asked has ended. The
-// last failure is part of the error.
+// busy machine what counts on goes on for longer, and what stands still fails as early. If the program that is asked has ended, it fails at
+// once. The last failure is part of the error.
 func Eventually(ctx context.Context, within time.Duration, what string, check func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, maxPatience*within)
 	defer cancel()

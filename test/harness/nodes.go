@@ -238,19 +238,27 @@ var errEnded = errors.New("the program has ended")
 
 // Get reads a path of the program's own server, such as /metrics.
 func (m *CCM) Get(ctx context.Context, path string) (string, error) {
+	text, err := m.get(ctx, path)
+	if err == nil {
+		return text, nil
+	}
+	select {
+	case <-m.Done(): // whoever answered
+		return "", fmt.Errorf("asking the program: %w with status %d and said last:\n%s", errEnded, m.ExitCode(), m.Tail(10))
+	default:
+		return "", fmt.Errorf("asking the program: %w", err)
+	}
+}
+
+func (m *CCM) get(ctx context.Context, path string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.URL+path, nil)
 	if err != nil {
-		return "", fmt.Errorf("asking the program: %w", err)
+		return "", err
 	}
 	r.Header.Set("Authorization", "Bearer "+m.token)
 	resp, err := insecure.Do(r)
 	if err != nil {
-		select {
-		case <-m.Done():
-			return "", fmt.Errorf("asking the program: %w with status %d and says last:\n%s", errEnded, m.ExitCode(), m.Tail(10))
-		default:
-		}
-		return "", fmt.Errorf("asking the program: %w", err)
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)

@@ -2,10 +2,9 @@ package harness
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"runtime"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -14,70 +13,73 @@ import (
 // side, etcd took half a minute to answer: leases were lost, and requests and handshakes timed out and were retried.
 const maxRunnable = 10
 
-// minClusters always start, so that a run makes progress on a machine that something else keeps busy.
+// minClusters of a stage always start, so that a run makes progress on a machine that something else keeps busy.
 const minClusters = 3
 
-// maxRoomWait bounds the wait for room, in case every running cluster belongs to a test that wants another one.
-const maxRoomWait = 10 * time.Minute
+// maxRoomWait is how long a cluster waits for room at most, in case every running one belongs to a test that wants another.
+const maxRoomWait = 2 * time.Minute
 
-// hasRoom decides whether another cluster may start. Up to the limit the processors are fully used, so that waiting costs no time.
-func hasRoom(clusters, runnable, processors int) bool {
-	return clusters < minClusters || runnable <= maxRunnable*processors
+// crowd is how many threads are runnable, and how many processors there are for them.
+type crowd struct{ runnable, processors int }
+
+// hasRoom decides whether a cluster may start as the nth. Above the limit all processors are busy anyway, so that starting later loses
+// little time.
+func hasRoom(n int, c crowd) bool {
+	return n <= minClusters || c.runnable <= maxRunnable*c.processors
 }
 
-// waitForRoom returns when the machine has room for another cluster of the stage. Test runs side by side see each other's threads.
-func (s *Stage) waitForRoom(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, maxRoomWait, errNoRoom)
-	defer cancel()
-	for {
-		clusters := int(s.clusters.Load())
-		if clusters < minClusters {
-			return nil
+// waitForRoom returns when the machine has room for the nth cluster of the stage. Test runs side by side see each other's threads.
+func (s *Stage) waitForRoom(ctx context.Context, n int) error {
+	if n <= minClusters {
+		return nil
+	}
+	const samples = 5
+	for began := time.Now(); time.Since(began) < maxRoomWait; {
+		var mean crowd
+		for i := range samples {
+			now, known := s.crowd()
+			if !known || i == 0 && hasRoom(n, crowd{2 * now.runnable, now.processors}) {
+				return nil
+			}
+			mean.runnable, mean.processors = mean.runnable+now.runnable, now.processors
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second / samples):
+			}
 		}
-		runnable, known, err := meanRunnable(ctx)
-		switch {
-		case errors.Is(context.Cause(ctx), errNoRoom):
-			return nil
-		case err != nil:
-			return err
-		case !known || hasRoom(clusters, runnable, runtime.NumCPU()):
+		mean.runnable /= samples
+		if hasRoom(n, mean) {
 			return nil
 		}
 	}
+	return nil
 }
 
-var errNoRoom = errors.New("no room for another cluster")
-
-// meanRunnable is how many threads were runnable, on average over a second. Systems other than Linux do not tell.
-func meanRunnable(ctx context.Context) (n int, known bool, err error) {
-	const times = 5
-	total := 0
-	for range times {
-		text, err := os.ReadFile("/proc/loadavg")
-		if err != nil {
-			return 0, false, nil //nolint:nilerr // not Linux
-		}
-		now, known := runnableOf(string(text))
-		if !known {
-			return 0, false, nil
-		}
-		total += now
-		select {
-		case <-ctx.Done():
-			return 0, true, ctx.Err()
-		case <-time.After(time.Second / times):
-		}
+// machineCrowd is unknown on systems other than Linux.
+func machineCrowd() (c crowd, known bool) {
+	load, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return crowd{}, false
 	}
-	return total / times, true, nil
+	stat, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return crowd{}, false
+	}
+	return crowdOf(string(load), string(stat))
 }
 
-// runnableOf reads how many threads are runnable from the text of /proc/loadavg, such as "0.20 0.18 0.12 1/80 11206": the fourth field
-// begins with it (proc_loadavg(5)).
-func runnableOf(loadavg string) (n int, known bool) {
-	fields := strings.Fields(loadavg)
+// crowdOf reads the texts of /proc/loadavg, such as "0.20 0.18 0.12 1/80 11206", whose fourth field begins with the number of runnable
+// threads, and of /proc/stat, which has a line for each processor (proc_loadavg(5), proc_stat(5)). Both are about the whole machine, in
+// a container too.
+func crowdOf(load, stat string) (c crowd, known bool) {
+	fields := strings.Fields(load)
 	if len(fields) < 4 {
-		return 0, false
+		return crowd{}, false
 	}
-	_, err := fmt.Sscanf(fields[3], "%d/", &n)
-	return n, err == nil
+	_, err := fmt.Sscanf(fields[3], "%d/", &c.runnable)
+	c.processors = len(processorLine.FindAllString(stat, -1))
+	return c, err == nil && c.processors > 0
 }
+
+var processorLine = regexp.MustCompile(`(?m)^cpu\d+ `)

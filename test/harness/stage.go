@@ -22,8 +22,9 @@ type Stage struct {
 	Etcd     *controlplane.Etcd
 
 	starting chan struct{}
-	// clusters counts those that run or start.
+	// clusters counts those that run, start, or wait for room.
 	clusters atomic.Int64
+	crowd    func() (c crowd, known bool)
 }
 
 // maxStarting is how many clusters start at a time. A start needs a core for some seconds: a dozen at once take so long that
@@ -32,7 +33,7 @@ const maxStarting = 2
 
 // NewStage builds what is not built yet, with progress on w, and starts etcd. what names the run.
 func NewStage(ctx context.Context, what string, w io.Writer) (*Stage, error) {
-	s := &Stage{starting: make(chan struct{}, maxStarting)}
+	s := &Stage{starting: make(chan struct{}, maxStarting), crowd: machineCrowd}
 	if err := s.set(ctx, what, w); err != nil {
 		s.Close()
 		return nil, err
@@ -72,11 +73,12 @@ func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, er
 		return nil, fmt.Errorf("waiting to start cluster %s: %w", name, ctx.Err())
 	}
 	defer func() { <-s.starting }()
-	if err := s.waitForRoom(ctx); err != nil {
+	n := s.clusters.Add(1)
+	o.closed = sync.OnceFunc(func() { s.clusters.Add(-1) })
+	if err := s.waitForRoom(ctx, int(n)); err != nil {
+		o.closed()
 		return nil, fmt.Errorf("waiting for room for cluster %s: %w", name, err)
 	}
-	s.clusters.Add(1)
 	o.Dir, o.Programs, o.Binaries, o.Etcd = filepath.Join(s.Dir, name), s.Programs, s.Binaries, s.Etcd
-	o.closed = sync.OnceFunc(func() { s.clusters.Add(-1) })
 	return Start(ctx, o)
 }
