@@ -300,6 +300,9 @@ func (c *Cluster) StartObjects(
 		rendered.args = slices.DeleteFunc(rendered.args, func(a string) bool { return strings.HasPrefix(a, "--controllers=") })
 	}
 	where := []string{"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig}
+	if program == c.Programs.CCM {
+		where = append(where, keepsLease...)
+	}
 	p, err := controlplane.Start(name, c.Dir, program, slices.Concat(rendered.args, where, args), list)
 	if err != nil {
 		return nil, err
@@ -307,6 +310,10 @@ func (c *Cluster) StartObjects(
 	c.processes = append(c.processes, p)
 	return &CCM{Process: p, Port: port, URL: fmt.Sprintf("https://127.0.0.1:%d", port), token: c.API.Token}, nil
 }
+
+// keepsLease: an API server that a busy machine slows down must not cost the program its lease, for it would end, and nobody starts it
+// again as a kubelet would.
+var keepsLease = []string{"--leader-elect-lease-duration=2m", "--leader-elect-renew-deadline=90s"}
 
 // overlaid puts one environment over another: empty values take variables away, and a credential takes the file away that
 // the chart names for it.

@@ -14,9 +14,9 @@ import (
 const maxRunnable = 10
 
 // minClusters of a stage always start, so that a run makes progress on a machine that something else keeps busy.
-const minClusters = 3
+const minClusters = 1
 
-// maxRoomWait is how long a cluster waits for room at most, in case every running one belongs to a test that wants another.
+// maxRoomWait is how long a cluster waits for room at most: what keeps the machine busy may never end.
 const maxRoomWait = 2 * time.Minute
 
 // crowd is how many threads are runnable, and how many processors there are for them.
