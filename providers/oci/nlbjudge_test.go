@@ -1,6 +1,8 @@
 package oci
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"testing"
@@ -19,7 +21,18 @@ func TestPythonSDKAndNetworkLoadBalancers(t *testing.T) {
 	t.Parallel()
 	python := judgePython(t)
 	sim, server := ocisim.New(testFingerprint)
-	sim.SetWorkTime(300 * time.Millisecond)
+	sim.SetWorkTime(time.Hour)
+	// The creation goes on until a change was refused for it, however slow Python is.
+	server.Inspect(func(r *http.Request, _ []byte, _ func(*http.Request) *httptest.ResponseRecorder) func() {
+		if r.Method != http.MethodPut {
+			return nil
+		}
+		return func() {
+			server.Inspect(nil)
+			sim.SetWorkTime(300 * time.Millisecond)
+			sim.EndWork()
+		}
+	})
 	url := server.Start(t)
 	instance := sim.AddInstance("a")
 	for _, name := range []string{"one", "two", "three"} {

@@ -143,6 +143,26 @@ func (s *Sim) SetWorkTime(d time.Duration) {
 	s.workTime = d
 }
 
+// EndWork makes all work that is under way due now.
+func (s *Sim) EndWork() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	for _, w := range s.works {
+		w.due = earlier(w.due, now)
+	}
+	for _, w := range s.nlbWorks {
+		w.due = earlier(w.due, now)
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
 // settle ends what is due.
 func (s *Sim) settle() {
 	s.settleNetwork()
