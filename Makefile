@@ -94,7 +94,7 @@ SAMPLED    = $(filter-out $(CHANGED),$(CHOSEN))
 WHOLE      = $(if $(INTERRUPTIONS),$(CHANGED),$(filter-out $(RACED),$(CHANGED)))
 # The shared code runs with the race detector, but for what links every cloud: compiling all SDKs once more shows no race of ours.
 SHARED     = ./registry/... ./providers/kit/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... \
-	./test/bench ./test/controlplane/... ./test/expectations ./test/harness ./test/realclouds/... ./test/scenarios ./test/vrrp
+	./test/controlplane/... ./test/harness ./test/realclouds/... ./test/vrrp
 LINKING    = ./build/generate ./build/size ./test/bench ./test/expectations ./test/scenarios ./registry/linked
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test

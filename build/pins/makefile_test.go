@@ -1,12 +1,10 @@
 package pins
 
 import (
-	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
 	"path"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,9 +26,6 @@ func TestMakeHelp(t *testing.T) {
 // TestMakeRefusesUnknownClouds: before anything is built, with the names that there are; a release without a tag does so, too.
 func TestMakeRefusesUnknownClouds(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("there is no make here")
-	}
 	for _, args := range [][]string{{"build", "PROVIDERS=nosuch"}, {"demo", "PROVIDER=nosuch"}} {
 		out, err := made(t, args...)
 		require.Error(t, err)
@@ -42,9 +37,13 @@ func TestMakeRefusesUnknownClouds(t *testing.T) {
 	assert.NotContains(t, string(out), "Building")
 }
 
-// made runs make without the flags of a make that runs this test: with -k it would go on after an error.
+// made runs make without the flags of a make that runs this test: with -k it would go on after an error. `make test` always has one; where
+// `go test` is called without, the test is skipped.
 func made(t *testing.T, args ...string) ([]byte, error) {
 	t.Helper()
+	if _, err := exec.LookPath("make"); err != nil {
+		t.Skip("there is no make here")
+	}
 	cmd := exec.CommandContext(t.Context(), "make", append([]string{"-C", "../.."}, args...)...)
 	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MFLAGS=")
 	return cmd.CombinedOutput()
@@ -53,9 +52,6 @@ func made(t *testing.T, args ...string) ([]byte, error) {
 // TestEveryTestIsRun: a package whose tests `make test` leaves out would never be seen to fail.
 func TestEveryTestIsRun(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("make"); err != nil {
-		t.Skip("there is no make here")
-	}
 	out, err := made(t, "-n", "test", "CLOUDS=all", "RACE=all", "TESTFLAGS=", "GO=go")
 	require.NoError(t, err, "%s", out)
 	tests, own := commandsOfTests(string(out)), modules(t)
@@ -82,11 +78,10 @@ type testCommand struct {
 type testCommands []testCommand
 
 var (
-	goCommand   = regexp.MustCompile(`(?m)^.*\bgo (?:-C (\S+) )?(?:test|list) (.*(?:\n.*grep -vxF .*)?)$`)
-	goPattern   = regexp.MustCompile(`(?:^| )\./[\w./-]+`)
-	exclusion   = regexp.MustCompile(`-e [\w.-]+/[\w.-]+/[\w.-]+/(\S+)`)
-	someTests   = regexp.MustCompile(`\s-run[ =]`)
-	generatedIn = []string{"bin", "dist", "testdata"}
+	goCommand = regexp.MustCompile(`(?m)^.*\bgo (?:-C (\S+) )?(?:test|list) (.*(?:\n.*grep -vxF .*)?)$`)
+	goPattern = regexp.MustCompile(`(?:^| )\./[\w./-]+`)
+	exclusion = regexp.MustCompile(`-e [\w.-]+/[\w.-]+/[\w.-]+/(\S+)`)
+	someTests = regexp.MustCompile(`\s-run[ =]`)
 )
 
 func commandsOfTests(made string) testCommands {
@@ -128,20 +123,10 @@ func moduleOf(modules []string, folder string) string {
 func foldersOfTests(t *testing.T) []string {
 	t.Helper()
 	folders := map[string]bool{}
-	require.NoError(t, filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
+	for _, file := range files(t) {
+		if strings.HasSuffix(file, "_test.go") && !strings.Contains(file, "/testdata/") {
+			folders[path.Dir(file)] = true
 		}
-		hidden := strings.HasPrefix(d.Name(), ".") && file != root
-		if d.IsDir() && (hidden || slices.Contains(generatedIn, d.Name())) {
-			return fs.SkipDir
-		}
-		if strings.HasSuffix(file, "_test.go") {
-			folder, err := filepath.Rel(root, filepath.Dir(file))
-			folders[filepath.ToSlash(folder)] = true
-			return err
-		}
-		return nil
-	}))
+	}
 	return slices.Sorted(maps.Keys(folders))
 }

@@ -295,13 +295,11 @@ func (c *Cluster) StartObjects(
 	for k, v := range overlaid(rendered.env, env) {
 		list = append(list, k+"="+v)
 	}
-	if program != c.Programs.CCM {
-		// It knows controllers of its own.
-		rendered.args = slices.DeleteFunc(rendered.args, func(a string) bool { return strings.HasPrefix(a, "--controllers=") })
-	}
 	where := []string{"--kubeconfig=" + kubeconfig, "--authentication-kubeconfig=" + kubeconfig, "--authorization-kubeconfig=" + kubeconfig}
 	if program == c.Programs.CCM {
 		where = append(where, keepsLease...)
+	} else { // it knows controllers of its own
+		rendered.args = slices.DeleteFunc(rendered.args, func(a string) bool { return strings.HasPrefix(a, "--controllers=") })
 	}
 	p, err := controlplane.Start(name, c.Dir, program, slices.Concat(rendered.args, where, args), list)
 	if err != nil {

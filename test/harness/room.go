@@ -30,9 +30,6 @@ func hasRoom(n int, c crowd) bool {
 
 // waitForRoom returns when the machine has room for the nth cluster of the stage. Test runs side by side see each other's threads.
 func (s *Stage) waitForRoom(ctx context.Context, n int) error {
-	if n <= minClusters {
-		return nil
-	}
 	const samples = 5
 	for began := time.Now(); time.Since(began) < maxRoomWait; {
 		var mean crowd

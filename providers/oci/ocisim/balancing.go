@@ -149,18 +149,15 @@ func (s *Sim) EndWork() {
 	defer s.mu.Unlock()
 	now := time.Now()
 	for _, w := range s.works {
-		w.due = earlier(w.due, now)
+		if w.due.After(now) {
+			w.due = now
+		}
 	}
 	for _, w := range s.nlbWorks {
-		w.due = earlier(w.due, now)
+		if w.due.After(now) {
+			w.due = now
+		}
 	}
-}
-
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
 }
 
 // settle ends what is due.

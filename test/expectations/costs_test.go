@@ -1,0 +1,19 @@
+package expectations
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestStartWithin: a quick start has the bound of a quick start, and a slow one what its seconds may cost.
+func TestStartWithin(t *testing.T) {
+	t.Parallel()
+	costs := NodeCosts{Start: 14, Minute: 30}
+	for took, want := range map[time.Duration]int{
+		0: 14, 10 * time.Second: 14, 20 * time.Second: 14, 21 * time.Second: 24, 59 * time.Second: 43, 2 * time.Minute: 74,
+	} {
+		assert.Equal(t, want, costs.StartWithin(took), took)
+	}
+}
