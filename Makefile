@@ -68,8 +68,8 @@ demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes, 500 and 1,000 load balancers; BENCH_FLAGS="-nodes=100 -services=20"; WRITE=1 puts load balancers into docs/sizing.md
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(if $(WRITE),-write=docs/sizing.md) $(BENCH_FLAGS)
 
-# Tests. TESTFLAGS are added to every `go test`. Those that start programs, render the chart or read files outside of their module
-# have -count=1, for go does not see that these have changed and would answer from its cache.
+# Tests. TESTFLAGS are added to every `go test` of this module, and of images. Those that start programs, render the chart or read files
+# outside of their module have -count=1, for go does not see that these have changed and would answer from its cache.
 # They do without go's vet, which reads every SDK for it, once with the race detector and once without: make verify has vet's checks.
 TESTFLAGS ?=
 GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 60m $(TESTFLAGS)
@@ -128,7 +128,7 @@ test-build: ## Slim builds of every provider, a provider in a module of its own,
 	@echo "The tests build images without the internet: their modules are downloaded first"
 	$(GO) -C build/image mod download
 	ANYCCM_CLOUDS="$(CLOUDS)" CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager ./test/othermodule
-	CGO_ENABLED=0 $(GO) -C build/goreleaser test -count=1 -trimpath ./...
+	CGO_ENABLED=0 $(GO) -C build/goreleaser test -count=1 -trimpath -timeout 60m ./...
 	@echo "What cannot run with the race detector, for the framework itself has a race"
 	CGO_ENABLED=0 $(GOTEST) -count=1 -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins)$$' ./cmd/cloud-controller-manager/app
 
@@ -158,9 +158,9 @@ test-image: build ## The image is the same each time, and its program runs from 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes minor version; TESTFLAGS=-update updates the snapshots
 	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 20m ./test/chart $(TESTFLAGS)
-	CGO_ENABLED=0 $(GO) -C build/prometheus test -trimpath -tags $(TAGS) ./...
-	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath ./...
-	CGO_ENABLED=0 $(GO) -C build/kubeadm test -count=1 -trimpath -tags $(TAGS) ./...
+	CGO_ENABLED=0 $(GO) -C build/prometheus test -trimpath -tags $(TAGS) -timeout 60m ./...
+	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath -timeout 60m ./...
+	CGO_ENABLED=0 $(GO) -C build/kubeadm test -count=1 -trimpath -tags $(TAGS) -timeout 60m ./...
 	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
 		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \
 		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \

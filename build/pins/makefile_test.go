@@ -68,6 +68,19 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 }
 
+// TestNamedTestsExist: a command that runs tests by name would run none of one that was renamed, and be green.
+func TestNamedTestsExist(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`(?m)-run '\^\(([\w|]+)\)\$\$' \./(\S+)$`).FindAllStringSubmatch(read(t, "Makefile"), -1)
+	require.NotEmpty(t, named)
+	for _, m := range named {
+		all := waitsOf(testFiles(t)[m[2]]).all
+		for name := range strings.SplitSeq(m[1], "|") {
+			assert.True(t, all[name], "the Makefile runs %s of %s, which has none", name, m[2])
+		}
+	}
+}
+
 // testCommand runs tests, or lists the packages whose tests the next one runs: in the module of a folder, what the patterns name but for
 // some.
 type testCommand struct {

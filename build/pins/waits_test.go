@@ -19,10 +19,16 @@ import (
 // waits are the calls that wait, or bound a wait.
 var waits = map[string]bool{
 	"time.Sleep": true, "time.After": true, "time.Tick": true, "time.NewTimer": true, "time.NewTicker": true, "time.AfterFunc": true,
-	"context.WithTimeout": true, "context.WithDeadline": true,
+	"context.WithTimeout": true, "context.WithDeadline": true, "context.WithTimeoutCause": true, "context.WithDeadlineCause": true,
 	"require.Eventually": true, "assert.Eventually": true,
 	"require.EventuallyWithT": true, "assert.EventuallyWithT": true, "require.Never": true, "assert.Never": true,
 }
+
+// deadlines are methods that bound a wait, and limited the types whose field Timeout does.
+var (
+	deadlines = map[string]bool{"SetDeadline": true, "SetReadDeadline": true, "SetWriteDeadline": true}
+	limited   = map[string]bool{"http.Client": true, "net.Dialer": true}
+)
 
 // TestWaitsAreVirtual: a test that waits does so in virtual time, or docs/testing.md names it with the reason why not.
 func TestWaitsAreVirtual(t *testing.T) {
@@ -68,10 +74,13 @@ func TestHandedOn(t *testing.T) { handsOn(t, func() { time.Sleep(1) }) }
 func (w *world) helper() { context.WithTimeout(nil, 1) }
 func shared() { time.After(1) }
 func unused() { time.After(1) }
+func TestClient(t *testing.T) { _ = &http.Client{Timeout: 1} }
+func TestPatient(t *testing.T) { _ = &http.Client{}; _ = options{Timeout: 1} }
+func TestConnection(t *testing.T) { c.SetDeadline(when) }
 `
 	file, err := parser.ParseFile(token.NewFileSet(), "x_test.go", source, 0)
 	require.NoError(t, err)
-	assert.Equal(t, []string{"TestPolls", "TestSleeps", "shared", "unused"}, waitsOf([]*ast.File{file}).realWaits())
+	assert.Equal(t, []string{"TestClient", "TestConnection", "TestPolls", "TestSleeps", "shared", "unused"}, waitsOf([]*ast.File{file}).realWaits())
 }
 
 // testFiles are the tests of the packages whose tests run within one process, by folder. Those of test/ start programs, which have a
@@ -125,8 +134,11 @@ func waitsOf(files []*ast.File) packageWaits {
 func (p packageWaits) note(function string, n ast.Node) {
 	called := ""
 	switch n := n.(type) {
+	case *ast.CompositeLit:
+		p.waits[function] = p.waits[function] || isLimited(n)
 	case *ast.SelectorExpr:
 		called = n.Sel.Name
+		p.waits[function] = p.waits[function] || deadlines[n.Sel.Name]
 		if pkg, ok := n.X.(*ast.Ident); ok {
 			p.waits[function] = p.waits[function] || waits[pkg.Name+"."+n.Sel.Name]
 			p.bubbles[function] = p.bubbles[function] || (pkg.Name == "synctest" && n.Sel.Name == "Test")
@@ -140,6 +152,23 @@ func (p packageWaits) note(function string, n ast.Node) {
 		}
 		p.callers[called][function] = true
 	}
+}
+
+// isLimited reports whether a value of one of the limited types has a time limit.
+func isLimited(n *ast.CompositeLit) bool {
+	typ, ok := n.Type.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	pkg, ok := typ.X.(*ast.Ident)
+	return ok && limited[pkg.Name+"."+typ.Sel.Name] && slices.ContainsFunc(n.Elts, func(element ast.Expr) bool {
+		pair, ok := element.(*ast.KeyValueExpr)
+		if !ok {
+			return false
+		}
+		key, ok := pair.Key.(*ast.Ident)
+		return ok && key.Name == "Timeout"
+	})
 }
 
 // realWaits are the functions that wait outside of a bubble: those that open none themselves, and that something outside of a bubble

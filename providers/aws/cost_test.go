@@ -3,6 +3,7 @@ package aws
 import (
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,11 @@ func ports(n int, first int32) []v1.ServicePort {
 // TestLoadBalancersCost counts the calls of what happens most.
 func TestLoadBalancersCost(t *testing.T) {
 	t.Parallel()
-	w := startWorld(t, "DisableSecurityGroupIngress = true\n", awssim.Options{})
+	synctest.Test(t, loadBalancersCost) // what is read again after a minute does not count
+}
+
+func loadBalancersCost(t *testing.T) {
+	w := startVirtual(t, "DisableSecurityGroupIngress = true\n", awssim.Options{})
 	var all []*v1.Service
 	for i := range 50 {
 		s := nlb(fmt.Sprintf("s%d", i), nil, ports(5, int32(30000+10*i))...)
@@ -126,7 +131,11 @@ func TestGoneNodesCostNothing(t *testing.T) {
 // TestUnknownGroupsAreNotOpened: several Services share the picture of security groups.
 func TestNodeRulesCost(t *testing.T) {
 	t.Parallel()
-	w := startWorld(t, "", awssim.Options{GroupRules: 1000})
+	synctest.Test(t, nodeRulesCost) // groups are read again after a minute
+}
+
+func nodeRulesCost(t *testing.T) {
+	w := startVirtual(t, "", awssim.Options{GroupRules: 1000})
 	w.server.ResetCalls()
 	for i := range 20 {
 		s := nlb(fmt.Sprintf("s%d", i), nil, ports(3, int32(30000+10*i))...)

@@ -220,7 +220,11 @@ func ids(loadBalancers []openstacksim.LoadBalancer) []string {
 // TestOneCall: while Octavia works the calls wait, so that the framework has nothing to warn of.
 func TestOneCall(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
+	timed(t, oneCall)
+}
+
+func oneCall(w *world) {
+	t := w.T
 	w.sim.SetActivation(30 * time.Millisecond)
 	w.addNode(openstacksim.Spec{Name: "n1"})
 	s := web(nil)

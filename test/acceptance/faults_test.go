@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,9 +28,9 @@ func onAnyCloud(t *testing.T) *world {
 func TestFaults(t *testing.T) {
 	w := onAnyCloud(t)
 	before := w.summary()
-	fails := func(step, words string, f func()) {
+	fails := func(step, words string, longest time.Duration, f func()) {
 		t.Helper()
-		r, err := w.tries(t.Context(), told("begins   "+step, "", 0, f), "-patience="+brief.String(), "-skip="+w.others(step, ""))
+		r, err := w.tries(t.Context(), told("begins   "+step, "", 0, f), "-patience="+longest.String(), "-skip="+w.others(step, ""))
 		require.ErrorContains(t, err, "this did not hold: "+step)
 		for _, s := range r.Steps {
 			if s.Step == step {
@@ -42,7 +43,7 @@ func TestFaults(t *testing.T) {
 	}
 
 	// One call fails, and the program tries again by itself.
-	fails("ports", "event of Service web: SyncLoadBalancerFailed: ", func() {
+	fails("ports", "event of Service web: SyncLoadBalancerFailed: ", patience, func() {
 		once := harness.Fault{Kind: "status", Status: http.StatusUnprocessableEntity, Writes: true, Count: 1}
 		assert.NoError(t, w.c.Cloud.AddFault(t.Context(), once))
 	})
@@ -50,14 +51,14 @@ func TestFaults(t *testing.T) {
 	w.requireNothingLeft(before)
 
 	// The new program finds something to do.
-	fails("restart", "a restart changes nothing, and these calls may have: 1 × ", func() {
+	fails("restart", "a restart changes nothing, and these calls may have: 1 × ", patience, func() {
 		assert.NoError(t, w.c.Cloud.Call(t.Context(), http.MethodDelete, "/v2/load_balancers/"+w.balancer().ID+"/droplets", "any",
 			map[string]any{"droplet_ids": w.balancer().DropletIDs[:1]}, nil))
 	})
 	w.requireNothingLeft(before)
 
 	// Something with the cluster's mark stays in the cloud.
-	fails("delete", "orphans shows load balancer ", func() {
+	fails("delete", "orphans shows load balancer ", brief, func() {
 		b := w.balancer()
 		assert.NoError(t, w.c.Cloud.Call(t.Context(), http.MethodPost, "/v2/load_balancers", "any", map[string]any{
 			"name": "left", "region": "nyc3", "type": "REGIONAL_NETWORK", "tags": b.Tags,

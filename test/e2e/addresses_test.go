@@ -243,7 +243,7 @@ func configMaps(t *testing.T, c *harness.Cluster) map[string]string {
 // reports them. A Node that bears the ID of another cloud waits for that cloud's controller, and one whose machine is silent stays.
 func TestInitializedByKubelet(t *testing.T) {
 	c := newClusterOn(t, inCluster(t))
-	startCCM(t, c, []string{"--node-status-update-frequency=1s"}, map[string]string{"KEEPALIVED_INITIALIZE_NODES": "true"})
+	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, map[string]string{"KEEPALIVED_INITIALIZE_NODES": "true"})
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-1", Ready: true, Address: "10.0.0.1"}))
 	n := waitUntainted(t, c, "node-1")
 	assert.Equal(t, "keepalived://node-1", n.Spec.ProviderID)
@@ -255,6 +255,7 @@ func TestInitializedByKubelet(t *testing.T) {
 	require.NoError(t, c.SetReady(t.Context(), "node-1", false))
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-3", Ready: true, Address: "10.0.0.3"}))
 	waitUntainted(t, c, "node-3")
+	waitPasses(t, m, provenPasses)
 	assert.Empty(t, node(t, c, "node-1").DeletionTimestamp)
 }
 

@@ -127,11 +127,28 @@ func requirePodRanges(t *testing.T, c *harness.Cluster, each int) {
 // waitPasses waits for passes of the lifecycle loop.
 func waitPasses(t *testing.T, m *harness.CCM, passes float64) {
 	t.Helper()
-	const metric = "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count"
-	before, err := m.Metric(t.Context(), metric)
+	waitPassesSince(t, m, passesOf(t, m), passes)
+}
+
+// provenPasses is after how many passes of 5 s a Node is deleted at the latest whose instance is gone: it has a grace of 20 s, and the
+// proof takes 10 s more.
+const provenPasses = 8
+
+const passesMetric = "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count"
+
+// passesOf is how many times the program has looked at all Nodes.
+func passesOf(t *testing.T, m *harness.CCM) float64 {
+	t.Helper()
+	passes, err := m.Metric(t.Context(), passesMetric)
 	require.NoError(t, err)
+	return passes
+}
+
+// waitPassesSince is waitPasses for passes that began to be counted before.
+func waitPassesSince(t *testing.T, m *harness.CCM, before, passes float64) {
+	t.Helper()
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the lifecycle loop", func(ctx context.Context) error {
-		now, err := m.Metric(ctx, metric)
+		now, err := m.Metric(ctx, passesMetric)
 		if err == nil && now < before+passes {
 			err = fmt.Errorf("%.0f of %.0f passes", now-before, passes)
 		}

@@ -44,9 +44,9 @@ func TestOutage(t *testing.T) {
 		t.Run(strings.TrimSuffix(fmt.Sprintf("%s-%d", f.Kind, f.Status), "-0"), func(t *testing.T) {
 			const n = 8
 			c := newCluster(t, fmt.Sprintf("--instances=%d", n))
-			startCCM(t, c, nil, nil)
+			m := startCCM(t, c, nil, nil)
 			joinNodes(t, c, n)
-			began := time.Now()
+			began, passes := time.Now(), passesOf(t, m)
 			require.NoError(t, c.Cloud.AddFault(t.Context(), f.Fault))
 			for i := range n {
 				require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))
@@ -55,6 +55,8 @@ func TestOutage(t *testing.T) {
 			require.NoError(t, c.Cloud.Seed(t.Context(), 1))
 			require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: fmt.Sprintf("node-%d", n+1), Ready: true}))
 			requireAllNodesFor(t, c, n+1, outage)
+			waitPassesSince(t, m, passes, 3) // on a slow machine the time alone does not say that anybody looked
+			requireAllNodesFor(t, c, n+1, time.Second)
 			requireEvent(t, c, metav1.NamespaceDefault, "NodeInitializationFailed", fmt.Sprintf("node-%d", n+1), f.says)
 			faulty, took := calls(t, c).Total, time.Since(began)
 			t.Logf("%d calls until the end of the fault, after %s", faulty, took.Round(time.Second))

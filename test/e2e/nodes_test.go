@@ -125,7 +125,8 @@ func TestVanishedClusterIsKept(t *testing.T) {
 	assert.Positive(t, held)
 	_, err = m.Get(t.Context(), "/healthz")
 	require.NoError(t, err)
-	requireAllNodesFor(t, c, n, 20*time.Second)
+	waitPasses(t, m, 4)
+	requireAllNodesFor(t, c, n, time.Second)
 
 	// The operator knows better.
 	m.Stop(patience)

@@ -44,7 +44,7 @@ func TestFailover(t *testing.T) {
 	require.NoError(t, second.WaitLeading(t.Context(), patience))
 	took := time.Since(began)
 	t.Logf("fail-over took %s", took.Round(10*time.Millisecond))
-	assert.Less(t, took, time.Duration(*before.Spec.LeaseDurationSeconds)*time.Second/8, "after a crash it would take all of the lease")
+	assert.Less(t, took, time.Duration(*before.Spec.LeaseDurationSeconds)*time.Second/2, "after a crash it would take all of the lease")
 	requireReleased(t, c, before)
 	<-first.Done()
 	assert.Zero(t, first.ExitCode())

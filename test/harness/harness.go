@@ -248,8 +248,8 @@ func (c *Cluster) StartOther(ctx context.Context, program string, args []string,
 	return c.StartRelease(ctx, chartName, program, nil, args, env)
 }
 
-// StartRelease starts a release of the chart with further values: with exactly its arguments, environment and files, as its
-// ServiceAccount. Only where the API server is must be told, because the program is in no pod.
+// StartRelease starts a release of the chart with further values: with its arguments, environment and files, as its
+// ServiceAccount. Besides them it is told where the API server is, because the program is in no pod, and to keep its lease for longer.
 func (c *Cluster) StartRelease(
 	ctx context.Context, release, program string, more Values, args []string, env map[string]string,
 ) (*CCM, error) {

@@ -28,14 +28,28 @@ func hasRoom(n int, c crowd) bool {
 	return n <= minClusters || c.runnable <= maxRunnable*c.processors
 }
 
-// waitForRoom returns when the machine has room for the nth cluster of the stage. Test runs side by side see each other's threads.
-func (s *Stage) waitForRoom(ctx context.Context, n int) error {
+// take counts another cluster of the stage if it may start.
+func (s *Stage) take(c crowd) bool {
+	if hasRoom(int(s.clusters.Add(1)), c) {
+		return true
+	}
+	s.clusters.Add(-1)
+	return false
+}
+
+// waitForRoom waits until the machine has room for another cluster of the stage, and counts it. Clusters that end meanwhile make room as
+// well. Test runs side by side see each other's threads.
+func (s *Stage) waitForRoom(ctx context.Context) error {
 	const samples = 5
 	for began := time.Now(); time.Since(began) < maxRoomWait; {
 		var mean crowd
 		for i := range samples {
 			now, known := s.crowd()
-			if !known || i == 0 && hasRoom(n, crowd{2 * now.runnable, now.processors}) {
+			if !known {
+				s.clusters.Add(1)
+				return nil
+			}
+			if i == 0 && s.take(crowd{2 * now.runnable, now.processors}) {
 				return nil
 			}
 			mean.runnable, mean.processors = mean.runnable+now.runnable, now.processors
@@ -46,10 +60,11 @@ func (s *Stage) waitForRoom(ctx context.Context, n int) error {
 			}
 		}
 		mean.runnable /= samples
-		if hasRoom(n, mean) {
+		if s.take(mean) {
 			return nil
 		}
 	}
+	s.clusters.Add(1)
 	return nil
 }
 

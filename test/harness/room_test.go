@@ -44,19 +44,24 @@ func TestCrowdOf(t *testing.T) {
 // their test ends, or for two minutes.
 func TestWaitForRoom(t *testing.T) {
 	for name, c := range map[string]struct {
-		n             int
+		running       int64
+		oneEndsAfter  time.Duration
 		crowdedFor    time.Duration
 		unknown       bool
 		least, most   time.Duration
 		testEndsAfter time.Duration
 		failed        bool
 	}{
-		"the first":               {n: 1, crowdedFor: time.Hour},
-		"another, idle":           {n: 2},
-		"another, crowded":        {n: 2, crowdedFor: 10 * time.Second, least: 10 * time.Second, most: 12 * time.Second},
-		"crowded for ever":        {n: 2, crowdedFor: time.Hour, least: maxRoomWait, most: maxRoomWait + time.Second},
-		"its test ends":           {n: 2, crowdedFor: time.Hour, testEndsAfter: 3 * time.Second, least: 3 * time.Second, most: 3 * time.Second, failed: true},
-		"a system that says none": {n: 2, crowdedFor: time.Hour, unknown: true},
+		"the first":             {crowdedFor: time.Hour},
+		"another, idle":         {running: 1},
+		"another, crowded":      {running: 1, crowdedFor: 10 * time.Second, least: 10 * time.Second, most: 12 * time.Second},
+		"the one that ran ends": {running: 1, oneEndsAfter: 7 * time.Second, crowdedFor: time.Hour, least: 7 * time.Second, most: 9 * time.Second},
+		"one of two ends":       {running: 2, oneEndsAfter: 7 * time.Second, crowdedFor: time.Hour, least: maxRoomWait, most: maxRoomWait + time.Second},
+		"crowded for ever":      {running: 1, crowdedFor: time.Hour, least: maxRoomWait, most: maxRoomWait + time.Second},
+		"its test ends": {
+			running: 1, crowdedFor: time.Hour, testEndsAfter: 3 * time.Second, least: 3 * time.Second, most: 3 * time.Second, failed: true,
+		},
+		"a system that says none": {running: 1, crowdedFor: time.Hour, unknown: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -67,13 +72,22 @@ func TestWaitForRoom(t *testing.T) {
 					}
 					return crowd{3, 2}, !c.unknown
 				}}
+				want := c.running
+				s.clusters.Store(want)
+				if c.oneEndsAfter > 0 {
+					want--
+					time.AfterFunc(c.oneEndsAfter, func() { s.clusters.Add(-1) })
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				if c.testEndsAfter > 0 {
 					time.AfterFunc(c.testEndsAfter, cancel)
 				}
-				err := s.waitForRoom(ctx, c.n)
-				assert.Equal(t, c.failed, err != nil, "%v", err)
+				err := s.waitForRoom(ctx)
+				if assert.Equal(t, c.failed, err != nil, "%v", err); !c.failed {
+					want++
+				}
+				assert.Equal(t, want, s.clusters.Load(), "what started is counted, and nothing else")
 				assert.GreaterOrEqual(t, time.Since(began), c.least)
 				assert.LessOrEqual(t, time.Since(began), c.most)
 			})

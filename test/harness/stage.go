@@ -22,7 +22,7 @@ type Stage struct {
 	Etcd     *controlplane.Etcd
 
 	starting chan struct{}
-	// clusters counts those that run, start, or wait for room.
+	// clusters counts those that run or start, and not those that wait for room.
 	clusters atomic.Int64
 	crowd    func() (c crowd, known bool)
 }
@@ -73,12 +73,10 @@ func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, er
 		return nil, fmt.Errorf("waiting to start cluster %s: %w", name, ctx.Err())
 	}
 	defer func() { <-s.starting }()
-	n := s.clusters.Add(1)
-	o.closed = sync.OnceFunc(func() { s.clusters.Add(-1) })
-	if err := s.waitForRoom(ctx, int(n)); err != nil {
-		o.closed()
+	if err := s.waitForRoom(ctx); err != nil {
 		return nil, fmt.Errorf("waiting for room for cluster %s: %w", name, err)
 	}
+	o.closed = sync.OnceFunc(func() { s.clusters.Add(-1) })
 	o.Dir, o.Programs, o.Binaries, o.Etcd = filepath.Join(s.Dir, name), s.Programs, s.Binaries, s.Etcd
 	return Start(ctx, o)
 }

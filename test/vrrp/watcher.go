@@ -147,6 +147,9 @@ func (w *Watcher) next() error {
 		if !ok {
 			return fmt.Errorf("the client that asks %s ended", w.address)
 		}
+		if !w.served.IsZero() {
+			w.served = w.served.Add(blind(w.last.at, a.at))
+		}
 		if a.who != "" {
 			if !w.served.IsZero() {
 				w.longest = max(w.longest, a.at.Sub(w.served))
@@ -158,6 +161,17 @@ func (w *Watcher) next() error {
 	case <-w.n.ctx.Done():
 		return w.n.ctx.Err()
 	}
+}
+
+// longestLook is how long the client takes for a look at most, with its pause, unless the machine lets it wait.
+const longestLook = 500 * time.Millisecond
+
+// blind is for how long between two looks nobody looked, because the machine let the client wait: it says nothing about who answered.
+func blind(before, at time.Time) time.Duration {
+	if before.IsZero() {
+		return 0
+	}
+	return max(0, at.Sub(before)-longestLook)
 }
 
 // Until waits until a node answers, or one that is not named so with a leading "!"; "" waits until nobody does.
@@ -200,7 +214,7 @@ func (w *Watcher) Who() string { return w.last.who }
 // At is when that was.
 func (w *Watcher) At() time.Time { return w.last.at }
 
-// Gap is the longest time without an answer since Forget.
+// Gap is the longest time without an answer since Forget, without the times in which nobody looked.
 func (w *Watcher) Gap() time.Duration { return w.longest }
 
 // Forget forgets how long nobody answered.

@@ -23,12 +23,18 @@ func TestWatcher(t *testing.T) {
 	saw(time.Second, "")
 	require.NoError(t, w.Until("", time.Minute))
 	saw(2*time.Second, "n1")
+	for at := 2500 * time.Millisecond; at < 5*time.Second; at += longestLook {
+		saw(at, "")
+	}
 	saw(5*time.Second, "n2")
 	require.NoError(t, w.Until("!n1", time.Minute))
 	assert.Equal(t, "n2", w.Who())
 	assert.Equal(t, 3*time.Second, w.Gap())
+	w.Forget()
+	saw(5900*time.Millisecond, "n2") // for 0.4 s longer than a look takes the client did not run
 	saw(6*time.Second, "n3")
 	require.ErrorContains(t, w.Stays("n2", time.Hour), "n3 answers at 10.98.0.1 instead of n2")
+	assert.Equal(t, longestLook, w.Gap(), "when nobody looks, nothing is known")
 	saw(7*time.Second, "n2")
 	require.ErrorContains(t, w.Until("n1", -1), `waited -1ns for "n1" to answer at 10.98.0.1, and "n2" does`)
 	close(w.lines)

@@ -63,8 +63,7 @@ func (c *counter) Actions() map[string]func(json.RawMessage) error {
 
 func do(t *testing.T, method, url, body string) (int, string, http.Header, error) {
 	t.Helper()
-	client := &http.Client{Timeout: 300 * time.Millisecond, Transport: &http.Transport{DisableKeepAlives: true}}
-	return doBy(t, client, method, url, body)
+	return doBy(t, &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, method, url, body)
 }
 
 func doBy(t *testing.T, client *http.Client, method, url, body string) (int, string, http.Header, error) {
@@ -114,9 +113,16 @@ func TestFaults(t *testing.T) {
 			cloud, s, url := start(t)
 			_, err := s.AddFault(c.fault)
 			require.NoError(t, err)
-			status, body, _, err := do(t, c.method, url+"/x", "")
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+			hangs := c.fault.Kind == FaultHang
+			if hangs {
+				client = &http.Client{Timeout: 300 * time.Millisecond}
+			}
+			status, body, _, err := doBy(t, client, c.method, url+"/x", "")
 			if c.status == 0 {
 				require.Error(t, err)
+				var timed interface{ Timeout() bool }
+				assert.Equal(t, hangs, errors.As(err, &timed) && timed.Timeout(), "only what hangs times out: %v", err)
 			} else {
 				require.NoError(t, err)
 				assert.Equal(t, c.status, status)
