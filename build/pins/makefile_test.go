@@ -71,12 +71,19 @@ func TestEveryTestIsRun(t *testing.T) {
 // TestNamedTestsExist: a command that runs tests by name would run none of one that was renamed, and be green.
 func TestNamedTestsExist(t *testing.T) {
 	t.Parallel()
-	named := regexp.MustCompile(`(?m)-run '\^\(([\w|]+)\)\$\$' \./(\S+)$`).FindAllStringSubmatch(read(t, "Makefile"), -1)
-	require.NotEmpty(t, named)
+	makefile := read(t, "Makefile")
+	named := regexp.MustCompile(`(?m) -run (?:'\^\(([\w|]+)\)\$\$'|(\w+)) \./(\S+?)(/\.\.\.)?$`).FindAllStringSubmatch(makefile, -1)
+	require.Len(t, named, strings.Count(makefile, " -run "), "all are read")
+	tests := testFiles(t)
 	for _, m := range named {
-		all := waitsOf(testFiles(t)[m[2]]).all
-		for name := range strings.SplitSeq(m[1], "|") {
-			assert.True(t, all[name], "the Makefile runs %s of %s, which has none", name, m[2])
+		there := map[string]bool{}
+		for folder, files := range tests {
+			if folder == m[3] || m[4] != "" && strings.HasPrefix(folder, m[3]+"/") {
+				maps.Copy(there, waitsOf(files).all)
+			}
+		}
+		for name := range strings.SplitSeq(m[1]+m[2], "|") {
+			assert.True(t, there[name], "the Makefile runs %s of %s, which has none", name, m[3])
 		}
 	}
 }

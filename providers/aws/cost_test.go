@@ -28,6 +28,8 @@ func TestLoadBalancersCost(t *testing.T) {
 
 func loadBalancersCost(t *testing.T) {
 	w := startVirtual(t, "DisableSecurityGroupIngress = true\n", awssim.Options{})
+	w.limits = unlimited
+	w.restart()
 	var all []*v1.Service
 	for i := range 50 {
 		s := nlb(fmt.Sprintf("s%d", i), nil, ports(5, int32(30000+10*i))...)
@@ -131,7 +133,7 @@ func TestGoneNodesCostNothing(t *testing.T) {
 // TestUnknownGroupsAreNotOpened: several Services share the picture of security groups.
 func TestNodeRulesCost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, nodeRulesCost) // groups are read again after a minute
+	synctest.Test(t, nodeRulesCost) // groups are read again after a minute, which this takes only on a busy machine
 }
 
 func nodeRulesCost(t *testing.T) {

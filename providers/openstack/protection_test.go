@@ -225,7 +225,7 @@ func TestOneCall(t *testing.T) {
 
 func oneCall(w *world) {
 	t := w.T
-	w.sim.SetActivation(30 * time.Millisecond)
+	w.sim.SetActivation(3 * time.Second)
 	w.addNode(openstacksim.Spec{Name: "n1"})
 	s := web(nil)
 	w.Apply(s)

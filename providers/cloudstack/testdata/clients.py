@@ -27,8 +27,8 @@ def generic_client(method):
     """cs signs, polls jobs and pages for any command."""
     from cs import CloudStack
 
-    cloud = CloudStack(endpoint=URL, key=KEY, secret=SECRET, method=method, poll_interval=0.02, job_timeout=30)
-    stranger = CloudStack(endpoint=URL, key=KEY, secret="wrong", method=method)
+    cloud = CloudStack(endpoint=URL, key=KEY, secret=SECRET, method=method, poll_interval=0.02, timeout=60, job_timeout=60)
+    stranger = CloudStack(endpoint=URL, key=KEY, secret="wrong", method=method, timeout=60)
     refused("a wrong secret key", 401, stranger.listZones)
     check("version", "4.22.0.0", cloud.listCapabilities()["capability"]["cloudstackversion"])
     check("nobody", {}, cloud.listVirtualMachines(name="nobody"))
