@@ -133,7 +133,7 @@ func TestGoneNodesCostNothing(t *testing.T) {
 // TestUnknownGroupsAreNotOpened: several Services share the picture of security groups.
 func TestNodeRulesCost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, nodeRulesCost) // groups are read again after a minute, which this takes only on a busy machine
+	synctest.Test(t, nodeRulesCost) // groups are read again after a minute, which a busy machine took in real time
 }
 
 func nodeRulesCost(t *testing.T) {

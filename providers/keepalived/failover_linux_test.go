@@ -124,6 +124,7 @@ func TestFailover(t *testing.T) {
 	require.NoError(t, first.Until("n2", patience))
 	t.Logf("node n1 stops: %s without an answer", first.Gap())
 	require.NoError(t, second.Until("n2", patience))
+	assert.Less(t, second.Gap(), 10*time.Second)
 	assert.Less(t, first.Gap(), 6*time.Second) // on a busy machine as after the loss of the link
 	require.NoError(t, n.Start("n1"))
 	require.NoError(t, first.Stays("n2", 3*time.Second))
@@ -155,6 +156,7 @@ func killed(t *testing.T, n *vrrp.Network, first *vrrp.Watcher, texts []string) 
 	first.Forget()
 	require.NoError(t, n.Kill("n1"))
 	require.NoError(t, first.Until("n2", patience))
+	assert.Less(t, first.Gap(), 15*time.Second)
 	require.Contains(t, n.Addresses("n1"), "10.98.0.3/32", "they are there still")
 	for _, name := range []string{"n1", "n2"} {
 		require.NoError(t, n.Publish(name, texts[1]))

@@ -125,7 +125,7 @@ func TestVanishedClusterIsKept(t *testing.T) {
 	assert.Positive(t, held)
 	_, err = m.Get(t.Context(), "/healthz")
 	require.NoError(t, err)
-	waitPasses(t, m, 4)
+	waitPasses(t, m, 5) // for at least 20 s
 	requireAllNodesFor(t, c, n, time.Second)
 
 	// The operator knows better.
