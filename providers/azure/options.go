@@ -178,10 +178,9 @@ func ignored() map[string][]string {
 // withoutEffect are the rows of those keys.
 func withoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
-	var discarded string
 	for _, why := range sortedKeys(ignored()) {
 		for _, key := range ignored()[why] {
-			rows = append(rows, text(key, "", noEffect+why+".", func(*Config) *string { return &discarded }))
+			rows = append(rows, text(key, "", noEffect+why+".", nil))
 		}
 	}
 	return rows

@@ -33,22 +33,13 @@ type Config struct {
 
 	// RBSDefault leaves external Services without a class to ingress-gce.
 	RBSDefault bool
-	// Sources and L7Sources are where health checks and proxies come from.
-	Sources, L7Sources []string
+	// Sources are where health checks come from.
+	Sources []string
 
 	// PodRanges say which ranges nodes get for their pods.
 	PodRanges podRangeOptions
 	// Shared is set where this release serves a part of the nodes, so that another one may serve the rest.
 	Shared bool
-
-	dropped dropped
-}
-
-// dropped are settings that are accepted and have no effect.
-type dropped struct {
-	containerEndpoint, secondaryRange                          string
-	multiProject, annotations, deny, denyCleanup, tenant, lock bool
-	multiSubnet, multiNetworking                               bool
 }
 
 const (
@@ -67,10 +58,10 @@ func ineffective(why string) schema.Spec { return schema.Spec{Help: compatible +
 
 const compatible = "Accepted for compatibility, without effect: "
 
-func ineffectiveSwitch(flag, why string, at func(*Config) *bool) schema.Option[Config] {
+func ineffectiveSwitch(flag, why string) schema.Option[Config] {
 	spec := ineffective(why)
 	spec.Default = "false"
-	return schema.BoolOption(at, schema.OptionRow{Flag: flag, Spec: spec})
+	return schema.BoolOption[Config](nil, schema.OptionRow{Flag: flag, Spec: spec})
 }
 
 func maskOption(flag, of string, most float64, at func(*Config) *int) schema.Option[Config] {
@@ -122,26 +113,26 @@ var Options = schema.Options[Config]{
 			Help: "Networks that health checks of load balancers come from.",
 		},
 	}),
-	schema.ListOption(func(c *Config) *[]string { return &c.L7Sources }, schema.OptionRow{
+	schema.ListOption[Config](nil, schema.OptionRow{
 		Flag: "cloud-provider-gce-l7lb-src-cidrs", Spec: schema.Spec{
 			Default: "130.211.0.0/22,35.191.0.0/16", Check: checkCIDRs, Help: compatible + "no load balancer of this controller is a proxy.",
 		},
 	}),
 
-	schema.StringOption(func(c *Config) *string { return &c.dropped.containerEndpoint }, schema.OptionRow{
+	schema.StringOption[Config](nil, schema.OptionRow{
 		FileKey: "[global] container-api-endpoint", Spec: ineffective("no controller asks the GKE API."),
 	}),
-	schema.StringOption(func(c *Config) *string { return &c.dropped.secondaryRange }, schema.OptionRow{
+	schema.StringOption[Config](nil, schema.OptionRow{
 		FileKey: "[global] secondary-range-name", Spec: ineffective("ranges of instances are never written."),
 	}),
-	ineffectiveSwitch("enable-multi-project", "an instance of another project is never touched.", func(c *Config) *bool { return &c.dropped.multiProject }),
-	ineffectiveSwitch("enable-l4-lb-annotations", "status annotations are not written yet.", func(c *Config) *bool { return &c.dropped.annotations }),
-	ineffectiveSwitch("enable-l4-deny-firewall", "deny rules are not made yet.", func(c *Config) *bool { return &c.dropped.deny }),
-	ineffectiveSwitch("enable-l4-deny-firewall-rollback-cleanup", "deny rules are not made yet.", func(c *Config) *bool { return &c.dropped.denyCleanup }),
-	ineffectiveSwitch("enable-gke-tenant-controller", "it is for GKE's own control plane.", func(c *Config) *bool { return &c.dropped.tenant }),
-	ineffectiveSwitch("enable-l4-ilb-fine-grained-lock", "load balancers never wait for each other.", func(c *Config) *bool { return &c.dropped.lock }),
-	ineffectiveSwitch("enable-multi-subnet-cluster", "the NodeTopology object is not written yet.", func(c *Config) *bool { return &c.dropped.multiSubnet }),
-	ineffectiveSwitch("enable-multi-networking", "multiple networks are not served yet.", func(c *Config) *bool { return &c.dropped.multiNetworking }),
+	ineffectiveSwitch("enable-multi-project", "an instance of another project is never touched."),
+	ineffectiveSwitch("enable-l4-lb-annotations", "status annotations are not written yet."),
+	ineffectiveSwitch("enable-l4-deny-firewall", "deny rules are not made yet."),
+	ineffectiveSwitch("enable-l4-deny-firewall-rollback-cleanup", "deny rules are not made yet."),
+	ineffectiveSwitch("enable-gke-tenant-controller", "it is for GKE's own control plane."),
+	ineffectiveSwitch("enable-l4-ilb-fine-grained-lock", "load balancers never wait for each other."),
+	ineffectiveSwitch("enable-multi-subnet-cluster", "the NodeTopology object is not written yet."),
+	ineffectiveSwitch("enable-multi-networking", "multiple networks are not served yet."),
 	schema.ListOption(func(c *Config) *[]string { return &c.PodRanges.Services }, schema.OptionRow{
 		Flag: "service-cluster-ip-range", Spec: schema.Spec{Check: checkCIDRs, Help: "Networks of Services, at most one of each family: RangeAllocator leaves them out, and their families are those that CloudAllocator gives nodes."},
 	}),

@@ -43,12 +43,10 @@ type Config struct {
 	dropped    dropped
 }
 
-// dropped are settings that are accepted and have no effect.
+// dropped are settings that are accepted, and of which a warning or a refusal is all that comes.
 type dropped struct {
-	kubeconfig, datastore, image, application, vlan         string
-	privateHost, credentials, providerID, internalIP, extIP string
-	zone, instanceType                                      string
-	power                                                   [6]string
+	kubeconfig string
+	power      [6]string
 }
 
 // powerKeys are those of nodes on Power Virtual Server.
@@ -104,8 +102,8 @@ func text(key, help string, at func(*Config) *string, check func(string) error) 
 	return schema.StringOption(at, row{FileKey: key, Spec: schema.Spec{Help: help, Check: check}})
 }
 
-func ineffective(key, why string, at func(*Config) *string) option {
-	return text(key, compatible+why, at, nil)
+func ineffective(key, why string) option {
+	return text(key, compatible+why, nil, nil)
 }
 
 func power(n int) option {
@@ -165,17 +163,17 @@ var Options = schema.Options[Config]{
 	schema.StringOption(func(c *Config) *string { return &c.dropped.kubeconfig }, row{
 		FileKey: "[kubernetes] config-file", Spec: schema.Spec{Help: compatible + "--kubeconfig names the file."},
 	}),
-	text("[kubernetes] calico-datastore", classicAlone, func(c *Config) *string { return &c.dropped.datastore }, nil),
-	text("[load-balancer-deployment] image", classicAlone, func(c *Config) *string { return &c.dropped.image }, nil),
-	text("[load-balancer-deployment] application", classicAlone, func(c *Config) *string { return &c.dropped.application }, nil),
-	text("[load-balancer-deployment] vlan-ip-config-map", classicAlone, func(c *Config) *string { return &c.dropped.vlan }, nil),
-	ineffective("[provider] iksPrivateEndpointHostname", "nothing asks that endpoint.", func(c *Config) *string { return &c.dropped.privateHost }),
-	ineffective("[provider] cloudCredentials", "g2Credentials names the file.", func(c *Config) *string { return &c.dropped.credentials }),
-	ineffective("[provider] providerID", "Nodes say it.", func(c *Config) *string { return &c.dropped.providerID }),
-	ineffective("[provider] internalIP", "Nodes say it.", func(c *Config) *string { return &c.dropped.internalIP }),
-	ineffective("[provider] externalIP", "Nodes say it.", func(c *Config) *string { return &c.dropped.extIP }),
-	ineffective("[provider] zone", "instances say it.", func(c *Config) *string { return &c.dropped.zone }),
-	ineffective("[provider] instanceType", "instances say it.", func(c *Config) *string { return &c.dropped.instanceType }),
+	text("[kubernetes] calico-datastore", classicAlone, nil, nil),
+	text("[load-balancer-deployment] image", classicAlone, nil, nil),
+	text("[load-balancer-deployment] application", classicAlone, nil, nil),
+	text("[load-balancer-deployment] vlan-ip-config-map", classicAlone, nil, nil),
+	ineffective("[provider] iksPrivateEndpointHostname", "nothing asks that endpoint."),
+	ineffective("[provider] cloudCredentials", "g2Credentials names the file."),
+	ineffective("[provider] providerID", "Nodes say it."),
+	ineffective("[provider] internalIP", "Nodes say it."),
+	ineffective("[provider] externalIP", "Nodes say it."),
+	ineffective("[provider] zone", "instances say it."),
+	ineffective("[provider] instanceType", "instances say it."),
 	power(0), power(1), power(2), power(3), power(4), power(5),
 }
 

@@ -52,9 +52,8 @@ type Config struct {
 	MaskIPv4, MaskIPv6 int
 	NoIPv6NodeCIDR     bool
 
-	BGPNodeSelector, IPHolderSuffix string
-	Debug, TokenHealth              bool
-	MetadataTTL                     int
+	TokenHealth bool
+	MetadataTTL int
 	// OwnershipTag marks new NodeBalancers and firewalls as this cluster's.
 	OwnershipTag bool
 
@@ -65,9 +64,6 @@ type Config struct {
 	Shared bool
 	// ServiceCIDR is kept out of the pod ranges.
 	ServiceCIDR string
-
-	// Unused are settings of Linode's own controller that have no effect here.
-	Unused struct{ InstanceCache, RouteCache, NodeCache, TokenCache string }
 }
 
 // inVPC reports whether the cluster lives in VPCs.
@@ -197,23 +193,23 @@ var Options = schema.Options[Config]{
 		Flag: "enable-token-health-checker", FileKey: "enableTokenHealthChecker",
 		Spec: schema.Spec{Default: "false", Help: "Refuse to start with a token that the API refuses, and try the token every 5 minutes even if nothing else calls the API."},
 	}),
-	schema.BoolOption(func(c *Config) *bool { return &c.Debug }, schema.OptionRow{
+	schema.BoolOption[Config](nil, schema.OptionRow{
 		Flag: "linodego-debug", FileKey: "debug", Spec: schema.Spec{Default: "false", Help: noEffect + "-v=6 logs every call, without bodies and secrets."},
 	}),
-	schema.StringOption(func(c *Config) *string { return &c.BGPNodeSelector }, schema.OptionRow{
+	schema.StringOption[Config](nil, schema.OptionRow{
 		Flag: "bgp-node-selector", FileKey: "bgpNodeSelector", Spec: schema.Spec{Help: noEffect + "load balancing by BGP was removed in v0.9.8 of Linode's own controller."},
 	}),
-	schema.StringOption(func(c *Config) *string { return &c.IPHolderSuffix }, schema.OptionRow{
+	schema.StringOption[Config](nil, schema.OptionRow{
 		Flag: "ip-holder-suffix", FileKey: "ipHolderSuffix", Spec: schema.Spec{Help: noEffect + "as --bgp-node-selector."},
 	}),
-	cacheOption("LINODE_INSTANCE_CACHE_TTL", func(c *Config) *string { return &c.Unused.InstanceCache }),
-	cacheOption("LINODE_ROUTES_CACHE_TTL_SECONDS", func(c *Config) *string { return &c.Unused.RouteCache }),
-	cacheOption("K8S_NODECACHE_TTL", func(c *Config) *string { return &c.Unused.NodeCache }),
-	cacheOption("LINODE_API_TOKEN_CACHE_TTL_SECONDS", func(c *Config) *string { return &c.Unused.TokenCache }),
+	cacheOption("LINODE_INSTANCE_CACHE_TTL"),
+	cacheOption("LINODE_ROUTES_CACHE_TTL_SECONDS"),
+	cacheOption("K8S_NODECACHE_TTL"),
+	cacheOption("LINODE_API_TOKEN_CACHE_TTL_SECONDS"),
 }
 
-func cacheOption(env string, at func(*Config) *string) schema.Option[Config] {
-	return schema.StringOption(at, schema.OptionRow{Env: env, Spec: schema.Spec{Help: noEffect + "how fresh an answer must be follows from the question."}})
+func cacheOption(env string) schema.Option[Config] {
+	return schema.StringOption[Config](nil, schema.OptionRow{Env: env, Spec: schema.Spec{Help: noEffect + "how fresh an answer must be follows from the question."}})
 }
 
 // parseConfig reads all sources. All problems are reported together.

@@ -161,10 +161,9 @@ func ignored() map[string][]string {
 
 func withoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
-	var discarded string
 	for _, why := range sortedKeys(ignored()) {
 		for _, key := range ignored()[why] {
-			rows = append(rows, text(key, noEffect+why+".", func(*Config) *string { return &discarded }))
+			rows = append(rows, text(key, noEffect+why+".", nil))
 		}
 	}
 	return rows

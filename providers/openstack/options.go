@@ -26,15 +26,11 @@ type Config struct {
 	RouterID string
 	// RequestTimeout bounds one attempt at a call.
 	RequestTimeout time.Duration
-	SearchOrder    []string
 	// Regional puts the region into provider IDs.
 	Regional   bool
 	UserAgents []string
 	// OwnershipTag marks new load balancers as this cluster's.
 	OwnershipTag bool
-
-	// Unused are settings that have no effect here.
-	Unused struct{ WaitSteps, LBVersion string }
 }
 
 // global says where the cloud is, and how to log in.
@@ -194,7 +190,7 @@ var Options = schema.Options[Config]{
 	}),
 
 	toggle("LoadBalancer", "enabled", "true", "Serve Services of type LoadBalancer.", func(c *Config) *bool { return &c.LoadBalancer.Enabled }),
-	choice("LoadBalancer", "lb-version", "v2", noEffect+"there is one version.", []string{"v2"}, func(c *Config) *string { return &c.Unused.LBVersion }),
+	choice("LoadBalancer", "lb-version", "v2", noEffect+"there is one version.", []string{"v2"}, nil),
 	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.Provider }, schema.OptionRow{
 		FileKey: "[LoadBalancer] lb-provider", Spec: schema.Spec{Default: "amphora", Help: "Octavia's provider of new load balancers, such as amphora or ovn."},
 	}),
@@ -232,7 +228,7 @@ var Options = schema.Options[Config]{
 	toggle("LoadBalancer", "provider-requires-serial-api-calls", "false", "Create and change everything one by one, for providers that support nothing else.", func(c *Config) *bool { return &c.LoadBalancer.Serial }),
 
 	text("Route", "router-id", "Router that pod ranges are routed by; without it there are no routes.", func(c *Config) *string { return &c.RouterID }),
-	schema.ListOption(func(c *Config) *[]string { return &c.SearchOrder }, schema.OptionRow{FileKey: "[Metadata] search-order", Spec: schema.Spec{
+	schema.ListOption[Config](nil, schema.OptionRow{FileKey: "[Metadata] search-order", Spec: schema.Spec{
 		Default: "configDrive,metadataService", Check: checkSearchOrder, Help: noEffect + "no metadata service is asked.",
 	}}),
 	schema.DurationOption(func(c *Config) *time.Duration { return &c.RequestTimeout }, schema.OptionRow{
@@ -248,7 +244,7 @@ var Options = schema.Options[Config]{
 	schema.BoolOption(func(c *Config) *bool { return &c.OwnershipTag }, schema.OptionRow{
 		Env: "OPENSTACK_OWNERSHIP_TAG", Spec: schema.Spec{Default: "true", Help: "Tag new load balancers with the identity of the cluster, so that no other cluster takes them over. Ours."},
 	}),
-	schema.StringOption(func(c *Config) *string { return &c.Unused.WaitSteps }, schema.OptionRow{
+	schema.StringOption[Config](nil, schema.OptionRow{
 		Env: "OCCM_WAIT_LB_ACTIVE_STEPS", Spec: schema.Spec{Help: noEffect + "load balancers are waited for as long as they take."},
 	}),
 }

@@ -243,3 +243,30 @@ func FuzzAnnotations(f *testing.F) {
 		}
 	})
 }
+
+// TestSharedTarget: a row whose values all go to one place would be written by several goroutines at once.
+func TestSharedTarget(t *testing.T) {
+	t.Parallel()
+	var shared string
+	row := OptionRow{FileKey: "old", Spec: Spec{Help: "Old."}}
+	assert.PanicsWithValue(t, `schema: all values share one target, into which several goroutines would write; without effect, a setting has none ("Old.")`,
+		func() { StringOption(func(*config) *string { return &shared }, row) })
+	assert.Panics(t, func() {
+		StringAnnotation(func(*config) *string { return &shared }, AnnotationRow{Key: "old"})
+	})
+}
+
+// TestWithoutTarget: the value of a row without a target is judged all the same.
+func TestWithoutTarget(t *testing.T) {
+	t.Parallel()
+	options := Options[config]{IntOption[config](nil, OptionRow{FileKey: "old", Spec: Spec{Help: "Old.", Default: "3"}})}
+	for file, want := range map[string]string{"": "", "old: 4": "", "old: x": "key old of the cloud config"} {
+		c, err := options.Parse(Sources{File: []byte(file)})
+		assert.Equal(t, config{}, c, file)
+		if want == "" {
+			require.NoError(t, err, file)
+		} else {
+			require.ErrorContains(t, err, want, file)
+		}
+	}
+}
