@@ -68,69 +68,87 @@ demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes, 500 and 1,000 load balancers; BENCH_FLAGS="-nodes=100 -services=20"; WRITE=1 puts load balancers into docs/sizing.md
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(if $(WRITE),-write=docs/sizing.md) $(BENCH_FLAGS)
 
-# Tests. TESTFLAGS are added to every `go test` of this module, and of images. Those that start programs, render the chart or read files
-# outside of their module have -count=1, for go does not see that these have changed and would answer from its cache.
-# They do without go's vet, which reads every SDK for it, once with the race detector and once without: make verify has vet's checks.
+# Tests. docs/testing.md says what is tried where. Nothing of the environment changes what `make test` runs; TESTFLAGS are added to every
+# `go test` of this module. `go vet` is no part of them, for it reads every SDK once more: the linters of make verify have its checks.
 TESTFLAGS ?=
-GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 60m $(TESTFLAGS)
+GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
 # The race detector needs a C compiler, which Go alone does not.
 CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
+# Compilers that collect their garbage less often are done an eighth sooner, with a third more memory.
+export GOGC ?= 400
+# What all clouds are made of runs with the race detector: the template cloud's tests are those of kit and guard. The rest runs without;
+# APART has targets of its own, for it starts programs or builds what is no part of this module.
+in_module  = $(addprefix $(MODULE_PATH)/,$(1))
+PACKAGES   = $(shell $(GO) list -tags $(TAGS) ./...)
+RACED      = $(filter $(call in_module,registry registry/% providers/kit/% cmd/cloud-controller-manager/app build/newprovider/xcloud build/newprovider/xcloud/%),$(PACKAGES))
+APART      = $(call in_module,test/e2e test/acceptance test/chart test/release test/othermodule build/newprovider)
+UNRACED    = $(filter-out $(RACED) $(APART),$(PACKAGES))
 
-# CLOUDS are the clouds whose own tests run: all, none, or names. RACE are those among them whose tests run with the race detector.
-# .ci/run sets both to what a change concerns; everywhere else nothing is left out. docs/developing.md says why this is safe.
-CLOUDS    ?= all
-RACE      ?= all
-# INTERRUPTIONS is one in how many cases of the largest parts of a cloud's tests the race detector tries; all are tried without it then.
-# Empty, it tries all of them, for some hours: make test-all. SAMPLE is the same for clouds that RACE does not name, where only shared
-# code changed.
-INTERRUPTIONS ?= 16
-SAMPLE    ?=
-EVERY      = $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/)))
-CHOSEN     = $(if $(filter all,$(CLOUDS)),$(EVERY),$(filter-out none,$(CLOUDS)))
-CHANGED    = $(if $(filter all,$(RACE)),$(CHOSEN),$(filter $(RACE),$(CHOSEN)))
-RACED      = $(if $(CC_FOUND),$(CHANGED))
-SAMPLED    = $(filter-out $(CHANGED),$(CHOSEN))
-# What is tried without the race detector and in full: also what the race detector tried in part, or could not try at all.
-WHOLE      = $(if $(INTERRUPTIONS),$(CHANGED),$(filter-out $(RACED),$(CHANGED)))
-# The shared code runs with the race detector, but for what links every cloud: compiling all SDKs once more shows no race of ours.
-SHARED     = ./registry/... ./providers/kit/... ./cmd/cloud-controller-manager/app/... ./cmd/cloudsim/... ./build/... \
-	./test/controlplane/... ./test/harness ./test/realclouds/... ./test/vrrp
-LINKING    = ./build/generate ./build/size ./test/bench ./test/expectations ./test/scenarios ./registry/linked
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
-test: tools-for-tests ## Run all tests; CLOUDS="a b" runs the tests of these clouds and the shared ones alone
-	@$(MAKE) --no-print-directory -j3 test-packages test-e2e test-acceptance || { echo "Error: tests failed; look for FAIL above"; exit 1; }
+test: tools-for-tests ## Run the tests that every change passes
+	@CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/stages -make=$(MAKE) "test-shared test-unit test-chart" "test-e2e test-acceptance"
 
-.PHONY: test-packages
-test-packages: ## All tests but those against a kube-apiserver
-	@$(MAKE) --no-print-directory test-unit
-	@$(MAKE) --no-print-directory test-build
-	@$(MAKE) --no-print-directory test-chart
-	@$(MAKE) --no-print-directory test-image
+.PHONY: test-shared
+test-shared: ## Registry, kit, program and the template cloud, with the race detector where there is a C compiler
+	@$(if $(CC_FOUND),,echo "No C compiler here: these tests run without the race detector.")
+	@CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),-race) $(RACED)
 
-.PHONY: test-all
-test-all: ## Everything that .ci/run can check, with nothing left out
-	.ci/run --all
-
-# Compilers and tests that collect their garbage less often are done an eighth sooner, with a third more memory.
 .PHONY: test-unit
-test-unit: ## Unit, conformance and interruption tests, with the race detector where there is a C compiler
-	$(if $(CC_FOUND),,@echo "No C compiler here: these tests run without the race detector.")
-	packages=$$($(GO) list -tags $(TAGS) $(SHARED)) || exit 1; \
-	packages=$$(echo "$$packages" | grep -vxF $(LINKING:./%=-e $(MODULE_PATH)/%)) || exit 1; \
-	ANYCCM_INTERRUPTIONS=$(INTERRUPTIONS) GOGC=$(or $(GOGC),400) CGO_ENABLED=$(if $(CC_FOUND),1,0) \
-		$(GOTEST) $(if $(CC_FOUND),-race) $$packages $(RACED:%=./providers/%/...)
-	GOGC=$(or $(GOGC),400) CGO_ENABLED=0 $(GOTEST) $(LINKING) $(WHOLE:%=./providers/%/...)
-	$(if $(SAMPLED),ANYCCM_INTERRUPTIONS=$(SAMPLE) GOGC=$(or $(GOGC),400) CGO_ENABLED=0 $(GOTEST) $(SAMPLED:%=./providers/%/...))
+test-unit: ## Each cloud, and everything else that is no part of test-shared and starts no cluster
+	@CGO_ENABLED=0 $(GOTEST) $(UNRACED)
+	@# The framework itself has a race, so these cannot run with the detector.
+	@CGO_ENABLED=0 $(GOTEST) -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins)$$' ./cmd/cloud-controller-manager/app
 
-.PHONY: test-build
-test-build: ## Slim builds of every provider, a provider in a module of its own, size and linking of the program
-	@echo "The tests build images without the internet: their modules are downloaded first"
+.PHONY: test-chart
+test-chart: $(BIN)/helm ## What the Helm chart renders, and whether the newest Kubernetes takes it; TESTFLAGS=-update updates the snapshots
+	@ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -vet=off -count=1 -trimpath -tags $(TAGS) -timeout 20m ./test/chart $(TESTFLAGS)
+	@$(call kubernetes-types,go.mod)
+
+RENDERED   = $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml
+kubernetes-types = CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$(1) . $(RENDERED)
+
+E2E        = ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 ./test/e2e
+
+.PHONY: test-e2e
+test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
+	@$(E2E)
+
+.PHONY: test-acceptance
+test-acceptance: tools-for-tests ## The acceptance suite against the built program and simulated clouds
+	@ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 ./test/acceptance
+
+# What belongs to one cloud and is no part of make test: CLOUD=aws. Clients and descriptions of the cloud's API judge its simulator where
+# they can be had: ANYCCM_PYTHON, ANYCCM_REFERENCE.
+.PHONY: test-cloud
+test-cloud: ## All tests of one cloud, and those of make test with the race detector: CLOUD=aws
+	$(call check-names,$(CLOUD))
+	$(FULL) CGO_ENABLED=0 $(GOTEST) ./providers/$(CLOUD)/...
+	$(if $(CC_FOUND),CGO_ENABLED=1 $(GOTEST) -race ./providers/$(CLOUD)/...)
+
+FULL      := ANYCCM_TIER=all
+
+.PHONY: test-builds
+test-builds: build ## Images, releases, a provider in a module of its own, Prometheus, kubeadm, older Kubernetes types
+	CGO_ENABLED=0 $(GOTEST) ./test/othermodule ./build/newprovider
+	CGO_ENABLED=0 $(GO) -C build/goreleaser test -vet=off -trimpath ./...
 	$(GO) -C build/image mod download
-	ANYCCM_CLOUDS="$(CLOUDS)" CGO_ENABLED=0 $(GOTEST) -count=1 ./cmd/cloud-controller-manager ./test/othermodule
-	CGO_ENABLED=0 $(GO) -C build/goreleaser test -count=1 -trimpath -timeout 60m ./...
-	@echo "What cannot run with the race detector, for the framework itself has a race"
-	CGO_ENABLED=0 $(GOTEST) -count=1 -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins)$$' ./cmd/cloud-controller-manager/app
+	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -vet=off -count=1 -trimpath ./...
+	CGO_ENABLED=0 $(GO) -C build/prometheus test -vet=off -trimpath -tags $(TAGS) ./...
+	CGO_ENABLED=0 $(GO) -C build/kubernetes test -vet=off -trimpath ./...
+	CGO_ENABLED=0 $(GO) -C build/kubeadm test -vet=off -count=1 -trimpath -tags $(TAGS) ./...
+	for module in $(notdir $(wildcard build/kubernetes/1.*.mod)); do $(call kubernetes-types,$$module) || exit 1; done
+
+# Some hours on 2 cores.
+.PHONY: test-all
+test-all: tools-for-tests test-chart test-builds ## Everything: every cloud, every call, the race detector, random schedules, a release
+	$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(if $(CC_FOUND),-race) $(filter-out $(APART),$(PACKAGES))
+	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h ./test/e2e ./test/acceptance
+	$(MAKE) soak release-check test-oldest
+
+.PHONY: mutants
+mutants: ## Break one promise at a time and see that a test fails: MUTANTS="-area=aws"
+	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./test/mutants $(MUTANTS)
 
 # The architectures of images and releases.
 ARCHES    := amd64 arm64
@@ -150,33 +168,6 @@ WRITE     ?=
 .PHONY: size
 size: ## Compare the sizes of all builds with their limits; WRITE=1 puts them into the documentation
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/size $(if $(WRITE),-write)
-
-.PHONY: test-image
-test-image: build ## The image is the same each time, and its program runs from the unpacked layout
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) -C build/image test -count=1 -trimpath -timeout 20m $(TESTFLAGS) ./...
-
-.PHONY: test-chart
-test-chart: $(BIN)/helm ## What the Helm chart renders, for each Kubernetes minor version; TESTFLAGS=-update updates the snapshots
-	ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GO) test -count=1 -trimpath -tags $(TAGS) -timeout 20m ./test/chart $(TESTFLAGS)
-	CGO_ENABLED=0 $(GO) -C build/prometheus test -trimpath -tags $(TAGS) -timeout 60m ./...
-	CGO_ENABLED=0 $(GO) -C build/kubernetes test -trimpath -timeout 60m ./...
-	CGO_ENABLED=0 $(GO) -C build/kubeadm test -count=1 -trimpath -tags $(TAGS) -timeout 60m ./...
-	for module in 1.34.mod 1.35.mod 1.36.mod go.mod; do \
-		echo "Kubernetes types of $$(awk '$$1 == "k8s.io/api" {print $$2}' build/kubernetes/$$module)"; \
-		CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$$module . $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml || exit 1; \
-	done
-
-E2E        = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 2h -parallel 10 -v ./test/e2e
-# The acceptance suite has waits of its own, whose time is a part of what it reports, and so runs fewer clusters at a time.
-SUITE      = ANYCCM_CLOUDS="$(CLOUDS)" ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 2h -parallel 4 -v ./test/acceptance
-
-.PHONY: test-e2e
-test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
-	$(E2E)
-
-.PHONY: test-acceptance
-test-acceptance: tools-for-tests ## The acceptance suite against the built program and simulated clouds
-	$(SUITE)
 
 # Its report is kept in dist/acceptance; a second run for the same cloud is compared with the first. ACCEPTANCE has further flags.
 .PHONY: acceptance
@@ -225,7 +216,7 @@ ENVTEST   := $(GO) run sigs.k8s.io/controller-runtime/tools/setup-envtest@v0.25.
 # No part of .ci/run: the binaries are downloaded, which it must not need. The workflow versions runs it.
 .PHONY: test-oldest
 test-oldest: tools-for-tests ## The end-to-end tests on the oldest Kubernetes that is promised; downloads its control plane by setup-envtest
-	assets=$$($(ENVTEST) use $(OLDEST).x -p path) && export KUBEBUILDER_ASSETS=$$assets && $(E2E)
+	assets=$$($(ENVTEST) use $(OLDEST).x -p path) && export KUBEBUILDER_ASSETS=$$assets && $(FULL) $(E2E)
 
 SOAK      ?= 3m
 SEED      ?=

@@ -1,6 +1,6 @@
-// Command affected prints the arguments of make by which .ci/run tests no more clouds than a change concerns. It compares the working
-// folder with the commit where it left the main branch, and the main branch itself with what it was a day before. Where that is not known,
-// nothing is left out.
+// Command affected prints what .ci/run runs besides `make test`, as arguments of make, one call a line. It compares the working folder with
+// the commit where it left the main branch, and the main branch itself with what it was a day before. Where that is not known, nothing is
+// left out.
 package main
 
 import (
@@ -35,9 +35,9 @@ func run(ctx context.Context, dir, base string, out, log io.Writer) error {
 		return err
 	}
 	s := choose(ctx, dir, base, clouds)
-	fmt.Fprintf(log, "Clouds to test: %s.\n", s.Why)
-	for _, v := range s.Variables(clouds) {
-		fmt.Fprintln(out, v)
+	fmt.Fprintf(log, "Besides make test: %s.\n", s.Why)
+	for _, line := range s.Lines() {
+		fmt.Fprintln(out, line)
 	}
 	return nil
 }
@@ -61,7 +61,7 @@ func choose(ctx context.Context, dir, base string, clouds []string) selection.Se
 // recently is how far back the main branch is compared with itself.
 const recently = 24 * time.Hour
 
-// mainBranch is for a commit that is the base itself: every cloud is tested, and the race detector is for what changed recently.
+// mainBranch is for a commit that is the base itself: what changed recently is tested.
 func mainBranch(ctx context.Context, dir string, clouds []string) selection.Selection {
 	before, err := commitBefore(ctx, dir, recently)
 	if err != nil {
@@ -71,7 +71,7 @@ func mainBranch(ctx context.Context, dir string, clouds []string) selection.Sele
 	if err != nil {
 		return selection.Everything(clouds, "everything, because "+err.Error())
 	}
-	return selection.Recent(changed, clouds)
+	return selection.Decide(changed, clouds)
 }
 
 // commitBefore returns the commit before all those that are less than that much older than the one that is checked out. Only the main

@@ -63,31 +63,36 @@ func printed(t *testing.T, dir, base string) string {
 	t.Helper()
 	var out, log strings.Builder
 	require.NoError(t, run(t.Context(), dir, base, &out, &log))
-	assert.Contains(t, log.String(), "Clouds to test: ")
+	assert.Contains(t, log.String(), "Besides make test: ")
 	return out.String()
 }
 
-const everything = "CLOUDS=all\nRACE=all\n"
+const (
+	aws        = "test-cloud CLOUD=aws\n"
+	linode     = "test-cloud CLOUD=linode\n"
+	builds     = "test-builds\n"
+	everything = aws + linode + builds
+)
 
 // TestAffected: what a branch changed since it left main is looked at, committed or not.
 func TestAffected(t *testing.T) {
 	t.Parallel()
 	dir := repository(t)
 	edit(t, dir, "providers/linode/linode.go")
-	assert.Equal(t, "CLOUDS=linode\nRACE=linode\n", printed(t, dir, ""), "not committed")
+	assert.Equal(t, linode, printed(t, dir, ""), "not committed")
 	commit(t, dir)
-	assert.Equal(t, "CLOUDS=linode\nRACE=linode\n", printed(t, dir, ""), "committed")
+	assert.Equal(t, linode, printed(t, dir, ""), "committed")
 	edit(t, dir, "providers/aws/new.go")
-	assert.Equal(t, everything, printed(t, dir, ""), "both clouds, one of them by a file that git does not know")
+	assert.Equal(t, aws+linode, printed(t, dir, ""), "both clouds, one of them by a file that git does not know")
 	require.NoError(t, os.Remove(filepath.Join(dir, "providers/aws/new.go")))
 
 	command(t, dir, "mv", "providers/linode/linode.go", "providers/kit/linode.go")
-	assert.Equal(t, "CLOUDS=all\nRACE=linode\n", printed(t, dir, ""), "a file that moved counts at both ends")
+	assert.Equal(t, linode+builds, printed(t, dir, ""), "a file that moved counts at both ends")
 	command(t, dir, "reset", "-q", "--hard")
 	edit(t, dir, "README.md")
 	command(t, dir, "checkout", "-q", "main")
 	command(t, dir, "checkout", "-q", "-b", "words")
-	assert.Equal(t, "CLOUDS=none\nRACE=none\n", printed(t, dir, ""), "words alone")
+	assert.Empty(t, printed(t, dir, ""), "words alone")
 }
 
 // TestMainBranch: the main branch is compared with what it was a day before.
@@ -102,10 +107,10 @@ func TestMainBranch(t *testing.T) {
 		path  string
 		want  string
 	}{
-		{0, "providers/aws/aws.go", "CLOUDS=all\nRACE=aws\n"},
-		{20 * time.Hour, "providers/linode/linode.go", everything},
-		{30 * time.Hour, "README.md", "CLOUDS=all\nRACE=linode\n"},
-		{60 * time.Hour, "Makefile", "CLOUDS=all\nRACE=none\n"},
+		{0, "providers/aws/aws.go", aws},
+		{20 * time.Hour, "providers/linode/linode.go", aws + linode},
+		{30 * time.Hour, "README.md", linode},
+		{60 * time.Hour, "Makefile", builds},
 	} {
 		edit(t, dir, step.path)
 		command(t, dir, "add", "-A")
@@ -119,7 +124,7 @@ func TestMainBranch(t *testing.T) {
 	commandAt(t, dir, began.Add(31*time.Hour), "commit", "-q", "-m", "x")
 	command(t, dir, "checkout", "-q", "main")
 	commandAt(t, dir, began.Add(61*time.Hour), "merge", "-q", "--no-ff", "-m", "x", "old")
-	assert.Equal(t, "CLOUDS=all\nRACE=aws\n", printed(t, dir, ""), "an old commit that was merged just now")
+	assert.Equal(t, aws+builds, printed(t, dir, ""), "an old commit that was merged just now")
 
 	edit(t, dir, "providers/linode/linode.go")
 	command(t, dir, "add", "-A")
@@ -141,7 +146,7 @@ func TestAnUnknownBaseLeavesNothingOut(t *testing.T) {
 	edit(t, dir, "providers/linode/linode.go")
 	commit(t, dir)
 	assert.Equal(t, everything, printed(t, dir, "nosuch"), "the base that was asked for does not exist")
-	assert.Equal(t, "CLOUDS=linode\nRACE=linode\n", printed(t, dir, "main"))
+	assert.Equal(t, linode, printed(t, dir, "main"))
 
 	shallow := t.TempDir()
 	command(t, shallow, "clone", "-q", "--depth=1", "--branch=change", "file://"+filepath.ToSlash(dir), "clone")
@@ -158,5 +163,5 @@ func TestAnUnknownBaseLeavesNothingOut(t *testing.T) {
 	edit(t, plain, "providers/aws/aws.go")
 	var out, log strings.Builder
 	require.NoError(t, run(context.WithoutCancel(t.Context()), plain, "", &out, &log))
-	assert.Equal(t, everything, out.String(), "sources without git")
+	assert.Equal(t, aws+builds, out.String(), "sources without git")
 }

@@ -1,5 +1,5 @@
-// Package selection decides which clouds a run of the tests is about. The shared code is tested in every run; a cloud's own tests
-// are left out only where the change is known and cannot concern them.
+// Package selection decides what .ci/run runs besides `make test`: all tests of the clouds that a change concerns, and what builds images,
+// releases and other modules.
 package selection
 
 import (
@@ -9,56 +9,35 @@ import (
 	"strings"
 )
 
-// Variable is the environment variable that tells tests over all clouds which ones are selected, by name; unset means all.
-const Variable = "ANYCCM_CLOUDS"
-
-const (
-	all  = "all"
-	none = "none"
-)
-
 // Selection is what to run.
 type Selection struct {
-	// Clouds are those whose tests run. Race are those among them whose tests run with the race detector.
-	Clouds, Race []string
+	// Clouds are those whose own folder changed.
+	Clouds []string
+	// Builds is set where something changed that is neither a cloud's own nor documentation.
+	Builds bool
 	// Why is for whoever reads the log.
 	Why string
 }
 
 // Everything leaves nothing out.
 func Everything(clouds []string, why string) Selection {
-	return Selection{Clouds: clouds, Race: clouds, Why: why}
+	return Selection{Clouds: clouds, Builds: true, Why: why}
 }
 
-// Decide returns what a change concerns, given the paths that differ from a tested state and the names of all clouds. What is not
-// known for sure to concern one cloud alone, or none, concerns all of them.
+// Decide returns what a change concerns, given the paths that differ from a tested state and the names of all clouds.
 func Decide(changed, clouds []string) Selection {
-	if len(changed) == 0 {
-		return Everything(clouds, "nothing differs from the base")
-	}
-	var touched []string
-	shared := ""
+	s := Selection{Why: fmt.Sprintf("%d paths differ", len(changed))}
 	for _, path := range changed {
 		switch cloud, ok := folderOf(path, clouds); {
-		case ok && !slices.Contains(touched, cloud):
-			touched = append(touched, cloud)
+		case ok && !slices.Contains(s.Clouds, cloud):
+			s.Clouds = append(s.Clouds, cloud)
 		case ok, documentation(path):
-		case shared == "":
-			shared = path
+		default:
+			s.Builds = true
 		}
 	}
-	slices.Sort(touched)
-	if shared != "" {
-		return Selection{Clouds: clouds, Race: touched, Why: fmt.Sprintf("%s is no cloud's own, so that all clouds are concerned", shared)}
-	}
-	return Selection{Clouds: touched, Race: touched, Why: fmt.Sprintf("%d paths differ, in folders of clouds and documentation alone", len(changed))}
-}
-
-// Recent returns what the main branch runs, given the paths that changed in it lately: every cloud, and with the race detector those whose
-// own files changed.
-func Recent(changed, clouds []string) Selection {
-	s := Decide(changed, clouds)
-	return Selection{Clouds: clouds, Race: s.Race, Why: "this is the main branch, in which lately " + s.Why}
+	slices.Sort(s.Clouds)
+	return s
 }
 
 // folderOf returns the cloud whose folder a path is in. The folder of a cloud that is no more is nobody's.
@@ -79,25 +58,23 @@ func documentation(path string) bool {
 	return strings.HasSuffix(path, ".md")
 }
 
-// Variables are the arguments of make for a selection.
-func (s Selection) Variables(clouds []string) []string {
-	return []string{"CLOUDS=" + text(s.Clouds, clouds), "RACE=" + text(s.Race, clouds)}
+// Lines are the selection for .ci/run: targets and variables of make, one call a line.
+func (s Selection) Lines() []string {
+	var lines []string
+	for _, cloud := range s.Clouds {
+		lines = append(lines, "test-cloud CLOUD="+cloud)
+	}
+	if s.Builds {
+		lines = append(lines, "test-builds")
+	}
+	return lines
 }
 
-func text(names, clouds []string) string {
-	switch {
-	case len(names) == 0:
-		return none
-	case len(names) == len(clouds):
-		return all
-	}
-	return strings.Join(names, " ")
-}
+// Variable is the environment variable that tells tests over all clouds which ones are selected, by name; unset means all.
+const Variable = "ANYCCM_CLOUDS"
 
 // Includes reports whether the tests of a cloud are selected by the environment.
-func Includes(cloud string) bool { return includes(os.Getenv(Variable), cloud) }
-
-func includes(value, cloud string) bool {
-	names := strings.Fields(value)
-	return len(names) == 0 || slices.Contains(names, all) || slices.Contains(names, cloud)
+func Includes(cloud string) bool {
+	names := strings.Fields(os.Getenv(Variable))
+	return len(names) == 0 || slices.Contains(names, cloud)
 }
