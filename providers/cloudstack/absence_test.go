@@ -86,25 +86,25 @@ func shareNetwork(w *nodeWorld) {
 // TestEmptyListingBesideServices: what the Services of the cluster have decides where no machine is listed.
 func TestEmptyListingBesideServices(t *testing.T) {
 	for name, c := range map[string]struct {
-		prepare func(w *siege, s *v1.Service)
+		prepare func(w *cluster, s *v1.Service)
 		doubt   string
 	}{
 		"the rules are shown":  {},
-		"the address is shown": {prepare: func(w *siege, _ *v1.Service) { w.sim.RemoveRules() }},
-		"neither is, but a network": {prepare: func(w *siege, s *v1.Service) {
+		"the address is shown": {prepare: func(w *cluster, _ *v1.Service) { w.sim.RemoveRules() }},
+		"neither is, but a network": {prepare: func(w *cluster, s *v1.Service) {
 			w.sim.RemoveRules()
 			w.edit(s, func(s *v1.Service) { s.Annotations[annotationRecord] = someID })
 		}, doubt: "nor any of its load balancers is listed"},
-		"the rules have members": {prepare: func(w *siege, _ *v1.Service) {
+		"the rules have members": {prepare: func(w *cluster, _ *v1.Service) {
 			_, err := w.server.AddFault(simkit.Fault{Kind: "empty-list", Operation: "listVirtualMachines"})
 			require.NoError(w.T, err)
 		}, doubt: "is behind one of its load balancers"},
-		"rules cannot be listed": {prepare: func(w *siege, _ *v1.Service) {
+		"rules cannot be listed": {prepare: func(w *cluster, _ *v1.Service) {
 			w.sim.Restrict(cloudstacksim.APIKey, "listVirtualMachines", "listNetworks")
 		}, doubt: "its load balancers cannot be"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			besiege(t, nil, func(w *siege) {
+			inCluster(t, nil, func(w *cluster) {
 				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
 				for _, n := range w.nodes {
 					n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.10.1.11"}}

@@ -1,18 +1,23 @@
 package cloudstack
 
 import (
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // TestAddressGivenAgain: an address that was released has the same ID when it is given again; where the answer to that is lost, it is found
 // and used, and no second one is taken.
 func TestAddressGivenAgain(t *testing.T) {
-	besiege(t, nil, func(w *siege) {
+	inCluster(t, nil, func(w *cluster) {
 		first := w.served(w.serve("first", nil, port("http", 80, 30080)))
 		w.remove(first)
 		require.Empty(t, w.taken())
@@ -24,6 +29,198 @@ func TestAddressGivenAgain(t *testing.T) {
 		w.served(second)
 		assert.Equal(t, []string{first.Status.LoadBalancer.Ingress[0].IP}, w.taken(), "the same address is given again")
 		w.remove(second)
+		assert.Empty(t, w.taken())
+	})
+}
+
+// TestSharedAddressOfTheUserStays: two Services at one address that their user had before; each has its rules, and the address stays.
+func TestSharedAddressOfTheUserStays(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		_, err := w.sim.Reserve("203.0.113.90")
+		require.NoError(t, err)
+		one := w.serve("one", nil, port("http", 80, 30080))
+		two := w.serve("two", nil, port("http", 443, 30443))
+		for _, s := range []*v1.Service{one, two} {
+			w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
+			w.served(s)
+		}
+		require.Len(t, w.sim.Rules(), 2)
+		w.remove(one)
+		assert.Equal(t, []string{loadBalancerName("", two) + "-tcp-443"}, w.ruleNames())
+		assert.Len(t, w.sim.Firewalls(), 1)
+		w.remove(two)
+		assert.Empty(t, w.sim.Rules())
+		assert.Empty(t, w.sim.Firewalls())
+		assert.Equal(t, []string{"203.0.113.90"}, w.taken(), "it is the user's")
+	})
+}
+
+// TestSharedAddressGoesWithTheLastService: two Services name one address that was free; it goes with the last of them, in whichever order they go.
+func TestSharedAddressGoesWithTheLastService(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		t.Run(map[bool]string{true: "the one that took it goes first", false: "it goes last"}[first], func(t *testing.T) {
+			inCluster(t, nil, func(w *cluster) {
+				one := w.serve("one", nil, port("http", 80, 30080))
+				two := w.serve("two", nil, port("http", 443, 30443))
+				for _, s := range []*v1.Service{one, two} {
+					w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
+					w.served(s)
+				}
+				assert.Equal(t, "true", w.Current(one).Annotations[annotationAssociated])
+				order := []*v1.Service{one, two}
+				if !first {
+					slices.Reverse(order)
+				}
+				w.remove(order[0])
+				assert.Len(t, w.sim.Rules(), 1)
+				assert.Len(t, w.sim.Firewalls(), 1)
+				assert.Equal(t, []string{"203.0.113.90"}, w.taken())
+				w.settled()
+				w.restart()
+				w.server.ResetCalls()
+				w.served(order[1])
+				assert.Zero(t, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+				w.remove(order[1])
+				assert.Empty(t, w.taken(), "nobody has it any more")
+			})
+		})
+	}
+}
+
+// TestAddressThatOthersUseStays: an address that the provider took, and at which somebody has made a rule since, stays with what is
+// theirs.
+func TestAddressThatOthersUseStays(t *testing.T) {
+	for what, use := range map[string]func(w *cluster, id string){
+		"port forwarding":    func(w *cluster, id string) { w.sim.AddForward(id, 22) },
+		"load balancer rule": func(w *cluster, id string) { w.ruleByHand(id, "theirs", "8443") },
+		"static NAT": func(w *cluster, _ string) {
+			vm := w.sim.VMs()[0].ID
+			w.sim.EditAddress(w.taken()[0], func(a *cloudstacksim.Address) { a.StaticNAT = vm })
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inCluster(t, nil, func(w *cluster) {
+				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+				ip := s.Status.LoadBalancer.Ingress[0].IP
+				use(w, w.address(ip).ID)
+				w.remove(s)
+				assert.Equal(t, []string{ip}, w.taken())
+				assert.NotContains(t, w.ruleNames(), loadBalancerName("", s)+"-tcp-80")
+				if what == "port forwarding" {
+					assert.Len(t, w.sim.Forwards(), 1)
+				}
+			})
+		})
+	}
+}
+
+// TestEditedAddressMovesNothing: spec.loadBalancerIP that changes later, to the address of somebody else, moves nothing, and with the Service
+// goes what was taken for it, and nothing of theirs.
+func TestEditedAddressMovesNothing(t *testing.T) {
+	for what, was := range map[string]string{"from none": "", "from one that the user had": "203.0.113.90"} {
+		t.Run(what, func(t *testing.T) {
+			inCluster(t, nil, func(w *cluster) {
+				for _, text := range []string{"203.0.113.90", "203.0.113.91"} {
+					_, err := w.sim.Reserve(text)
+					require.NoError(t, err)
+				}
+				s := w.serve("web", nil, port("http", 80, 30080))
+				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = was })
+				before := w.served(s).Status
+				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.91" })
+				w.Events()
+				assert.Equal(t, before, w.served(s).Status)
+				assert.Contains(t, strings.Join(w.Events(), "\n"), "203.0.113.91")
+				w.settled()
+				w.restart()
+				w.remove(s)
+				assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.taken())
+			})
+		})
+	}
+}
+
+// TestRefusedPortsTakeOneAddress: ports that the cloud refuses take no address after the other, and the others are served.
+func TestRefusedPortsTakeOneAddress(t *testing.T) {
+	udp := port("dns", 53, 30053)
+	udp.Protocol = v1.ProtocolUDP
+	for what, bad := range map[string]v1.ServicePort{"UDP": udp, "the port of HAProxy's statistics": port("stats", 8081, 30081)} {
+		t.Run(what, func(t *testing.T) {
+			inCluster(t, nil, func(w *cluster) {
+				good := w.serve("good", nil, port("http", 80, 30080), bad)
+				alone := w.serve("alone", nil, bad)
+				for range 5 {
+					_, _ = w.insist(good)  // the refused port is an error
+					_, _ = w.insist(alone) // as above
+					w.settled()
+					w.restart()
+				}
+				assert.Equal(t, []string{loadBalancerName("", good) + "-tcp-80"}, w.ruleNames())
+				assert.Len(t, w.sim.Rules()[0].Members, 2)
+				assert.LessOrEqual(t, len(w.taken()), 2, "%v", w.taken())
+				assert.LessOrEqual(t, w.server.Calls().ByOperation["associateIpAddress"], 2, "no address after the other")
+				w.server.ResetCalls() // the refusals were meant
+				w.remove(good)
+				w.remove(alone)
+				assert.Empty(t, w.taken())
+				assert.Empty(t, w.sim.Firewalls())
+			})
+		})
+	}
+}
+
+// TestExhaustedQuotaLosesNoAddress: an exhausted quota is an event, and no address is lost.
+func TestExhaustedQuotaLosesNoAddress(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		owner := w.sim.Networks()[0].Owner
+		w.sim.SetQuota(owner, 1)
+		s := w.serve("web", nil, port("http", 80, 30080))
+		_, err := w.insist(s)
+		require.ErrorContains(t, err, "public_ip")
+		assert.NotEmpty(t, w.Events())
+		w.sim.SetQuota(owner, -1)
+		w.settled()
+		w.served(s)
+		assert.Len(t, w.taken(), 1)
+		w.remove(s)
+		assert.Empty(t, w.taken())
+	})
+}
+
+// TestAddressOfSomebodyElseAfterALostRequest: an address that somebody takes after ours was asked for and not given is his: it is neither used nor
+// released.
+func TestAddressOfSomebodyElseAfterALostRequest(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		s := w.serve("web", nil, port("http", 80, 30080))
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultReset, Operation: "associateIpAddress"})
+		require.NoError(t, err)
+		_, err = w.insist(s)
+		require.Error(t, err)
+		time.Sleep(time.Hour)
+		_, err = w.sim.Reserve("203.0.113.90")
+		require.NoError(t, err)
+		second := w.sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "second"})
+		w.send("command", "associateIpAddress", "networkid", second, "ipaddress", "203.0.113.91")
+		w.restart()
+		w.remove(s)
+		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.taken())
+		again := w.serve("web", nil, port("http", 80, 30080))
+		_, err = w.insist(again)
+		require.Error(t, err)
+		w.send("command", "associateIpAddress", "networkid", second, "ipaddress", "203.0.113.92")
+		w.remove(again)
+		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91", "203.0.113.92"}, w.taken())
+	})
+}
+
+// TestAddressWithoutRulesGoesWithItsService: rules that somebody deleted leave an address, which goes with the Service.
+func TestAddressWithoutRulesGoesWithItsService(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+		w.sim.RemoveRules()
+		w.settled()
+		w.restart()
+		w.remove(s)
 		assert.Empty(t, w.taken())
 	})
 }

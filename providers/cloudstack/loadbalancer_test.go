@@ -290,27 +290,6 @@ func TestAnotherAddressIsNamedLater(t *testing.T) {
 	})
 }
 
-// TestAddressOfTwoServices: the first that goes leaves the other's rules alone, and the last takes the address along.
-func TestAddressOfTwoServices(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		t := w.T
-		const ip = "203.0.113.77"
-		a, b := service("a", nil, port("http", 80, 30080)), another(service("b", nil, port("https", 443, 30443)))
-		a.Spec.LoadBalancerIP, b.Spec.LoadBalancerIP = ip, ip
-		w.Apply(a, b)
-		w.ensure(a)
-		assert.Equal(t, ip, w.ensure(b).Ingress[0].IP)
-		require.NoError(t, w.Remove(w.loadBalancers, "", a))
-		assert.Equal(t, []string{ip}, w.taken())
-		require.Len(t, w.sim.Rules(), 1)
-		assert.Len(t, w.sim.Firewalls(), 1)
-		time.Sleep(time.Minute)
-		w.requireNoWrites(b)
-		require.NoError(t, w.Remove(w.loadBalancers, "", b))
-		assert.Empty(t, w.taken())
-	})
-}
-
 // TestPortsThatAreRefused: the others are served, and no address is taken again and again.
 func TestPortsThatAreRefused(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
@@ -376,6 +355,10 @@ func TestForeignRules(t *testing.T) {
 		})
 		byHand(w, "createLoadBalancerRule", params{
 			"name": "x-" + nameOf(s, "-tcp-91"), "publicipid": address, "networkid": network, "publicport": "91", "privateport": "91",
+			"algorithm": "roundrobin", "openfirewall": "false",
+		})
+		byHand(w, "createLoadBalancerRule", params{
+			"name": nameOf(s, "-of-mine"), "publicipid": address, "networkid": network, "publicport": "92", "privateport": "92",
 			"algorithm": "roundrobin", "openfirewall": "false",
 		})
 		before := w.sim.Rules()
@@ -552,12 +535,14 @@ var projectRole = []string{
 	"updateFirewallRule", "listNetworkACLs", "createNetworkACL", "deleteNetworkACL",
 }
 
-// TestNarrowRole: the role that CKS gives is enough in every kind of network.
+// TestNarrowRole: the role that CKS gives is enough in every kind of network of a project.
 func TestNarrowRole(t *testing.T) {
 	for name, prepare := range networkKinds {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, prepare, func(w *world) {
 				t := w.T
+				w.more = "project-id = " + w.sim.MoveToProject() + "\n"
+				w.restart()
 				w.sim.Restrict(cloudstacksim.APIKey, projectRole...)
 				s := service("web", map[string]string{annotationSourceCIDRs: "10.0.0.0/8"}, port("http", 80, 30080))
 				w.Apply(s)
@@ -586,6 +571,11 @@ func TestProject(t *testing.T) {
 				w.Apply(s)
 				w.ensure(s)
 				w.requireNoWrites(s)
+				for _, c := range w.server.Calls().Latest {
+					if strings.HasPrefix(c.Operation, "list") && c.Operation != "listCapabilities" && c.Operation != "listLoadBalancerRuleInstances" {
+						assert.Contains(t, c.URL+c.Body, "projectid="+cloudstacksim.ProjectID, c.Operation)
+					}
+				}
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))
 				assert.Empty(t, w.taken())
 				assert.Empty(t, w.sim.ACLItems())

@@ -1,6 +1,8 @@
 package cloudstack
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -71,24 +73,6 @@ func TestTierOfAVPC(t *testing.T) {
 		require.NoError(t, w.Remove(w.loadBalancers, "", b))
 		assert.Empty(t, w.sim.ACLItems())
 		assert.Empty(t, w.taken())
-	})
-}
-
-// TestItemMadeByHand decides, and stays.
-func TestItemMadeByHand(t *testing.T) {
-	inWorld(t, nil, func(w *world) {
-		t := w.T
-		_, list := w.sim.MakeTier()
-		w.sim.AddACLItem(cloudstacksim.ACLItem{
-			List: list, Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny",
-			Traffic: "Ingress",
-		})
-		s := service("web", nil, port("http", 80, 30080))
-		w.Apply(s)
-		w.ensure(s)
-		w.eventAbout(eventBlocked, "port 80")
-		require.NoError(t, w.Remove(w.loadBalancers, "", s))
-		assert.Len(t, w.sim.ACLItems(), 1)
 	})
 }
 
@@ -322,4 +306,61 @@ func TestLimitOfCalls(t *testing.T) {
 		w.ensure(s)
 		assert.Len(t, w.sim.Rules(), 1)
 	})
+}
+
+// TestRangesAreNeverOpen: while a Service's source ranges change, and whatever fails meanwhile, no port is open to more clients than
+// it was before or is to be.
+func TestRangesAreNeverOpen(t *testing.T) {
+	for _, tier := range []bool{false, true} {
+		for _, broken := range []string{"", "createFirewallRule", "deleteFirewallRule", "createNetworkACL", "deleteNetworkACL"} {
+			t.Run(map[bool]string{true: "tier", false: "isolated"}[tier]+" "+broken, func(t *testing.T) {
+				prepare := func(s *cloudstacksim.Sim) string {
+					if tier {
+						s.MakeTier()
+					}
+					return ""
+				}
+				inCluster(t, prepare, func(w *cluster) {
+					s := w.serve("web", nil, port("http", 80, 30080))
+					w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24"} })
+					w.server.Inspect(func(*http.Request, []byte, func(*http.Request) *httptest.ResponseRecorder) func() {
+						for _, f := range w.sim.Firewalls() {
+							assert.NotContains(t, f.CIDRs, everybody)
+						}
+						for _, i := range w.sim.ACLItems() {
+							assert.NotContains(t, i.CIDRs, everybody)
+						}
+						return nil
+					})
+					if broken != "" {
+						w.sim.FailJobs(cloudstacksim.Failure{Command: broken, Code: 530, Text: "the router is down", Count: 2})
+					}
+					for _, list := range [][]string{nil, {"192.0.2.0/24"}, {"192.0.2.0/24", "203.0.113.0/24"}, {"198.51.100.0/25"}} {
+						if list != nil {
+							w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list })
+						}
+						for range 4 {
+							if _, err := w.insist(s); err == nil {
+								break
+							}
+							time.Sleep(time.Minute)
+						}
+						w.served(s)
+					}
+					w.server.Inspect(nil)
+					if tier {
+						require.Len(t, w.sim.ACLItems(), 1)
+						assert.Equal(t, []string{"198.51.100.0/25"}, w.sim.ACLItems()[0].CIDRs)
+					} else {
+						require.Len(t, w.sim.Firewalls(), 1)
+						assert.Equal(t, []string{"198.51.100.0/25"}, w.sim.Firewalls()[0].CIDRs)
+					}
+					w.remove(s)
+					assert.Empty(t, w.sim.Firewalls())
+					assert.Empty(t, w.sim.ACLItems())
+					assert.Empty(t, w.taken())
+				})
+			})
+		}
+	}
 }

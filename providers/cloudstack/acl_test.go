@@ -1,0 +1,91 @@
+package cloudstack
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+)
+
+// aTier has the network of the nodes be a tier.
+func aTier(s *cloudstacksim.Sim) string { s.MakeTier(); return "" }
+
+// TestSharedACLItem: two Services on one port of a tier; when one goes, the other's port stays open.
+func TestSharedACLItem(t *testing.T) {
+	inCluster(t, aTier, func(w *cluster) {
+		one := w.served(w.serve("one", nil, port("http", 80, 30080)))
+		two := w.served(w.serve("two", nil, port("http", 80, 30081)))
+		opened := func() bool {
+			return slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
+				return i.Start == 80 && i.End == 80 && i.Action == "Allow" && i.Traffic == "Ingress" && slices.Contains(i.CIDRs, everybody)
+			})
+		}
+		require.True(t, opened())
+		w.remove(one)
+		assert.True(t, opened(), "the other Service is served")
+		w.settled()
+		w.server.ResetCalls()
+		w.served(two)
+		assert.Zero(t, w.server.Calls().Writes)
+		w.remove(two)
+		assert.False(t, opened())
+	})
+}
+
+// TestACLItemsMadeByHand: what somebody put into the list by hand stays, and what does not open the port does not count as if it did.
+func TestACLItemsMadeByHand(t *testing.T) {
+	for what, item := range map[string]cloudstacksim.ACLItem{
+		"deny":       {Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Deny", Traffic: "Ingress"},
+		"egress":     {Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow", Traffic: "Egress"},
+		"restricted": {Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{"192.0.2.0/24"}, Action: "Allow", Traffic: "Ingress"},
+		"a range":    {Protocol: "tcp", Start: 1, End: 65535, CIDRs: []string{"192.0.2.0/24"}, Action: "Allow", Traffic: "Ingress"},
+		"upper case": {Protocol: "TCP", Start: 80, End: 80, CIDRs: []string{everybody}, Action: "Allow", Traffic: "Ingress"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inCluster(t, aTier, func(w *cluster) {
+				item.List = w.sim.Networks()[0].ACL
+				item.ID = w.sim.AddACLItem(item)
+				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+				own := slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
+					return i.ID != item.ID && i.Start == 80 && i.Action == "Allow" && i.Traffic == "Ingress"
+				})
+				if what == "deny" {
+					blocked := strings.Join(w.Events(), "\n")
+					assert.Contains(t, blocked, eventBlocked)
+					assert.Contains(t, blocked, "port 80")
+				}
+				assert.Equal(t, what == "egress" || what == "a range", own, "%+v", w.sim.ACLItems())
+				w.remove(s)
+				require.Len(t, w.sim.ACLItems(), 1)
+				assert.Equal(t, item.ID, w.sim.ACLItems()[0].ID)
+			})
+		})
+	}
+}
+
+// TestACLsOfOthersAreNotWritten: lists that belong to no VPC are never written to.
+func TestACLsOfOthersAreNotWritten(t *testing.T) {
+	for _, name := range []string{"default_allow", "default_deny", "company"} {
+		t.Run(name, func(t *testing.T) {
+			prepare := func(s *cloudstacksim.Sim) string {
+				s.MakeTier()
+				s.UseList(name)
+				return ""
+			}
+			inCluster(t, prepare, func(w *cluster) {
+				s := w.serve("web", nil, port("http", 80, 30080))
+				w.served(s)
+				assert.Zero(t, w.server.Calls().ByOperation["createNetworkACL"])
+				if name != "default_allow" {
+					assert.Contains(t, strings.Join(w.Events(), "\n"), name)
+				}
+				w.remove(s)
+				assert.Empty(t, w.taken())
+			})
+		})
+	}
+}

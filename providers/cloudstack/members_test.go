@@ -1,0 +1,34 @@
+package cloudstack
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+)
+
+// TestMachinesThatCannotServeKeepNobodyOut: one machine that is destroyed, in another network, or without any interface keeps no other one out.
+func TestMachinesThatCannotServeKeepNobodyOut(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		destroyed := w.addNode("worker-3")
+		w.addNode("worker-4", w.sim.AddNetwork(cloudstacksim.NetworkSpec{Name: "second"}))
+		bare := w.addNode("worker-5")
+		w.sim.EditVM(strings.TrimPrefix(bare.Spec.ProviderID, providerIDPrefix), func(v *cloudstacksim.VM) { v.NICs = nil })
+		require.NoError(t, w.sim.SetState(destroyed.Spec.ProviderID, "Destroyed"))
+		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+		assert.Len(t, w.sim.Rules()[0].Members, 2)
+		require.NoError(t, w.sim.SetState(destroyed.Spec.ProviderID, "Running"))
+		w.settled()
+		w.served(s)
+		assert.Len(t, w.sim.Rules()[0].Members, 3)
+		// A machine is destroyed between the listing and the assignment.
+		w.addNode("worker-6")
+		require.NoError(t, w.sim.SetState(w.addNode("worker-7").Spec.ProviderID, "Destroyed"))
+		w.settled()
+		w.served(s)
+		assert.Len(t, w.sim.Rules()[0].Members, 4)
+	})
+}
