@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -233,4 +234,140 @@ func requireDistinct(t *testing.T, w world) {
 			}
 		}
 	}
+}
+
+// TestFormsOfOneAddress: an address in another form is the same one, and a zone makes none of it. In keepalived.conf two Services with
+// fe80::1%a and fe80::1%b would be one line twice, after which no file was ever published again, for anybody.
+func TestFormsOfOneAddress(t *testing.T) {
+	t.Parallel()
+	for _, announcer := range []string{announcerKeepalived, announcerNone, announcerVIP, announcerKubeVIP} {
+		env := map[string]string{envAnnouncer: announcer, envServiceCIDR: "10.98.0.0/24"}
+		onStage(t, env, func(t *testing.T, s *stage) {
+			c, web := s.start(), service("default", 1)
+			s.Apply(web)
+			_, err := s.ensure(c, web)
+			require.NoError(t, err)
+			for i, text := range []string{"::ffff:10.98.0.1", "::ffff:a62:1", "fe80::1%eth0", "fe80::1%a\nnotify x", "10.98.0.01", "10.98.0.1/32", " "} {
+				bad := service("tenant", 10+i, asks(text))
+				s.Apply(bad)
+				s.refused(c, bad, eventConfigError, "is not an IP address")
+			}
+			for i, text := range []string{"::ffff:10.98.0.1", "::ffff:10.98.0.1,10.98.0.1", "fe80::1%eth0"} {
+				bad := service("tenant", 20+i, annotated(text))
+				s.Apply(bad)
+				s.refused(c, bad, eventConfigError, "annotation "+annotationIPs)
+			}
+			next := service("default", 2, func(s *v1.Service) { s.Spec.ExternalIPs = nil })
+			others := service("other", 3, func(s *v1.Service) { s.Spec.ExternalIPs = []string{"010.098.000.002", "::ffff:10.98.0.3"} })
+			s.Apply(next, others)
+			_, err = s.ensure(c, next)
+			require.NoError(t, err)
+			assert.Equal(t, "10.98.0.4", texts(s.addressesOf(c, next)), "kube-proxy reads leading zeros")
+		})
+	}
+}
+
+// TestUnusableAddresses: what no host can have on its network is given to nobody who asks for it.
+func TestUnusableAddresses(t *testing.T) {
+	t.Parallel()
+	for address, words := range map[string]string{
+		"0.0.0.0": "is no address", "::": "is no address", "127.0.0.1": "is a loopback address", "::1": "is a loopback address",
+		"224.0.0.18": "is a multicast address", "ff02::12": "is a multicast address", "255.255.255.255": "is the broadcast address",
+	} {
+		onStage(t, confEnv, func(t *testing.T, s *stage) {
+			c, web := s.start(), service("default", 1, asks(address))
+			s.Apply(web)
+			s.refused(c, web, eventConfigError, words)
+		})
+	}
+	p := pool{spans: []span{spanOf(netip.MustParsePrefix("::/126"))}}
+	assert.Equal(t, []string{"::1", "::2"}, given(p, true, 2))
+}
+
+// TestRequestsBlockNoPool: what a Service asks for counts where it could have it. A list on a Service that is no load balancer, or one that
+// is longer than any Service may have, keeps nobody from a pool.
+func TestRequestsBlockNoPool(t *testing.T) {
+	t.Parallel()
+	all := "10.98.0.1,10.98.0.2,10.98.0.3,10.98.0.4,10.98.0.5,10.98.0.6"
+	for _, announcer := range []string{announcerKeepalived, announcerVIP, announcerNone} {
+		env := map[string]string{envAnnouncer: announcer, envServiceCIDR: "10.98.0.0/29"}
+		onStage(t, env, func(t *testing.T, s *stage) {
+			c := s.start()
+			inner := service("tenant", 1, annotated(all), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
+			field := service("tenant", 2, asks("10.98.0.1"), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
+			long, web := service("tenant", 3, annotated(all)), service("default", 4)
+			s.Apply(inner, field, long, web)
+			s.refused(c, long, eventConfigError, "is not an IP address, or one of IPv4 and one of IPv6")
+			assert.Equal(t, "10.98.0.1", s.served(c, web))
+		})
+	}
+}
+
+// TestNamespacesKeepTheirAddresses: who asks for the address of another namespace gets an event, before and after it was given, when both
+// ask at once, and when the record is lost.
+func TestNamespacesKeepTheirAddresses(t *testing.T) {
+	t.Parallel()
+	for _, announcer := range []string{announcerKeepalived, announcerVIP, announcerNone} {
+		env := map[string]string{envAnnouncer: announcer, envServiceCIDR: "10.98.0.0/24", envConfigMap: "book", envNamespace: defaultNamespace}
+		onStage(t, env, func(t *testing.T, s *stage) {
+			c, web := s.start(), service("default", 1)
+			s.Apply(web)
+			assert.Equal(t, "10.98.0.1", s.served(c, web))
+			thief := service("tenant", 2, asks("10.98.0.1"))
+			other := service("tenant", 0, annotated("10.98.0.1")) // it is older, too
+			s.Apply(thief, other)
+			s.refused(c, thief, eventAddressInUse, "is in use by Service default/s1")
+			s.refused(c, other, eventAddressInUse, "is in use by Service default/s1")
+
+			s.api.Delete(defaultNamespace, "book")
+			c = s.start()
+			s.refused(c, thief, eventAddressInUse, "is in use by Service default/s1")
+			assert.Equal(t, "10.98.0.1", s.served(c, web), "who shows it has it")
+			s.refused(c, thief, eventAddressInUse, "is in use by Service default/s1")
+		})
+	}
+}
+
+// TestRequestedFamilyIsCompletedFromThePool: who asks for an address of one family, and for two families, gets the other one of the pool.
+func TestRequestedFamilyIsCompletedFromThePool(t *testing.T) {
+	t.Parallel()
+	four, six := v1.IPv4Protocol, v1.IPv6Protocol
+	onStage(t, confEnv, func(t *testing.T, s *stage) {
+		c := s.start()
+		both := service("default", 1, asks("10.98.0.9"), policy(v1.IPFamilyPolicyRequireDualStack, six, four))
+		single := service("default", 2, asks("10.98.0.10"), policy(v1.IPFamilyPolicySingleStack, four))
+		list := service("default", 3, annotated("10.98.0.11,fd98::11"))
+		s.Apply(both, single, list)
+		for service, want := range map[*v1.Service]string{both: "fd98::,10.98.0.9", single: "10.98.0.10", list: "10.98.0.11,fd98::11"} {
+			s.served(c, service)
+			assert.Equal(t, want, texts(s.addressesOf(c, service)))
+		}
+		now := s.Current(both)
+		now.Spec.LoadBalancerIP = "10.98.0.77"
+		s.Apply(now)
+		s.served(c, now)
+		assert.Equal(t, "fd98::,10.98.0.77", texts(s.addressesOf(c, now)), "the other address stays")
+	})
+}
+
+// TestSharedPortsChange: of two Services that share an address, one changes its ports. The younger one is told, and keeps the address:
+// to take it away would be an outage.
+func TestSharedPortsChange(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{envAnnouncer: announcerNone}
+	onStage(t, env, func(t *testing.T, s *stage) {
+		c, first, second := s.start(), service("default", 1), service("default", 2, port(443, v1.ProtocolTCP))
+		s.Apply(first, second)
+		assert.Equal(t, s.served(c, first), s.served(c, second))
+		assert.Empty(t, s.Events())
+		changed := s.Current(first)
+		changed.Spec.Ports = []v1.ServicePort{{Port: 443}}
+		s.Apply(changed)
+		before := s.writes()
+		s.served(c, first)
+		assert.Empty(t, s.Events(), "the older one has it by right")
+		s.served(c, second)
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventAddressInUse+" address 10.0.0.1 is in use by Service default/s1 with the same port; it stays")
+		assert.Equal(t, before, s.writes())
+	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.0/29", "allow-share-global": "true"}))
 }

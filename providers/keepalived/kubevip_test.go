@@ -1,6 +1,7 @@
 package keepalived
 
 import (
+	"strings"
 	"sync"
 	"testing"
 
@@ -201,4 +202,54 @@ func TestNothingAnnounces(t *testing.T) {
 	_, warnings, err := parseConfig(inputs(map[string]string{envClass: "true"}))
 	require.NoError(t, err)
 	assert.Contains(t, warnings.Error(), "--load-balancer-class=kube-vip.io/kube-vip-class")
+}
+
+// TestKubeVIPAnnotationChanged: the annotation is the record of what a Service has. Who writes another one's address there has not got
+// it, and who copies all the marks of another Service is told.
+func TestKubeVIPAnnotationChanged(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c, web, thief, forger := s.start(), service("default", 1), service("tenant", 2), service("tenant", 3)
+		s.Apply(web, thief)
+		ensureMarked(t, s, c, web)
+		now := ensureMarked(t, s, c, thief)
+		now.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.2"}}
+		now.Annotations[annotationIPs] = "10.0.0.1"
+		s.Apply(now)
+		_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "", now, nil)
+		require.ErrorContains(t, err, "address 10.0.0.1 is in use by Service default/s1")
+		now = s.Current(now)
+		now.Annotations[annotationIPs] = "10.0.0.5"
+		s.Apply(now)
+		assert.Equal(t, served("10.0.0.5"), marksOf(ensureMarked(t, s, c, now)), "a free one is taken, with the field")
+
+		forger.Labels, forger.Annotations = map[string]string{labelImplementation: implementation}, map[string]string{annotationIPs: "10.0.0.1"}
+		forger.Spec.LoadBalancerIP = "10.0.0.1"
+		s.Apply(forger)
+		s.Events()
+		ensureMarked(t, s, c, forger)
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventAddressInUse+" address 10.0.0.1 is in use by Service default/s1")
+		ensureMarked(t, s, c, web)
+		assert.NotContains(t, strings.Join(s.Events(), "\n"), eventAddressInUse, "the older one has it")
+	}, kubeVIPPools())
+}
+
+// TestKubeVIPByClass: KUBEVIP_ENABLE_LOADBALANCERCLASS leaves Services of other classes, and of none, to other controllers, as kube-vip's own
+// controller does.
+func TestKubeVIPByClass(t *testing.T) {
+	t.Parallel()
+	class := func(name string) func(*v1.Service) { return func(s *v1.Service) { s.Spec.LoadBalancerClass = &name } }
+	plain, own, other := service("a", 1), service("a", 2, class(documentedClass)), service("a", 3, class("example.com/other"))
+	left := func(env map[string]string) (all []bool) {
+		leave := leaves(inputs(env))
+		for _, s := range []*v1.Service{plain, own, other} {
+			all = append(all, leave(s))
+		}
+		return all
+	}
+	assert.Equal(t, []bool{false, false, false}, left(kubeVIPEnv))
+	assert.Equal(t, []bool{true, false, true}, left(map[string]string{envClass: "true"}))
+	assert.Equal(t, []bool{true, true, false}, left(map[string]string{envClass: "1", envClassName: "example.com/other"}))
+	_, _, err := parseConfig(inputs(map[string]string{envClass: "perhaps"}))
+	require.ErrorContains(t, err, envClass)
 }

@@ -4,10 +4,14 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // poolOf is the pool of namespace default among keys.
@@ -210,4 +214,74 @@ func FuzzParseSpans(f *testing.F) {
 		}
 		pool{spans: spans}.next(false, func(netip.Addr) bool { return false })
 	})
+}
+
+// TestRequestedAddressesOfPoolsAlone: with KEEPALIVED_REQUESTED_ADDRESSES=pools nobody takes an address of a machine that the cluster does not know, nor one
+// of the pool of another namespace. Who has one keeps it, and who waits for a pool is served with it.
+func TestRequestedAddressesOfPoolsAlone(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{envAnnouncer: announcerNone, envRequested: requestedPools}
+	onStage(t, env, func(t *testing.T, s *stage) {
+		c, gateway, mine := s.start(), service("tenant", 1, asks("10.98.0.254")), service("tenant", 2, asks("10.1.0.7"))
+		others, had := service("tenant", 3, annotated("10.2.0.7")), service("tenant", 4, asks("192.0.2.1"))
+		s.Apply(gateway, mine, others, had)
+		book := configMap(defaultNamespace, defaultBook, nil)
+		book.Annotations = map[string]string{annotationRegistry: record{}.with(newEntry(had, lenientList("192.0.2.1"), "")).encode()}
+		s.api.Put(book)
+		s.refused(c, gateway, eventConfigError, "address 10.98.0.254 is in no pool of namespace tenant, and KEEPALIVED_REQUESTED_ADDRESSES=pools")
+		s.refused(c, others, eventConfigError, "address 10.2.0.7 is in no pool of namespace tenant")
+		assert.Equal(t, "10.1.0.7", s.served(c, mine))
+		assert.Equal(t, "192.0.2.1", s.served(c, had))
+		_, err := s.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 503, Operation: "GET configmaps"})
+		require.NoError(t, err)
+		_, err = s.ensure(s.start(), gateway)
+		require.Error(t, err)
+		assert.Empty(t, s.Events(), "where the pools cannot be read, nobody knows")
+	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-tenant": "10.1.0.0/24", "cidr-other": "10.2.0.0/24"}))
+}
+
+// TestPoolEditedWhileAllocating: two processes give addresses while an operator edits the pool again and again. None is given twice, and
+// each is of the pool of before or after.
+func TestPoolEditedWhileAllocating(t *testing.T) {
+	t.Parallel()
+	for _, announcer := range []string{announcerNone, announcerKeepalived} {
+		env := map[string]string{envAnnouncer: announcer}
+		edits := []string{"10.0.0.0/26,fd00::/64", "10.0.0.32-10.0.0.90,fd00::8-fd00::ff", "10.0.0.0/24,fd00::/112", "10.0.0.8/29"}
+		onStage(t, env, func(t *testing.T, s *stage) {
+			s.server.Configure(func(settings *simkit.Settings) { settings.Latency = simkit.Duration(roundTrip) })
+			processes := []*cloud{s.start(), s.start()}
+			var all []*v1.Service
+			for number := range 60 {
+				one := service([]string{"a", "b"}[number%2], number, policy(v1.IPFamilyPolicyPreferDualStack, v1.IPv4Protocol, v1.IPv6Protocol))
+				if number%5 == 0 {
+					asks("10.0.0.20")(one)
+				}
+				all = append(all, one)
+			}
+			s.Apply(all...)
+			for round := range 6 {
+				var group sync.WaitGroup
+				for i, one := range all[round*10 : round*10+10] {
+					group.Go(func() { _, _ = processes[i%2].loadBalancers.EnsureLoadBalancer(t.Context(), "", one, nil) })
+				}
+				group.Go(func() {
+					s.api.Put(configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": edits[round%len(edits)]}))
+					for _, p := range processes {
+						p.reconciler.pools.changed()
+					}
+				})
+				group.Wait()
+			}
+			rec, err := readRecord(s.api.ConfigMap(defaultNamespace, defaultBook))
+			require.NoError(t, err)
+			require.Greater(t, len(rec.entries), 20)
+			owners := map[string]string{}
+			for _, e := range rec.entries {
+				for _, a := range e.addresses() {
+					assert.Empty(t, owners[a.String()], "%s is given twice", a)
+					owners[a.String()] = e.Name
+				}
+			}
+		}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": edits[0]}))
+	}
 }

@@ -132,3 +132,49 @@ func TestPublishedFile(t *testing.T) {
 		assert.NotContains(t, book().Data[keyConfiguration], "vrrp_instance")
 	}, configMap(defaultNamespace, defaultBook, map[string]string{"mine": "stays"}))
 }
+
+// TestNoTextReachesAFile: nothing that a user of the cluster writes reaches a file or a value as more than an address or a name.
+func TestNoTextReachesAFile(t *testing.T) {
+	t.Parallel()
+	const evil = "DR\n  notify /bin/sh"
+	for announcer, env := range map[string]map[string]string{announcerVIP: vipEnv, announcerKeepalived: confEnv} {
+		onStage(t, env, func(t *testing.T, s *stage) {
+			s.Register(node("n1", "10.99.0.11"))
+			c, web := s.start(), service("default", 1)
+			web.Annotations = map[string]string{annotationMethod: evil, annotationInterface: "eth0\n notify x", annotationHost: evil}
+			web.Labels = map[string]string{labelImplementation: "x"}
+			web.Spec.Ports = []v1.ServicePort{{Name: "virtual-ipaddress", Port: 80}}
+			s.Apply(web)
+			address := s.served(c, web)
+			if announcer == announcerVIP {
+				assert.Equal(t, "default/s1", s.vips().Data[address])
+				return
+			}
+			text := s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration]
+			require.NoError(t, verify(text))
+			assert.NotContains(t, text, "notify")
+		})
+	}
+}
+
+// TestForeignFileIsReplaced: a file that somebody else wrote into the ConfigMap is replaced, also where no Service has an address.
+func TestForeignFileIsReplaced(t *testing.T) {
+	t.Parallel()
+	onStage(t, confEnv, func(t *testing.T, s *stage) {
+		s.Register(node("n1", "10.99.0.11"))
+		c, web := s.start(), service("default", 1)
+		require.NoError(t, c.publishAgain(t.Context()))
+		assert.Nil(t, s.api.ConfigMap(defaultNamespace, defaultBook), "nothing is announced, and nothing written")
+		s.Apply(web)
+		s.served(c, web)
+		for range 2 {
+			cm := s.api.ConfigMap(defaultNamespace, defaultBook)
+			cm.Data[keyConfiguration] = "vrrp_instance {"
+			s.api.Put(cm)
+			c.reconciler.book.seen(s.api.ConfigMap(defaultNamespace, defaultBook))
+			require.NoError(t, c.publishAgain(t.Context()))
+			require.NoError(t, verify(s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration]))
+			require.NoError(t, s.Remove(c.loadBalancers, "", web))
+		}
+	})
+}

@@ -313,3 +313,67 @@ func TestRetryWhenPoolsChange(t *testing.T) {
 		assert.Len(t, retried, 1, "nobody waits any more")
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.1/32"}))
 }
+
+// TestLocalTraffic: keepalived does not know where pods are, and the user is told.
+func TestLocalTraffic(t *testing.T) {
+	t.Parallel()
+	onStage(t, confEnv, func(t *testing.T, s *stage) {
+		web := service("default", 1, func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal })
+		s.Apply(web)
+		s.served(s.start(), web)
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventLocal)
+	})
+}
+
+// TestTwoReleases: two releases serve classes of their own from one pool, for good. With one record no address is given twice, each
+// publishes what both gave, and what one takes back is the other one's to give. With kube-vip the Services are that record.
+func TestTwoReleases(t *testing.T) {
+	t.Parallel()
+	for _, announcer := range []string{announcerVIP, announcerKeepalived, announcerNone, announcerKubeVIP} {
+		env := map[string]string{envAnnouncer: announcer}
+		onStage(t, env, func(t *testing.T, s *stage) {
+			s.Register(node("n1", "10.99.0.11"))
+			releases := []*cloud{s.start(), s.start()}
+			var all []*v1.Service
+			for number := range 40 {
+				all = append(all, service([]string{"a", "b"}[number%2], number))
+				all[number].Spec.LoadBalancerClass = new([]string{"example.com/a", "example.com/b"}[number%2])
+			}
+			s.Apply(all...)
+			var group sync.WaitGroup
+			for i, one := range all {
+				group.Go(func() {
+					for range 5 { // as the framework does where the other release was faster
+						if _, err := releases[i%2].loadBalancers.EnsureLoadBalancer(t.Context(), "", s.fromServer(one), nil); err == nil {
+							return
+						}
+					}
+				})
+			}
+			group.Wait()
+			owners := map[string]string{}
+			for i, one := range all {
+				releases[i%2].reconciler.book.seen(&v1.ConfigMap{})
+				address := texts(s.addressesOf(releases[i%2], one))
+				require.NotEmpty(t, address, one.Name)
+				require.Empty(t, owners[address], "%s is given twice", address)
+				owners[address] = one.Name
+			}
+			if announcer == announcerKubeVIP {
+				return
+			}
+			freed := texts(s.addressesOf(releases[0], all[0]))
+			require.NoError(t, s.Remove(releases[0].loadBalancers, "", all[0]))
+			book := s.api.ConfigMap(defaultNamespace, releases[0].reconciler.config.ConfigMap)
+			rec, err := readRecord(book)
+			require.NoError(t, err)
+			assert.Len(t, rec.entries, len(all)-1)
+			if announcer == announcerKeepalived {
+				assert.Equal(t, len(all)-1, strings.Count(book.Data[keyConfiguration], "/32\n"))
+			}
+			late := service("b", 99)
+			s.Apply(late)
+			assert.Equal(t, freed, s.served(releases[1], late))
+		}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.0/26"}))
+	}
+}

@@ -1,11 +1,15 @@
 package keepalived
 
 import (
+	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
@@ -84,3 +88,45 @@ func vips(registry string, data map[string]string) *v1.ConfigMap {
 func (s *stage) vips() *v1.ConfigMap { return s.api.ConfigMap("network", "vips") }
 
 func inputs(env map[string]string) registry.Inputs { return conformance.Inputs(nil, env) }
+
+func asks(address string) func(*v1.Service) {
+	return func(s *v1.Service) { s.Spec.LoadBalancerIP = address }
+}
+
+func annotated(address string) func(*v1.Service) {
+	return func(s *v1.Service) { s.Annotations = map[string]string{annotationIPs: address} }
+}
+
+// refused: a Service is not served, an event says why, and nothing is written.
+func (s *stage) refused(c *cloud, service *v1.Service, reason, words string) {
+	s.T.Helper()
+	before := s.writes()
+	_, err := s.ensure(c, service)
+	require.Error(s.T, err, service.Name)
+	events := strings.Join(s.Events(), "\n")
+	assert.Contains(s.T, events, "Warning "+reason)
+	assert.Contains(s.T, events, words)
+	assert.Equal(s.T, before, s.writes())
+}
+
+var confEnv = map[string]string{envAnnouncer: announcerKeepalived, envServiceCIDR: "10.98.0.0/24,fd98::/64"}
+
+// addressesOf are those that are recorded for a Service.
+func (s *stage) addressesOf(c *cloud, service *v1.Service) []netip.Addr {
+	s.T.Helper()
+	if c.reconciler.annotated() {
+		return recorded(s.Current(service))
+	}
+	rec, err := c.reconciler.book.read(s.T.Context())
+	require.NoError(s.T, err)
+	return rec.entryOf(string(service.UID)).addresses()
+}
+
+// fromServer is a Service as the API server has it.
+func (s *stage) fromServer(service *v1.Service) *v1.Service {
+	now, err := s.Kube.CoreV1().Services(service.Namespace).Get(s.T.Context(), service.Name, metav1.GetOptions{})
+	if err != nil {
+		return service
+	}
+	return now
+}
