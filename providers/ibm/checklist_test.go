@@ -201,3 +201,33 @@ func TestChanges(t *testing.T) {
 		})
 	}
 }
+
+// TestFixedAtCreationIsTold: what counts only at the creation is told of where it is asked for later.
+func TestFixedAtCreationIsTold(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := web(annotationIPType, typePrivate)
+		w.mustEnsure(s)
+		w.told()
+		w.writes()
+		s.Annotations[annotationDNSInstance] = "crn:v1:bluemix:public:dns-svcs:global:a/1::"
+		s.Annotations[annotationDNSZone] = "example-com-zone1"
+		err := w.ensure(s)
+		assert.True(w.t, err != nil || len(w.writes()) > 0 || w.told() != "", "no zone, and no word")
+	})
+}
+
+// TestFixedAtCreationAsAsked: a load balancer that was made with the zone that the annotations ask for is told of to nobody; one with another zone
+// is.
+func TestFixedAtCreationAsAsked(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := web(annotationIPType, typePrivate, annotationDNSInstance, "crn:v1:bluemix:public:dns-svcs:global:a/1::", annotationDNSZone, "example-com-zone1")
+		w.mustEnsure(s)
+		w.mustEnsure(s)
+		assert.Empty(w.t, w.told())
+		s.Annotations[annotationDNSZone] = "example-com-zone2"
+		w.mustEnsure(s)
+		assert.Contains(w.t, w.told(), eventIgnored)
+	})
+}

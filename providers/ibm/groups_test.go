@@ -365,3 +365,203 @@ func TestTwoClosedServices(t *testing.T) {
 		assert.Equal(w.t, []string{"203.0.113.0/24"}, rules(b))
 	})
 }
+
+func lastIndex(list []string, one string) int {
+	at := -1
+	for n, s := range list {
+		if s == one {
+			at = n
+		}
+	}
+	return at
+}
+
+// TestClosedBeforeOpened: where a Service gets another port and other groups at once, nobody reaches the port by the groups of before.
+func TestClosedBeforeOpened(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 30*time.Second, nil, func(w *world) {
+		s := conformance.Service("web", nil, conformance.Port("http", 80, 30080))
+		w.mustEnsure(s)
+		w.writes()
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081))
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		w.mustEnsure(s)
+		assert.Equal(w.t, []string{postGroup, attach, detach, "POST " + oneLB + "/pools", "POST " + oneLB + "/listeners"}, w.writes())
+
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("third", 8081, 30082))
+		s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+		w.mustEnsure(s)
+		writes := w.writes()
+		assert.Less(w.t, lastIndex(writes, deleteRule), slices.Index(writes, "POST "+oneLB+"/pools"),
+			"what is no longer allowed ends before the cloud works for minutes")
+	})
+}
+
+// TestGroupOfAnotherServiceIsNotNamed: a Service names neither its own group nor another Service's, which would then never be deleted.
+func TestGroupOfAnotherServiceIsNotNamed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		victim := ranged("victim", "192.0.2.0/24")
+		w.mustEnsure(victim)
+		own := groupName(ibmsim.Cluster, victim)
+		id := w.sim.MadeGroups()[0].ID
+		w.writes()
+		for _, name := range []string{own, id} {
+			claim := second(map[string]string{annotationGroups: name})
+			require.ErrorContains(w.t, w.ensure(claim), "is that of a Service", name)
+			assert.Contains(w.t, w.told(), eventConfigError)
+		}
+		victim.Spec.LoadBalancerSourceRanges = nil
+		victim.Annotations[annotationGroups] = own
+		require.ErrorContains(w.t, w.ensure(victim), "is that of a Service")
+		assert.Empty(w.t, w.writes())
+	})
+}
+
+// TestFullGroup: networks are replaced by as many others as a group takes, though it has no room for both.
+func TestFullGroup(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		networks := func(second int) (list []string) {
+			for n := range 200 {
+				list = append(list, fmt.Sprintf("10.%d.%d.0/24", second, n))
+			}
+			return list
+		}
+		s := ranged("web", networks(1)...)
+		w.mustEnsure(s)
+		s.Spec.LoadBalancerSourceRanges = networks(2)
+		w.mustEnsure(s)
+		lets := w.lets()
+		assert.Len(w.t, lets, 200)
+		assert.NotContains(w.t, strings.Join(lets, " "), " 10.1.")
+	})
+}
+
+// TestRangesWhileListingsLag: who may reach a Service is what it asks for last, though listings of security groups are behind our own
+// writes. Nothing is asked for twice meanwhile.
+func TestRangesWhileListingsLag(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]string{"back again": "192.0.2.0/24", "the same once more": "203.0.113.0/24"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 0, nil, func(w *world) {
+				s := ranged("web", "192.0.2.0/24")
+				w.mustEnsure(s)
+				time.Sleep(5 * time.Minute)
+				w.sim.SetListingLag(30 * time.Second)
+				time.Sleep(time.Minute)
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+				w.mustEnsure(s)
+				require.Equal(w.t, []string{"tcp 80-80 203.0.113.0/24"}, w.lets())
+				s.Spec.LoadBalancerSourceRanges = []string{last}
+				assert.NoError(w.t, w.ensure(s))
+				assert.Equal(w.t, []string{"tcp 80-80 " + last}, w.lets())
+				assert.Empty(w.t, w.server.Calls().Refused)
+				assert.NotContains(w.t, w.told(), "Warning")
+			})
+		})
+	}
+}
+
+// TestGroupStillShowsTarget: a security group shows a load balancer for a while after that has gone, or was detached. It is ours alone
+// nonetheless, and goes.
+func TestGroupStillShowsTarget(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, s *v1.Service) error{
+		"the Service goes": func(w *world, s *v1.Service) error { return w.remove(s) },
+		"the ranges go":    func(w *world, s *v1.Service) error { s.Spec.LoadBalancerSourceRanges = nil; return w.ensure(s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 10*time.Second, nil, func(w *world) {
+				s := ranged("web", "192.0.2.0/24")
+				w.mustEnsure(s)
+				time.Sleep(time.Minute)
+				w.told()
+				w.sim.SetTargetLag(20 * time.Second)
+				for try := 0; ; try++ { // the framework asks again as long as it is told to
+					if err := end(w, s); err == nil {
+						break
+					}
+					require.Less(w.t, try, 20)
+					time.Sleep(5 * time.Second)
+				}
+				time.Sleep(time.Minute)
+				assert.Empty(w.t, w.sim.MadeGroups(), "what was told: %s", w.told())
+			})
+		})
+	}
+}
+
+// TestGroupThatARuleNames: a user lets members of a Service's group reach something, by a rule of a group of their own. The Service goes,
+// and lives without ranges, all the same; the group stays with an event, as one that somebody else uses.
+func TestGroupThatARuleNames(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(w *world, s *v1.Service) error{
+		"the Service goes": func(w *world, s *v1.Service) error { return w.remove(s) },
+		"the ranges go":    func(w *world, s *v1.Service) error { s.Spec.LoadBalancerSourceRanges = nil; return w.ensure(s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, time.Second, nil, func(w *world) {
+				s := ranged("web", "192.0.2.0/24")
+				w.mustEnsure(s)
+				own := w.sim.MadeGroups()[0].ID
+				require.NoError(w.t, w.sim.EditSecurityGroup(ibmsim.WebGroup, func(g *ibmsim.SecurityGroup) {
+					g.Rules = append(g.Rules, ibmsim.Rule{
+						ID: "r006-by-hand", Direction: inbound, Family: "ipv4", Protocol: protocolTCP, PortMin: 5432, PortMax: 5432,
+						Remote: ibmsim.Remote{ID: own},
+					})
+				}))
+				time.Sleep(time.Minute)
+				w.told()
+				assert.NoError(w.t, end(w, s), "or it is tried for ever")
+				assert.Contains(w.t, w.told(), eventLeft)
+			})
+		})
+	}
+}
+
+// userGroup makes a security group as a user does.
+func (w *world) userGroup(name string) {
+	w.t.Helper()
+	vpc, err := w.cloud.reconciler.vpc(w.t.Context())
+	require.NoError(w.t, err)
+	require.NoError(w.t, w.cloud.api.call(w.t.Context(), request{
+		what: "making a group", method: http.MethodPost, path: "/security_groups", in: map[string]any{
+			"name": name, "vpc": named{ID: vpc}, "resource_group": named{ID: ibmsim.GroupID},
+		},
+	}, &named{}))
+}
+
+// TestAllGroupsReplaced: a load balancer has as many groups as it takes, and is to have others. Nothing is open meanwhile, and it comes to
+// an end.
+func TestAllGroupsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*v1.Service){
+		"by others of the user": func(s *v1.Service) { s.Annotations[annotationGroups] = "b-0,b-1,b-2,b-3,b-4" },
+		"by source ranges": func(s *v1.Service) {
+			delete(s.Annotations, annotationGroups)
+			s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 0, nil, func(w *world) {
+				for n := range maxGroups {
+					w.userGroup(fmt.Sprint("a-", n))
+					w.userGroup(fmt.Sprint("b-", n))
+				}
+				s := web(annotationGroups, "a-0,a-1,a-2,a-3,a-4")
+				w.mustEnsure(s)
+				require.Len(w.t, w.groups(), maxGroups)
+				change(s)
+				assert.NoError(w.t, w.ensure(s))
+				for _, g := range w.groups() {
+					assert.NotContains(w.t, g, "a-", "what is no longer asked for is gone")
+				}
+			})
+		})
+	}
+}

@@ -2,6 +2,7 @@ package ibm
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // What the record says of load balancers with these names that are about to be made.
@@ -397,4 +399,87 @@ func TestNameRetypedWhileRunning(t *testing.T) {
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		assert.Empty(w.t, w.sim.LoadBalancers())
 	})
+}
+
+// TestAdoptedLoadBalancerIsNotDeleted: a load balancer of somebody else that the operator lets a Service adopt is never deleted.
+func TestAdoptedLoadBalancerIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		w.in.Adopt = registry.AdoptAny
+		w.restart()
+		w.sim.AddLoadBalancer("theirs", ibmsim.VPC)
+		s := web(annotationName, "theirs")
+		w.mustEnsure(s)
+		record := s.Annotations[annotationRecord]
+		require.Contains(w.t, record, recordAdopted)
+		delete(s.Annotations, annotationRecord) // as by replacing the Service
+		w.mustEnsure(s)
+		assert.Equal(w.t, record, s.Annotations[annotationRecord])
+		w.restart()
+		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
+		require.Len(w.t, w.sim.LoadBalancers(), 1)
+	})
+}
+
+// TestNameOfAnothersService: nobody takes the name that a controller is about to give to somebody else's load balancer, in this cluster
+// or in another one of the VPC.
+func TestNameOfAnothersService(t *testing.T) {
+	t.Parallel()
+	victim := conformance.Service("victim", nil, conformance.Port("http", 80, 30080))
+	for name, taken := range map[string]string{
+		"of this cluster": ownName(ibmsim.Cluster, victim), "of another cluster": ownName("ocp4-other", victim),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 0, nil, func(w *world) {
+				s := victim.DeepCopy()
+				w.bench.Apply(s.DeepCopy()) // which has no load balancer yet
+				tenant := second(map[string]string{annotationName: taken, annotationIPType: typePrivate})
+				assert.Error(w.t, w.ensure(tenant), "it is refused")
+				assert.Empty(w.t, w.writes())
+				assert.NoError(w.t, w.ensure(s), "its owner has it")
+			})
+		})
+	}
+}
+
+// TestCutNameAdopted: two Services have one name because it was cut. The operator allows adoption, which is about what nobody in this
+// cluster has: what another Service shows is its own.
+func TestCutNameAdopted(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("c", longestCluster)
+	inWorld(t, 1, 0, func(file string) string {
+		return strings.Replace(file, "clusterID = "+ibmsim.Cluster, "clusterID = "+long, 1)
+	}, func(w *world) {
+		w.in.Adopt = registry.AdoptAny
+		w.restart()
+		owner := web()
+		owner.UID = "5c000000-7a66-4b58-8b4b-0a61c1f9e0aa"
+		claim := second(nil)
+		require.Equal(w.t, ownName(long, owner), ownName(long, claim))
+		w.mustEnsure(owner)
+		w.bench.Apply(owner.DeepCopy()) // with its status
+		before := snapshot(w.t, w.sim)
+		w.writes()
+		for range 2 {
+			assert.Error(w.t, w.ensure(claim))
+			w.restart()
+		}
+		w.mustEnsure(owner)
+		assert.Empty(w.t, w.writes())
+		assert.Equal(w.t, before, snapshot(w.t, w.sim))
+	})
+}
+
+// TestNamesOfOthers: what is refused for a load balancer that does not exist is what a controller may be about to give, cut or whole.
+func TestNamesOfOthers(t *testing.T) {
+	t.Parallel()
+	s := conformance.Service("web", nil)
+	for name, want := range map[string]bool{
+		ownName("ocp4", s): true, ownName("a-b-c", s): true, ownName(strings.Repeat("c", 30), s): true,
+		ownName(strings.Repeat("c", longestCluster), s): true,
+		"shop": false, "kube-shop": false, "kube-shop-cafe": false, "kube-shop-2024": false, "my-" + ownName("ocp4", s): false,
+	} {
+		assert.Equal(t, want, othersName(name), name)
+	}
 }

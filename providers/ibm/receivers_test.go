@@ -132,3 +132,43 @@ func TestMembersWithoutInstance(t *testing.T) {
 		assert.Contains(w.t, w.told(), "metal-1: no instance of the VPC has its name: it receives no traffic")
 	})
 }
+
+// labelledNode is a Node that labels describe whole.
+func labelledNode(name, address, worker string) *v1.Node {
+	n := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{
+		labelInternalIP: address, labelWorker: worker, labelType: "bx2.4x16", labelZone: "us-south-1", labelRegion: "us-south",
+		v1.LabelTopologyZone: "us-south-1",
+	}}}
+	n.Spec.ProviderID = "ibm://" + ibmsim.Account + "///" + ibmsim.Cluster + "/" + worker
+	n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
+	return n
+}
+
+// TestNodesThatAreNoInstances: a bare metal server, or a server in another VPC, is described by its labels, and IBM's own controller sends
+// traffic to its address. A takeover takes that from no node without a word.
+func TestNodesThatAreNoInstances(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := web()
+		w.mustEnsure(s)
+		require.NoError(w.t, w.sim.EditLoadBalancer(ownName(ibmsim.Cluster, s), func(lb *ibmsim.LoadBalancer) {
+			lb.Pools = slices.Clone(lb.Pools)
+			for n := range lb.Pools {
+				p := &lb.Pools[n]
+				p.Members = append(slices.Clone(p.Members), ibmsim.Member{
+					ID: "r006-0a1b2c3d-7a2c-4b1d-9e3f-00000000bbbb", Port: p.Members[0].Port, Target: ibmsim.Target{Address: "10.0.3.3"},
+				})
+			}
+		}))
+		metal := labelledNode("metal-1", "10.0.3.3", "0717-e21b7391-2ca2-4ab5-84a8-b92157a633b0")
+		w.bench.Register(metal)
+		w.nodes = append(w.nodes, metal)
+		time.Sleep(time.Minute)
+		w.told()
+		w.restart()
+		w.writes()
+		w.mustEnsure(s)
+		told := w.told()
+		assert.True(w.t, len(w.writes()) == 0 || strings.Contains(told, "metal-1"), "served as before, or an event tells: %q", told)
+	})
+}

@@ -1,14 +1,18 @@
 package ibm
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // TestProofOfAnother: authors of Services write annotations as well. A proof that was made up, or copied from the Service whose load
@@ -91,4 +95,31 @@ func TestRestoredWithoutRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRecordOfAGroupComesFirst (6): the record of a security group is there before the group. So one that was made right before the program
+// ended goes although the ranges are removed before it starts again, and where the record cannot be written nothing is made.
+func TestRecordOfAGroupComesFirst(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		refuses := true
+		w.bench.Kube.PrependReactor("patch", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return refuses, nil, errors.New("the API server does not answer")
+		})
+		s := ranged("web", "192.0.2.0/24")
+		require.ErrorContains(w.t, w.ensure(s), "does not answer")
+		assert.Empty(w.t, w.writes())
+		refuses = false
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultReset, Operation: create})
+		require.NoError(w.t, err)
+		require.Error(w.t, w.ensure(s))
+		require.Len(w.t, w.sim.MadeGroups(), 1, "it is made, and nothing else")
+		assert.Equal(w.t, recordRanges, s.Annotations[annotationRecord])
+		w.server.ClearFaults()
+		w.restart()
+		s.Spec.LoadBalancerSourceRanges = nil
+		w.mustEnsure(s)
+		assert.Empty(w.t, w.sim.MadeGroups())
+		assert.NotContains(w.t, s.Annotations, annotationRecord)
+	})
 }

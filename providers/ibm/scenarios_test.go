@@ -553,3 +553,8 @@ func TestMemberKinds(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(`{"id":"x","port":80,"target":{"fqdn":"a.example.com"}}`), &m))
 	assert.False(t, sameMembers([]member{m}, []member{{Port: 80, Target: target{Address: "10.0.0.1"}}}))
 }
+
+// remove deletes the load balancer of a Service.
+func (w *world) remove(s *v1.Service) error {
+	return w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s.DeepCopy())
+}

@@ -127,3 +127,25 @@ func TestNetworkUnavailable(t *testing.T) {
 		})
 	}
 }
+
+// TestGoneByOurselves: of a load balancer that this process deleted nobody is told that it is missing, though the Service still shows it.
+// After a restart it may be missing for another reason, which is told once, and keeps no Service.
+func TestGoneByOurselves(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := web()
+		w.mustEnsure(s)
+		require.NoError(w.t, w.remove(s))
+		_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
+		require.NoError(w.t, err)
+		assert.False(w.t, exists)
+		require.NoError(w.t, w.remove(s))
+		assert.Empty(w.t, w.told())
+		w.restart()
+		_, exists, err = w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
+		require.NoError(w.t, err)
+		assert.False(w.t, exists)
+		assert.Contains(w.t, w.told(), s.Status.LoadBalancer.Ingress[0].Hostname)
+		require.NoError(w.t, w.remove(s))
+	})
+}
