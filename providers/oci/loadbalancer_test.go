@@ -2,6 +2,8 @@ package oci
 
 import (
 	"encoding/json"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	servicehelper "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -347,5 +352,156 @@ func TestQuota(t *testing.T) {
 		s.Spec.Ports[0].NodePort = 30999
 		w.served(s, nodes)
 		assert.Len(w, w.sim.LoadBalancers(), 1)
+	})
+}
+
+// TestChangedBetweenWrites: what somebody sets by hand between two writes of ours stays.
+func TestChangedBetweenWrites(t *testing.T) {
+	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
+		t.Run(name, func(t *testing.T) {
+			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", annotations, web(), conformance.Port("alt", 8080, 30081))
+				w.served(s, nodes[:1])
+				drain := func(d document) {
+					backend, _ := listOf(d["backendSets"].(document)["TCP-8080"].(document)["backends"])[0].(document)
+					backend[map[string]string{typeBalancer: "drain", typeNetwork: "isDrain"}[name]] = true
+				}
+				w.sim.SetWorkTime(3 * time.Second)
+				done := make(chan error, 1)
+				go func() { done <- w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes) }()
+				time.Sleep(3500 * time.Millisecond) // the first work has ended, and nobody has looked yet
+				if name == typeBalancer {
+					require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { drain(lb.Doc) }))
+				} else {
+					require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) { drain(lb.Doc) }))
+				}
+				require.NoError(w, <-done)
+				var doc document
+				if name == typeBalancer {
+					doc = w.balancer().Doc
+				} else {
+					doc = w.nlb().Doc
+				}
+				backends := listOf(doc["backendSets"].(document)["TCP-8080"].(document)["backends"])
+				require.Len(w, backends, 2)
+				drained := slices.ContainsFunc(backends, func(v any) bool { b := v.(document); return b["drain"] == true || b["isDrain"] == true })
+				assert.True(w, drained)
+			})
+		})
+	}
+}
+
+// TestLostPermissionForLoadBalancers: policies name load balancers apart from networks. Who may not see them any more does not take them
+// for gone.
+func TestLostPermissionForLoadBalancers(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.served(s, nodes)
+		time.Sleep(time.Minute)
+		_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
+		require.NoError(w, err)
+		require.True(w, exists)
+		w.sim.Hide("/20170115/")
+		require.Error(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s), "within the age of what is known")
+		w.sim.Hide()
+		assert.Len(w, w.sim.LoadBalancers(), 1)
+		w.deleted(s)
+	})
+}
+
+// TestDeletionWithAVanishedNode: a Node whose instance nobody can tell about holds up no deletion.
+func TestDeletionWithAVanishedNode(t *testing.T) {
+	for _, kind := range []string{typeBalancer, typeNetwork} {
+		t.Run(kind, func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
+				w.served(s, nodes)
+				w.sim.Forget(strings.TrimPrefix(nodes[0].Spec.ProviderID, providerIDPrefix))
+				w.start()
+				w.serving(s)
+				w.deleted(s)
+				assert.Empty(w, w.sim.Holdings())
+				assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
+			})
+		})
+	}
+}
+
+// TestPortsThatWereAllocated: a Service that wants no node ports any more keeps those that it has, and is served.
+func TestPortsThatWereAllocated(t *testing.T) {
+	for _, kind := range []string{typeBalancer, typeNetwork} {
+		t.Run(kind, func(t *testing.T) {
+			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", byHand(annotationType, kind), web())
+				s.Spec.AllocateLoadBalancerNodePorts = new(bool)
+				w.served(s, nodes)
+				w.Server.ResetCalls()
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 0))
+				_, err := w.ensure(s, nodes)
+				require.ErrorContains(w, err, "node ports")
+				assert.Empty(w, w.writes())
+			})
+		})
+	}
+}
+
+// TestProtectedFromDeletion: what somebody has protected is said to be so.
+func TestProtectedFromDeletion(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", byHand(), web())
+		w.served(s, nodes)
+		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["isDeleteProtectionEnabled"] = true }))
+		w.Server.ResetCalls()
+		err := w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s)
+		require.ErrorContains(w, err, "delete protection")
+		assert.LessOrEqual(w, w.Calls(http.MethodDelete+" /loadBalancers/{id}"), 2)
+		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "isDeleteProtectionEnabled") }))
+		w.deleted(s)
+	})
+}
+
+// TestDeletionAfterALostCreation: what a lost creation makes goes with its Service, which the next process deletes at once.
+func TestDeletionAfterALostCreation(t *testing.T) {
+	for _, kind := range []string{typeBalancer, typeNetwork} {
+		for _, now := range []string{typeBalancer, typeNetwork} {
+			t.Run(kind+" "+now, func(t *testing.T) {
+				balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+					s := conformance.Service("web", byHand(annotationType, kind), web())
+					s.CreationTimestamp = metav1.Now()
+					s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer}
+					time.Sleep(time.Minute)
+					w.Fail(simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(20 * time.Second), Writes: true, Status: http.StatusGatewayTimeout})
+					_, err := w.ensure(s, nodes)
+					require.Error(w, err)
+					w.Server.ClearFaults()
+					s.Annotations[annotationType] = now
+					w.start()
+					for range 40 {
+						var exists bool
+						if _, exists, err = w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s); err == nil && !exists {
+							break
+						}
+						if exists {
+							err = w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s)
+						}
+						time.Sleep(5 * time.Second)
+					}
+					require.NoError(w, err)
+					time.Sleep(time.Hour)
+					assert.Empty(w, w.sim.Holdings())
+				})
+			})
+		}
+	}
+}
+
+// TestStatusKeepsItsOrder: another order of the same addresses is no news.
+func TestStatusKeepsItsOrder(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := dual(conformance.Service("web", byHand(annotationSubnet1, ocisim.DualSubnet()), web()), v1.IPFamilyPolicyRequireDualStack)
+		status := w.served(s, nodes)
+		require.Len(w, status.Ingress, 2)
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{status.Ingress[1], status.Ingress[0]}
+		assert.Equal(w, &s.Status.LoadBalancer, w.served(s, nodes))
 	})
 }

@@ -116,3 +116,57 @@ func TestRecordOfPlaces(t *testing.T) {
 		assert.Equal(t, c.want, placement{compartment: c.compartment, asked: c.asks, configured: "home", mark: "a"}.record(c.lb), name)
 	}
 }
+
+// TestUnreadableCompartmentHoldsUpNoOtherService: a Service that names a compartment which the user may not read holds up no other Service.
+func TestUnreadableCompartmentHoldsUpNoOtherService(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		hostile := other(byHand(annotationCompartment, "ocid1.compartment.oc1..nobodys"), web())
+		for round, annotations := range []map[string]string{
+			{}, ofNetwork(), {annotationRuleMode: modeGroups, annotationBackGroups: ocisim.GroupID(1)},
+		} {
+			s := conformance.Service("web", annotations, web())
+			w.serving(s, hostile)
+			w.served(s, nodes)
+			time.Sleep(time.Minute)
+			w.deleted(s)
+			_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
+			require.NoError(w, err, round)
+			assert.False(w, exists)
+			assert.Empty(w, w.sim.LoadBalancers())
+			assert.Empty(w, w.sim.NetworkLoadBalancers())
+			assert.Empty(w, w.managed())
+		}
+		_, err := w.ensure(hostile, nodes)
+		require.Error(w, err)
+		w.deleted(hostile) // it never had one
+		hostile.Annotations[annotationCompartment] = ocisim.Compartment
+		w.served(hostile, nodes)
+	})
+}
+
+// TestCompartmentChanges: a load balancer is not lost from sight when its Service names another compartment, or none any more.
+func TestCompartmentChanges(t *testing.T) {
+	const compartment = "ocid1.compartment.oc1..aaaaother"
+	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
+		t.Run(name, func(t *testing.T) {
+			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				w.sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = compartment })
+				annotations[annotationCompartment] = compartment
+				s := conformance.Service("web", annotations, web())
+				_, err := w.kube.CoreV1().Services(s.Namespace).Create(w.Context(), s, metav1.CreateOptions{})
+				require.NoError(w, err)
+				w.serving(s)
+				status := w.served(s, nodes)
+				s = s.DeepCopy()
+				delete(s.Annotations, annotationCompartment)
+				w.serving(s)
+				time.Sleep(time.Hour)
+				assert.Equal(w, status, w.served(s, nodes), "it stays where it is")
+				assert.Len(w, w.sim.Holdings(), 1)
+				time.Sleep(time.Hour)
+				w.deleted(s)
+				assert.Empty(w, w.sim.Holdings())
+			})
+		})
+	}
+}

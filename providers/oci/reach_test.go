@@ -277,3 +277,33 @@ func TestRulesAfterADoubt(t *testing.T) {
 		assert.Contains(w, w.allRules(), "egress 6 30090 10.0.128.0/18")
 	})
 }
+
+// TestUnreadableSubnetHoldsUpNoNode: an instance of somebody else in the compartment, in a network that the user may not read, holds up no node.
+func TestUnreadableSubnetHoldsUpNoNode(t *testing.T) {
+	const theirs = "ocid1.subnet.oc1.phx.aaaatheirs"
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.sim.Add("foreign", func(i *ocisim.Instance) {
+			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].Subnet = theirs; return v })
+		})
+		twice := w.sim.Add("with two interfaces", func(i *ocisim.Instance) {
+			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC {
+				more := w.sim.SecondInterfaceOf(v[0])
+				more.Subnet = theirs
+				return append(v, more)
+			})
+		})
+		require.NotEmpty(w, twice)
+		w.sim.Hide("subnetId="+theirs, "/subnets/"+theirs, "/vnics/ocid1.vnic.oc1.phx.aasecond")
+		w.start()
+		w.RequireMetadata(nodes[0])
+		s := conformance.Service("web", map[string]string{}, web())
+		w.serving(s)
+		w.served(s, nodes)
+		w.deleted(s)
+		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
+		unnamed := conformance.NewNode("b", "")
+		w.sim.Add("b", nil)
+		time.Sleep(time.Minute)
+		w.RequireMetadata(unnamed)
+	})
+}

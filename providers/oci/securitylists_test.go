@@ -1,7 +1,6 @@
 package oci
 
 import (
-	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -10,12 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
-	servicehelper "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -35,33 +31,6 @@ func (w *testWorld) marks(port int) (all []string) {
 	})
 	slices.Sort(all)
 	return all
-}
-
-// TestOthersCompartment: a Service that names a compartment which the user may not read holds up no other Service.
-func TestOthersCompartment(t *testing.T) {
-	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		hostile := other(byHand(annotationCompartment, "ocid1.compartment.oc1..nobodys"), web())
-		for round, annotations := range []map[string]string{
-			{}, ofNetwork(), {annotationRuleMode: modeGroups, annotationBackGroups: ocisim.GroupID(1)},
-		} {
-			s := conformance.Service("web", annotations, web())
-			w.serving(s, hostile)
-			w.served(s, nodes)
-			time.Sleep(time.Minute)
-			w.deleted(s)
-			_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
-			require.NoError(w, err, round)
-			assert.False(w, exists)
-			assert.Empty(w, w.sim.LoadBalancers())
-			assert.Empty(w, w.sim.NetworkLoadBalancers())
-			assert.Empty(w, w.managed())
-		}
-		_, err := w.ensure(hostile, nodes)
-		require.Error(w, err)
-		w.deleted(hostile) // it never had one
-		hostile.Annotations[annotationCompartment] = ocisim.Compartment
-		w.served(hostile, nodes)
-	})
 }
 
 // TestRulesOfALaterService: what a Service closes when the cloud's work has ended is judged by the Services of then.
@@ -144,33 +113,6 @@ func TestRangesOfFamilies(t *testing.T) {
 	}
 }
 
-// TestCompartmentChanges: a load balancer is not lost from sight when its Service names another compartment, or none any more.
-func TestCompartmentChanges(t *testing.T) {
-	const compartment = "ocid1.compartment.oc1..aaaaother"
-	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
-		t.Run(name, func(t *testing.T) {
-			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				w.sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = compartment })
-				annotations[annotationCompartment] = compartment
-				s := conformance.Service("web", annotations, web())
-				_, err := w.kube.CoreV1().Services(s.Namespace).Create(w.Context(), s, metav1.CreateOptions{})
-				require.NoError(w, err)
-				w.serving(s)
-				status := w.served(s, nodes)
-				s = s.DeepCopy()
-				delete(s.Annotations, annotationCompartment)
-				w.serving(s)
-				time.Sleep(time.Hour)
-				assert.Equal(w, status, w.served(s, nodes), "it stays where it is")
-				assert.Len(w, w.sim.Holdings(), 1)
-				time.Sleep(time.Hour)
-				w.deleted(s)
-				assert.Empty(w, w.sim.Holdings())
-			})
-		})
-	}
-}
-
 // TestRulesByHand: a rule without a description that was there before a load balancer of ours is somebody's, and stays when it goes. Of
 // one that Oracle's own controller has made, rules without a description are its own.
 func TestRulesByHand(t *testing.T) {
@@ -184,90 +126,6 @@ func TestRulesByHand(t *testing.T) {
 		w.deleted(s)
 		assert.Equal(w, fronts(everybody), w.sim.SecurityRules(ocisim.BalancerList))
 		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
-	})
-}
-
-// TestChangedBetweenWrites: what somebody sets by hand between two writes of ours stays.
-func TestChangedBetweenWrites(t *testing.T) {
-	for name, annotations := range map[string]map[string]string{typeBalancer: byHand(), typeNetwork: ofNetwork()} {
-		t.Run(name, func(t *testing.T) {
-			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				s := conformance.Service("web", annotations, web(), conformance.Port("alt", 8080, 30081))
-				w.served(s, nodes[:1])
-				drain := func(d document) {
-					backend, _ := listOf(d["backendSets"].(document)["TCP-8080"].(document)["backends"])[0].(document)
-					backend[map[string]string{typeBalancer: "drain", typeNetwork: "isDrain"}[name]] = true
-				}
-				w.sim.SetWorkTime(3 * time.Second)
-				done := make(chan error, 1)
-				go func() { done <- w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes) }()
-				time.Sleep(3500 * time.Millisecond) // the first work has ended, and nobody has looked yet
-				if name == typeBalancer {
-					require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { drain(lb.Doc) }))
-				} else {
-					require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) { drain(lb.Doc) }))
-				}
-				require.NoError(w, <-done)
-				var doc document
-				if name == typeBalancer {
-					doc = w.balancer().Doc
-				} else {
-					doc = w.nlb().Doc
-				}
-				backends := listOf(doc["backendSets"].(document)["TCP-8080"].(document)["backends"])
-				require.Len(w, backends, 2)
-				drained := slices.ContainsFunc(backends, func(v any) bool { b := v.(document); return b["drain"] == true || b["isDrain"] == true })
-				assert.True(w, drained)
-			})
-		})
-	}
-}
-
-// TestLostPermissionForLoadBalancers: policies name load balancers apart from networks. Who may not see them any more does not take them
-// for gone.
-func TestLostPermissionForLoadBalancers(t *testing.T) {
-	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
-		time.Sleep(time.Minute)
-		_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
-		require.NoError(w, err)
-		require.True(w, exists)
-		w.sim.Hide("/20170115/")
-		require.Error(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s), "within the age of what is known")
-		w.sim.Hide()
-		assert.Len(w, w.sim.LoadBalancers(), 1)
-		w.deleted(s)
-	})
-}
-
-// TestForeignSubnet: an instance of somebody else in the compartment, in a network that the user may not read, holds up no node.
-func TestForeignSubnet(t *testing.T) {
-	const theirs = "ocid1.subnet.oc1.phx.aaaatheirs"
-	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		w.sim.Add("foreign", func(i *ocisim.Instance) {
-			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].Subnet = theirs; return v })
-		})
-		twice := w.sim.Add("with two interfaces", func(i *ocisim.Instance) {
-			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC {
-				more := w.sim.SecondInterfaceOf(v[0])
-				more.Subnet = theirs
-				return append(v, more)
-			})
-		})
-		require.NotEmpty(w, twice)
-		w.sim.Hide("subnetId="+theirs, "/subnets/"+theirs, "/vnics/ocid1.vnic.oc1.phx.aasecond")
-		w.start()
-		w.RequireMetadata(nodes[0])
-		s := conformance.Service("web", map[string]string{}, web())
-		w.serving(s)
-		w.served(s, nodes)
-		w.deleted(s)
-		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
-		unnamed := conformance.NewNode("b", "")
-		w.sim.Add("b", nil)
-		time.Sleep(time.Minute)
-		w.RequireMetadata(unnamed)
 	})
 }
 
@@ -359,68 +217,6 @@ func TestRulesAfterAModeChange(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestDeletionWithAVanishedNode: a Node whose instance nobody can tell about holds up no deletion.
-func TestDeletionWithAVanishedNode(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
-		t.Run(kind, func(t *testing.T) {
-			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
-				w.served(s, nodes)
-				w.sim.Forget(strings.TrimPrefix(nodes[0].Spec.ProviderID, providerIDPrefix))
-				w.start()
-				w.serving(s)
-				w.deleted(s)
-				assert.Empty(w, w.sim.Holdings())
-				assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
-			})
-		})
-	}
-}
-
-// TestOrderOfTheStatus: another order of the same addresses is no news.
-func TestOrderOfTheStatus(t *testing.T) {
-	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := dual(conformance.Service("web", byHand(annotationSubnet1, ocisim.DualSubnet()), web()), v1.IPFamilyPolicyRequireDualStack)
-		status := w.served(s, nodes)
-		require.Len(w, status.Ingress, 2)
-		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{status.Ingress[1], status.Ingress[0]}
-		assert.Equal(w, &s.Status.LoadBalancer, w.served(s, nodes))
-	})
-}
-
-// TestPortsThatWereAllocated: a Service that wants no node ports any more keeps those that it has, and is served.
-func TestPortsThatWereAllocated(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
-		t.Run(kind, func(t *testing.T) {
-			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				s := conformance.Service("web", byHand(annotationType, kind), web())
-				s.Spec.AllocateLoadBalancerNodePorts = new(bool)
-				w.served(s, nodes)
-				w.Server.ResetCalls()
-				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 0))
-				_, err := w.ensure(s, nodes)
-				require.ErrorContains(w, err, "node ports")
-				assert.Empty(w, w.writes())
-			})
-		})
-	}
-}
-
-// TestProtectedFromDeletion: what somebody has protected is said to be so.
-func TestProtectedFromDeletion(t *testing.T) {
-	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
-		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["isDeleteProtectionEnabled"] = true }))
-		w.Server.ResetCalls()
-		err := w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s)
-		require.ErrorContains(w, err, "delete protection")
-		assert.LessOrEqual(w, w.Calls(http.MethodDelete+" /loadBalancers/{id}"), 2)
-		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "isDeleteProtectionEnabled") }))
-		w.deleted(s)
-	})
 }
 
 // TestGroupsAfterARestart: rules of security lists that a Service still needs stay until it has its network security group.
@@ -549,40 +345,5 @@ func TestRangesThereAndBack(t *testing.T) {
 				assert.Empty(w, w.allRules())
 			})
 		})
-	}
-}
-
-// TestDeletionAfterALostCreation: what a lost creation makes goes with its Service, which the next process deletes at once.
-func TestDeletionAfterALostCreation(t *testing.T) {
-	for _, kind := range []string{typeBalancer, typeNetwork} {
-		for _, now := range []string{typeBalancer, typeNetwork} {
-			t.Run(kind+" "+now, func(t *testing.T) {
-				balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-					s := conformance.Service("web", byHand(annotationType, kind), web())
-					s.CreationTimestamp = metav1.Now()
-					s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer}
-					time.Sleep(time.Minute)
-					w.Fail(simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(20 * time.Second), Writes: true, Status: http.StatusGatewayTimeout})
-					_, err := w.ensure(s, nodes)
-					require.Error(w, err)
-					w.Server.ClearFaults()
-					s.Annotations[annotationType] = now
-					w.start()
-					for range 40 {
-						var exists bool
-						if _, exists, err = w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s); err == nil && !exists {
-							break
-						}
-						if exists {
-							err = w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s)
-						}
-						time.Sleep(5 * time.Second)
-					}
-					require.NoError(w, err)
-					time.Sleep(time.Hour)
-					assert.Empty(w, w.sim.Holdings())
-				})
-			})
-		}
 	}
 }
