@@ -234,3 +234,11 @@ func TestTakeoverLeavesNodesAsTheyAre(t *testing.T) {
 		w.RequireReadOnly(tokenCall, "POST "+logoutPath)
 	})
 }
+
+func TestAddressesAreTakenFromTheEngineAlone(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.sim.Add("localhost", func(v *ovirtsim.VM) { v.Devices = nil })
+		m, err := w.Metadata(conformance.NewNode("localhost", ""))
+		require.ErrorContains(w, err, "reports no address", "and none is taken from elsewhere: %v", m)
+	})
+}

@@ -2,6 +2,8 @@ package ovirt
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -304,6 +306,7 @@ func TestBrokenListings(t *testing.T) {
 			{Kind: simkit.FaultHTML},
 			{Kind: simkit.FaultNull},
 			{Kind: simkit.FaultStatus, Status: 404, Operation: ovirtsim.Listing + "$"},
+			{Kind: simkit.FaultStatus, Status: 500},
 		} {
 			w.start()
 			w.Fail(f)
@@ -386,5 +389,69 @@ func TestManyNodesThatAreNotReadyShareListings(t *testing.T) {
 		}
 		assert.LessOrEqual(w, w.Server.Calls().Total, 8, "%v", w.Server.Calls().ByOperation)
 		assert.Zero(w, w.Calls("GET /ovirt-engine/api/vms/{id}"))
+	})
+}
+
+func TestFailedReadsAreNoProof(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		w.RequireExists(n)
+		for status, words := range map[int]string{400: "simulated fault (HTTP 400)", 403: "simulated fault (HTTP 403)", 502: "HTTP 502"} {
+			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: status})
+			w.Later()
+			w.RequireDoubt(n, words)
+			w.Server.ClearFaults()
+		}
+	})
+}
+
+// TestQuestionsShareListingsAndEnd, and without an end to the waiting.
+func TestQuestionsShareListingsAndEnd(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		for range 100 {
+			w.RequireExists(n)
+			w.RequireMetadata(n)
+		}
+		assert.LessOrEqual(w, w.Calls(ovirtsim.Listing)+w.Calls("GET /ovirt-engine/api/vms/{id}"), 2)
+		w.Later()
+		w.Fail(simkit.Fault{Kind: simkit.FaultHang})
+		began := time.Now()
+		_, err := w.Exists(n)
+		require.Error(w, err)
+		assert.Less(w, time.Since(began), time.Minute)
+	})
+}
+
+func TestNameIsNoProof(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		v := w.sim.Add("worker")
+		w.sim.Edit(v, func(v *ovirtsim.VM) { v.Name = "renamed" })
+		w.RequireExists(nodeOf(v))
+		n := conformance.NewNode("worker", "")
+		n.Spec.Taints = nil
+		_, err := w.Exists(n)
+		require.Error(w, err, "no name proves anything")
+	})
+}
+
+// TestIncompleteMachineHoldsUpNoOther: the SDK refuses a listing for one machine that lacks a field.
+func TestIncompleteMachineHoldsUpNoOther(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		url := w.Network.Serve(w, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("Content-Type", "application/json")
+			text := `{"access_token":"t","product_info":{"version":{"major":"4"}}}`
+			if strings.HasSuffix(r.URL.Path, "/vms") {
+				text = `{"vm":[{"id":"` + someUUID + `"},{"id":"5F3AE1C0-7B1D-4E0A-9C55-000000000002","name":"worker","status":"up","later":{"a":["b"]},
+					"nics":{"nic":[{"mac":{"address":"` + mac1 + `"},"reported_devices":{"reported_device":[
+					{"type":"network","mac":{"address":"` + mac1 + `"},"ips":{"ip":[{"address":"10.0.0.5"}]}}]}}]}}]}`
+			}
+			_, _ = rw.Write([]byte(text))
+		}))
+		w.Env[envURL] = url
+		w.start()
+		m := w.RequireMetadata(conformance.NewNode("worker", ""))
+		assert.Equal(w, "ovirt://5f3ae1c0-7b1d-4e0a-9c55-000000000002", m.ProviderID)
+		assert.Equal(w, "InternalIP 10.0.0.5", shown(m.NodeAddresses))
 	})
 }

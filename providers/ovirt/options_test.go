@@ -112,3 +112,15 @@ func TestFolderOfTheSecret(t *testing.T) {
 	_, _, err = parse("", env)
 	require.ErrorContains(t, err, "OVIRT_CA_BUNDLE: holds no certificate in PEM")
 }
+
+func TestPasswordInTheAddressIsRefused(t *testing.T) {
+	_, _, err := parseConfig(conformance.Inputs(nil, map[string]string{envURL: "https://admin:hush@engine/api", envPassword: "p"}))
+	require.ErrorContains(t, err, "must not hold a user")
+	assert.NotContains(t, err.Error(), "hush")
+	inWorld(t, func(w *testWorld) {
+		w.RequireExists(nodeOf(w.sim.Add("worker")))
+		for _, c := range w.Server.Calls().Latest {
+			assert.NotContains(w, c.URL, "password")
+		}
+	})
+}

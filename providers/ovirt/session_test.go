@@ -271,3 +271,16 @@ func TestRedirects(t *testing.T) {
 		}
 	})
 }
+
+// TestAuthorityIsNotFetched: what is on the way would choose whom to trust.
+func TestAuthorityIsNotFetched(t *testing.T) {
+	inWorld(t, func(w *testWorld) {
+		w.Env[envURL] = "https://engine.example.com:8443/ovirt-engine/api"
+		w.start()
+		_, err := w.Exists(conformance.NewNode("worker", providerIDPrefix+someUUID))
+		require.Error(w, err)
+		for _, address := range w.Network.Strangers() {
+			assert.Equal(w, "engine.example.com:8443", address, "nobody else is asked")
+		}
+	})
+}
