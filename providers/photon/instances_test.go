@@ -51,6 +51,7 @@ func TestFindByName(t *testing.T) {
 		require.ErrorContains(w, err, "No matching started VM is found with name absent")
 		_, err = w.Metadata(conformance.NewNode("twin", ""))
 		require.ErrorContains(w, err, "2 virtual machines are named twin")
+		require.ErrorIs(w, err, cloudapi.ErrConflict)
 		w.Env["PHOTON_ZONE"], w.Env["PHOTON_REGION"], w.Env["PHOTON_FLAVOR_LABEL"] = "rack-7", "berlin", "false"
 		w.start()
 		m = w.RequireMetadata(conformance.NewNode("worker", ""))
@@ -207,6 +208,7 @@ func TestTasks(t *testing.T) {
 		began := time.Now()
 		require.ErrorContains(w, ask(func(v *photonsim.VM) { v.Fails = ""; v.Stuck = true }), "has not ended")
 		assert.Less(w, time.Since(began), time.Minute)
+		assert.Less(w, w.Calls("GET /tasks/{id}"), 40)
 		for _, result := range []string{`null`, `"text"`, `[]`, `{}`, `{"networkConnections":null}`, `{"networkConnections":"x"}`, `{"networkConnections":[null]}`} {
 			err := ask(func(v *photonsim.VM) { v.Stuck = false; v.Properties = result })
 			require.ErrorContains(w, err, "has no address yet; start VMware Tools in it", result)
@@ -316,5 +318,41 @@ func TestTakeoverLeavesNodesAsTheyAre(t *testing.T) {
 			assert.False(w, w.ShutDown(n))
 		}
 		w.RequireReadOnly("POST " + tokenPath)
+	})
+}
+
+func TestAddressesOfAllAreReadOnce(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		w.Env["PHOTON_OVERRIDE_IP"] = "true"
+		w.sim.Seed(20)
+		w.start()
+		for _, ip := range []string{"10.9.0.2", "10.9.0.3", "10.9.0.4", "10.9.0.5"} {
+			w.RequireMetadata(conformance.NewNode(ip, ""))
+		}
+		assert.Equal(w, 20, w.sim.Tasks())
+	})
+}
+
+func TestResultOfAnotherForm(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		w.sim.Add("worker", func(v *photonsim.VM) { v.Properties = `{"networkConnections":[{"ipAddress":7}]}` })
+		_, err := w.Metadata(conformance.NewNode("worker", ""))
+		require.ErrorContains(w, err, "has no address yet")
+	})
+}
+
+func TestAddressesAreTakenFromPhotonAlone(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		w.sim.Add("localhost", func(v *photonsim.VM) { v.Connections = nil })
+		_, err := w.Metadata(conformance.NewNode("localhost", ""))
+		require.ErrorContains(w, err, "has no address yet")
+	})
+}
+
+func TestNoClusters(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		clusters, ok := w.cloud.Clusters()
+		assert.Nil(w, clusters)
+		assert.False(w, ok)
 	})
 }

@@ -210,3 +210,53 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 		}
 	})
 }
+
+// The faults of the provider before, each of which is absent here.
+
+func TestQuestionsShareOneLogin(t *testing.T) {
+	inWorld(t, photonsim.Interim(), func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		for range 50 {
+			w.RequireExists(n)
+			w.RequireMetadata(n)
+		}
+		w.requireLogins(1, 0, 0)
+		assert.LessOrEqual(w, w.Server.Calls().Total, 10, "%v", w.Server.Calls().ByOperation)
+	})
+}
+
+func TestNoLoginOverAnUntrustedCertificate(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		delete(w.Env, "PHOTON_IGNORE_CERTIFICATE")
+		w.start()
+		w.RequireDoubt(nodeOf(w.sim.Add("worker")), "the certificate is not trusted")
+		w.requireLogins(0, 0, 0)
+	})
+}
+
+func TestRefreshTokenIsEncoded(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		for range 3 {
+			w.RequireExists(n)
+			w.sim.EndTokens(false)
+			w.Later()
+		}
+		w.requireLogins(1, 0, 2) // the refresh token has a sign that a form must encode
+	})
+}
+
+func TestSilenceEndsTheQuestion(t *testing.T) {
+	inWorld(t, photonsim.New12(), func(w *testWorld) {
+		n := nodeOf(w.sim.Add("worker"))
+		w.Fail(simkit.Fault{Kind: simkit.FaultHang})
+		began := time.Now()
+		_, err := w.Exists(n)
+		require.Error(w, err)
+		assert.Less(w, time.Since(began), 2*time.Minute)
+		w.Server.ClearFaults()
+		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: 502, Operation: "POST " + tokenPath})
+		w.Later()
+		w.RequireDoubt(n, "HTTP 502")
+	})
+}
