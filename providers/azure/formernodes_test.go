@@ -133,3 +133,56 @@ func TestFormerNodes(t *testing.T) {
 	assert.Empty(t, f.look(rules("a", "b"), slices.Concat(one, []string{ip})), "a node has it again")
 	assert.Equal(t, map[string][]string{ip: {rule, other}}, f.look(rules("a", "b"), one))
 }
+
+// TestNodeThatWentUnseen: where floating IP is off, rules name the nodes; one that went while the program did not run leaves them, and the
+// address of another cluster's machine stays.
+func TestNodeThatWentUnseen(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationNoFloating: "true"})
+	withNode(t, s, func(w *world) {
+		second := w.join("n2")
+		foreign := w.sim.AddMachine("other-cluster")
+		w.ensure(s)
+		addresses := func() []string { return destinationsOf(w.securityRules()[0]) }
+		theirs := str(docs(w.sim.Shown(azuresim.ID("Microsoft.Network/networkInterfaces", "other-cluster-nic")), "properties", "ipConfigurations")[0],
+			"properties", "privateIPAddress")
+		require.NotEmpty(w, theirs, foreign)
+		gone := internalIP(second, false)
+		group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))
+		rule := docs(group, "properties", "securityRules")[0]
+		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", append(addresses(), theirs))
+		w.sim.Leave(str(group, "id"), group)
+
+		require.NoError(w, w.sim.RemoveByID(second.Spec.ProviderID))
+		w.nodes, w.known = w.nodes[:1], w.known[:1]
+		w.restart()
+		w.ensure(s)
+		assert.ElementsMatch(w, []string{internalIP(w.nodes[0], false), theirs}, addresses(), "%s is free", gone)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(w, w.server.Calls().Writes)
+		w.restart()
+		w.remove(s)
+		assert.Equal(w, []string{theirs}, addresses())
+	})
+}
+
+// TestNodeThatWentBeforeItsService: the Service goes as well before the program knows of either.
+func TestNodeThatWentBeforeItsService(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationNoFloating: "true"})
+	withNode(t, s, func(w *world) {
+		second := w.join("n2")
+		w.ensure(s)
+		require.NoError(w, w.sim.RemoveByID(second.Spec.ProviderID))
+		w.nodes, w.known = w.nodes[:1], w.known[:1]
+		w.restart()
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "GET Microsoft.Network/virtualNetworks/{name}", Count: 1})
+		require.NoError(w, err)
+		w.ensure(s)
+		assert.Len(w, destinationsOf(w.securityRules()[0]), 2, "a credential that may not ask leaves it")
+		w.restart()
+		w.remove(s)
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}

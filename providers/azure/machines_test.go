@@ -212,3 +212,69 @@ func TestStatusKeepsItsOrder(t *testing.T) {
 		assert.Equal(w, before, w.ensure(s).Status)
 	})
 }
+
+// TestScaleSetComesBackMeanwhile: a scale set that has a pool again when its load balancer is deleted is asked once more.
+func TestScaleSetComesBackMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		w.sim.Refuse("DELETE Microsoft.Network/loadBalancers", http.StatusBadRequest, codeInUse, "Cannot delete load balancer kubernetes since its child "+
+			"resources kubernetes are in use by virtual machine scale set /subscriptions/s/resourceGroups/g/providers/Microsoft.Compute/virtualMachineScaleSets/x.")
+		w.server.ResetCalls()
+		w.remove(s)
+		assert.Equal(w, 2, w.server.Calls().ByOperation["DELETE Microsoft.Network/loadBalancers/{name}"])
+		assert.NotContains(w, w.sim.Snapshot(), "model of", "no scale set has a pool that is not there")
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}
+
+// TestScaleSetChangedMeanwhile: somebody else who changes a scale set or a machine at the same time costs a further read, and no loop.
+func TestScaleSetChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		set := azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", azuresim.ScaleSet)
+		for _, id := range []string{set, strings.TrimPrefix(w.nodes[0].Spec.ProviderID, "azure://")} {
+			for range 2 {
+				w.sim.Meanwhile(id, func(d map[string]any) { d["tags"] = doc{"scaled": "meanwhile"} })
+			}
+		}
+		w.ensure(s)
+		snapshot := w.sim.Snapshot()
+		assert.Contains(w, snapshot, "pool kubernetes member n1")
+		assert.Contains(w, snapshot, "model of "+azuresim.ScaleSet)
+		calls := w.server.Calls()
+		assert.Equal(w, 3, calls.ByOperation["PUT Microsoft.Compute/virtualMachineScaleSets/{name}"])
+		assert.Equal(w, 3, calls.ByOperation["PUT Microsoft.Compute/virtualMachineScaleSets/virtualMachines/{name}"])
+		assert.Equal(w, "meanwhile", tagsOf(w.sim.Shown(set))["scaled"])
+	})
+}
+
+// TestScaleSetOfAnotherLoadBalancer: machines that are behind another load balancer of the kind are left there, and all others are served.
+func TestScaleSetOfAnotherLoadBalancer(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	inWorld(t, func(w *world) {
+		w.sim.AddScaleSet("aaa-first", "Uniform", "", nil)
+		w.sim.Leave(lbID("by-hand"), doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{
+			"backendAddressPools": []any{part("pool", doc{})},
+		}})
+		pool := azuresim.ID("Microsoft.Network/loadBalancers", "by-hand", "backendAddressPools", "pool")
+		busy := w.sim.AddInstanceTo("aaa-first", "busy")
+		for _, id := range []string{azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", "aaa-first"), busy} {
+			w.sim.LeaveMember(id, pool, false)
+		}
+		w.joinAs("busy", busy)
+		w.join("n1")
+		w.Apply(s)
+		w.ensure(s)
+		snapshot := w.sim.Snapshot()
+		assert.Contains(w, snapshot, "kubernetes pool kubernetes member n1")
+		assert.NotContains(w, snapshot, "kubernetes pool kubernetes member busy")
+		assert.Contains(w, snapshot, "by-hand pool pool member busy")
+		assert.Empty(w, w.server.Calls().Refused)
+		w.remove(s)
+		assert.Contains(w, w.sim.Snapshot(), "by-hand pool pool member busy")
+	})
+}

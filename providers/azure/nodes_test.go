@@ -220,3 +220,39 @@ func TestOtherResourceGroup(t *testing.T) {
 		assert.Equal(t, id, m.ProviderID)
 	})
 }
+
+// TestMachineUnderCreationStays: one that has no name and no network interface yet exists.
+func TestMachineUnderCreationStays(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		id := w.sim.AddInstance("young")
+		require.NoError(w, w.sim.Change(id, func(d map[string]any) {
+			delete(props(d), "osProfile")
+			delete(props(d), "networkProfile")
+			props(d)["provisioningState"] = "Creating"
+		}))
+		exists, err := w.cloud.instances.InstanceExists(w.Context(), node("young", id))
+		require.NoError(w, err)
+		assert.True(w, exists)
+		down, err := w.cloud.instances.InstanceShutdown(w.Context(), node("young", id))
+		require.NoError(w, err)
+		assert.False(w, down)
+	})
+}
+
+// TestLiveMachineOutsideOfScaleSets: where all nodes are said to be in scale sets, one that stands alone is still not taken for deleted.
+func TestLiveMachineOutsideOfScaleSets(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		id := w.sim.AddMachine("alone")
+		w.set(map[string]any{"disableAvailabilitySetNodes": true})
+		exists, err := w.cloud.instances.InstanceExists(w.Context(), node("alone", id))
+		require.NoError(w, err)
+		assert.True(w, exists)
+		require.NoError(w, w.sim.RemoveByID(id))
+		time.Sleep(time.Minute)
+		exists, err = w.cloud.instances.InstanceExists(w.Context(), node("alone", id))
+		require.NoError(w, err)
+		assert.False(w, exists)
+	})
+}

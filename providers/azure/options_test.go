@@ -204,3 +204,14 @@ func TestClouds(t *testing.T) {
 		assert.Equal(t, "https://management.core.windows.net", w.cloud.instances.api.tokens.audience)
 	})
 }
+
+// TestConfigInYAML: the file may be JSON or YAML.
+func TestConfigInYAML(t *testing.T) {
+	t.Parallel()
+	c, warnings, err := parseConfig(inputs("tenantId: t\nsubscriptionId: s\naadClientId: a\naadClientSecret: x\nresourceGroup: RG\nlocation: westeurope\n" +
+		"tagsMap: {a: b}\nuseManagedIdentityExtension: false\n"))
+	require.NoError(t, err)
+	require.NoError(t, warnings)
+	assert.Equal(t, "rg", c.Group)
+	assert.Equal(t, map[string]string{"a": "b"}, c.tags)
+}

@@ -26,9 +26,9 @@ func notMadeSo() map[string]string {
 	}
 }
 
-// TestWayBack: what we make for a Service is what Azure's own controller makes for it, so that it takes everything over again: the names,
+// TestRollback: what we make for a Service is what Azure's own controller makes for it, so that it takes everything over again: the names,
 // tags, rules and probes of the clusters that are taken over, which are written down by hand.
-func TestWayBack(t *testing.T) {
+func TestRollback(t *testing.T) {
 	t.Parallel()
 	except, kinds := notMadeSo(), leftKinds()
 	for name := range except {
@@ -40,12 +40,12 @@ func TestWayBack(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			inWorld(t, func(w *world) { runWayBack(w, l) })
+			inWorld(t, func(w *world) { runRollback(w, l) })
 		})
 	}
 }
 
-func runWayBack(w *world, l left) {
+func runRollback(w *world, l left) {
 	w.Helper()
 	for name, prefix := range l.subnets {
 		w.sim.AddSubnet(name, prefix)
