@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
@@ -239,4 +240,56 @@ func TestTakeoverOfARenamedCluster(t *testing.T) {
 			assert.Empty(t, w.sim.LoadBalancers(), "a controller made it")
 		})
 	}
+}
+
+// TestTagsOfOthers: a listener keeps the tags that somebody else gave it.
+func TestTagsOfOthers(t *testing.T) {
+	t.Parallel()
+	u, reason := listenerChanges(
+		listener{Tags: []string{"theirs"}, ConnectionLimit: -1}, listenerRequest{Tags: []string{"kube_service_a_b_c"}, ConnectionLimit: -1},
+	)
+	assert.Equal(t, "tags", reason)
+	assert.Equal(t, []string{"theirs", "kube_service_a_b_c"}, *u.Tags)
+	_, reason = listenerChanges(
+		listener{Tags: []string{"theirs", "kube_service_a_b_c"}, ConnectionLimit: -1},
+		listenerRequest{Tags: []string{"kube_service_a_b_c"}, ConnectionLimit: -1},
+	)
+	assert.Empty(t, reason)
+}
+
+// pretender adds a Node of no cloud that is known here, which tells any address it likes.
+func (w *world) pretender(address string) {
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a-pretender"}, Spec: v1.NodeSpec{ProviderID: "elsewhere://1"}}
+	node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
+	w.Register(node)
+	w.nodes = append(w.nodes, node)
+}
+
+// TestAddressOfAnotherNode: a Node that tells another one's address keeps nobody's load balancer from being changed.
+func TestAddressOfAnotherNode(t *testing.T) {
+	t.Parallel()
+	w, s := served(t, "", web(nil))
+	w.pretender(w.nodes[0].Status.Addresses[0].Address)
+	w.requireNoWrites(s)
+	w.addNode(openstacksim.Spec{Name: "n3"})
+	require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+	assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
+	assert.Empty(t, w.server.Calls().Refused)
+}
+
+// TestUnknownNodeProvesNothing: what a Node of no known cloud tells makes another cluster's load balancer nobody's here.
+func TestUnknownNodeProvesNothing(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", nil)
+	theirs := w.addNode(openstacksim.Spec{Name: "n1"})
+	s := web(nil)
+	leave(t, w, s, left{})
+	s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{}
+	w.Unregister(theirs)
+	w.nodes = nil
+	w.addNode(openstacksim.Spec{Name: "ours"})
+	w.pretender(theirs.Status.Addresses[0].Address)
+	w.restart()
+	w.refuses(s, "another cluster of the same name")
+	assert.Len(t, w.sim.LoadBalancers(), 1)
 }

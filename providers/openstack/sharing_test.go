@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -201,4 +202,55 @@ func TestRenamedCluster(t *testing.T) {
 	} {
 		assert.Equal(t, c.differs, clusterDiffers(c.have, c.want), name)
 	}
+}
+
+// TestGuestsOfAnotherName: a cluster of another name that shares a load balancer renames nothing of it, even if its Service
+// has the same name.
+func TestGuestsOfAnotherName(t *testing.T) {
+	t.Parallel()
+	w, first := served(t, "", web(nil))
+	guest := w.anotherCluster("elsewhere", "share-across-namespaces = true\n")
+	s := named(service("web", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "web")
+	guest.Apply(s)
+	s, _ = guest.ensure(s)
+	assert.Equal(t, "kube_service_kubernetes_default_web", w.sim.LoadBalancers()[0].Name)
+	guest.restart()
+	guest.requireNoWrites(s)
+	w.requireNoWrites(first)
+	require.NoError(t, w.remove(first), "its own listeners are found")
+	assert.Len(t, w.sim.Listeners(), 1)
+	require.NoError(t, guest.remove(s))
+	assert.Empty(t, w.sim.LoadBalancers())
+}
+
+// TestGuestOfALivingOwner: who shares a load balancer never deletes it while its owner lives, even if the owner's tag is missing.
+func TestGuestOfALivingOwner(t *testing.T) {
+	t.Parallel()
+	w, owner := served(t, "", web(nil))
+	id := owner.Annotations[annotationID]
+	guest := named(service("guest", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "guest")
+	w.Apply(guest)
+	guest, _ = w.ensure(guest)
+	w.sim.ChangeLoadBalancer(id, func(lb *openstacksim.LoadBalancer) {
+		lb.Tags = slices.DeleteFunc(lb.Tags, func(tag string) bool { return tag == loadBalancerName(w.cluster, owner) })
+	})
+	w.restart()
+	require.NoError(t, w.remove(guest))
+	assert.Len(t, w.sim.LoadBalancers(), 1)
+	assert.Len(t, w.sim.Listeners(), 1, "what was the guest's is gone")
+}
+
+// TestGuestOfAClusterOfTheSameName: the tag of another cluster's guest lets none of the same name in, nor take it off.
+func TestGuestOfAClusterOfTheSameName(t *testing.T) {
+	t.Parallel()
+	w, owner := served(t, "", web(nil))
+	claim := func(port int32) *v1.Service {
+		return named(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", port, 30081)), "guest")
+	}
+	guest := claim(81)
+	w.Apply(guest)
+	w.ensure(guest)
+	before := w.sim.LoadBalancers()[0].Tags
+	w.anotherCluster(w.cluster, "").refuses(claim(82), "is not of this cluster")
+	assert.Equal(t, before, w.sim.LoadBalancers()[0].Tags)
 }

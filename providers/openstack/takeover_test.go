@@ -222,9 +222,9 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// TestTheWayBack: what we make is what OpenStack's own controller would make, as far as it compares it: names, tags,
+// TestRollback: what we make is what OpenStack's own controller would make, as far as it compares it: names, tags,
 // descriptions and every field that it sends.
-func TestTheWayBack(t *testing.T) {
+func TestRollback(t *testing.T) {
 	t.Parallel()
 	for name, l := range leftKinds() {
 		if l.name != "" || l.octavia > 0 {

@@ -105,7 +105,7 @@ func TestBrokenWellAgainBeforeAnythingIsDone(t *testing.T) {
 }
 
 // A broken load balancer: no right to do so.
-func TestBrokenNoRightToDoSo(t *testing.T) {
+func TestBrokenWithoutTheRightToFailOver(t *testing.T) {
 	t.Parallel()
 	w, s := served(t, "", web(nil))
 	before := w.sim.LoadBalancers()[0]
@@ -121,7 +121,7 @@ func TestBrokenNoRightToDoSo(t *testing.T) {
 }
 
 // A broken load balancer: deleted behind our back.
-func TestBrokenDeletedBehindOurBack(t *testing.T) {
+func TestBrokenDeletedBySomebodyElse(t *testing.T) {
 	t.Parallel()
 	w, s := served(t, "", web(nil))
 	w.sim.DropLoadBalancer(w.sim.LoadBalancers()[0].ID)
