@@ -471,3 +471,45 @@ func TestFargate(t *testing.T) {
 	_, err = w.instances.InstanceMetadata(t.Context(), node)
 	require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 }
+
+// TestToldAddresses: a kubelet does not become another node's instance by telling its address.
+func TestToldAddresses(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", awssim.Options{})
+	victim := w.addNode(
+		awssim.Spec{Name: "victim", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.1"}}, {PrivateIPs: []string{"10.9.0.2"}}}},
+	)
+	w.sim.AddInstance(
+		awssim.Spec{Name: "second", Interfaces: []*awssim.Interface{{PrivateIPs: []string{"10.9.0.3"}}, {PrivateIPs: []string{"10.9.0.4"}}}},
+	)
+	for told, want := range map[string]string{
+		"10.9.0.1": "node victim is that instance", "10.9.0.2": "not on its first interface", "10.9.0.4": "not on its first interface",
+	} {
+		node := bare("worker.example.com")
+		node.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: told}}
+		_, err := w.instances.InstanceMetadata(t.Context(), node)
+		require.ErrorContains(t, err, want, told)
+	}
+	victim.Spec.ProviderID = "" // before its initialisation, the name says it
+	node := bare("worker.example.com")
+	node.Annotations = map[string]string{annotationNodeIP: "10.9.0.1"}
+	_, err := w.instances.InstanceMetadata(t.Context(), node)
+	require.ErrorContains(t, err, "node victim is that instance")
+}
+
+// TestInstanceOfAnotherVPC: private names are those of one network. An instance of another one with a node's name is not the node's.
+func TestInstanceOfAnotherVPC(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	name := "ip-10-0-1-5.ec2.internal"
+	theirs := w.sim.AddInstance(awssim.Spec{Name: name})
+	w.sim.Change(theirs, func(i *awssim.Instance) { i.VPC = "vpc-of-another" })
+	node := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	_, err := w.instances.InstanceMetadata(t.Context(), node)
+	require.ErrorContains(t, err, "no instance with the tag")
+	ours := w.sim.AddInstance(awssim.Spec{Name: name})
+	w.restart()
+	m, err := w.instances.InstanceMetadata(t.Context(), node)
+	require.NoError(t, err)
+	assert.Contains(t, m.ProviderID, ours)
+}

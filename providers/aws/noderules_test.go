@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 const (
@@ -438,4 +439,113 @@ func TestHealthFollowsRules(t *testing.T) {
 	w.Apply(s)
 	_, err := w.try(s)
 	require.ErrorContains(t, err, "at most 5 security groups")
+}
+
+// TestProtectedFromDeletion: a network load balancer that AWS does not delete goes on reaching its nodes.
+func TestProtectedFromDeletion(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
+	s := nlb("web", nil, servicePort("http", 80, 30080))
+	w.Apply(s)
+	w.ensure(s)
+	before := rules(w.group("nodes"))
+	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.Attributes["deletion_protection.enabled"] = "true" })
+	require.Error(t, w.remove(s))
+	w.reached(s)
+	assert.Equal(t, before, rules(w.group("nodes")))
+	w.sim.ChangeNetwork(loadBalancerName(s), func(lb *awssim.LoadBalancer) { lb.Attributes["deletion_protection.enabled"] = "false" })
+	require.NoError(t, w.remove(s))
+	assert.Empty(t, rules(w.group("nodes")))
+	assert.Len(t, w.sim.Groups(), 2)
+}
+
+// TestOpeningsComeFirst: nodes let health checks and clients of now in until those of the next state get in, also when the new rules
+// are refused, and where they do not fit into the security group at all.
+func TestOpeningsComeFirst(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	s := local(nlb("web", nil, servicePort("http", 80, 30080)))
+	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	w.Apply(s)
+	w.ensure(s)
+	before := rules(w.group("nodes"))
+	undo := w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "EC2 AuthorizeSecurityGroupIngress"})
+	s = w.change(s, func(s *v1.Service) {
+		s.Spec.Ports, s.Spec.HealthCheckNodePort = append(s.Spec.Ports, servicePort("b", 81, 30081)), 32001
+	})
+	_, err := w.try(s)
+	require.Error(t, err)
+	assert.Equal(t, before, rules(w.group("nodes")))
+	undo()
+	undo = w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "ELBv2 ModifyTargetGroup"})
+	_, err = w.try(s)
+	require.Error(t, err)
+	assert.Subset(t, rules(w.group("nodes")), before, "the target group is checked by the former port still")
+	w.reached(s)
+	undo()
+	w.ensure(s)
+	assert.NotContains(t, w.ports("10.0.0.0/24"), 32000, "what is not needed any more is closed then")
+	assert.Contains(t, w.ports("10.0.0.0/24"), 32001)
+
+	for rooms, fits := range map[int]bool{4: false, 5: true} { // a full group
+		w := startWorld(t, "", awssim.Options{GroupRules: rooms})
+		s := nlb("web", nil, servicePort("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		before := rules(w.group("nodes"))
+		s = w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} })
+		_, err := w.try(s)
+		if fits {
+			require.NoError(t, err, "what goes makes room")
+			assert.Equal(t, []int{30080}, w.ports("192.0.2.0/24"))
+			assert.Empty(t, w.ports("0.0.0.0/0"))
+			continue
+		}
+		require.ErrorContains(t, err, "DisableSecurityGroupIngress")
+		require.ErrorContains(t, err, "for 1 network load balancers")
+		assert.Equal(t, before, rules(w.group("nodes")), "it is as it was")
+	}
+}
+
+// TestHiddenSubnets: while EC2 does not show the subnets of a load balancer, no rule of its health checks is removed.
+func TestHiddenSubnets(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	s := local(nlb("web", nil, servicePort("http", 80, 30080)))
+	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	w.Apply(s)
+	w.ensure(s)
+	before := rules(w.group("nodes"))
+	w.restart()
+	undo := w.fault(simkit.Fault{Kind: "empty-set", Operation: "EC2 DescribeSubnets"})
+	w.update(s)
+	assert.Equal(t, before, rules(w.group("nodes")))
+	w.reached(s)
+	undo()
+	w.restart()
+	w.unchanged(s, "the subnets show again")
+}
+
+// TestPreserveAnnotationGoes: the attribute by which nodes see addresses of the load balancer stays when its annotation goes, and
+// these addresses go on getting in.
+func TestPreserveAnnotationGoes(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	s := nlb(
+		"web", map[string]string{annotationTargetAttributes: attributePreserveClient + "=false", annotationCheckPort: "10256"},
+		servicePort("http", 80, 30080),
+	)
+	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	w.Apply(s)
+	w.ensure(s)
+	require.Contains(t, w.ports("10.0.0.0/24"), 30080)
+	s = w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationTargetAttributes) })
+	w.ensure(s)
+	require.Equal(t, "false", w.sim.TargetGroups()[0].Attributes[attributePreserveClient])
+	assert.Contains(t, w.ports("10.0.0.0/24"), 30080)
+	s = w.change(s, func(s *v1.Service) { s.Annotations[annotationTargetAttributes] = attributePreserveClient + "=true" })
+	w.ensure(s)
+	assert.NotContains(t, w.ports("10.0.0.0/24"), 30080, "until the annotation says otherwise")
+	require.NoError(t, w.remove(s))
+	assert.Empty(t, rules(w.group("nodes")))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
@@ -161,5 +162,43 @@ func TestPolicy(t *testing.T) {
 	assert.Contains(t, text, "aws:RequestedRegion")
 	for _, action := range policyActions() {
 		assert.Contains(t, text, `"`+action+`"`)
+	}
+}
+
+// TestTagsMayNotBeRead: AWS's own controller never reads tags of load balancers, so that a policy for it lacks the permission.
+// The names tell what is a Service's.
+func TestTagsMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]*v1.Service{
+		"classic": service("web", map[string]string{annotationTags: "team=web"}, servicePort("http", 80, 30080)),
+		"network": nlb("web", nil, servicePort("http", 80, 30080)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			w.Apply(s)
+			w.ensure(s)
+			w.sim.Deny("DescribeTags", true)
+			w.restart()
+			w.server.ResetCalls()
+			s := w.ensure(s)
+			w.ensure(s)
+			assert.LessOrEqual(t, w.server.Calls().ByOperation["ELB DescribeTags"]+w.server.Calls().ByOperation["ELBv2 DescribeTags"], 1)
+			assert.LessOrEqual(t, w.server.Calls().Writes, 1, "tags that a Service asks for are given once")
+			s = w.change(s, addPort)
+			w.ensure(s)
+			w.addNode(awssim.Spec{Name: "joiner"})
+			w.update(s)
+			if name == "classic" {
+				assert.Len(t, w.sim.Classics()[0].Listeners, 2)
+				assert.Len(t, w.sim.Classics()[0].Instances, 2)
+			} else {
+				assert.Len(t, w.sim.Listeners(), 2)
+				assert.Len(t, w.sim.TargetGroups()[1].Targets, 2)
+			}
+			assert.NotContains(t, w.Events(), eventNotOurs)
+			require.NoError(t, w.remove(s))
+			assert.Empty(t, snapshot(w.sim))
+		})
 	}
 }

@@ -169,3 +169,39 @@ func TestRoutesAreOffered(t *testing.T) {
 	assert.False(t, ok)
 	assert.False(t, Description().Routes(in))
 }
+
+// TestRoutesOfStoppedInstances: a route to an instance that is stopped is a black hole to EC2. A Node's stays its route, and the one
+// of somebody else's instance stays theirs; without its Node it goes.
+func TestRoutesOfStoppedInstances(t *testing.T) {
+	t.Parallel()
+	w := newTestWorld(t, "", awssim.Options{})
+	one, gone := w.addNode(awssim.Spec{Name: "one"}), w.addNode(awssim.Spec{Name: "gone"})
+	routes := map[string]*cloudprovider.Route{"10.244.1.0/24": routeTo(one, "10.244.1.0/24"), "10.244.2.0/24": routeTo(gone, "10.244.2.0/24")}
+	for _, r := range routes {
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", r))
+	}
+	vpn := w.sim.AddInstance(awssim.Spec{Name: "vpn", Untagged: true})
+	w.sim.ChangeTable(clusterTable, func(table *awssim.RouteTable) {
+		table.Routes = append(table.Routes, &awssim.Route{CIDR: "10.244.9.0/24", Instance: vpn})
+	})
+	for _, id := range []string{instanceOf(one), instanceOf(gone), vpn} {
+		require.NoError(t, w.sim.SetState(id, "stopped"))
+	}
+	w.Unregister(gone)
+	w.restart()
+	w.server.ResetCalls()
+	for range 3 {
+		list, err := w.routes.ListRoutes(t.Context(), "kubernetes")
+		require.NoError(t, err)
+		shown := map[string]bool{}
+		for _, r := range list {
+			shown[r.DestinationCIDR] = r.Blackhole
+		}
+		assert.Equal(t, map[string]bool{"10.244.1.0/24": false, "10.244.2.0/24": true}, shown)
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routes["10.244.1.0/24"]))
+		w.network.tables.InvalidateAll()
+	}
+	assert.Zero(t, w.server.Calls().Writes)
+	assert.Equal(t, vpn, shownTable(w)["10.244.9.0/24"])
+	require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "kubernetes", "hint", routeTo(one, "10.244.9.0/24")), "not this cluster's")
+}

@@ -204,3 +204,25 @@ func TestNoNodeGroup(t *testing.T) {
 	assert.NotEmpty(t, rules(w.group("nodes")))
 	assert.Len(t, w.sim.TargetGroups()[0].Targets, 2)
 }
+
+// TestClusterNameChanges: the managed security group of a former --cluster-name goes when the load balancer has the new one, and with
+// the Service.
+func TestClusterNameChanges(t *testing.T) {
+	t.Parallel()
+	for _, ensured := range []bool{true, false} {
+		w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
+		s := nlb("web", nil, servicePort("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		require.Len(t, w.sim.Groups(), 3)
+		w.cluster = "renamed"
+		w.restart()
+		if ensured {
+			w.ensure(s)
+			assert.Len(t, w.sim.Groups(), 3)
+			assert.NotEmpty(t, w.group(managedGroupName("renamed", s)).ID)
+		}
+		require.NoError(t, w.remove(s))
+		assert.Len(t, w.sim.Groups(), 2)
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
@@ -412,4 +413,34 @@ func TestOrphans(t *testing.T) {
 	assert.Len(t, w.sim.Networks(), 2, "the living one, and the one by hand")
 	assert.Len(t, w.sim.Groups(), 3, "the living one's, the nodes', and the extra one")
 	require.ErrorContains(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: "volume"}), "no kind")
+}
+
+// TestNoServiceClaimsALoadBalancer: nothing that the author of a Service writes leads to a load balancer of another Service: not its name, its
+// host name, its tags, nor the node ports.
+func TestNoServiceClaimsALoadBalancer(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{})
+	victims := []*v1.Service{service("classic", nil, servicePort("http", 80, 30080)), nlb("network", nil, servicePort("http", 80, 30081))}
+	for i, s := range victims {
+		w.Apply(s)
+		victims[i] = w.ensure(s)
+	}
+	before := snapshot(w.sim)
+	for _, victim := range victims {
+		name := loadBalancerName(victim)
+		thief := victim.DeepCopy()
+		thief.Namespace, thief.Name, thief.UID, thief.ResourceVersion = "tenant", victim.Name, "uid-of-thief", ""
+		thief.CreationTimestamp = metav1.Time{}
+		for _, key := range []string{"load-balancer-id", "name", "arn", "target-group-arn"} {
+			thief.Annotations[annotationPrefix+key] = name
+		}
+		thief.Annotations[annotationTags] = serviceTag + "=" + serviceName(victim) + ",kubernetes.io/cluster/simulated=owned,Name=" + name
+		w.Apply(thief)
+		w.ensure(thief)
+		require.NoError(t, w.remove(thief))
+	}
+	assert.Equal(t, before, snapshot(w.sim))
+	for _, s := range victims {
+		w.unchanged(s, "served as before")
+	}
 }

@@ -185,3 +185,10 @@ func nlb(name string, annotations map[string]string, ports ...v1.ServicePort) *v
 	s.Annotations[annotationType] = typeNLB
 	return s
 }
+
+// fault plays a fault until undo is called.
+func (w *world) fault(f simkit.Fault) (undo func()) {
+	id, err := w.server.AddFault(f)
+	require.NoError(w.T, err)
+	return func() { w.server.RemoveFault(id) }
+}

@@ -1,0 +1,22 @@
+package aws
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestBoundedAnnotations: what nobody writes is refused before anything is made of it, as is what is no ID.
+func TestBoundedAnnotations(t *testing.T) {
+	t.Parallel()
+	long := string(make([]byte, maxText+1))
+	for key, value := range map[string]string{
+		annotationTags: long, annotationNodeLabels: long, annotationSubnets: long, annotationTLSPorts: long, annotationSourceRanges: long,
+		annotationGroups: "sg-*", annotationCertificate: "arn:aws:acm:us-east-1:123456789012:certificate/../x?y", annotationExtraGroups: "sg-1",
+	} {
+		_, _, err := parseSettings(service("web", map[string]string{key: value}, servicePort("http", 80, 30080)), Config{})
+		require.ErrorContains(t, err, key)
+	}
+	_, _, err := parseSettings(nlb("web", map[string]string{annotationEIPs: "eipalloc-*"}, servicePort("http", 80, 30080)), Config{})
+	require.ErrorContains(t, err, annotationEIPs)
+}
