@@ -92,7 +92,7 @@ func TestTakeoverOfRoutesWritesNothing(t *testing.T) {
 
 // The way back: the cloud's own controller finds its routes by the tags of cluster and node, knows one by its ID, and makes none of the
 // same ID again.
-func TestTheWayBackOfRoutes(t *testing.T) {
+func TestRollbackOfRoutes(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 		n := w.routed(1)

@@ -128,7 +128,7 @@ func (o originalReader) delete() {
 
 // The way back: whatever this program made or changed is what the cloud's own controller makes of the Service. It would change nothing
 // of it, and leave nothing behind.
-func TestTheWayBack(t *testing.T) {
+func TestNSXRollback(t *testing.T) {
 	t.Parallel()
 	for name, live := range map[string]func(w *nsxWorld, s *v1.Service) *v1.Service{
 		"made": func(_ *nsxWorld, s *v1.Service) *v1.Service { return s },
