@@ -215,9 +215,9 @@ func wayWorld(t *testing.T) (*world, *v1.Service) {
 	return w, testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
 }
 
-// TestWayBack: what is made for a Service is what Google's own controller compares with, field by field, so that it changes nothing when
+// TestRollback: what is made for a Service is what Google's own controller compares with, field by field, so that it changes nothing when
 // it comes back.
-func TestWayBack(t *testing.T) {
+func TestRollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, s := wayWorld(t)
 		s, ip := w.ensure(w.apply(s))
@@ -241,8 +241,8 @@ func TestWayBack(t *testing.T) {
 	})
 }
 
-// TestWayBackInternal: the same of an internal load balancer.
-func TestWayBackInternal(t *testing.T) {
+// TestRollbackInternal: the same of an internal load balancer.
+func TestRollbackInternal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, s := wayWorld(t)
 		s.Annotations[annotationType] = "Internal"

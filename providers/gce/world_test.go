@@ -70,3 +70,24 @@ func (w *world) addNode(spec gcesim.Spec) *v1.Node {
 	w.Register(node)
 	return node
 }
+
+// rule is the only forwarding rule.
+func (w *world) rule() map[string]any {
+	w.T.Helper()
+	rules := w.sim.Objects("forwardingRules")
+	require.Len(w.T, rules, 1)
+	return rules[0]
+}
+
+// reserve makes a user's address.
+func (w *world) reserve(name string, fields map[string]any) {
+	w.sim.Put("regions/us-central1/addresses/"+name, fields)
+}
+
+// refuse reconciles a Service that cannot be served, and returns why.
+func (w *world) refuse(s *v1.Service) error {
+	w.T.Helper()
+	_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), "kubernetes", w.write(s), w.nodes)
+	require.Error(w.T, err)
+	return err
+}

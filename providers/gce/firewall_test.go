@@ -1,0 +1,119 @@
+package gce
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// TestHealthChecksReachNewNodes: the rules of health checks get the tag of a joining node as those of clients do. Without it the node would
+// be in the load balancer, and get nothing.
+func TestHealthChecksReachNewNodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for name, c := range cases() {
+			w := newTestWorld(t, strings.Replace(usual, "node-tags = node\n", "", 1))
+			w.addNode(gcesim.Spec{Name: "gke-a-1", Tags: []string{"gke-a"}})
+			s, _ := w.ensure(w.apply(c.Service))
+			time.Sleep(5 * time.Minute)
+			w.addNode(gcesim.Spec{Name: "pool-b-1", Tags: []string{"pool-b"}})
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+			firewalls := w.sim.Objects("firewalls")
+			assert.Len(t, firewalls, 2, name)
+			for _, f := range firewalls {
+				assert.Equal(t, []any{"gke-a", "pool-b"}, f["targetTags"], "%s: %s", name, f["name"])
+			}
+		}
+	})
+}
+
+// TestFirewallWithoutTags: a rule for all instances of the network, which Google's own controller makes while there are no nodes, is
+// narrowed to the nodes.
+func TestFirewallWithoutTags(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(internalService("web")))
+		for _, f := range w.sim.Objects("firewalls") {
+			w.sim.Edit("firewalls", fmt.Sprint(f["name"]), func(d map[string]any) { delete(d, "targetTags") })
+		}
+		w.restart()
+		w.ensure(s)
+		for _, f := range w.sim.Objects("firewalls") {
+			assert.Equal(t, []any{"node"}, f["targetTags"], f["name"])
+		}
+	})
+}
+
+// TestDenyRule: where Google's own controller made a rule that denies all else, the rule that lets clients in stays before it, nothing is
+// written, and both go with the Service.
+func TestDenyRule(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, ip := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+		lb := loadBalancerName("", s)
+		w.sim.Edit("firewalls", "k8s-fw-"+lb, func(d map[string]any) { d["priority"] = 999.0 })
+		w.sim.Put("global/firewalls/k8s-fw-"+lb+"-deny", map[string]any{
+			"description": firewallDescription("default/web", ip), "network": "global/networks/cluster", "sourceRanges": []any{"0.0.0.0/0"},
+			"destinationRanges": []any{ip}, "denied": []any{map[string]any{"IPProtocol": "all"}}, "priority": 1000.0, "targetTags": []any{"node"},
+		})
+		w.restart()
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(t, w.server.Calls().Writes)
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		s, _ = w.ensure(w.write(s))
+		w.holds("firewalls", "k8s-fw-"+lb, map[string]any{"priority": 999.0, "sourceRanges": []any{"192.0.2.0/24"}})
+		s.Annotations = map[string]string{annotationTier: "Standard"}
+		s, other := w.ensure(w.write(s))
+		assert.NotEqual(t, ip, other)
+		assert.Len(t, w.sim.Objects("firewalls"), 2, "what denies the former address is gone")
+		w.sim.Put("global/firewalls/k8s-fw-"+lb+"-deny", map[string]any{
+			"network": "global/networks/cluster", "destinationRanges": []any{other}, "denied": []any{map[string]any{"IPProtocol": "all"}}, "priority": 1000.0,
+		})
+		w.restart()
+		require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+		assert.Empty(t, w.sim.Objects("firewalls"))
+	})
+}
+
+// TestSharedRuleSurvivesItsLastService: while the last load balancer goes, another one is made. Whatever the order, the rule by which
+// health checks reach the nodes is there afterwards.
+func TestSharedRuleSurvivesItsLastService(t *testing.T) {
+	for _, kind := range []string{"", "Internal"} {
+		for tenths := range 60 {
+			t.Run(fmt.Sprint(kind, tenths), func(t *testing.T) {
+				bubble(t, func(t *testing.T) {
+					w := newTestWorld(t, usual)
+					w.withIdentity()
+					w.addNode(gcesim.Spec{Name: "n1"})
+					two := manyServices(2)
+					two[0].Annotations[annotationType], two[1].Annotations[annotationType] = kind, kind
+					two[0], _ = w.ensure(w.apply(two[0]))
+					w.apply(two[1])
+					done := make(chan error)
+					go func() { done <- w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", two[0]) }()
+					time.Sleep(time.Duration(tenths) * 250 * time.Millisecond)
+					w.ensure(two[1])
+					require.NoError(t, <-done)
+					var names []string
+					for _, f := range w.sim.Objects("firewalls") {
+						names = append(names, fmt.Sprint(f["name"]))
+					}
+					name := "k8s-0123456789abcdef-node-http-hc"
+					if kind != "" {
+						name = "k8s-0123456789abcdef-node-hc"
+					}
+					assert.Contains(t, names, name)
+				})
+			})
+		}
+	}
+}
