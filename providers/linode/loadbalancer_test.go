@@ -128,8 +128,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestTheWayBack: what Linode's own controller sends for a Service that we made changes nothing, and it finds it.
-func TestTheWayBack(t *testing.T) {
+// TestRollback: what Linode's own controller sends for a Service that we made changes nothing, and it finds it.
+func TestRollback(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 2)
 	udp := port("dns", 53, 30053)
