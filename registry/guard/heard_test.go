@@ -123,3 +123,32 @@ func TestDepartedNodesAreForgotten(t *testing.T) {
 		assert.Len(t, c.guard.deletions.heard.nodes, 27)
 	})
 }
+
+// TestDepartedContradictionsAreForgotten: what was ready for long while it was called gone is remembered until the Node has gone.
+func TestDepartedContradictionsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 30, nil)
+		c.each(0, 3, func(n *v1.Node) { c.cloud.hidden[n.Name] = true })
+		c.run(time.Hour)
+		require.Len(t, c.guard.deletions.witnesses.missed, 3)
+		for _, n := range c.list()[:3] {
+			require.NoError(t, c.nodes.Delete(n))
+		}
+		c.run(20 * time.Minute)
+		assert.Empty(t, c.guard.deletions.witnesses.missed)
+	})
+}
+
+// TestNodeMadeAgainIsNew: one that was deleted and made again while nobody watched comes as a change of the old one.
+func TestNodeMadeAgainIsNew(t *testing.T) {
+	t.Parallel()
+	h := &heard{}
+	before, now := node("alpha://1", false), node("alpha://1", false)
+	before.UID, now.UID = "1", "2"
+	h.handler().OnAdd(before, true)
+	h.note(now) // asked about before the informer has told
+	h.handler().OnUpdate(before, now)
+	assert.False(t, h.unproved(before))
+	assert.True(t, h.unproved(now))
+}

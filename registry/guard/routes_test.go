@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -215,4 +216,15 @@ func TestHandlersHearOfOurNodesAlone(t *testing.T) {
 		all = append(all, one)
 	}
 	assert.Equal(t, []string{"+a", "-c", "+d", "~a", "-a"}, all)
+}
+
+// TestRoutesOfNewNodes: the list of all Nodes is a second old at times; a Node that is not on it gets no route unseen.
+func TestRoutesOfNewNodes(t *testing.T) {
+	t.Parallel()
+	inner, routes, _ := routing(t, DefaultPolicy(), routed("old", "alpha://1", time.Hour, "10.2.1.0/24"))
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "10.2.1.0/24")))
+	synctest.Test(t, func(t *testing.T) {
+		require.Error(t, routes.CreateRoute(t.Context(), "c", "hint", to("unknown", "192.0.2.0/24")))
+	})
+	assert.Len(t, inner.created, 1)
 }
