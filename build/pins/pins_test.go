@@ -48,7 +48,7 @@ func workflows(t *testing.T) map[string]workflow {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*"))
 	require.NoError(t, err)
-	require.Len(t, files, 4)
+	require.Len(t, files, 5)
 	all := map[string]workflow{}
 	for _, file := range files {
 		text, err := os.ReadFile(file)
@@ -179,14 +179,15 @@ func TestVulnerabilities(t *testing.T) {
 	assert.Contains(t, read(t, "Makefile"), "NOT CHECKED")
 }
 
-// TestScheduledChecks: what becomes wrong without a change of ours is looked for every week, and what .ci/run has no time for.
+// TestScheduledChecks: what becomes wrong without a change of ours is looked for every week at least, and what .ci/run has no time for.
 func TestScheduledChecks(t *testing.T) {
 	t.Parallel()
 	for name, runs := range map[string][]string{
 		"ci.yaml": {"make vuln"}, "versions.yaml": {"make test-oldest", "make release-check"}, "scorecard.yaml": nil,
+		"nightly.yaml": {"make test-all", "make mutants"},
 	} {
 		text := read(t, ".github/workflows/"+name)
-		assert.Regexp(t, `(?m)^  schedule: \[\{cron: "\d+ \d+ \* \* \d"\}\]`, text, name)
+		assert.Regexp(t, `(?m)^  schedule: \[\{cron: "\d+ \d+ \* \* [\d*]"\}\]`, text, name)
 		for _, one := range runs {
 			assert.Contains(t, text, "- run: "+one+"\n", name)
 		}
