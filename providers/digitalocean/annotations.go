@@ -115,6 +115,9 @@ var nameRules = []schema.Rule{schema.Must(
 
 // checkRules accepts the API's firewall rules: ip:<address> and cidr:<network>.
 func checkRules(v string) error {
+	if strings.TrimSpace(v) != "" && strings.Trim(v, ", ") == "" {
+		return errors.New(`holds no rule; remove it, or use a list such as "ip:192.0.2.7,cidr:198.51.100.0/24"`)
+	}
 	for item := range strings.SplitSeq(v, ",") {
 		item = strings.TrimSpace(item)
 		if item == "" {

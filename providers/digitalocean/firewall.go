@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -93,31 +94,27 @@ func checkedPort(service *v1.Service) int {
 }
 
 // allowedSources are the networks that may reach a Service of type LoadBalancer: its source ranges, else its allow
-// rules, else everywhere. What cannot be read is left out; the load balancer's own event tells of it.
+// rules, and everywhere without both. What cannot be read lets nobody in; the load balancer's own event tells of it.
 func allowedSources(service *v1.Service) []string {
-	given := service.Spec.LoadBalancerSourceRanges
-	if len(given) == 0 {
-		for rule := range strings.SplitSeq(service.Annotations[annotationAllowRules], ",") {
-			rule = strings.TrimSpace(rule)
-			if _, source, ok := strings.Cut(rule, ":"); ok && (strings.HasPrefix(rule, "ip:") || strings.HasPrefix(rule, "cidr:")) {
-				given = append(given, source)
-			}
+	allowed, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
+	rules := strings.TrimSpace(service.Annotations[annotationAllowRules])
+	if !allowed.Everybody() || rules == "" {
+		return allowed.Texts(everywhere()...)
+	}
+	list := []string{}
+	for rule := range strings.SplitSeq(rules, ",") {
+		kind, source, _ := strings.Cut(strings.TrimSpace(rule), ":")
+		ip, noAddress := netip.ParseAddr(source)
+		network, noNetwork := netip.ParsePrefix(source)
+		switch {
+		case kind == "ip" && noAddress == nil:
+			list = append(list, ip.String())
+		case kind == "cidr" && noNetwork == nil:
+			list = append(list, network.Masked().String())
 		}
 	}
-	if len(given) == 0 {
-		return everywhere()
-	}
-	sources := []string{}
-	for _, text := range given {
-		text = strings.TrimSpace(text)
-		if ip, err := netip.ParseAddr(text); err == nil {
-			sources = append(sources, ip.String())
-		} else if network, err := netip.ParsePrefix(text); err == nil {
-			sources = append(sources, network.Masked().String())
-		}
-	}
-	slices.Sort(sources)
-	return slices.Compact(sources)
+	slices.Sort(list)
+	return slices.Compact(list)
 }
 
 // opening is one rule in the making: a port, and everybody for whom it is open.

@@ -103,6 +103,17 @@ var serviceAccessCases = map[string]struct {
 		service: service("s", map[string]string{annotationAllowRules: "ip:192.0.2.9, cidr:198.51.100.0/24,smoke"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
 		want: []access{{protocol: "tcp", ports: "80", addresses: []string{"192.0.2.9", "198.51.100.0/24"}}},
 	},
+	"allow rules of no known kind": {
+		service: service("s", map[string]string{annotationAllowRules: "cdir:198.51.100.0/24,203.0.113.0/24,ip:192.0.2.300"}, webPort),
+		lbType:  typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{}}},
+	},
+	"allow rules without any rule": {
+		service: service("s", map[string]string{annotationAllowRules: ", ,"}, webPort), lbType: typeNetwork, network: "EXTERNAL",
+		want: []access{{protocol: "tcp", ports: "80", addresses: []string{}}},
+	},
+	"source ranges that are none": {service: changed(service("s", nil, webPort), func(s *v1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"}
+	}), lbType: typeNetwork, network: "EXTERNAL", want: []access{{protocol: "tcp", ports: "80", addresses: []string{}}}},
 	"ClusterIP": {service: changed(service("s", nil, webPort), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })},
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -366,18 +366,11 @@ func firewallRules(service *v1.Service, s settings) (*godo.LBFirewall, error) {
 		return f, nil
 	}
 	f.Allow = nil
-	var problems []error
-	for _, text := range service.Spec.LoadBalancerSourceRanges {
-		network, err := netip.ParsePrefix(strings.TrimSpace(text))
-		if err != nil {
-			problems = append(problems, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
-			continue
-		}
-		f.Allow = append(f.Allow, "cidr:"+network.Masked().String())
+	allowed, err := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
+	for _, network := range allowed.Texts() {
+		f.Allow = append(f.Allow, "cidr:"+network)
 	}
-	slices.Sort(f.Allow)
-	f.Allow = slices.Compact(f.Allow)
-	return f, errors.Join(problems...)
+	return f, err
 }
 
 // step is one call to the API.

@@ -368,6 +368,8 @@ func TestFirewallRules(t *testing.T) {
 	require.ErrorContains(t, err, `"nonsense"`)
 	_, _, err = parseSettings(map[string]string{annotationDenyRules: "192.0.2.1"}, "REGIONAL", "")
 	require.ErrorContains(t, err, `holds "192.0.2.1"; use a list such as`)
+	_, _, err = parseSettings(map[string]string{annotationAllowRules: ","}, "REGIONAL", "")
+	require.ErrorContains(t, err, "holds no rule")
 }
 
 func TestSettings(t *testing.T) {

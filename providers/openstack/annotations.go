@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -76,7 +77,7 @@ type settings struct {
 	internal, keepFloatingIP, forwardedFor, monitor bool
 	serviceClass                                    class
 	nodeSelector                                    []requirement
-	cidrs                                           []netip.Prefix
+	sources                                         sources.Set
 
 	// The annotations as they are, before options fill in what they leave open.
 	Internal, KeepFloatingIP, ForwardedFor, Monitor                   string
@@ -198,7 +199,7 @@ var Annotations = schema.Annotations[settings]{
 	idRow(annotationID, "Load balancer that serves the Service. Users may set it to share or adopt one.", schema.Written, func(s *settings) *string { return &s.ID }, schema.AnyUUID),
 	stringRow(annotationAddress, "Address that is published.", schema.Written, func(s *settings) *string { return &s.Address }, nil),
 	schema.ListAnnotation(func(s *settings) *[]string { return &s.SourceRanges }, schema.AnnotationRow{
-		Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: checkRanges, Help: "Networks that may connect, separated by commas, where spec.loadBalancerSourceRanges is empty."},
+		Key: annotationSourceRanges, Changes: schema.InPlace, Spec: schema.Spec{Check: sources.Check, Help: "Networks that may connect, separated by commas, where spec.loadBalancerSourceRanges is empty."},
 	}),
 }
 
@@ -242,18 +243,6 @@ func (r requirement) matches(labels map[string]string) bool {
 	return ok && (r.anyValue || v == r.value)
 }
 
-func checkRanges(v string) error {
-	for one := range strings.SplitSeq(v, ",") {
-		if one = strings.TrimSpace(one); one == "" {
-			continue
-		}
-		if _, err := netip.ParsePrefix(one); err != nil {
-			return fmt.Errorf(`holds %q, which is not a network; use a form such as "192.0.2.0/24,2001:db8::/32"`, one)
-		}
-	}
-	return nil
-}
-
 // parseSettings reads the annotations of a Service; options fill in what they leave open.
 func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
@@ -269,9 +258,8 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		}
 	}
 	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer)...)
-	var rangeProblems []error
-	s.cidrs, rangeProblems = sourceRanges(service, s.SourceRanges)
-	problems = append(problems, rangeProblems...)
+	s.sources, err = sources.ForService(service, annotationSourceRanges)
+	problems = append(problems, schema.Problems(err)...)
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return s, warnings, errors.Join(problems...)
 }
@@ -331,29 +319,6 @@ func (s *settings) contradictions(given map[string]string, o loadBalancerConfig)
 		}
 	}
 	return problems
-}
-
-// sourceRanges returns the networks that may come in; none means everybody.
-func sourceRanges(service *v1.Service, annotated []string) ([]netip.Prefix, []error) {
-	place, ranges := "spec.loadBalancerSourceRanges", service.Spec.LoadBalancerSourceRanges
-	if len(ranges) == 0 {
-		place, ranges = "", annotated
-	}
-	var list []netip.Prefix
-	var problems []error
-	for _, one := range ranges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(one))
-		if err != nil {
-			if place != "" { // the table reports those of the annotation
-				problems = append(problems, &schema.Problem{Place: place, Value: one, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
-			}
-			continue
-		}
-		if p = p.Masked(); !slices.Contains(list, p) {
-			list = append(list, p)
-		}
-	}
-	return list, problems
 }
 
 // proxy is the protocol of pools that the annotation asks for, or "".

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -240,8 +240,7 @@ func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID st
 }
 
 // ofFamilies returns the source ranges of those families that a load balancer has addresses of: Octavia refuses others.
-// Ranges without any of them would let everybody in.
-func ofFamilies(ranges []netip.Prefix, service *v1.Service, lb *loadBalancer) ([]netip.Prefix, error) {
+func ofFamilies(all sources.Set, service *v1.Service, lb *loadBalancer) (sources.Set, error) {
 	v4, v6 := familyOf(service) != v1.IPv6Protocol, familyOf(service) == v1.IPv6Protocol
 	if lb != nil && lb.VIPAddress != "" {
 		v4, v6 = !isIPv6(lb.VIPAddress), isIPv6(lb.VIPAddress)
@@ -249,9 +248,9 @@ func ofFamilies(ranges []netip.Prefix, service *v1.Service, lb *loadBalancer) ([
 	if lb != nil && len(lb.AdditionalVIPs) > 0 {
 		v4, v6 = true, true
 	}
-	kept := slices.DeleteFunc(slices.Clone(ranges), func(p netip.Prefix) bool { return (p.Addr().Is4() && !v4) || (!p.Addr().Is4() && !v6) })
-	if len(ranges) > 0 && len(kept) == 0 {
-		return nil, &schema.Problem{Place: "source ranges of the Service", Reason: "are all of another IP family than the address of the load balancer, so that nobody could come in; add a range of its family"}
+	kept := all.Families(v4, v6)
+	if len(all.Networks()) > 0 && len(kept.Networks()) == 0 {
+		return kept, &schema.Problem{Place: "source ranges of the Service", Reason: "are all of another IP family than the address of the load balancer, so that nobody could come in; add a range of its family"}
 	}
 	return kept, nil
 }

@@ -278,7 +278,7 @@ var errNoNodes = errors.New("no node has an address for the load balancer; its m
 func (l *loadBalancers) updatable(ctx context.Context, r services.Request) (f features, err error) {
 	_, _, err = parseSettings(r.Service, l.config)
 	if err := concerning(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
-		annotationClass, annotationMemberSubnetID, annotationSubnetID, annotationSourceRanges); err != nil {
+		annotationClass, annotationMemberSubnetID, annotationSubnetID); err != nil {
 		return f, err
 	}
 	if f, err = l.api.octavia(ctx); err == nil && len(r.Nodes) == 0 {
@@ -349,11 +349,11 @@ func (l *loadBalancers) want(
 	preferIPv6 := familyOf(service) == v1.IPv6Protocol
 	var err error
 	if f.acl(provider) {
-		s.cidrs, err = ofFamilies(s.cidrs, service, lb)
+		s.sources, err = ofFamilies(s.sources, service, lb)
 	}
 	for i := range service.Spec.Ports {
 		w := wantPort(service, i, s, r, backends, subnetID, provider, f, preferIPv6)
-		if lb != nil && len(lb.AdditionalVIPs) > 0 && len(s.cidrs) == 0 && len(w.listener.AllowedCIDRs) > 0 {
+		if lb != nil && len(lb.AdditionalVIPs) > 0 && s.sources.Everybody() && len(w.listener.AllowedCIDRs) > 0 {
 			w.listener.AllowedCIDRs = []string{"0.0.0.0/0", "::/0"}
 		}
 		want.ports = append(want.ports, w)
@@ -422,12 +422,9 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 	if err != nil {
 		return nil, nil, err
 	}
-	want, err := l.want(r.Service, s, o.role, o.lb, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID), o.features, members)
-	if err != nil {
-		return nil, nil, err
-	}
+	want, rangesErr := l.want(r.Service, s, o.role, o.lb, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID), o.features, members)
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
-	if o.changed && settingsErr == nil && !portable.Refused(ctx) {
+	if o.changed && settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
 		l.wantIdentity(o.lb, o.role, o.features, &want)
 		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation tells what is wrong
 			steps = whole

@@ -3,7 +3,6 @@ package openstack
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -181,7 +180,7 @@ func wantPort(
 		}
 	}
 	if f.acl(provider) {
-		l.AllowedCIDRs = allowedNetworks(s.cidrs, preferIPv6)
+		l.AllowedCIDRs = s.sources.Texts(everybody(preferIPv6))
 	}
 	byHealthPort := checksHealthPort(service, s, protocol, provider, f)
 	w := wantedPort{listener: l, pool: poolRequest{Name: partName("pool", index, r.name), Protocol: poolProtocol(protocol, s), Method: s.Method}}
@@ -217,20 +216,12 @@ func monitorType(protocol string) string {
 	return "UDP-CONNECT"
 }
 
-// allowedNetworks are the networks that may come in, as Octavia is told: everybody, where none is named.
-func allowedNetworks(cidrs []netip.Prefix, preferIPv6 bool) []string {
-	if len(cidrs) == 0 {
-		if preferIPv6 {
-			return []string{"::/0"}
-		}
-		return []string{"0.0.0.0/0"}
+// everybody is the network of all addresses of a family.
+func everybody(v6 bool) string {
+	if v6 {
+		return "::/0"
 	}
-	list := make([]string, len(cidrs))
-	for i, c := range cidrs {
-		list[i] = c.String()
-	}
-	slices.Sort(list)
-	return list
+	return "0.0.0.0/0"
 }
 
 // plan compares a load balancer with what a Service wants, and returns the steps in the order in which Octavia takes them.

@@ -113,7 +113,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		problems = kept
 	}
 	if c.LoadBalancer.Provider != providerOVN {
-		_, rangeErr := ofFamilies(s.cidrs, service, nil)
+		_, rangeErr := ofFamilies(s.sources, service, nil)
 		problems = append(problems, rangeErr)
 	}
 	return warnings, errors.Join(problems...)

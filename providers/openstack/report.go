@@ -41,7 +41,7 @@ const (
 // unsupported finds settings that this Octavia, or its provider, does not have.
 func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
-	if len(s.cidrs) > 0 && !f.acl(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
+	if !s.sources.Everybody() && !f.acl(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
 		findings = append(findings, services.Warning(eventRangesIgnored,
 			"the source ranges of the Service have no effect: this Octavia with provider %s cannot restrict who comes in", provider))
 	}

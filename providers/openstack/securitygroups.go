@@ -80,10 +80,6 @@ func (l *loadBalancers) ensureSecurityGroup(
 	if err != nil {
 		return cloudapi.NotAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
 	}
-	wanted, err := wantedRules(service, s, from.CIDR, l.config.LoadBalancer.Provider)
-	if err != nil {
-		return err
-	}
 	groups, err := l.securityGroups(ctx, service, newMaxAge)
 	if err != nil {
 		return err
@@ -95,6 +91,10 @@ func (l *loadBalancers) ensureSecurityGroup(
 			return err
 		}
 		groups = []securityGroup{*g}
+	}
+	wanted, err := wantedRules(service, s, from.CIDR, l.config.LoadBalancer.Provider, groups[0].Rules)
+	if err != nil {
+		return err
 	}
 	if err := l.syncRules(ctx, groups[0], wanted); err != nil {
 		return err
@@ -120,17 +120,11 @@ func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Ser
 }
 
 // wantedRules open the node ports to the network of the load balancer; with ovn, which keeps the client's address, to the
-// source ranges.
-func wantedRules(service *v1.Service, s settings, members, provider string) ([]securityRule, error) {
-	from := []string{members}
+// source ranges. Where some of those cannot be read, only what is open already is wanted.
+func wantedRules(service *v1.Service, s settings, members, provider string, have []securityRule) ([]securityRule, error) {
+	from, frozen := []string{members}, false
 	if provider == providerOVN {
-		from = nil
-		for _, c := range s.cidrs {
-			from = append(from, c.String())
-		}
-		if len(from) == 0 {
-			from = allowedNetworks(nil, familyOf(service) == v1.IPv6Protocol)
-		}
+		from, frozen = s.sources.Texts(everybody(familyOf(service) == v1.IPv6Protocol)), s.sources.Partial()
 	}
 	var rules []securityRule
 	add := func(protocol string, port int, prefix string) error {
@@ -142,7 +136,10 @@ func wantedRules(service *v1.Service, s settings, members, provider string) ([]s
 		if p.Addr().Is6() {
 			family = "IPv6"
 		}
-		rules = append(rules, securityRule{Direction: "ingress", EtherType: family, Protocol: protocol, Min: port, Max: port, Prefix: prefix})
+		r := securityRule{Direction: "ingress", EtherType: family, Protocol: protocol, Min: port, Max: port, Prefix: prefix}
+		if !frozen || prefix == members || slices.ContainsFunc(have, r.same) {
+			rules = append(rules, r)
+		}
 		return nil
 	}
 	if n := int(service.Spec.HealthCheckNodePort); n != 0 {

@@ -154,7 +154,7 @@ func (l *loadBalancers) partsForUpdate(ctx context.Context, r *services.Request,
 		d, err = l.partsAfterChange(ctx, lb, d)
 		return d, true, err
 	}
-	s, _, _ := parseSettings(r.Service, l.config)
+	s, _, _ := parseSettings(r.Service, l.config) // a fault in an annotation keeps no node from joining or leaving
 	members, err := l.backends(ctx, r.Service, r.Nodes, s)
 	if err != nil {
 		return nil, false, err
