@@ -35,6 +35,9 @@ const (
 )
 
 var (
+	// templateLine is a line that the template alone has.
+	templateLine = regexp.MustCompile(`(?m)^.* // template\n`)
+
 	validName   = regexp.MustCompile(`^[a-z][a-z0-9]*$`)
 	validModule = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*\.[a-z]+(/[A-Za-z0-9][A-Za-z0-9._-]*)+$`)
 )
@@ -164,7 +167,7 @@ func instantiate(files map[string]string, name, importPath, part, to string) err
 			return err
 		}
 		path := rename.Replace(pathpkg.Join(to, at))
-		renamed := []byte(rename.Replace(string(text)))
+		renamed := []byte(rename.Replace(templateLine.ReplaceAllString(string(text), "")))
 		if strings.HasSuffix(path, ".go") { // another name is another order of imports
 			if renamed, err = format.Source(renamed); err != nil {
 				return fmt.Errorf("%s: %w", path, err)

@@ -23,6 +23,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return conformance.Inputs(nil, env) },
+		Whole:  true, // template
 	}
 	tryNodes(t, sim, f)                    // nodes
 	tryLoadBalancers(t, sim, f)            // load balancers

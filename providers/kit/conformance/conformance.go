@@ -108,6 +108,8 @@ type Fixture struct {
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
 	// run. An empty cloud is "".
 	Snapshot func() string
+	// Whole has the fast tier try everything, too: the template does, whose tests are those of the suite, the guard and the kit.
+	Whole bool
 
 	adopt registry.Adoption
 	// bare makes the provider that is opened next one that knows no portable annotations, and defaults are those of Services.
@@ -147,40 +149,62 @@ type Case struct {
 	Change func(*v1.Service)
 }
 
-// Run runs the whole suite. Every test gets a fixture of its own, and runs in virtual time: whatever waits costs nothing.
+// Run runs the suite. Every test gets a fixture of its own, and runs in virtual time: whatever waits costs nothing.
 func Run(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	var names []string
+	for _, part := range parts {
+		if !part.full {
+			names = append(names, part.name)
+		}
+	}
+	RunParts(t, newFixture, names...)
+}
+
+// RunParts runs the named parts of the suite, and all of them in the full tier. It is for a cloud's second kind of network, of which the
+// first one's tests show most.
+func RunParts(t *testing.T, newFixture func(t testing.TB) *Fixture, names ...string) {
+	t.Helper()
+	all := triesAll(t, newFixture)
+	for _, name := range names {
+		require.True(t, slices.ContainsFunc(parts, func(p part) bool { return p.name == name }), "the suite has no part %q", name)
+	}
 	runFeatures(t, newFixture)
 	for _, part := range parts {
-		if of(t, newFixture, part.applies) {
+		if (all || slices.Contains(names, part.name)) && of(t, newFixture, part.applies) {
 			t.Run(part.name, func(t *testing.T) { t.Parallel(); part.run(t, newFixture) })
 		}
 	}
 }
 
-// parts are those of the suite, and which providers they are for.
-var parts = []struct {
-	name    string
+// part is one of the suite.
+type part struct {
+	name string
+	// applies says which providers it is for.
 	applies func(*Fixture) bool
 	run     func(t *testing.T, newFixture func(t testing.TB) *Fixture)
-}{
-	{"Guard", (*Fixture).hasNodes, runGuard},
-	{"Instances", (*Fixture).hasNodes, runInstances},
-	{"LoadBalancers", (*Fixture).hasLoadBalancers, runLoadBalancers},
-	{"Ownership", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, runOwnership},
-	{"Lag", func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, runLag},
-	{"Creations", (*Fixture).hasLoadBalancers, runCreations},
-	{"ByHand", (*Fixture).hasLoadBalancers, runByHand},
-	{"Orphans", (*Fixture).hasLoadBalancers, runOrphans},
-	{"Vanish", func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, runVanish},
-	{"Routes", (*Fixture).hasRoutes, runRoutes},
-	{"HostileAnswers", (*Fixture).outside, runHostileAnswers},
-	{"Labels", func(*Fixture) bool { return true }, runLabels},
-	{"Portable", (*Fixture).hasLoadBalancers, runPortable},
-	{"Unasked", (*Fixture).hasLoadBalancers, runUnasked},
-	{"Interruption", (*Fixture).hasLoadBalancers, runInterruption},
-	{"Strictness", (*Fixture).hasLoadBalancers, runStrictness},
-	{"KubeFails", (*Fixture).hasLoadBalancers, runKubeFails},
+	// full is set where the full tier alone has it.
+	full bool
+}
+
+var parts = []part{
+	{name: "Guard", applies: (*Fixture).hasNodes, run: runGuard},
+	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
+	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
+	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
+	{name: "Lag", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, run: runLag},
+	{name: "Creations", applies: (*Fixture).hasLoadBalancers, run: runCreations},
+	{name: "ByHand", applies: (*Fixture).hasLoadBalancers, run: runByHand},
+	{name: "Orphans", applies: (*Fixture).hasLoadBalancers, run: runOrphans},
+	{name: "Vanish", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, run: runVanish},
+	{name: "Routes", applies: (*Fixture).hasRoutes, run: runRoutes},
+	{name: "HostileAnswers", applies: (*Fixture).outside, run: runHostileAnswers},
+	{name: "Labels", applies: func(*Fixture) bool { return true }, run: runLabels},
+	{name: "Portable", applies: (*Fixture).hasLoadBalancers, run: runPortable},
+	{name: "Unasked", applies: (*Fixture).hasLoadBalancers, run: runUnasked},
+	{name: "Interruption", applies: (*Fixture).hasLoadBalancers, run: runInterruption},
+	{name: "Strictness", applies: (*Fixture).hasLoadBalancers, run: runStrictness, full: true},
+	{name: "KubeFails", applies: (*Fixture).hasLoadBalancers, run: runKubeFails},
 }
 
 // virtual runs a subtest in virtual time, beside others. Inside of it there are no further subtests.

@@ -19,18 +19,14 @@ var lateness = []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Seco
 
 func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	all := triesAll(t, newFixture)
 	for _, name := range of(t, newFixture, serviceNames) {
-		for _, late := range lateness {
+		for _, late := range delays(lateness, all) {
 			fault := simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(late), Writes: true, Count: 1}
-			for _, restart := range []bool{false, true} {
-				for _, start := range []bool{false, true} {
-					title := fmt.Sprintf("%s is made %s after a gateway gave up, start %t, restart %t", name, late, start, restart)
-					sampled(t, title, func(t *testing.T) { runLostCreations(t, newFixture(t), name, 0, fault, start, restart) })
-				}
-				for _, start := range []bool{false, true} {
-					title := fmt.Sprintf("%s is made %s after a gateway gave up, and deleted before, start %t, restart %t", name, late, start, restart)
-					sampled(t, title, func(t *testing.T) { runGivenUp(t, newFixture(t), name, 0, fault, start, restart) })
-				}
+			for _, p := range processesOf(all) {
+				title := fmt.Sprintf("%s is made %s after a gateway gave up", name, late)
+				virtual(t, fmt.Sprintf("%s, %s", title, p), func(t *testing.T) { runLostCreations(t, newFixture(t), name, 0, fault, p) })
+				virtual(t, fmt.Sprintf("%s, and deleted before, %s", title, p), func(t *testing.T) { runGivenUp(t, newFixture(t), name, 0, fault, p) })
 			}
 		}
 	}
@@ -38,7 +34,7 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 
 // runLostCreations: the answer to each write of a creation is lost in turn, and what it makes shows later, because listings lag or the
 // call takes effect later. Nothing is made twice, whether or not the program has just started, and also where it starts again.
-func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, start, restart bool) {
+func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, p processes) {
 	t.Helper()
 	ctx := t.Context()
 	w, c := lagging(t, f, name, lag)
@@ -53,13 +49,13 @@ func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, 
 		require.NoError(t, w.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
 		time.Sleep(settledIn)
 		w.createService(ctx, current)
-		if start {
+		if p.start {
 			w.restart()
 		}
 		fault.From = k + 1
 		w.failCalls(fault)
 		w.ensure(ctx, current, func() {
-			if restart {
+			if p.restart {
 				w.restart()
 			}
 		})
@@ -77,7 +73,7 @@ func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, 
 // runGivenUp: a Service is deleted while it is not known what became of the creation of its load balancer. Nothing is left. start says
 // that the process has just begun when it makes the load balancer, restart that another one deletes it. A process that has run for
 // long has nothing but its own memory of the answer that was lost.
-func runGivenUp(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, start, restart bool) {
+func runGivenUp(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, p processes) {
 	t.Helper()
 	ctx := t.Context()
 	w := newWorld(t, f)
@@ -89,7 +85,7 @@ func runGivenUp(t *testing.T, f *Fixture, name string, lag time.Duration, fault 
 	w.settleIn(ctx, c.Service)
 	for k := 1; ; k++ {
 		w.createService(ctx, c.Service)
-		if start {
+		if p.start {
 			w.restart()
 		}
 		fault.From = k
@@ -98,7 +94,7 @@ func runGivenUp(t *testing.T, f *Fixture, name string, lag time.Duration, fault 
 		w.protect(ctx, current)
 		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 		w.Sim.ClearFaults()
-		if restart {
+		if p.restart {
 			w.restart()
 		}
 		w.remove(ctx, c.Service, func() {})

@@ -36,36 +36,51 @@ var outages = []outage{
 	{name: "nodes", resource: "nodes"},
 }
 
-// kubeFailures are the ways in which it fails; none of them says that something does not exist, or that it may not be read.
-func kubeFailures() map[string]error {
-	return map[string]error{
-		"an error of its own": apierrors.NewInternalError(errors.New("etcdserver: no leader")),
-		"unavailable":         apierrors.NewServiceUnavailable("apiserver is shutting down"),
-		"a time-out":          apierrors.NewTimeoutError("the request did not complete", 1),
-		"no answer":           context.DeadlineExceeded,
+// kubeFailure is a way in which it fails.
+type kubeFailure struct {
+	name string
+	err  error
+}
+
+// kubeFailures are all ways; none of them says that something does not exist, or that it may not be read.
+func kubeFailures() []kubeFailure {
+	return []kubeFailure{
+		{"an error of its own", apierrors.NewInternalError(errors.New("etcdserver: no leader"))},
+		{"unavailable", apierrors.NewServiceUnavailable("apiserver is shutting down")},
+		{"a time-out", apierrors.NewTimeoutError("the request did not complete", 1)},
+		{"no answer", context.DeadlineExceeded},
 	}
 }
 
 func runKubeFails(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	all := triesAll(t, newFixture)
 	for _, name := range of(t, newFixture, serviceNames) {
-		for _, o := range outages {
-			virtual(t, name+" while "+o.name+" fails: what is served stays", func(t *testing.T) { runOutage(t, newFixture(t), name, o) })
+		for i, o := range outages {
+			failures := kubeFailures()
+			if !all { // another one for each outage
+				failures = failures[i%len(failures):][:1]
+			}
+			virtual(t, name+" while "+o.name+" fails: what is served stays", func(t *testing.T) { runOutage(t, newFixture(t), name, o, failures) })
 			if o.marks && !of(t, newFixture, func(f *Fixture) bool { return f.OwnMark }) {
 				virtual(t, name+" while "+o.name+" fails: nothing is made, changed or deleted", func(t *testing.T) {
-					runUnmarked(t, newFixture(t), name, o)
+					runUnmarked(t, newFixture(t), name, o, failures)
 				})
 			}
 		}
-		virtual(t, name+" is made while writes of Services fail, once", func(t *testing.T) { runUnrecorded(t, newFixture(t), name) })
+		failures := kubeFailures()
+		if !all {
+			failures = failures[:1]
+		}
+		virtual(t, name+" is made while writes of Services fail, once", func(t *testing.T) { runUnrecorded(t, newFixture(t), name, failures) })
 	}
 }
 
 // failingAPI is a part of the API server that fails, or nil while all of it works. The fake API server asks for it at every request from
 // the beginning on, for its reactors must not change while events are written in the background.
-type failingAPI struct{ now atomic.Pointer[kubeFailure] }
+type failingAPI struct{ now atomic.Pointer[failingPart] }
 
-type kubeFailure struct {
+type failingPart struct {
 	outage
 	err error
 }
@@ -82,18 +97,18 @@ func (f *failingAPI) react(a kubetesting.Action) (bool, runtime.Object, error) {
 // failing runs something while a part of the API server fails, seen by the provider alone.
 func (w *world) failing(o outage, failure error, do func()) {
 	w.t.Helper()
-	w.outage.now.Store(&kubeFailure{o, failure})
+	w.outage.now.Store(&failingPart{o, failure})
 	do()
 	w.waitForUpdates()
 	w.outage.now.Store(nil)
 }
 
 // runOutage: a Service that is served and did not change is left as it is, by a process that has just begun too.
-func runOutage(t *testing.T, f *Fixture, name string, o outage) {
+func runOutage(t *testing.T, f *Fixture, name string, o outage, failures []kubeFailure) {
 	t.Helper()
 	ctx := t.Context()
 	w, c, once := served(t, f, name)
-	for how, failure := range kubeFailures() {
+	for _, failure := range failures {
 		for _, restart := range []bool{false, true} {
 			if restart {
 				w.restart()
@@ -101,13 +116,13 @@ func runOutage(t *testing.T, f *Fixture, name string, o outage) {
 			current := w.service(ctx, c.Service)
 			lb := w.loadBalancer()
 			w.Sim.ResetCalls()
-			w.failing(o, failure, func() {
+			w.failing(o, failure.err, func() {
 				_, err := lb.EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 				w.requireNoCrash(err)
 				w.requireNoCrash(lb.UpdateLoadBalancer(ctx, clusterName, current, w.nodes))
 			})
-			w.requireNoWrites(how)
-			require.Equal(t, once, w.Snapshot(), how)
+			w.requireNoWrites(failure.name)
+			require.Equal(t, once, w.Snapshot(), failure.name)
 		}
 	}
 	w.remove(ctx, c.Service, nil)
@@ -116,7 +131,7 @@ func runOutage(t *testing.T, f *Fixture, name string, o outage) {
 
 // runUnmarked: while a process that has just begun cannot read which cluster this is, nothing is made, nothing changed and nothing
 // deleted; afterwards all of it is done.
-func runUnmarked(t *testing.T, f *Fixture, name string, o outage) {
+func runUnmarked(t *testing.T, f *Fixture, name string, o outage, failures []kubeFailure) {
 	t.Helper()
 	ctx := t.Context()
 	w := newWorld(t, f)
@@ -125,17 +140,17 @@ func runUnmarked(t *testing.T, f *Fixture, name string, o outage) {
 	w.addNode(ctx, "worker-2", nil)
 	w.createService(ctx, c.Service)
 	quiet := func(what string, try func(current *v1.Service) error) {
-		for how, failure := range kubeFailures() {
+		for _, failure := range failures {
 			w.restart()
 			current, before := w.service(ctx, c.Service), w.Snapshot()
 			w.loadBalancer() // which shows the Services
 			w.Sim.ResetCalls()
 			var err error
-			w.failing(o, failure, func() { err = try(current) })
-			require.Error(t, err, "%s: %s", what, how)
+			w.failing(o, failure.err, func() { err = try(current) })
+			require.Error(t, err, "%s: %s", what, failure.name)
 			w.requireNoCrash(err)
-			w.requireNoWrites(what + ": " + how)
-			require.Equal(t, before, w.Snapshot(), "%s: %s", what, how)
+			w.requireNoWrites(what + ": " + failure.name)
+			require.Equal(t, before, w.Snapshot(), "%s: %s", what, failure.name)
 		}
 	}
 	ensure := func(current *v1.Service) error {
@@ -164,18 +179,18 @@ func (w *world) balancer() cloudprovider.LoadBalancer {
 }
 
 // runUnrecorded: nothing can be written on a Service while it is made. When that ends it has one of each, and its deletion leaves nothing.
-func runUnrecorded(t *testing.T, f *Fixture, name string) {
+func runUnrecorded(t *testing.T, f *Fixture, name string, failures []kubeFailure) {
 	t.Helper()
 	ctx := t.Context()
 	w, c, once := served(t, f, name)
 	w.remove(ctx, c.Service, nil)
-	for how, failure := range kubeFailures() {
+	for _, failure := range failures {
 		require.NoError(t, w.kube.CoreV1().Services(c.Service.Namespace).Delete(ctx, c.Service.Name, metav1.DeleteOptions{}))
 		w.createService(ctx, c.Service)
 		current := w.service(ctx, c.Service)
 		w.protect(ctx, current)
 		lb := w.loadBalancer()
-		w.failing(outage{verbs: []string{"patch", "update"}, resource: "services"}, failure, func() {
+		w.failing(outage{verbs: []string{"patch", "update"}, resource: "services"}, failure.err, func() {
 			for range 3 {
 				_, err := lb.EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 				w.requireNoCrash(err)
@@ -183,8 +198,8 @@ func runUnrecorded(t *testing.T, f *Fixture, name string) {
 			}
 		})
 		w.ensure(ctx, c.Service, func() {})
-		require.Equal(t, once, w.Snapshot(), how)
+		require.Equal(t, once, w.Snapshot(), failure.name)
 		w.remove(ctx, c.Service, nil)
-		require.Empty(t, w.Snapshot(), how)
+		require.Empty(t, w.Snapshot(), failure.name)
 	}
 }

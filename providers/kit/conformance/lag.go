@@ -25,25 +25,20 @@ func (f *Fixture) lags() []time.Duration {
 
 func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	all := triesAll(t, newFixture)
+	lost := simkit.Fault{Kind: simkit.FaultLost, Writes: true, Count: 1}
 	for _, name := range of(t, newFixture, serviceNames) {
-		for _, lag := range of(t, newFixture, (*Fixture).lags) {
-			sampled(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
-			sampled(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
-			sampled(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag, false) })
-			sampled(t, name+" is changed and looked at while reads lag by "+lag.String(), func(t *testing.T) {
+		for _, lag := range delays(of(t, newFixture, (*Fixture).lags), all) {
+			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
+			virtual(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
+			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag, false) })
+			virtual(t, name+" is changed and looked at while reads lag by "+lag.String(), func(t *testing.T) {
 				runFlapping(t, newFixture(t), name, lag, true)
 			})
-			for _, restart := range []bool{false, true} {
-				lost := simkit.Fault{Kind: simkit.FaultLost, Writes: true, Count: 1}
-				title := fmt.Sprintf("%s: answers to its creation are lost while reads lag by %s, restart %t", name, lag, restart)
-				for _, start := range []bool{false, true} {
-					sampled(t, fmt.Sprintf("%s, start %t", title, start), func(t *testing.T) {
-						runLostCreations(t, newFixture(t), name, lag, lost, start, restart)
-					})
-					sampled(t, fmt.Sprintf("%s, and it is deleted, start %t", title, start), func(t *testing.T) {
-						runGivenUp(t, newFixture(t), name, lag, lost, start, restart)
-					})
-				}
+			for _, p := range processesOf(all) {
+				title := fmt.Sprintf("%s: answers to its creation are lost while reads lag by %s", name, lag)
+				virtual(t, fmt.Sprintf("%s, %s", title, p), func(t *testing.T) { runLostCreations(t, newFixture(t), name, lag, lost, p) })
+				virtual(t, fmt.Sprintf("%s, and it is deleted, %s", title, p), func(t *testing.T) { runGivenUp(t, newFixture(t), name, lag, lost, p) })
 			}
 		}
 	}

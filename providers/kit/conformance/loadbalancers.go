@@ -2,7 +2,7 @@ package conformance
 
 import (
 	"context"
-	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -251,69 +251,54 @@ func runOtherCluster(t *testing.T, f *Fixture, chosen map[string]string, restore
 	assert.Equal(t, held, w.Snapshot())
 }
 
-// interruptions are the ways in which a run is broken at its k-th call.
-var interruptions = []struct {
-	name    string
-	kind    string
-	restart bool
-}{
-	{"before it took effect", simkit.FaultReset, false},
-	{"after it took effect, the answer lost", simkit.FaultLost, false},
-	{"server error after it took effect", simkit.FaultStatusAfter, false},
-	{"a proxy's page instead of an answer", simkit.FaultHTML, false},
-	{"restart before it took effect", simkit.FaultReset, true},
-	{"restart after it took effect", simkit.FaultLost, true},
-}
-
 // maxCalls bounds the search for the last call of a run.
 const maxCalls = 200
 
-// runInterruption breaks the life of every Service at every call, in every way, and demands the same result as without.
+// runInterruption breaks the life of every Service, and demands the same result as without.
 func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	chosen := breakWrites
+	if triesAll(t, newFixture) {
+		chosen = breakEveryCall
+	}
 	for _, name := range of(t, newFixture, serviceNames) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var reference []string
-			var calls int
-			synctest.Test(t, func(t *testing.T) { reference, calls = interruptedRun(t, newFixture(t), name, nil, false) })
-			require.Less(t, calls, maxCalls)
-			require.Positive(t, calls)
-			share := sampleShare(t)
-			for i, in := range interruptions {
-				// The sample begins with another call for each way, so that together they are spread over all calls.
-				for k := 1 + i%share; k <= calls; k += share {
-					virtual(t, fmt.Sprintf("call %d of %d: %s", k, calls, in.name), func(t *testing.T) {
-						// The fault lasts as long as the transport keeps trying, so that it is really seen above.
-						fault := &simkit.Fault{Kind: in.kind, From: k, Count: 1}
-						states, _ := interruptedRun(t, newFixture(t), name, fault, in.restart)
-						assert.Equal(t, reference, states)
-					})
-				}
+			var calls []simkit.Call
+			synctest.Test(t, func(t *testing.T) { reference, calls = interruptedRun(t, newFixture(t), name, brokenLife{}) })
+			require.Less(t, len(calls), maxCalls)
+			lives := chosen(calls)
+			require.NotEmpty(t, lives)
+			for _, life := range lives {
+				virtual(t, life.name, func(t *testing.T) {
+					states, calls := interruptedRun(t, newFixture(t), name, life)
+					assert.Equal(t, reference, states)
+					assert.True(t, slices.ContainsFunc(calls, func(c simkit.Call) bool { return c.Fault != "" }), "nothing was broken")
+				})
 			}
 		})
 	}
 }
 
-// interruptedRun creates, changes, scales and deletes a Service, and returns the state after each of them and the
-// number of calls.
-func interruptedRun(t *testing.T, f *Fixture, name string, fault *simkit.Fault, restart bool) (states []string, calls int) {
+// interruptedRun creates, changes, scales and deletes a Service, and returns the state after each of them and the calls.
+func interruptedRun(t *testing.T, f *Fixture, name string, life brokenLife) (states []string, calls []simkit.Call) {
 	t.Helper()
 	ctx := t.Context()
 	w := newWorld(t, f)
 	c := w.Services[name]
 	w.addNode(ctx, "worker-1", nil)
 	w.createService(ctx, c.Service)
-	if restart {
+	if life.restart {
 		// The provider is opened again after the failure; before it, its caches are as empty as after a start.
 		w.restart()
 	}
 	w.Sim.ResetCalls()
-	if fault != nil {
-		w.failCalls(*fault)
+	if life.fault.Kind != "" {
+		w.failCalls(life.fault)
 	}
 	onError := func() {
-		if restart {
+		if life.restart {
 			w.restart()
 		}
 	}
@@ -331,5 +316,5 @@ func interruptedRun(t *testing.T, f *Fixture, name string, fault *simkit.Fault, 
 	note()
 	assert.Empty(t, states[len(states)-1], "deletion leaves the cloud empty")
 	w.requireNothingRefused()
-	return states, w.Sim.Calls().Total
+	return states, w.Sim.Calls().Latest
 }

@@ -26,6 +26,17 @@ var illegal = map[string]string{
 	portable.TLSPorts:    "nowhere", portable.BackendSelector: "pool in edge", portable.Hostname: "Not a name", portable.Tags: "web",
 }
 
+// illegalFor is an annotation with an illegal value: of the row where it has any.
+func illegalFor(row schema.AnnotationRow) map[string]string {
+	switch {
+	case len(row.Choices) > 0:
+		return map[string]string{row.Key: "neither"}
+	case illegal[row.Key] == "":
+		return map[string]string{portable.Hostname: illegal[portable.Hostname]}
+	}
+	return map[string]string{row.Key: illegal[row.Key]}
+}
+
 // runPortableChanges: what a Service that is served by portable annotations may become later.
 func runPortableChanges(t *testing.T, newFixture func(t testing.TB) *Fixture, row schema.AnnotationRow) {
 	t.Helper()
@@ -116,14 +127,7 @@ func runPortableBroken(t *testing.T, f *Fixture, row schema.AnnotationRow) {
 		return // it is refused from the start
 	}
 	ctx := t.Context()
-	good := s.Annotations[row.Key]
-	breaks := map[string]string{row.Key: illegal[row.Key]}
-	if len(row.Choices) > 0 {
-		breaks[row.Key] = "neither"
-	}
-	if breaks[row.Key] == "" {
-		breaks = map[string]string{portable.Hostname: illegal[portable.Hostname]}
-	}
+	good, breaks := s.Annotations[row.Key], illegalFor(row)
 	spoil := func() {
 		w.changeService(ctx, s, func(now *v1.Service) { maps.Copy(now.Annotations, breaks) })
 	}

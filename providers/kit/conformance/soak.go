@@ -25,8 +25,9 @@ const (
 	// schedulesVariable and seedVariable choose how many schedules are run, and the first seed.
 	schedulesVariable = "SOAK_SCHEDULES"
 	seedVariable      = "SOAK_SEED"
-	// fewSchedules are run with the other tests; make soak runs many.
-	fewSchedules = 8
+	// fewSchedules are run with the other tests, fewerSchedules in the fast tier; make soak runs many.
+	fewSchedules   = 8
+	fewerSchedules = 1
 	// steps of a schedule, with a quiet point after every some of them.
 	soakSteps  = 60
 	quietAfter = 15
@@ -48,7 +49,10 @@ var failingSeeds = []uint64{34}
 // Services want, and in the end nothing. A schedule is its seed.
 func Soak(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	first, schedules := uint64(1), fewSchedules
+	first, schedules := uint64(1), fewerSchedules
+	if triesAll(t, newFixture) {
+		schedules = fewSchedules
+	}
 	if text := os.Getenv(seedVariable); text != "" {
 		seed, err := strconv.ParseUint(text, 10, 64)
 		require.NoError(t, err, seedVariable)
