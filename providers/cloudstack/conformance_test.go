@@ -14,29 +14,41 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range networkKinds {
-		t.Run(name, func(t *testing.T) { t.Parallel(); conformance.Run(t, fixtureOf(prepare)) })
-	}
+	t.Run(isolated, func(t *testing.T) { t.Parallel(); conformance.Run(t, fixtureOf(networkKinds[isolated])) })
+	// In a tier of a VPC, the items of its ACL say who may come in, and not firewall rules.
+	t.Run(vpcTier, func(t *testing.T) {
+		t.Parallel()
+		conformance.RunParts(t, fixtureOf(networkKinds[vpcTier]), "LoadBalancers", "ByHand", "Interruption")
+	})
 }
 
 // TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
-	for name, prepare := range networkKinds {
-		t.Run(name, func(t *testing.T) { t.Parallel(); conformance.Soak(t, fixtureOf(prepare)) })
-	}
+	t.Run(isolated, func(t *testing.T) { t.Parallel(); conformance.Soak(t, fixtureOf(networkKinds[isolated])) })
+	t.Run(vpcTier, func(t *testing.T) {
+		t.Parallel()
+		tier.Full(t)
+		conformance.Soak(t, fixtureOf(networkKinds[vpcTier]))
+	})
 }
+
+const (
+	isolated = "isolated network"
+	vpcTier  = "VPC tier"
+)
 
 // networkKinds are the kinds of networks that nodes are in.
 var networkKinds = map[string]func(*cloudstacksim.Sim){
-	"isolated network": func(*cloudstacksim.Sim) {},
-	"VPC tier":         func(s *cloudstacksim.Sim) { s.MakeTier() },
+	isolated: func(*cloudstacksim.Sim) {},
+	vpcTier:  func(s *cloudstacksim.Sim) { s.MakeTier() },
 }
 
 // The Services that the tests try.

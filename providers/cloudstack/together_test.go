@@ -45,7 +45,7 @@ func (d together) carryOut(w *world) (err error) {
 // TestServicesThatGoTogether: the item without a reason that CloudStack's own controller left serves all rules for its port. Services that
 // go at the same moment see each other's rules, and the last of them takes it away.
 func TestServicesThatGoTogether(t *testing.T) {
-	inWorld(t, networkKinds["VPC tier"], func(w *world) {
+	inWorld(t, networkKinds[vpcTier], func(w *world) {
 		a := service("web", nil, port("http", 80, 30080))
 		b := another(service("other", nil, port("http", 80, 30081)))
 		w.Apply(a, b)

@@ -21,6 +21,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // referenceVariable names a folder with DigitalOcean's published OpenAPI description, digitalocean-openapi.yaml.
@@ -30,6 +31,7 @@ const referenceVariable = "ANYCCM_REFERENCE"
 // checked against DigitalOcean's own description of its API.
 func TestReference(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	dir := os.Getenv(referenceVariable)
 	if dir == "" {
 		t.Skipf("set %s to a folder with digitalocean-openapi.yaml to check requests and answers against the published description", referenceVariable)

@@ -26,6 +26,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -259,8 +260,10 @@ func nsxDescription(config func() Config) registry.Provider {
 	return p
 }
 
+// TestNSXConformance has NSX alone, which TestConformance has together with vCenter.
 func TestNSXConformance(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	conformance.Run(t, newNSXFixture)
 }
 
@@ -368,5 +371,6 @@ func counts(list []string) map[string]int {
 // TestNSXSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
 func TestNSXSchedules(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	conformance.Soak(t, newNSXFixture)
 }
