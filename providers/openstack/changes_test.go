@@ -2,6 +2,8 @@ package openstack
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,23 +17,29 @@ import (
 // changed last.
 func TestChangesByHand(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	w.requireNoWrites(s)
-	pool := w.sim.Pools()[0].ID
-	w.sim.ChangePool(pool, func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
-	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.UpdatedAt = "2026-02-03T04:05:06" })
-	w.loadBalancers.observed.Invalidate(s.Annotations[annotationID]) // as if the view had aged
-	w.ensure(s)
-	assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		w.requireNoWrites(s)
+		pool := w.sim.Pools()[0].ID
+		w.sim.ChangePool(pool, func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
+			lb.UpdatedAt = openstacksim.Stamp(time.Now().UTC().Add(time.Second).Format("2006-01-02T15:04:05"))
+		})
+		time.Sleep(newMaxAge + time.Second)
+		w.ensure(s)
+		assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+	})
 }
 
 // TestBusyOctavia: a change that Octavia refuses because it is busy is made later, and nothing is read twice for that.
 func TestBusyOctavia(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.UpdatedAt = "2026-02-03T04:05:06" })
-	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 409, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 1})
-	require.NoError(t, err)
-	w.changed(s, func(s *v1.Service) { s.Annotations[annotationConnectionLimit] = "5" })
-	assert.Equal(t, 5, w.sim.Listeners()[0].ConnectionLimit)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.UpdatedAt = "2026-02-03T04:05:06" })
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 409, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 1})
+		require.NoError(t, err)
+		w.changed(s, func(s *v1.Service) { s.Annotations[annotationConnectionLimit] = "5" })
+		assert.Equal(t, 5, w.sim.Listeners()[0].ConnectionLimit)
+	})
 }

@@ -147,6 +147,7 @@ func TestAnnotationChecklist(t *testing.T) {
 		Check: func(s *v1.Service) (warnings, err error) {
 			return checkService(testInputs("[LoadBalancerClass \"other\"]\nsubnet-id = "+firstSubnet+"\n", nil), s)
 		},
+		Virtual: true,
 		New: func(t *testing.T) conformance.Subject {
 			w := newTestWorld(t, "[LoadBalancerClass \"other\"]\nsubnet-id = "+firstSubnet+"\n", nil)
 			w.addNode(openstacksim.Spec{Name: "worker"})

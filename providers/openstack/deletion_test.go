@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,35 +16,39 @@ import (
 // is off by now: while the group cannot be deleted, the load balancer is found again.
 func TestGroupOfAnOrphan(t *testing.T) {
 	t.Parallel()
-	for _, file := range []string{"manage-security-groups = true\n", ""} {
-		w, s := served(t, "manage-security-groups = true\n", web(nil))
-		w.vanish(s)
-		w.file = file
-		w.restart()
-		lb := w.sim.LoadBalancers()[0]
-		o := guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name}
-		id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "DELETE /networking/v2.0/security-groups/{id}"})
-		require.NoError(t, err)
-		require.Error(t, w.DeleteOrphan(t.Context(), o))
-		assert.Len(t, w.sim.LoadBalancers(), 1)
-		assert.Len(t, w.sim.FloatingIPs(), 1)
-		found, err := w.Orphans(t.Context(), nil)
-		require.NoError(t, err)
-		require.Len(t, found, 1)
-		w.server.RemoveFault(id)
-		require.NoError(t, w.DeleteOrphan(t.Context(), o))
-		assert.Empty(t, w.sim.SecurityGroups())
-		assert.Empty(t, w.sim.LoadBalancers())
-		assert.Empty(t, w.sim.FloatingIPs())
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, file := range []string{"manage-security-groups = true\n", ""} {
+			w, s := served(t, "manage-security-groups = true\n", web(nil))
+			w.vanish(s)
+			w.file = file
+			w.restart()
+			lb := w.sim.LoadBalancers()[0]
+			o := guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name}
+			id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "DELETE /networking/v2.0/security-groups/{id}"})
+			require.NoError(t, err)
+			require.Error(t, w.DeleteOrphan(t.Context(), o))
+			assert.Len(t, w.sim.LoadBalancers(), 1)
+			assert.Len(t, w.sim.FloatingIPs(), 1)
+			found, err := w.Orphans(t.Context(), nil)
+			require.NoError(t, err)
+			require.Len(t, found, 1)
+			w.server.RemoveFault(id)
+			require.NoError(t, w.DeleteOrphan(t.Context(), o))
+			assert.Empty(t, w.sim.SecurityGroups())
+			assert.Empty(t, w.sim.LoadBalancers())
+			assert.Empty(t, w.sim.FloatingIPs())
+		}
+	})
 }
 
 // TestErrorWithoutCascade: of a load balancer in ERROR no part can be deleted alone, so that it goes as a whole.
 func TestErrorWithoutCascade(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "cascade-delete = false\n", web(nil))
-	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = statusError })
-	w.restart()
-	require.NoError(t, w.remove(s))
-	assert.Empty(t, w.sim.LoadBalancers())
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "cascade-delete = false\n", web(nil))
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = statusError })
+		w.restart()
+		require.NoError(t, w.remove(s))
+		assert.Empty(t, w.sim.LoadBalancers())
+	})
 }

@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 
@@ -12,15 +13,17 @@ import (
 // TestExamples serves every example of the provider's page.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n1"})
-	ports := 0
-	for _, s := range conformance.Examples(t, Name, checkService) {
-		s.Namespace = "default"
-		ports += len(s.Spec.Ports)
-		w.Apply(s)
-		w.ensure(s)
-	}
-	assert.Len(t, w.sim.Listeners(), ports)
-	assert.Empty(t, w.server.Calls().Refused)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		ports := 0
+		for _, s := range conformance.Examples(t, Name, checkService) {
+			s.Namespace = "default"
+			ports += len(s.Spec.Ports)
+			w.Apply(s)
+			w.ensure(s)
+		}
+		assert.Len(t, w.sim.Listeners(), ports)
+		assert.Empty(t, w.server.Calls().Refused)
+	})
 }

@@ -3,6 +3,7 @@ package openstack
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,31 +16,33 @@ import (
 // TestNoSecretInErrors: neither the password nor a token is in an error.
 func TestNoSecretInErrors(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	var all []string
-	for _, f := range []simkit.Fault{
-		{Kind: simkit.FaultStatus, Status: 400},
-		{Kind: simkit.FaultReset},
-		{Kind: simkit.FaultHTML},
-		{Kind: simkit.FaultCut},
-		{Kind: simkit.FaultStatus, Status: 401},
-	} {
-		w.restart()
-		id, err := w.server.AddFault(f)
-		require.NoError(t, err)
-		all = append(all, w.CheckAPI(t.Context()).Error())
-		w.server.RemoveFault(id)
-		w.restart() // a failed login is believed for a moment
-		require.NoError(t, w.CheckAPI(t.Context()))
-		id, err = w.server.AddFault(f)
-		require.NoError(t, err)
-		_, _, err = w.api.listServers(t.Context())
-		all = append(all, err.Error())
-		w.server.RemoveFault(id)
-	}
-	text := strings.Join(all, "\n")
-	assert.NotContains(t, text, openstacksim.Password)
-	assert.NotContains(t, text, "gAAAA")
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		var all []string
+		for _, f := range []simkit.Fault{
+			{Kind: simkit.FaultStatus, Status: 400},
+			{Kind: simkit.FaultReset},
+			{Kind: simkit.FaultHTML},
+			{Kind: simkit.FaultCut},
+			{Kind: simkit.FaultStatus, Status: 401},
+		} {
+			w.restart()
+			id, err := w.server.AddFault(f)
+			require.NoError(t, err)
+			all = append(all, w.CheckAPI(t.Context()).Error())
+			w.server.RemoveFault(id)
+			w.restart() // a failed login is believed for a moment
+			require.NoError(t, w.CheckAPI(t.Context()))
+			id, err = w.server.AddFault(f)
+			require.NoError(t, err)
+			_, _, err = w.api.listServers(t.Context())
+			all = append(all, err.Error())
+			w.server.RemoveFault(id)
+		}
+		text := strings.Join(all, "\n")
+		assert.NotContains(t, text, openstacksim.Password)
+		assert.NotContains(t, text, "gAAAA")
+	})
 }
 
 // TestErrorsOfServices: the class of each service's faults.
@@ -78,13 +81,15 @@ func TestErrorsOfServices(t *testing.T) {
 // TestQuota: what the project may not have more of is told on the Service.
 func TestQuota(t *testing.T) {
 	t.Parallel()
-	for kind, want := range map[string]string{"loadbalancer": "Quota has been met", "floatingip": "Quota exceeded"} {
-		w := newTestWorld(t, "", func(s *openstacksim.Sim) { s.SetQuota(kind, 0) })
-		w.addNode(openstacksim.Spec{Name: "n1"})
-		s := web(nil)
-		w.Apply(s)
-		_, err := w.try(s)
-		require.ErrorIs(t, err, cloudapi.ErrQuota, kind)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for kind, want := range map[string]string{"loadbalancer": "Quota has been met", "floatingip": "Quota exceeded"} {
+			w := newTestWorld(t, "", func(s *openstacksim.Sim) { s.SetQuota(kind, 0) })
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			s := web(nil)
+			w.Apply(s)
+			_, err := w.try(s)
+			require.ErrorIs(t, err, cloudapi.ErrQuota, kind)
+			assert.Contains(t, strings.Join(w.Events(), "\n"), want)
+		}
+	})
 }

@@ -3,6 +3,7 @@ package openstack
 import (
 	"net/http"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -36,58 +37,60 @@ func TestProviderID(t *testing.T) {
 // TestNodes: what a node is told, found by name and by ID, and when it counts as gone.
 func TestNodes(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	id := w.sim.AddServer(openstacksim.Spec{Name: "node.1", Zone: "zone one (a)"})
-	w.sim.AddServer(openstacksim.Spec{Name: "nodex1"})
-	byName := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node.1"}}
-	m, err := w.instances.InstanceMetadata(t.Context(), byName)
-	require.NoError(t, err)
-	assert.Equal(t, &cloudprovider.InstanceMetadata{
-		ProviderID: "openstack:///" + id, InstanceType: "m1.small", Zone: "zone-one-a", Region: "RegionOne",
-		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}},
-	}, m)
-	byID := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "whatever"}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}}
-	again, err := w.instances.InstanceMetadata(t.Context(), byID)
-	require.NoError(t, err)
-	assert.Equal(t, m, again)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		id := w.sim.AddServer(openstacksim.Spec{Name: "node.1", Zone: "zone one (a)"})
+		w.sim.AddServer(openstacksim.Spec{Name: "nodex1"})
+		byName := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node.1"}}
+		m, err := w.instances.InstanceMetadata(t.Context(), byName)
+		require.NoError(t, err)
+		assert.Equal(t, &cloudprovider.InstanceMetadata{
+			ProviderID: "openstack:///" + id, InstanceType: "m1.small", Zone: "zone-one-a", Region: "RegionOne",
+			NodeAddresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}},
+		}, m)
+		byID := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "whatever"}, Spec: v1.NodeSpec{ProviderID: m.ProviderID}}
+		again, err := w.instances.InstanceMetadata(t.Context(), byID)
+		require.NoError(t, err)
+		assert.Equal(t, m, again)
 
-	for _, status := range []string{"BUILD", "ERROR", "PAUSED", "SUSPENDED", "SHELVED_OFFLOADED", "SOFT_DELETED", "SHUTOFF"} {
-		require.NoError(t, w.sim.SetStatus(id, status))
+		for _, status := range []string{"BUILD", "ERROR", "PAUSED", "SUSPENDED", "SHELVED_OFFLOADED", "SOFT_DELETED", "SHUTOFF"} {
+			require.NoError(t, w.sim.SetStatus(id, status))
+			w.restart()
+			exists, err := w.instances.InstanceExists(t.Context(), byID)
+			require.NoError(t, err)
+			assert.True(t, exists, status)
+			shutdown, err := w.instances.InstanceShutdown(t.Context(), byID)
+			require.NoError(t, err)
+			assert.Equal(t, status == "SHUTOFF", shutdown, status)
+		}
+		w.sim.RemoveServer(id)
 		w.restart()
 		exists, err := w.instances.InstanceExists(t.Context(), byID)
 		require.NoError(t, err)
-		assert.True(t, exists, status)
-		shutdown, err := w.instances.InstanceShutdown(t.Context(), byID)
-		require.NoError(t, err)
-		assert.Equal(t, status == "SHUTOFF", shutdown, status)
-	}
-	w.sim.RemoveServer(id)
-	w.restart()
-	exists, err := w.instances.InstanceExists(t.Context(), byID)
-	require.NoError(t, err)
-	assert.False(t, exists)
-	_, err = w.instances.InstanceShutdown(t.Context(), byID)
-	require.Error(t, err)
-	exists, err = w.instances.InstanceExists(t.Context(), byName)
-	require.Error(t, err, "a name proves nothing")
-	assert.False(t, exists)
-	_, err = w.instances.InstanceMetadata(t.Context(), byName)
-	require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
-	foreign := &v1.Node{Spec: v1.NodeSpec{ProviderID: "openstack://RegionTwo/" + someID}}
-	_, err = w.instances.InstanceExists(t.Context(), foreign)
-	require.ErrorContains(t, err, "serves region", "another region's node is never gone")
+		assert.False(t, exists)
+		_, err = w.instances.InstanceShutdown(t.Context(), byID)
+		require.Error(t, err)
+		exists, err = w.instances.InstanceExists(t.Context(), byName)
+		require.Error(t, err, "a name proves nothing")
+		assert.False(t, exists)
+		_, err = w.instances.InstanceMetadata(t.Context(), byName)
+		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
+		foreign := &v1.Node{Spec: v1.NodeSpec{ProviderID: "openstack://RegionTwo/" + someID}}
+		_, err = w.instances.InstanceExists(t.Context(), foreign)
+		require.ErrorContains(t, err, "serves region", "another region's node is never gone")
 
-	w.sim.AddServer(openstacksim.Spec{Name: "nodex1"})
-	w.restart()
-	_, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "nodex1"}})
-	require.ErrorContains(t, err, "2 servers are named nodex1")
-	w.env["OS_CCM_REGIONAL"] = "true"
-	w.restart()
-	w.sim.AddServer(openstacksim.Spec{Name: "regional"})
-	m, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "regional"}})
-	require.NoError(t, err)
-	assert.Regexp(t, "^openstack://RegionOne/[0-9a-f-]+$", m.ProviderID)
-	assert.Empty(t, w.server.Calls().Refused)
+		w.sim.AddServer(openstacksim.Spec{Name: "nodex1"})
+		w.restart()
+		_, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "nodex1"}})
+		require.ErrorContains(t, err, "2 servers are named nodex1")
+		w.env["OS_CCM_REGIONAL"] = "true"
+		w.restart()
+		w.sim.AddServer(openstacksim.Spec{Name: "regional"})
+		m, err = w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "regional"}})
+		require.NoError(t, err)
+		assert.Regexp(t, "^openstack://RegionOne/[0-9a-f-]+$", m.ProviderID)
+		assert.Empty(t, w.server.Calls().Refused)
+	})
 }
 
 // TestStrangeAnswers: what is no answer of Nova's proves nothing about a server.
@@ -102,14 +105,16 @@ func TestStrangeAnswers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, "", nil)
-			n := w.addNode(openstacksim.Spec{Name: "n1"})
-			w.restart()
-			fault.Operation = "/compute/"
-			_, err := w.server.AddFault(fault)
-			require.NoError(t, err)
-			_, err = w.instances.InstanceExists(t.Context(), n)
-			require.Error(t, err)
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "", nil)
+				n := w.addNode(openstacksim.Spec{Name: "n1"})
+				w.restart()
+				fault.Operation = "/compute/"
+				_, err := w.server.AddFault(fault)
+				require.NoError(t, err)
+				_, err = w.instances.InstanceExists(t.Context(), n)
+				require.Error(t, err)
+			})
 		})
 	}
 }
@@ -132,18 +137,20 @@ func TestFlavors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, "", func(s *openstacksim.Sim) { s.AddFlavor("9", "huge (16 GiB)"); s.SetNovaMicroversion(c.minor) })
-			w.sim.AddServer(openstacksim.Spec{Name: "n1", FlavorID: c.flavor})
-			if c.delete {
-				w.sim.RemoveFlavor(c.flavor)
-			}
-			for range 2 {
-				m, err := w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-				require.NoError(t, err)
-				assert.Equal(t, c.want, m.InstanceType)
-			}
-			got := w.server.Calls().ByOperation
-			assert.LessOrEqual(t, got["GET /compute/v2.1/flavors/{id}"]+got["GET /compute/v2.1/flavors/detail"], 1, "it is read once")
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "", func(s *openstacksim.Sim) { s.AddFlavor("9", "huge (16 GiB)"); s.SetNovaMicroversion(c.minor) })
+				w.sim.AddServer(openstacksim.Spec{Name: "n1", FlavorID: c.flavor})
+				if c.delete {
+					w.sim.RemoveFlavor(c.flavor)
+				}
+				for range 2 {
+					m, err := w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+					require.NoError(t, err)
+					assert.Equal(t, c.want, m.InstanceType)
+				}
+				got := w.server.Calls().ByOperation
+				assert.LessOrEqual(t, got["GET /compute/v2.1/flavors/{id}"]+got["GET /compute/v2.1/flavors/detail"], 1, "it is read once")
+			})
 		})
 	}
 }
@@ -252,35 +259,39 @@ func TestNodeAddresses(t *testing.T) {
 // TestTrunks: the addresses of ports inside a trunk belong to the node.
 func TestTrunks(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	inner := w.sim.AddNetwork("inner", false)
-	subnet := w.sim.AddSubnet(inner, "inner", "10.9.0.0/24")
-	sub := w.sim.AddPort(openstacksim.Port{NetworkID: inner, FixedIPs: []openstacksim.FixedIP{{SubnetID: subnet, Address: "10.9.0.7"}}})
-	id := w.sim.AddServer(openstacksim.Spec{Name: "n1"})
-	for _, p := range w.sim.Ports() {
-		if p.DeviceID == id {
-			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) {
-				p.Trunk = &openstacksim.Trunk{ID: "trunk", SubPorts: []openstacksim.SubPort{
-					{PortID: sub, ID: 7, Type: "vlan"}, {PortID: someID, ID: 8, Type: "vlan"},
-				}}
-			})
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		inner := w.sim.AddNetwork("inner", false)
+		subnet := w.sim.AddSubnet(inner, "inner", "10.9.0.0/24")
+		sub := w.sim.AddPort(openstacksim.Port{NetworkID: inner, FixedIPs: []openstacksim.FixedIP{{SubnetID: subnet, Address: "10.9.0.7"}}})
+		id := w.sim.AddServer(openstacksim.Spec{Name: "n1"})
+		for _, p := range w.sim.Ports() {
+			if p.DeviceID == id {
+				w.sim.ChangePort(p.ID, func(p *openstacksim.Port) {
+					p.Trunk = &openstacksim.Trunk{ID: "trunk", SubPorts: []openstacksim.SubPort{
+						{PortID: sub, ID: 7, Type: "vlan"}, {PortID: someID, ID: 8, Type: "vlan"},
+					}}
+				})
+			}
 		}
-	}
-	m, err := w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
-	require.NoError(t, err)
-	assert.Equal(t, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeInternalIP, Address: "10.9.0.7"}}, m.NodeAddresses)
+		m, err := w.instances.InstanceMetadata(t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}})
+		require.NoError(t, err)
+		assert.Equal(t, []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.2"}, {Type: v1.NodeInternalIP, Address: "10.9.0.7"}}, m.NodeAddresses)
+	})
 }
 
 // TestPages: listings of several pages are complete.
 func TestPages(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", func(s *openstacksim.Sim) { s.SetPageLimit(2) })
-	for _, name := range []string{"a", "b", "c", "d", "e"} {
-		w.addNode(openstacksim.Spec{Name: name})
-	}
-	w.restart()
-	all, pages, err := w.api.listServers(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, all, 5)
-	assert.Equal(t, 3, pages)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", func(s *openstacksim.Sim) { s.SetPageLimit(2) })
+		for _, name := range []string{"a", "b", "c", "d", "e"} {
+			w.addNode(openstacksim.Spec{Name: name})
+		}
+		w.restart()
+		all, pages, err := w.api.listServers(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, all, 5)
+		assert.Equal(t, 3, pages)
+	})
 }

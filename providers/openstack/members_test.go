@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -228,40 +229,46 @@ func TestShownPool(t *testing.T) {
 // none. Security groups and nodes that join later find it, and the first members are not written again for it.
 func TestNetworkWithoutSubnet(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "network-id = "+firstNet+"\nmanage-security-groups = true\n", web(nil))
-	assert.Equal(t, []string{"tcp 30080 10.0.0.0/16"}, groupRules(w))
-	w.addNode(openstacksim.Spec{Name: "n3"})
-	w.update(s)
-	subnets := map[string]string{}
-	for _, m := range w.sim.Pools()[0].BackendMembers() {
-		subnets[m.Name] = valueOf(m.SubnetID)
-	}
-	assert.Equal(t, map[string]string{"n1": "", "n2": "", "n3": firstSubnet}, subnets)
-	w.requireNoWrites(s)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "network-id = "+firstNet+"\nmanage-security-groups = true\n", web(nil))
+		assert.Equal(t, []string{"tcp 30080 10.0.0.0/16"}, groupRules(w))
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		w.update(s)
+		subnets := map[string]string{}
+		for _, m := range w.sim.Pools()[0].BackendMembers() {
+			subnets[m.Name] = valueOf(m.SubnetID)
+		}
+		assert.Equal(t, map[string]string{"n1": "", "n2": "", "n3": firstSubnet}, subnets)
+		w.requireNoWrites(s)
+	})
 }
 
 // TestNodesOfAClass: a change of nodes uses the same subnet as the creation, also with a class that names none.
 func TestNodesOfAClass(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "[LoadBalancerClass \"plain\"]\nfloating-subnet = public*\n", web(map[string]string{annotationClass: "plain"}))
-	w.addNode(openstacksim.Spec{Name: "n3"})
-	w.update(s)
-	for _, m := range w.sim.Pools()[0].BackendMembers() {
-		assert.Equal(t, firstSubnet, valueOf(m.SubnetID), m.Name)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "[LoadBalancerClass \"plain\"]\nfloating-subnet = public*\n", web(map[string]string{annotationClass: "plain"}))
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		w.update(s)
+		for _, m := range w.sim.Pools()[0].BackendMembers() {
+			assert.Equal(t, firstSubnet, valueOf(m.SubnetID), m.Name)
+		}
+	})
 }
 
 // TestUnknownSubnetMovesNoMembers: while the subnet of the members cannot be told, a change of nodes moves neither members nor rules elsewhere.
 func TestUnknownSubnetMovesNoMembers(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "manage-security-groups = true\n", web(nil))
-	other := w.sim.AddSubnet(w.sim.AddNetwork("other", false), "other", "10.9.0.0/16")
-	s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationMemberSubnetID] = other })
-	require.Equal(t, []string{"tcp 30080 10.9.0.0/16"}, groupRules(w))
-	now := w.Current(s)
-	now.Annotations[annotationMemberSubnetID] = "typo"
-	w.Apply(now)
-	w.addNode(openstacksim.Spec{Name: "n3"})
-	require.ErrorContains(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes), annotationMemberSubnetID)
-	assert.Equal(t, []string{"tcp 30080 10.9.0.0/16"}, groupRules(w))
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "manage-security-groups = true\n", web(nil))
+		other := w.sim.AddSubnet(w.sim.AddNetwork("other", false), "other", "10.9.0.0/16")
+		s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationMemberSubnetID] = other })
+		require.Equal(t, []string{"tcp 30080 10.9.0.0/16"}, groupRules(w))
+		now := w.Current(s)
+		now.Annotations[annotationMemberSubnetID] = "typo"
+		w.Apply(now)
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		require.ErrorContains(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes), annotationMemberSubnetID)
+		assert.Equal(t, []string{"tcp 30080 10.9.0.0/16"}, groupRules(w))
+	})
 }

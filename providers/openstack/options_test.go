@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gophercloud/gophercloud/v2"
@@ -304,30 +305,32 @@ func TestLogins(t *testing.T) {
 // TestTokens: a token that was taken back is replaced once, whoever uses it; one that is about to end is renewed before.
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n1"})
-	require.Len(t, w.sim.Logins(), 1)
-	w.sim.RevokeTokens()
-	_, _, err := w.api.listServers(t.Context())
-	require.NoError(t, err)
-	assert.Len(t, w.sim.Logins(), 2)
-	w.sim.SetTokenTTL(2*renewBefore + time.Second)
-	w.sim.RevokeTokens()
-	_, _, err = w.api.listServers(t.Context())
-	require.NoError(t, err)
-	w.api.mu.Lock()
-	assert.False(t, w.api.expires.IsZero())
-	w.api.expires = time.Now().Add(renewBefore / 2)
-	w.api.mu.Unlock()
-	w.sim.SetTokenTTL(time.Hour)
-	w.server.ResetCalls()
-	_, _, err = w.api.listServers(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, map[string]int{"POST /identity/v3/auth/tokens": 1, "GET /compute/v2.1/servers/detail": 1}, w.server.Calls().ByOperation)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		require.Len(t, w.sim.Logins(), 1)
+		w.sim.RevokeTokens()
+		_, _, err := w.api.listServers(t.Context())
+		require.NoError(t, err)
+		assert.Len(t, w.sim.Logins(), 2)
+		w.sim.SetTokenTTL(2*renewBefore + time.Second)
+		w.sim.RevokeTokens()
+		_, _, err = w.api.listServers(t.Context())
+		require.NoError(t, err)
+		w.api.mu.Lock()
+		assert.False(t, w.api.expires.IsZero())
+		w.api.expires = time.Now().Add(renewBefore / 2)
+		w.api.mu.Unlock()
+		w.sim.SetTokenTTL(time.Hour)
+		w.server.ResetCalls()
+		_, _, err = w.api.listServers(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, map[string]int{"POST /identity/v3/auth/tokens": 1, "GET /compute/v2.1/servers/detail": 1}, w.server.Calls().ByOperation)
 
-	w.sim.SetPassword("changed")
-	_, _, err = w.api.listServers(t.Context())
-	require.ErrorContains(t, err, "logging in again: not authorized")
+		w.sim.SetPassword("changed")
+		_, _, err = w.api.listServers(t.Context())
+		require.ErrorContains(t, err, "logging in again: not authorized")
+	})
 }
 
 // TestCredentialsAreReadAgain: a changed file is used at the next login, and one that is in the middle of a change is not.

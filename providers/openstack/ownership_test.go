@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -20,19 +21,21 @@ import (
 // takes over what the former one left.
 func TestMarks(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	tags := w.sim.LoadBalancers()[0].Tags
-	assert.Contains(t, tags, ownership.ServiceMark(s.UID))
-	assert.True(t, strings.HasPrefix(tags[1], markPrefix), "%v", tags)
-	w.vanish(s)
-	again := named(web(nil), "web")
-	w.Apply(again)
-	again, _ = w.ensure(again)
-	lbs := w.sim.LoadBalancers()
-	require.Len(t, lbs, 1)
-	assert.Contains(t, lbs[0].Tags, ownership.ServiceMark(again.UID))
-	assert.NotContains(t, lbs[0].Tags, ownership.ServiceMark(s.UID))
-	w.requireNoWrites(again)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		tags := w.sim.LoadBalancers()[0].Tags
+		assert.Contains(t, tags, ownership.ServiceMark(s.UID))
+		assert.True(t, strings.HasPrefix(tags[1], markPrefix), "%v", tags)
+		w.vanish(s)
+		again := named(web(nil), "web")
+		w.Apply(again)
+		again, _ = w.ensure(again)
+		lbs := w.sim.LoadBalancers()
+		require.Len(t, lbs, 1)
+		assert.Contains(t, lbs[0].Tags, ownership.ServiceMark(again.UID))
+		assert.NotContains(t, lbs[0].Tags, ownership.ServiceMark(s.UID))
+		w.requireNoWrites(again)
+	})
 }
 
 // TestClaims: a Service that names another one's load balancer gets nothing of it, however old it is, and both are told.
@@ -45,36 +48,44 @@ func TestClaims(t *testing.T) {
 	}
 	t.Run("of another namespace", func(t *testing.T) {
 		t.Parallel()
-		w, owner := served(t, "", web(nil))
-		w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
-		events := strings.Join(w.Events(), "\n")
-		assert.Contains(t, events, ownership.EventNotOurs)
-		assert.Contains(t, events, ownership.EventClaimed)
+		synctest.Test(t, func(t *testing.T) {
+			w, owner := served(t, "", web(nil))
+			w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
+			events := strings.Join(w.Events(), "\n")
+			assert.Contains(t, events, ownership.EventNotOurs)
+			assert.Contains(t, events, ownership.EventClaimed)
+		})
 	})
 	t.Run("by the name of early releases", func(t *testing.T) {
 		t.Parallel()
-		w, owner := served(t, "", web(nil))
-		w.sim.ChangeLoadBalancer(owner.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
-			lb.Name, lb.Tags = legacyName(owner), []string{}
+		synctest.Test(t, func(t *testing.T) {
+			w, owner := served(t, "", web(nil))
+			w.sim.ChangeLoadBalancer(owner.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
+				lb.Name, lb.Tags = legacyName(owner), []string{}
+			})
+			w.restart()
+			w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
 		})
-		w.restart()
-		w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
 	})
 	t.Run("whose Service is of another cluster", func(t *testing.T) {
 		t.Parallel()
-		w := newTestWorld(t, "", nil)
-		w.addNode(openstacksim.Spec{Name: "n1"})
-		lb := w.sim.AddLoadBalancer("kube_service_kubernetes_elsewhere_web", firstSubnet)
-		w.refuses(claim(lb.ID), "which is not of this cluster")
+		synctest.Test(t, func(t *testing.T) {
+			w := newTestWorld(t, "", nil)
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			lb := w.sim.AddLoadBalancer("kube_service_kubernetes_elsewhere_web", firstSubnet)
+			w.refuses(claim(lb.ID), "which is not of this cluster")
+		})
 	})
 	t.Run("after another name of the cluster", func(t *testing.T) {
 		t.Parallel()
-		w := newTestWorld(t, "", nil)
-		w.addNode(openstacksim.Spec{Name: "n1"})
-		lb := w.sim.AddLoadBalancer("kube_service_production_default_web", firstSubnet)
-		s := web(map[string]string{annotationID: lb.ID, annotationAddress: lb.VIPAddress})
-		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.77"}}
-		w.refuses(s, "which is not of this cluster")
+		synctest.Test(t, func(t *testing.T) {
+			w := newTestWorld(t, "", nil)
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			lb := w.sim.AddLoadBalancer("kube_service_production_default_web", firstSubnet)
+			s := web(map[string]string{annotationID: lb.ID, annotationAddress: lb.VIPAddress})
+			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.77"}}
+			w.refuses(s, "which is not of this cluster")
+		})
 	})
 }
 
@@ -168,29 +179,31 @@ func TestClustersCalledAlike(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, "", nil)
-			w.addNode(openstacksim.Spec{Name: "n1"})
-			w.adopt = c.adopt
-			s := leftService(t, w, c.left)
-			for _, since := range c.since {
-				since(w, s)
-			}
-			w.restart()
-			if c.refused {
-				before := w.sim.LoadBalancers()
-				w.refuses(s, refused)
-				assert.Contains(t, strings.Join(w.Events(), "\n"), ownership.EventNotOurs)
-				assert.Equal(t, before, w.sim.LoadBalancers())
-				return
-			}
-			w.Apply(s)
-			w.server.ResetCalls()
-			s, _ = w.ensure(s)
-			assert.Equal(t, c.writes, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
-			nodesReplaced(w, s) // what was proved stays so
-			w.update(s)
-			require.NoError(t, w.remove(s))
-			assert.Empty(t, w.sim.LoadBalancers())
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "", nil)
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				w.adopt = c.adopt
+				s := leftService(t, w, c.left)
+				for _, since := range c.since {
+					since(w, s)
+				}
+				w.restart()
+				if c.refused {
+					before := w.sim.LoadBalancers()
+					w.refuses(s, refused)
+					assert.Contains(t, strings.Join(w.Events(), "\n"), ownership.EventNotOurs)
+					assert.Equal(t, before, w.sim.LoadBalancers())
+					return
+				}
+				w.Apply(s)
+				w.server.ResetCalls()
+				s, _ = w.ensure(s)
+				assert.Equal(t, c.writes, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+				nodesReplaced(w, s) // what was proved stays so
+				w.update(s)
+				require.NoError(t, w.remove(s))
+				assert.Empty(t, w.sim.LoadBalancers())
+			})
 		})
 	}
 }
@@ -198,12 +211,14 @@ func TestClustersCalledAlike(t *testing.T) {
 // TestGuestsOfClustersCalledAlike: nobody joins another cluster's load balancer because a Service here has the same name.
 func TestGuestsOfClustersCalledAlike(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n1"})
-	s := web(nil)
-	lb := w.sim.AddLoadBalancer(loadBalancerName(w.cluster, s), firstSubnet)
-	w.Apply(s)
-	w.refuses(named(service("guest", map[string]string{annotationID: lb.ID}, servicePort("x", 81, 30081)), "guest"), "which is not of this cluster")
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		s := web(nil)
+		lb := w.sim.AddLoadBalancer(loadBalancerName(w.cluster, s), firstSubnet)
+		w.Apply(s)
+		w.refuses(named(service("guest", map[string]string{annotationID: lb.ID}, servicePort("x", 81, 30081)), "guest"), "which is not of this cluster")
+	})
 }
 
 // TestTakeoverOfARenamedCluster: without marks, what the status shows and what the members are tell whose it is.
@@ -220,24 +235,26 @@ func TestTakeoverOfARenamedCluster(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, "", nil)
-			w.addNode(openstacksim.Spec{Name: "n1"})
-			s := web(c.annotations)
-			leave(t, w, s, left{hostname: c.annotations[annotationHostname]})
-			w.cluster, w.adopt = "production", c.adopt
-			w.restart()
-			w.Apply(s)
-			if c.refused != "" {
-				_, err := w.try(s)
-				require.ErrorContains(t, err, c.refused)
-				return
-			}
-			s, _ = w.ensure(s)
-			require.Len(t, w.sim.LoadBalancers(), 1)
-			assert.Equal(t, "kube_service_production_default_web", w.sim.LoadBalancers()[0].Name)
-			assert.Contains(t, w.sim.LoadBalancers()[0].Tags, ownership.ServiceMark(s.UID), "it is written anyway")
-			require.NoError(t, w.remove(s))
-			assert.Empty(t, w.sim.LoadBalancers(), "a controller made it")
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "", nil)
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				s := web(c.annotations)
+				leave(t, w, s, left{hostname: c.annotations[annotationHostname]})
+				w.cluster, w.adopt = "production", c.adopt
+				w.restart()
+				w.Apply(s)
+				if c.refused != "" {
+					_, err := w.try(s)
+					require.ErrorContains(t, err, c.refused)
+					return
+				}
+				s, _ = w.ensure(s)
+				require.Len(t, w.sim.LoadBalancers(), 1)
+				assert.Equal(t, "kube_service_production_default_web", w.sim.LoadBalancers()[0].Name)
+				assert.Contains(t, w.sim.LoadBalancers()[0].Tags, ownership.ServiceMark(s.UID), "it is written anyway")
+				require.NoError(t, w.remove(s))
+				assert.Empty(t, w.sim.LoadBalancers(), "a controller made it")
+			})
 		})
 	}
 }
@@ -268,28 +285,32 @@ func (w *world) pretender(address string) {
 // TestAddressOfAnotherNode: a Node that tells another one's address keeps nobody's load balancer from being changed.
 func TestAddressOfAnotherNode(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	w.pretender(w.nodes[0].Status.Addresses[0].Address)
-	w.requireNoWrites(s)
-	w.addNode(openstacksim.Spec{Name: "n3"})
-	require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
-	assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
-	assert.Empty(t, w.server.Calls().Refused)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		w.pretender(w.nodes[0].Status.Addresses[0].Address)
+		w.requireNoWrites(s)
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
+		assert.Empty(t, w.server.Calls().Refused)
+	})
 }
 
 // TestUnknownNodeProvesNothing: what a Node of no known cloud tells makes another cluster's load balancer nobody's here.
 func TestUnknownNodeProvesNothing(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	theirs := w.addNode(openstacksim.Spec{Name: "n1"})
-	s := web(nil)
-	leave(t, w, s, left{})
-	s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{}
-	w.Unregister(theirs)
-	w.nodes = nil
-	w.addNode(openstacksim.Spec{Name: "ours"})
-	w.pretender(theirs.Status.Addresses[0].Address)
-	w.restart()
-	w.refuses(s, "another cluster of the same name")
-	assert.Len(t, w.sim.LoadBalancers(), 1)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		theirs := w.addNode(openstacksim.Spec{Name: "n1"})
+		s := web(nil)
+		leave(t, w, s, left{})
+		s.Annotations, s.Status = map[string]string{}, v1.ServiceStatus{}
+		w.Unregister(theirs)
+		w.nodes = nil
+		w.addNode(openstacksim.Spec{Name: "ours"})
+		w.pretender(theirs.Status.Addresses[0].Address)
+		w.restart()
+		w.refuses(s, "another cluster of the same name")
+		assert.Len(t, w.sim.LoadBalancers(), 1)
+	})
 }

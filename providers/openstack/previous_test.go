@@ -3,6 +3,7 @@ package openstack
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,23 +43,25 @@ func TestAnotherLoadBalancer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, first := served(t, "", web(nil))
-			s := named(service("other", nil, servicePort("x", 81, 30081)), "other")
-			w.Apply(s)
-			s, _ = w.ensure(s)
-			before := s.Annotations[annotationID]
-			if c.prepare != nil {
-				c.prepare(w, s)
-			}
-			s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationID] = first.Annotations[annotationID] })
-			assert.Equal(t, first.Status, s.Status)
-			assert.Equal(t, c.want.stays, len(w.sim.LoadBalancers()) == 2)
-			assert.Equal(t, c.want.stays, len(w.sim.FloatingIPs()) == 2)
-			assert.Equal(t, c.want.told, strings.Contains(strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained+" load balancer "+before))
-			w.requireNoWrites(s)
-			orphans, err := w.Orphans(t.Context(), []*v1.Service{w.Current(first), w.Current(s)})
-			require.NoError(t, err)
-			assert.Equal(t, c.want.orphan, len(orphans) == 1 && orphans[0].ID == before, "%v", orphans)
+			synctest.Test(t, func(t *testing.T) {
+				w, first := served(t, "", web(nil))
+				s := named(service("other", nil, servicePort("x", 81, 30081)), "other")
+				w.Apply(s)
+				s, _ = w.ensure(s)
+				before := s.Annotations[annotationID]
+				if c.prepare != nil {
+					c.prepare(w, s)
+				}
+				s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationID] = first.Annotations[annotationID] })
+				assert.Equal(t, first.Status, s.Status)
+				assert.Equal(t, c.want.stays, len(w.sim.LoadBalancers()) == 2)
+				assert.Equal(t, c.want.stays, len(w.sim.FloatingIPs()) == 2)
+				assert.Equal(t, c.want.told, strings.Contains(strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained+" load balancer "+before))
+				w.requireNoWrites(s)
+				orphans, err := w.Orphans(t.Context(), []*v1.Service{w.Current(first), w.Current(s)})
+				require.NoError(t, err)
+				assert.Equal(t, c.want.orphan, len(orphans) == 1 && orphans[0].ID == before, "%v", orphans)
+			})
 		})
 	}
 }
@@ -83,18 +86,20 @@ func TestServingIsNoOrphan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, s := served(t, "", web(nil))
-			alone(w, s)
-			s.Annotations[annotationID] = w.sim.AddLoadBalancer("by-hand", firstSubnet).ID
-			w.Apply(s)
-			w.restart()
-			_, err := w.try(s)
-			require.Error(t, err)
-			w.restart()
-			orphans, err := w.Orphans(t.Context(), []*v1.Service{s})
-			require.NoError(t, err)
-			assert.Empty(t, orphans)
-			assert.Len(t, w.sim.LoadBalancers(), 2)
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "", web(nil))
+				alone(w, s)
+				s.Annotations[annotationID] = w.sim.AddLoadBalancer("by-hand", firstSubnet).ID
+				w.Apply(s)
+				w.restart()
+				_, err := w.try(s)
+				require.Error(t, err)
+				w.restart()
+				orphans, err := w.Orphans(t.Context(), []*v1.Service{s})
+				require.NoError(t, err)
+				assert.Empty(t, orphans)
+				assert.Len(t, w.sim.LoadBalancers(), 2)
+			})
 		})
 	}
 }

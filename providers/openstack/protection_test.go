@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -33,12 +34,15 @@ func TestMovedFloatingAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, s := served(t, "", web(nil))
-			machine := w.sim.Ports()[0].ID
-			require.NoError(t, w.sim.AttachFloatingIP(w.sim.FloatingIPs()[0].ID, machine))
-			leave(w, s)
-			require.Len(t, w.sim.FloatingIPs(), 1)
-			assert.Equal(t, machine, valueOf(w.sim.FloatingIPs()[0].PortID))
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "", web(nil))
+				machine := w.sim.Ports()[0].ID
+				time.Sleep(time.Second)
+				require.NoError(t, w.sim.AttachFloatingIP(w.sim.FloatingIPs()[0].ID, machine))
+				leave(w, s)
+				require.Len(t, w.sim.FloatingIPs(), 1)
+				assert.Equal(t, machine, valueOf(w.sim.FloatingIPs()[0].PortID))
+			})
 		})
 	}
 }
@@ -47,18 +51,20 @@ func TestMovedFloatingAddress(t *testing.T) {
 // stays when a Service uses it.
 func TestAddressOfAnother(t *testing.T) {
 	t.Parallel()
-	for _, whose := range []string{"prod/shop from cluster kubernetes", "default/web from cluster production"} {
-		w := newTestWorld(t, "", nil)
-		w.addNode(openstacksim.Spec{Name: "n1"})
-		w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.50", floatingDescription+" "+whose)
-		s := web(nil)
-		s.Spec.LoadBalancerIP = "203.0.113.50"
-		w.Apply(s)
-		s, _ = w.ensure(s)
-		require.NoError(t, w.remove(s))
-		require.Len(t, w.sim.FloatingIPs(), 1, whose)
-		assert.Nil(t, w.sim.FloatingIPs()[0].PortID)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		for _, whose := range []string{"prod/shop from cluster kubernetes", "default/web from cluster production"} {
+			w := newTestWorld(t, "", nil)
+			w.addNode(openstacksim.Spec{Name: "n1"})
+			w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.50", floatingDescription+" "+whose)
+			s := web(nil)
+			s.Spec.LoadBalancerIP = "203.0.113.50"
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			require.NoError(t, w.remove(s))
+			require.Len(t, w.sim.FloatingIPs(), 1, whose)
+			assert.Nil(t, w.sim.FloatingIPs()[0].PortID)
+		}
+	})
 }
 
 // TestAddressOfALivingService: a free floating address that was made for another living Service, or that one shows, is not attached
@@ -87,33 +93,35 @@ func TestAddressOfALivingService(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, "", nil)
-			w.addNode(openstacksim.Spec{Name: "n1"})
-			id := w.sim.AddFloatingIP(w.sim.Networks()[0].ID, address, c.description)
-			other := named(service("other", nil, servicePort("x", 81, 30081)), "other")
-			if c.other != nil {
-				c.other(other)
-			}
-			w.Apply(other)
-			s := web(nil)
-			s.Spec.LoadBalancerIP = address
-			w.Apply(s)
-			if c.attached { // after it was seen to be free
-				_, err := w.loadBalancers.floating.All(t.Context(), inventory.Query{})
-				require.NoError(t, err)
-				require.NoError(t, w.sim.AttachFloatingIP(id, w.sim.Ports()[0].ID))
-			}
-			status, err := w.try(s)
-			port := valueOf(w.sim.FloatingIPs()[0].PortID)
-			if c.refused == "" {
-				require.NoError(t, err)
-				assert.Equal(t, address, status.Ingress[0].IP)
-				assert.Equal(t, w.sim.LoadBalancers()[0].VIPPortID, port)
-				return
-			}
-			require.ErrorContains(t, err, c.refused)
-			assert.NotEqual(t, w.sim.LoadBalancers()[0].VIPPortID, port)
-			assert.Equal(t, !c.attached, strings.Contains(strings.Join(w.Events(), "\n"), ownership.EventClaimed))
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "", nil)
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				id := w.sim.AddFloatingIP(w.sim.Networks()[0].ID, address, c.description)
+				other := named(service("other", nil, servicePort("x", 81, 30081)), "other")
+				if c.other != nil {
+					c.other(other)
+				}
+				w.Apply(other)
+				s := web(nil)
+				s.Spec.LoadBalancerIP = address
+				w.Apply(s)
+				if c.attached { // after it was seen to be free
+					_, err := w.loadBalancers.floating.All(t.Context(), inventory.Query{})
+					require.NoError(t, err)
+					require.NoError(t, w.sim.AttachFloatingIP(id, w.sim.Ports()[0].ID))
+				}
+				status, err := w.try(s)
+				port := valueOf(w.sim.FloatingIPs()[0].PortID)
+				if c.refused == "" {
+					require.NoError(t, err)
+					assert.Equal(t, address, status.Ingress[0].IP)
+					assert.Equal(t, w.sim.LoadBalancers()[0].VIPPortID, port)
+					return
+				}
+				require.ErrorContains(t, err, c.refused)
+				assert.NotEqual(t, w.sim.LoadBalancers()[0].VIPPortID, port)
+				assert.Equal(t, !c.attached, strings.Contains(strings.Join(w.Events(), "\n"), ownership.EventClaimed))
+			})
 		})
 	}
 }
@@ -195,16 +203,19 @@ func TestOrphanThatIsNone(t *testing.T) {
 	for name, c := range sinceFound {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, s := served(t, "", web(nil))
-			w.vanish(s)
-			found, err := w.Orphans(t.Context(), nil)
-			require.NoError(t, err)
-			require.Len(t, found, 1)
-			before := w.sim.LoadBalancers()
-			c.since(w, before[0], s)
-			require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), c.want)
-			assert.Contains(t, ids(w.sim.LoadBalancers()), before[0].ID)
-			assert.Len(t, w.sim.FloatingIPs(), 1)
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "", web(nil))
+				w.vanish(s)
+				found, err := w.Orphans(t.Context(), nil)
+				require.NoError(t, err)
+				require.Len(t, found, 1)
+				before := w.sim.LoadBalancers()
+				time.Sleep(time.Second)
+				c.since(w, before[0], s)
+				require.ErrorContains(t, w.DeleteOrphan(t.Context(), found[0]), c.want)
+				assert.Contains(t, ids(w.sim.LoadBalancers()), before[0].ID)
+				assert.Len(t, w.sim.FloatingIPs(), 1)
+			})
 		})
 	}
 }
@@ -269,41 +280,47 @@ func TestChangedRightAfterUs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, s := served(t, "", web(nil))
-			w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, c.change)
-			if c.ours != nil {
-				c.ours(w, s)
-			} else {
-				w.addNode(openstacksim.Spec{Name: "n3"})
-				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
-			}
-			assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
-			assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes))
-			w.requireNoWrites(w.Current(s))
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "", web(nil))
+				w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, c.change)
+				if c.ours != nil {
+					c.ours(w, s)
+				} else {
+					w.addNode(openstacksim.Spec{Name: "n3"})
+					require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+				}
+				assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+				assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes))
+				w.requireNoWrites(w.Current(s))
+			})
 		})
 	}
 	t.Run("after we looked", func(t *testing.T) {
 		t.Parallel()
-		w, s := served(t, "", web(nil))
-		w.addNode(openstacksim.Spec{Name: "n3"})
-		w.update(s)
-		w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, algorithm)
-		w.addNode(openstacksim.Spec{Name: "n4"})
-		w.update(s)
-		w.ensure(s)
-		assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
-		w.requireNoWrites(s)
+		synctest.Test(t, func(t *testing.T) {
+			w, s := served(t, "", web(nil))
+			w.addNode(openstacksim.Spec{Name: "n3"})
+			w.update(s)
+			w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, algorithm)
+			w.addNode(openstacksim.Spec{Name: "n4"})
+			w.update(s)
+			w.ensure(s)
+			assert.Equal(t, "ROUND_ROBIN", w.sim.Pools()[0].Algorithm)
+			w.requireNoWrites(s)
+		})
 	})
 	t.Run("where annotations are at fault", func(t *testing.T) {
 		t.Parallel()
-		w, s := served(t, "", web(nil))
-		s = w.Current(s)
-		s.Annotations[annotationConnectionLimit] = "many"
-		w.Apply(s)
-		w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.DropMembers() })
-		w.addNode(openstacksim.Spec{Name: "n3"})
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes))
-		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
+		synctest.Test(t, func(t *testing.T) {
+			w, s := served(t, "", web(nil))
+			s = w.Current(s)
+			s.Annotations[annotationConnectionLimit] = "many"
+			w.Apply(s)
+			w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.DropMembers() })
+			w.addNode(openstacksim.Spec{Name: "n3"})
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, s, w.nodes))
+			assert.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
+		})
 	})
 }
 
@@ -317,162 +334,180 @@ func TestSharingAcrossNamespaces(t *testing.T) {
 	}
 	t.Run("without agreement", func(t *testing.T) {
 		t.Parallel()
-		w, owner := served(t, "", web(nil))
-		g := guest(owner.Annotations[annotationID])
-		w.Apply(g)
-		w.server.ResetCalls()
-		_, err := w.try(g)
-		require.ErrorContains(t, err, annotationShareWith)
-		assert.Zero(t, w.server.Calls().Writes)
+		synctest.Test(t, func(t *testing.T) {
+			w, owner := served(t, "", web(nil))
+			g := guest(owner.Annotations[annotationID])
+			w.Apply(g)
+			w.server.ResetCalls()
+			_, err := w.try(g)
+			require.ErrorContains(t, err, annotationShareWith)
+			assert.Zero(t, w.server.Calls().Writes)
+		})
 	})
 	t.Run("the owner agrees", func(t *testing.T) {
 		t.Parallel()
-		w, owner := served(t, "", web(map[string]string{annotationShareWith: "other, tenant"}))
-		g := guest(owner.Annotations[annotationID])
-		w.Apply(g)
-		w.ensure(g)
-		assert.Len(t, w.sim.Listeners(), 2)
-		assert.NotContains(t, strings.Join(w.Events(), "\n"), eventShared)
+		synctest.Test(t, func(t *testing.T) {
+			w, owner := served(t, "", web(map[string]string{annotationShareWith: "other, tenant"}))
+			g := guest(owner.Annotations[annotationID])
+			w.Apply(g)
+			w.ensure(g)
+			assert.Len(t, w.sim.Listeners(), 2)
+			assert.NotContains(t, strings.Join(w.Events(), "\n"), eventShared)
+		})
 	})
 	t.Run("the operator agrees", func(t *testing.T) {
 		t.Parallel()
-		w, owner := served(t, "share-across-namespaces = true\n", web(nil))
-		g := guest(owner.Annotations[annotationID])
-		w.Apply(g)
-		w.ensure(g)
-		assert.Len(t, w.sim.Listeners(), 2)
+		synctest.Test(t, func(t *testing.T) {
+			w, owner := served(t, "share-across-namespaces = true\n", web(nil))
+			g := guest(owner.Annotations[annotationID])
+			w.Apply(g)
+			w.ensure(g)
+			assert.Len(t, w.sim.Listeners(), 2)
+		})
 	})
 	t.Run("after a takeover", func(t *testing.T) {
 		t.Parallel()
-		w, owner := served(t, "", web(map[string]string{annotationShareWith: "tenant"}))
-		g := guest(owner.Annotations[annotationID])
-		w.Apply(g)
-		w.ensure(g)
-		w.changed(owner, func(s *v1.Service) { delete(s.Annotations, annotationShareWith) })
-		w.restart()
-		w.requireNoWrites(g)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), eventShared)
+		synctest.Test(t, func(t *testing.T) {
+			w, owner := served(t, "", web(map[string]string{annotationShareWith: "tenant"}))
+			g := guest(owner.Annotations[annotationID])
+			w.Apply(g)
+			w.ensure(g)
+			w.changed(owner, func(s *v1.Service) { delete(s.Annotations, annotationShareWith) })
+			w.restart()
+			w.requireNoWrites(g)
+			assert.Contains(t, strings.Join(w.Events(), "\n"), eventShared)
+		})
 	})
 }
 
 // TestIDsHaveAForm: what is no ID is never asked about.
 func TestIDsHaveAForm(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	n := w.addNode(openstacksim.Spec{Name: "n1"})
-	w.server.ResetCalls()
-	for _, id := range []string{"detail?all_tenants=1", "..", "../os-hypervisors", "abc"} {
-		wrong := n.DeepCopy()
-		wrong.Spec.ProviderID = providerIDPrefix + "/" + id
-		_, err := w.instances.InstanceMetadata(t.Context(), wrong)
-		require.ErrorContains(t, err, "ID", id)
-		_, err = w.instances.InstanceExists(t.Context(), wrong)
-		require.Error(t, err, "and it is never absent")
-		s := web(map[string]string{annotationID: id})
-		_, err = w.loadBalancers.find(t.Context(), w.cluster, s)
-		require.ErrorContains(t, err, "is not the ID of a load balancer, which is a UUID")
-	}
-	assert.Zero(t, w.server.Calls().Total)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		n := w.addNode(openstacksim.Spec{Name: "n1"})
+		w.server.ResetCalls()
+		for _, id := range []string{"detail?all_tenants=1", "..", "../os-hypervisors", "abc"} {
+			wrong := n.DeepCopy()
+			wrong.Spec.ProviderID = providerIDPrefix + "/" + id
+			_, err := w.instances.InstanceMetadata(t.Context(), wrong)
+			require.ErrorContains(t, err, "ID", id)
+			_, err = w.instances.InstanceExists(t.Context(), wrong)
+			require.Error(t, err, "and it is never absent")
+			s := web(map[string]string{annotationID: id})
+			_, err = w.loadBalancers.find(t.Context(), w.cluster, s)
+			require.ErrorContains(t, err, "is not the ID of a load balancer, which is a UUID")
+		}
+		assert.Zero(t, w.server.Calls().Total)
+	})
 }
 
 // TestVerifyInstance: an instance is a Node's if it has its name.
 func TestVerifyInstance(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	a, b := w.addNode(openstacksim.Spec{Name: "n1"}), w.addNode(openstacksim.Spec{Name: "n2"})
-	ok, _, err := w.VerifyInstance(t.Context(), a)
-	require.NoError(t, err)
-	assert.True(t, ok)
-	for want, id := range map[string]string{
-		`is named "n2"`:  b.Spec.ProviderID,
-		"does not exist": providerIDPrefix + "/" + someID,
-		"form":           "",
-		"UUID":           providerIDPrefix + "/x",
-	} {
-		liar := a.DeepCopy()
-		liar.Spec.ProviderID = id
-		ok, why, err := w.VerifyInstance(t.Context(), liar)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		a, b := w.addNode(openstacksim.Spec{Name: "n1"}), w.addNode(openstacksim.Spec{Name: "n2"})
+		ok, _, err := w.VerifyInstance(t.Context(), a)
 		require.NoError(t, err)
-		assert.False(t, ok)
-		assert.Contains(t, why, want)
-	}
-	_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "GET /compute"})
-	require.NoError(t, err)
-	w.restart()
-	_, _, err = w.VerifyInstance(t.Context(), a)
-	require.Error(t, err, "a failure is no verdict")
+		assert.True(t, ok)
+		for want, id := range map[string]string{
+			`is named "n2"`:  b.Spec.ProviderID,
+			"does not exist": providerIDPrefix + "/" + someID,
+			"form":           "",
+			"UUID":           providerIDPrefix + "/x",
+		} {
+			liar := a.DeepCopy()
+			liar.Spec.ProviderID = id
+			ok, why, err := w.VerifyInstance(t.Context(), liar)
+			require.NoError(t, err)
+			assert.False(t, ok)
+			assert.Contains(t, why, want)
+		}
+		_, err = w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "GET /compute"})
+		require.NoError(t, err)
+		w.restart()
+		_, _, err = w.VerifyInstance(t.Context(), a)
+		require.Error(t, err, "a failure is no verdict")
+	})
 }
 
 // TestPlanOfBrokenLoadBalancers: plan tells what is done about one in ERROR, and nothing of one that Octavia works on.
 func TestPlanOfBrokenLoadBalancers(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	status := func(v string) {
-		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = v })
-		w.restart()
-	}
-	status(statusError)
-	plan, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes[:1])
-	require.NoError(t, err)
-	planned := plan.Changes
-	require.Len(t, planned, 1)
-	assert.Equal(t, guard.PlanChange, planned[0].Action)
-	assert.Contains(t, planned[0].Detail, "failover")
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		status := func(v string) {
+			w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = v })
+			w.restart()
+		}
+		status(statusError)
+		plan, err := w.PlanLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes[:1])
+		require.NoError(t, err)
+		planned := plan.Changes
+		require.Len(t, planned, 1)
+		assert.Equal(t, guard.PlanChange, planned[0].Action)
+		assert.Contains(t, planned[0].Detail, "failover")
+	})
 }
 
 // TestLyingKubelets: a Node that claims other nodes' addresses takes no route away and gets none to them.
 func TestLyingKubelets(t *testing.T) {
 	t.Parallel()
-	w := routed(t)
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	before := w.showsAddress()
-	own := w.nodes[1].Status.Addresses
-	liar := w.nodes[1].DeepCopy()
-	liar.Status.Addresses = w.nodes[0].Status.Addresses
-	w.Register(liar)
-	assert.Equal(t, before, w.showsAddress())
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
-	hops := map[string]string{}
-	for _, r := range w.sim.Routers()[0].Routes {
-		hops[r.Destination] = r.NextHop
-	}
-	assert.Equal(t, own[0].Address, hops["10.244.2.0/24"], "its own address")
-	assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.showsAddress())
+	synctest.Test(t, func(t *testing.T) {
+		w := routed(t)
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		before := w.showsAddress()
+		own := w.nodes[1].Status.Addresses
+		liar := w.nodes[1].DeepCopy()
+		liar.Status.Addresses = w.nodes[0].Status.Addresses
+		w.Register(liar)
+		assert.Equal(t, before, w.showsAddress())
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
+		hops := map[string]string{}
+		for _, r := range w.sim.Routers()[0].Routes {
+			hops[r.Destination] = r.NextHop
+		}
+		assert.Equal(t, own[0].Address, hops["10.244.2.0/24"], "its own address")
+		assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.showsAddress())
 
-	homeless := w.nodes[1].DeepCopy()
-	homeless.Name, homeless.Spec.ProviderID = "n9", providerIDPrefix+"/"+someID
-	w.Register(homeless)
-	w.server.ResetCalls()
-	require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n9", "10.244.9.0/24")))
-	assert.Zero(t, w.server.Calls().Writes, "no route to a machine that is not there")
+		homeless := w.nodes[1].DeepCopy()
+		homeless.Name, homeless.Spec.ProviderID = "n9", providerIDPrefix+"/"+someID
+		w.Register(homeless)
+		w.server.ResetCalls()
+		require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n9", "10.244.9.0/24")))
+		assert.Zero(t, w.server.Calls().Writes, "no route to a machine that is not there")
+	})
 }
 
 // TestLyingBackends: a Node that tells an address which its server does not have gets no traffic there.
 func TestLyingBackends(t *testing.T) {
 	t.Parallel()
-	w, s := served(t, "", web(nil))
-	members := func() []string {
-		var list []string
-		for _, m := range w.sim.Pools()[0].BackendMembers() {
-			list = append(list, m.Address)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		members := func() []string {
+			var list []string
+			for _, m := range w.sim.Pools()[0].BackendMembers() {
+				list = append(list, m.Address)
+			}
+			slices.Sort(list)
+			return list
 		}
-		slices.Sort(list)
-		return list
-	}
-	honest := members()
-	require.Len(t, honest, 2)
-	for name, address := range map[string]string{
-		"a stranger's":   "10.0.0.250",
-		"another node's": w.nodes[1].Status.Addresses[0].Address,
-		"outside":        "192.0.2.1",
-	} {
-		liar := w.nodes[0].DeepCopy()
-		liar.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
-		w.nodes[0] = liar
-		w.Register(liar)
-		w.restart()
-		w.update(s)
-		w.ensure(s)
-		assert.Equal(t, honest, members(), name)
-	}
+		honest := members()
+		require.Len(t, honest, 2)
+		for name, address := range map[string]string{
+			"a stranger's":   "10.0.0.250",
+			"another node's": w.nodes[1].Status.Addresses[0].Address,
+			"outside":        "192.0.2.1",
+		} {
+			liar := w.nodes[0].DeepCopy()
+			liar.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: address}}
+			w.nodes[0] = liar
+			w.Register(liar)
+			w.restart()
+			w.update(s)
+			w.ensure(s)
+			assert.Equal(t, honest, members(), name)
+		}
+	})
 }

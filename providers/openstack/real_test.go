@@ -97,7 +97,7 @@ func realWorld(t *testing.T, path string) *world {
 			}
 		}
 		return seen
-	}, realPace)
+	}, pace)
 	c.instances.nodes.SetLister(w.Nodes())
 	w.cloud = c
 	servers, err := c.instances.servers.All(t.Context(), inventory.Query{})

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -38,20 +39,22 @@ func (w *world) many(n int) []*v1.Service {
 // TestRestartCost counts the calls by which a new process finds that nothing has changed.
 func TestRestartCost(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	for i := range 3 {
-		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
-	}
-	all := w.many(20)
-	w.restart()
-	w.server.ResetCalls()
-	for _, s := range all {
-		w.ensure(s)
-	}
-	calls := w.server.Calls()
-	t.Logf("20 unchanged load balancers after a restart: %d calls: %v", calls.Total, calls.ByOperation)
-	assert.LessOrEqual(t, calls.Total, 30)
-	assert.Zero(t, calls.Writes)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		for i := range 3 {
+			w.addNode(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
+		}
+		all := w.many(20)
+		w.restart()
+		w.server.ResetCalls()
+		for _, s := range all {
+			w.ensure(s)
+		}
+		calls := w.server.Calls()
+		t.Logf("20 unchanged load balancers after a restart: %d calls: %v", calls.Total, calls.ByOperation)
+		assert.LessOrEqual(t, calls.Total, 30)
+		assert.Zero(t, calls.Writes)
+	})
 }
 
 // TestChangedWhileAway: what differs after a start is set right as ever, from single reads of that load balancer, and nothing else is.
@@ -81,35 +84,37 @@ func TestChangedWhileAway(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, "", nil)
-			w.addNode(openstacksim.Spec{Name: "n0"})
-			w.addNode(openstacksim.Spec{Name: "n1"})
-			all := w.many(n)
-			c.change(w, all[1])
-			w.restart()
-			w.server.ResetCalls()
-			for _, s := range all {
-				w.ensure(s)
-			}
-			calls := w.server.Calls()
-			assert.Equal(t, c.writes, calls.Writes, "%v", calls.ByOperation)
-			assert.Equal(t, n, calls.ByOperation[treeCall])
-			if c.writes > 0 {
-				assert.Positive(t, calls.ByOperation[membersCall], "changes are computed from single reads")
-				assert.ElementsMatch(t, []string{listeners, poolsCall}, readOf(all[1].Annotations[annotationID], calls.Latest), "before the first of them")
-			} else {
-				assert.Zero(t, calls.ByOperation[membersCall])
-			}
-			for _, p := range w.sim.Pools() {
-				assert.Equal(t, "ROUND_ROBIN", p.Algorithm)
-				require.Len(t, p.BackendMembers(), 2)
-				for _, m := range p.BackendMembers() {
-					assert.Nil(t, m.MonitorPort)
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, "", nil)
+				w.addNode(openstacksim.Spec{Name: "n0"})
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				all := w.many(n)
+				c.change(w, all[1])
+				w.restart()
+				w.server.ResetCalls()
+				for _, s := range all {
+					w.ensure(s)
 				}
-			}
-			for _, s := range all {
-				w.requireNoWrites(s)
-			}
+				calls := w.server.Calls()
+				assert.Equal(t, c.writes, calls.Writes, "%v", calls.ByOperation)
+				assert.Equal(t, n, calls.ByOperation[treeCall])
+				if c.writes > 0 {
+					assert.Positive(t, calls.ByOperation[membersCall], "changes are computed from single reads")
+					assert.ElementsMatch(t, []string{listeners, poolsCall}, readOf(all[1].Annotations[annotationID], calls.Latest), "before the first of them")
+				} else {
+					assert.Zero(t, calls.ByOperation[membersCall])
+				}
+				for _, p := range w.sim.Pools() {
+					assert.Equal(t, "ROUND_ROBIN", p.Algorithm)
+					require.Len(t, p.BackendMembers(), 2)
+					for _, m := range p.BackendMembers() {
+						assert.Nil(t, m.MonitorPort)
+					}
+				}
+				for _, s := range all {
+					w.requireNoWrites(s)
+				}
+			})
 		})
 	}
 }
@@ -141,20 +146,22 @@ func (w *world) poolsOf(s *v1.Service) []string {
 // TestNoStatusTrees: a cloud that shows no status trees is asked for one once.
 func TestNoStatusTrees(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n0"})
-	all := w.many(3)
-	w.restart()
-	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: treeCall})
-	require.NoError(t, err)
-	w.server.ResetCalls()
-	for _, s := range all {
-		w.ensure(s)
-	}
-	calls := w.server.Calls()
-	assert.Equal(t, 1, calls.ByOperation[treeCall])
-	assert.Equal(t, 6, calls.ByOperation[membersCall])
-	assert.Zero(t, calls.Writes)
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n0"})
+		all := w.many(3)
+		w.restart()
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 404, Operation: treeCall})
+		require.NoError(t, err)
+		w.server.ResetCalls()
+		for _, s := range all {
+			w.ensure(s)
+		}
+		calls := w.server.Calls()
+		assert.Equal(t, 1, calls.ByOperation[treeCall])
+		assert.Equal(t, 6, calls.ByOperation[membersCall])
+		assert.Zero(t, calls.Writes)
+	})
 }
 
 // TestListedBeforeAChange: a listing of listeners and pools says nothing of a load balancer that was changed after it began.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -73,42 +74,48 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := routed(t, c.extensions...)
-			assert.Empty(t, w.showsAddress())
-			w.server.ResetCalls()
-			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
-			assert.Equal(t, 2, w.server.Calls().ByOperation[c.write])
-			assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.showsAddress())
-			assert.Len(t, w.pairs("n1"), c.pairs)
-			w.server.ResetCalls()
-			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-			for range 12 {
-				w.showsAddress()
-			}
-			assert.Zero(t, w.server.Calls().Total, "a minute at rest costs nothing: %v", w.server.Calls().ByOperation)
-			require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
-			require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
-			assert.Equal(t, []string{"10.244.2.0/24 n2 false"}, w.showsAddress())
-			assert.Empty(t, w.pairs("n1"))
-			assert.Empty(t, w.server.Calls().Refused)
+			synctest.Test(t, func(t *testing.T) {
+				w := routed(t, c.extensions...)
+				assert.Empty(t, w.showsAddress())
+				w.server.ResetCalls()
+				require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+				require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
+				assert.Equal(t, 2, w.server.Calls().ByOperation[c.write])
+				assert.Equal(t, []string{"10.244.1.0/24 n1 false", "10.244.2.0/24 n2 false"}, w.showsAddress())
+				assert.Len(t, w.pairs("n1"), c.pairs)
+				w.server.ResetCalls()
+				require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+				for range 12 {
+					w.showsAddress()
+				}
+				assert.Zero(t, w.server.Calls().Total, "a minute at rest costs nothing: %v", w.server.Calls().ByOperation)
+				require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
+				require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
+				assert.Equal(t, []string{"10.244.2.0/24 n2 false"}, w.showsAddress())
+				assert.Empty(t, w.pairs("n1"))
+				assert.Empty(t, w.server.Calls().Refused)
+			})
 		})
 	}
 	t.Run("no extension", func(t *testing.T) {
 		t.Parallel()
-		w := routed(t, "router")
-		_, err := w.routes.ListRoutes(t.Context(), "")
-		require.ErrorContains(t, err, "remove router-id")
+		synctest.Test(t, func(t *testing.T) {
+			w := routed(t, "router")
+			_, err := w.routes.ListRoutes(t.Context(), "")
+			require.ErrorContains(t, err, "remove router-id")
+		})
 	})
 	t.Run("no router", func(t *testing.T) {
 		t.Parallel()
-		w := routed(t)
-		w.file = "[Route]\nrouter-id = " + someID + "\n"
-		w.restart()
-		_, err := w.routes.ListRoutes(t.Context(), "")
-		require.ErrorContains(t, err, "the router of the section [Route]")
-		_, offered := newTestWorld(t, "", nil).Routes()
-		assert.False(t, offered)
+		synctest.Test(t, func(t *testing.T) {
+			w := routed(t)
+			w.file = "[Route]\nrouter-id = " + someID + "\n"
+			w.restart()
+			_, err := w.routes.ListRoutes(t.Context(), "")
+			require.ErrorContains(t, err, "the router of the section [Route]")
+			_, offered := newTestWorld(t, "", nil).Routes()
+			assert.False(t, offered)
+		})
 	})
 }
 
@@ -116,90 +123,98 @@ func TestRoutes(t *testing.T) {
 // remove.
 func TestRoutesOfOthers(t *testing.T) {
 	t.Parallel()
-	w := routed(t)
-	foreign := w.sim.AddServer(openstacksim.Spec{Name: "of-another-cluster"})
-	address := ""
-	for _, p := range w.sim.Ports() {
-		if p.DeviceID == foreign {
-			address = p.FixedIPs[0].Address
+	synctest.Test(t, func(t *testing.T) {
+		w := routed(t)
+		foreign := w.sim.AddServer(openstacksim.Spec{Name: "of-another-cluster"})
+		address := ""
+		for _, p := range w.sim.Ports() {
+			if p.DeviceID == foreign {
+				address = p.FixedIPs[0].Address
+			}
 		}
-	}
-	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
-		r.Routes = []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}, {Destination: "10.244.8.0/24", NextHop: "10.0.99.99"}}
+		w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
+			r.Routes = []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}, {Destination: "10.244.8.0/24", NextHop: "10.0.99.99"}}
+		})
+		w.restart()
+		assert.Equal(t, []string{"10.244.8.0/24 10.0.99.99 true"}, w.showsAddress())
+		require.NoError(
+			t,
+			w.routes.DeleteRoute(t.Context(), "", &cloudprovider.Route{TargetNode: "10.0.99.99", DestinationCIDR: "10.244.8.0/24", Blackhole: true}),
+		)
+		assert.Empty(t, w.showsAddress())
+		assert.Equal(t, []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}}, w.sim.Routers()[0].Routes)
 	})
-	w.restart()
-	assert.Equal(t, []string{"10.244.8.0/24 10.0.99.99 true"}, w.showsAddress())
-	require.NoError(
-		t,
-		w.routes.DeleteRoute(t.Context(), "", &cloudprovider.Route{TargetNode: "10.0.99.99", DestinationCIDR: "10.244.8.0/24", Blackhole: true}),
-	)
-	assert.Empty(t, w.showsAddress())
-	assert.Equal(t, []openstacksim.Route{{Destination: "10.244.7.0/24", NextHop: address}}, w.sim.Routers()[0].Routes)
 }
 
 // TestRoutesAreRepaired: a port that lets the packets through no longer makes its route be made again.
 func TestRoutesAreRepaired(t *testing.T) {
 	t.Parallel()
-	w := routed(t)
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	for _, p := range w.sim.Ports() {
-		if len(p.AddressPairs) > 0 {
-			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.AddressPairs = nil })
+	synctest.Test(t, func(t *testing.T) {
+		w := routed(t)
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		for _, p := range w.sim.Ports() {
+			if len(p.AddressPairs) > 0 {
+				w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.AddressPairs = nil })
+			}
 		}
-	}
-	w.restart()
-	assert.Empty(t, w.showsAddress())
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	assert.Len(t, w.pairs("n1"), 1)
-	assert.Equal(t, []string{"10.244.1.0/24 n1 false"}, w.showsAddress())
+		w.restart()
+		assert.Empty(t, w.showsAddress())
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		assert.Len(t, w.pairs("n1"), 1)
+		assert.Equal(t, []string{"10.244.1.0/24 n1 false"}, w.showsAddress())
 
-	require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "2001:db8::/64")), "no internal address of the family")
-	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
-		r.Routes = []openstacksim.Route{{Destination: "10.244.2.0/24", NextHop: w.nodes[1].Status.Addresses[0].Address}}
+		require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "2001:db8::/64")), "no internal address of the family")
+		w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
+			r.Routes = []openstacksim.Route{{Destination: "10.244.2.0/24", NextHop: w.nodes[1].Status.Addresses[0].Address}}
+		})
+		w.restart()
+		require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n2", "10.244.2.0/24")))
+		assert.Empty(t, w.sim.Routers()[0].Routes)
 	})
-	w.restart()
-	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n2", "10.244.2.0/24")))
-	assert.Empty(t, w.sim.Routers()[0].Routes)
 }
 
 // TestRoutesOfTwoWriters: a change of somebody else between our read and our write is not lost.
 func TestRoutesOfTwoWriters(t *testing.T) {
 	t.Parallel()
-	w := routed(t, "extraroute", "allowed-address-pairs")
-	assert.Empty(t, w.showsAddress())
-	theirs := openstacksim.Route{Destination: "192.168.9.0/24", NextHop: "10.0.0.1"}
-	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "PUT /networking/v2.0/routers/{id}", Count: 8})
-	require.NoError(t, err)
-	require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	w.server.ClearFaults()
-	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) { r.Routes = append(r.Routes, theirs) })
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	assert.Contains(t, w.sim.Routers()[0].Routes, theirs)
-	assert.Len(t, w.sim.Routers()[0].Routes, 2)
+	synctest.Test(t, func(t *testing.T) {
+		w := routed(t, "extraroute", "allowed-address-pairs")
+		assert.Empty(t, w.showsAddress())
+		theirs := openstacksim.Route{Destination: "192.168.9.0/24", NextHop: "10.0.0.1"}
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "PUT /networking/v2.0/routers/{id}", Count: 8})
+		require.NoError(t, err)
+		require.Error(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		w.server.ClearFaults()
+		w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) { r.Routes = append(r.Routes, theirs) })
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		assert.Contains(t, w.sim.Routers()[0].Routes, theirs)
+		assert.Len(t, w.sim.Routers()[0].Routes, 2)
 
-	// The view is a moment old when somebody else writes: the write is refused, and made again on what is there.
-	w.showsAddress()
-	w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
-		r.Routes = append(r.Routes, openstacksim.Route{Destination: "192.168.10.0/24", NextHop: "10.0.0.1"})
-	})
-	var last error
-	for range 3 {
-		if last = w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")); last == nil {
-			break
+		// The view is a moment old when somebody else writes: the write is refused, and made again on what is there.
+		w.showsAddress()
+		w.sim.ChangeRouter(w.config.RouterID, func(r *openstacksim.Router) {
+			r.Routes = append(r.Routes, openstacksim.Route{Destination: "192.168.10.0/24", NextHop: "10.0.0.1"})
+		})
+		var last error
+		for range 3 {
+			if last = w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")); last == nil {
+				break
+			}
 		}
-	}
-	require.NoError(t, last)
-	assert.Len(t, w.sim.Routers()[0].Routes, 2)
+		require.NoError(t, last)
+		assert.Len(t, w.sim.Routers()[0].Routes, 2)
+	})
 }
 
 // TestManyRoutes: more routes than the router may have is told as what it is.
 func TestManyRoutes(t *testing.T) {
 	t.Parallel()
-	w := routed(t)
-	w.sim.SetQuota("routes", 1)
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24"))
-	require.ErrorContains(t, err, "quota")
+	synctest.Test(t, func(t *testing.T) {
+		w := routed(t)
+		w.sim.SetQuota("routes", 1)
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24"))
+		require.ErrorContains(t, err, "quota")
+	})
 }
 
 // TestOneRouteForAPodRange: a pod range never leads to two machines. The route of a node that left goes, and its port lets the
@@ -209,22 +224,24 @@ func TestOneRouteForAPodRange(t *testing.T) {
 	for name, seen := range map[string]bool{"seen before": true, "unknown": false} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := routed(t)
-			require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-			if seen {
-				w.showsAddress()
-			}
-			w.Unregister(w.nodes[0])
-			err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.1.0/24"))
-			require.Len(t, w.sim.Routers()[0].Routes, 1)
-			assert.Equal(t, !seen, len(w.pairs("n1")) == 1)
-			if seen {
-				require.NoError(t, err)
-				assert.Equal(t, []string{"10.244.1.0/24 n2 false"}, w.showsAddress())
-				assert.Len(t, w.pairs("n2"), 1)
-				return
-			}
-			require.ErrorContains(t, err, "which is not a node of this cluster")
+			synctest.Test(t, func(t *testing.T) {
+				w := routed(t)
+				require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+				if seen {
+					w.showsAddress()
+				}
+				w.Unregister(w.nodes[0])
+				err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.1.0/24"))
+				require.Len(t, w.sim.Routers()[0].Routes, 1)
+				assert.Equal(t, !seen, len(w.pairs("n1")) == 1)
+				if seen {
+					require.NoError(t, err)
+					assert.Equal(t, []string{"10.244.1.0/24 n2 false"}, w.showsAddress())
+					assert.Len(t, w.pairs("n2"), 1)
+					return
+				}
+				require.ErrorContains(t, err, "which is not a node of this cluster")
+			})
 		})
 	}
 }
@@ -232,14 +249,16 @@ func TestOneRouteForAPodRange(t *testing.T) {
 // TestPairsGoWithTheirRoute: a port that somebody else changed since it was read loses the pod range all the same.
 func TestPairsGoWithTheirRoute(t *testing.T) {
 	t.Parallel()
-	w := routed(t)
-	require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-	w.showsAddress()
-	for _, p := range w.sim.Ports() {
-		if providerIDPrefix+"/"+p.DeviceID == w.nodes[0].Spec.ProviderID {
-			w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.SecurityGroups = []string{} })
+	synctest.Test(t, func(t *testing.T) {
+		w := routed(t)
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
+		w.showsAddress()
+		for _, p := range w.sim.Ports() {
+			if providerIDPrefix+"/"+p.DeviceID == w.nodes[0].Spec.ProviderID {
+				w.sim.ChangePort(p.ID, func(p *openstacksim.Port) { p.SecurityGroups = []string{} })
+			}
 		}
-	}
-	require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
-	assert.Empty(t, w.pairs("n1"))
+		require.NoError(t, w.routes.DeleteRoute(t.Context(), "", podRoute("n1", "10.244.1.0/24")))
+		assert.Empty(t, w.pairs("n1"))
+	})
 }

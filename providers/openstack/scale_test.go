@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -58,69 +59,73 @@ func (w *world) membersOf() map[string][]openstacksim.Member {
 // TestLargePools: no IDs are kept of the members of a large pool, and what is done to it is exact all the same.
 func TestLargePools(t *testing.T) {
 	t.Parallel()
-	w, s := largeWorld(t, 6)
-	before := w.membersOf()
-	require.Len(t, before, 2)
-	change := func(t *testing.T, s *v1.Service, writes, memberReads int) {
-		t.Helper()
-		w.server.ResetCalls()
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
-		calls := w.server.Calls()
-		assert.Equal(t, writes, calls.Writes, "%v", calls.ByOperation)
-		assert.Equal(t, memberReads, calls.ByOperation[membersCall], "%v", calls.ByOperation)
-		for _, d := range w.loadBalancers.parts.PeekAll() {
-			for _, p := range d.pools {
-				assert.Nil(t, p.members.ids)
-				assert.Nil(t, p.members.odd)
-				assert.Equal(t, p.members.size(), p.members.known, "their sum is known")
+	synctest.Test(t, func(t *testing.T) {
+		w, s := largeWorld(t, 6)
+		before := w.membersOf()
+		require.Len(t, before, 2)
+		change := func(t *testing.T, s *v1.Service, writes, memberReads int) {
+			t.Helper()
+			w.server.ResetCalls()
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			calls := w.server.Calls()
+			assert.Equal(t, writes, calls.Writes, "%v", calls.ByOperation)
+			assert.Equal(t, memberReads, calls.ByOperation[membersCall], "%v", calls.ByOperation)
+			for _, d := range w.loadBalancers.parts.PeekAll() {
+				for _, p := range d.pools {
+					assert.Nil(t, p.members.ids)
+					assert.Nil(t, p.members.odd)
+					assert.Equal(t, p.members.size(), p.members.known, "their sum is known")
+				}
 			}
 		}
-	}
 
-	gone := w.nodes[7]
-	w.nodes = slices.Delete(w.nodes, 7, 8)
-	change(t, s, 2, 2) // each is looked for by its address, and nothing else is read
-	after := w.membersOf()
-	for id, members := range before {
-		assert.Subset(t, members, after[id], "the others are left alone")
-	}
+		gone := w.nodes[7]
+		w.nodes = slices.Delete(w.nodes, 7, 8)
+		change(t, s, 2, 2) // each is looked for by its address, and nothing else is read
+		after := w.membersOf()
+		for id, members := range before {
+			assert.Subset(t, members, after[id], "the others are left alone")
+		}
 
-	w.nodes = append(w.nodes, gone)
-	change(t, s, 2, 0)
-	w.membersOf()
+		w.nodes = append(w.nodes, gone)
+		change(t, s, 2, 0)
+		w.membersOf()
 
-	w.nodes = w.nodes[:len(w.nodes)-2]
-	change(t, s, 2, 4) // a batch tells no IDs: two pages for each pool
-	w.membersOf()
-	w.requireNoWrites(w.Current(s))
+		w.nodes = w.nodes[:len(w.nodes)-2]
+		change(t, s, 2, 4) // a batch tells no IDs: two pages for each pool
+		w.membersOf()
+		w.requireNoWrites(w.Current(s))
+	})
 }
 
 // TestLargePoolsChangedByOthers: what somebody else does to a large pool while we change it is seen, although nobody keeps the IDs.
 func TestLargePoolsChangedByOthers(t *testing.T) {
 	t.Parallel()
-	w, s := largeWorld(t, 6)
-	pool := w.sim.Pools()[0]
-	update := func() {
-		t.Helper()
-		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
-		w.membersOf()
-	}
-	// Another member in the place of one of ours, as many as before: the pool is read.
-	id := memberOf(&pool, w.nodes[1])
-	w.sim.ChangeAfterWork(pool.ID, func(p *openstacksim.Pool) { p.ReplaceMember(id, "3f000000-0000-4000-8000-00000000ffff", 0) })
-	w.nodes = w.nodes[1:]
-	w.server.ResetCalls()
-	update()
-	assert.Greater(t, w.server.Calls().ByOperation[membersCall], 2, "two to find members, more to read what is there")
-
-	// The member that is to go has gone, or has another name.
-	for name, as := range map[string]string{"gone": "", "renamed": "somebody's"} {
-		w.sim.ChangePool(pool.ID, func(p *openstacksim.Pool) { p.RenameMember(memberOf(p, w.nodes[0]), as) })
+	synctest.Test(t, func(t *testing.T) {
+		w, s := largeWorld(t, 6)
+		pool := w.sim.Pools()[0]
+		update := func() {
+			t.Helper()
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			w.membersOf()
+		}
+		// Another member in the place of one of ours, as many as before: the pool is read.
+		id := memberOf(&pool, w.nodes[1])
+		w.sim.ChangeAfterWork(pool.ID, func(p *openstacksim.Pool) { p.ReplaceMember(id, "3f000000-0000-4000-8000-00000000ffff", 0) })
 		w.nodes = w.nodes[1:]
+		w.server.ResetCalls()
 		update()
-		w.requireNoWrites(w.Current(s))
-		t.Log(name)
-	}
+		assert.Greater(t, w.server.Calls().ByOperation[membersCall], 2, "two to find members, more to read what is there")
+
+		// The member that is to go has gone, or has another name.
+		for name, as := range map[string]string{"gone": "", "renamed": "somebody's"} {
+			w.sim.ChangePool(pool.ID, func(p *openstacksim.Pool) { p.RenameMember(memberOf(p, w.nodes[0]), as) })
+			w.nodes = w.nodes[1:]
+			update()
+			w.requireNoWrites(w.Current(s))
+			t.Log(name)
+		}
+	})
 }
 
 // memberOf returns the ID of the member of a pool that is a node.
@@ -157,128 +162,138 @@ func TestPoolsBecomeSmall(t *testing.T) {
 	for name, more := range map[string]int{"a batch, never large": -6, "a batch": 6} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, s := largeWorld(t, more)
-			w.restart()
-			w.requireNoWrites(w.Current(s))
-			w.swap(w.nodes[20])
-			w.nodes = w.nodes[10:]
-			require.NoError(t, w.follow(s))
-			w.membersOf()
+			synctest.Test(t, func(t *testing.T) {
+				w, s := largeWorld(t, more)
+				w.restart()
+				w.requireNoWrites(w.Current(s))
+				w.swap(w.nodes[20])
+				w.nodes = w.nodes[10:]
+				require.NoError(t, w.follow(s))
+				w.membersOf()
+			})
 		})
 	}
 	t.Run("one by one", func(t *testing.T) {
 		t.Parallel()
-		w, s := largeWorld(t, 1)
-		w.requireNoWrites(w.Current(s))
-		w.nodes = w.nodes[1:]
-		require.NoError(t, w.follow(s))
-		w.server.ResetCalls()
-		for range 3 {
+		synctest.Test(t, func(t *testing.T) {
+			w, s := largeWorld(t, 1)
+			w.requireNoWrites(w.Current(s))
 			w.nodes = w.nodes[1:]
 			require.NoError(t, w.follow(s))
-		}
-		assert.Zero(t, w.server.Calls().ByOperation[batchCall])
-		w.swap(w.nodes[20])
-		w.nodes = w.nodes[1:]
-		require.NoError(t, w.follow(s))
-		w.membersOf()
+			w.server.ResetCalls()
+			for range 3 {
+				w.nodes = w.nodes[1:]
+				require.NoError(t, w.follow(s))
+			}
+			assert.Zero(t, w.server.Calls().ByOperation[batchCall])
+			w.swap(w.nodes[20])
+			w.nodes = w.nodes[1:]
+			require.NoError(t, w.follow(s))
+			w.membersOf()
+		})
 	})
 }
 
 // TestLookupsFail: a member that leaves a large pool goes, and no other one, whatever becomes of the search for it and of its deletion.
 func TestLookupsFail(t *testing.T) {
 	t.Parallel()
-	w, s := largeWorld(t, 20)
-	w.requireNoWrites(w.Current(s))
-	for name, f := range map[string]simkit.Fault{
-		"not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound}, "failed": {Kind: simkit.FaultStatus, Status: http.StatusInternalServerError},
-		"conflict": {Kind: simkit.FaultStatus, Status: http.StatusConflict}, "null": {Kind: simkit.FaultNull}, "cut": {Kind: simkit.FaultCut},
-		"HTML": {Kind: simkit.FaultHTML}, "deletion lost": {Kind: simkit.FaultLost, Operation: "DELETE"},
-		"deletion not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound, Operation: "DELETE"},
-		"deletion conflict":  {Kind: simkit.FaultStatus, Status: http.StatusConflict, Operation: "DELETE"},
-	} {
-		f.Count, f.Operation = 1, cmp.Or(f.Operation, membersCall)
-		_, err := w.server.AddFault(f)
+	synctest.Test(t, func(t *testing.T) {
+		w, s := largeWorld(t, 20)
+		w.requireNoWrites(w.Current(s))
+		for name, f := range map[string]simkit.Fault{
+			"not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound}, "failed": {Kind: simkit.FaultStatus, Status: http.StatusInternalServerError},
+			"conflict": {Kind: simkit.FaultStatus, Status: http.StatusConflict}, "null": {Kind: simkit.FaultNull}, "cut": {Kind: simkit.FaultCut},
+			"HTML": {Kind: simkit.FaultHTML}, "deletion lost": {Kind: simkit.FaultLost, Operation: "DELETE"},
+			"deletion not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound, Operation: "DELETE"},
+			"deletion conflict":  {Kind: simkit.FaultStatus, Status: http.StatusConflict, Operation: "DELETE"},
+		} {
+			f.Count, f.Operation = 1, cmp.Or(f.Operation, membersCall)
+			_, err := w.server.AddFault(f)
+			require.NoError(t, err)
+			w.nodes = w.nodes[1:]
+			err = w.follow(s)
+			w.server.ClearFaults()
+			if err != nil {
+				t.Logf("%s: %v", name, err)
+				w.ensure(w.Current(s))
+			}
+			w.membersOf()
+			w.requireNoWrites(w.Current(s))
+		}
+
+		_, err := w.server.AddFault(simkit.Fault{
+			Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: membersCall, Names: w.nodes[0].Status.Addresses[0].Address,
+		})
 		require.NoError(t, err)
 		w.nodes = w.nodes[1:]
-		err = w.follow(s)
-		w.server.ClearFaults()
-		if err != nil {
-			t.Logf("%s: %v", name, err)
-			w.ensure(w.Current(s))
-		}
+		require.NoError(t, w.follow(s), "a service that refuses the filter")
 		w.membersOf()
+		w.server.ClearFaults()
+
+		w.sim.DropPool(w.sim.Pools()[0].ID)
+		w.nodes = w.nodes[1:]
+		if err := w.follow(s); err != nil {
+			t.Log(err)
+		}
+		w.ensure(w.Current(s))
+		assert.Len(t, w.membersOf(), 2)
 		w.requireNoWrites(w.Current(s))
-	}
-
-	_, err := w.server.AddFault(simkit.Fault{
-		Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: membersCall, Names: w.nodes[0].Status.Addresses[0].Address,
 	})
-	require.NoError(t, err)
-	w.nodes = w.nodes[1:]
-	require.NoError(t, w.follow(s), "a service that refuses the filter")
-	w.membersOf()
-	w.server.ClearFaults()
-
-	w.sim.DropPool(w.sim.Pools()[0].ID)
-	w.nodes = w.nodes[1:]
-	if err := w.follow(s); err != nil {
-		t.Log(err)
-	}
-	w.ensure(w.Current(s))
-	assert.Len(t, w.membersOf(), 2)
-	w.requireNoWrites(w.Current(s))
 }
 
 // TestTooManyPages: pages are as small as our own nodes demand; where the project has thousands of small pools, there are more of them than
 // are read.
 func TestTooManyPages(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n1"})
-	w.many(1)
-	w.sim.CopyPool(w.sim.Pools()[0].ID, 1100)
-	pages := &partPages{api: w.api, nodes: func() int { return 1_000_000 }}
-	for _, known := range []bool{false, true} {
-		assert.Equal(t, known, pages.tooLarge())
-		_, _, _, err := pages.all(t.Context())
-		require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
-	}
-	pages.beyond = pages.beyond.Add(-beyondFor)
-	assert.False(t, pages.tooLarge(), "it is tried again some day")
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		w.many(1)
+		w.sim.CopyPool(w.sim.Pools()[0].ID, 1100)
+		pages := &partPages{api: w.api, nodes: func() int { return 1_000_000 }}
+		for _, known := range []bool{false, true} {
+			assert.Equal(t, known, pages.tooLarge())
+			_, _, _, err := pages.all(t.Context())
+			require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
+		}
+		pages.beyond = pages.beyond.Add(-beyondFor)
+		assert.False(t, pages.tooLarge(), "it is tried again some day")
+	})
 }
 
 // TestLargePoolsAreListed: with 15,000 members in each, a page of 1,000 pools would be larger than an answer may be.
 func TestLargePoolsAreListed(t *testing.T) {
 	t.Parallel()
-	const services, members = 20, 15_000
-	w := newTestWorld(t, "", nil)
-	w.addNode(openstacksim.Spec{Name: "n1"})
-	w.many(services)
-	for _, p := range w.sim.Pools() {
-		w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.FillMembers(members) })
-	}
-	check := func(nodes, refused int) {
-		t.Helper()
-		w.server.ResetCalls()
-		pages := w.loadBalancers.partPages
-		if nodes != 0 {
-			pages = &partPages{api: w.api, nodes: func() int { return nodes }}
+	synctest.Test(t, func(t *testing.T) {
+		const services, members = 20, 15_000
+		w := newTestWorld(t, "", nil)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		w.many(services)
+		for _, p := range w.sim.Pools() {
+			w.sim.ChangePool(p.ID, func(p *openstacksim.Pool) { p.FillMembers(members) })
 		}
-		listeners, pools, _, err := pages.all(context.Background())
-		require.NoError(t, err)
-		assert.Len(t, listeners, 2*services)
-		require.Len(t, pools, 2*services)
-		for _, p := range pools {
-			assert.Equal(t, members, p.MemberIDs.size)
-			assert.Empty(t, p.MemberIDs.ids)
+		check := func(nodes, refused int) {
+			t.Helper()
+			w.server.ResetCalls()
+			pages := w.loadBalancers.partPages
+			if nodes != 0 {
+				pages = &partPages{api: w.api, nodes: func() int { return nodes }}
+			}
+			listeners, pools, _, err := pages.all(context.Background())
+			require.NoError(t, err)
+			assert.Len(t, listeners, 2*services)
+			require.Len(t, pools, 2*services)
+			for _, p := range pools {
+				assert.Equal(t, members, p.MemberIDs.size)
+				assert.Empty(t, p.MemberIDs.ids)
+			}
+			perPage := pages.perPage()
+			assert.Equal(t, refused+2*services/perPage+1, w.server.Calls().ByOperation[poolsCall], "%d a page", perPage)
 		}
-		perPage := pages.perPage()
-		assert.Equal(t, refused+2*services/perPage+1, w.server.Calls().ByOperation[poolsCall], "%d a page", perPage)
-	}
-	check(0, 3) // a small cluster in the project of a large one: 1,000, 250 and 62 on a page are too many
-	check(0, 0) // it is known from then on
-	check(members, 0)
+		check(0, 3) // a small cluster in the project of a large one: 1,000, 250 and 62 on a page are too many
+		check(0, 0) // it is known from then on
+		check(members, 0)
+	})
 }
 
 func TestPoolsPerPage(t *testing.T) {
@@ -291,36 +306,38 @@ func TestPoolsPerPage(t *testing.T) {
 // TestProjectTooLargeToList: where all pools together are more than is read, nothing is lost but the sharing of reads.
 func TestProjectTooLargeToList(t *testing.T) {
 	t.Parallel()
-	w := newTestWorld(t, "", nil)
-	for i := range 2 {
-		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
-	}
-	all := w.many(3)
-	for _, s := range all {
-		w.requireNoWrites(w.Current(s))
-	}
-	tooLarge := &partPages{api: w.api, nodes: func() int { return 1 }}
-	tooLarge.beyond = time.Now()
-	_, _, calls, err := tooLarge.all(t.Context())
-	require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
-	assert.Zero(t, calls, "it is not tried again")
-
-	w.loadBalancers.updating.Store(1000) // one listing would pay
-	for i, known := range []bool{false, true} {
-		w.loadBalancers.listedParts = newListedPartsInventory(tooLarge, w.loadBalancers.observed)
-		if known {
-			w.loadBalancers.partPages.beyond = time.Now()
+	synctest.Test(t, func(t *testing.T) {
+		w := newTestWorld(t, "", nil)
+		for i := range 2 {
+			w.addNode(openstacksim.Spec{Name: fmt.Sprintf("n%d", i)})
 		}
-		w.addNode(openstacksim.Spec{Name: fmt.Sprintf("more-%d", i)})
+		all := w.many(3)
 		for _, s := range all {
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			w.requireNoWrites(w.Current(s))
 		}
-		w.membersOf()
-	}
+		tooLarge := &partPages{api: w.api, nodes: func() int { return 1 }}
+		tooLarge.beyond = time.Now()
+		_, _, calls, err := tooLarge.all(t.Context())
+		require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
+		assert.Zero(t, calls, "it is not tried again")
 
-	w.restart()
-	w.loadBalancers.partPages.beyond = time.Now()
-	for _, s := range all {
-		w.requireNoWrites(w.Current(s))
-	}
+		w.loadBalancers.updating.Store(1000) // one listing would pay
+		for i, known := range []bool{false, true} {
+			w.loadBalancers.listedParts = newListedPartsInventory(tooLarge, w.loadBalancers.observed)
+			if known {
+				w.loadBalancers.partPages.beyond = time.Now()
+			}
+			w.addNode(openstacksim.Spec{Name: fmt.Sprintf("more-%d", i)})
+			for _, s := range all {
+				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+			}
+			w.membersOf()
+		}
+
+		w.restart()
+		w.loadBalancers.partPages.beyond = time.Now()
+		for _, s := range all {
+			w.requireNoWrites(w.Current(s))
+		}
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -182,42 +183,44 @@ func TestTakeover(t *testing.T) {
 	for name, l := range leftKinds() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newTestWorld(t, l.file, func(s *openstacksim.Sim) {
-				if l.octavia > 0 {
-					s.SetOctaviaMinor(l.octavia)
+			synctest.Test(t, func(t *testing.T) {
+				w := newTestWorld(t, l.file, func(s *openstacksim.Sim) {
+					if l.octavia > 0 {
+						s.SetOctaviaMinor(l.octavia)
+					}
+				})
+				w.addNode(openstacksim.Spec{Name: "n1"})
+				w.addNode(openstacksim.Spec{Name: "n2"})
+				s := web(maps.Clone(l.annotations))
+				if l.change != nil {
+					l.change(s)
 				}
+				leave(t, w, s, l)
+				w.Apply(s)
+				before := w.Current(s)
+				for _, recorded := range []bool{true, false} {
+					if !recorded { // it is found by name as well
+						bare := w.Current(s)
+						delete(bare.Annotations, annotationID)
+						w.Apply(bare)
+					}
+					w.restart()
+					w.server.ResetCalls()
+					now, status := w.ensure(s)
+					got := w.server.Calls()
+					assert.Zero(t, got.Writes, "%v", got.ByOperation)
+					assert.Equal(t, before.Status.LoadBalancer, *status)
+					assert.Equal(t, before.Annotations, now.Annotations, "nothing is written on the Service either")
+				}
+				w.nodes = w.nodes[:1]
+				w.update(s)
+				assert.Len(t, w.sim.Pools()[0].BackendMembers(), 1)
+				require.NoError(t, w.remove(s))
+				assert.Empty(t, w.sim.LoadBalancers())
+				assert.Empty(t, w.sim.FloatingIPs())
+				assert.Empty(t, w.sim.SecurityGroups())
+				assert.Empty(t, w.server.Calls().Refused)
 			})
-			w.addNode(openstacksim.Spec{Name: "n1"})
-			w.addNode(openstacksim.Spec{Name: "n2"})
-			s := web(maps.Clone(l.annotations))
-			if l.change != nil {
-				l.change(s)
-			}
-			leave(t, w, s, l)
-			w.Apply(s)
-			before := w.Current(s)
-			for _, recorded := range []bool{true, false} {
-				if !recorded { // it is found by name as well
-					bare := w.Current(s)
-					delete(bare.Annotations, annotationID)
-					w.Apply(bare)
-				}
-				w.restart()
-				w.server.ResetCalls()
-				now, status := w.ensure(s)
-				got := w.server.Calls()
-				assert.Zero(t, got.Writes, "%v", got.ByOperation)
-				assert.Equal(t, before.Status.LoadBalancer, *status)
-				assert.Equal(t, before.Annotations, now.Annotations, "nothing is written on the Service either")
-			}
-			w.nodes = w.nodes[:1]
-			w.update(s)
-			assert.Len(t, w.sim.Pools()[0].BackendMembers(), 1)
-			require.NoError(t, w.remove(s))
-			assert.Empty(t, w.sim.LoadBalancers())
-			assert.Empty(t, w.sim.FloatingIPs())
-			assert.Empty(t, w.sim.SecurityGroups())
-			assert.Empty(t, w.server.Calls().Refused)
 		})
 	}
 }
@@ -232,26 +235,28 @@ func TestRollback(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			state := func(make func(w *world, s *v1.Service)) string {
-				w := newTestWorld(t, l.file, nil)
-				w.env["OPENSTACK_OWNERSHIP_TAG"] = "false"
-				w.restart()
-				w.addNode(openstacksim.Spec{Name: "n1"})
-				w.addNode(openstacksim.Spec{Name: "n2"})
-				s := web(maps.Clone(l.annotations))
-				if l.change != nil {
-					l.change(s)
+			synctest.Test(t, func(t *testing.T) {
+				state := func(make func(w *world, s *v1.Service)) string {
+					w := newTestWorld(t, l.file, nil)
+					w.env["OPENSTACK_OWNERSHIP_TAG"] = "false"
+					w.restart()
+					w.addNode(openstacksim.Spec{Name: "n1"})
+					w.addNode(openstacksim.Spec{Name: "n2"})
+					s := web(maps.Clone(l.annotations))
+					if l.change != nil {
+						l.change(s)
+					}
+					make(w, s)
+					assert.Empty(t, w.server.Calls().Refused)
+					for _, lb := range w.sim.LoadBalancers() {
+						assert.Equal(t, openstacksim.Active, lb.ProvisioningStatus)
+					}
+					return snapshot(t, w.sim)
 				}
-				make(w, s)
-				assert.Empty(t, w.server.Calls().Refused)
-				for _, lb := range w.sim.LoadBalancers() {
-					assert.Equal(t, openstacksim.Active, lb.ProvisioningStatus)
-				}
-				return snapshot(t, w.sim)
-			}
-			theirs := state(func(w *world, s *v1.Service) { leave(t, w, s, l) })
-			ours := state(func(w *world, s *v1.Service) { w.Apply(s); w.ensure(s) })
-			assert.Equal(t, theirs, ours)
+				theirs := state(func(w *world, s *v1.Service) { leave(t, w, s, l) })
+				ours := state(func(w *world, s *v1.Service) { w.Apply(s); w.ensure(s) })
+				assert.Equal(t, theirs, ours)
+			})
 		})
 	}
 }

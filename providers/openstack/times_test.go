@@ -13,28 +13,15 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// realPace is the pace of the program; the other tests have a quicker one.
-var realPace = pace
-
-// timed runs a test in virtual time, with the pace of the program.
+// timed runs a test in virtual time.
 func timed(t *testing.T, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		sim, server := openstacksim.New(openstacksim.Options{})
-		network := simkit.NewNetwork()
-		w := &world{
-			Bench: conformance.NewBench(t), sim: sim, server: server, url: network.Serve(t, server), env: map[string]string{}, cluster: "kubernetes",
-			dial: network.Dial,
-		}
-		w.restart()
-		w.loadBalancers.room = waiting.New(w.loadBalancers.observed.Look, realPace)
-		test(w)
+		test(newTestWorld(t, "", nil))
 	})
 }
 

@@ -3,6 +3,7 @@ package openstack
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
@@ -30,20 +31,22 @@ type world struct {
 	env     map[string]string
 	cluster string
 	adopt   registry.Adoption
-	// dial is nil for the system's network.
+	// dial reaches the simulator; it is nil for the system's network.
 	dial  cloudapi.DialFunc
 	nodes []*v1.Node
 }
 
+// newTestWorld makes a world in virtual time: its callers are in a bubble.
 func newTestWorld(t *testing.T, file string, prepare func(*openstacksim.Sim)) *world {
 	t.Helper()
 	sim, server := openstacksim.New(openstacksim.Options{})
 	if prepare != nil {
 		prepare(sim)
 	}
+	network := simkit.NewNetwork()
 	w := &world{
-		Bench: conformance.NewBench(t), sim: sim, server: server, url: server.Start(t), file: file, env: map[string]string{},
-		cluster: "kubernetes",
+		Bench: conformance.NewBench(t), sim: sim, server: server, url: network.Serve(t, server), file: file, env: map[string]string{},
+		cluster: "kubernetes", dial: network.Dial,
 	}
 	w.restart()
 	return w
@@ -62,9 +65,10 @@ func (w *world) restart() {
 	w.cloud = c
 }
 
-// addNode adds a server and its initialised node.
+// addNode adds a server and, once it has booted, its initialised node.
 func (w *world) addNode(spec openstacksim.Spec) *v1.Node {
 	w.sim.AddServer(spec)
+	time.Sleep(time.Minute)
 	return w.joins(spec.Name)
 }
 
@@ -112,7 +116,7 @@ func (w *world) anotherCluster(name, file string) *world {
 	w.T.Helper()
 	other := &world{
 		Bench: conformance.NewBench(w.T), sim: w.sim, server: w.server, url: w.url, file: file, env: map[string]string{}, cluster: name,
-		nodes: w.nodes,
+		dial: w.dial, nodes: w.nodes,
 	}
 	namespaces := other.Kube.CoreV1().Namespaces()
 	namespace, err := namespaces.Get(w.T.Context(), metav1.NamespaceSystem, metav1.GetOptions{})

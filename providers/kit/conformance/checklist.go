@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,8 @@ type Checklist struct {
 	Prefix string
 	// New makes a provider with a node on a cloud of its own.
 	New func(t *testing.T) Subject
+	// Virtual is set where New makes a provider in virtual time.
+	Virtual bool
 	// Service makes the Service that is tried.
 	Service func(annotations map[string]string) *v1.Service
 	// Check judges a Service offline.
@@ -95,11 +98,18 @@ func (c Checklist) Run(t *testing.T) {
 			require.True(t, len(item.Legal) > 0 || item.Elsewhere != "", "no legal value is checked")
 			require.True(t, len(item.Illegal) > 0 || !restricted || row.Changes == schema.Written, "no illegal value is checked")
 			key := strings.ReplaceAll(row.Key, "<port>", "80")
-			for _, l := range item.Legal {
-				c.legal(t, key, l)
+			try := func(t *testing.T) {
+				for _, l := range item.Legal {
+					c.legal(t, key, l)
+				}
+				for _, value := range item.Illegal {
+					c.illegal(t, key, value, item)
+				}
 			}
-			for _, value := range item.Illegal {
-				c.illegal(t, key, value, item)
+			if c.Virtual {
+				synctest.Test(t, try)
+			} else {
+				try(t)
 			}
 		})
 	}
