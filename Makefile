@@ -226,6 +226,10 @@ soak: tools-for-tests ## Random schedules, then a random run of the built progra
 	CGO_ENABLED=0 SOAK_SCHEDULES=200 $(GOTEST) -parallel 10 -run TestSchedules ./providers/...
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/soak -duration=$(SOAK) $(if $(SEED),-seed=$(SEED)) -provider=$(PROVIDER)
 
+.PHONY: mutants
+mutants: ## Seed faults into the sources, and see that tests catch each: MUTANTS="linode -list" for some, or their list
+	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./test/mutants $(MUTANTS)
+
 .PHONY: new-provider
 new-provider: ## Write a new provider that compiles and passes its tests: NAME=toy, or as a module of its own NAME=toy MODULE=example.com/toy-ccm DIR=../toy-ccm
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/newprovider -name=$(NAME) -module=$(MODULE) -dir=$(DIR)

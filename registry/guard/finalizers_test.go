@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"context"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -51,4 +52,17 @@ func TestFinalizerIsHeld(t *testing.T) {
 	f.start(fake.NewSimpleClientset().CoreV1())
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1", Finalizers: with}}
 	require.ErrorContains(t, f.hold(t.Context(), gone), "keeping the finalizer on Service default/web before anything is made for it")
+}
+
+// TestNothingIsMadeWithoutAFinalizer: where the API server does not put it on, the provider is not called.
+func TestNothingIsMadeWithoutAFinalizer(t *testing.T) {
+	t.Parallel()
+	c := guarded(&cloud{ensure: func(context.Context) (*v1.LoadBalancerStatus, error) {
+		assert.Fail(t, "the provider was called")
+		return &v1.LoadBalancerStatus{}, nil
+	}})
+	c.loadBalancers.finalizers.start(fake.NewSimpleClientset().CoreV1())
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1", Finalizers: []string{servicehelper.LoadBalancerCleanupFinalizer}}}
+	_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "c", service, nil)
+	require.ErrorContains(t, err, "keeping the finalizer on Service default/web")
 }

@@ -38,6 +38,8 @@ type shownCloud struct {
 	mu      sync.Mutex
 	hidden  map[string]bool
 	failure error
+	// account is what a call that needs no more than the account meets.
+	account error
 	// failing are Nodes that cannot be asked about.
 	failing map[string]bool
 	// senseless are Nodes with an ID that no call is made for.
@@ -78,6 +80,13 @@ func (c *shownCloud) InstanceExists(ctx context.Context, n *v1.Node) (bool, erro
 		c.singles++
 	}
 	return !c.hidden[n.Name], nil
+}
+
+// CheckAPI makes a call that needs no more than the account.
+func (c *shownCloud) CheckAPI(context.Context) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.account
 }
 
 // hide is what another credential does not see.

@@ -1,13 +1,18 @@
 package guard
 
 import (
+	"context"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
 // TestCredentialSwappedWhileRunning: the process has seen all instances when its credential becomes one that sees others, or a part
@@ -176,6 +181,80 @@ func TestRetractedAnswersVoidOthers(t *testing.T) {
 		assert.Empty(t, c.deleted, "n001 was looked at again; what was said of n000 before counts no more")
 		c.run(20 * time.Second)
 		assert.Len(t, c.deleted, 1)
+	})
+}
+
+// TestHoldCountsWhileOthersAreSeen: a hold by share begins again where the cloud did not answer for a while.
+func TestHoldCountsWhileOthersAreSeen(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 20, nil)
+		c.run(time.Minute)
+		for _, n := range c.list()[:10] {
+			c.vanish(n)
+		}
+		c.run(9 * time.Minute)
+		c.cloud.failure = assert.AnError
+		c.run(5 * time.Minute)
+		c.cloud.failure = nil
+		c.run(14 * time.Minute)
+		assert.Empty(t, c.deleted)
+		c.run(10 * time.Minute)
+		assert.Len(t, c.deleted, 10)
+	})
+}
+
+// TestLiftedLimitsNeedTheAccount: who lifts the limits means what the cloud says, not a cloud that refuses the credential.
+func TestLiftedLimitsNeedTheAccount(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 10, func(p *Policy) { p.MaxShare = 1 })
+		c.cloud.account = assert.AnError
+		for _, n := range c.list() {
+			c.vanish(n)
+		}
+		c.lead() // one that has seen no instance
+		c.run(20 * time.Minute)
+		assert.Empty(t, c.deleted)
+		assert.Contains(t, c.told(), "the account cannot be read")
+		c.cloud.account = nil
+		c.run(10 * time.Minute)
+		assert.Len(t, c.deleted, 10)
+	})
+}
+
+// TestSuspectsShareOneSearch: those that are asked about at once cause one search, and wait for it.
+func TestSuspectsShareOneSearch(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var all []*v1.Node
+		for i := range 30 {
+			n := node(fmt.Sprint("alpha://", i), false)
+			n.Name = fmt.Sprint("n", i)
+			all = append(all, n)
+		}
+		var calls atomic.Int32
+		w := &witnesses{
+			nodes: func() []*v1.Node { return all }, planned: func(*v1.Node) bool { return false }, seen: func(*v1.Node) {}, heard: &heard{},
+			exists: func(ctx context.Context, _ *v1.Node) (bool, error) {
+				if evidence.From(ctx).Remembered {
+					return false, evidence.ErrUnread
+				}
+				calls.Add(1)
+				time.Sleep(time.Second)
+				return true, nil
+			},
+		}
+		suspicion := time.Now()
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() {
+				assert.False(t, w.need(t.Context(), suspicion, suspicion, false, func(*v1.Node) bool { return false }))
+				assert.Equal(t, suspicion, w.sights().last, "all have what the search showed")
+			})
+		}
+		group.Wait()
+		assert.LessOrEqual(t, int(calls.Load()), 1+witnessSample)
 	})
 }
 

@@ -1,0 +1,261 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+//go:embed *.yaml
+var lists embed.FS
+
+// mutant is a fault in one place of the sources, and the test that has to catch it.
+type mutant struct {
+	// Name says what the program does then.
+	Name string `json:"name"`
+	// Replace takes the place of Find, which the file has exactly once.
+	File    string `json:"file"`
+	Find    string `json:"find"`
+	Replace string `json:"replace"`
+	// Run names tests of Package, as go test -run does; Says matches what they print when they fail for the right reason.
+	Package string `json:"package"`
+	Run     string `json:"run"`
+	Says    string `json:"says"`
+	// Tier is "all" where only make test-all catches it, and Reason why.
+	Tier   string `json:"tier"`
+	Reason string `json:"reason"`
+
+	area string
+}
+
+// load reads all lists; the name of a file is the area of its mutants.
+func load() ([]mutant, error) {
+	files, err := lists.ReadDir(".")
+	if err != nil {
+		return nil, err
+	}
+	var all []mutant
+	for _, file := range files {
+		text, err := lists.ReadFile(file.Name())
+		if err != nil {
+			return nil, err
+		}
+		var list []mutant
+		if err := yaml.UnmarshalStrict(text, &list); err != nil {
+			return nil, fmt.Errorf("%s: %w", file.Name(), err)
+		}
+		for _, m := range list {
+			m.area = strings.TrimSuffix(file.Name(), ".yaml")
+			all = append(all, m)
+		}
+	}
+	return all, nil
+}
+
+// findRoot returns the folder of the module.
+func findRoot() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if filepath.Dir(dir) == dir {
+			return "", errors.New("run this in a checkout: no folder above has a go.mod")
+		}
+		dir = filepath.Dir(dir)
+	}
+}
+
+// problems are what makes mutants useless: text that moved on, tests that are no more, names that are not unique.
+func problems(root string, mutants []mutant) []error {
+	var all []error
+	seen := map[string]bool{}
+	for _, m := range mutants {
+		if seen[m.Name] {
+			all = append(all, fmt.Errorf("%s: two are named %q", m.area, m.Name))
+		}
+		seen[m.Name] = true
+		if _, err := m.apply(root); err != nil {
+			all = append(all, fmt.Errorf("%s: %s: %w", m.area, m.Name, err))
+		}
+		if err := m.checkTest(root); err != nil {
+			all = append(all, fmt.Errorf("%s: %s: %w", m.area, m.Name, err))
+		}
+	}
+	return all
+}
+
+// apply returns the file with the fault in it.
+func (m mutant) apply(root string) ([]byte, error) {
+	text, err := os.ReadFile(filepath.Join(root, m.File))
+	if err != nil {
+		return nil, err
+	}
+	if m.Find == "" || m.Find == m.Replace {
+		return nil, errors.New("find and replace have to be two texts")
+	}
+	if n := bytes.Count(text, []byte(m.Find)); n != 1 {
+		return nil, fmt.Errorf("%s has %q %d times; exactly once is needed", m.File, m.Find, n)
+	}
+	return bytes.Replace(text, []byte(m.Find), []byte(m.Replace), 1), nil
+}
+
+var testName = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+
+// checkTest sees that the test is there and that the row is complete.
+func (m mutant) checkTest(root string) error {
+	if m.Name == "" || m.Run == "" || m.Says == "" {
+		return errors.New("name, run and says are needed")
+	}
+	if m.Tier != "" && (m.Tier != "all" || m.Reason == "") {
+		return fmt.Errorf("tier %q: leave it out, or say all with the reason", m.Tier)
+	}
+	if _, err := regexp.Compile(m.Says); err != nil {
+		return err
+	}
+	top, err := m.topLevel()
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob(filepath.Join(root, m.Package, "*_test.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, found := range testName.FindAllSubmatch(text, -1) {
+			if top.Match(found[1]) {
+				return nil
+			}
+		}
+	}
+	return fmt.Errorf("%s has no test %s", m.Package, m.Run)
+}
+
+// topLevel matches the name of the test without its parts.
+func (m mutant) topLevel() (*regexp.Regexp, error) {
+	top, _, _ := strings.Cut(m.Run, "/")
+	return regexp.Compile(top)
+}
+
+// outcome is what came of a mutant.
+type outcome string
+
+const (
+	caught   outcome = "caught"
+	survived outcome = "SURVIVED"
+	other    outcome = "OTHER"
+	broken   outcome = "BROKEN"
+)
+
+type result struct {
+	outcome outcome
+	detail  string
+}
+
+// try seeds a fault and runs the test that is named for it; where that passes, all tests of the package.
+func try(ctx context.Context, root string, m mutant) result {
+	dir, err := os.MkdirTemp("", "mutant-")
+	if err != nil {
+		return result{broken, err.Error()}
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := m.writeOverlay(root, dir)
+	if err != nil {
+		return result{broken, err.Error()}
+	}
+	output, err := m.runTests(ctx, root, overlay, m.Run)
+	r := m.judge(output, err)
+	if r.outcome != survived {
+		return r
+	}
+	output, err = m.runTests(ctx, root, overlay, "")
+	if err == nil {
+		return result{survived, "  no test of the package fails"}
+	}
+	return result{survived, fmt.Sprintf("  it is caught by another test: %s", strings.Join(failures(output), " "))}
+}
+
+// writeOverlay writes the file with the fault, and what makes go read it.
+func (m mutant) writeOverlay(root, dir string) (string, error) {
+	text, err := m.apply(root)
+	if err != nil {
+		return "", err
+	}
+	file := filepath.Join(dir, filepath.Base(m.File))
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		return "", err
+	}
+	document, err := json.Marshal(map[string]any{"Replace": map[string]string{filepath.Join(root, m.File): file}})
+	if err != nil {
+		return "", err
+	}
+	overlay := filepath.Join(dir, "overlay.json")
+	return overlay, os.WriteFile(overlay, document, 0o600)
+}
+
+// runTests runs tests of the package in the mutant's tier, with the flags of make test, so that the build cache is shared.
+func (m mutant) runTests(ctx context.Context, root, overlay, tests string) (string, error) {
+	args := []string{
+		"test", "-overlay=" + overlay, "-vet=off", "-trimpath", "-tags", "grpcnotrace", "-failfast", "-timeout", "10m",
+	}
+	if tests != "" {
+		args = append(args, "-run", tests)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, "./"+m.Package)...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "ANYCCM_TIER="+m.Tier)
+	output, err := cmd.CombinedOutput()
+	return string(output), err
+}
+
+// judge says what a run of the named test shows.
+func (m mutant) judge(output string, err error) result {
+	switch {
+	case err == nil && strings.Contains(output, "[no tests to run]"):
+		return result{broken, "  no test matches " + m.Run}
+	case err == nil:
+		return result{survived, ""}
+	case len(failures(output)) == 0: // it does not compile, or was interrupted
+		return result{broken, lastLines(output)}
+	case !regexp.MustCompile(m.Says).MatchString(output):
+		return result{other, lastLines(output)}
+	}
+	return result{caught, lastLines(output)}
+}
+
+var failedTest = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// failures are the names of the tests that failed.
+func failures(output string) []string {
+	var names []string
+	for _, found := range failedTest.FindAllStringSubmatch(output, -1) {
+		names = append(names, found[1])
+	}
+	return slices.Compact(names)
+}
+
+// shownLines is how much is shown of a test that failed for another reason.
+const shownLines = 40
+
+func lastLines(output string) string {
+	lines := strings.Split(strings.TrimSpace(output), "\n")
+	return "  " + strings.Join(lines[max(0, len(lines)-shownLines):], "\n  ")
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestFaultsAreCurrent: each fault still finds its place in the sources, and its test is there.
+func TestFaultsAreCurrent(t *testing.T) {
+	t.Parallel()
+	all, err := load()
+	require.NoError(t, err)
+	require.NotEmpty(t, all)
+	root, err := findRoot()
+	require.NoError(t, err)
+	for _, problem := range problems(root, all) {
+		assert.NoError(t, problem)
+	}
+}
+
+// TestProblems: what a list can have wrong is said.
+func TestProblems(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(root, "a.go"), []byte("one two two"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(root, "a_test.go"), []byte("package a\n\nfunc TestA(t *testing.T) {}\n"), 0o600))
+	good := mutant{Name: "a", File: "a.go", Find: "one", Replace: "none", Package: ".", Run: "TestA/part", Says: "no"}
+	require.Empty(t, problems(root, []mutant{good}))
+	require.Len(t, problems(root, []mutant{good, good}), 1, "the name is there twice")
+	for says, change := range map[string]func(m *mutant){
+		"exactly once":      func(m *mutant) { m.Find = "two" },
+		"three":             func(m *mutant) { m.Find = "three" },
+		"two texts":         func(m *mutant) { m.Replace = m.Find },
+		"b.go":              func(m *mutant) { m.File = "b.go" },
+		"has no test TestB": func(m *mutant) { m.Run = "TestB" },
+		"are needed":        func(m *mutant) { m.Says = "" },
+		"with the reason":   func(m *mutant) { m.Tier = "all" },
+	} {
+		wrong := good
+		change(&wrong)
+		require.ErrorContains(t, errors.Join(problems(root, []mutant{wrong})...), says)
+	}
+}
+
+// TestJudge: only the named test that fails for the right reason counts.
+func TestJudge(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("exit status 1")
+	m := mutant{Run: "TestA", Says: "2 calls"}
+	assert.Equal(t, caught, m.judge("--- FAIL: TestA\n    2 calls\nFAIL", failed).outcome)
+	assert.Equal(t, other, m.judge("--- FAIL: TestA\n    nothing\nFAIL", failed).outcome)
+	assert.Equal(t, broken, m.judge("a.go:1: undefined: b\nFAIL a [build failed]", failed).outcome)
+	assert.Equal(t, broken, m.judge("ok a 0.1s [no tests to run]", nil).outcome)
+	assert.Equal(t, survived, m.judge("ok a 0.1s", nil).outcome)
+}
+
+// TestChoose: areas and names choose, and what is neither is refused.
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	all := []mutant{{Name: "a", area: "kit"}, {Name: "b", area: "kit"}, {Name: "c", area: "guard"}}
+	for wanted, names := range map[string]int{"kit": 2, "c": 1} {
+		chosen, err := choose(all, []string{wanted})
+		require.NoError(t, err)
+		assert.Len(t, chosen, names)
+	}
+	_, err := choose(all, []string{"kit", "nosuch"})
+	require.ErrorContains(t, err, `"nosuch"`)
+}
