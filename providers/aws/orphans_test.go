@@ -11,7 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
 
-// TestOrphansOfAClusterWithTheSameID: of two clusters with the same ID, the load balancers of one are no orphans of the other, nor are their groups.
+// TestOrphansOfAClusterWithTheSameID: of two clusters with the same ID, the load balancers of one are no orphans of the other, nor are
+// their groups.
 func TestOrphansOfAClusterWithTheSameID(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
@@ -72,8 +73,8 @@ func TestOrphanOfAManagedGroup(t *testing.T) {
 	assert.Len(t, w.sim.Groups(), 5)
 }
 
-// TestOrphansOfAServiceThatCameBack: a Service comes back under its name after its finalizer was taken away. What is left of the first one is found as
-// an orphan, its managed security group as well, and the second one's is none.
+// TestOrphansOfAServiceThatCameBack: a Service comes back under its name after its finalizer was taken away. What is left of the first one
+// is found as an orphan, its managed security group as well, and the second one's is none.
 func TestOrphansOfAServiceThatCameBack(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})

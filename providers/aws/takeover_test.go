@@ -415,8 +415,8 @@ func TestOrphans(t *testing.T) {
 	require.ErrorContains(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: "volume"}), "no kind")
 }
 
-// TestNoServiceClaimsALoadBalancer: nothing that the author of a Service writes leads to a load balancer of another Service: not its name, its
-// host name, its tags, nor the node ports.
+// TestNoServiceClaimsALoadBalancer: nothing that the author of a Service writes leads to a load balancer of another Service: not its name,
+// its host name, its tags, nor the node ports.
 func TestNoServiceClaimsALoadBalancer(t *testing.T) {
 	t.Parallel()
 	w := startWorld(t, "", awssim.Options{})

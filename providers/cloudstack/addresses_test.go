@@ -55,7 +55,8 @@ func TestSharedAddressOfTheUserStays(t *testing.T) {
 	})
 }
 
-// TestSharedAddressGoesWithTheLastService: two Services name one address that was free; it goes with the last of them, in whichever order they go.
+// TestSharedAddressGoesWithTheLastService: two Services name one address that was free; it goes with the last of them, in whichever order
+// they go.
 func TestSharedAddressGoesWithTheLastService(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		t.Run(map[bool]string{true: "the one that took it goes first", false: "it goes last"}[first], func(t *testing.T) {
@@ -114,8 +115,8 @@ func TestAddressThatOthersUseStays(t *testing.T) {
 	}
 }
 
-// TestEditedAddressMovesNothing: spec.loadBalancerIP that changes later, to the address of somebody else, moves nothing, and with the Service
-// goes what was taken for it, and nothing of theirs.
+// TestEditedAddressMovesNothing: spec.loadBalancerIP that changes later, to the address of somebody else, moves nothing, and with the
+// Service goes what was taken for it, and nothing of theirs.
 func TestEditedAddressMovesNothing(t *testing.T) {
 	for what, was := range map[string]string{"from none": "", "from one that the user had": "203.0.113.90"} {
 		t.Run(what, func(t *testing.T) {
@@ -187,8 +188,8 @@ func TestExhaustedQuotaLosesNoAddress(t *testing.T) {
 	})
 }
 
-// TestAddressOfSomebodyElseAfterALostRequest: an address that somebody takes after ours was asked for and not given is his: it is neither used nor
-// released.
+// TestAddressOfSomebodyElseAfterALostRequest: an address that somebody takes after ours was asked for and not given is his: it is neither
+// used nor released.
 func TestAddressOfSomebodyElseAfterALostRequest(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
 		s := w.serve("web", nil, port("http", 80, 30080))

@@ -10,7 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 )
 
-// TestMachinesThatCannotServeKeepNobodyOut: one machine that is destroyed, in another network, or without any interface keeps no other one out.
+// TestMachinesThatCannotServeKeepNobodyOut: one machine that is destroyed, in another network, or without any interface keeps no other one
+// out.
 func TestMachinesThatCannotServeKeepNobodyOut(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
 		destroyed := w.addNode("worker-3")

@@ -217,8 +217,8 @@ func TestFixedAtCreationIsTold(t *testing.T) {
 	})
 }
 
-// TestFixedAtCreationAsAsked: a load balancer that was made with the zone that the annotations ask for is told of to nobody; one with another zone
-// is.
+// TestFixedAtCreationAsAsked: a load balancer that was made with the zone that the annotations ask for is told of to nobody; one with
+// another zone is.
 func TestFixedAtCreationAsAsked(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {

@@ -36,8 +36,8 @@ func TestListingThatShifts(t *testing.T) {
 	})
 }
 
-// TestListingThatLacksParts (5): where a listing lacks a pool or a listener that the load balancer shows, nothing is written, and it is looked at
-// again.
+// TestListingThatLacksParts (5): where a listing lacks a pool or a listener that the load balancer shows, nothing is written, and it is
+// looked at again.
 func TestListingThatLacksParts(t *testing.T) {
 	t.Parallel()
 	for _, of := range []string{"pools", "listeners"} {

@@ -52,8 +52,8 @@ func TestInstancesOfOneName(t *testing.T) {
 	})
 }
 
-// TestProviderIDsOfOthers (13): nodes whose provider IDs are of another account, another cluster or another scheme exist as far as anybody can say,
-// without a call and without an error.
+// TestProviderIDsOfOthers (13): nodes whose provider IDs are of another account, another cluster or another scheme exist as far as anybody
+// can say, without a call and without an error.
 func TestProviderIDsOfOthers(t *testing.T) {
 	t.Parallel()
 	const vsi = "0717_e21b7391-2ca2-4ab5-84a8-b92157a633b0"

@@ -108,8 +108,8 @@ func live(t *testing.T, name, kind string, k int, deletes bool) (states []string
 	return states, broken
 }
 
-// TestInterruptedAtEachWrite: a program that ends at any write of a life, before or after the write takes effect, leaves nothing that the next one,
-// which knows nothing, does not set right; and nothing at all where the Service is deleted then.
+// TestInterruptedAtEachWrite: a program that ends at any write of a life, before or after the write takes effect, leaves nothing that the
+// next one, which knows nothing, does not set right; and nothing at all where the Service is deleted then.
 func TestInterruptedAtEachWrite(t *testing.T) {
 	t.Parallel()
 	for name := range lives {
@@ -200,7 +200,8 @@ func TestInterruptedAndChanged(t *testing.T) {
 	}
 }
 
-// TestInterruptedCreationOfAnotherService: what is left of another Service's creation is not this one's, though it chooses the same name later.
+// TestInterruptedCreationOfAnotherService: what is left of another Service's creation is not this one's, though it chooses the same name
+// later.
 func TestInterruptedCreationOfAnotherService(t *testing.T) {
 	t.Parallel()
 	inWorld(t, 1, 0, nil, func(w *world) {
@@ -220,8 +221,8 @@ func TestInterruptedCreationOfAnotherService(t *testing.T) {
 	})
 }
 
-// TestInterruptedCreationIsFound: the program ends after each write in turn, of a creation with a group and a chosen name, of a change, and of a deletion; the
-// next one finds all that was made, and nothing is left when the Service goes.
+// TestInterruptedCreationIsFound: the program ends after each write in turn, of a creation with a group and a chosen name, of a change, and
+// of a deletion; the next one finds all that was made, and nothing is left when the Service goes.
 func TestInterruptedCreationIsFound(t *testing.T) {
 	t.Parallel()
 	for name, kind := range map[string]string{"before it took effect": simkit.FaultReset, "after it took effect": simkit.FaultLost} {

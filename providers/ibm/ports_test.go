@@ -107,7 +107,8 @@ func TestUntangled(t *testing.T) {
 	}
 }
 
-// TestPartsChangedByHand: what somebody changed by hand in the parts of a load balancer is set right in one go, whatever hangs together with it.
+// TestPartsChangedByHand: what somebody changed by hand in the parts of a load balancer is set right in one go, whatever hangs together
+// with it.
 func TestPartsChangedByHand(t *testing.T) {
 	t.Parallel()
 	extra := func(lb *ibmsim.LoadBalancer, name string) string {

@@ -234,8 +234,8 @@ func TestKubeVIPAnnotationChanged(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestKubeVIPByClass: KUBEVIP_ENABLE_LOADBALANCERCLASS leaves Services of other classes, and of none, to other controllers, as kube-vip's own
-// controller does.
+// TestKubeVIPByClass: KUBEVIP_ENABLE_LOADBALANCERCLASS leaves Services of other classes, and of none, to other controllers, as kube-vip's
+// own controller does.
 func TestKubeVIPByClass(t *testing.T) {
 	t.Parallel()
 	class := func(name string) func(*v1.Service) { return func(s *v1.Service) { s.Spec.LoadBalancerClass = &name } }

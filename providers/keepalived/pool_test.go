@@ -216,8 +216,8 @@ func FuzzParseSpans(f *testing.F) {
 	})
 }
 
-// TestRequestedAddressesOfPoolsAlone: with KEEPALIVED_REQUESTED_ADDRESSES=pools nobody takes an address of a machine that the cluster does not know, nor one
-// of the pool of another namespace. Who has one keeps it, and who waits for a pool is served with it.
+// TestRequestedAddressesOfPoolsAlone: with KEEPALIVED_REQUESTED_ADDRESSES=pools nobody takes an address of a machine that the cluster does
+// not know, nor one of the pool of another namespace. Who has one keeps it, and who waits for a pool is served with it.
 func TestRequestedAddressesOfPoolsAlone(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envAnnouncer: announcerNone, envRequested: requestedPools}

@@ -278,7 +278,8 @@ func TestRulesAfterADoubt(t *testing.T) {
 	})
 }
 
-// TestUnreadableSubnetHoldsUpNoNode: an instance of somebody else in the compartment, in a network that the user may not read, holds up no node.
+// TestUnreadableSubnetHoldsUpNoNode: an instance of somebody else in the compartment, in a network that the user may not read, holds up no
+// node.
 func TestUnreadableSubnetHoldsUpNoNode(t *testing.T) {
 	const theirs = "ocid1.subnet.oc1.phx.aaaatheirs"
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {

@@ -256,7 +256,8 @@ func TestNodesOfAClass(t *testing.T) {
 	})
 }
 
-// TestUnknownSubnetMovesNoMembers: while the subnet of the members cannot be told, a change of nodes moves neither members nor rules elsewhere.
+// TestUnknownSubnetMovesNoMembers: while the subnet of the members cannot be told, a change of nodes moves neither members nor rules
+// elsewhere.
 func TestUnknownSubnetMovesNoMembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
