@@ -67,25 +67,64 @@ func problems(found map[string]excess) []string {
 	return list
 }
 
+// TestFilesOfTestsNameABehaviour: a file of tests has the name of what they hold, or that of the file that they are about, and not the name
+// of the worry or the review that led to them.
+func TestFilesOfTestsNameABehaviour(t *testing.T) {
+	t.Parallel()
+	files := 0
+	require.NoError(t, walk(func(path string) error {
+		name, isTest := strings.CutSuffix(path, "_test.go")
+		if !isTest {
+			return nil
+		}
+		files++
+		if !namesABehaviour(name) {
+			_, err := os.Stat(name + ".go")
+			assert.NoError(t, err, "%s: move its tests to the file of the behaviour, under names that say it", path)
+		}
+		return nil
+	}))
+	require.Greater(t, files, 100, "the sources were read")
+}
+
+// worries are words that say why somebody looked, and not at what.
+var worries = []string{
+	"again", "attack", "away", "broken", "bug", "bugs", "claims", "comeback", "crash", "doubts", "faults", "findings", "fixes", "heard", "hostile",
+	"intruders", "issues", "late", "misc", "more", "problems", "prompt", "regressions", "review", "safety", "several", "steady", "strays",
+	"trouble", "turn", "wayback",
+}
+
+// namesABehaviour judges the name of a file of tests without its ending. A number or the prefix of a variant makes no other name. Faults
+// are a subject of their own where tests put them between programs.
+func namesABehaviour(name string) bool {
+	word := strings.TrimRight(filepath.Base(name), "0123456789")
+	if word == "faults" && strings.HasPrefix(strings.TrimPrefix(filepath.ToSlash(name), root+"/"), "test/") {
+		return true
+	}
+	return !slices.Contains(worries, word) && !strings.HasSuffix(word, "wayback")
+}
+
+// TestNamesABehaviour: the rule sees what it is for.
+func TestNamesABehaviour(t *testing.T) {
+	t.Parallel()
+	for name, good := range map[string]bool{
+		"providers/x/attack": false, "providers/x/attack2": false, "nsxwayback": false, "registry/late": false,
+		"providers/x/lateness": true, "test/e2e/faults": true, "providers/x/faults": false, "providers/faults/client": true, "security": true,
+	} {
+		assert.Equal(t, good, namesABehaviour(name), name)
+	}
+}
+
 // measureAll measures every Go file of the checkout.
 func measureAll(t *testing.T) (map[string]excess, int) {
 	t.Helper()
 	found, files := map[string]excess{}, 0
-	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	require.NoError(t, walk(func(path string) error {
+		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
 		relative, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		if entry.IsDir() && slices.Contains([]string{".git", "bin", "dist"}, relative) {
-			return fs.SkipDir
-		}
-		if entry.IsDir() || filepath.Ext(path) != ".go" {
-			return nil
-		}
-		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
@@ -100,6 +139,22 @@ func measureAll(t *testing.T) (map[string]excess, int) {
 		return nil
 	}))
 	return found, files
+}
+
+// walk visits every Go file of the checkout.
+func walk(visit func(path string) error) error {
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() && slices.Contains([]string{".git", "bin", "dist"}, filepath.Base(path)) && filepath.Dir(path) == filepath.Clean(root) {
+			return fs.SkipDir
+		}
+		if entry.IsDir() || filepath.Ext(path) != ".go" {
+			return nil
+		}
+		return visit(path)
+	})
 }
 
 // measure returns what of a source is too long.
