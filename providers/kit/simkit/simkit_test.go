@@ -280,3 +280,14 @@ func TestRedirectFault(t *testing.T) {
 	assert.Equal(t, "http://"+ElsewhereHost+"/x", header.Get("Location"))
 	assert.Zero(t, c.value.Load())
 }
+
+// TestPorts: ports of one number stay apart, and backends come once and in order.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	ports := Ports{}
+	ports.Add("TCP", 80, "", []string{Backend("b", 30080), Backend("a", 30080), "a:30080"})
+	ports.Add("tcp", 80, "ipv6", nil)
+	ports.Add("tcp", 80, "", []string{"c:1"})
+	ports.Add("udp", 80, "", nil)
+	assert.Equal(t, Ports{"tcp/80": {"a:30080", "b:30080"}, "tcp/80 ipv6": nil, "tcp/80 another": {"c:1"}, "udp/80": nil}, ports)
+}
