@@ -1,0 +1,48 @@
+package ibmsim
+
+import (
+	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// Serves tells where the ports of load balancers lead, each of a range apart.
+func (s *Sim) Serves() map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.settle()
+	ports := simkit.Ports{}
+	for _, lb := range s.balancers {
+		if !lb.made || lb.Provisioning == "failed" {
+			continue
+		}
+		for _, l := range lb.Listeners {
+			protocol := "tcp"
+			if l.Protocol == "udp" {
+				protocol = l.Protocol
+			}
+			backends := s.backendsOf(lb, l)
+			from, to := l.span()
+			for port := from; port <= to; port++ {
+				ports.Add(protocol, port, "", backends)
+			}
+		}
+	}
+	return ports
+}
+
+// backendsOf are the members of the pool of a listener, by the names of their instances.
+func (s *Sim) backendsOf(lb *LoadBalancer, l Listener) (list []string) {
+	at := slices.IndexFunc(lb.Pools, func(p Pool) bool { return l.Pool != nil && p.ID == l.Pool.ID })
+	if at < 0 {
+		return nil
+	}
+	for _, m := range lb.Pools[at].Members {
+		for _, i := range s.instances {
+			if i.ID == m.Target.ID || i.IP == m.Target.Address {
+				list = append(list, simkit.Backend(i.Name, m.Port))
+			}
+		}
+	}
+	return list
+}
