@@ -102,7 +102,8 @@ func ModuleFiles(name, modulePath, root, dir string) (map[string]string, error) 
 	}
 	for path, text := range files {
 		switch {
-		case strings.HasPrefix(path, name+"/testdata/"): // what the tests over all clouds of this repository take from one
+		case strings.HasPrefix(path, name+"/testdata/") && !strings.HasPrefix(path, name+"/testdata/transcripts/"):
+			// what the tests over all clouds of this repository take from one
 			delete(files, path)
 		case path == program+"/main.go":
 			delete(files, path)

@@ -1,7 +1,9 @@
 package xcloud
 
 import (
+	"embed"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"testing"
@@ -16,6 +18,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
+
+// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+//
+//go:embed testdata/transcripts
+var transcripts embed.FS
 
 // tryLoadBalancers says how the suite tries load balancers.
 func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
@@ -36,6 +43,31 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
 	f.OtherCluster = func() {}
 	f.LeftBehind = func(state, _ string) string { return state }
+	f.Transcripts, f.Secrets = transcripts, []string{testToken}
+	f.Scenarios = conformance.Checklist{
+		Rows: Annotations.Rows(), Service: conformance.Web, Items: map[string]conformance.Checked{
+			annotationAlgorithm: {Legal: []conformance.Legal{{Value: "least-connections"}, {Value: "round-robin"}}},
+		},
+	}.Scenarios()
+	f.Serves = func() map[string][]string {
+		ports := map[string][]string{}
+		for _, lb := range sim.LoadBalancers() {
+			for _, l := range lb.Listeners {
+				for _, backend := range lb.Backends {
+					port := fmt.Sprintf("%s/%d", l.Protocol, l.Port)
+					ports[port] = append(ports[port], fmt.Sprintf("%s:%d", backend, l.Target))
+				}
+			}
+		}
+		return ports
+	}
+	f.Names = func() map[string]string {
+		names := map[string]string{}
+		for _, lb := range sim.LoadBalancers() {
+			names[lb.Address] = "address/" + lb.Name
+		}
+		return names
+	}
 	f.Snapshot = func() string {
 		var text []byte
 		for _, lb := range sim.LoadBalancers() {

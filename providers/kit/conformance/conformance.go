@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"testing"
@@ -110,6 +111,24 @@ type Fixture struct {
 	Snapshot func() string
 	// Whole has the fast tier try everything, too: the template does, whose tests are those of the suite, the guard and the kit.
 	Whole bool
+	// Transcripts is testdata/transcripts of the provider's folder, embedded: what the cloud is told in each scenario.
+	Transcripts fs.FS
+	// Scenarios are those that this cloud has besides the common ones.
+	Scenarios []Scenario
+	// Serves tells for each port of a load balancer, such as "tcp/80", where it leads: "backend:port", with a backend named by its
+	// node, its address or its identity. A port that is there more than once has a word behind it: "tcp/80 ipv6". It is nil without a
+	// cloud outside of the cluster.
+	Serves func() map[string][]string
+	// Target is the port of the nodes to which a port of a Service leads; nil where it is the node port always.
+	Target func(s *v1.Service, port v1.ServicePort) int32
+	// Names are names of identities in the cloud, by kind and parent, such as "listener/80", where those that are found by themselves
+	// (see names) do not do.
+	Names func() map[string]string
+	// Secrets are the credentials and keys of the tests, which no transcript may have.
+	Secrets []string
+	// Unplanned, Interrupts and Unserved are steps ("scenario/step") that write what plan did not say, let a port lead nowhere
+	// meanwhile, or end with ports that lead elsewhere than to all nodes, each with its reason.
+	Unplanned, Interrupts, Unserved map[string]string
 
 	adopt registry.Adoption
 	// bare makes the provider that is opened next one that knows no portable annotations, and defaults are those of Services.
@@ -202,6 +221,7 @@ var parts = []part{
 	{name: "Labels", applies: func(*Fixture) bool { return true }, run: runLabels},
 	{name: "Portable", applies: (*Fixture).hasLoadBalancers, run: runPortable},
 	{name: "Unasked", applies: (*Fixture).hasLoadBalancers, run: runUnasked},
+	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts},
 	{name: "Interruption", applies: (*Fixture).hasLoadBalancers, run: runInterruption},
 	{name: "Strictness", applies: (*Fixture).hasLoadBalancers, run: runStrictness, full: true},
 	{name: "KubeFails", applies: (*Fixture).hasLoadBalancers, run: runKubeFails},
@@ -236,7 +256,10 @@ type world struct {
 	policy guard.Policy
 	// serial is the number of the last node that another cloud's controller initialised.
 	serial int
-	// shown are the Nodes that the informers show; no loop of the provider's starts, because they never say that they have synced.
+	// loops lets the informers follow the API server, so that the loops of the provider start.
+	loops bool
+	// shown are the Nodes that the informers show; without loops none of the provider's starts, because they never say that they have
+	// synced.
 	shown []*v1.Node
 	// services is what the informers of the provider that runs know of Services: what the API server has.
 	services cache.Store
@@ -270,11 +293,17 @@ func (w *world) restart() {
 	if w.stop != nil {
 		w.stop()
 	}
+	w.cloud, w.services, w.stop = w.start(w.loops)
+	w.show()
+}
+
+// start makes a provider, with nothing in memory, and returns what its informer knows of Services. Its loops run where the informers
+// follow the API server.
+func (w *world) start(follow bool) (cloud cloudprovider.Interface, services cache.Store, stop context.CancelFunc) {
 	cloud, err := w.open(w.policy)
 	require.NoError(w.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.t.Cleanup(cancel)
-	w.stop = cancel
 	var kube clientset.Interface = w.kube
 	if w.Kube != nil {
 		kube = w.Kube(kube)
@@ -283,19 +312,31 @@ func (w *world) restart() {
 	if user, ok := cloud.(cloudprovider.InformerUser); ok {
 		factory := informers.NewSharedInformerFactory(w.kube, 0)
 		user.SetInformers(factory)
+		services = factory.Core().V1().Services().Informer().GetStore()
+		if follow {
+			factory.Start(ctx.Done())
+			factory.WaitForCacheSync(ctx.Done())
+			return cloud, services, cancel
+		}
 		for _, n := range w.shown {
 			require.NoError(w.t, factory.Core().V1().Nodes().Informer().GetStore().Add(n))
 		}
-		w.services = factory.Core().V1().Services().Informer().GetStore()
-		w.show()
 	}
-	w.cloud = cloud
+	return cloud, services, cancel
 }
 
 // show brings the informer of Services up to date, as its watch does: it never begins here, because the provider's loops would
 // then run beside the test.
 func (w *world) show() {
-	if w.services == nil {
+	if w.loops {
+		synctest.Wait() // it follows by itself
+		return
+	}
+	w.showIn(w.services)
+}
+
+func (w *world) showIn(services cache.Store) {
+	if services == nil {
 		return
 	}
 	list, err := w.kube.CoreV1().Services(metav1.NamespaceAll).List(context.WithoutCancel(w.t.Context()), metav1.ListOptions{})
@@ -304,7 +345,7 @@ func (w *world) show() {
 	for i := range list.Items {
 		all[i] = &list.Items[i]
 	}
-	require.NoError(w.t, w.services.Replace(all, ""))
+	require.NoError(w.t, services.Replace(all, ""))
 }
 
 func (w *world) instances() cloudprovider.InstancesV2 {
@@ -405,14 +446,8 @@ const patience = 30 * time.Minute
 func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.LoadBalancerStatus {
 	began, pause := time.Now(), firstServicePause
 	for {
-		current := w.service(ctx, s)
-		w.protect(ctx, current)
-		status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
+		status, err := w.tryEnsure(ctx, s)
 		if err == nil {
-			current = w.service(ctx, s)
-			current.Status.LoadBalancer = *status
-			_, err := w.kube.CoreV1().Services(s.Namespace).UpdateStatus(ctx, current, metav1.UpdateOptions{})
-			require.NoError(w.t, err)
 			return status
 		}
 		require.Less(w.t, time.Since(began), patience, "the Service is not served: %v", err)
@@ -426,6 +461,21 @@ func (w *world) ensure(ctx context.Context, s *v1.Service, onError func()) *v1.L
 		time.Sleep(pause)
 		pause = min(2*pause, longestPause)
 	}
+}
+
+// tryEnsure reconciles a Service once, and writes its status where it is served.
+func (w *world) tryEnsure(ctx context.Context, s *v1.Service) (*v1.LoadBalancerStatus, error) {
+	current := w.service(ctx, s)
+	w.protect(ctx, current)
+	status, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
+	if err != nil {
+		return nil, err
+	}
+	current = w.service(ctx, s)
+	current.Status.LoadBalancer = *status
+	_, err = w.kube.CoreV1().Services(s.Namespace).UpdateStatus(ctx, current, metav1.UpdateOptions{})
+	require.NoError(w.t, err)
+	return status, nil
 }
 
 // protect puts the framework's finalizer on a Service, before it is first given to the provider, which sees it as it was before.

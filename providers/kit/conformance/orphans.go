@@ -56,19 +56,23 @@ func runOrphan(t *testing.T, f *Fixture, name string) {
 	w.requireNoWrites("what a living Service has is not deleted")
 	require.NoError(t, w.kube.CoreV1().Services(lost.Namespace).Delete(ctx, lost.Name, metav1.DeleteOptions{}))
 
-	began := time.Now()
-	for left := found; len(left) > 0; left = w.orphans(ctx) {
-		require.Less(t, time.Since(began), patience, "%v", left)
-		for _, o := range left {
-			// What depends on another orphan, or is busy, goes in a later round; the state in the end says whether it did.
-			_ = w.finder().DeleteOrphan(ctx, o)
-		}
-		time.Sleep(time.Minute)
-	}
+	w.deleteOrphans(ctx, found)
 	assert.Equal(t, alone, w.Snapshot())
 	w.Sim.ResetCalls()
 	w.ensure(ctx, other, nil)
 	w.requireNoWrites("the other Service is served as before")
+}
+
+// deleteOrphans deletes orphans until none is left. What depends on another one, or is busy, goes in a later round; the state in the end
+// says whether it did.
+func (w *world) deleteOrphans(ctx context.Context, left []guard.Orphan) {
+	for began := time.Now(); len(left) > 0; left = w.orphans(ctx) {
+		require.Less(w.t, time.Since(began), patience, "%v", left)
+		for _, o := range left {
+			_ = w.finder().DeleteOrphan(ctx, o)
+		}
+		time.Sleep(time.Minute)
+	}
 }
 
 // finder finds orphans as the program does.

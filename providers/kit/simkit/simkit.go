@@ -235,6 +235,9 @@ func (s *Server) Summary() Summary {
 	return Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()}
 }
 
+// State returns what the cloud holds, as JSON of one moment.
+func (s *Server) State() json.RawMessage { return s.cloud.State() }
+
 // Seed adds instances.
 func (s *Server) Seed(n int) { s.cloud.Seed(n) }
 

@@ -1,0 +1,130 @@
+package conformance
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// serving is where the ports lead to after each call of a step.
+type serving struct {
+	mu      sync.Mutex
+	samples []sample
+}
+
+// sample is where the ports lead to after a call.
+type sample struct {
+	call  string
+	ports map[string][]string
+}
+
+// begin forgets the samples of the step before.
+func (s *serving) begin(ports map[string][]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.samples = []sample{{"", ports}}
+}
+
+func (s *serving) add(call string, ports map[string][]string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if last := s.samples[len(s.samples)-1]; !maps.EqualFunc(last.ports, ports, slices.Equal) {
+		s.samples = append(s.samples, sample{call, ports})
+	}
+}
+
+// gaps are the ports that led somewhere before and after the step, and nowhere meanwhile.
+func (s *serving) gaps(after map[string][]string) (gaps []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, port := range sortedKeys(after) {
+		if len(after[port]) == 0 || len(s.samples[0].ports[port]) == 0 {
+			continue
+		}
+		for _, one := range s.samples {
+			if len(one.ports[port]) == 0 {
+				gaps = append(gaps, port+" leads nowhere after "+one.call)
+				break
+			}
+		}
+	}
+	return gaps
+}
+
+// watch looks after each call where the ports lead to, and what the identities in the cloud are called.
+func (p *Play) watch() {
+	p.w.Sim.Inspect(func(r *http.Request, _ []byte, _ func(*http.Request) *httptest.ResponseRecorder) func() {
+		operation, _ := p.w.Sim.Operation(r)
+		return func() {
+			p.text.names.learn(p.w)
+			p.serving.add(operation, p.serves())
+		}
+	})
+}
+
+// serves is where the ports lead to, with backends by the name of their node.
+func (p *Play) serves() map[string][]string {
+	if p.w.Serves == nil {
+		return nil
+	}
+	ports := map[string][]string{}
+	for port, backends := range p.w.Serves() {
+		named := make([]string, len(backends))
+		for i, b := range backends {
+			named[i] = p.text.names.apply(b)
+		}
+		slices.Sort(named)
+		ports[port] = slices.Compact(named)
+	}
+	return ports
+}
+
+// unserved are the ports that do not lead where their Services want them to, and those that no Service has.
+func (p *Play) unserved(ports map[string][]string) (wrong []string) {
+	wanted := map[string][]string{}
+	for _, s := range p.services {
+		served := p.served[s.Name]
+		if served == nil {
+			continue
+		}
+		for _, port := range served.Spec.Ports {
+			var all []string
+			for _, n := range p.w.nodes {
+				all = append(all, fmt.Sprintf("%s:%d", n.Name, p.target(served, port)))
+			}
+			slices.Sort(all)
+			wanted[fmt.Sprintf("%s/%d", strings.ToLower(string(port.Protocol)), port.Port)] = all
+		}
+	}
+	found := map[string]bool{}
+	for _, key := range sortedKeys(ports) {
+		port, _, _ := strings.Cut(key, " ")
+		found[port] = true
+		switch want, ok := wanted[port]; {
+		case !ok:
+			wrong = append(wrong, key+" serves, and no Service has it")
+		case !slices.Equal(want, ports[key]):
+			wrong = append(wrong, fmt.Sprintf("%s leads to %v, not to %v", key, ports[key], want))
+		}
+	}
+	for _, port := range sortedKeys(wanted) {
+		if !found[port] {
+			wrong = append(wrong, port+" does not serve")
+		}
+	}
+	return wrong
+}
+
+// target is the port of the nodes to which a port of a Service leads.
+func (p *Play) target(s *v1.Service, port v1.ServicePort) int32 {
+	if p.w.Target != nil {
+		return p.w.Target(s, port)
+	}
+	return port.NodePort
+}

@@ -1,0 +1,483 @@
+package conformance
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// transcript is the text of a scenario.
+type transcript struct {
+	out     strings.Builder
+	names   names
+	secrets []string
+	// leaks are texts for people that have a secret in them.
+	leaks []string
+	// told is how often each event was there already.
+	told map[string]int32
+	// bodies are those that were sent last, by the kind of object.
+	bodies map[string]map[string]any
+	ports  map[string][]string
+}
+
+func newTranscript(secrets []string) *transcript {
+	return &transcript{
+		secrets: secrets, names: names{of: map[string]string{}, services: map[string]string{}}, told: map[string]int32{}, bodies: map[string]map[string]any{},
+	}
+}
+
+// String is the whole text.
+func (tr *transcript) String() string { return tr.out.String() }
+
+// shownStep is what a transcript has of a step.
+type shownStep struct {
+	name                                              string
+	plans                                             []planOf
+	calls                                             []simkit.Call
+	answers, events, services, unplanned, gaps, wrong []string
+	ports                                             map[string][]string
+}
+
+func (tr *transcript) step(s shownStep) {
+	if tr.out.Len() > 0 {
+		tr.out.WriteString("\n")
+	}
+	fmt.Fprintf(&tr.out, "== %s\n", s.name)
+	tr.plan(s.plans)
+	tr.calls(s.calls)
+	tr.section("answers", tr.forPeople(repeated(s.answers)))
+	slices.Sort(s.events)
+	tr.section("events", tr.forPeople(s.events))
+	tr.section("services", tr.forPeople(s.services))
+	if !reflect.DeepEqual(tr.ports, s.ports) {
+		tr.section("serves", portLines(s.ports))
+	}
+	tr.ports = s.ports
+	tr.section("not as planned", s.unplanned)
+	tr.section("gaps", s.gaps)
+	tr.section("not to all nodes", s.wrong)
+}
+
+func (tr *transcript) section(title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	tr.out.WriteString(title + "\n")
+	for _, line := range lines {
+		tr.out.WriteString("  " + strings.ReplaceAll(strings.TrimRight(line, "\n"), "\n", "\n  ") + "\n")
+	}
+}
+
+// left is what the cloud has at the end.
+func (tr *transcript) left(snapshot string) {
+	lines := []string{"nothing"}
+	if strings.TrimSpace(snapshot) != "" {
+		lines = []string{tr.hide(tr.names.apply(shownSnapshot(snapshot)))}
+	}
+	tr.out.WriteString("\n")
+	tr.section("== left", lines)
+}
+
+// forPeople are texts that people read, who must not read a secret in them.
+func (tr *transcript) forPeople(lines []string) []string {
+	all := make([]string, len(lines))
+	for i, line := range lines {
+		for _, secret := range tr.secrets {
+			if strings.Contains(line, secret) {
+				tr.leaks = append(tr.leaks, tr.hide(line))
+			}
+		}
+		all[i] = tr.hide(tr.names.apply(line))
+	}
+	return all
+}
+
+// plan is what plan said, with the fields of each change.
+func (tr *transcript) plan(plans []planOf) {
+	var lines []string
+	for _, p := range plans {
+		if p.err != nil {
+			lines = append(lines, p.service+": "+p.err.Error())
+		}
+		for _, c := range p.changes {
+			line := c.Action + " " + c.Object
+			if c.Detail != "" {
+				line += " (" + c.Detail + ")"
+			}
+			for _, f := range c.Fields {
+				line += "\n  " + shownField(f)
+			}
+			lines = append(lines, line)
+		}
+	}
+	tr.section("plan", tr.forPeople(lines))
+}
+
+func shownField(f guard.Field) string {
+	switch {
+	case f.Before == "":
+		return f.Name + ": " + f.After
+	case f.After == "":
+		return f.Name + ": " + f.Before + " -> nothing"
+	}
+	return f.Name + ": " + f.Before + " -> " + f.After
+}
+
+// calls are reads, counted by operation, and writes in full.
+func (tr *transcript) calls(all []simkit.Call) {
+	reads, same, last := map[string]int{}, map[string]int{}, map[string]int{}
+	var writes []string
+	for _, c := range tr.ordered(all) {
+		if c.Write {
+			writes = append(writes, tr.write(c))
+			continue
+		}
+		reads[c.Operation]++
+		if last[c.Method+c.URL+c.Body]++; last[c.Method+c.URL+c.Body] > 1 {
+			same[c.Operation]++
+		}
+	}
+	var lines []string
+	for _, operation := range sortedKeys(reads) {
+		line := fmt.Sprintf("%d %s", reads[operation], operation)
+		if same[operation] > 0 {
+			line += fmt.Sprintf(" (%d again)", same[operation])
+		}
+		lines = append(lines, line)
+	}
+	tr.section("reads", lines)
+	tr.section("writes", writes)
+}
+
+// ordered are calls in their order. Those of the same moment have none, and are sorted.
+func (tr *transcript) ordered(calls []simkit.Call) []simkit.Call {
+	calls = slices.Clone(calls)
+	key := func(c simkit.Call) string { return c.Operation + "\n" + tr.names.apply(c.URL+"\n"+c.Body) }
+	slices.SortStableFunc(calls, func(a, b simkit.Call) int {
+		if order := a.At.Compare(b.At); order != 0 {
+			return order
+		}
+		return strings.Compare(key(a), key(b))
+	})
+	return calls
+}
+
+// write is a call that changes something.
+func (tr *transcript) write(c simkit.Call) string {
+	at, query, _ := strings.Cut(c.URL, "?")
+	line := c.Method + " " + tr.hide(tr.names.apply(at))
+	if !strings.Contains(line, c.Operation) && !strings.Contains(c.Operation, "{") {
+		line += " " + c.Operation
+	}
+	if c.Status >= 300 || c.Fault != "" {
+		line += fmt.Sprintf(" = %d %s", c.Status, c.Fault)
+	}
+	var body string
+	if values, err := url.ParseQuery(query); err == nil && query != "" {
+		body = tr.form(values)
+	}
+	if text := tr.body(c); text != "" {
+		body += "\n" + text
+	}
+	if body = strings.Trim(body, "\n"); body != "" {
+		line += "\n  " + strings.ReplaceAll(body, "\n", "\n  ")
+	}
+	return strings.TrimRight(line, " ")
+}
+
+// accidental are parameters that say nothing, and differ from run to run.
+var accidental = []string{"signature", "signatureVersion", "expires", "apiKey", "requestId", "ClientToken", "Version", "response"}
+
+// form is a form, a line for each value.
+func (tr *transcript) form(values url.Values) string {
+	var lines []string
+	for _, key := range sortedKeys(values) {
+		if slices.ContainsFunc(accidental, func(a string) bool { return strings.EqualFold(a, key) }) {
+			continue
+		}
+		for _, v := range values[key] {
+			lines = append(lines, key+"="+tr.value(key, v))
+		}
+	}
+	return strings.Join(lines, "\n")
+}
+
+// value is a value of a form or of a document, hidden where its name says that it is a secret.
+func (tr *transcript) value(key, v string) string {
+	if secretKey.MatchString(key) && v != "" {
+		return hiddenValue
+	}
+	return tr.hide(tr.names.apply(v))
+}
+
+var (
+	secretKey   = regexp.MustCompile(`(?i)(password|passwd|passphrase|private_?key|ssl_key|secret_?(key|value|access)?$|^token$)`)
+	pemBlock    = regexp.MustCompile(`-----BEGIN ([A-Z ]+)-----[^-]*-----END [A-Z ]+-----(\\n|\n)?`)
+	hiddenValue = "(hidden)"
+)
+
+// hide takes secrets and certificates from a text.
+func (tr *transcript) hide(text string) string {
+	text = pemBlock.ReplaceAllStringFunc(text, func(block string) string {
+		if strings.Contains(block, "KEY") {
+			return hiddenValue
+		}
+		return "(certificate)"
+	})
+	for _, secret := range tr.secrets {
+		text = strings.ReplaceAll(text, secret, hiddenValue)
+	}
+	return text
+}
+
+// body is the body of a call: JSON, a form or XML. Of an object that was sent before, only the fields that differ from then are shown.
+func (tr *transcript) body(c simkit.Call) string {
+	body := strings.TrimSpace(c.Body)
+	switch {
+	case body == "":
+		return ""
+	case strings.HasPrefix(body, "<"):
+		return tr.xml(body)
+	case !strings.HasPrefix(body, "{") && !strings.HasPrefix(body, "["):
+		if values, err := url.ParseQuery(body); err == nil {
+			return tr.form(values)
+		}
+		return tr.hide(tr.names.apply(body))
+	}
+	document, err := decoded(body)
+	if err != nil {
+		return tr.hide(tr.names.apply(body))
+	}
+	document = tr.shown("", document)
+	object, ok := document.(map[string]any)
+	if !ok {
+		return layOut(document, "")
+	}
+	at, kind := tr.names.apply(c.URL), kindOf(c.Operation)
+	before, like := tr.bodies[at], "as before"
+	if before == nil {
+		before, like = tr.bodies[kind], "as the one that was created last"
+	}
+	tr.bodies[at] = object
+	if c.Method == http.MethodPost {
+		tr.bodies[kind] = object
+		like = "as the one that was created last"
+	}
+	if before == nil {
+		return layOut(object, "")
+	}
+	different := map[string]any{}
+	for key, value := range object {
+		if have, sent := before[key]; !sent || !reflect.DeepEqual(have, value) {
+			different[key] = value
+		}
+	}
+	var gone []string
+	for key := range before {
+		if _, sent := object[key]; !sent {
+			gone = append(gone, key)
+		}
+	}
+	slices.Sort(gone)
+	if same := len(object) - len(different); same < 3 {
+		return layOut(object, "")
+	}
+	text := like
+	if len(gone) > 0 {
+		text += ", without " + strings.Join(gone, ", ")
+	}
+	if len(different) > 0 {
+		text += ", with\n" + layOut(different, "")
+	}
+	return text
+}
+
+// kindOf is the kind of object that an operation is about.
+func kindOf(operation string) string {
+	_, at, _ := strings.Cut(operation, " ")
+	if at == "" {
+		return operation
+	}
+	if cut := strings.LastIndex(at, "/{"); cut > 0 && strings.HasSuffix(at, "}") {
+		at = at[:cut]
+	}
+	return at
+}
+
+func decoded(text string) (v any, err error) {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	return v, decoder.Decode(&v)
+}
+
+// shown is a document with names and without secrets.
+func (tr *transcript) shown(key string, v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		all := map[string]any{}
+		for k, value := range v {
+			if slices.ContainsFunc(accidental, func(a string) bool { return strings.EqualFold(a, k) }) {
+				continue
+			}
+			all[tr.names.apply(k)] = tr.shown(k, value)
+		}
+		return all
+	case []any:
+		all := make([]any, len(v))
+		for i := range v {
+			all[i] = tr.shown(key, v[i])
+		}
+		return all
+	case string:
+		return tr.value(key, v)
+	case json.Number:
+		if name := tr.names.apply(v.String()); name != v.String() {
+			return name
+		}
+	}
+	return v
+}
+
+// width is how long a line of a transcript may be before a document is broken up.
+const width = 120
+
+// layOut is JSON on one line where it fits, and with a line for each field or element elsewhere.
+func layOut(v any, indent string) string {
+	line := oneLine(v)
+	if len(indent)+len(line) <= width {
+		return line
+	}
+	var parts []string
+	inner := indent + "  "
+	switch v := v.(type) {
+	case map[string]any:
+		for _, key := range sortedKeys(v) {
+			parts = append(parts, inner+oneLine(key)+": "+layOut(v[key], inner))
+		}
+		return "{\n" + strings.Join(parts, ",\n") + "\n" + indent + "}"
+	case []any:
+		for _, element := range v {
+			parts = append(parts, inner+layOut(element, inner))
+		}
+		return "[\n" + strings.Join(parts, ",\n") + "\n" + indent + "]"
+	}
+	return line
+}
+
+func oneLine(v any) string {
+	switch v := v.(type) {
+	case map[string]any:
+		parts := make([]string, 0, len(v))
+		for _, key := range sortedKeys(v) {
+			parts = append(parts, oneLine(key)+": "+oneLine(v[key]))
+		}
+		return "{" + strings.Join(parts, ", ") + "}"
+	case []any:
+		parts := make([]string, len(v))
+		for i := range v {
+			parts[i] = oneLine(v[i])
+		}
+		return "[" + strings.Join(parts, ", ") + "]"
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	_ = encoder.Encode(v) // texts, numbers and truth values
+	return strings.TrimSpace(text.String())
+}
+
+// xml is an XML document with an element on each line.
+func (tr *transcript) xml(body string) string {
+	var out strings.Builder
+	decoder, depth, element, text := xml.NewDecoder(strings.NewReader(body)), 0, "", ""
+	for {
+		token, err := decoder.RawToken()
+		if err != nil {
+			if !errors.Is(err, io.EOF) {
+				return tr.hide(tr.names.apply(body))
+			}
+			return strings.TrimRight(out.String(), "\n")
+		}
+		switch token := token.(type) {
+		case xml.StartElement:
+			if element != "" {
+				fmt.Fprintf(&out, "%s%s\n", strings.Repeat("  ", depth-1), element)
+			}
+			element, text, depth = token.Name.Local, "", depth+1
+			for _, a := range token.Attr {
+				if a.Name.Space != "xmlns" && a.Name.Local != "xmlns" {
+					element += fmt.Sprintf(" %s=%q", a.Name.Local, tr.value(a.Name.Local, a.Value))
+				}
+			}
+		case xml.CharData:
+			text += strings.TrimSpace(string(token))
+		case xml.EndElement:
+			depth--
+			if element != "" {
+				line := element
+				if text != "" {
+					line += ": " + tr.value(token.Name.Local, text)
+				}
+				fmt.Fprintf(&out, "%s%s\n", strings.Repeat("  ", depth), line)
+			}
+			element, text = "", ""
+		}
+	}
+}
+
+// shownSnapshot is a snapshot, whose JSON is laid out like that of bodies.
+func shownSnapshot(text string) string {
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.UseNumber()
+	var parts []string
+	for {
+		var v any
+		err := decoder.Decode(&v)
+		if errors.Is(err, io.EOF) {
+			return strings.Join(parts, "\n")
+		}
+		if err != nil {
+			return text
+		}
+		parts = append(parts, layOut(v, ""))
+	}
+}
+
+// repeated are lines in which equal neighbours are one.
+func repeated(lines []string) (all []string) {
+	for from := 0; from < len(lines); {
+		to := from + 1
+		for to < len(lines) && lines[to] == lines[from] {
+			to++
+		}
+		line := lines[from]
+		if to-from > 1 {
+			line += fmt.Sprintf(" (%d times)", to-from)
+		}
+		all, from = append(all, line), to
+	}
+	return all
+}
+
+func portLines(ports map[string][]string) (lines []string) {
+	keys := slices.Collect(maps.Keys(ports))
+	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
+	for _, port := range keys {
+		lines = append(lines, port+" -> "+strings.Join(ports[port], " "))
+	}
+	return lines
+}

@@ -1,0 +1,307 @@
+package conformance
+
+import (
+	"cmp"
+	"context"
+	_ "embed" // the list below
+	"encoding/base64"
+	"flag"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// This file plays scenarios and holds what goes over the wire meanwhile, as text: transcripts. They are files of the provider's folder,
+// reviewed like code.
+
+var update = flag.Bool("update", false, "write the transcripts of the scenarios that are played")
+
+// transcriptFolder is where the transcripts of a provider are, in its folder.
+const transcriptFolder = "testdata/transcripts"
+
+// runTranscripts plays all scenarios, each in a world of its own, and compares what was said with the transcripts.
+func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	names, files, outside := scenarioNames(t, newFixture)
+	cloud := of(t, newFixture, func(f *Fixture) string { return f.Provider.Name })
+	if slices.Contains(strings.Fields(withoutTranscripts), cloud) && !*update {
+		require.Empty(t, files, "take %s from without-transcripts.txt", cloud)
+		t.Skip("this cloud has no transcripts yet")
+	}
+	require.NotEmpty(t, files, "a cloud with load balancers has transcripts: see docs/developing-a-provider.md")
+	require.True(t, outside, "Fixture.Serves tells where the ports of load balancers lead")
+	for _, name := range names {
+		delete(files, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t)
+				f.compare(t, name, f.play(t, f.scenario(name)))
+			})
+		})
+	}
+	if *update {
+		for name := range files {
+			require.NoError(t, os.Remove(filepath.FromSlash(transcriptFolder+"/"+name+".txt")))
+		}
+		return
+	}
+	assert.Empty(t, slices.Sorted(maps.Keys(files)), "transcripts of no scenario")
+}
+
+// withoutTranscripts are the clouds that have load balancers and no transcripts yet, a line each.
+//
+//go:embed without-transcripts.txt
+var withoutTranscripts string
+
+// scenarioNames are the names of all scenarios of a cloud and of its transcripts, and whether it says where ports lead as far as it must.
+func scenarioNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, outside bool) {
+	t.Helper()
+	files = map[string]bool{}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		for _, s := range f.scenarios() {
+			require.NotContains(t, names, s.Name, "two scenarios have this name")
+			names = append(names, s.Name)
+		}
+		if f.Transcripts != nil {
+			require.NoError(t, fs.WalkDir(f.Transcripts, ".", func(path string, entry fs.DirEntry, err error) error {
+				if name, ok := strings.CutSuffix(entry.Name(), ".txt"); ok {
+					files[name] = true
+				}
+				return err
+			}))
+		}
+		for _, steps := range []map[string]string{f.Unplanned, f.Interrupts, f.Unserved} {
+			for step := range steps {
+				scenario, _, _ := strings.Cut(step, "/")
+				require.Contains(t, names, scenario, "an exception names a scenario that there is not")
+			}
+		}
+		outside = f.Serves != nil || !f.outside()
+	})
+	return names, files, outside
+}
+
+func (f *Fixture) scenarios() []Scenario { return append(f.common(), f.Scenarios...) }
+
+func (f *Fixture) scenario(name string) Scenario {
+	all := f.scenarios()
+	return all[slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })]
+}
+
+// compare compares a transcript with its file, or writes it.
+func (f *Fixture) compare(t *testing.T, name, text string) {
+	t.Helper()
+	for _, secret := range f.spelt() {
+		require.NotContains(t, text, secret, "%s: a secret", name)
+	}
+	path := transcriptFolder + "/" + name + ".txt"
+	if *update {
+		require.NoError(t, os.MkdirAll(filepath.FromSlash(transcriptFolder), 0o755)) //nolint:gosec // sources are for everybody
+		require.NoError(t, os.WriteFile(filepath.FromSlash(path), []byte(text), 0o644))
+		return
+	}
+	require.NotNil(t, f.Transcripts, "Fixture.Transcripts is %s, embedded", transcriptFolder)
+	have, err := fs.ReadFile(f.Transcripts, path)
+	require.NoError(t, err, "run the test with -update, and review what it writes")
+	assert.Equal(t, string(have), text, "%s: run the test with -update, and review what it writes", name)
+}
+
+// spelt are the secrets as they may be written.
+func (f *Fixture) spelt() (all []string) {
+	for _, secret := range f.Secrets {
+		all = append(all, secret, base64.StdEncoding.EncodeToString([]byte(secret)))
+	}
+	return append(all, "PRIVATE KEY")
+}
+
+// defaultNodes is how many nodes a scenario has that does not say.
+const defaultNodes = 2
+
+// play plays a scenario and returns its transcript.
+func (f *Fixture) play(t *testing.T, s Scenario) string {
+	t.Helper()
+	w := newWorld(t, f)
+	w.stop() // it begins once everything is there
+	w.Sim.Disarrange(0, nil)
+	w.loops = s.Loops
+	p := &Play{
+		w: w, scenario: s, served: map[string]*v1.Service{}, refused: map[string]bool{},
+		text: newTranscript(f.spelt()),
+	}
+	if s.Prepare != nil {
+		s.Prepare()
+	}
+	w.restart()
+	for i := range cmp.Or(s.Nodes, defaultNodes) {
+		p.AddNodes(fmt.Sprintf("worker-%d", i+1))
+	}
+	p.nodesChanged = false
+	p.text.names.learn(w)
+	steps := append([]Step{{"created", func(p *Play) {
+		for _, s := range p.scenario.Services {
+			p.Create(s)
+		}
+	}}}, s.Steps...)
+	used := map[string]bool{}
+	for _, step := range steps {
+		p.step(step, used)
+	}
+	for _, exceptions := range []map[string]string{f.Unplanned, f.Interrupts, f.Unserved} {
+		for step := range exceptions {
+			if strings.HasPrefix(step, s.Name+"/") {
+				assert.True(t, used[step], "%s: the exception is not needed", step)
+			}
+		}
+	}
+	w.requireNothingRefused()
+	w.Sim.Inspect(nil)
+	p.text.left(f.Snapshot())
+	w.stop()
+	return p.text.String()
+}
+
+// stepPause lies between steps, so that what was read lately is old.
+const stepPause = 10 * time.Minute
+
+// step plays one step and holds the rules.
+func (p *Play) step(step Step, used map[string]bool) {
+	ctx := p.w.t.Context()
+	if !p.w.loops {
+		time.Sleep(stepPause)
+	}
+	p.changed, p.removed, p.abandoned, p.answers = nil, nil, nil, nil
+	p.nodesChanged, p.restarted = false, false
+	p.w.Sim.ResetCalls()
+	p.serving.begin(p.serves())
+	p.watch()
+	before := p.shownServices(ctx)
+	step.Do(p)
+	made := p.w.Sim.Calls() // by loops, or by what initialises nodes
+	planned := p.plans(ctx)
+	p.serving.begin(p.serves())
+	p.reconcileAndWait(ctx)
+	calls := p.w.Sim.Calls()
+	if p.w.loops {
+		calls.Latest = append(made.Latest, calls.Latest...)
+	}
+	ports := p.serves()
+	gaps, wrong := p.serving.gaps(ports), []string(nil)
+	if p.w.Serves != nil {
+		wrong = p.unserved(ports)
+	}
+	place := p.scenario.Name + "/" + step.Name
+	except := func(reasons map[string]string, rule string, broken []string) []string {
+		if len(broken) == 0 {
+			return nil
+		}
+		if reason := reasons[place]; reason != "" {
+			used[place] = true
+			return append(broken, "because "+reason)
+		}
+		assert.Fail(p.w.t, place+": "+rule, strings.Join(broken, "\n"))
+		return broken
+	}
+	p.text.step(shownStep{
+		name: step.Name, plans: planned, calls: calls.Latest, answers: p.answers, events: p.newEvents(ctx),
+		services: changedLines(before, p.shownServices(ctx)), ports: ports,
+		unplanned: except(p.w.Unplanned, "what plan said is what is written", p.unplanned(planned, calls.Latest)),
+		gaps:      except(p.w.Interrupts, "a port that serves before and after serves meanwhile", gaps),
+		wrong:     except(p.w.Unserved, "each port leads to all nodes", wrong),
+	})
+	for _, leak := range p.text.leaks {
+		assert.Fail(p.w.t, place+": a secret is told", leak)
+	}
+	p.text.leaks = nil
+}
+
+func (p *Play) reconcileAndWait(ctx context.Context) {
+	p.w.Sim.ResetCalls()
+	p.reconcile(ctx)
+	synctest.Wait()
+}
+
+// unplanned are the writes of a step that plan did not announce, or that it announced and that did not follow.
+func (p *Play) unplanned(plans []planOf, calls []simkit.Call) (broken []string) {
+	if len(p.removed) > 0 || len(p.abandoned) > 0 || p.w.loops {
+		return nil // plan is about what a Service needs
+	}
+	announced, judged := 0, true
+	for _, plan := range plans {
+		announced += len(plan.changes)
+		judged = judged && (plan.err == nil || !p.nodesChanged) // nodes come and go whatever is wrong with a Service
+	}
+	writes := slices.DeleteFunc(slices.Clone(calls), func(c simkit.Call) bool { return !c.Write })
+	switch {
+	case !judged:
+	case announced == 0:
+		for _, c := range writes {
+			broken = append(broken, c.Operation+" was not announced")
+		}
+	case len(writes) == 0:
+		broken = append(broken, "what plan said was not written")
+	}
+	return broken
+}
+
+// newEvents are the events since the step before.
+func (p *Play) newEvents(ctx context.Context) (lines []string) {
+	list, err := p.w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	require.NoError(p.w.t, err)
+	for _, e := range list.Items {
+		told := p.text.told[e.Name]
+		p.text.told[e.Name] = max(e.Count, 1)
+		if max(e.Count, 1) > told {
+			lines = append(lines, fmt.Sprintf("%s %s %s/%s: %s", e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message))
+		}
+	}
+	return lines
+}
+
+// shownServices are what the provider and the framework write to Services.
+func (p *Play) shownServices(ctx context.Context) (lines []string) {
+	for _, s := range p.services {
+		s = p.w.service(ctx, s)
+		for _, key := range sortedKeys(s.Annotations) {
+			lines = append(lines, fmt.Sprintf("%s annotation %s: %s", s.Name, key, s.Annotations[key]))
+		}
+		lines = append(lines, fmt.Sprintf("%s finalizers: %s", s.Name, strings.Join(s.Finalizers, " ")))
+		for _, i := range s.Status.LoadBalancer.Ingress {
+			lines = append(lines, fmt.Sprintf("%s status: %s%s", s.Name, i.IP, i.Hostname))
+		}
+		for _, c := range s.Status.Conditions {
+			lines = append(lines, fmt.Sprintf("%s condition %s: %s %s", s.Name, c.Type, c.Status, c.Reason))
+		}
+	}
+	return lines
+}
+
+// changedLines are lines that came, and those that went.
+func changedLines(before, after []string) (lines []string) {
+	for _, line := range before {
+		if !slices.Contains(after, line) {
+			lines = append(lines, "- "+line)
+		}
+	}
+	for _, line := range after {
+		if !slices.Contains(before, line) {
+			lines = append(lines, "+ "+line)
+		}
+	}
+	return lines
+}
