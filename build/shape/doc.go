@@ -1,2 +1,3 @@
-// Package shape holds how long lines, functions and files of Go code may be.
+// Package shape holds rules about all Go code of the checkout: how long lines, functions and files may be, and what may stand in one place
+// alone or nowhere.
 package shape

@@ -158,7 +158,7 @@ func TestEveryOptionHasATest(t *testing.T) {
 	t.Parallel()
 	var all strings.Builder
 	for _, name := range []string{"options_test.go", "tagging_test.go", "instances_test.go", "loadbalancer_test.go", "conformance_test.go", "identity_test.go"} {
-		text, err := os.ReadFile(name)
+		text, err := sources.ReadFile(name)
 		require.NoError(t, err)
 		all.Write(text)
 	}

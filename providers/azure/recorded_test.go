@@ -1,11 +1,11 @@
 package azure
 
 import (
+	_ "embed"
 	"encoding/json"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -54,19 +54,20 @@ func typesOf(v any, path string, types map[string]string) {
 	}
 }
 
+//go:embed testdata/recorded.yaml
+var recordings []byte
+
 // TestSimulatorAnswersAsRecorded: the simulator answers the calls of the recordings as Azure did: status, headers, codes, and every field
 // of a resource with its type.
 func TestSimulatorAnswersAsRecorded(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("testdata/recorded.yaml")
-	require.NoError(t, err)
 	var recorded struct {
 		Kinds    map[string]recordedKind `json:"kinds"`
 		Provider map[string][]string     `json:"provider"`
 		Used     []string                `json:"used"`
 		LeftOut  map[string][]string     `json:"leftOut"`
 	}
-	require.NoError(t, yaml.Unmarshal(data, &recorded))
+	require.NoError(t, yaml.Unmarshal(recordings, &recorded))
 	require.Len(t, recorded.Kinds, len(recorded.Used)-1, "the description of a provider is no kind of resources")
 	packages := slices.Concat(append(slices.Collect(maps.Values(recorded.LeftOut)), recorded.Used)...)
 	slices.Sort(packages)

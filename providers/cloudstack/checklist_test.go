@@ -1,6 +1,7 @@
 package cloudstack
 
 import (
+	_ "embed"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -71,10 +72,13 @@ func TestHostname(t *testing.T) {
 	})
 }
 
+//go:embed testdata/examples.yaml
+var examples string
+
 // TestExamples holds the examples of the page against the tables.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	for _, s := range conformance.Examples(t, Name, checkService) {
+	for _, s := range conformance.Examples(t, examples, checkService) {
 		set, _, err := parseSettings(s)
 		require.NoError(t, err)
 		assert.Len(t, desire(s, set), len(s.Spec.Ports))

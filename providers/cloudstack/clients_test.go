@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // pythonVariable names a Python that has the modules of testdata/clients.txt.
@@ -21,6 +22,7 @@ const pythonVariable = "ANYCCM_PYTHON"
 // what they get from a real management server.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
 	if text, err := exec.CommandContext(t.Context(), python, "-c", "import cs, libcloud").CombinedOutput(); err != nil {
 		t.Skipf("set %s to a Python with the modules of providers/cloudstack/testdata/clients.txt to drive the simulator with other clients: %s", pythonVariable, text)

@@ -1,6 +1,7 @@
 package digitalocean
 
 import (
+	_ "embed"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,10 +10,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
+//go:embed testdata/examples.yaml
+var examples string
+
 // TestExamples builds a load balancer from every example of the provider's page.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	for _, s := range conformance.Examples(t, Name, checkService) {
+	for _, s := range conformance.Examples(t, examples, checkService) {
 		set, _, err := parseSettings(s.Annotations, testConfig.DefaultType, "")
 		require.NoError(t, err)
 		certificate := ""

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // legalRequests are bodies that the simulator accepts, with every part that the provider can send.
@@ -50,6 +51,7 @@ func legalRequests(sim *digitaloceansim.Sim) map[string]map[string]any {
 // simulator that takes more than the real API does hides faults of the provider.
 func TestSimulatorIsAsStrictAsTheDescription(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	dir := os.Getenv(referenceVariable)
 	if dir == "" {
 		t.Skipf("set %s to a folder with digitalocean-openapi.yaml to compare the simulator with the published description", referenceVariable)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // pythonVariable names a Python that has the modules of testdata/clients.txt.
@@ -21,6 +22,7 @@ const pythonVariable = "ANYCCM_PYTHON"
 // send is what the description of the API says.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
 	if text, err := exec.CommandContext(t.Context(), python, "-c", "import googleapiclient, libcloud").CombinedOutput(); err != nil {
 		if os.Getenv(pythonVariable) != "" {

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // referenceVariable names a folder with gce-recordings: requests to the real API and its answers.
@@ -37,6 +38,7 @@ type exchange struct {
 // What they refer to and the simulator does not make is put there before.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	dir := os.Getenv(referenceVariable)
 	if dir == "" {
 		t.Skipf("set %s to a folder with gce-recordings, made of the files _http.log of the repository GoogleCloudPlatform/k8s-config-connector, "+

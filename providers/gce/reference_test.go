@@ -19,6 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // The discovery document of the Compute API lies in the module of the SDK. It judges every request that the provider makes, and every
@@ -322,6 +323,7 @@ func (d *discovery) judgeScalar(s *shape, at string, v any, request bool, say fu
 // TestReferenceIsThere tells whether the other tests are judged by the description of the API.
 func TestReferenceIsThere(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	require.NoError(t, errDiscovery)
 	if discovered == nil {
 		t.Skip(noDiscovery)

@@ -1,6 +1,7 @@
 package ibm
 
 import (
+	_ "embed"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -142,10 +143,13 @@ func TestAnnotationChecklist(t *testing.T) {
 	}.Run(t)
 }
 
+//go:embed testdata/examples.yaml
+var examples string
+
 // TestExamples holds the examples of the page against the tables.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	for _, s := range conformance.Examples(t, Name, checkService) {
+	for _, s := range conformance.Examples(t, examples, checkService) {
 		set, _, err := parseSettings(s)
 		require.NoError(t, err)
 		assert.Len(t, set.ports(s), len(s.Spec.Ports))

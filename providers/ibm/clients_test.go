@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // pythonVariable names a Python that has the modules of testdata/clients.txt.
@@ -20,6 +21,7 @@ const pythonVariable = "ANYCCM_PYTHON"
 // gets from the simulator what it gets from the real API.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
 	if text, err := exec.CommandContext(t.Context(), python, "-c", "import ibm_vpc").CombinedOutput(); err != nil {
 		t.Skipf("set %s to a Python with the modules of providers/ibm/testdata/clients.txt to drive the simulator with IBM's client: %s", pythonVariable, text)

@@ -1,6 +1,7 @@
 package linode
 
 import (
+	_ "embed"
 	"net/netip"
 	"testing"
 
@@ -10,10 +11,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
+//go:embed testdata/examples.yaml
+var examples string
+
 // TestExamples builds a NodeBalancer from every example of the provider's page.
 func TestExamples(t *testing.T) {
 	t.Parallel()
-	for _, s := range conformance.Examples(t, Name, checkService) {
+	for _, s := range conformance.Examples(t, examples, checkService) {
 		set, _, err := parseSettings(s, Config{DefaultType: "common"})
 		require.NoError(t, err)
 		secrets := map[string]secret{}

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
@@ -37,6 +38,7 @@ type exchange struct {
 // the recorded ones, and compares codes, fields and kinds of values.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	dir := os.Getenv(referenceVariable)
 	if dir == "" {
 		t.Skipf("set %s to a folder with linode-recordings to compare the simulator with real answers", referenceVariable)

@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -54,6 +55,7 @@ func TestPythonSDKReadsTheSimulator(t *testing.T) {
 // judgePython is a Python that has Oracle's SDK; the test is skipped where there is none.
 func judgePython(t *testing.T) string {
 	t.Helper()
+	tier.Full(t)
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
 	if text, err := exec.CommandContext(t.Context(), python, "-c", "import oci").CombinedOutput(); err != nil {
 		t.Skipf("set %s to a Python with the modules of providers/oci/testdata/clients.txt to drive the simulator with Oracle's SDK: %s", pythonVariable, text)

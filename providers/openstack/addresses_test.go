@@ -164,18 +164,20 @@ func TestFloatingSubnets(t *testing.T) {
 			})
 		})
 	}
-	t.Run("the next subnet where one is full", func(t *testing.T) {
-		t.Parallel()
-		synctest.Test(t, func(t *testing.T) {
-			var gold string
-			w := newTestWorld(t, "", func(s *openstacksim.Sim) { gold = withFloatingSubnets(s) })
-			w.sim.ExhaustSubnet(gold)
-			w.addNode(openstacksim.Spec{Name: "n1"})
-			s := web(map[string]string{annotationFloatingSubnet: "ext-*"})
-			w.Apply(s)
-			_, status := w.ensure(s)
-			assert.True(t, strings.HasPrefix(status.Ingress[0].IP, "192.0.2."))
-		})
+}
+
+// TestFullFloatingSubnet: the next subnet gives the address where one is full.
+func TestFullFloatingSubnet(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var gold string
+		w := newTestWorld(t, "", func(s *openstacksim.Sim) { gold = withFloatingSubnets(s) })
+		w.sim.ExhaustSubnet(gold)
+		w.addNode(openstacksim.Spec{Name: "n1"})
+		s := web(map[string]string{annotationFloatingSubnet: "ext-*"})
+		w.Apply(s)
+		_, status := w.ensure(s)
+		assert.True(t, strings.HasPrefix(status.Ingress[0].IP, "192.0.2."))
 	})
 }
 
@@ -215,7 +217,9 @@ func TestClasses(t *testing.T) {
 			o    loadBalancerConfig
 			want string
 		}{
-			"the annotation": {settings{MemberSubnetID: "a", serviceClass: class{MemberSubnetID: "c"}}, loadBalancerConfig{class: class{MemberSubnetID: "o"}}, "a"},
+			"the annotation": {
+				settings{MemberSubnetID: "a", serviceClass: class{MemberSubnetID: "c"}}, loadBalancerConfig{class: class{MemberSubnetID: "o"}}, "a",
+			},
 			"the class":      {s, loadBalancerConfig{class: class{MemberSubnetID: "o"}}, firstSubnet},
 			"the option":     {settings{SubnetID: "s"}, loadBalancerConfig{class: class{MemberSubnetID: "o", SubnetID: "p"}}, "o"},
 			"its subnet":     {settings{SubnetID: "s"}, loadBalancerConfig{class: class{SubnetID: "p"}}, "p"},

@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	_ "embed"
 	"testing"
 	"testing/synctest"
 
@@ -10,6 +11,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
+//go:embed testdata/examples.yaml
+var examples string
+
 // TestExamples serves every example of the provider's page.
 func TestExamples(t *testing.T) {
 	t.Parallel()
@@ -17,7 +21,7 @@ func TestExamples(t *testing.T) {
 		w := newTestWorld(t, "", nil)
 		w.addNode(openstacksim.Spec{Name: "n1"})
 		ports := 0
-		for _, s := range conformance.Examples(t, Name, checkService) {
+		for _, s := range conformance.Examples(t, examples, checkService) {
 			s.Namespace = "default"
 			ports += len(s.Spec.Ports)
 			w.Apply(s)

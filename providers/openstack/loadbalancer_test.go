@@ -200,7 +200,10 @@ func TestChanges(t *testing.T) {
 				"affinity", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
 				func() bool { p := w.sim.Pools()[0].Persistence; return p != nil && p.Type == "SOURCE_IP" },
 			},
-			{"no affinity", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityNone }, func() bool { return w.sim.Pools()[0].Persistence == nil }},
+			{
+				"no affinity", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityNone },
+				func() bool { return w.sim.Pools()[0].Persistence == nil },
+			},
 			{
 				"algorithm", func(s *v1.Service) { s.Annotations[annotationMethod] = "SOURCE_IP" },
 				func() bool { return w.sim.Pools()[0].Algorithm == "SOURCE_IP" },

@@ -201,8 +201,9 @@ func TestLookupsFail(t *testing.T) {
 		w, s := largeWorld(t, 20)
 		w.requireNoWrites(w.Current(s))
 		for name, f := range map[string]simkit.Fault{
-			"not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound}, "failed": {Kind: simkit.FaultStatus, Status: http.StatusInternalServerError},
-			"conflict": {Kind: simkit.FaultStatus, Status: http.StatusConflict}, "null": {Kind: simkit.FaultNull}, "cut": {Kind: simkit.FaultCut},
+			"not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound},
+			"failed":    {Kind: simkit.FaultStatus, Status: http.StatusInternalServerError},
+			"conflict":  {Kind: simkit.FaultStatus, Status: http.StatusConflict}, "null": {Kind: simkit.FaultNull}, "cut": {Kind: simkit.FaultCut},
 			"HTML": {Kind: simkit.FaultHTML}, "deletion lost": {Kind: simkit.FaultLost, Operation: "DELETE"},
 			"deletion not found": {Kind: simkit.FaultStatus, Status: http.StatusNotFound, Operation: "DELETE"},
 			"deletion conflict":  {Kind: simkit.FaultStatus, Status: http.StatusConflict, Operation: "DELETE"},

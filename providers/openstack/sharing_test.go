@@ -50,7 +50,6 @@ func TestSharing(t *testing.T) {
 		w.requireNoWrites(second)
 		second, _ = w.changed(second, func(s *v1.Service) { s.Spec.Ports[0].Port = 82 })
 		assert.Len(t, w.sim.Listeners(), 2)
-
 		third := join("third", 83, nil)
 		w.ensure(third)
 		for name, c := range map[string]struct {
@@ -73,7 +72,6 @@ func TestSharing(t *testing.T) {
 		w.server.ResetCalls()
 		require.NoError(t, w.remove(fourth), "one that never joined leaves without a trace")
 		assert.Zero(t, w.server.Calls().Writes)
-
 		require.NoError(t, w.remove(owner))
 		require.Len(t, w.sim.LoadBalancers(), 1, "others use it")
 		assert.Len(t, w.sim.Listeners(), 2)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/ovirt/ovirtsim"
 )
 
@@ -23,6 +24,7 @@ const pythonVariable = "ANYCCM_PYTHON"
 // description of the API, know every element of the simulator's documents, in both forms, and every status that the provider knows.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	python := cmp.Or(os.Getenv(pythonVariable), "python3")
 	if text, err := exec.CommandContext(t.Context(), python, "-c", "import ovirtsdk4").CombinedOutput(); err != nil {
 		t.Skipf("set %s to a Python with the modules of providers/ovirt/testdata/clients.txt to drive the simulator with other clients: %s", pythonVariable, text)

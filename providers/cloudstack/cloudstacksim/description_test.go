@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 var update = flag.Bool("update", false, "take testdata/description.json from the description of the API, which is fetched where it is not there")
@@ -91,6 +92,7 @@ func lines(t *testing.T, d Description) []byte {
 // anew: go test ./providers/cloudstack/cloudstacksim -run TestDescription -update.
 func TestDescription(t *testing.T) {
 	t.Parallel()
+	tier.Full(t)
 	path, version, _ := strings.Cut(DescribedBy, "@")
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)

@@ -3,8 +3,6 @@ package conformance
 import (
 	"encoding/json"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,18 +14,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// Examples returns the Services of the YAML examples on a provider's page, as the API server would store them. It is for
-// tests in the provider's folder, and fails where an example is no Service or where check finds anything in it.
-func Examples(t *testing.T, provider string, check func(registry.Inputs, *v1.Service) (warnings, err error)) []*v1.Service {
+// Examples returns the Services of the YAML examples on a provider's page, which make generate puts into its testdata/examples.yaml, as
+// the API server would store them. It fails where an example is no Service or where check finds anything in it.
+func Examples(t *testing.T, examples string, check func(registry.Inputs, *v1.Service) (warnings, err error)) []*v1.Service {
 	t.Helper()
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "providers", provider+".md"))
-	require.NoError(t, err)
-	blocks := strings.Split(string(page), "```yaml\n")[1:]
-	require.NotEmpty(t, blocks)
-	services := make([]*v1.Service, len(blocks))
-	for i, block := range blocks {
-		text, _, closed := strings.Cut(block, "```")
-		require.True(t, closed)
+	documents := strings.Split(examples, "---\n")[1:]
+	require.NotEmpty(t, documents)
+	services := make([]*v1.Service, len(documents))
+	for i, text := range documents {
 		s := &v1.Service{}
 		require.NoError(t, yaml.UnmarshalStrict([]byte(text), s), text)
 		registry.AsStored(s)

@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
 // unreachable is what the go command says where modules cannot be fetched.
@@ -17,9 +19,10 @@ var unreachable = []string{"dial tcp", "no such host", "module lookup disabled",
 
 // Judge builds the program in a folder, a module of its own around somebody else's client of the cloud, runs it and returns what it wrote.
 // Its code lies in files that end in .go.txt, because the tools of this module cannot resolve what it imports. Where its modules cannot be
-// fetched the test is skipped, and says so.
+// fetched the test is skipped, and says so. It belongs to the full tier.
 func Judge(t *testing.T, folder string, args ...string) []byte {
 	t.Helper()
+	tier.Full(t)
 	module := t.TempDir()
 	files, err := filepath.Glob(filepath.Join(folder, "*"))
 	require.NoError(t, err)
@@ -31,7 +34,7 @@ func Judge(t *testing.T, folder string, args ...string) []byte {
 		require.NoError(t, os.WriteFile(filepath.Join(module, name), text, 0o600)) //nolint:gosec // a folder of the test
 	}
 	program := filepath.Join(t.TempDir(), "judge")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".") //nolint:gosec // a path of the test
+	build := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", program, ".") //nolint:gosec // a path of the test
 	build.Dir, build.Env = module, append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off")
 	if text, err := build.CombinedOutput(); err != nil {
 		if slices.ContainsFunc(unreachable, func(words string) bool { return strings.Contains(string(text), words) }) {
