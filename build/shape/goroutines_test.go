@@ -19,7 +19,8 @@ func TestEveryGoroutineRecovers(t *testing.T) {
 	looked := 0
 	for _, top := range []string{"providers", "registry"} {
 		require.NoError(t, filepath.WalkDir(filepath.Join(root, top), func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") || path == filepath.Join(root, "registry", "rescue", "rescue.go") {
+			if err != nil || d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") ||
+				path == filepath.Join(root, "registry", "rescue", "rescue.go") {
 				return err
 			}
 			if folder := filepath.Base(filepath.Dir(path)); strings.HasSuffix(folder, "sim") || folder == "simkit" || folder == "conformance" {
