@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -105,6 +106,9 @@ type APIServer struct {
 	Token string
 	// Dir holds its files.
 	Dir string
+
+	// forgotten are the bytes of the audit log that do not count.
+	forgotten int64
 }
 
 // auditPolicy notes who asked for what, and what became of it.
@@ -223,9 +227,14 @@ type Request struct {
 	} `json:"responseStatus"`
 }
 
-// Audit returns the requests so far whose user name contains user.
+// Audit returns the requests since ForgetAudit whose user name contains user.
 func (s *APIServer) Audit(user string) ([]Request, error) {
-	data, err := os.ReadFile(filepath.Join(s.Dir, "audit.log"))
+	log, err := os.Open(s.auditLog())
+	if err != nil {
+		return nil, fmt.Errorf("reading the audit log: %w", err)
+	}
+	defer log.Close()
+	data, err := io.ReadAll(io.NewSectionReader(log, s.forgotten, math.MaxInt64-s.forgotten))
 	if err != nil {
 		return nil, fmt.Errorf("reading the audit log: %w", err)
 	}
@@ -238,3 +247,15 @@ func (s *APIServer) Audit(user string) ([]Request, error) {
 	}
 	return all, nil
 }
+
+// ForgetAudit leaves the requests so far out of Audit.
+func (s *APIServer) ForgetAudit() error {
+	info, err := os.Stat(s.auditLog())
+	if err != nil {
+		return fmt.Errorf("reading the audit log: %w", err)
+	}
+	s.forgotten = info.Size()
+	return nil
+}
+
+func (s *APIServer) auditLog() string { return filepath.Join(s.Dir, "audit.log") }

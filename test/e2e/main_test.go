@@ -67,12 +67,13 @@ func startClusterWith(t *testing.T, provider, config string, cloud ...string) *h
 	}
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
 	c, err := stage.Start(t.Context(), name, harness.Options{
-		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=1s"}, cloud...), CloudConfig: config,
+		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=10ms"}, cloud...), CloudConfig: config, Pooled: true,
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		c.Close()
+		c.StopPrograms()
 		requireNothingDenied(t, c)
+		c.Close()
 	})
 	return c
 }

@@ -142,8 +142,16 @@ func joined(file, more string) (string, error) {
 	return string(text), err
 }
 
-// Render returns the objects of a release of the chart in kube-system.
+// Render returns the objects of a release of the chart in kube-system. The same values are rendered once.
 func (c *Cluster) Render(ctx context.Context, release string, values Values) ([]*unstructured.Unstructured, error) {
+	text, err := sigsyaml.Marshal(values)
+	if err != nil {
+		return nil, fmt.Errorf("writing the values: %w", err)
+	}
+	key := release + "\n" + string(text)
+	if rendered, ok := c.rendered[key]; ok {
+		return Decode(rendered)
+	}
 	chart := filepath.Join(c.Dir, "chart")
 	if _, err := os.Stat(chart); err != nil {
 		sub, err := fs.Sub(charts.Files, chartName)
@@ -154,10 +162,6 @@ func (c *Cluster) Render(ctx context.Context, release string, values Values) ([]
 			return nil, fmt.Errorf("writing the chart: %w", err)
 		}
 	}
-	text, err := sigsyaml.Marshal(values)
-	if err != nil {
-		return nil, fmt.Errorf("writing the values: %w", err)
-	}
 	cmd := exec.CommandContext(ctx, c.Programs.Helm, "template", release, chart, "--namespace="+metav1.NamespaceSystem, "--values=-", "--api-versions=monitoring.coreos.com/v1")
 	cmd.Stdin = bytes.NewReader(text)
 	cmd.Env = append(os.Environ(), "HOME="+c.Dir, "KUBECONFIG=/nonexistent")
@@ -167,6 +171,10 @@ func (c *Cluster) Render(ctx context.Context, release string, values Values) ([]
 	if err != nil {
 		return nil, fmt.Errorf("rendering the chart: %w: %s", err, strings.TrimSpace(stderr.String()))
 	}
+	if c.rendered == nil {
+		c.rendered = map[string][]byte{}
+	}
+	c.rendered[key] = rendered
 	return Decode(rendered)
 }
 

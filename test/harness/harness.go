@@ -94,7 +94,11 @@ type Options struct {
 	CloudConfig string
 	// NoAudit spares the API server the log of requests, for benchmarks.
 	NoAudit bool
+	// Pooled borrows an API server of the stage, which is emptied and lent again when the cluster is closed. Others have one of their own.
+	Pooled bool
 
+	// server runs already, in place of one of the cluster's own.
+	server *controlplane.APIServer
 	// closed is called when the cluster is closed, if it is set; more than once if the cluster is.
 	closed func()
 }
@@ -118,6 +122,7 @@ type Cluster struct {
 
 	processes []*controlplane.Process
 	managers  int
+	rendered  map[string][]byte
 }
 
 // Start starts a cluster. Close it also after an error.
@@ -140,39 +145,48 @@ func (c *Cluster) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if c.API, err = controlplane.StartAPIServer(
-		ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir), !c.NoAudit,
-	); err != nil {
-		return err
+	if c.API = c.server; c.API == nil {
+		if c.API, err = startAPIServer(
+			ctx, c.Binaries, filepath.Join(c.Dir, "apiserver"), c.Etcd, "/"+filepath.Base(c.Dir), !c.NoAudit,
+		); err != nil {
+			return err
+		}
 	}
-	c.processes = append(c.processes, c.API.Process)
 	if c.Kube, err = c.API.Client(); err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
 	if err := c.API.WriteKubeconfig(c.Kubeconfig, c.API.Token); err != nil {
 		return err
 	}
-	return c.prepare(ctx)
-}
-
-// prepare waits for the settings that the API server publishes shortly after it is ready, and installs the chart. Nobody
-// runs its pods: StartCCM does.
-func (c *Cluster) prepare(ctx context.Context) error {
-	err := Eventually(ctx, startTimeout, "the API server's own objects", func(ctx context.Context) error {
-		if _, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		if _, err := c.Kube.RbacV1().ClusterRoles().Get(ctx, "system:auth-delegator", metav1.GetOptions{}); err != nil {
-			return err
-		}
-		_, err := c.Kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
-		return err
-	})
-	if err != nil {
-		return err
-	}
+	// Nobody runs the pods of the chart: StartCCM does.
 	_, err = c.Install(ctx, chartName, nil)
 	return err
+}
+
+// startAPIServer starts an API server and waits for what it publishes shortly after it is ready.
+func startAPIServer(ctx context.Context, binaries, dir string, etcd *controlplane.Etcd, prefix string, audit bool) (*controlplane.APIServer, error) {
+	api, err := controlplane.StartAPIServer(ctx, binaries, dir, etcd, prefix, audit)
+	if err != nil {
+		return nil, err
+	}
+	kube, err := api.Client()
+	if err == nil {
+		err = Eventually(ctx, startTimeout, "the API server's own objects", func(ctx context.Context) error {
+			if _, err := kube.CoreV1().ConfigMaps(metav1.NamespaceSystem).Get(ctx, "extension-apiserver-authentication", metav1.GetOptions{}); err != nil {
+				return err
+			}
+			if _, err := kube.RbacV1().ClusterRoles().Get(ctx, "system:auth-delegator", metav1.GetOptions{}); err != nil {
+				return err
+			}
+			_, err := kube.CoreV1().Namespaces().Get(ctx, metav1.NamespaceDefault, metav1.GetOptions{})
+			return err
+		})
+	}
+	if err != nil {
+		api.Stop(0)
+		return nil, err
+	}
+	return api, nil
 }
 
 // Install installs or upgrades a release of the chart with further values, and returns its objects.
@@ -215,15 +229,19 @@ func (c *Cluster) AllowLease(ctx context.Context, name string) error {
 
 // Close ends every process of the cluster. Nobody uses its objects any more, so the API server need not take leave of those that watch it.
 func (c *Cluster) Close() {
-	for _, v := range slices.Backward(c.processes) {
-		grace := 3 * time.Second
-		if c.API != nil && v == c.API.Process {
-			grace = 0
-		}
-		v.Stop(grace)
+	c.StopPrograms()
+	if c.API != nil && c.server == nil {
+		c.API.Stop(0)
 	}
 	if c.closed != nil {
 		c.closed()
+	}
+}
+
+// StopPrograms ends every process of the cluster but the API server.
+func (c *Cluster) StopPrograms() {
+	for _, v := range slices.Backward(c.processes) {
+		v.Stop(3 * time.Second)
 	}
 }
 
@@ -264,10 +282,11 @@ func (c *Cluster) StartRelease(
 	for path, value := range more {
 		values.Set(path, value)
 	}
-	objects, err := c.Render(ctx, release, values.Set("securePort", ports[0]))
+	objects, err := c.Render(ctx, release, values)
 	if err != nil {
 		return nil, err
 	}
+	args = append([]string{fmt.Sprintf("--secure-port=%d", ports[0])}, args...)
 	return c.StartObjects(ctx, objects, program, ports[0], args, env)
 }
 

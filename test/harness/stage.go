@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
@@ -21,19 +20,21 @@ type Stage struct {
 	Binaries string
 	Etcd     *controlplane.Etcd
 
-	starting chan struct{}
-	// clusters counts those that run or start, and not those that wait for room.
-	clusters atomic.Int64
-	crowd    func() (c crowd, known bool)
+	w      io.Writer
+	places chan struct{}
+
+	mu sync.Mutex
+	// idle are API servers that wait for their next cluster, and pooled counts those that were started for the pool.
+	idle   []*controlplane.APIServer
+	pooled int
 }
 
-// maxStarting is how many clusters start at a time. A start needs a core for some seconds: a dozen at once take so long that
-// the API servers' own time limits end them.
-const maxStarting = 2
+// maxClusters is how many clusters there are at a time. Each takes some hundred megabytes, and a core while it starts.
+const maxClusters = 3
 
 // NewStage builds what is not built yet, with progress on w, and starts etcd. what names the run.
 func NewStage(ctx context.Context, what string, w io.Writer) (*Stage, error) {
-	s := &Stage{starting: make(chan struct{}, maxStarting), crowd: machineCrowd}
+	s := &Stage{w: w, places: make(chan struct{}, maxClusters)}
 	if err := s.set(ctx, what, w); err != nil {
 		s.Close()
 		return nil, err
@@ -55,8 +56,11 @@ func (s *Stage) set(ctx context.Context, what string, w io.Writer) (err error) {
 	return err
 }
 
-// Close ends etcd and removes the folder.
+// Close ends the API servers of the pool and etcd, and removes the folder.
 func (s *Stage) Close() {
+	for _, api := range s.idle {
+		api.Stop(0)
+	}
 	if s.Etcd != nil {
 		s.Etcd.Stop(time.Second)
 	}
@@ -65,18 +69,59 @@ func (s *Stage) Close() {
 	}
 }
 
-// Start starts a cluster on the stage as soon as the machine has room for it; the stage's own fields of the options are filled in.
+// Start starts a cluster on the stage as soon as there is a place for it; the stage's own fields of the options are filled in.
 func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, error) {
 	select {
-	case s.starting <- struct{}{}:
+	case s.places <- struct{}{}:
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting to start cluster %s: %w", name, ctx.Err())
 	}
-	defer func() { <-s.starting }()
-	if err := s.waitForRoom(ctx); err != nil {
-		return nil, fmt.Errorf("waiting for room for cluster %s: %w", name, err)
-	}
-	o.closed = sync.OnceFunc(func() { s.clusters.Add(-1) })
+	leave := func() { <-s.places }
 	o.Dir, o.Programs, o.Binaries, o.Etcd = filepath.Join(s.Dir, name), s.Programs, s.Binaries, s.Etcd
+	o.closed = sync.OnceFunc(leave)
+	if o.Pooled {
+		api, err := s.borrow(ctx)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		o.server = api
+		o.closed = sync.OnceFunc(func() {
+			defer leave()
+			s.giveBack(api)
+		})
+	}
 	return Start(ctx, o)
+}
+
+// borrow returns an API server of the pool, or a new one.
+func (s *Stage) borrow(ctx context.Context) (*controlplane.APIServer, error) {
+	s.mu.Lock()
+	if n := len(s.idle); n > 0 {
+		api := s.idle[n-1]
+		s.idle = s.idle[:n-1]
+		s.mu.Unlock()
+		return api, api.ForgetAudit()
+	}
+	s.pooled++
+	name := fmt.Sprintf("apiserver-%d", s.pooled)
+	s.mu.Unlock()
+	return startAPIServer(ctx, s.Binaries, filepath.Join(s.Dir, name), s.Etcd, "/"+name, true)
+}
+
+// giveBack empties an API server for the next cluster. One that cannot be emptied is not used again.
+func (s *Stage) giveBack(api *controlplane.APIServer) {
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	reusable, err := Empty(ctx, api.Config())
+	if err != nil {
+		fmt.Fprintf(s.w, "The API server of %s is not used again: %v\n", api.Dir, err)
+	}
+	if err != nil || !reusable {
+		api.Stop(0)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.idle = append(s.idle, api)
 }
