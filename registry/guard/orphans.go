@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,9 +15,8 @@ import (
 )
 
 const (
-	// orphanDelay lets a start settle, orphanPeriod keeps the search cheap: one listing, once in a while.
-	orphanDelay  = 5 * time.Minute
-	orphanPeriod = time.Hour
+	// orphanDelay lets a start settle.
+	orphanDelay = 5 * time.Minute
 	// orphanTimeout bounds one search.
 	orphanTimeout = 2 * time.Minute
 )
@@ -62,7 +62,8 @@ func (c *Cloud) DeleteOrphan(ctx context.Context, o Orphan) (err error) {
 
 // countOrphans keeps the gauge of orphans until stop is closed.
 func (c *Cloud) countOrphans(stop <-chan struct{}, synced func() bool, services listers.ServiceLister) {
-	timer := time.NewTimer(orphanDelay)
+	period := cmp.Or(c.facts.Policy.OrphanPeriod, DefaultPolicy().OrphanPeriod)
+	timer := time.NewTimer(min(orphanDelay, period))
 	defer timer.Stop()
 	for {
 		select {
@@ -70,7 +71,7 @@ func (c *Cloud) countOrphans(stop <-chan struct{}, synced func() bool, services 
 			return
 		case <-timer.C:
 		}
-		timer.Reset(orphanPeriod)
+		timer.Reset(period)
 		if !synced() {
 			continue
 		}

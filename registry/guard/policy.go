@@ -35,6 +35,9 @@ type Policy struct {
 	// MonitorPeriod is the framework's --node-monitor-period, the time between two questions about a Node that is not ready; 0 means
 	// the framework's default.
 	MonitorPeriod time.Duration
+	// OrphanPeriod is the time between two searches for orphans. The first one follows after five minutes, or after this if it is shorter.
+	// 0 means the default.
+	OrphanPeriod time.Duration
 	// DryRun reports what would be deleted, and deletes nothing.
 	DryRun bool
 	// VerifyInstances makes backends and next hops only of Nodes whose instances the cloud verifies.
@@ -48,6 +51,7 @@ func DefaultPolicy() Policy {
 	return Policy{
 		GracePeriod: 20 * time.Second, Confirmations: 3, ConfirmationTime: 10 * time.Second,
 		Window: 10 * time.Minute, MaxShare: 0.2, Floor: 3, HoldTime: 15 * time.Minute,
+		OrphanPeriod: time.Hour,
 	}
 }
 
@@ -73,6 +77,7 @@ func (p *Policy) AddFlags(fs *pflag.FlagSet) {
 	fs.IntVar(&p.Floor, "node-deletion-floor", p.Floor, "Number of Nodes that may vanish without an announcement within the window, whatever share of the cluster they are.")
 	fs.DurationVar(&p.HoldTime, "node-deletion-hold-time", p.HoldTime, "How long Nodes beyond the share are held. If by then the cloud has called their instances gone all the time, other instances were seen and none came back, the Nodes are deleted one by one. 0 holds them until a person acts.")
 	fs.StringSliceVar(&p.PlannedKeys, "node-deletion-planned-keys", p.PlannedKeys, "Further keys of taints or annotations that announce the removal of a Node, in addition to those of Cluster Autoscaler and Karpenter and node.kubernetes.io/out-of-service. Such a Node does not count towards the share and is not held by it; its instance must still be proved gone.")
+	fs.DurationVar(&p.OrphanPeriod, "orphan-search-period", p.OrphanPeriod, "Time between two searches for load balancers that no Service uses any more, which the metric anyccm_guard_orphans counts. The first search follows 5 minutes after the start, or after this time if it is shorter.")
 	fs.BoolVar(&p.VerifyInstances, "verify-node-instances", p.VerifyInstances, "Make a Node a backend of load balancers or the next hop of routes only if the cloud shows that the instance behind its provider ID is a node of this cluster: by its name or by the cluster's mark, as the cloud's page says. Without this flag the provider ID is trusted, which kubelet can choose.")
 	p.Addresses.AddFlags(fs)
 	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Delete no Nodes; report with events which ones would be deleted.")
@@ -100,6 +105,9 @@ func (p Policy) Validate() error {
 	}
 	if p.Window < time.Minute {
 		problems = append(problems, fmt.Errorf("--node-deletion-window=%s: use 1m or more", p.Window))
+	}
+	if p.OrphanPeriod != 0 && p.OrphanPeriod < time.Second {
+		problems = append(problems, fmt.Errorf("--orphan-search-period=%s: use 1s or more", p.OrphanPeriod))
 	}
 	return errors.Join(problems...)
 }

@@ -5,9 +5,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,20 +21,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/build/selection"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// stage is what all tests use; each has an API server and a cloud of its own.
+// stage is what all tests use; each has a cluster and a cloud for itself.
 var stage *harness.Stage
 
 // patience bounds a wait for something that usually takes a second or two, on a machine that is busy. brief does so in runs in which one
 // wait is in vain; the others of these runs have to end within it.
 const (
 	patience = 4 * time.Minute
-	brief    = 90 * time.Second
+	brief    = 30 * time.Second
 )
 
 func TestMain(m *testing.M) {
@@ -55,6 +58,7 @@ type world struct {
 	t        *testing.T
 	c        *harness.Cluster
 	provider registry.Provider
+	expected expectations.Cloud
 	// args are those with which the suite is called.
 	args []string
 
@@ -71,7 +75,7 @@ func newWorld(t *testing.T, p registry.Provider) *world {
 	expected, err := expectations.Read(filepath.Join("..", ".."), p)
 	require.NoError(t, err)
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-").Replace(t.Name()))
-	c, err := stage.Start(t.Context(), name, harness.Options{Provider: p.Name, Cloud: []string{"--instances=3", "--activation=300ms"}})
+	c, err := stage.Start(t.Context(), name, harness.Options{Provider: p.Name, Cloud: []string{"--instances=3", "--activation=10ms"}, Pooled: true})
 	require.NoError(t, err)
 	t.Cleanup(c.Close)
 	w := &world{t: t, c: c, provider: p}
@@ -84,10 +88,15 @@ func newWorld(t *testing.T, p registry.Provider) *world {
 		"-provider=" + p.Name, "-kubeconfig=" + c.Kubeconfig, "-program=" + c.Programs.CCM, "-metrics-url=" + w.operator.CCM().URL,
 		"-patience=" + patience.String(),
 	}
-	for key, value := range expected.Service {
+	w.expected = expected
+	return w
+}
+
+// annotate puts annotations on every Service of the runs.
+func (w *world) annotate(annotations map[string]string) {
+	for key, value := range annotations {
 		w.args = append(w.args, "-annotation="+key+"="+value)
 	}
-	return w
 }
 
 // tries runs the suite with -o json and returns its report. told gets each line of its progress as it is written.
@@ -182,36 +191,124 @@ var leastHeld = []string{
 	"annotation/backend-selector", "annotation/hostname", "restart", "delete",
 }
 
-// TestEachCloud: on every simulated cloud everything holds and nothing is left. A second run, whose Service is refused by the cloud, says
-// so, is compared with the first, and leaves nothing either.
+// TestEachCloud: on every simulated cloud everything holds, Nodes are as the cloud's expectations say, nothing is logged as an error, and
+// nothing is left. The full tier tries every kind of load balancer that the cloud has.
 func TestEachCloud(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
-		t.Run(p.Name, func(t *testing.T) {
-			w := newWorld(t, p)
-			before := w.summary()
-			results := filepath.Join(t.TempDir(), "results", "first.json")
-			r, err := w.tries(t.Context(), nil, "-keep-going", "-results="+results)
-			for _, s := range r.Steps {
-				t.Log(s.line())
+		expected, err := expectations.Read(filepath.Join("..", ".."), p)
+		require.NoError(t, err)
+		usual := expectations.Kind{Annotations: expected.Service}
+		for name, kind := range expected.LifeCycle {
+			if maps.Equal(kind.Annotations, expected.Service) {
+				usual = kind
+				continue
 			}
-			require.NoError(t, err)
-			w.requireNothingLeft(before)
-			assert.Equal(t, 1, w.operator.Restarts())
-			w.requireTold(r)
-			if p.Features.LoadBalancers != registry.Done || p.InCluster { // no cloud that sees calls and refuses them
-				return
-			}
-			for _, c := range w.latestCalls() {
-				assert.False(t, c.Write && onlyReads(strings.ReplaceAll(c.Operation, " ", "_")), "%s counts as a read", c.Operation)
-			}
-			w.refusesTheSecondRun(before, results)
-		})
+			t.Run(p.Name+"/"+name, func(t *testing.T) {
+				tier.Full(t)
+				tryKind(newWorld(t, p), kind, false)
+			})
+		}
+		t.Run(p.Name, func(t *testing.T) { tryKind(newWorld(t, p), usual, true) })
 	}
 }
 
-// requireTold: every step has a result with its calls, and nothing is left out without a word.
-func (w *world) requireTold(r Report) {
+// tryKind tries a kind of load balancer. Of one that is not usual its own annotations may decide about others, so that these are not tried.
+func tryKind(w *world, kind expectations.Kind, usual bool) {
+	t := w.t
+	t.Helper()
+	w.annotate(kind.Annotations)
+	before, state := w.summary(), w.state()
+	w.requireNode()
+	more := []string{"-keep-going"}
+	if !usual {
+		more = append(more, "-skip=annotation,source-ranges")
+	}
+	r, err := w.tries(t.Context(), func(line string) {
+		if fields := strings.Fields(line); len(fields) > 1 && fields[0] == held && fields[1] == "create" {
+			w.requireServed(kind)
+		}
+	}, more...)
+	for _, s := range r.Steps {
+		t.Log(s.line())
+	}
+	require.NoError(t, err)
+	w.requireNothingLeft(before)
+	assert.Equal(t, state, w.state())
+	assert.Equal(t, 1, w.operator.Restarts())
+	w.requireTold(r, usual)
+	w.requireNoErrors()
+	if w.provider.Features.LoadBalancers != registry.Done || w.provider.InCluster { // no cloud that sees calls
+		return
+	}
+	for _, c := range w.latestCalls() {
+		assert.False(t, c.Write && onlyReads(strings.ReplaceAll(c.Operation, " ", "_")), "%s counts as a read", c.Operation)
+	}
+}
+
+// state is all that the cloud has, without what tells of changes.
+func (w *world) state() any {
+	w.t.Helper()
+	var state any
+	require.NoError(w.t, w.c.Cloud.State(w.t.Context(), &state))
+	return expectations.Settled(state)
+}
+
+// requireNode holds what was written to a Node against what the cloud's page says of its instances.
+func (w *world) requireNode() {
+	t := w.t
+	t.Helper()
+	n, err := w.c.Kube.CoreV1().Nodes().Get(t.Context(), "node-1", metav1.GetOptions{})
+	require.NoError(t, err)
+	if w.c.Cloud.InCluster() {
+		assert.Empty(t, n.Spec.ProviderID, "nobody writes it")
+	} else {
+		assert.Regexp(t, w.expected.ProviderID, n.Spec.ProviderID)
+	}
+	for label, pattern := range w.expected.Labels {
+		assert.Regexp(t, pattern, n.Labels[label], label)
+	}
+}
+
+// requireServed holds the first Service and what the cloud holds against what is expected of its kind.
+func (w *world) requireServed(kind expectations.Kind) {
+	t := w.t
+	t.Helper()
+	list, err := w.c.Kube.CoreV1().Services(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: mark})
+	if !assert.NoError(t, err) || !assert.Len(t, list.Items, 1) {
+		return
+	}
+	s := &list.Items[0]
+	assert.Regexp(t, kind.Address, address(s))
+	if kind.IPMode != "" && assert.NotNil(t, s.Status.LoadBalancer.Ingress[0].IPMode) {
+		assert.Equal(t, kind.IPMode, *s.Status.LoadBalancer.Ingress[0].IPMode)
+	}
+	if recorded := w.expected.Adoption.Recorded; recorded != "" {
+		assert.NotEmpty(t, s.Annotations[recorded], "the load balancer is recorded on the Service")
+	}
+	assert.Contains(t, strings.Join(w.summary().Holdings, "\n"), kind.Holds)
+}
+
+// errorLine is a line of the log by which an error about a Service of a run is told.
+var errorLine = regexp.MustCompile(`(?m)^E\d{4} .*anyccm-acceptance-.*$`)
+
+// requireNoErrors: where nothing went wrong no program has logged an error about a Service.
+func (w *world) requireNoErrors() {
+	t := w.t
+	t.Helper()
+	logs, err := filepath.Glob(filepath.Join(w.c.Dir, "ccm-*.log"))
+	require.NoError(t, err)
+	require.Len(t, logs, 2, "the program was restarted once")
+	for _, log := range logs {
+		text, err := os.ReadFile(log)
+		require.NoError(t, err)
+		require.NotEmpty(t, text)
+		assert.Empty(t, errorLine.FindAllString(string(text), -1))
+	}
+}
+
+// requireTold: every step has a result with its calls, and nothing is left out without a word. annotations says whether they were tried.
+func (w *world) requireTold(r Report, annotations bool) {
 	t := w.t
 	t.Helper()
 	results := map[string]Result{}
@@ -238,7 +335,9 @@ func (w *world) requireTold(r Report) {
 		least, writing = []string{"prepare", "release", "create", "annotation/hostname", "restart", "delete"}, nil
 	}
 	for _, name := range least {
-		assert.Equal(t, held, results[name].Result, name)
+		if annotations || !strings.HasPrefix(name, "annotation/") {
+			assert.Equal(t, held, results[name].Result, name)
+		}
 	}
 	for _, name := range writing {
 		assert.Positive(t, *results[name].Writes, name)
@@ -250,10 +349,14 @@ func (w *world) requireTold(r Report) {
 	}
 }
 
-// refusesTheSecondRun: the cloud answers writes with errors until the suite has said so.
-func (w *world) refusesTheSecondRun(before harness.Summary, results string) {
-	t := w.t
-	t.Helper()
+// TestRefusedRun: a second run, in which the cloud answers writes with errors until the suite has said so, is compared with the first, and
+// leaves nothing.
+func TestRefusedRun(t *testing.T) {
+	w := onAnyCloud(t)
+	before := w.summary()
+	results := "-results=" + filepath.Join(t.TempDir(), "results", "first.json")
+	_, err := w.tries(t.Context(), nil, results, "-skip="+w.others("", ""))
+	require.NoError(t, err)
 	r, err := w.tries(t.Context(), func(line string) {
 		switch {
 		case strings.HasPrefix(line, "begins   create"):
@@ -261,7 +364,7 @@ func (w *world) refusesTheSecondRun(before harness.Summary, results string) {
 		case strings.HasPrefix(line, failed):
 			assert.NoError(t, w.c.Cloud.ClearFaults(t.Context()))
 		}
-	}, "-results="+results, "-patience="+brief.String(), "-skip=nodes")
+	}, results, "-patience="+brief.String(), "-skip=nodes")
 	require.ErrorContains(t, err, "this did not hold: create, ")
 	require.Greater(t, len(r.Steps), 4)
 	for _, s := range r.Steps[4:] {

@@ -243,7 +243,7 @@ func configMaps(t *testing.T, c *harness.Cluster) map[string]string {
 // reports them. A Node that bears the ID of another cloud waits for that cloud's controller, and one whose machine is silent stays.
 func TestInitializedByKubelet(t *testing.T) {
 	c := newClusterOn(t, inCluster(t))
-	m := startCCM(t, c, []string{"--node-status-update-frequency=1s"}, map[string]string{"KEEPALIVED_INITIALIZE_NODES": "true"})
+	m := startCCM(t, c, append([]string{"--node-status-update-frequency=1s"}, quickDeletion...), map[string]string{"KEEPALIVED_INITIALIZE_NODES": "true"})
 	require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: "node-1", Ready: true, Address: "10.0.0.1"}))
 	n := waitUntainted(t, c, "node-1")
 	assert.Equal(t, "keepalived://node-1", n.Spec.ProviderID)

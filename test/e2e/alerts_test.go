@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/build/gobuild"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -113,6 +114,7 @@ const of = `provider="digitalocean"`
 // TestAlerts: the alerts of the chart, evaluated by Prometheus on scrapes of the running program, ring where they should and nowhere
 // else; each expression of the dashboard shows something.
 func TestAlerts(t *testing.T) {
+	tier.Full(t)
 	const n = 5
 	c := newCluster(t, fmt.Sprintf("--instances=%d", n), "--published-limits")
 	monitors := newMonitoring(t, c)
@@ -184,9 +186,9 @@ func requireOutageRings(t *testing.T, c *harness.Cluster, monitors *monitoring, 
 	waitMetric(t, m, 1, "anyccm_cloud_api_up", of)
 }
 
-// TestOrphanAlert: a load balancer that its Service left behind rings; one that was left on purpose does not. The program looks for
-// them five minutes after its start.
+// TestOrphanAlert: a load balancer that its Service left behind rings; one that was left on purpose does not.
 func TestOrphanAlert(t *testing.T) {
+	tier.Full(t)
 	c := newCluster(t, "--instances=2")
 	monitors := newMonitoring(t, c)
 	m := startCCM(t, c, nil, nil)
@@ -203,11 +205,11 @@ func TestOrphanAlert(t *testing.T) {
 	_, err := services.Patch(t.Context(), "lost", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	require.NoError(t, services.Delete(t.Context(), "lost", metav1.DeleteOptions{}))
-	m = startCCM(t, c, nil, nil)
+	m = startCCM(t, c, []string{"--orphan-search-period=10s"}, nil)
 	require.NoError(t, services.Delete(t.Context(), "kept", metav1.DeleteOptions{}))
 	requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerRetained", "kept")
 
-	require.NoError(t, harness.Eventually(t.Context(), 7*time.Minute, "the search for orphans", func(ctx context.Context) error {
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the search for orphans", func(ctx context.Context) error {
 		text, err := m.Get(ctx, "/metrics")
 		if err == nil && !strings.Contains(text, "anyccm_guard_orphans{") {
 			err = fmt.Errorf("it has not run yet")

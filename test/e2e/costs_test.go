@@ -12,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
@@ -33,32 +32,18 @@ func prepareAll(t *testing.T, c *harness.Cluster, steps []expectations.Step) {
 }
 
 // TestThousandNodes counts the calls for 1,000 nodes on every cloud, within its published limits: their initialisation, and a minute
-// in which all addresses are looked at and 50 nodes are not ready. The clouds stand in a few lines, so that those that wait for bigClusters
-// take no places of other tests.
+// in which all addresses are looked at and 50 nodes are not ready.
 func TestThousandNodes(t *testing.T) {
-	t.Parallel()
-	const lines = 3
-	for line := range lines {
-		t.Run(fmt.Sprintf("line %d", line+1), func(t *testing.T) {
-			clouds := 0
-			inLine := func(f registry.Features) bool {
-				if !hasNodes(f) {
-					return false
-				}
-				clouds++
-				return clouds%lines == line
-			}
-			onEachCloud(t, inLine, func(t *testing.T, provider string, expected expectations.Cloud) {
-				for name, want := range expected.Costs.Nodes {
-					t.Run(name, func(t *testing.T) {
-						c, m := thousandNodes(t, provider, want)
-						minuteOfThousandNodes(t, c, m, want)
-						requirePodRanges(t, c, want.PodCIDRs)
-					})
-				}
+	onEachCloud(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
+		for name, want := range expected.Costs.Nodes {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				c, m := thousandNodes(t, provider, want)
+				minuteOfThousandNodes(t, c, m, want)
+				requirePodRanges(t, c, want.PodCIDRs)
 			})
-		})
-	}
+		}
+	})
 }
 
 const thousand = 1000
@@ -130,8 +115,8 @@ func waitPasses(t *testing.T, m *harness.CCM, passes float64) {
 	waitPassesSince(t, m, passesOf(t, m), passes)
 }
 
-// provenPasses is after how many passes of 5 s a Node is deleted at the latest whose instance is gone: it has a grace of 20 s, and the
-// proof takes 10 s more.
+// provenPasses is after how many passes a Node is deleted at the latest whose instance is gone: it has a grace of four passes, and the
+// proof takes two more.
 const provenPasses = 8
 
 const passesMetric = "cloud_node_lifecycle_controller_monitor_nodes_duration_seconds_count"
@@ -258,7 +243,7 @@ func waitQuiet(t *testing.T, c *harness.Cluster, m *harness.CCM) {
 
 // TestFurtherControllers: those of one cloud run where the chart names them, with the rights that the chart gives them.
 func TestFurtherControllers(t *testing.T) {
-	onEachCloud(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
+	onClouds(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
 		for name, want := range expected.Controllers {
 			if want.None != "" {
 				continue

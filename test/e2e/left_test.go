@@ -169,7 +169,7 @@ func (l *leftCluster) leaveServices() (before any) {
 	for _, name := range l.balanced() {
 		l.leave(name)
 		if l.is.Kinds[name].Stays != "" {
-			before = settled(waitStill(l.t, l.c))
+			before = expectations.Settled(waitStill(l.t, l.c))
 		}
 	}
 	l.sendAll("", l.is.Shared)

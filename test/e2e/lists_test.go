@@ -3,12 +3,15 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
@@ -56,5 +59,46 @@ func requireWorked(t *testing.T, m *harness.CCM, queue string) {
 			err = fmt.Errorf("%.0f done, %.0f waiting, busy for %.1f s", done, depth, busy)
 		}
 		return err
+	}))
+}
+
+// unlessInCluster is what a load balancer shows of its nodes and ports. Where there is no cloud outside of the cluster, it is an address,
+// which shows neither.
+func unlessInCluster(c *harness.Cluster, shown string) string {
+	if c.Cloud.InCluster() {
+		return ""
+	}
+	return shown
+}
+
+// written reports whether the program wrote an event. The API server has complaints of its own.
+func written(c *harness.Cluster, e v1.Event) bool {
+	return slices.ContainsFunc(e.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == filepath.Base(c.Programs.CCM) })
+}
+
+// wholeState is all that the simulated cloud has, without what counts or dates its changes.
+func wholeState(t *testing.T, c *harness.Cluster) any {
+	t.Helper()
+	var state any
+	require.NoError(t, c.Cloud.State(t.Context(), &state))
+	return expectations.Settled(state)
+}
+
+// waitWholeState waits until the cloud has what it had.
+func waitWholeState(t *testing.T, c *harness.Cluster, want any) {
+	t.Helper()
+	require.NoError(t, harness.Eventually(t.Context(), patience, "everything to be gone", func(ctx context.Context) error {
+		var state any
+		if err := c.Cloud.State(ctx, &state); err != nil {
+			return err
+		}
+		has := expectations.Settled(state)
+		if extra := expectations.Lacks(has, want); extra != "" {
+			return fmt.Errorf("the cloud has more than before: %s", extra)
+		}
+		if lost := expectations.Lacks(want, has); lost != "" {
+			return fmt.Errorf("the cloud has less than before: %s", lost)
+		}
+		return nil
 	}))
 }

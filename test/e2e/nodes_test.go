@@ -40,7 +40,7 @@ func waitGone(t *testing.T, c *harness.Cluster, name string) {
 
 func TestNodeLifeCycle(t *testing.T) {
 	c := newCluster(t, "--instances=3")
-	startCCM(t, c, nil, nil)
+	startCCM(t, c, quickDeletion, nil)
 	joinNodes(t, c, 3)
 
 	n := node(t, c, "node-1")
@@ -77,7 +77,7 @@ func TestNodeLifeCycle(t *testing.T) {
 
 func TestForeignNodesAreLeftAlone(t *testing.T) {
 	c := newCluster(t, "--instances=2")
-	startCCM(t, c, nil, nil)
+	startCCM(t, c, quickDeletion, nil)
 	joinNodes(t, c, 2) // one goes below, and the other one shows that this is the right account
 	// Both twins exist before any new Node asks for a listing: one that held the first alone would name it.
 	for range 2 {
@@ -106,36 +106,6 @@ func TestForeignNodesAreLeftAlone(t *testing.T) {
 	assert.Contains(t, e.Message, "no droplet is named nameless; name the droplet like the node, or start kubelet with --provider-id")
 }
 
-// TestVanishedClusterIsKept: a credential of another account makes every instance vanish at once.
-func TestVanishedClusterIsKept(t *testing.T) {
-	const n = 6
-	c := newCluster(t, fmt.Sprintf("--instances=%d", n))
-	m := startCCM(t, c, nil, nil)
-	joinNodes(t, c, n)
-	for i := range n {
-		name := fmt.Sprintf("node-%d", i+1)
-		require.NoError(t, c.Cloud.Remove(t.Context(), name))
-		require.NoError(t, c.SetReady(t.Context(), name, false))
-	}
-	e := requireEvent(t, c, metav1.NamespaceDefault, "NodeDeletionHeld", "node-1")
-	assert.Contains(t, e.Message, "all 6 Nodes are gone at once")
-	assert.Contains(t, e.Message, "--node-deletion-max-share=1")
-	held, err := m.Metric(t.Context(), "anyccm_guard_node_deletions_held_total", `reason="all"`)
-	require.NoError(t, err)
-	assert.Positive(t, held)
-	_, err = m.Get(t.Context(), "/healthz")
-	require.NoError(t, err)
-	waitPasses(t, m, 5) // for at least 20 s
-	requireAllNodesFor(t, c, n, time.Second)
-
-	// The operator knows better.
-	m.Stop(patience)
-	startCCM(t, c, []string{"--node-deletion-max-share=1"}, nil)
-	for i := range n {
-		waitGone(t, c, fmt.Sprintf("node-%d", i+1))
-	}
-}
-
 // TestTwoReleases: two releases share a cluster, each with nodes, a lease and a port of its own.
 func TestTwoReleases(t *testing.T) {
 	c := newCluster(t, "--instances=3")
@@ -156,7 +126,7 @@ func TestTwoReleases(t *testing.T) {
 	second := harness.Values{"nodeSelectorOfNodes": "pool=b", "controllers": []string{"cloud-node-controller", "cloud-node-lifecycle-controller"}}
 	_, err := c.Install(t.Context(), "second", second)
 	require.NoError(t, err)
-	m, err := c.StartRelease(t.Context(), "second", c.Programs.CCM, second, nil, nil)
+	m, err := c.StartRelease(t.Context(), "second", c.Programs.CCM, second, quickDeletion, nil)
 	require.NoError(t, err)
 	require.NoError(t, m.WaitLeading(t.Context(), patience))
 	require.NoError(t, c.WaitInitialized(t.Context(), 3, patience))
@@ -210,7 +180,7 @@ func TestHybridCluster(t *testing.T) {
 	for _, lease := range []string{"beta", "gamma"} {
 		require.NoError(t, c.AllowLease(t.Context(), lease))
 	}
-	startCCM(t, c, nil, nil)
+	startCCM(t, c, quickDeletion, nil)
 	for name, env := range map[string]map[string]string{"beta": {"GUARDED": "yes"}, "gamma": nil} {
 		m, err := c.StartOther(t.Context(), other, []string{"--cloud-provider=" + name, "--leader-elect-resource-name=" + name, "--node-status-update-frequency=2s"}, env)
 		require.NoError(t, err)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
@@ -19,9 +21,12 @@ import (
 // TestPodRanges: on every cloud whose nodes the program gives ranges for their pods, in each of its ways: all nodes get ranges of their
 // own, keep them over a restart and a change of the leader, and what a Node had that is gone is free again.
 func TestPodRanges(t *testing.T) {
-	onEachCloud(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
+	onClouds(t, hasNodes, func(t *testing.T, provider string, expected expectations.Cloud) {
 		for name, want := range expected.PodRanges {
 			t.Run(name, func(t *testing.T) {
+				if name != slices.Min(slices.Collect(maps.Keys(expected.PodRanges))) {
+					tier.Full(t)
+				}
 				c := newClusterOn(t, provider)
 				prepareAll(t, c, want.Prepare)
 				require.NoError(t, c.Cloud.Seed(t.Context(), 8))

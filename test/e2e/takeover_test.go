@@ -15,6 +15,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
@@ -35,6 +36,9 @@ func onEachTakeover(t *testing.T, test func(*leftCluster)) {
 		}
 		t.Run(p.Name, func(t *testing.T) {
 			skipUnlessSelected(t, p.Name)
+			if p.Name != harness.AnyProvider {
+				tier.Full(t)
+			}
 			if len(is.Clusters) == 0 {
 				test(newLeftCluster(t, p.Name, "", is))
 				return
@@ -119,7 +123,7 @@ func (l *leftCluster) balanced() []string {
 func (l *leftCluster) start() *harness.CCM {
 	l.t.Helper()
 	require.NoError(l.t, l.c.Cloud.ResetCalls(l.t.Context()))
-	return startRelease(l.t, l.c, harness.Values(l.cluster.Values), l.cluster.Arguments, l.cluster.Environment)
+	return startRelease(l.t, l.c, harness.Values(l.cluster.Values), slices.Concat(quickDeletion, l.cluster.Arguments), l.cluster.Environment)
 }
 
 // records are those that our program adds to a kind.
@@ -231,7 +235,7 @@ func (l *leftCluster) requireDeletion(before any) {
 		}
 	}()
 	if l.is.Rest != "" {
-		before = settled(withRest(before, l.value(l.is.Rest, l.scene(""))))
+		before = expectations.Settled(withRest(before, l.value(l.is.Rest, l.scene(""))))
 	}
 	waitWholeState(l.t, l.c, before)
 	for _, name := range l.balanced() {
