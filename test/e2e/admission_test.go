@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -25,44 +24,33 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
-	"github.com/anyccm/cloud-controller-manager/test/expectations"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// TestAdmissionAgreesWithValidate: over every annotation with legal and illegal values, the admission policy is never stricter than
+// agreesWithValidate: over every annotation with legal and illegal values, the admission policy, which is in force, is never stricter than
 // `validate`, whatever the options are; where it is weaker, the page about validation names the annotation.
-func TestAdmissionAgreesWithValidate(t *testing.T) {
-	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
-		p, err := registry.Linked().Lookup(provider)
-		require.NoError(t, err)
-		cluster := newClusterOn(t, provider)
-		_, err = cluster.Install(t.Context(), "cloud-controller-manager", harness.Values{"admissionPolicy.enabled": true, "admissionPolicy.action": "Deny"})
-		require.NoError(t, err)
-		require.NoError(t, harness.Eventually(t.Context(), patience, "the policy to be in force", func(ctx context.Context) error {
-			if verdict := admit(ctx, cluster.API.Config(), expected.Admission.Bad); verdict.denied == "" {
-				return errors.New("the Service was taken")
+func agreesWithValidate(t *testing.T, cluster *harness.Cluster) {
+	t.Helper()
+	p, err := registry.Linked().Lookup(cluster.Provider)
+	require.NoError(t, err)
+	left := map[string]string{}
+	for _, tried := range judgeAll(t, cluster, annotationSets(p)) {
+		annotations, verdict := tried.annotations, tried.verdict
+		require.NoError(t, verdict.failed, "%v", shown(annotations))
+		refused, ignored := judgements(p, annotations)
+		for i := range refused {
+			if verdict.denied != "" {
+				assert.NotEmpty(t, refused[i], "stricter than validate with the options %v: %v: %s", optionSets(p)[i], shown(annotations), verdict.denied)
 			}
-			return nil
-		}))
-		left := map[string]string{}
-		for _, tried := range judgeAll(t, cluster, annotationSets(p)) {
-			annotations, verdict := tried.annotations, tried.verdict
-			require.NoError(t, verdict.failed, "%v", shown(annotations))
-			refused, ignored := judgements(p, annotations)
-			for i := range refused {
-				if verdict.denied != "" {
-					assert.NotEmpty(t, refused[i], "stricter than validate with the options %v: %v: %s", optionSets(p)[i], shown(annotations), verdict.denied)
-				}
-				if verdict.warned != "" {
-					assert.NotEmpty(t, slices.Concat(refused[i], ignored[i]), "warns where validate does not: %v: %s", shown(annotations), verdict.warned)
-				}
-			}
-			if verdict.denied == "" && !tried.huge && alwaysRefused(refused, tried.key) {
-				left[tried.row] = fmt.Sprintf("%v: %.300s", shown(annotations), refused[0][0])
+			if verdict.warned != "" {
+				assert.NotEmpty(t, slices.Concat(refused[i], ignored[i]), "warns where validate does not: %v: %s", shown(annotations), verdict.warned)
 			}
 		}
-		agreeOnWhatIsLeft(t, p, left)
-	})
+		if verdict.denied == "" && !tried.huge && alwaysRefused(refused, tried.key) {
+			left[tried.row] = fmt.Sprintf("%v: %.300s", shown(annotations), refused[0][0])
+		}
+	}
+	agreeOnWhatIsLeft(t, p, left)
 }
 
 var update = flag.Bool("update", false, "write which annotations the admission policy leaves to the controllers")

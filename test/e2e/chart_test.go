@@ -61,7 +61,7 @@ func TestChartInstallation(t *testing.T) {
 }
 
 // TestAdmissionPolicy: the API server says about bad annotations what the events would say, and refuses them where that is
-// asked for.
+// asked for; over all annotations it agrees with `validate`.
 func TestAdmissionPolicy(t *testing.T) {
 	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		a := expected.Admission
@@ -87,6 +87,7 @@ func TestAdmissionPolicy(t *testing.T) {
 		const key = "anyccm.io/retain-load-balancer"
 		_, err = cluster.CreateService(t.Context(), "long", map[string]string{key: strings.Repeat("t", 16385)})
 		require.ErrorContains(t, err, "annotation "+key+": is too long; use at most 16384 characters")
+		agreesWithValidate(t, cluster)
 		onlyChangesAreJudged(t, cluster, a.Bad)
 	})
 }

@@ -17,8 +17,6 @@ import (
 type Cloud struct {
 	// ProviderID is a regular expression that provider IDs match.
 	ProviderID string `json:"providerID"`
-	// TwoAddressesOfOneType is set where nodes of the simulated cloud have them.
-	TwoAddressesOfOneType bool `json:"twoAddressesOfOneType"`
 	// Labels are regular expressions that labels of node-1 match.
 	Labels map[string]string `json:"labels"`
 	// Service are annotations with which a Service is served.
