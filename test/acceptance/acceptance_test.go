@@ -409,6 +409,7 @@ func isResult(line string) bool {
 const did = "         "
 
 // TestInterrupted: whenever the run is interrupted, as each step begins and after everything that it does to the cluster, nothing is left.
+// The fast tier interrupts each step once, after all that it does.
 func TestInterrupted(t *testing.T) {
 	p, err := registry.Linked().Lookup(harness.AnyProvider)
 	require.NoError(t, err)
@@ -424,13 +425,21 @@ func TestInterrupted(t *testing.T) {
 		if s.Result == skipped {
 			continue
 		}
-		for n := range didIn(lines, s.Step) + 1 {
+		last := didIn(lines, s.Step)
+		for n := range last + 1 {
+			if n < last && !tier.All() {
+				continue
+			}
 			moments++
 			w.interrupts(s.Step, n, annotations)
 			w.requireNothingLeft(before)
 		}
 	}
-	assert.Greater(t, moments, 20)
+	if tier.All() {
+		assert.Greater(t, moments, 20)
+	} else {
+		assert.Greater(t, moments, 5)
+	}
 }
 
 // didIn counts what a step does to the cluster.
