@@ -88,6 +88,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		UDP:       conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "UDP"},
 		DualStack: conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "dualstack"},
+		Serves:    sim.Serves,
 		Snapshot:  func() string { return snapshot(sim) },
 	}
 }

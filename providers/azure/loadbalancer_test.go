@@ -49,7 +49,13 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 			f.Strictness.Free[at+field] = filledIn
 		}
 	}
-	f.Snapshot = sim.Snapshot
+	f.Snapshot, f.Serves = sim.Snapshot, sim.Serves
+	f.Target = func(s *v1.Service, port v1.ServicePort) int32 {
+		if s.Annotations[annotationNoFloating] == "true" {
+			return port.NodePort
+		}
+		return port.Port
+	}
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.UDP = conformance.FeatureCase{Shows: " Udp "}
 	f.DualStack = conformance.FeatureCase{Shows: "-IPv6"}

@@ -94,6 +94,7 @@ func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance
 			Limited:      func() { sim.SetLimit(cloudstacksim.PublishedCalls, cloudstacksim.PublishedInterval) },
 			Strictness:   strictness(),
 			Services:     serviceCases(),
+			Serves:       sim.Serves,
 			Snapshot:     func() string { return snapshot(t, sim) },
 			SourceRanges: conformance.FeatureCase{},
 			// Lag stays nil, because reads show what was written (Strictness.Immediate), and so does Claims: rules are found by the UID in their

@@ -95,6 +95,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				return ""
 			}},
 		},
+		Serves: sim.Serves, Target: func(_ *v1.Service, port v1.ServicePort) int32 { return port.Port },
 		Snapshot: func() string { return snapshot(sim) },
 		Sim:      server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return testInputs(file, env) },

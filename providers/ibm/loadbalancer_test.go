@@ -60,7 +60,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.UDP = conformance.FeatureCase{With: map[string]string{annotationFeatures: featureNLB, annotationCheckUDP: "10256"}, Shows: `"udp"`}
 	f.Lag = sim.SetListingLag
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
-	f.Snapshot = func() string { return snapshot(t, sim) }
+	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
 	f.Portable = map[string]conformance.PortableCase{
 		portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"},

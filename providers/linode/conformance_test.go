@@ -102,7 +102,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1",
 		},
 		Services: serviceCases(),
-		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
+		Serves:   sim.Serves, Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
 	}
 }
 

@@ -91,7 +91,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
-	f.Snapshot = func() string { return snapshot(t, sim) }
+	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
 	f.Portable = map[string]conformance.PortableCase{
 		portable.SecurityGroups: {Value: ocisim.GroupID(1)}, portable.Subnet: {Value: ocisim.DualSubnet()},

@@ -110,7 +110,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			},
 		},
 		Portable: portableCases(sim, url), UDP: conformance.FeatureCase{Shows: `"UDP"`},
-		Snapshot: func() string { return snapshot(t, sim) },
+		Serves: sim.Serves, Snapshot: func() string { return snapshot(t, sim) },
 	}
 }
 

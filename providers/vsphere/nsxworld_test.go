@@ -290,7 +290,7 @@ func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 		reading + ".val.GuestNicInfo.ipAddress": tools, reading + ".val.GuestNicInfo[].ipAddress": tools,
 		reading + ".val.ManagedObjectReference": walk, reading + "[].val.ManagedObjectReference": walk,
 	}}
-	f.Lag, f.Snapshot = sim.SetLag, func() string { return nsxSnapshot(t, sim) }
+	f.Lag, f.Serves, f.Snapshot = sim.SetLag, sim.Serves, func() string { return nsxSnapshot(t, sim) }
 	f.Services = map[string]conformance.Case{
 		"plain": {
 			Service: service("plain", nil, port("http", 80, 30080)),
