@@ -24,19 +24,26 @@ Seeds each fault that test/mutants lists, or those of the areas and names that a
 func main() {
 	onlyList := flag.Bool("list", false, "print the faults, and run nothing")
 	atOnce := flag.Int("at-once", 2, "number of faults that are tried at a time")
+	onlyNamed := flag.Bool("named", false, "try the named tests alone, and not the package where they pass")
 	verbose := flag.Bool("v", false, "print the end of each failure")
 	flag.Usage = func() {
 		fmt.Fprint(flag.CommandLine.Output(), usage)
 		flag.PrintDefaults()
 	}
 	flag.Parse()
-	if err := run(flag.Args(), *onlyList, *verbose, *atOnce); err != nil {
+	if err := run(flag.Args(), *onlyList, options{*verbose, *onlyNamed, max(*atOnce, 1)}); err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
 		os.Exit(1)
 	}
 }
 
-func run(wanted []string, onlyList, verbose bool, atOnce int) error {
+// options say how mutants are tried.
+type options struct {
+	verbose, onlyNamed bool
+	atOnce             int
+}
+
+func run(wanted []string, onlyList bool, o options) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	all, err := load()
@@ -60,7 +67,7 @@ func run(wanted []string, onlyList, verbose bool, atOnce int) error {
 	if err := errors.Join(problems(root, chosen)...); err != nil {
 		return err
 	}
-	return tryAll(ctx, root, chosen, verbose, max(atOnce, 1))
+	return tryAll(ctx, root, chosen, o)
 }
 
 // choose returns the mutants of the areas and names that are given, or all.
@@ -80,20 +87,20 @@ func choose(all []mutant, wanted []string) ([]mutant, error) {
 }
 
 // tryAll tries mutants, some at a time, and prints what came of each.
-func tryAll(ctx context.Context, root string, mutants []mutant, verbose bool, atOnce int) error {
+func tryAll(ctx context.Context, root string, mutants []mutant, o options) error {
 	work := make(chan mutant)
 	var mu sync.Mutex
 	counts := map[outcome]int{}
 	var group sync.WaitGroup
-	for range atOnce {
+	for range o.atOnce {
 		group.Go(func() {
 			for m := range work {
 				started := time.Now()
-				r := try(ctx, root, m)
+				r := try(ctx, root, m, o.onlyNamed)
 				mu.Lock()
 				counts[r.outcome]++
 				fmt.Printf("%-9s %-12s %-44s %4.0f s  %s %s\n", r.outcome, m.area, m.Name, time.Since(started).Seconds(), m.Package, m.Run)
-				if r.outcome != caught || verbose {
+				if r.outcome != caught || o.verbose {
 					fmt.Println(r.detail)
 				}
 				mu.Unlock()

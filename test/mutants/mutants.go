@@ -171,7 +171,7 @@ type result struct {
 }
 
 // try seeds a fault and runs the test that is named for it; where that passes, all tests of the package.
-func try(ctx context.Context, root string, m mutant) result {
+func try(ctx context.Context, root string, m mutant, onlyNamed bool) result {
 	dir, err := os.MkdirTemp("", "mutant-")
 	if err != nil {
 		return result{broken, err.Error()}
@@ -183,7 +183,7 @@ func try(ctx context.Context, root string, m mutant) result {
 	}
 	output, err := m.runTests(ctx, root, overlay, m.Run)
 	r := m.judge(output, err)
-	if r.outcome != survived {
+	if r.outcome != survived || onlyNamed {
 		return r
 	}
 	output, err = m.runTests(ctx, root, overlay, "")

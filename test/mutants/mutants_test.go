@@ -10,6 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// leastShared is how many faults there are at least in what all clouds share.
+const leastShared = 40
+
 // TestFaultsAreCurrent: each fault still finds its place in the sources, and its test is there.
 func TestFaultsAreCurrent(t *testing.T) {
 	t.Parallel()
@@ -21,6 +24,9 @@ func TestFaultsAreCurrent(t *testing.T) {
 	for _, problem := range problems(root, all) {
 		assert.NoError(t, problem)
 	}
+	shared, err := choose(all, []string{"guard", "kit"})
+	require.NoError(t, err)
+	assert.GreaterOrEqual(t, len(shared), leastShared)
 }
 
 // TestProblems: what a list can have wrong is said.

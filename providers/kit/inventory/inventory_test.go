@@ -280,6 +280,23 @@ func TestListingInFlightIsTooOldForALaterMiss(t *testing.T) {
 	})
 }
 
+func TestReadInFlightIsTooOldForALaterMiss(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		inv := newInventory(c)
+		_, err := inv.All(t.Context(), Query{})
+		require.NoError(t, err)
+		go func() { _, _ = inv.Get(t.Context(), 77, fresh) }()
+		time.Sleep(50 * time.Millisecond) // the read has seen the cloud, its answer is on the way
+		c.set(object{id: 77, name: "new"})
+		found, err := inv.Get(t.Context(), 77, fresh)
+		require.NoError(t, err, "a read that began before the question cannot prove absence")
+		assert.Equal(t, "new", found.name)
+		assert.Equal(t, [2]int{1, 2}, c.counts())
+	})
+}
+
 func TestAMissIsReusedForTheSameKeyAlone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -58,6 +58,18 @@ func TestVerify(t *testing.T) {
 	}
 }
 
+// TestVerifyName: the name of an instance is the node's, or the first label of it.
+func TestVerifyName(t *testing.T) {
+	t.Parallel()
+	for name, verified := range map[string]bool{"web.example.com": true, "WEB": true, "web": true, "db": false, "example.com": false, "": false} {
+		why := VerifyName(node("web.example.com", ""), "machine 1", name)
+		assert.Equal(t, verified, why == "", name)
+		if !verified {
+			assert.Contains(t, why, "the machine 1 is named", name)
+		}
+	}
+}
+
 // TestRefusalIsFresh: who has corrected an instance need not wait for as long as a good verdict serves.
 func TestRefusalIsFresh(t *testing.T) {
 	t.Parallel()

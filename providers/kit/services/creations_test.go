@@ -114,3 +114,26 @@ func TestDoubtEndsWithService(t *testing.T) {
 		require.NoError(t, seen.doubt(other, "other", policy))
 	})
 }
+
+// TestCreationInDoubt: what a creation without an answer may have made is neither made again nor taken for absent before it would show.
+func TestCreationInDoubt(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{want: []string{}, fail: "load balancer"}
+		l, _, service := serve(s)
+		l.Creations = Creations{Shows: 30 * time.Second}
+		_, err := l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.Error(t, err)
+		s.fail, s.calls = "", nil
+		_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.ErrorContains(t, err, "was lost")
+		assert.Equal(t, []string{"observe ensure"}, s.calls, "it is not made again")
+		require.ErrorContains(t, l.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", service), "was lost")
+		_, _, err = l.GetLoadBalancer(t.Context(), "kubernetes", service)
+		require.ErrorContains(t, err, "was lost")
+		time.Sleep(30 * time.Second)
+		_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.NoError(t, err)
+		assert.NotNil(t, s.stored)
+	})
+}

@@ -97,7 +97,7 @@ func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]strin
 
 func (s *shelf) change(action, object string, replan bool, do func()) Change[[]string] {
 	return Change[[]string]{
-		Planned: guard.Planned{Action: action, Object: object}, Replan: replan,
+		Planned: guard.Planned{Action: action, Object: object}, Replan: replan, Creates: replan && action == guard.PlanCreate,
 		Make: func(_ context.Context, r *Request, _ []string) ([]string, error) {
 			if s.says != "" {
 				r.Report(Notice("Slow", "%s", s.says))
