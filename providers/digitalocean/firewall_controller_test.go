@@ -56,6 +56,51 @@ func (w *world) inbound() []string {
 	return list
 }
 
+// TestUnreadableSourcesOpenNothing: a Service whose sources cannot be read is refused, and the firewall lets in by it nobody but whom it
+// names legally, whatever happens next.
+func TestUnreadableSourcesOpenNothing(t *testing.T) {
+	t.Parallel()
+	const kept = "198.51.100.0/24"
+	allow := func(rules string) func(*v1.Service) {
+		return func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = nil
+			s.Annotations[annotationAllowRules] = rules
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*v1.Service)
+		want   []string
+	}{
+		"one of two ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{kept, "010.0.0.0/8"} }, []string{"tcp 80 " + kept}},
+		"all ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }, []string{}},
+		"misspelt":          {allow("cdir:" + kept), []string{}},
+		"without a kind":    {allow(kept), []string{}},
+		"no rule":           {allow(","), []string{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, f := firewallWorld(t)
+			s := aged(service("web", nil, port("http", 80, 30080)), "web", 1)
+			s.Spec.LoadBalancerSourceRanges = []string{kept, "203.0.113.0/24"}
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			w.converge(f)
+			s = w.Current(s).DeepCopy()
+			c.change(s)
+			w.Apply(s)
+			for range 2 {
+				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+				require.Error(t, err)
+				w.converge(f)
+				rules := slices.DeleteFunc(w.inbound(), func(rule string) bool { return !strings.HasPrefix(rule, "tcp 80 ") })
+				assert.Equal(t, c.want, rules)
+				w.restart()
+				f = w.firewall()
+			}
+		})
+	}
+}
+
 func TestFirewallLifeCycle(t *testing.T) {
 	t.Parallel()
 	w, f := firewallWorld(t)

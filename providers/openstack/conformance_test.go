@@ -54,11 +54,14 @@ func strictness() conformance.Strictness {
 	}
 }
 
-func newFixture(t testing.TB) *conformance.Fixture {
+func newFixture(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "") }
+
+// newFixtureWith has more keys of the section [LoadBalancer].
+func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 	sim, server := openstacksim.New(openstacksim.Options{})
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
-	file := sim.CloudConfig(url) + "manage-security-groups = true\n"
+	file := sim.CloudConfig(url) + "manage-security-groups = true\n" + keys
 	return &conformance.Fixture{
 		Claims: &conformance.Claims{
 			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },

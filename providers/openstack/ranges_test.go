@@ -7,8 +7,15 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
+
+// TestSourcesInSecurityGroups: with ovn the security groups alone hold the source ranges.
+func TestSourcesInSecurityGroups(t *testing.T) {
+	t.Parallel()
+	conformance.Sources(t, func(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "lb-provider = ovn\n") })
+}
 
 // TestUnreadableRangesOpenNothing: with ovn the security group is what holds the source ranges. Ranges that cannot be read are refused; a
 // node that joins afterwards becomes a member, and opens nothing.

@@ -210,6 +210,7 @@ var parts = []part{
 	{name: "Guard", applies: (*Fixture).hasNodes, run: runGuard},
 	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
+	{name: "Sources", applies: (*Fixture).hasSources, run: Sources},
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
 	{name: "Lag", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, run: runLag},
 	{name: "Creations", applies: (*Fixture).hasLoadBalancers, run: runCreations},

@@ -1,0 +1,119 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// sourceRangeV6 are clients of the family that the Service is not asked to have.
+const sourceRangeV6 = "2001:db8::/32"
+
+// everybodyTexts are how clouds write that all may connect.
+var everybodyTexts = []string{"0.0.0.0/0", "::/0", `"Internet"`}
+
+func (f *Fixture) hasSources() bool {
+	return f.hasLoadBalancers() && f.outside() && f.Provider.Features.SourceRanges == registry.Done
+}
+
+// Sources tries source ranges that cannot be read: they are refused or told of, and nothing opens by them, whatever happens next.
+func Sources(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	ranges := func(list ...string) func(*v1.Service) {
+		return func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list }
+	}
+	for name, c := range map[string]struct {
+		change func(*v1.Service)
+		told   bool
+	}{
+		"none of them can be read":          {ranges("010.0.0.0/8", "192.0.2.7"), true},
+		"one of several cannot be read":     {ranges(sourceRange, "010.0.0.0/8"), true},
+		"all of them are of another family": {ranges(sourceRangeV6), false},
+	} {
+		virtual(t, name, func(t *testing.T) { runSources(t, newFixture, c.change, c.told) })
+	}
+}
+
+// runSources serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled.
+func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change func(*v1.Service), told bool) {
+	t.Helper()
+	ctx := t.Context()
+	serve := func(list ...string) (*world, *v1.Service) {
+		f := newFixture(t)
+		if f.SourceRanges.Prepare != nil {
+			f.SourceRanges.Prepare()
+		}
+		w, s := newWorld(t, f), featureService(f.SourceRanges.With)
+		w.addNode(ctx, "worker-1", nil)
+		s.Spec.LoadBalancerSourceRanges = list
+		w.createService(ctx, s)
+		w.ensure(ctx, s, nil)
+		return w, s
+	}
+	open, _ := serve()
+	w, s := serve(sourceRange)
+	before := countEverybody(w.Snapshot())
+	writesOpenings := countEverybody(open.Snapshot()) > before // else everybody is where nothing is written
+	w.changeService(ctx, s, change)
+	w.inspect(func(operation string, write bool, c inspected) func() {
+		if write {
+			assert.LessOrEqual(t, countEverybody(string(c.body)), before, "%s opens to everybody: %s", operation, c.body)
+		}
+		return nil
+	})
+	check := func(when string) {
+		state := w.Snapshot()
+		assert.LessOrEqual(t, countEverybody(state), before, "%s, it is open to everybody: %s", when, state)
+		if !writesOpenings {
+			assert.True(t, strings.Contains(state, sourceRange) || strings.Contains(state, sourceRangeV6), "%s, nothing restricts who may connect: %s", when, state)
+		}
+	}
+	err := w.tryEnsure(ctx, s)
+	if told {
+		assert.True(t, err != nil || w.warned(ctx, s), "ranges that cannot be read are served as if they could")
+		assert.True(t, w.warned(ctx, s), "no event tells of it")
+	}
+	check("after the change")
+	w.addNode(ctx, "worker-2", nil)
+	if err := w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes); err == nil {
+		w.waitForUpdates()
+	}
+	check("after a node joined")
+	w.restart()
+	_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+	w.waitForUpdates()
+	check("after a restart")
+	_ = w.tryEnsure(ctx, s)
+	check("after another reconciliation")
+}
+
+// tryEnsure reconciles a Service until that ends, well or not.
+func (w *world) tryEnsure(ctx context.Context, s *v1.Service) error {
+	for began := time.Now(); ; {
+		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+		w.requireNoCrash(err)
+		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
+		if !later {
+			return err
+		}
+		require.Less(w.t, time.Since(began), patience, "%v", err)
+		time.Sleep(hint.RetryAfter())
+	}
+}
+
+// countEverybody is how often a text says that all may connect.
+func countEverybody(text string) (n int) {
+	for _, all := range everybodyTexts {
+		n += strings.Count(text, all)
+	}
+	return n
+}
