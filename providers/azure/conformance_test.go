@@ -28,7 +28,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	f := &conformance.Fixture{
-		Sim: server, Network: network, Provider: Description(),
+		Sim: server, Network: network, Provider: Description(), Everybody: []string{"from Internet[", `"sourceAddressPrefix":"Internet"`},
 		Inputs: func() registry.Inputs { return inputs(sim.CloudConfig(url)) },
 		Routes: func() {}, // the inputs have ClusterCIDR, the cloud config a route table
 	}

@@ -104,6 +104,8 @@ type Fixture struct {
 	Portable map[string]PortableCase
 	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
 	UDP, DualStack, SourceRanges FeatureCase
+	// Everybody is how the Snapshot and the bodies of writes say that all may connect, where not by a network of all addresses.
+	Everybody []string
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
