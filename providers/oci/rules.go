@@ -1,17 +1,17 @@
 package oci
 
 import (
+	"cmp"
 	"maps"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	helpers "k8s.io/cloud-provider/service/helpers"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
 
 // This file computes the rules of security lists and of network security groups, and calls nobody.
@@ -100,20 +100,12 @@ func healthPort(service *v1.Service) int {
 
 // sourcesOf are the networks of the clients of a Service, without bits of hosts.
 func sourcesOf(service *v1.Service) ([]string, error) {
-	ranges, err := helpers.GetLoadBalancerSourceRanges(service)
-	if err != nil {
-		return nil, err
+	set, err := sources.ForService(service, v1.AnnotationLoadBalancerSourceRangesKey)
+	if set.Partial() {
+		return nil, cmp.Or(err, sources.Check(service.Annotations[v1.AnnotationLoadBalancerSourceRangesKey]))
 	}
-	if texts := ranges.StringSlice(); len(texts) != 1 || texts[0] != everybody { // which alone stands for everybody of all families
-		var all []string
-		for _, text := range ranges.StringSlice() {
-			if network, err := netip.ParsePrefix(text); err == nil {
-				text = network.Masked().String()
-			}
-			all = append(all, text)
-		}
-		slices.Sort(all)
-		return slices.Compact(all), nil
+	if texts := set.Texts(everybody); len(texts) != 1 || texts[0] != everybody { // which alone stands for everybody of all families
+		return texts, nil
 	}
 	families := service.Spec.IPFamilies
 	var all []string
