@@ -92,7 +92,9 @@ func newFixtureBehind(
 		},
 		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
 		Services:     serviceCases(certificate),
-		Portable:     portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
+		Transcripts:  transcripts, Secrets: []string{testToken}, Scenarios: scenarios(certificate), Serves: sim.Serves, Target: target,
+		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
+		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
 		DualStack: conformance.FeatureCase{
 			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,

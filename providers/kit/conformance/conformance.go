@@ -192,7 +192,7 @@ func RunParts(t *testing.T, newFixture func(t testing.TB) *Fixture, names ...str
 	}
 	runFeatures(t, newFixture)
 	for _, part := range parts {
-		if (all || slices.Contains(names, part.name)) && of(t, newFixture, part.applies) {
+		if (all && !part.once || slices.Contains(names, part.name)) && of(t, newFixture, part.applies) {
 			t.Run(part.name, func(t *testing.T) { t.Parallel(); part.run(t, newFixture) })
 		}
 	}
@@ -206,6 +206,8 @@ type part struct {
 	run     func(t *testing.T, newFixture func(t testing.TB) *Fixture)
 	// full is set where the full tier alone has it.
 	full bool
+	// once is set where a cloud's second kind of network has nothing of its own.
+	once bool
 }
 
 var parts = []part{
@@ -224,7 +226,7 @@ var parts = []part{
 	{name: "Labels", applies: func(*Fixture) bool { return true }, run: runLabels},
 	{name: "Portable", applies: (*Fixture).hasLoadBalancers, run: runPortable},
 	{name: "Unasked", applies: (*Fixture).hasLoadBalancers, run: runUnasked},
-	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts},
+	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts, once: true},
 	{name: "Interruption", applies: (*Fixture).hasLoadBalancers, run: runInterruption},
 	{name: "Strictness", applies: (*Fixture).hasLoadBalancers, run: runStrictness, full: true},
 	{name: "KubeFails", applies: (*Fixture).hasLoadBalancers, run: runKubeFails},

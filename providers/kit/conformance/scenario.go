@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -30,6 +31,9 @@ type Scenario struct {
 	// Prepare sets up the cloud and the cluster before the provider begins; nil where nothing is needed.
 	Prepare func()
 	Steps   []Step
+
+	// brief leaves out the creation and what is left, which other transcripts have.
+	brief bool
 }
 
 // Step changes something. Afterwards the Services concerned are reconciled as the framework does it: a Service that was changed by
@@ -277,7 +281,7 @@ func AnnotationScenario(key string, values []Legal, service func(annotations map
 	key = strings.ReplaceAll(key, "<port>", "80")
 	_, name, _ := strings.Cut(key, "/")
 	first := service(map[string]string{})
-	s := Scenario{Name: "annotation-" + name, Services: []*v1.Service{first}}
+	s := Scenario{Name: "annotation-" + name, Services: []*v1.Service{first}, brief: true}
 	set := func(step string, annotations map[string]string) {
 		s.Steps = append(s.Steps, Step{step, func(p *Play) {
 			p.Change(first.Name, func(now *v1.Service) {
@@ -286,14 +290,21 @@ func AnnotationScenario(key string, values []Legal, service func(annotations map
 						delete(now.Annotations, k)
 					}
 				}
+				for k, v := range first.Annotations {
+					metav1.SetMetaDataAnnotation(&now.ObjectMeta, k, v)
+				}
 				for k, v := range annotations {
 					metav1.SetMetaDataAnnotation(&now.ObjectMeta, k, v)
 				}
 			})
 		}})
 	}
-	for _, v := range values {
-		set(strings.TrimSpace("it is "+v.Value), with(v.With, key, v.Value))
+	for i, v := range values {
+		step := strings.TrimSpace("it is " + v.Value)
+		if slices.ContainsFunc(values[:i], func(o Legal) bool { return o.Value == v.Value }) {
+			step += fmt.Sprintf(", case %d", i+1)
+		}
+		set(step, with(v.With, key, v.Value))
 	}
 	set("it is removed", nil)
 	return s

@@ -159,8 +159,11 @@ func (f *Fixture) play(t *testing.T, s Scenario) string {
 		}
 	}}}, s.Steps...)
 	used := map[string]bool{}
-	for _, step := range steps {
+	for i, step := range steps {
 		p.step(step, used)
+		if i == 0 && s.brief {
+			p.text.out.Reset()
+		}
 	}
 	for _, exceptions := range []map[string]string{f.Unplanned, f.Interrupts, f.Unserved} {
 		for step := range exceptions {
@@ -171,7 +174,9 @@ func (f *Fixture) play(t *testing.T, s Scenario) string {
 	}
 	w.requireNothingRefused()
 	w.Sim.Inspect(nil)
-	p.text.left(f.Snapshot())
+	if !s.brief {
+		p.text.left(f.Snapshot())
+	}
 	w.stop()
 	return p.text.String()
 }

@@ -1,0 +1,57 @@
+package digitalocean
+
+import (
+	"embed"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+//
+//go:embed testdata/transcripts
+var transcripts embed.FS
+
+// target is where a port of a Service leads: network load balancers keep the port that clients asked for.
+func target(s *v1.Service, port v1.ServicePort) int32 {
+	if s.Annotations[annotationType] == typeNetwork {
+		return port.Port
+	}
+	return port.NodePort
+}
+
+// scenarios are those of the annotations that have values in the checklist, and what needs several of them.
+func scenarios(certificate string) []conformance.Scenario {
+	inPlace := map[string]string{annotationType: typeRegional}
+	all := []conformance.Scenario{
+		{Name: "regional", Services: []*v1.Service{conformance.Web(inPlace)}, Steps: []conformance.Step{
+			{Name: "a port is added", Do: func(p *conformance.Play) {
+				p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) })
+			}},
+			{Name: "a node port changes", Do: func(p *conformance.Play) {
+				p.Change("web", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 })
+			}},
+			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		}},
+	}
+	for _, row := range Annotations.Rows() {
+		var values []conformance.Legal
+		for _, l := range checklistRows[row.Key].legal {
+			with := map[string]string{}
+			for key, value := range l.with {
+				with[key] = strings.ReplaceAll(value, certificateOne, certificate)
+			}
+			values = append(values, conformance.Legal{Value: strings.ReplaceAll(l.value, certificateOne, certificate), With: with})
+		}
+		if len(values) > 0 {
+			all = append(all, conformance.AnnotationScenario(row.Key, values, func(annotations map[string]string) *v1.Service {
+				annotations[annotationType] = typeRegional // of both types the one that has all annotations
+				return conformance.Web(annotations)
+			}))
+		}
+	}
+	return all
+}
