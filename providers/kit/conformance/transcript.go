@@ -45,11 +45,12 @@ func (tr *transcript) String() string { return tr.out.String() }
 
 // shownStep is what a transcript has of a step.
 type shownStep struct {
-	name                                              string
-	plans                                             []planOf
-	calls                                             []simkit.Call
-	answers, events, services, unplanned, gaps, wrong []string
-	ports                                             map[string][]string
+	name                      string
+	plans                     []planOf
+	calls                     []simkit.Call
+	answers, events, services []string
+	ports                     map[string][]string
+	unplanned, gaps, wrong    []string
 }
 
 func (tr *transcript) step(s shownStep) {
