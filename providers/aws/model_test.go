@@ -482,7 +482,8 @@ func TestNetworkNodeChange(t *testing.T) {
 	assert.Equal(t, []rule{shared}, networkNodeChange(g, desiredNodeRules{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
 }
 
-// TestPlanTargets: what leaves goes first, by a hundred at a time, and what may stay is not registered again.
+// TestPlanTargets: what comes is registered first, by a hundred at a time, unless the target group has no room for it; what may stay is
+// not registered again.
 func TestPlanTargets(t *testing.T) {
 	t.Parallel()
 	ids := func(from, to int) (list []string) {
@@ -505,12 +506,14 @@ func TestPlanTargets(t *testing.T) {
 		return list
 	}
 	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), ids(0, 3), nil, false))
-	assert.Equal(t, []string{"deregistering targets", "registering targets"}, kinds(targetSteps("arn", g, targets(30080, ids(0, 3)), ids(1, 4), nil, false)))
+	joinFirst, leaveFirst := []string{"registering targets", "deregistering targets"}, []string{"deregistering targets", "registering targets"}
+	assert.Equal(t, joinFirst, kinds(targetSteps("arn", g, targets(30080, ids(0, 3)), ids(1, 4), nil, false)))
+	assert.Equal(t, leaveFirst, kinds(targetSteps("arn", g, targets(30080, ids(0, 500)), ids(1, 501), nil, false)), "a full target group")
 	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), ids(0, 2), ids(0, 3), false), "one that stopped may stay")
 	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), nil, nil, true), "no nodes at all change nothing")
 	assert.Len(t, targetSteps("arn", g, targets(30080, ids(0, 250)), ids(250, 500), nil, false), 6)
 	assert.Equal(
-		t, []string{"deregistering targets", "registering targets"}, kinds(targetSteps("arn", g, targets(30081, ids(0, 1)), ids(0, 1), nil, false)), "the port counts",
+		t, joinFirst, kinds(targetSteps("arn", g, targets(30081, ids(0, 1)), ids(0, 1), nil, false)), "the port counts",
 	)
 }
 

@@ -249,7 +249,7 @@ func (c *networkReconciler) place(
 		return d.placeIn(service, s, c.config, subnets)
 	}
 	d.scheme, d.addressType = string(lb.Scheme), string(lb.IpAddressType)
-	findings = append(schemeFindings(service, s, d.scheme), addressFindings(s, lb)...)
+	findings = slices.Concat(schemeFindings(service, s, d.scheme), familyFindings(service, d.addressType), addressFindings(s, lb))
 	if len(s.Subnets) == 0 {
 		return findings, nil
 	}

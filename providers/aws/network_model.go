@@ -153,6 +153,15 @@ func (d *desiredNetwork) growTo(s settings, lb *networkLoadBalancer, subnets []s
 	return nil, err
 }
 
+// familyFindings tell that a load balancer keeps the one family that it was made with.
+func familyFindings(service *v1.Service, addressType string) []services.Finding {
+	if addressType == addressDualStack || !slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol) {
+		return nil
+	}
+	return []services.Finding{services.Warning(eventSingleStack, "the load balancer keeps IPv4 alone: its families are fixed when it is created; "+
+		"delete and create the Service for both, where its subnets have IPv6 and it has no UDP port")}
+}
+
 func subnetsOf(lb *networkLoadBalancer) []string {
 	var ids []string
 	for _, z := range lb.AvailabilityZones {
@@ -488,18 +497,20 @@ func networkSteps(state networkState, want desiredNetwork) []step {
 			list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(changed[k])})
 		}
 		steps = append(steps, step{
-			what: "changing attributes", before: attributesOf(state.attributes),
+			what: "changing attributes", before: attributesOf(changed, state.attributes),
 			input: &elbv2.ModifyLoadBalancerAttributesInput{LoadBalancerArn: lbARN, Attributes: list},
 		})
 	}
 	return steps
 }
 
-// attributesOf are attributes as an input has them.
-func attributesOf(attributes map[string]string) any {
-	list := make([]elbv2types.LoadBalancerAttribute, 0, len(attributes))
-	for _, k := range slices.Sorted(maps.Keys(attributes)) {
-		list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(attributes[k])})
+// attributesOf are the attributes that are about to change, as an input has them: a change leaves all others as they are.
+func attributesOf(changed, attributes map[string]string) any {
+	list := make([]elbv2types.LoadBalancerAttribute, 0, len(changed))
+	for _, k := range slices.Sorted(maps.Keys(changed)) {
+		if have, ok := attributes[k]; ok {
+			list = append(list, elbv2types.LoadBalancerAttribute{Key: aws.String(k), Value: aws.String(have)})
+		}
 	}
 	return map[string]any{"Attributes": list}
 }
@@ -554,7 +565,7 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 		}
 		steps = append(steps, step{
 			what: "changing attributes of target group " + g.name, input: &elbv2.ModifyTargetGroupAttributesInput{TargetGroupArn: orNil(arn), Attributes: list}, group: g.name,
-			before: attributesOf(attributes),
+			before: attributesOf(changed, attributes),
 		})
 	}
 	return append(steps, targetSteps(arn, g, have, d.targets, d.eligible, d.keep)...)
@@ -563,8 +574,11 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 // targetsAtOnce is how many targets one call registers or deregisters.
 const targetsAtOnce = 100
 
-// targetSteps deregisters first: a target group that is full has room then. What is eligible stays where it is and is not
-// registered again.
+// targetsPerGroup is how many targets a target group has room for in any account.
+const targetsPerGroup = 500
+
+// targetSteps registers first, so that a port serves on when all its targets are others. Where the target group has no room for that,
+// what leaves goes first. What is eligible stays where it is and is not registered again.
 func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible []string, keep bool) []step {
 	var gone, fresh []elbv2types.TargetDescription
 	known := map[string]bool{}
@@ -580,14 +594,17 @@ func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible
 			fresh = append(fresh, elbv2types.TargetDescription{Id: aws.String(id), Port: aws.Int32(g.port)})
 		}
 	}
-	var steps []step
+	var leave, join []step
 	for chunk := range slices.Chunk(gone, targetsAtOnce) {
-		steps = append(steps, step{what: "deregistering targets", input: &elbv2.DeregisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
+		leave = append(leave, step{what: "deregistering targets", input: &elbv2.DeregisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
 	}
 	for chunk := range slices.Chunk(fresh, targetsAtOnce) {
-		steps = append(steps, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
+		join = append(join, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
 	}
-	return steps
+	if len(have)+len(fresh) > targetsPerGroup {
+		return append(leave, join...)
+	}
+	return append(join, leave...)
 }
 
 // listenerSteps makes one listener, or what it should be. A port that changes its protocol keeps its listener.

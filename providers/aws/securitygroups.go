@@ -588,6 +588,7 @@ func (s *securityGroups) revoke(ctx context.Context, groupID string, rules []rul
 	for i, r := range rules {
 		bare[i] = r.key()
 	}
+	slices.SortFunc(bare, func(a, b rule) int { return strings.Compare(a.text(), b.text()) }) // EC2 lists them in any order
 	_, err := call(
 		ctx, s.api, "removing rules from security group "+groupID, (*ec2.Client).RevokeSecurityGroupIngress,
 		&ec2.RevokeSecurityGroupIngressInput{GroupId: aws.String(groupID), IpPermissions: ipPermissions(bare)},
