@@ -23,11 +23,14 @@ func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture
 func TestSchedules(t *testing.T) { t.Parallel(); conformance.Soak(t, newFixture) }
 
 const (
-	extraGroup  = "sg-0000000000000eef0"
-	someARN     = "arn:aws:acm:us-east-1:123456789012:certificate/one"
-	otherARN    = "arn:aws:acm:us-east-1:123456789012:certificate/two"
-	somePolicy  = "ELBSecurityPolicy-TLS13-1-2-2021-06"
-	otherPolicy = "ELBSecurityPolicy-TLS-1-2-2017-01"
+	testSecret = "aws-secret"
+	// managedGroups has network load balancers get security groups.
+	managedGroups = "NLBSecurityGroupMode = Managed\n"
+	extraGroup    = "sg-0000000000000eef0"
+	someARN       = "arn:aws:acm:us-east-1:123456789012:certificate/one"
+	otherARN      = "arn:aws:acm:us-east-1:123456789012:certificate/two"
+	somePolicy    = "ELBSecurityPolicy-TLS13-1-2-2021-06"
+	otherPolicy   = "ELBSecurityPolicy-TLS-1-2-2017-01"
 )
 
 // anyText is why a field takes any value.
@@ -38,12 +41,12 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim.AddGroup(awssim.Group{ID: extraGroup, Name: "extra"})
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
-	file := sim.CloudConfig(url) + "NLBSecurityGroupMode = Managed\n"
+	file := sim.CloudConfig(url) + managedGroups
 	return &conformance.Fixture{
 		Sim: server, Network: network,
 		Provider: Description(),
 		Inputs: func() registry.Inputs {
-			return testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key})
+			return testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": testSecret})
 		},
 		Strictness: conformance.Strictness{Free: map[string]string{
 			"Action": "it names the call", "Version": "it names the service", "Tags[].*": anyText, "Tag[].*": anyText, "TagSpecification[].Tag[].*": anyText,
@@ -88,8 +91,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		UDP:       conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "UDP"},
 		DualStack: conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "dualstack"},
-		Serves:    sim.Serves,
-		Snapshot:  func() string { return snapshot(sim) },
+		Serves:    sim.Serves, Transcripts: transcripts, Secrets: []string{awssim.Key, testSecret}, Names: func() map[string]string { return transcriptNames(sim) },
+		Scenarios:  scenarios(sim, func() { file = strings.ReplaceAll(file, managedGroups, "") }),
+		Interrupts: interruptedSteps(), Unserved: unservedSteps(),
+		Snapshot: func() string { return snapshot(sim) },
 	}
 }
 

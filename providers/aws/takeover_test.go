@@ -96,6 +96,21 @@ func takenTargetGroup(name, protocol string, port int) awssim.TargetGroup {
 	}
 }
 
+// putIn puts into a region what the other controller made there, with an instance behind it.
+func (c taken) putIn(sim *awssim.Sim, instance string) {
+	if c.front != nil {
+		sim.AddGroup(*c.front)
+	}
+	sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Rules = slices.Clone(c.nodes) })
+	if c.classic != nil {
+		lb := *c.classic
+		lb.Name, lb.Instances = takenName, []string{instance}
+		sim.AddClassic(lb)
+		return
+	}
+	sim.ImportNetwork(takenName, *c.network, c.targets, c.listeners, instance)
+}
+
 // takenCases are load balancers as the other controller made them.
 func takenCases() map[string]taken {
 	all := takenNetworkCases()
@@ -298,17 +313,7 @@ func TestTakeover(t *testing.T) {
 			}
 			theirs, s := prepare()
 			node := instanceOf(theirs.nodes[0])
-			if c.front != nil {
-				theirs.sim.AddGroup(*c.front)
-			}
-			theirs.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Rules = slices.Clone(c.nodes) })
-			if c.classic != nil {
-				lb := *c.classic
-				lb.Name, lb.Instances = takenName, []string{node}
-				theirs.sim.AddClassic(lb)
-			} else {
-				theirs.sim.ImportNetwork(takenName, *c.network, c.targets, c.listeners, node)
-			}
+			c.putIn(theirs.sim, node)
 			before := snapshot(theirs.sim)
 
 			// A node may come late, as after a swap of controllers: nothing changes until it does.
