@@ -201,7 +201,9 @@ func (tr *transcript) write(c simkit.Call) string {
 }
 
 // accidental are parameters that say nothing, and differ from run to run.
-var accidental = []string{"signature", "signatureVersion", "expires", "apiKey", "requestId", "ClientToken", "Version", "response"}
+var accidental = []string{
+	"signature", "signatureVersion", "expires", "apiKey", "requestId", "ClientToken", "Version", "response", "alt", "prettyPrint",
+}
 
 // form is a form, a line for each value.
 func (tr *transcript) form(values url.Values) string {
@@ -356,6 +358,23 @@ func (tr *transcript) shown(key string, v any) any {
 // width is how long a line of a transcript may be before a document is broken up.
 const width = 120
 
+// longList is how many elements a list has that shows each on a line of up to elementWidth, without what is null.
+const longList, elementWidth = 4, 240
+
+func withoutNulls(v any) any {
+	object, ok := v.(map[string]any)
+	if !ok {
+		return v
+	}
+	all := map[string]any{}
+	for key, value := range object {
+		if value != nil {
+			all[key] = withoutNulls(value)
+		}
+	}
+	return all
+}
+
 // layOut is JSON on one line where it fits, and with a line for each field or element elsewhere.
 func layOut(v any, indent string) string {
 	line := oneLine(v)
@@ -372,7 +391,11 @@ func layOut(v any, indent string) string {
 		return "{\n" + strings.Join(parts, ",\n") + "\n" + indent + "}"
 	case []any:
 		for _, element := range v {
-			parts = append(parts, inner+layOut(element, inner))
+			text := layOut(element, inner)
+			if line := oneLine(withoutNulls(element)); len(v) >= longList && len(line) <= elementWidth {
+				text = line
+			}
+			parts = append(parts, inner+text)
 		}
 		return "[\n" + strings.Join(parts, ",\n") + "\n" + indent + "]"
 	}
