@@ -202,12 +202,22 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 	useless := !fits || (o.rule != nil && !replace) // it is not the wanted one, or the forwarding rule has another one
 	switch {
 	case held && useless && !released:
-		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), o.address, nil)}
+		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), described(o.address), nil)}
 	case !replace || d.ipIsUsers || o.address != nil:
 		return nil
 	}
 	return []change{comparing(b.step(guard.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
 		b.holdAddress(d, wanted)), nil, field("address", wanted))}
+}
+
+// addressRelease gives up the address that was held while the forwarding rule was replaced.
+func (b *reconciler) addressRelease(o observation, d spec, replaced bool) []change {
+	held := ours(o.address, &d)
+	if d.ipIsUsers || !replaced && (!held || o.address.Address != o.rule.IPAddress) || replaced && !held && o.address != nil {
+		return nil
+	}
+	return []change{comparing(
+		b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), field("address", o.rule.IPAddress), nil)}
 }
 
 func (b *reconciler) holdAddress(d spec, ip string) doing {

@@ -71,6 +71,20 @@ func comparing(c change, before, after any) change {
 // field is one field of an object, for comparing.
 func field(name string, value any) map[string]any { return map[string]any{name: value} }
 
+// filledIn are fields of objects that the API fills in.
+var filledIn = []string{"creationTimestamp", "fingerprint", "id", "kind", "labelFingerprint", "region", "selfLink", "selfLinkWithId"}
+
+// described is an object as plan shows it where it goes.
+func described(object any) any {
+	fields := map[string]any{}
+	text, _ := json.Marshal(object)   // it was JSON
+	_ = json.Unmarshal(text, &fields) // likewise
+	for _, key := range filledIn {
+		delete(fields, key)
+	}
+	return fields
+}
+
 // named are objects by the last parts of their links, in a field.
 func named(name string, links []string) map[string]any {
 	parts := make([]string, len(links))
@@ -111,33 +125,48 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	}
 	list = append(list, b.checkChanges(check, d)...)
 	replace := o.rule != nil && ruleChange(o.rule, d) != ""
+	made := o.rule == nil || replace
+	if !made {
+		list = append(list, b.checkFirewallChanges(o, d)...) // before a target pool relies on what the health check says
+	}
 	list = append(list, b.addressChanges(o, d, replace)...)
 	if replace {
 		again := b.step(guard.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule)
-		list = append(list, comparing(again, o.rule, nil))
+		list = append(list, comparing(again, described(o.rule), nil))
 	}
 	list = append(list, b.poolChanges(o, d)...)
-	if o.rule == nil || replace {
+	if made {
 		list = append(list, comparing(
 			b.step(guard.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.madeRule()))
-		if o.firewall == nil {
-			opening := b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil)
-			list = append(list, comparing(opening, nil, d.desiredFirewall(d.ip)))
-		}
-		return list, nil
+		o.rule = d.expectedRule(o)
 	}
 	list = append(list, b.denyChanges(o)...)
 	list = append(list, b.firewallChanges(o.firewall, d.traffic(o))...)
+	if made {
+		list = append(list, b.checkFirewallChanges(o, d)...)
+	}
+	list = append(append(list, b.addressRelease(o, d, replace)...), b.obsoleteChanges(o, d)...)
+	if made {
+		return list, nil
+	}
+	return b.marking(o, d, list), nil
+}
+
+// expectedRule is the forwarding rule that is to be made, as far as what is made after it depends on it.
+func (d *spec) expectedRule(o observation) *compute.ForwardingRule {
+	ip := d.heldAddress(o.rule)
+	if ip == "" && ours(o.address, d) {
+		ip = o.address.Address
+	}
+	return &compute.ForwardingRule{IPAddress: ip}
+}
+
+// checkFirewallChanges let the health check reach the nodes.
+func (b *reconciler) checkFirewallChanges(o observation, d spec) []change {
 	if d.local {
-		list = append(list, b.firewallChanges(o.localFirewall, d.desiredCheckFirewall(o.rule.IPAddress))...)
-	} else {
-		list = append(list, b.firewallChanges(o.sharedFirewall, d.desiredCheckFirewall(""))...)
+		return b.firewallChanges(o.localFirewall, d.desiredCheckFirewall(o.rule.IPAddress))
 	}
-	if ours(o.address, &d) && !d.ipIsUsers && o.address.Address == o.rule.IPAddress {
-		list = append(list, comparing(
-			b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), o.address, nil))
-	}
-	return b.marking(o, d, append(list, b.obsoleteChanges(o, d)...)), nil
+	return b.firewallChanges(o.sharedFirewall, d.desiredCheckFirewall(""))
 }
 
 // traffic is the rule that lets clients in. Where there is a rule that denies all else, it has to come before that one: of two rules of
@@ -259,32 +288,43 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	pool, next := "target pool "+d.name, "target pool "+nextPoolName(d.name)
 	right := o.pool != nil && o.pool.SessionAffinity == d.affinity
 	onNext := o.rule != nil && lastPart(o.rule.Target) == nextPoolName(d.name)
+	create := comparing(b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))
+	again := func() change {
+		return comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), described(o.pool), nil)
+	}
+	point := func(name string) change {
+		return comparing(b.step(guard.PlanChange, "forwarding rule "+d.name, "target pool "+name, b.setTarget(name)), nil, field("target", name))
+	}
+	unneeded := comparing(b.step(guard.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))),
+		field("name", nextPoolName(d.name)), nil)
 	switch {
+	case o.pool == nil && onNext:
+		return []change{create, point(d.name), unneeded}
 	case o.pool == nil:
-		return []change{comparing(
-			b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))}
+		return []change{create}
 	case !right && o.rule == nil:
-		return []change{comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), o.pool, nil)}
-	case !right && o.next == nil:
-		return []change{comparing(
-			b.step(guard.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
-			nil, d.madePool(nextPoolName(d.name)))}
-	case !right && !onNext:
-		return []change{comparing(
-			b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+next, b.setTarget(nextPoolName(d.name))),
-			field("target", lastPart(o.rule.Target)), field("target", nextPoolName(d.name)))}
+		return []change{again(), create}
 	case !right:
-		return []change{comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), o.pool, nil)}
+		list := []change{
+			comparing(b.step(guard.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
+				nil, d.madePool(nextPoolName(d.name))),
+			point(nextPoolName(d.name)), again(), create, point(d.name), unneeded,
+		}
+		switch {
+		case onNext:
+			return list[2:]
+		case o.next != nil:
+			return list[1:]
+		}
+		return list
 	}
 	list := b.memberChanges(o.pool, d.members)
 	list = append(list, b.poolCheckChanges(o.pool, d.checkName())...)
 	if o.rule != nil && lastPart(o.rule.Target) != d.name {
-		list = append(list, comparing(
-			b.step(guard.PlanChange, "forwarding rule "+d.name, "target "+pool, b.setTarget(d.name)),
-			field("target", lastPart(o.rule.Target)), field("target", d.name)))
+		list = append(list, point(d.name))
 	}
 	if o.next != nil && !onNext {
-		list = append(list, comparing(b.step(guard.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))), o.next, nil))
+		list = append(list, unneeded)
 	}
 	return list
 }
@@ -455,7 +495,7 @@ func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
 
 func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 	if o.local != nil {
-		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), o.local, nil))
+		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), described(o.local), nil))
 	}
 	if o.localFirewall != nil {
 		list = append(list, b.firewallDeletion(localFirewallName(o.name)))
@@ -480,7 +520,7 @@ func (b *reconciler) sharedIsFree(o observation) bool {
 func (b *reconciler) sharedDeletions(o observation) (list []change) {
 	if o.shared != nil {
 		unused := b.step(guard.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster)))
-		list = append(list, comparing(unused, o.shared, nil))
+		list = append(list, comparing(unused, described(o.shared), nil))
 	}
 	if o.sharedFirewall != nil {
 		list = append(list, b.firewallDeletion(sharedFirewallName(o.cluster)))

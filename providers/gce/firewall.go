@@ -46,7 +46,11 @@ func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	if differs == "" {
 		return nil
 	}
-	return []change{comparing(b.step(guard.PlanChange, object, differs, b.putFirewall(want)), services.Within(have, want), want)}
+	before := *have
+	if resource(have.Network) == resource(want.Network) {
+		before.Network = want.Network // in another notation
+	}
+	return []change{comparing(b.step(guard.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
 }
 
 // putFirewall makes or changes a firewall rule. What all load balancers share, another Service may have made meanwhile. In a shared

@@ -127,36 +127,39 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	list = append(list, b.groupChanges(d.groups)...)
 	list = append(list, b.nodeCheckChanges(o, d)...)
 	replace := o.rule != nil && internalRuleChange(o.rule, d, d.name) != ""
+	made := o.rule == nil || replace
+	have := o.nodeCheckFirewall
+	if d.local {
+		have = o.ownCheckFirewall
+	}
+	opening := b.firewallChanges(have, d.desiredNodeCheckFirewall())
+	if !made {
+		list = append(list, opening...) // before a backend service relies on what the health check says
+	}
 	if !d.legacy {
 		list = append(list, b.addressChanges(o, d, replace)...)
 	}
 	if replace {
 		why := "to be made again: " + internalRuleChange(o.rule, d, d.name)
-		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), o.rule, nil))
+		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), described(o.rule), nil))
 	}
 	list = append(list, b.backendChanges(o, d)...)
-	if o.rule == nil || replace {
+	if made {
 		what := "internal, " + d.protocol + " " + strings.Join(d.rulePorts(), ", ")
 		rule := &compute.ForwardingRule{Name: d.name, IPProtocol: d.protocol, IPAddress: d.ip}
 		b.internalRule(rule, d.at, d)
 		list = append(list, comparing(b.step(guard.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
-		if o.firewall == nil {
-			opening := b.step(guard.PlanCreate, "firewall rule "+firewallName(d.name), "for "+strings.Join(d.settings.SourceRanges, ", "), nil)
-			list = append(list, comparing(opening, nil, d.desiredFirewall(d.ip)))
-		}
-		return list
+		o.rule = d.expectedRule(o)
 	}
 	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
-	have := o.nodeCheckFirewall
-	if d.local {
-		have = o.ownCheckFirewall
+	if made {
+		list = append(list, opening...)
 	}
-	list = append(list, b.firewallChanges(have, d.desiredNodeCheckFirewall())...)
-	if ours(o.address, &d) && !d.ipIsUsers && o.address.Address == o.rule.IPAddress {
-		list = append(list, comparing(
-			b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), o.address, nil))
+	list = append(append(list, b.addressRelease(o, d, replace && !d.legacy)...), b.obsoleteNodeChecks(o, d)...)
+	if made {
+		return list
 	}
-	return b.marking(o, d, append(list, b.obsoleteNodeChecks(o, d)...))
+	return b.marking(o, d, list)
 }
 
 // desiredNodeCheckFirewall lets the health check reach the nodes.
@@ -354,7 +357,7 @@ func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 
 func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
 	if o.ownCheck != nil {
-		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), o.ownCheck, nil))
+		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), described(o.ownCheck), nil))
 	}
 	if o.ownCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(ownCheckFirewallName(o.name)))
@@ -366,7 +369,7 @@ func (b *reconciler) nodeCheckDeletions(o observation) (list []change) {
 	if o.nodeCheck != nil {
 		name := sharedCheckName(o.cluster)
 		gone := b.step(guard.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name))
-		list = append(list, comparing(gone, o.nodeCheck, nil))
+		list = append(list, comparing(gone, described(o.nodeCheck), nil))
 	}
 	if o.nodeCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(nodeCheckFirewallName(o.cluster)))
@@ -407,10 +410,10 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		if o.firewall != nil {
 			list = append(list, b.firewallDeletion(firewallName(o.name)))
 		}
-		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), o.rule, nil))
+		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), described(o.rule), nil))
 	}
 	if o.backend != nil {
-		list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend), o.backend, nil))
+		list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend), described(o.backend), nil))
 	}
 	list = append(list, b.ownCheckDeletions(o)...)
 	if o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
