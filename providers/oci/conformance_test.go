@@ -5,6 +5,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"embed"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -27,6 +28,11 @@ import (
 )
 
 const testFingerprint = "20:3b:97:13:55:1c:5b:0d:d3:37:d8:50:4e:c5:3a:34"
+
+// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+//
+//go:embed testdata/transcripts
+var transcripts embed.FS
 
 func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
 
@@ -91,6 +97,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
+	f.Transcripts = transcripts
 	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
 	f.Portable = map[string]conformance.PortableCase{
