@@ -2,6 +2,7 @@ package linodesim
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -118,6 +119,9 @@ func (f Firewall) Devices() []int {
 	}
 	return ids
 }
+
+// Attachments returns the identifiers of what attaches the firewall to NodeBalancers.
+func (f Firewall) Attachments() []int { return slices.Sorted(maps.Keys(f.devices)) }
 
 // AddFirewall adds a firewall of a user, attached to NodeBalancers.
 func (s *Sim) AddFirewall(label string, nodeBalancers ...int) int {

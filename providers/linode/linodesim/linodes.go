@@ -103,7 +103,7 @@ func (s *Sim) AddLinode(spec Spec) int {
 
 func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 	id := s.next()
-	n := id - 1000
+	n := id - firstID
 	l := &Linode{
 		ID: id, Label: spec.Label, Status: "running", Created: now(), Updated: now(), Type: spec.Type, Region: Region, SiteType: "core",
 		IPv4: []string{nth(publicBase, n)}, IPv6: nthV6(v6Base, n) + "/128",

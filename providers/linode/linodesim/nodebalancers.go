@@ -183,7 +183,7 @@ func (s *Sim) createNodeBalancer(r *http.Request, _ []string) (any, error) {
 
 // address gives a NodeBalancer its addresses: public ones, a reserved one, or private ones of a VPC.
 func (s *Sim) address(nb *NodeBalancer, in *nodeBalancerRequest) error {
-	n := nb.ID - 1000
+	n := nb.ID - firstID
 	nb.IPv4, nb.IPv6 = nth("198.19.0.0", n), nthV6("2001:db8:1::", n)
 	if in.IPv4 != nil {
 		if ip, err := netip.ParseAddr(*in.IPv4); err != nil || !ip.Is4() {

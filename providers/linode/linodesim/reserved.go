@@ -67,7 +67,7 @@ func (s *Sim) reserve(r *http.Request, _ []string) (any, error) {
 	if in.Region != Region {
 		return nil, invalid("region", "region is not valid")
 	}
-	one := &reservation{address: nth("198.19.128.0", s.next()-1000), tags: append([]string{}, in.Tags...)}
+	one := &reservation{address: nth("198.19.128.0", s.next()-firstID), tags: append([]string{}, in.Tags...)}
 	s.reserved[one.address] = one
 	return s.reservedView(one), nil
 }

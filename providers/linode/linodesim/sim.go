@@ -58,6 +58,9 @@ type Sim struct {
 	strayInterfaces bool
 }
 
+// firstID is below all IDs: they are too long to be taken for a port.
+const firstID = 100000
+
 // Options set up a simulator.
 type Options struct {
 	// Token is the only one that is accepted; empty accepts every token.
@@ -71,7 +74,7 @@ type Options struct {
 // New returns a simulated Linode with nothing in it.
 func New(o Options) (*Sim, *simkit.Server) {
 	s := &Sim{
-		token: o.Token, serial: 1000, linodes: map[int]*Linode{}, nodeBalancers: map[int]*NodeBalancer{}, firewalls: map[int]*Firewall{},
+		token: o.Token, serial: firstID, linodes: map[int]*Linode{}, nodeBalancers: map[int]*NodeBalancer{}, firewalls: map[int]*Firewall{},
 		vpcs: map[int]*VPC{}, reserved: map[string]*reservation{}, made: map[int]time.Time{}, gone: map[int]departed{},
 	}
 	s.disorder.Seed(o.Seed)
@@ -436,9 +439,6 @@ func identity[T any](item T) string {
 	data, _ := json.Marshal(item) // our own types can be encoded
 	return string(data)
 }
-
-// SetSeed takes away the order of what is listed, which the API does not promise; 0 gives it back.
-func (s *Sim) SetSeed(seed uint64) { s.disorder.Seed(seed) }
 
 // FreezeListings makes listings go on showing what there is now: what is made shows late, and what is destroyed for some time.
 // Reads of single objects tell the truth. It ends with ThawListings.
