@@ -216,7 +216,7 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 		}
 	case attachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
-		change.Compare = func() (before, after any) { return nil, map[string]any{"firewall": cmp.Or(d.firewalls.name, title)} }
+		change.Compare = func() (before, after any) { return nil, map[string]any{"firewall": title} }
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 			return f, l.attach(ctx, nb, cmp.Or(st.id, f.firewall))
 		}
