@@ -287,7 +287,7 @@ func (p *Play) shownServices(ctx context.Context) (lines []string) {
 		}
 		lines = append(lines, fmt.Sprintf("%s finalizers: %s", s.Name, strings.Join(s.Finalizers, " ")))
 		for _, i := range s.Status.LoadBalancer.Ingress {
-			lines = append(lines, fmt.Sprintf("%s status: %s%s", s.Name, i.IP, i.Hostname))
+			lines = append(lines, fmt.Sprintf("%s status: %s", s.Name, strings.TrimSpace(i.IP+" "+i.Hostname)))
 		}
 		for _, c := range s.Status.Conditions {
 			lines = append(lines, fmt.Sprintf("%s condition %s: %s %s", s.Name, c.Type, c.Status, c.Reason))
