@@ -49,12 +49,17 @@ const firstAddress = "the first address of a kind is the one that the instance w
 const anyText = "a text for people, of which the API looks at the length alone"
 
 func newFixture(t testing.TB) *conformance.Fixture {
-	sim, server := linodesim.New(linodesim.Options{Token: testToken, Seed: simkit.SeedOf(t)})
+	sim, server := linodesim.New(linodesim.Options{Token: testToken})
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	sim.Reserve(reservedIP)
 	var flags map[string]string
 	subnet := 0
+	renewed := &[2]*v1.Secret{newSecret(t, "web-tls", 1), newSecret(t, "web-tls", 2)}
+	inVPC := func() {
+		_, subnets := sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+		flags, subnet = map[string]string{"vpc-names": "cluster"}, subnets[0]
+	}
 	number := func(providerID string) int {
 		id, err := parseProviderID(providerID)
 		require.NoError(t, err)
@@ -68,8 +73,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Provider: Description(),
 		Inputs:   func() registry.Inputs { return testInputs(url, flags, nil) },
 		Routes: func() {
-			_, subnets := sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
-			flags, subnet = map[string]string{"vpc-names": "cluster", "enable-route-controller": "true"}, subnets[0]
+			inVPC()
+			flags["enable-route-controller"] = "true"
 		},
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddLinode(linodesim.Spec{Label: name, Private: true, SubnetID: subnet}))
@@ -101,8 +106,11 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007",
 			providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1",
 		},
-		Services: serviceCases(),
-		Serves:   sim.Serves, Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
+		Services:    serviceCases(),
+		Transcripts: transcripts, Scenarios: scenarios(t, sim, renewed, inVPC), Serves: sim.Serves, Unserved: unserved,
+		Secrets:  []string{testToken, string(renewed[0].Data[v1.TLSPrivateKeyKey]), string(renewed[1].Data[v1.TLSPrivateKeyKey])},
+		Names:    func() map[string]string { return names(sim, renewed) },
+		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
 	}
 }
 
