@@ -146,10 +146,6 @@ test-all: tools-for-tests test-chart test-builds ## Everything: every cloud, eve
 	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h ./test/e2e ./test/acceptance
 	$(MAKE) soak release-check test-oldest
 
-.PHONY: mutants
-mutants: ## Break one promise at a time and see that a test fails: MUTANTS="-area=aws"
-	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./test/mutants $(MUTANTS)
-
 # The architectures of images and releases.
 ARCHES    := amd64 arm64
 IMAGE     := cloud-controller-manager$(if $(PROVIDERS),-$(subst $(space),-,$(PROVIDERS)))

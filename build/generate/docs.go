@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func (w *writer) providerPages(providers []registry.Provider) {
 		}
 		sections := map[string]string{
 			"options": optionsTable(p.Options), "annotations": annotationsTable(p.Annotations), "portable": servesTable(p),
-			"permissions": permissionsOf(p),
+			"permissions": w.permissionsOf(p),
 			"events":      providerEventsTable(eventsOf(providers, found.reasons)), "metrics": metricsTable(found.metrics),
 		}
 		if p.Features.LoadBalancers == registry.CloudHasNone {
@@ -52,12 +53,17 @@ func (w *writer) pageExamples(provider string) {
 	w.add("providers/"+provider+"/testdata/examples.yaml", []byte(text), nil)
 }
 
-// permissionsOf are the rights that a provider needs.
-func permissionsOf(p registry.Provider) string {
-	if p.InCluster {
-		return "There is no cloud, and so no credential. The rights in the cluster come with the chart.\n"
+// permissionsOf are the rights that a provider needs, and where to read what it does with them.
+func (w *writer) permissionsOf(p registry.Provider) string {
+	text := "There is no cloud, and so no credential. The rights in the cluster come with the chart.\n"
+	if !p.InCluster {
+		text = permissionsTable(p.Permissions)
 	}
-	return permissionsTable(p.Permissions)
+	transcripts := "providers/" + p.Name + "/testdata/transcripts"
+	if _, err := os.Stat(filepath.Join(w.root, transcripts)); err != nil {
+		return text
+	}
+	return text + "\nWhat the program does to your account, write by write: [transcripts of changes of Services and nodes](../../" + transcripts + ").\n"
 }
 
 // newPage is the page of a provider that has none yet.

@@ -4,7 +4,6 @@ package selection
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 )
@@ -68,13 +67,4 @@ func (s Selection) Lines() []string {
 		lines = append(lines, "test-builds")
 	}
 	return lines
-}
-
-// Variable is the environment variable that tells tests over all clouds which ones are selected, by name; unset means all.
-const Variable = "ANYCCM_CLOUDS"
-
-// Includes reports whether the tests of a cloud are selected by the environment.
-func Includes(cloud string) bool {
-	names := strings.Fields(os.Getenv(Variable))
-	return len(names) == 0 || slices.Contains(names, cloud)
 }

@@ -1,5 +1,5 @@
-// Command stages runs targets of the Makefile that test, and shows how far they are: a line for each package that is done, what is under way,
-// and at the end the output of whatever failed.
+// Command stages runs targets of the Makefile that test, and shows how far they are: a line for each package that is done, what is under
+// way, and at the end the output of whatever failed.
 //
 //	stages [-make PROGRAM] "TARGET TARGET…" …
 //

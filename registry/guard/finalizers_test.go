@@ -62,7 +62,9 @@ func TestNothingIsMadeWithoutAFinalizer(t *testing.T) {
 		return &v1.LoadBalancerStatus{}, nil
 	}})
 	c.loadBalancers.finalizers.start(fake.NewSimpleClientset().CoreV1())
-	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "default", UID: "1", Finalizers: []string{servicehelper.LoadBalancerCleanupFinalizer}}}
+	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{
+		Name: "web", Namespace: "default", UID: "1", Finalizers: []string{servicehelper.LoadBalancerCleanupFinalizer},
+	}}
 	_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "c", service, nil)
 	require.ErrorContains(t, err, "keeping the finalizer on Service default/web")
 }

@@ -65,9 +65,6 @@ func startCluster(t *testing.T, provider string, cloud ...string) *harness.Clust
 // startClusterWith is startCluster with what is added to the configuration file of the cloud.
 func startClusterWith(t *testing.T, provider, config string, cloud ...string) *harness.Cluster {
 	t.Helper()
-	if provider != harness.AnyProvider { // its clusters serve the tests that concern no cloud in particular
-		skipUnlessSelected(t, provider)
-	}
 	name := strings.ToLower(strings.NewReplacer("/", "-", " ", "-", ",", "").Replace(t.Name()))
 	c, err := stage.Start(t.Context(), name, harness.Options{
 		Provider: provider, Cloud: append([]string{"--token=" + testToken, "--activation=10ms"}, cloud...), CloudConfig: config, Pooled: true,

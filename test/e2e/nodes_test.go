@@ -137,8 +137,8 @@ func TestTwoReleases(t *testing.T) {
 	node(t, c, "node-1")
 }
 
-// TestNodesAreWrittenOnce: the API server stores two addresses of one type in an order of its own, and a kubelet has set one before. Once the
-// Node has what its cloud reports, neither the address loop nor a restart writes it.
+// TestNodesAreWrittenOnce: the API server stores two addresses of one type in an order of its own, and a kubelet has set one before. Once
+// the Node has what its cloud reports, neither the address loop nor a restart writes it.
 func TestNodesAreWrittenOnce(t *testing.T) {
 	c := newCluster(t)
 	require.NoError(

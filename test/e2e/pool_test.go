@@ -22,7 +22,8 @@ func TestClustersAreEmptied(t *testing.T) {
 	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 1)
 	const space = "left"
-	_, err := c.Kube.CoreV1().Namespaces().Create(t.Context(), &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}, metav1.CreateOptions{})
+	namespace := &v1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: space}}
+	_, err := c.Kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, namespace := range []string{space, metav1.NamespaceDefault} {
 		s := serviceOf("web", v1.ServiceTypeLoadBalancer, nil)

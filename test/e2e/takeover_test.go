@@ -35,7 +35,6 @@ func onEachTakeover(t *testing.T, test func(*leftCluster)) {
 			continue
 		}
 		t.Run(p.Name, func(t *testing.T) {
-			skipUnlessSelected(t, p.Name)
 			if p.Name != harness.AnyProvider {
 				tier.Full(t)
 			}

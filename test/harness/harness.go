@@ -164,7 +164,9 @@ func (c *Cluster) start(ctx context.Context) error {
 }
 
 // startAPIServer starts an API server and waits for what it publishes shortly after it is ready.
-func startAPIServer(ctx context.Context, binaries, dir string, etcd *controlplane.Etcd, prefix string, audit bool) (*controlplane.APIServer, error) {
+func startAPIServer(
+	ctx context.Context, binaries, dir string, etcd *controlplane.Etcd, prefix string, audit bool,
+) (*controlplane.APIServer, error) {
 	api, err := controlplane.StartAPIServer(ctx, binaries, dir, etcd, prefix, audit)
 	if err != nil {
 		return nil, err

@@ -37,6 +37,8 @@ var (
 type Listing struct {
 	// large is set where little of each page is kept.
 	large bool
+	// limit bounds the answers together, in bytes; 0 is the limit of the kind of listing.
+	limit int
 
 	mu                    sync.Mutex
 	seed                  maphash.Seed
@@ -112,6 +114,9 @@ func (l *Listing) page(data []byte) error {
 
 // most is how much text all pages may be together.
 func (l *Listing) most() int {
+	if l.limit > 0 {
+		return l.limit
+	}
 	if l.large {
 		return maxLargeListing
 	}

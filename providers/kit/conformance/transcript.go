@@ -36,7 +36,8 @@ type transcript struct {
 
 func newTranscript(secrets []string) *transcript {
 	return &transcript{
-		secrets: secrets, names: names{of: map[string]string{}, services: map[string]string{}}, told: map[string]int32{}, bodies: map[string]map[string]any{},
+		secrets: secrets, names: names{of: map[string]string{}, services: map[string]string{}}, told: map[string]int32{},
+		bodies: map[string]map[string]any{},
 	}
 }
 

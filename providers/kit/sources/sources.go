@@ -115,7 +115,9 @@ func (s Set) Networks() []netip.Prefix { return s.networks }
 
 // Families is the part of a set that is of these families.
 func (s Set) Families(v4, v6 bool) Set {
-	s.networks = slices.DeleteFunc(slices.Clone(s.networks), func(p netip.Prefix) bool { return (p.Addr().Is4() && !v4) || (p.Addr().Is6() && !v6) })
+	s.networks = slices.DeleteFunc(slices.Clone(s.networks), func(p netip.Prefix) bool {
+		return (p.Addr().Is4() && !v4) || (p.Addr().Is6() && !v6)
+	})
 	return s
 }
 

@@ -19,11 +19,13 @@ func TestParse(t *testing.T) {
 		partial     bool
 		problem     string
 	}{
-		"none":                  {nil, []string{"all"}, false, ""},
-		"in order":              {[]string{"203.0.113.0/24", "192.0.2.0/24"}, []string{"192.0.2.0/24", "203.0.113.0/24"}, false, ""},
-		"spaces":                {[]string{" 192.0.2.0/24 "}, []string{"192.0.2.0/24"}, false, ""},
-		"bits of hosts":         {[]string{"192.0.2.7/24"}, []string{"192.0.2.0/24"}, false, ""},
-		"doubled":               {[]string{"192.0.2.0/24", "192.0.2.7/24", "2001:DB8::/32", "2001:db8::/32"}, []string{"192.0.2.0/24", "2001:db8::/32"}, false, ""},
+		"none":          {nil, []string{"all"}, false, ""},
+		"in order":      {[]string{"203.0.113.0/24", "192.0.2.0/24"}, []string{"192.0.2.0/24", "203.0.113.0/24"}, false, ""},
+		"spaces":        {[]string{" 192.0.2.0/24 "}, []string{"192.0.2.0/24"}, false, ""},
+		"bits of hosts": {[]string{"192.0.2.7/24"}, []string{"192.0.2.0/24"}, false, ""},
+		"doubled": {
+			[]string{"192.0.2.0/24", "192.0.2.7/24", "2001:DB8::/32", "2001:db8::/32"}, []string{"192.0.2.0/24", "2001:db8::/32"}, false, "",
+		},
 		"all of a family":       {[]string{"0.0.0.0/0"}, []string{"0.0.0.0/0"}, false, ""},
 		"one that is none":      {[]string{"192.0.2.0/24", "010.0.0.0/8"}, []string{"192.0.2.0/24"}, true, `field: "010.0.0.0/8" is not a network; use a form such as "192.0.2.0/24"`},
 		"all are none":          {[]string{"010.0.0.0/8", "192.0.2.7"}, []string{}, true, `field: "192.0.2.7" is not a network`},
