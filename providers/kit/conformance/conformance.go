@@ -126,6 +126,9 @@ type Fixture struct {
 	// Names are names of identities in the cloud, by kind and parent, such as "listener/80", where those that are found by themselves
 	// (see names) do not do.
 	Names func() map[string]string
+	// Documents is set where writes send whole documents, most of which says nothing new: it gives what is at a path before a write, and
+	// what is sent there, both without what the cloud fills in. A transcript has the fields in which they differ.
+	Documents func(path string, sent map[string]any) (before, after any)
 	// Secrets are the credentials and keys of the tests, which no transcript may have.
 	Secrets []string
 	// Unplanned, Interrupts and Unserved are steps ("scenario/step") that write what plan did not say, let a port lead nowhere

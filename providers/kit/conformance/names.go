@@ -90,7 +90,10 @@ func (n *names) learnNode(node *v1.Node) {
 			n.of[a.Address] = node.Name + "/public"
 		}
 	}
-	n.of[node.Spec.ProviderID], n.of[path.Base(node.Spec.ProviderID)] = node.Name, node.Name
+	n.of[node.Spec.ProviderID] = node.Name
+	if id := path.Base(node.Spec.ProviderID); len(id) >= leastIdentity {
+		n.of[id] = node.Name
+	}
 }
 
 func (n *names) put(id, name string) {

@@ -59,8 +59,11 @@ func (s *serving) gaps(after map[string][]string) (gaps []string) {
 
 // watch looks after each call where the ports lead to, and what the identities in the cloud are called.
 func (p *Play) watch() {
-	p.w.Sim.Inspect(func(r *http.Request, _ []byte, _ func(*http.Request) *httptest.ResponseRecorder) func() {
-		operation, _ := p.w.Sim.Operation(r)
+	p.w.Sim.Inspect(func(r *http.Request, body []byte, _ func(*http.Request) *httptest.ResponseRecorder) func() {
+		operation, write := p.w.Sim.Operation(r)
+		if write && p.w.Documents != nil {
+			p.text.learnDocument(r, body, p.w.Documents)
+		}
 		return func() {
 			p.text.names.learn(p.w)
 			p.serving.add(operation, p.serves())

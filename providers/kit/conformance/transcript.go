@@ -15,7 +15,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -32,6 +34,8 @@ type transcript struct {
 	// bodies are those that were sent last, by the kind of object.
 	bodies map[string]map[string]any
 	ports  map[string][]string
+	// documents are the fields that each write of a whole document changes, by the call.
+	documents sync.Map
 }
 
 func newTranscript(secrets []string) *transcript {
@@ -251,6 +255,9 @@ func (tr *transcript) hide(text string) string {
 // body is the body of a call: JSON, a form or XML. Of an object that was sent before, only the fields that differ from then are shown.
 func (tr *transcript) body(c simkit.Call) string {
 	body := strings.TrimSpace(c.Body)
+	if fields, ok := tr.documents.Load(c.Method + c.URL + c.Body); ok {
+		return tr.changedFields(fields.([]guard.Field)) //nolint:forcetypeassert // there is nothing else in it
+	}
 	switch {
 	case body == "":
 		return ""
@@ -308,6 +315,28 @@ func (tr *transcript) body(c simkit.Call) string {
 		text += ", with\n" + layOut(different, "")
 	}
 	return text
+}
+
+// learnDocument keeps what a write of a whole document changes. It is called before the write.
+func (tr *transcript) learnDocument(r *http.Request, body []byte, show func(path string, sent map[string]any) (before, after any)) {
+	var sent map[string]any
+	if json.Unmarshal(body, &sent) != nil {
+		return
+	}
+	before, after := show(r.URL.Path, sent)
+	tr.documents.Store(r.Method+r.URL.String()+string(body), services.Fields(before, after))
+}
+
+// changedFields are what a write of a whole document changes, a line for each field.
+func (tr *transcript) changedFields(fields []guard.Field) string {
+	lines := []string{"a document that changes nothing"}
+	if len(fields) > 0 {
+		lines = lines[:0]
+	}
+	for _, f := range fields {
+		lines = append(lines, tr.hide(tr.names.apply(shownField(f))))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // kindOf is the kind of object that an operation is about.
