@@ -349,11 +349,6 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {
 		return append(list, c), err
 	}
-	for _, lb := range o.lbs {
-		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
-			list = append(list, r.removal(q, lb, o.around()))
-		}
-	}
 	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
 		list = append(list, c)
 	}
@@ -361,6 +356,12 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		list = append(list, c)
 		if err != nil {
 			return nil, err
+		}
+	}
+	// The other side serves until this one does.
+	for _, lb := range o.lbs {
+		if !strings.EqualFold(str(lb, "name"), d.LB) && hasPart(lb, d.Base) {
+			list = append(list, r.removal(q, lb, o.around()))
 		}
 	}
 	list = append(list, r.releases(q, o, d)...)

@@ -70,7 +70,7 @@ func (s *Sim) opened(protocol, frontend string, floating bool) (list []int) {
 // frontendAddress is the address of a frontend.
 func (s *Sim) frontendAddress(frontend object) string {
 	if a := s.resources[strings.ToLower(text(frontend, "properties", "publicIPAddress", "id"))]; a != nil {
-		return text(s.show(a, false), "properties", "ipAddress")
+		return text(a.doc, "properties", "ipAddress") // while it changes, answers leave it out
 	}
 	return text(frontend, "properties", "privateIPAddress")
 }
