@@ -27,13 +27,15 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := azuresim.New(testSecret, 3*time.Second)
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
+	more := map[string]any{} // keys of azure.json
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(), Everybody: []string{"from Internet[", `"sourceAddressPrefix":"Internet"`},
-		Inputs: func() registry.Inputs { return inputs(sim.CloudConfig(url)) },
+		Inputs: func() registry.Inputs { return inputs(configWith(t, sim.CloudConfig(url), more)) },
 		Routes: func() {}, // the inputs have ClusterCIDR, the cloud config a route table
 	}
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)
+	tryTranscripts(t, sim, f, more)
 	return f
 }
 

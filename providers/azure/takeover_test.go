@@ -179,38 +179,54 @@ func (l left) leave(w *world) {
 	for _, name := range []string{"n1", "n2"} {
 		w.join(name)
 	}
+	var machines []string
+	for _, n := range w.nodes {
+		machines = append(machines, n.Spec.ProviderID)
+	}
+	l.putIn(w.sim, machines)
+	for _, s := range l.leftServices() {
+		w.Apply(s)
+	}
+	w.restart()
+}
+
+// leftServices are the Services with the status that they have.
+func (l left) leftServices() []*v1.Service {
+	for _, s := range l.services {
+		for _, ip := range l.ingress[s.Name] {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: ip})
+		}
+	}
+	return l.services
+}
+
+// putIn makes what is left in the cloud, with machines in the pools.
+func (l left) putIn(sim *azuresim.Sim, machines []string) {
 	for name, a := range l.addresses {
-		w.sim.LeaveAddress(name, a.ip, a.doc)
+		sim.LeaveAddress(name, a.ip, a.doc)
 	}
 	for name, properties := range l.balancers {
 		d := doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": properties}
 		if l.tags[name] != nil {
 			d["tags"] = l.tags[name]
 		}
-		w.sim.Leave(azuresim.ID("Microsoft.Network/loadBalancers", name), d)
+		sim.Leave(azuresim.ID("Microsoft.Network/loadBalancers", name), d)
 	}
 	for name, d := range l.links {
-		w.sim.LetLinksIn(azuresim.Subnet)
-		w.sim.Leave(azuresim.ID("Microsoft.Network/privateLinkServices", name), d)
+		sim.LetLinksIn(azuresim.Subnet)
+		sim.Leave(azuresim.ID("Microsoft.Network/privateLinkServices", name), d)
 	}
-	w.sim.Leave(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), doc{
+	sim.Leave(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), doc{
 		"location": azuresim.Location, "properties": doc{"securityRules": l.rules},
 	})
 	for _, at := range l.members {
 		id := azuresim.ID("Microsoft.Network/loadBalancers", ownerName(at), "backendAddressPools", nameOf(at))
 		six := nameOf(at) == "kubernetes-IPv6"
-		w.sim.LeaveMember(azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", azuresim.ScaleSet), id, six)
-		for _, n := range w.nodes {
-			w.sim.LeaveMember(n.Spec.ProviderID, id, six)
+		sim.LeaveMember(azuresim.ID("Microsoft.Compute/virtualMachineScaleSets", azuresim.ScaleSet), id, six)
+		for _, machine := range machines {
+			sim.LeaveMember(machine, id, six)
 		}
 	}
-	for _, s := range l.services {
-		for _, ip := range l.ingress[s.Name] {
-			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: ip})
-		}
-		w.Apply(s)
-	}
-	w.restart()
 }
 
 func ownerName(at string) string { return at[:len(at)-len(nameOf(at))-1] }

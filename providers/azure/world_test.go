@@ -59,13 +59,19 @@ func inWorld(t *testing.T, test func(w *world)) {
 // set changes keys of azure.json and starts again.
 func (w *world) set(keys map[string]any) {
 	w.Helper()
+	w.config = configWith(w, w.config, keys)
+	w.restart()
+}
+
+// configWith is azure.json with other values of some keys.
+func configWith(t testing.TB, file string, keys map[string]any) string {
+	t.Helper()
 	config := map[string]any{}
-	require.NoError(w, json.Unmarshal([]byte(w.config), &config))
+	require.NoError(t, json.Unmarshal([]byte(file), &config))
 	maps.Copy(config, keys)
 	data, err := json.Marshal(config)
-	require.NoError(w, err)
-	w.config = string(data)
-	w.restart()
+	require.NoError(t, err)
+	return string(data)
 }
 
 // restart makes a new provider, with nothing in memory.
