@@ -130,7 +130,9 @@ type view[ID comparable] struct {
 	// listed is when the last complete listing began; zero if there was none. doubted is the end of what listings that
 	// began before it can prove.
 	listed, doubted time.Time
-	pages           int
+	// hidden is when an object may have been made that nobody knows: a key may have more than what is known of it.
+	hidden time.Time
+	pages  int
 	// partial is what that listing lacks; nil if it was complete. unanswerable are keys that were asked for since, and not found.
 	partial      *Partial[ID]
 	unanswerable map[string]bool
@@ -267,7 +269,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			}
 			continue
 		}
-		stale = stale || len(doubtful) > 0
+		stale = stale || len(doubtful) > 0 || i.listed.Before(i.hidden)
 		if !stale && (len(found) > 0 || i.provenAbsentLocked(index+" "+key, q, asked)) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
@@ -342,6 +344,9 @@ func (i *view[ID]) Invalidate(id ID) {
 	defer i.mu.Unlock()
 	i.invalidateLocked(id)
 	i.invalidateListingsLocked()
+	if _, ok := i.objects[id]; !ok {
+		i.hidden = time.Now()
+	}
 }
 
 // InvalidateAll makes every further question read the cloud, for when an answer has shown that the view is out of date.

@@ -421,6 +421,29 @@ func TestInvalidate(t *testing.T) {
 	})
 }
 
+// TestInvalidateOfTheUnknown: where something may have been made, what is known of a key is not taken for all that has it, until it was
+// listed.
+func TestInvalidateOfTheUnknown(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(5)
+		c.set(object{id: 1, name: "web"})
+		inv := newInventory(c)
+		find := func() int {
+			found, err := inv.Find(t.Context(), "name", "web", fresh)
+			require.NoError(t, err)
+			return len(found)
+		}
+		require.Equal(t, 1, find())
+		c.set(object{id: 9, name: "web"})
+		time.Sleep(time.Second)
+		inv.Invalidate(9)
+		assert.Equal(t, 2, find())
+		assert.Equal(t, 2, find())
+		assert.Equal(t, [2]int{2, 0}, c.counts(), "one listing is enough")
+	})
+}
+
 func TestCallerThatGivesUpDoesNotSpoilTheRead(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
