@@ -1,12 +1,16 @@
 package xcloud
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/build/newprovider/xcloud/xcloudsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // tryNodes says how the suite tries nodes.
@@ -24,4 +28,23 @@ func tryNodes(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
 	f.RefuseAccount = func() { sim.SetToken("another") }
 	f.OtherAccount = sim.RemoveInstances
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "A"}
+}
+
+// TestListingBreaksOff: a listing that ends before it showed all that it counted is an error: what is missing there is not gone.
+func TestListingBreaksOff(t *testing.T) {
+	t.Parallel()
+	const count = 60 // more than a page
+	sim, server := xcloudsim.New(testToken, 0)
+	a, err := newAPI(Config{URL: server.Start(t), Token: schema.NewSecret(testToken)}, registry.Inputs{})
+	require.NoError(t, err)
+	for n := range count {
+		sim.AddInstance(fmt.Sprintf("node-%d", n))
+	}
+	all, pages, err := a.instances(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, count)
+	_, err = server.AddFault(simkit.Fault{Kind: "cut-list", From: pages})
+	require.NoError(t, err)
+	_, _, err = a.instances(t.Context())
+	require.ErrorContains(t, err, "broke off")
 }

@@ -277,6 +277,7 @@ func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 					assert.True(t, slices.ContainsFunc(calls, func(c simkit.Call) bool { return c.Fault != "" }), "nothing was broken")
 				})
 			}
+			virtual(t, "changed back after an answer was lost", func(t *testing.T) { runChangedBack(t, newFixture(t), name) })
 		})
 	}
 }
@@ -317,4 +318,52 @@ func interruptedRun(t *testing.T, f *Fixture, name string, life brokenLife) (sta
 	assert.Empty(t, states[len(states)-1], "deletion leaves the cloud empty")
 	w.requireNothingRefused()
 	return states, w.Sim.Calls().Latest
+}
+
+// runChangedBack: answers are lost from each write of a change on, and the Service is changed back soon, while what was read before is
+// young enough to be believed. All is as it was.
+func runChangedBack(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	back := c.reversal()
+	for _, change := range []func(*v1.Service){func(*v1.Service) {}, c.Change, back} {
+		w.changeService(ctx, c.Service, change)
+		w.ensure(ctx, c.Service, nil)
+	}
+	before := w.Snapshot() // what is left out and what is set back may be written in two ways
+	for k := 1; ; k++ {
+		require.Less(t, k, maxCalls)
+		w.failCalls(simkit.Fault{Kind: simkit.FaultLost, Writes: true, From: k}) // also where the client repeats it
+		w.changeService(ctx, c.Service, c.Change)
+		err := w.ensureToEnd(ctx, c.Service)
+		w.Sim.ClearFaults()
+		time.Sleep(firstServicePause) // in which the cloud ends what it does by itself
+		w.changeService(ctx, c.Service, back)
+		w.ensure(ctx, c.Service, nil)
+		require.Equal(t, before, w.Snapshot(), "after the answer to write %d of the change was lost", k)
+		if err == nil {
+			require.Greater(t, k, 1, "the change writes nothing")
+			return
+		}
+		time.Sleep(settledIn) // until nothing of this round is remembered
+	}
+}
+
+// reversal undoes the change of a Service; what the provider wrote on it meanwhile stays.
+func (c Case) reversal() func(s *v1.Service) {
+	changed := c.Service.DeepCopy()
+	c.Change(changed)
+	return func(s *v1.Service) {
+		s.Spec = *c.Service.Spec.DeepCopy()
+		for key := range changed.Annotations {
+			delete(s.Annotations, key)
+		}
+		for key, value := range c.Service.Annotations {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value)
+		}
+	}
 }
