@@ -171,6 +171,29 @@ func TestGooglesClasses(t *testing.T) {
 	})
 }
 
+// TestMembersHavePages: a node that the second page of a group's members shows is a member.
+func TestMembersHavePages(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(internalService("web")))
+		var first []any
+		for n := range pageSize {
+			name := fmt.Sprintf("stranger-%d", n)
+			w.sim.AddInstance(gcesim.Spec{Name: name})
+			first = append(first, "https://www.googleapis.com/compute/v1/"+hopTo(name))
+		}
+		w.sim.Edit("instanceGroups", w.sim.Objects("instanceGroups")[0]["name"].(string), func(d map[string]any) {
+			d["members"] = append(first, d["members"].([]any)...)
+		})
+		w.restart()
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(t, w.server.Calls().Writes)
+		assert.Len(t, w.members(), pageSize+1)
+	})
+}
+
 // TestInstanceThatDoesNotForward: the route is made, as Google's own controller does, and the Node says why its pods are not reached.
 func TestInstanceThatDoesNotForward(t *testing.T) {
 	bubble(t, func(t *testing.T) {
