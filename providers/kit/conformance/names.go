@@ -87,7 +87,9 @@ func (n *names) learnNode(node *v1.Node) {
 		case v1.NodeInternalIP:
 			n.of[a.Address] = node.Name
 		case v1.NodeExternalIP:
-			n.of[a.Address] = node.Name + "/public"
+			if n.of[a.Address] != node.Name {
+				n.of[a.Address] = node.Name + "/public"
+			}
 		}
 	}
 	n.of[node.Spec.ProviderID] = node.Name

@@ -236,6 +236,7 @@ func (p *Play) step(step Step, used map[string]bool) {
 }
 
 func (p *Play) reconcileAndWait(ctx context.Context) {
+	synctest.Wait() // for the end of the program that planned
 	p.w.Sim.ResetCalls()
 	p.reconcile(ctx)
 	synctest.Wait()
