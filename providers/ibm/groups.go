@@ -264,7 +264,7 @@ func (r *reconciler) access(
 	}
 	a.have = have
 	if err == nil {
-		a.has, err = r.groupsOf(ctx, o.lb, a.groups)
+		a.has, err = r.groupsOf(ctx, o.lb, a.wanted())
 	}
 	return a, findings, err
 }
@@ -435,10 +435,18 @@ func (r *reconciler) accessBefore(d spec) []change {
 	return append(added, removed...)
 }
 
+// wanted are the groups that a load balancer is to have, among them one that is not there yet and has no ID.
+func (a access) wanted() []named {
+	if a.name != "" && a.have == nil {
+		return []named{{Name: a.name}}
+	}
+	return a.groups
+}
+
 // bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
 // lose goes first only where there is no room.
 func (r *reconciler) bindings(d spec) (all []change) {
-	wanted := d.access.groups
+	wanted := d.access.wanted() // one that is made first stands behind its creation, and so only tells plan what will follow
 	if len(wanted) == 0 {
 		return nil
 	}

@@ -179,7 +179,10 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		if findings = append(findings, told...); err != nil {
 			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 		}
-		d.network = o.lb.network()
+		if d.network = o.lb.network(); !d.network {
+			s.Ranges = "" // which application load balancers do not have
+			d.ports = s.ports(q.Service)
+		}
 		findings = append(findings, s.asksTooLate(o.lb)...)
 	}
 	var more []services.Finding
