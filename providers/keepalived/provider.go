@@ -92,11 +92,13 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	r := c.reconciler
 	r.cluster.SetServices(in.Services().Lister())
 	r.setNodes(in.Nodes().Lister())
-	render := loop.New(loop.Job{
-		Name: "keepalived-configuration", Period: renderPeriod, Spacing: writeSpacing, Timeout: time.Minute, Run: c.publishAgain,
-	})
+	render := func() {}
 	if r.config.Announcer == announcerKeepalived {
-		in.RunLoopOnChanges(render, in.Nodes().Informer(), nil)
+		rendering := loop.New(loop.Job{
+			Name: "keepalived-configuration", Period: renderPeriod, Spacing: writeSpacing, Timeout: time.Minute, Run: c.publishAgain,
+		})
+		in.RunLoopOnChanges(rendering, in.Nodes().Informer(), nil)
+		render = rendering.Trigger
 	}
 	// A handler of an informer that has not started cannot fail to be added. With a Service its address is free.
 	_, _ = in.Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { r.tryAgain() }})
@@ -113,8 +115,8 @@ func (c *cloud) inform(in cloudbase.Informers) {
 // renderPeriod is how often the rendered file is looked at without an occasion.
 const renderPeriod = 10 * time.Minute
 
-// watch follows the two ConfigMaps, each by its name.
-func (c *cloud) watch(stop <-chan struct{}, render *loop.Loop) {
+// watch follows the two ConfigMaps, each by its name, and has what somebody else wrote rendered again.
+func (c *cloud) watch(stop <-chan struct{}, render func()) {
 	r := c.reconciler
 	follow := func(namespace, name string, changed func(cm *v1.ConfigMap)) (synced func() bool) {
 		factory := informers.NewSharedInformerFactoryWithOptions(c.kube, 0, informers.WithNamespace(namespace),
@@ -144,9 +146,7 @@ func (c *cloud) watch(stop <-chan struct{}, render *loop.Loop) {
 			return
 		}
 		r.tryAgain() // somebody else may have freed an address
-		if r.config.Announcer == announcerKeepalived {
-			render.Trigger()
-		}
+		render()
 	}))
 }
 
