@@ -159,7 +159,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBala
 	}
 	var err error
 	lb.rules, err = r.rules.Find(ctx, indexOwner, lb.name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
-	slices.SortFunc(lb.rules, func(a, b rule) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) })
+	slices.SortFunc(lb.rules, byName)
 	return lb, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -40,6 +41,9 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[strin
 	return byName, nil
 }
 
+// byName is the order in which rules are changed.
+func byName(a, b rule) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) }
+
 // Orphans implements guard.OrphanFinder.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
 	found, err := c.reconciler.orphans(ctx, list)
@@ -71,6 +75,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	}
 	q := services.Request{Purpose: services.Delete, Service: &v1.Service{}}
 	lb := newLoadBalancer(o.ID)
+	slices.SortFunc(rules, byName)
 	lb.rules = rules
 	if err := r.details(ctx, q, lb); err != nil {
 		return err
