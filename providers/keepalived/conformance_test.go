@@ -1,6 +1,7 @@
 package keepalived
 
 import (
+	"cmp"
 	"encoding/json"
 	"testing"
 
@@ -37,7 +38,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		return held
 	}
 	server, network := simkit.New(api), simkit.NewNetwork()
-	url := network.Serve(t, server)
+	url, env := network.Serve(t, server), map[string]string{envAnnouncer: announcerKeepalived}
 	families := func(s *v1.Service, policy v1.IPFamilyPolicy, families ...v1.IPFamily) {
 		s.Spec.IPFamilyPolicy, s.Spec.IPFamilies = &policy, families
 	}
@@ -45,8 +46,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	families(dual, v1.IPFamilyPolicyRequireDualStack, v1.IPv6Protocol, v1.IPv4Protocol)
 	return &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
+		Transcripts: transcripts, Scenarios: scenarios(api, env), Unplanned: unplanned(),
 		Inputs: func() registry.Inputs {
-			return conformance.Inputs(nil, map[string]string{envAnnouncer: announcerKeepalived})
+			return conformance.Inputs(nil, env)
 		},
 		Kube: func(rest kubernetes.Interface) kubernetes.Interface { return api.Client(t, network, url, rest) },
 		Services: map[string]conformance.Case{
@@ -68,7 +70,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			Immediate: "the API server answers reads of single objects with what was written last",
 		},
 		Snapshot: func() string {
-			cm := api.ConfigMap(defaultNamespace, defaultBook)
+			cm := api.ConfigMap(cmp.Or(env[envNamespace], defaultNamespace), cmp.Or(env[envConfigMap], defaultBook))
 			rec, err := readRecord(cm)
 			require.NoError(t, err)
 			if len(rec.entries) == 0 {
@@ -76,7 +78,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			}
 			text, err := json.Marshal(rec.entries)
 			require.NoError(t, err)
-			require.NoError(t, verify(cm.Data[keyConfiguration]))
+			if env[envAnnouncer] == announcerKeepalived {
+				require.NoError(t, verify(cm.Data[keyConfiguration]))
+			}
 			return string(text) + cm.Data[keyConfiguration]
 		},
 	}

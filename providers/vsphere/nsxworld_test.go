@@ -260,11 +260,11 @@ func nsxDescription(config func() Config) registry.Provider {
 	return p
 }
 
-// TestNSXConformance has NSX alone, which TestConformance has together with vCenter.
+// TestNSXConformance has NSX alone, which TestConformance has together with vCenter, and transcripts of it.
 func TestNSXConformance(t *testing.T) {
 	t.Parallel()
 	tier.Full(t)
-	conformance.Run(t, newNSXFixture)
+	conformance.RunParts(t, newNSXFixture)
 }
 
 // newNSXFixture is a cluster whose nodes are somebody else's, so that every call is one of NSX.

@@ -1,0 +1,77 @@
+package vsphere
+
+import (
+	"embed"
+	"path"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
+)
+
+// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+//
+//go:embed testdata/transcripts
+var transcripts embed.FS
+
+// identities are the objects of NSX by the Service and the port that their tags name.
+func identities(sim *nsxsim.Sim) map[string]string {
+	names := map[string]string{}
+	collections := []string{pathServices, pathServers, pathPools, pathMonitors}
+	for _, p := range sim.Objects(pathIPPools) {
+		collections = append(collections, p.Path+"/ip-allocations")
+	}
+	for _, c := range collections {
+		kind := strings.TrimSuffix(strings.TrimPrefix(path.Base(c), "lb-"), "s")
+		for _, o := range sim.Objects(c) {
+			parts := []string{kind, path.Base(o.Tag(scopeService)), strings.ReplaceAll(o.Tag(scopePort), "/", "-")}
+			names[o.ID()] = strings.Join(slices.DeleteFunc(parts, func(p string) bool { return p == "" || p == "." }), "/")
+		}
+	}
+	return names
+}
+
+// values are annotations whose changes are written in different ways; the other numbers of health checks are written as the interval is.
+var values = map[string][]conformance.Legal{
+	annotationClass: {{Value: "dmz"}}, annotationAlgorithm: {{Value: "LEAST_CONNECTION"}}, annotationInterval: {{Value: "20"}},
+}
+
+// scenarios are those of annotations, and that of what the cloud's own controller leaves.
+func scenarios(t testing.TB, sim *nsxsim.Sim) []conformance.Scenario {
+	t.Helper()
+	one := func(annotations map[string]string) *v1.Service {
+		return service("web", annotations, port("http", 80, 30080))
+	}
+	all := []conformance.Scenario{{Name: "takeover", Steps: []conformance.Step{
+		{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) {
+			list, err := p.Kube().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
+			require.NoError(t, err)
+			theirs := &nsxWorld{sim: sim}
+			for i := range list.Items {
+				n := &list.Items[i]
+				n.Status.Addresses = slices.DeleteFunc(n.Status.Addresses, func(a v1.NodeAddress) bool { return a.Type != v1.NodeInternalIP })
+				theirs.nodes = append(theirs.nodes, n)
+			}
+			s := one(nil)
+			newOriginal(theirs).serve(s)
+			p.Create(s)
+		}},
+		{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+		{Name: "a port is added", Do: func(p *conformance.Play) {
+			p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) })
+		}},
+		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+	}}}
+	for _, row := range Annotations.Rows() {
+		if legal := values[row.Key]; len(legal) > 0 {
+			all = append(all, conformance.AnnotationScenario(row.Key, legal, one))
+		}
+	}
+	return all
+}
