@@ -2,7 +2,6 @@ package aws
 
 import (
 	"embed"
-	"maps"
 	"slices"
 	"strings"
 
@@ -45,6 +44,7 @@ func interruptedSteps() map[string]string {
 	steps := map[string]string{}
 	for _, step := range []string{
 		"node-ports/one changes", "node-ports/they are swapped",
+		"annotation-aws-load-balancer-backend-protocol/it is http", "annotation-aws-load-balancer-backend-protocol/it is removed",
 		"annotation-aws-load-balancer-ssl-negotiation-policy/it is " + somePolicy, "annotation-aws-load-balancer-ssl-negotiation-policy/it is removed",
 	} {
 		steps[step] = replacedListener
@@ -185,16 +185,17 @@ func takeoverScenarios(sim *awssim.Sim, unmanaged func()) (all []conformance.Sce
 // change a field of the same writes.
 func annotationScenarios() (all []conformance.Scenario) {
 	for kind, keys := range map[string][]string{
-		"":      {annotationProxyProtocol, annotationDraining, annotationTLSPolicy, annotationSubnets},
-		typeNLB: {annotationCertificate, annotationTargetAttributes},
+		"": {
+			annotationProxyProtocol, annotationDraining, annotationAccessLog, annotationBackendProtocol, annotationTLSPolicy, annotationTags,
+			annotationExtraGroups, annotationSubnets,
+		},
+		typeNLB: {annotationCertificate, annotationCheckProtocol, annotationTargetAttributes, annotationCrossZone, annotationGroups},
 	} {
 		for _, key := range keys {
 			var values []conformance.Legal
 			for _, v := range checklistRows[key].Legal {
 				if v.With[annotationType] == kind {
-					with := maps.Clone(v.With)
-					delete(with, annotationType)
-					values = append(values, conformance.Legal{Value: v.Value, With: with})
+					values = append(values, v)
 				}
 			}
 			s := conformance.AnnotationScenario(key, values, func(annotations map[string]string) *v1.Service {
