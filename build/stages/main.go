@@ -43,7 +43,7 @@ func run(ctx context.Context, program string, chains []string, out io.Writer) (f
 	progress.Go(func() { r.showProgress(ctx) })
 	for _, chain := range chains {
 		chainsDone.Go(func() {
-			for _, target := range strings.Fields(chain) {
+			for target := range strings.FieldsSeq(chain) {
 				runTarget(ctx, program, target, r)
 			}
 		})
@@ -57,7 +57,7 @@ func run(ctx context.Context, program string, chains []string, out io.Writer) (f
 // runTarget runs one target and reports its lines.
 func runTarget(ctx context.Context, program, target string, r *report) {
 	began := r.begin(target)
-	cmd := exec.CommandContext(ctx, program, "--no-print-directory", target)
+	cmd := exec.CommandContext(ctx, program, "--no-print-directory", target) //nolint:gosec // the Makefile names both
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // make ends what it started
 	cmd.WaitDelay = time.Minute
 	p := &parser{done: func(line string) { r.line(target, line) }}

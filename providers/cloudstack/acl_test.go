@@ -17,8 +17,8 @@ func aTier(s *cloudstacksim.Sim) string { s.MakeTier(); return "" }
 // TestSharedACLItem: two Services on one port of a tier; when one goes, the other's port stays open.
 func TestSharedACLItem(t *testing.T) {
 	inCluster(t, aTier, func(w *cluster) {
-		one := w.served(w.serve("one", nil, port("http", 80, 30080)))
-		two := w.served(w.serve("two", nil, port("http", 80, 30081)))
+		one := w.served(w.serve("one", port("http", 80, 30080)))
+		two := w.served(w.serve("two", port("http", 80, 30081)))
 		opened := func() bool {
 			return slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
 				return i.Start == 80 && i.End == 80 && i.Action == "Allow" && i.Traffic == "Ingress" && slices.Contains(i.CIDRs, everybody)
@@ -49,7 +49,7 @@ func TestACLItemsMadeByHand(t *testing.T) {
 			inCluster(t, aTier, func(w *cluster) {
 				item.List = w.sim.Networks()[0].ACL
 				item.ID = w.sim.AddACLItem(item)
-				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+				s := w.served(w.serve("web", port("http", 80, 30080)))
 				own := slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
 					return i.ID != item.ID && i.Start == 80 && i.Action == "Allow" && i.Traffic == "Ingress"
 				})
@@ -77,7 +77,7 @@ func TestACLsOfOthersAreNotWritten(t *testing.T) {
 				return ""
 			}
 			inCluster(t, prepare, func(w *cluster) {
-				s := w.serve("web", nil, port("http", 80, 30080))
+				s := w.serve("web", port("http", 80, 30080))
 				w.served(s)
 				assert.Zero(t, w.server.Calls().ByOperation["createNetworkACL"])
 				if name != "default_allow" {

@@ -18,10 +18,10 @@ import (
 // and used, and no second one is taken.
 func TestAddressGivenAgain(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		first := w.served(w.serve("first", nil, port("http", 80, 30080)))
+		first := w.served(w.serve("first", port("http", 80, 30080)))
 		w.remove(first)
 		require.Empty(t, w.taken())
-		second := w.serve("second", nil, port("http", 80, 30080))
+		second := w.serve("second", port("http", 80, 30080))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "associateIpAddress", Count: 1})
 		require.NoError(t, err)
 		_, err = w.insist(second)
@@ -38,8 +38,8 @@ func TestSharedAddressOfTheUserStays(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
 		_, err := w.sim.Reserve("203.0.113.90")
 		require.NoError(t, err)
-		one := w.serve("one", nil, port("http", 80, 30080))
-		two := w.serve("two", nil, port("http", 443, 30443))
+		one := w.serve("one", port("http", 80, 30080))
+		two := w.serve("two", port("http", 443, 30443))
 		for _, s := range []*v1.Service{one, two} {
 			w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
 			w.served(s)
@@ -61,8 +61,8 @@ func TestSharedAddressGoesWithTheLastService(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		t.Run(map[bool]string{true: "the one that took it goes first", false: "it goes last"}[first], func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				one := w.serve("one", nil, port("http", 80, 30080))
-				two := w.serve("two", nil, port("http", 443, 30443))
+				one := w.serve("one", port("http", 80, 30080))
+				two := w.serve("two", port("http", 443, 30443))
 				for _, s := range []*v1.Service{one, two} {
 					w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
 					w.served(s)
@@ -101,7 +101,7 @@ func TestAddressThatOthersUseStays(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+				s := w.served(w.serve("web", port("http", 80, 30080)))
 				ip := s.Status.LoadBalancer.Ingress[0].IP
 				use(w, w.address(ip).ID)
 				w.remove(s)
@@ -125,7 +125,7 @@ func TestEditedAddressMovesNothing(t *testing.T) {
 					_, err := w.sim.Reserve(text)
 					require.NoError(t, err)
 				}
-				s := w.serve("web", nil, port("http", 80, 30080))
+				s := w.serve("web", port("http", 80, 30080))
 				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = was })
 				before := w.served(s).Status
 				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.91" })
@@ -148,8 +148,8 @@ func TestRefusedPortsTakeOneAddress(t *testing.T) {
 	for what, bad := range map[string]v1.ServicePort{"UDP": udp, "the port of HAProxy's statistics": port("stats", 8081, 30081)} {
 		t.Run(what, func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				good := w.serve("good", nil, port("http", 80, 30080), bad)
-				alone := w.serve("alone", nil, bad)
+				good := w.serve("good", port("http", 80, 30080), bad)
+				alone := w.serve("alone", bad)
 				for range 5 {
 					_, _ = w.insist(good)  // the refused port is an error
 					_, _ = w.insist(alone) // as above
@@ -175,7 +175,7 @@ func TestExhaustedQuotaLosesNoAddress(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
 		owner := w.sim.Networks()[0].Owner
 		w.sim.SetQuota(owner, 1)
-		s := w.serve("web", nil, port("http", 80, 30080))
+		s := w.serve("web", port("http", 80, 30080))
 		_, err := w.insist(s)
 		require.ErrorContains(t, err, "public_ip")
 		assert.NotEmpty(t, w.Events())
@@ -192,7 +192,7 @@ func TestExhaustedQuotaLosesNoAddress(t *testing.T) {
 // used nor released.
 func TestAddressOfSomebodyElseAfterALostRequest(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		s := w.serve("web", nil, port("http", 80, 30080))
+		s := w.serve("web", port("http", 80, 30080))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultReset, Operation: "associateIpAddress"})
 		require.NoError(t, err)
 		_, err = w.insist(s)
@@ -205,7 +205,7 @@ func TestAddressOfSomebodyElseAfterALostRequest(t *testing.T) {
 		w.restart()
 		w.remove(s)
 		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.taken())
-		again := w.serve("web", nil, port("http", 80, 30080))
+		again := w.serve("web", port("http", 80, 30080))
 		_, err = w.insist(again)
 		require.Error(t, err)
 		w.send("command", "associateIpAddress", "networkid", second, "ipaddress", "203.0.113.92")
@@ -217,7 +217,7 @@ func TestAddressOfSomebodyElseAfterALostRequest(t *testing.T) {
 // TestAddressWithoutRulesGoesWithItsService: rules that somebody deleted leave an address, which goes with the Service.
 func TestAddressWithoutRulesGoesWithItsService(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", port("http", 80, 30080)))
 		w.sim.RemoveRules()
 		w.settled()
 		w.restart()

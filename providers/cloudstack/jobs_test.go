@@ -15,7 +15,7 @@ func TestJobThatOutlivesItsCaller(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(map[bool]string{true: "restart", false: "same process"}[restart], func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				s := w.serve("web", nil, port("http", 80, 30080))
+				s := w.serve("web", port("http", 80, 30080))
 				w.sim.HoldJobs(true)
 				for range 3 {
 					_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), "kubernetes", w.Current(s), w.nodes)
@@ -45,7 +45,7 @@ func TestJobThatFailsAfterItsWork(t *testing.T) {
 	} {
 		t.Run(command, func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				s := w.serve("web", nil, port("http", 80, 30080))
+				s := w.serve("web", port("http", 80, 30080))
 				w.sim.FailJobs(cloudstacksim.Failure{Command: command, Code: 530, Text: "timed out", After: true})
 				for range 3 {
 					if _, err := w.insist(s); err == nil {

@@ -19,7 +19,7 @@ func TestMachinesThatCannotServeKeepNobodyOut(t *testing.T) {
 		bare := w.addNode("worker-5")
 		w.sim.EditVM(strings.TrimPrefix(bare.Spec.ProviderID, providerIDPrefix), func(v *cloudstacksim.VM) { v.NICs = nil })
 		require.NoError(t, w.sim.SetState(destroyed.Spec.ProviderID, "Destroyed"))
-		s := w.served(w.serve("web", nil, port("http", 80, 30080)))
+		s := w.served(w.serve("web", port("http", 80, 30080)))
 		assert.Len(t, w.sim.Rules()[0].Members, 2)
 		require.NoError(t, w.sim.SetState(destroyed.Spec.ProviderID, "Running"))
 		w.settled()

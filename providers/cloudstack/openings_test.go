@@ -321,7 +321,7 @@ func TestRangesAreNeverOpen(t *testing.T) {
 					return ""
 				}
 				inCluster(t, prepare, func(w *cluster) {
-					s := w.serve("web", nil, port("http", 80, 30080))
+					s := w.serve("web", port("http", 80, 30080))
 					w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24"} })
 					w.server.Inspect(func(*http.Request, []byte, func(*http.Request) *httptest.ResponseRecorder) func() {
 						for _, f := range w.sim.Firewalls() {

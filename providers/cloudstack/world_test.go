@@ -82,9 +82,9 @@ func (w *cluster) addNode(name string, networks ...string) *v1.Node {
 }
 
 // serve applies a Service with a UID of its own.
-func (w *cluster) serve(name string, annotations map[string]string, ports ...v1.ServicePort) *v1.Service {
+func (w *cluster) serve(name string, ports ...v1.ServicePort) *v1.Service {
 	w.T.Helper()
-	s := service(name, annotations, ports...)
+	s := service(name, nil, ports...)
 	s.Name, s.UID = name, types.UID(hexed(name)+"6b52-7a66-4b58-8b4b-0a61c1f9e0a1")
 	s.CreationTimestamp = metav1.Now()
 	w.Apply(s)

@@ -71,15 +71,12 @@ func comparing(c change, before, after any) change {
 // field is one field of an object, for comparing.
 func field(name string, value any) map[string]any { return map[string]any{name: value} }
 
-// filledIn are fields of objects that the API fills in.
-var filledIn = []string{"creationTimestamp", "fingerprint", "id", "kind", "labelFingerprint", "region", "selfLink", "selfLinkWithId"}
-
-// described is an object as plan shows it where it goes.
+// described is an object as plan shows it where it goes, without what the API fills in.
 func described(object any) any {
 	fields := map[string]any{}
 	text, _ := json.Marshal(object)   // it was JSON
 	_ = json.Unmarshal(text, &fields) // likewise
-	for _, key := range filledIn {
+	for _, key := range []string{"creationTimestamp", "fingerprint", "id", "kind", "labelFingerprint", "region", "selfLink", "selfLinkWithId"} {
 		delete(fields, key)
 	}
 	return fields

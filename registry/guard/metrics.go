@@ -20,7 +20,7 @@ var (
 	}, []string{"provider", "reason"})
 	orphans = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Namespace: "anyccm", Subsystem: "guard", Name: "orphans", StabilityLevel: metrics.ALPHA,
-		Help: "Objects in the cloud that carry the cluster's mark and belong to no Service, looked for once an hour.",
+		Help: "Objects in the cloud that carry the cluster's mark and belong to no Service, looked for every `--orphan-search-period`, once an hour by default.",
 	}, []string{"provider"})
 	foreignNodes = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Namespace: "anyccm", Subsystem: "guard", Name: "foreign_nodes", StabilityLevel: metrics.ALPHA,

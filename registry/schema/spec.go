@@ -132,7 +132,7 @@ type field[T any] struct {
 // bind binds a Spec to the field that at points to. Without at the value is judged and then dropped: the setting has no effect.
 func bind[T, V any](kind Kind, s Spec, at func(*T) *V, parse func(Spec, string) (V, error)) field[T] {
 	s.Kind = kind
-	if at != nil && at(new(T)) == at(new(T)) {
+	if at != nil && at(new(T)) == at(new(T)) { //nolint:staticcheck // two values, whose targets must differ
 		panic(fmt.Sprintf("schema: all values share one target, into which several goroutines would write; without effect, a setting has none (%q)", s.Help))
 	}
 	return field[T]{spec: s, set: func(target *T, text string) error {

@@ -88,7 +88,7 @@ func (s *Stage) Start(ctx context.Context, name string, o Options) (*Cluster, er
 		o.server = api
 		o.closed = sync.OnceFunc(func() {
 			defer leave()
-			s.giveBack(api)
+			s.giveBack(context.WithoutCancel(ctx), api)
 		})
 	}
 	return Start(ctx, o)
@@ -110,8 +110,8 @@ func (s *Stage) borrow(ctx context.Context) (*controlplane.APIServer, error) {
 }
 
 // giveBack empties an API server for the next cluster. One that cannot be emptied is not used again.
-func (s *Stage) giveBack(api *controlplane.APIServer) {
-	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+func (s *Stage) giveBack(ctx context.Context, api *controlplane.APIServer) {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	reusable, err := Empty(ctx, api.Config())
 	if err != nil {

@@ -35,7 +35,7 @@ func (s *Sim) Serves() map[string][]string {
 
 // addListener adds a listener of a load balancer of the second generation, which may be of two protocols.
 func (s *Sim) addListener(ports simkit.Ports, l *Listener) {
-	for _, protocol := range strings.Split(strings.ReplaceAll(strings.ToLower(l.Protocol), "tls", "tcp"), "_") {
+	for protocol := range strings.SplitSeq(strings.ReplaceAll(strings.ToLower(l.Protocol), "tls", "tcp"), "_") {
 		var backends []string
 		if t := s.targets.byID[l.TargetGroup]; t != nil {
 			for _, one := range t.Targets {

@@ -1,14 +1,10 @@
 package digitaloceansim
 
 import (
-	"slices"
 	"strconv"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
-
-// overUDP are the protocols that clients speak over UDP.
-var overUDP = []string{"udp", "http3"}
 
 // Serves tells where the ports of load balancers lead. Backends are named by the IDs of their droplets.
 func (s *Sim) Serves() map[string][]string {
@@ -20,7 +16,7 @@ func (s *Sim) Serves() map[string][]string {
 				backends = append(backends, simkit.Backend(strconv.Itoa(d), r.TargetPort))
 			}
 			protocol := "tcp"
-			if slices.Contains(overUDP, r.EntryProtocol) {
+			if r.EntryProtocol == "udp" || r.EntryProtocol == "http3" {
 				protocol = "udp"
 			}
 			ports.Add(protocol, r.EntryPort, "", backends)

@@ -49,6 +49,21 @@ func (i interruption) at(match simkit.Fault, number int, call string) brokenLife
 	return brokenLife{call + ": " + i.name, match, i.restart}
 }
 
+// mayEnd reports whether a life may end before the read that it breaks: asynchronous clouds are asked until they are done, and how often
+// that is differs from life to life.
+func (l brokenLife) mayEnd(calls []simkit.Call) bool {
+	if l.fault.Writes || l.fault.From == 1 {
+		return false
+	}
+	matching := 0
+	for _, c := range calls {
+		if l.fault.Operation == "" || c.Operation+"$" == l.fault.Operation {
+			matching++
+		}
+	}
+	return matching < l.fault.From
+}
+
 // breakEveryCall has each call of a life broken in every way.
 func breakEveryCall(calls []simkit.Call) (all []brokenLife) {
 	for _, way := range interruptions {

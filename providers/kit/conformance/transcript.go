@@ -120,14 +120,14 @@ func (tr *transcript) plan(plans []planOf) {
 			lines = append(lines, p.service+": "+p.err.Error())
 		}
 		for _, c := range p.changes {
-			line := c.Action + " " + c.Object
+			line := []string{c.Action + " " + c.Object}
 			if c.Detail != "" {
-				line += " (" + c.Detail + ")"
+				line[0] += " (" + c.Detail + ")"
 			}
 			for _, f := range c.Fields {
-				line += "\n  " + shownField(f)
+				line = append(line, "  "+shownField(f))
 			}
-			lines = append(lines, line)
+			lines = append(lines, strings.Join(line, "\n"))
 		}
 	}
 	tr.section("plan", tr.forPeople(lines))
@@ -274,10 +274,14 @@ func (tr *transcript) body(c simkit.Call) string {
 		return tr.hide(tr.names.apply(body))
 	}
 	document = tr.shown("", document)
-	object, ok := document.(map[string]any)
-	if !ok {
-		return layOut(document, "")
+	if object, ok := document.(map[string]any); ok {
+		return tr.object(c, object)
 	}
+	return layOut(document, "")
+}
+
+// object is a body, or what of it differs from the object that was sent there before.
+func (tr *transcript) object(c simkit.Call, object map[string]any) string {
 	at, kind := tr.names.apply(c.URL), kindOf(c.Operation)
 	before, like := tr.bodies[at], "as before"
 	if before == nil {
@@ -471,12 +475,13 @@ func (tr *transcript) xml(body string) string {
 			if element != "" {
 				fmt.Fprintf(&out, "%s%s\n", strings.Repeat("  ", depth-1), element)
 			}
-			element, text, depth = token.Name.Local, "", depth+1
+			parts := []string{token.Name.Local}
 			for _, a := range token.Attr {
 				if a.Name.Space != "xmlns" && a.Name.Local != "xmlns" {
-					element += fmt.Sprintf(" %s=%q", a.Name.Local, tr.value(a.Name.Local, a.Value))
+					parts = append(parts, fmt.Sprintf("%s=%q", a.Name.Local, tr.value(a.Name.Local, a.Value)))
 				}
 			}
+			element, text, depth = strings.Join(parts, " "), "", depth+1
 		case xml.CharData:
 			text += strings.TrimSpace(string(token))
 		case xml.EndElement:

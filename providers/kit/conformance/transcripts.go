@@ -112,8 +112,8 @@ func (f *Fixture) compare(t *testing.T, name, text string) {
 	}
 	path := transcriptFolder + "/" + name + ".txt"
 	if *update {
-		require.NoError(t, os.MkdirAll(filepath.FromSlash(transcriptFolder), 0o755)) //nolint:gosec // sources are for everybody
-		require.NoError(t, os.WriteFile(filepath.FromSlash(path), []byte(text), 0o644))
+		require.NoError(t, os.MkdirAll(filepath.FromSlash(transcriptFolder), 0o755))    //nolint:gosec // sources are for everybody
+		require.NoError(t, os.WriteFile(filepath.FromSlash(path), []byte(text), 0o644)) //nolint:gosec // a file of the checkout
 		return
 	}
 	require.NotNil(t, f.Transcripts, "Fixture.Transcripts is %s, embedded", transcriptFolder)
