@@ -392,7 +392,7 @@ func (tr *transcript) shown(key string, v any) any {
 // width is how long a line of a transcript may be before a document is broken up.
 const width = 120
 
-// longList is how many elements a list has that shows each on a line of up to elementWidth, without what is null.
+// longList is how many elements a list has that shows each on a line of up to elementWidth, without what is null. So does one with nulls.
 const longList, elementWidth = 4, 240
 
 func withoutNulls(v any) any {
@@ -426,7 +426,8 @@ func layOut(v any, indent string) string {
 	case []any:
 		for _, element := range v {
 			text := layOut(element, inner)
-			if line := oneLine(withoutNulls(element)); len(v) >= longList && len(line) <= elementWidth {
+			line := oneLine(withoutNulls(element))
+			if (len(v) >= longList || line != oneLine(element)) && len(line) <= elementWidth {
 				text = line
 			}
 			parts = append(parts, inner+text)
