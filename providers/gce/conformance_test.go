@@ -1,7 +1,6 @@
 package gce
 
 import (
-	"embed"
 	"encoding/json"
 	"fmt"
 	"regexp"
@@ -22,11 +21,6 @@ import (
 
 const testToken = "gce-token"
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
-//
-//go:embed testdata/transcripts
-var transcripts embed.FS
-
 // activation is how long operations take in tests, about.
 const activation = 2 * time.Second
 
@@ -46,18 +40,6 @@ func testInputs(file string, env map[string]string) registry.Inputs {
 	in := conformance.Inputs(nil, env)
 	in.File, in.ClusterCIDR = []byte(file), conformance.ClusterCIDR
 	return in
-}
-
-// interrupts are steps of scenarios that change the range of ports.
-func interrupts() map[string]string {
-	steps := map[string]string{}
-	for _, step := range []string{
-		"ports/one is added", "ports/one is removed", "ports/one moves", "bad-annotation/the annotation is removed",
-		"two-services/one gets another port", "restart/a port was added meanwhile",
-	} {
-		steps[step] = "the API cannot change the range of ports of a forwarding rule, which is deleted and made again at its address"
-	}
-	return steps
 }
 
 // cases are external load balancers, and after them internal ones.
@@ -113,10 +95,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				return ""
 			}},
 		},
-		Transcripts: transcripts, Secrets: []string{testToken}, Interrupts: interrupts(),
+		Transcripts: transcripts, Secrets: []string{testToken}, Interrupts: interrupts(), Scenarios: scenarios(sim),
 		Serves: sim.Serves, Target: func(_ *v1.Service, port v1.ServicePort) int32 { return port.Port },
-		Snapshot: func() string { return snapshot(sim) },
-		Sim:      server, Network: network, Provider: Description(),
+		Snapshot: func() string { return snapshot(sim) }, Names: func() map[string]string { return fingerprints(sim) },
+		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return testInputs(file, env) },
 		AddInstance: func(name string) string {
 			number++

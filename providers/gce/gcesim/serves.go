@@ -49,12 +49,22 @@ func (s *Sim) portsOf(rule document, protocol string) []int {
 		}
 	}
 	for _, opened := range s.opened(rule, protocol, nil) {
-		if port, last := ends(opened); port == last && (rule["allPorts"] == true || hold(spans, port)) {
-			found[port] = true
+		first, last := ends(opened)
+		for port := first; port <= min(last, first+maxOpened); port++ {
+			if rule["allPorts"] == true || hold(spans, port) {
+				found[port] = true
+			}
 		}
 	}
 	return slices.Sorted(maps.Keys(found))
 }
+
+// maxOpened is how many ports of a range that a firewall opens are looked at, and probers the network of health checks: what is open to
+// them is not open to clients.
+const (
+	maxOpened = 16
+	probers   = "130.211.0.0/22"
+)
 
 // hold reports whether a port is in one of some ranges.
 func hold(spans []string, port int) bool {
@@ -82,7 +92,8 @@ func (s *Sim) opened(rule document, protocol string, instance document) (spans [
 	ip, _ := netip.ParseAddr(text(rule, "IPAddress"))
 	tags, _ := instance["tags"].(map[string]any)
 	for p, f := range s.objects {
-		if parsePath(p).collection != "firewalls" || f["disabled"] == true || f["direction"] != "INGRESS" {
+		if parsePath(p).collection != "firewalls" || f["disabled"] == true || f["direction"] != "INGRESS" ||
+			slices.Contains(strs(f["sourceRanges"]), probers) {
 			continue
 		}
 		targets := strs(f["targetTags"])

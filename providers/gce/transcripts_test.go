@@ -1,0 +1,145 @@
+package gce
+
+import (
+	"embed"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+//
+//go:embed testdata/transcripts
+var transcripts embed.FS
+
+// interrupts are steps of scenarios in which a port leads nowhere for a while.
+func interrupts() map[string]string {
+	steps := map[string]string{
+		"internal/all clients of the network": "the forwarding rule is deleted and made again at its address, as Google's own controller does",
+		"internal/it becomes external":        "all of an internal load balancer goes before the other kind is made: both have the same names",
+	}
+	for _, step := range []string{"internal/a port is added", "internal/six ports"} {
+		steps[step] = "the API cannot change the ports of a forwarding rule, which is deleted and made again at its address"
+	}
+	for _, step := range []string{
+		"ports/one is added", "ports/one is removed", "ports/one moves", "bad-annotation/the annotation is removed",
+		"two-services/one gets another port", "restart/a port was added meanwhile", "take-over/a port is added",
+	} {
+		steps[step] = "the API cannot change the range of ports of a forwarding rule, which is deleted and made again at its address"
+	}
+	for _, step := range []string{"it is Standard", "it is Premium"} {
+		steps["annotation-network-tier/"+step] = "an address belongs to one tier: the forwarding rule is made again with another one"
+	}
+	for _, step := range []string{"it is backend", "it is removed"} {
+		steps["annotation-internal-load-balancer-subnet/"+step] = "an address belongs to one subnet: the forwarding rule is made again with another one"
+	}
+	steps["address/one that is reserved"] = "the API cannot change the address of a forwarding rule, which is deleted and made again"
+	return steps
+}
+
+// fingerprints are other ones after each change.
+func fingerprints(sim *gcesim.Sim) map[string]string {
+	names := map[string]string{}
+	for _, kind := range []string{"backendServices", "forwardingRules"} {
+		for _, o := range sim.Objects(kind) {
+			for _, key := range []string{"fingerprint", "labelFingerprint"} {
+				if text, ok := o[key].(string); ok {
+					names[text] = "<" + key + ">"
+				}
+			}
+		}
+	}
+	return names
+}
+
+// changeWeb is a step that changes the Service "web".
+func changeWeb(name string, change func(*v1.Service)) conformance.Step {
+	return conformance.Step{Name: name, Do: func(p *conformance.Play) { p.Change("web", change) }}
+}
+
+// scenarios are those that Google's cloud alone has.
+func scenarios(sim *gcesim.Sim) []conformance.Scenario {
+	internal := func(annotations map[string]string) *v1.Service {
+		annotations[annotationType] = "Internal"
+		return conformance.Web(annotations)
+	}
+	second := internalService("other")
+	second.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
+	second.Spec.Ports[0].Port = 25
+	subnets := conformance.AnnotationScenario(annotationSubnet, []conformance.Legal{{Value: "backend"}}, internal)
+	subnets.Prepare = func() { sim.AddNetwork(gcesim.Project, "cluster", "backend", "10.140.0.0/20") }
+	return []conformance.Scenario{
+		internalScenario(internal(map[string]string{})), takeOver(sim), subnets,
+		{Name: "internal-shared", Services: []*v1.Service{internal(map[string]string{}), second}, Steps: []conformance.Step{
+			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			{Name: "one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
+			{Name: "a node leaves", Do: func(p *conformance.Play) { p.RemoveNodes("worker-3") }},
+			{Name: "both are deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		}},
+		conformance.AnnotationScenario(annotationTier, []conformance.Legal{{Value: "Standard"}, {Value: "Premium"}}, conformance.Web),
+		{Name: "address", Services: []*v1.Service{conformance.Web(nil)}, Steps: []conformance.Step{
+			changeWeb("one that is reserved", func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.200" }),
+			changeWeb("one that is not there", func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.201" }),
+			changeWeb("none", func(s *v1.Service) { s.Spec.LoadBalancerIP = "" }),
+		}},
+	}
+}
+
+// internalScenario is what may change of an internal load balancer.
+func internalScenario(s *v1.Service) conformance.Scenario {
+	return conformance.Scenario{Name: "internal", Services: []*v1.Service{s}, Steps: []conformance.Step{
+		changeWeb("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
+		changeWeb("by the client's address", func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }),
+		changeWeb("Local", func(s *v1.Service) {
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+		}),
+		changeWeb("all clients of the network", func(s *v1.Service) { s.Annotations[annotationGlobalAccess] = "true" }),
+		changeWeb("six ports", func(s *v1.Service) {
+			for i := range int32(3) {
+				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("p", 9000+i, 31000+i))
+			}
+		}),
+		changeWeb("it becomes external", func(s *v1.Service) { delete(s.Annotations, annotationType) }),
+		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+	}}
+}
+
+// takeOver is what Google's own controller leaves for a Service with local traffic: what the cluster's ID names is not among it.
+func takeOver(sim *gcesim.Sim) conformance.Scenario {
+	const of, region = `{"kubernetes.io/service-name":"default/web"`, "regions/us-central1/"
+	firewall := func(ip, name, port string, from ...any) {
+		sim.Put("global/firewalls/"+name, map[string]any{
+			"description": of + `, "kubernetes.io/service-ip":"` + ip + `"}`, "network": "global/networks/cluster", "priority": 1000.0,
+			"direction": "INGRESS", "sourceRanges": from, "destinationRanges": []any{ip}, "targetTags": []any{"node"},
+			"allowed": []any{map[string]any{"IPProtocol": "tcp", "ports": []any{port}}},
+		})
+	}
+	return conformance.Scenario{Name: "take-over", Steps: []conformance.Step{
+		{Name: "what Google's own controller made", Do: func(p *conformance.Play) {
+			sim.Put("global/httpHealthChecks/"+testLB, map[string]any{
+				"description": `{"kubernetes.io/service-name":"` + testLB + `"}`, "port": 32000.0, "requestPath": "/healthz",
+				"checkIntervalSec": 8.0, "timeoutSec": 1.0, "healthyThreshold": 1.0, "unhealthyThreshold": 3.0,
+			})
+			sim.Put(region+"targetPools/"+testLB, map[string]any{
+				"description": of + "}", "sessionAffinity": "NONE", "healthChecks": []any{"global/httpHealthChecks/" + testLB},
+				"instances": []any{"zones/us-central1-b/instances/worker-1", "zones/us-central1-c/instances/worker-2"},
+			})
+			sim.Put(region+"forwardingRules/"+testLB, map[string]any{
+				"description": of + "}", "IPProtocol": "TCP", "portRange": "80-80", "networkTier": "PREMIUM",
+				"loadBalancingScheme": "EXTERNAL", "target": region + "targetPools/" + testLB,
+			})
+			ip := sim.Objects("forwardingRules")[0]["IPAddress"].(string)
+			firewall(ip, "k8s-fw-"+testLB, "80", "0.0.0.0/0")
+			firewall(ip, "k8s-"+testLB+"-http-hc", "32000", "130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22")
+			s := testService("web", conformance.Port("http", 80, 30080))
+			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: ip}}
+			p.Create(s)
+		}},
+		changeWeb("source ranges are narrowed", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }),
+		changeWeb("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
+		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+	}}
+}
