@@ -302,7 +302,9 @@ func matchListeners(have, want map[string]document) (found map[string]string, ex
 type changing[O any] func(action, object, detail string, compare func() (before, after any), ask write) services.Change[O]
 
 func updatingSet[O any](change changing[O], name string, have, after document, what []string) services.Change[O] {
-	return change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return withoutShown(have), after }, write{
+	before := withoutShown(have)
+	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
+	return change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
 		what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after, set: name, have: have,
 	})
 }

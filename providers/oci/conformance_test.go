@@ -5,7 +5,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"embed"
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
@@ -28,11 +27,6 @@ import (
 )
 
 const testFingerprint = "20:3b:97:13:55:1c:5b:0d:d3:37:d8:50:4e:c5:3a:34"
-
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
-//
-//go:embed testdata/transcripts
-var transcripts embed.FS
 
 func TestConformance(t *testing.T) { t.Parallel(); conformance.Run(t, newFixture) }
 
@@ -97,7 +91,8 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
-	f.Transcripts = transcripts
+	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
+	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
 	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
 	f.LeftBehind = func(state, _ string) string { return state }
 	f.Portable = map[string]conformance.PortableCase{

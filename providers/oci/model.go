@@ -486,6 +486,14 @@ func late(plans []listPlan, asked int) []listPlan {
 	if asked == 0 {
 		return nil
 	}
+	plans = slices.Clone(plans)
+	for i, p := range plans {
+		for _, first := range early(plans[i:i+1], asked) {
+			if after, added, removed := p.claim.apply(first.after); after != nil {
+				plans[i].before, plans[i].after, plans[i].added, plans[i].removed = first.after, after, added, removed
+			}
+		}
+	}
 	return plans
 }
 
