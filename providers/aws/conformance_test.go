@@ -42,7 +42,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + managedGroups
-	return &conformance.Fixture{
+	f := &conformance.Fixture{
 		Sim: server, Network: network,
 		Provider: Description(),
 		Inputs: func() registry.Inputs {
@@ -91,11 +91,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		UDP:       conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "UDP"},
 		DualStack: conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "dualstack"},
-		Serves:    sim.Serves, Transcripts: transcripts, Secrets: []string{awssim.Key, testSecret}, Names: func() map[string]string { return transcriptNames(sim) },
-		Scenarios:  scenarios(sim, func() { file = strings.ReplaceAll(file, managedGroups, "") }),
-		Interrupts: interruptedSteps(), Unserved: unservedSteps(),
-		Snapshot: func() string { return snapshot(sim) },
+		Snapshot:  func() string { return snapshot(sim) },
 	}
+	addTranscripts(f, sim, func() { file = strings.ReplaceAll(file, managedGroups, "") })
+	return f
 }
 
 func instanceID(t testing.TB, providerID string) string {

@@ -141,7 +141,9 @@ func networkScenarios() []conformance.Scenario {
 func groupScenarios(unmanaged func()) []conformance.Scenario {
 	named := func() map[string]string { return onClassic(annotationGroups, extraGroup) }
 	return []conformance.Scenario{
-		{Name: "internal", Services: []*v1.Service{conformance.Service("web", onClassic(annotationInternal, "true"), conformance.Port("http", 80, 30080))}, Steps: []conformance.Step{
+		{Name: "internal", Services: []*v1.Service{
+			conformance.Service("web", onClassic(annotationInternal, "true"), conformance.Port("http", 80, 30080)),
+		}, Steps: []conformance.Step{
 			webStep("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
 			webStep("the annotation is removed", func(s *v1.Service) { delete(s.Annotations, annotationInternal) }),
 			deleteStep("web"),
@@ -209,4 +211,12 @@ func annotationScenarios() (all []conformance.Scenario) {
 		}
 	}
 	return all
+}
+
+// addTranscripts says what the part Transcripts of the suite needs; leaveGroups has security groups left to the user.
+func addTranscripts(f *conformance.Fixture, sim *awssim.Sim, leaveGroups func()) {
+	f.Serves, f.Transcripts, f.Secrets = sim.Serves, transcripts, []string{awssim.Key, testSecret}
+	f.Names = func() map[string]string { return transcriptNames(sim) }
+	f.Scenarios = scenarios(sim, leaveGroups)
+	f.Interrupts, f.Unserved = interruptedSteps(), unservedSteps()
 }

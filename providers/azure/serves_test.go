@@ -56,14 +56,7 @@ func TestServes(t *testing.T) {
 				w.Apply(c.service)
 				w.ensure(c.service)
 				ports := w.sim.Serves()
-				for _, backends := range ports {
-					for i := range backends {
-						for _, n := range w.nodes {
-							backends[i] = strings.Replace(backends[i], internalIP(n, false)+":", n.Name+":", 1)
-						}
-					}
-					slices.Sort(backends)
-				}
+				nameBackends(w, ports)
 				assert.Equal(w, c.want, ports)
 				if c.service.Annotations[annotationInternal] == "" {
 					require.NoError(w, w.sim.Change(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName), func(doc map[string]any) {
@@ -78,5 +71,17 @@ func TestServes(t *testing.T) {
 				assert.Empty(w, w.sim.Serves())
 			})
 		})
+	}
+}
+
+// nameBackends puts the names of nodes in the place of their addresses.
+func nameBackends(w *world, ports map[string][]string) {
+	for _, backends := range ports {
+		for i := range backends {
+			for _, n := range w.nodes {
+				backends[i] = strings.Replace(backends[i], internalIP(n, false)+":", n.Name+":", 1)
+			}
+		}
+		slices.Sort(backends)
 	}
 }

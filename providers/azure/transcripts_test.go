@@ -126,7 +126,10 @@ func shortID(id string) string {
 func unplannedSteps() map[string]string {
 	const reason = "members of pools carry no mark: a machine leaves a pool if it was a node since the program began, which a plan does not know"
 	steps := map[string]string{}
-	for _, step := range []string{"nodes/one leaves", "nodes/two leave and one joins", "two-services/a node leaves", "restart/a node leaves after it", "without-floating-ip/a node leaves"} {
+	for _, step := range []string{
+		"nodes/one leaves", "nodes/two leave and one joins", "two-services/a node leaves", "restart/a node leaves after it",
+		"without-floating-ip/a node leaves",
+	} {
 		steps[step] = reason
 	}
 	return steps

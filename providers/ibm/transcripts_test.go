@@ -47,10 +47,11 @@ func values() map[string][]conformance.Legal {
 	}
 	return map[string][]conformance.Legal{
 		annotationIPType: of(annotationIPType), annotationFeatures: of(annotationFeatures), annotationName: of(annotationName),
-		annotationCheckProtocol: of(annotationCheckProtocol), annotationIdle: of(annotationIdle), annotationPortRange: of(annotationPortRange)[:1],
-		annotationDNSZone: of(annotationDNSZone),
-		annotationSubnets: legal("lb-subnet", ibmsim.Cluster+"-subnet-1"),
-		annotationQuota:   legal("1"), annotationGroups: legal(ibmsim.WebGroup, defaults),
+		annotationCheckProtocol: of(annotationCheckProtocol), annotationIdle: of(annotationIdle),
+		annotationPortRange: of(annotationPortRange)[:1],
+		annotationDNSZone:   of(annotationDNSZone),
+		annotationSubnets:   legal("lb-subnet", ibmsim.Cluster+"-subnet-1"),
+		annotationQuota:     legal("1"), annotationGroups: legal(ibmsim.WebGroup, defaults),
 	}
 }
 
@@ -135,6 +136,10 @@ func scenarios(sim *ibmsim.Sim) []conformance.Scenario {
 			deleted,
 		}},
 	}
+	return append(all, annotationScenarios()...)
+}
+
+func annotationScenarios() (all []conformance.Scenario) {
 	for _, row := range Annotations.Rows() {
 		if legal := values()[row.Key]; len(legal) > 0 {
 			all = append(all, conformance.AnnotationScenario(row.Key, legal, conformance.Web))

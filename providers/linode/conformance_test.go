@@ -55,17 +55,12 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim.Reserve(reservedIP)
 	var flags map[string]string
 	subnet := 0
-	renewed := &[2]*v1.Secret{newSecret(t, "web-tls", 1), newSecret(t, "web-tls", 2)}
 	inVPC := func() {
 		_, subnets := sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
 		flags, subnet = map[string]string{"vpc-names": "cluster"}, subnets[0]
 	}
-	number := func(providerID string) int {
-		id, err := parseProviderID(providerID)
-		require.NoError(t, err)
-		return id
-	}
-	return &conformance.Fixture{
+	number := func(providerID string) int { return linodeID(t, providerID) }
+	f := &conformance.Fixture{
 		Limited: func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
 		Claims:  claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:     server, Network: network,
@@ -106,12 +101,18 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007",
 			providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1",
 		},
-		Services:    serviceCases(),
-		Transcripts: transcripts, Scenarios: scenarios(t, sim, renewed, inVPC), Serves: sim.Serves, Unserved: unserved,
-		Secrets:  []string{testToken, string(renewed[0].Data[v1.TLSPrivateKeyKey]), string(renewed[1].Data[v1.TLSPrivateKeyKey])},
-		Names:    func() map[string]string { return names(sim, renewed) },
+		Services: serviceCases(),
 		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
 	}
+	addTranscripts(t, f, sim, inVPC)
+	return f
+}
+
+func linodeID(t testing.TB, providerID string) int {
+	t.Helper()
+	id, err := parseProviderID(providerID)
+	require.NoError(t, err)
+	return id
 }
 
 // claimsIn are how a Service names a NodeBalancer, which foreign makes for somebody else.

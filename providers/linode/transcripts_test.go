@@ -65,7 +65,9 @@ func annotationScenarios() []conformance.Scenario {
 	delete(items, annotationOldProxyProtocol) // another name
 	for key, item := range items {
 		if key != annotationUDPCheckPort {
-			item.Legal = slices.DeleteFunc(slices.Clone(item.Legal), func(l conformance.Legal) bool { return l.With[annotationProtocol] == protocolUDP })
+			item.Legal = slices.DeleteFunc(slices.Clone(item.Legal), func(l conformance.Legal) bool {
+				return l.With[annotationProtocol] == protocolUDP
+			})
 			items[key] = item
 		}
 	}
@@ -182,4 +184,13 @@ func renewalScenario(t testing.TB, renewed *[2]*v1.Secret) conformance.Scenario 
 		update("the Secret is renewed", renewed[1]), update("the Secret holds no certificate any more", broken),
 		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
 	}}
+}
+
+// addTranscripts says what the part Transcripts of the suite needs; inVPC puts the nodes into a VPC.
+func addTranscripts(t testing.TB, f *conformance.Fixture, sim *linodesim.Sim, inVPC func()) {
+	t.Helper()
+	renewed := &[2]*v1.Secret{newSecret(t, "web-tls", 1), newSecret(t, "web-tls", 2)}
+	f.Transcripts, f.Scenarios, f.Serves, f.Unserved = transcripts, scenarios(t, sim, renewed, inVPC), sim.Serves, unserved
+	f.Secrets = []string{testToken, string(renewed[0].Data[v1.TLSPrivateKeyKey]), string(renewed[1].Data[v1.TLSPrivateKeyKey])}
+	f.Names = func() map[string]string { return names(sim, renewed) }
 }

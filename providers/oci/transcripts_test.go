@@ -74,7 +74,8 @@ func groupsOf() map[string]string {
 func annotationScenarios() []conformance.Scenario {
 	items := map[string]conformance.Checked{}
 	for _, key := range []string{
-		annotationShape, annotationIdle, annotationProtocol, annotationInterval, annotationGroups, annotationPolicy, annotationRuleSets, annotationFreeform,
+		annotationShape, annotationIdle, annotationProtocol, annotationInterval, annotationGroups,
+		annotationPolicy, annotationRuleSets, annotationFreeform,
 	} {
 		item := checklistRows()[key]
 		if key == annotationProtocol {

@@ -97,7 +97,8 @@ func (s *Sim) opened(rule document, protocol string, instance document) (spans [
 			continue
 		}
 		targets := strs(f["targetTags"])
-		if instance != nil && len(targets) > 0 && !slices.ContainsFunc(strs(tags["items"]), func(tag string) bool { return slices.Contains(targets, tag) }) {
+		tagged := func(tag string) bool { return slices.Contains(targets, tag) }
+		if instance != nil && len(targets) > 0 && !slices.ContainsFunc(strs(tags["items"]), tagged) {
 			continue
 		}
 		to := strs(f["destinationRanges"])
