@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -210,8 +211,8 @@ func (l *loadBalancers) syncPorts(ctx context.Context, g securityGroup, subnetID
 			}
 		}
 	}
-	for _, p := range wanted {
-		if !slices.Contains(p.SecurityGroups, g.ID) {
+	for _, id := range slices.Sorted(maps.Keys(wanted)) {
+		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) {
 			if err := l.setGroups(ctx, p, append(slices.Clone(p.SecurityGroups), g.ID)); err != nil {
 				return err
 			}
@@ -226,6 +227,7 @@ func (l *loadBalancers) takeOff(ctx context.Context, g securityGroup, age time.D
 	if err != nil {
 		return err
 	}
+	slices.SortFunc(having, func(a, b *port) int { return strings.Compare(a.ID, b.ID) })
 	for _, p := range having {
 		if condition(p) {
 			if err := l.setGroups(
