@@ -113,7 +113,9 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 			},
 		},
 		Portable: portableCases(sim, url), UDP: conformance.FeatureCase{Shows: `"UDP"`},
-		Serves: sim.Serves, Snapshot: func() string { return snapshot(t, sim) },
+		Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password}, Serves: sim.Serves,
+		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
+		Snapshot: func() string { return snapshot(t, sim) },
 	}
 }
 
@@ -129,7 +131,7 @@ func byHand(t testing.TB, sim *openstacksim.Sim) string {
 func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 	var all strings.Builder
 	show := func(v any) {
-		text, err := json.MarshalIndent(v, "", " ")
+		text, err := json.MarshalIndent(withoutEmpty(t, v), "", " ")
 		require.NoError(t, err)
 		all.Write(text)
 	}
@@ -161,6 +163,31 @@ func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 		show(lines)
 	}
 	return all.String()
+}
+
+// withoutEmpty is v as JSON, less the fields that hold nothing.
+func withoutEmpty(t testing.TB, v any) any {
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	var all any
+	require.NoError(t, json.Unmarshal(text, &all))
+	var prune func(v any) any
+	prune = func(v any) any {
+		switch v := v.(type) {
+		case []any:
+			for i := range v {
+				v[i] = prune(v[i])
+			}
+		case map[string]any:
+			for key, value := range v {
+				if v[key] = prune(value); slices.Contains([]string{"<nil>", "", "[]", "map[]"}, fmt.Sprint(v[key])) {
+					delete(v, key)
+				}
+			}
+		}
+		return v
+	}
+	return prune(all)
 }
 
 // snapshotListeners shows each listener with its pool, members and monitor, and then what belongs to none.

@@ -1,0 +1,165 @@
+package openstack
+
+import (
+	"embed"
+	"fmt"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+//
+//go:embed testdata/transcripts
+var transcripts embed.FS
+
+// names are what load balancers and what belongs to them are called in transcripts.
+func names(sim *openstacksim.Sim) map[string]string {
+	all, servers := map[string]string{}, map[string]string{}
+	for _, s := range sim.Servers() {
+		servers[s.ID] = s.Name
+	}
+	for _, lb := range sim.LoadBalancers() {
+		all[lb.ID], all[lb.VIPAddress], all[lb.VIPPortID] = "loadbalancer/"+lb.Name, "vip/"+lb.Name, "port/"+lb.Name
+		servers["lb-"+lb.ID] = lb.Name
+	}
+	for _, p := range sim.Ports() {
+		if name := servers[p.DeviceID]; name != "" {
+			all[p.ID] = "port/" + name
+		}
+	}
+	ports := map[string]string{} // by pool
+	for _, l := range sim.Listeners() {
+		port := fmt.Sprint(l.ProtocolPort)
+		if l.Protocol == protocolUDP {
+			port = "udp-" + port
+		}
+		all[l.ID], ports[valueOf(l.DefaultPoolID)] = "listener/"+port, port
+	}
+	for _, p := range sim.Pools() {
+		port, ok := ports[p.ID]
+		if !ok {
+			continue // it is named when its listener has it, or by its name
+		}
+		all[p.ID], all[p.MonitorID] = "pool/"+port, "monitor/"+port
+		for _, m := range p.BackendMembers() {
+			all[m.ID] = "member/" + port + "/" + m.Name
+		}
+	}
+	for _, f := range sim.FloatingIPs() {
+		if port := all[valueOf(f.PortID)]; port != "" {
+			all[f.ID] = "floatingip/" + strings.TrimPrefix(port, "port/")
+			all[f.Address] = "floating-address/" + strings.TrimPrefix(port, "port/")
+		}
+	}
+	for _, g := range sim.SecurityGroups() {
+		for _, r := range g.Rules {
+			all[r.ID] = strings.TrimSuffix(fmt.Sprint("rule/", r.Direction, "/", r.EtherType, "/", valueOf(r.Protocol), "-", valueOf(r.Min)), "/-0")
+		}
+	}
+	return all
+}
+
+// Why ports lead nowhere for a moment, and what plan leaves out.
+const (
+	poolIsMadeAgain     = "the protocol of a pool is fixed: the old one is deleted, and a new one is made"
+	listenerIsMadeAgain = "the protocol of a listener is fixed, and a port has one listener: the old one is deleted, and a new one is made"
+	laterAddress        = "plan tells of a floating address where the load balancer is created, and not of one that comes or goes later"
+)
+
+// interrupts are steps in which a port leads nowhere for a moment.
+var interrupts = map[string]string{
+	"annotation-proxy-protocol/it is true": poolIsMadeAgain, "annotation-proxy-protocol/it is v2": poolIsMadeAgain,
+	"annotation-proxy-protocol/it is false": poolIsMadeAgain, "annotation-proxy-protocol/it is v2, case 5": poolIsMadeAgain,
+	"annotation-proxy-protocol/it is removed": poolIsMadeAgain,
+	"annotation-x-forwarded-for/it is true":   listenerIsMadeAgain, "annotation-x-forwarded-for/it is false": listenerIsMadeAgain,
+	"certificate/it gets one": listenerIsMadeAgain, "certificate/it has none": listenerIsMadeAgain,
+}
+
+// unplanned are steps that write what plan did not say.
+var unplanned = map[string]string{"internal/it is to be public": laterAddress, "internal/it is internal again": laterAddress}
+
+// scenarios are those that OpenStack has besides the common ones.
+func scenarios(sim *openstacksim.Sim, url string) []conformance.Scenario {
+	all := conformance.Checklist{Rows: Annotations.Rows(), Items: checklistRows, Service: func(annotations map[string]string) *v1.Service {
+		return service("web", annotations, servicePort("http", 80, 30080))
+	}}.Scenarios()
+	return append(all, internalScenario(), sharingScenario(sim), takeoverScenario(sim), certificateScenario(sim, url))
+}
+
+// changed is a step that changes the Service.
+func changed(name string, change func(*v1.Service)) conformance.Step {
+	return conformance.Step{Name: name, Do: func(p *conformance.Play) { p.Change("web", change) }}
+}
+
+// annotates is a step that sets an annotation of the Service, or removes it where the value is empty.
+func annotates(name, key, value string) conformance.Step {
+	return changed(name, func(s *v1.Service) {
+		s.Annotations[key] = value
+		if value == "" {
+			delete(s.Annotations, key)
+		}
+	})
+}
+
+// internalScenario is about a load balancer without a floating address.
+func internalScenario() conformance.Scenario {
+	return conformance.Scenario{
+		Name: "internal", Services: []*v1.Service{service("web", annotated(annotationInternal, textTrue), servicePort("http", 80, 30080))},
+		Steps: []conformance.Step{
+			annotates("it is to be public", annotationInternal, ""),
+			annotates("it is internal again", annotationInternal, textTrue),
+			{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		},
+	}
+}
+
+// sharingScenario is about a Service that shares the load balancer of another one.
+func sharingScenario(sim *openstacksim.Sim) conformance.Scenario {
+	return conformance.Scenario{
+		Name: "sharing", Services: []*v1.Service{service("web", nil, servicePort("http", 80, 30080))}, Steps: []conformance.Step{
+			{Name: "another one joins", Do: func(p *conformance.Play) {
+				other := service("other", annotated(annotationID, sim.LoadBalancers()[0].ID), servicePort("smtp", 25, 30025))
+				other.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
+				p.Create(other)
+			}},
+			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			{Name: "the first one is deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+			{Name: "the last one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
+		},
+	}
+}
+
+// takeoverScenario is about a load balancer that OpenStack's own controller made: it has no marks, and its Service has no record.
+func takeoverScenario(sim *openstacksim.Sim) conformance.Scenario {
+	return conformance.Scenario{
+		Name: "takeover", Services: []*v1.Service{service("web", annotated(annotationInternal, textTrue), servicePort("http", 80, 30080))},
+		Steps: []conformance.Step{
+			{Name: "it is as OpenStack's own controller leaves it", Do: func(p *conformance.Play) {
+				sim.ChangeLoadBalancer(sim.LoadBalancers()[0].ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = []string{lb.Name} })
+				p.Change("web", func(s *v1.Service) { delete(s.Annotations, annotationMade) })
+				p.Restart()
+			}},
+			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			changed("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, servicePort("alt", 8080, 30081)) }),
+			{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		},
+	}
+}
+
+// certificateScenario is about a listener that gets a certificate, another one, and none.
+func certificateScenario(sim *openstacksim.Sim, url string) conformance.Scenario {
+	container := func(name string) conformance.Step {
+		return changed(name, func(s *v1.Service) {
+			s.Annotations[annotationTLSContainerRef] = sim.AddContainer("containers", url+"/key-manager")
+		})
+	}
+	return conformance.Scenario{
+		Name: "certificate", Services: []*v1.Service{service("web", nil, servicePort("https", 443, 30443))}, Steps: []conformance.Step{
+			container("it gets one"), container("it gets another one"), annotates("it has none", annotationTLSContainerRef, ""),
+		},
+	}
+}
