@@ -2,6 +2,7 @@ package openstack
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -46,19 +47,21 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := web(nil)
-			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
-			w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
-			require.Equal(t, []string{open}, groupRules(w))
-			s = w.Current(s)
-			c.change(s)
-			w.Apply(s)
-			_, err := w.try(s)
-			require.ErrorContains(t, err, c.refused)
-			w.addNode(openstacksim.Spec{Name: "late"})
-			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
-			assert.ElementsMatch(t, c.want, groupRules(w))
-			assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes), "members follow the nodes all the same")
+			synctest.Test(t, func(t *testing.T) {
+				s := web(nil)
+				s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+				w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+				require.Equal(t, []string{open}, groupRules(w))
+				s = w.Current(s)
+				c.change(s)
+				w.Apply(s)
+				_, err := w.try(s)
+				require.ErrorContains(t, err, c.refused)
+				w.addNode(openstacksim.Spec{Name: "late"})
+				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+				assert.ElementsMatch(t, c.want, groupRules(w))
+				assert.Len(t, w.sim.Pools()[0].BackendMembers(), len(w.nodes), "members follow the nodes all the same")
+			})
 		})
 	}
 }

@@ -3,6 +3,7 @@ package openstack
 import (
 	"net"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
@@ -13,20 +14,22 @@ import (
 // TestServes: where the simulated cloud says that ports lead is what the Service wants.
 func TestServes(t *testing.T) {
 	t.Parallel()
-	dns := servicePort("dns", 53, 30053)
-	dns.Protocol = v1.ProtocolUDP
-	w, s := served(t, "", service("web", nil, servicePort("http", 80, 30080), dns))
-	at := func(port string) (all []string) {
-		for _, n := range w.nodes {
-			all = append(all, net.JoinHostPort(n.Status.Addresses[0].Address, port))
+	synctest.Test(t, func(t *testing.T) {
+		dns := servicePort("dns", 53, 30053)
+		dns.Protocol = v1.ProtocolUDP
+		w, s := served(t, "", service("web", nil, servicePort("http", 80, 30080), dns))
+		at := func(port string) (all []string) {
+			for _, n := range w.nodes {
+				all = append(all, net.JoinHostPort(n.Status.Addresses[0].Address, port))
+			}
+			return all
 		}
-		return all
-	}
-	assert.Equal(t, map[string][]string{"tcp/80": at("30080"), "udp/53": at("30053")}, w.sim.Serves())
-	w.addNode(openstacksim.Spec{Name: "n3"})
-	w.update(s)
-	w.changed(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] })
-	assert.Equal(t, map[string][]string{"tcp/80": at("30080")}, w.sim.Serves())
-	w.sim.RemoveLoadBalancers()
-	assert.Empty(t, w.sim.Serves())
+		assert.Equal(t, map[string][]string{"tcp/80": at("30080"), "udp/53": at("30053")}, w.sim.Serves())
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		w.update(s)
+		w.changed(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] })
+		assert.Equal(t, map[string][]string{"tcp/80": at("30080")}, w.sim.Serves())
+		w.sim.RemoveLoadBalancers()
+		assert.Empty(t, w.sim.Serves())
+	})
 }
