@@ -3,7 +3,6 @@ package conformance
 import (
 	"cmp"
 	"context"
-	_ "embed" // the list below
 	"encoding/base64"
 	"flag"
 	"fmt"
@@ -37,11 +36,6 @@ const transcriptFolder = "testdata/transcripts"
 func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	names, files, outside := scenarioNames(t, newFixture)
-	cloud := of(t, newFixture, func(f *Fixture) string { return f.Provider.Name })
-	if slices.Contains(strings.Fields(withoutTranscripts), cloud) && !*update {
-		require.Empty(t, files, "take %s from without-transcripts.txt", cloud)
-		t.Skip("this cloud has no transcripts yet")
-	}
 	require.NotEmpty(t, files, "a cloud with load balancers has transcripts: see docs/developing-a-provider.md")
 	require.True(t, outside, "Fixture.Serves tells where the ports of load balancers lead")
 	for _, name := range names {
@@ -62,11 +56,6 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	assert.Empty(t, slices.Sorted(maps.Keys(files)), "transcripts of no scenario")
 }
-
-// withoutTranscripts are the clouds that have load balancers and no transcripts yet, a line each.
-//
-//go:embed without-transcripts.txt
-var withoutTranscripts string
 
 // scenarioNames are the names of all scenarios of a cloud and of its transcripts, and whether it says where ports lead as far as it must.
 func scenarioNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, outside bool) {
