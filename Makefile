@@ -68,9 +68,12 @@ demo: ## Show everything on this machine: PROVIDER=digitalocean NODES=3 ONESHOT=
 bench: tools-for-tests ## Measure 100, 1,000 and 5,000 nodes, 500 and 1,000 load balancers; BENCH_FLAGS="-nodes=100 -services=20"; WRITE=1 puts load balancers into docs/sizing.md
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/bench -provider=$(PROVIDER) $(if $(WRITE),-write=docs/sizing.md) $(BENCH_FLAGS)
 
-# Tests. docs/testing.md says what is tried where. Nothing of the environment changes what `make test` runs; TESTFLAGS are added to every
-# `go test` of this module. `go vet` is no part of them, for it reads every SDK once more: the linters of make verify have its checks.
-TESTFLAGS ?=
+# Tests. docs/testing.md says what is tried where. Nothing of the environment changes what `make test` runs; TESTFLAGS=-count=1 is added to its
+# `go test`s. `go vet` is no part of them, for it reads every SDK once more: the linters of make verify have its checks.
+TESTFLAGS :=
+export ANYCCM_TIER    :=
+export SOAK_SEED      :=
+export SOAK_SCHEDULES :=
 GOTEST    := $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 30m $(TESTFLAGS)
 # The race detector needs a C compiler, which Go alone does not.
 CC_FOUND   = $(shell set -- $$($(GO) env CC); command -v "$$1")
@@ -95,10 +98,12 @@ test-shared: ## Registry, kit, program and the template cloud, with the race det
 	@CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GOTEST) $(if $(CC_FOUND),-race) $(RACED)
 
 .PHONY: test-unit
-test-unit: ## Each cloud, and everything else that is no part of test-shared and starts no cluster
+test-unit: ## Each cloud, and the tools: all that has no target of its own
 	@CGO_ENABLED=0 $(GOTEST) $(UNRACED)
-	@# The framework itself has a race, so these cannot run with the detector.
-	@CGO_ENABLED=0 $(GOTEST) -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins)$$' ./cmd/cloud-controller-manager/app
+	@$(FRAMEWORK)
+
+# The framework itself has a race, so these cannot run with the detector.
+FRAMEWORK  = CGO_ENABLED=0 $(GOTEST) -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins)$$' ./cmd/cloud-controller-manager/app
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, and whether the newest Kubernetes takes it; TESTFLAGS=-update updates the snapshots
@@ -108,7 +113,7 @@ test-chart: $(BIN)/helm ## What the Helm chart renders, and whether the newest K
 RENDERED   = $(CURDIR)/test/chart/testdata/*/rendered.yaml $(CURDIR)/providers/*/testdata/chart/*/rendered.yaml
 kubernetes-types = CGO_ENABLED=0 $(GO) run -C build/kubernetes -trimpath -modfile=$(1) . $(RENDERED)
 
-E2E        = ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 ./test/e2e
+E2E        = ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 10 ./test/e2e
 
 .PHONY: test-e2e
 test-e2e: tools-for-tests ## The built program against a real kube-apiserver and simulated clouds
@@ -116,12 +121,13 @@ test-e2e: tools-for-tests ## The built program against a real kube-apiserver and
 
 .PHONY: test-acceptance
 test-acceptance: tools-for-tests ## The acceptance suite against the built program and simulated clouds
-	@ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 ./test/acceptance
+	@ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -parallel 6 ./test/acceptance
 
 # What belongs to one cloud and is no part of make test: CLOUD=aws. Clients and descriptions of the cloud's API judge its simulator where
 # they can be had: ANYCCM_PYTHON, ANYCCM_REFERENCE.
 .PHONY: test-cloud
 test-cloud: ## All tests of one cloud, and those of make test with the race detector: CLOUD=aws
+	$(if $(CLOUD),,$(error CLOUD is empty; name one: make test-cloud CLOUD=aws))
 	$(call check-names,$(CLOUD))
 	$(FULL) CGO_ENABLED=0 $(GOTEST) ./providers/$(CLOUD)/...
 	$(if $(CC_FOUND),CGO_ENABLED=1 $(GOTEST) -race ./providers/$(CLOUD)/...)
@@ -143,7 +149,8 @@ test-builds: build ## Images, releases, a provider in a module of its own, Prome
 .PHONY: test-all
 test-all: tools-for-tests test-chart test-builds ## Everything: every cloud, every call, the race detector, random schedules, a release
 	$(FULL) CGO_ENABLED=$(if $(CC_FOUND),1,0) $(GO) test -vet=off -trimpath -tags $(TAGS) -timeout 6h $(if $(CC_FOUND),-race) $(filter-out $(APART),$(PACKAGES))
-	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h ./test/e2e ./test/acceptance
+	$(FRAMEWORK)
+	$(FULL) ANYCCM_BIN=$(BIN) CGO_ENABLED=0 $(GOTEST) -count=1 -timeout 4h -parallel 8 ./test/e2e ./test/acceptance
 	$(MAKE) soak release-check test-oldest
 
 # The architectures of images and releases.
@@ -223,7 +230,7 @@ soak: tools-for-tests ## Random schedules, then a random run of the built progra
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/soak -duration=$(SOAK) $(if $(SEED),-seed=$(SEED)) -provider=$(PROVIDER)
 
 .PHONY: mutants
-mutants: ## Seed faults into the sources, and see that tests catch each: MUTANTS="linode -list" for some, or their list
+mutants: ## Seed faults into the sources, and see that tests catch each: MUTANTS="-list linode" for some, or their list
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./test/mutants $(MUTANTS)
 
 .PHONY: new-provider

@@ -112,10 +112,9 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 				},
 			},
 		},
-		Portable: portableCases(sim, url), UDP: conformance.FeatureCase{Shows: `"UDP"`},
 		Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password}, Serves: sim.Serves,
 		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
-		Snapshot: func() string { return snapshot(t, sim) },
+		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}
 }
 

@@ -101,7 +101,11 @@ func (s *Stage) borrow(ctx context.Context) (*controlplane.APIServer, error) {
 		api := s.idle[n-1]
 		s.idle = s.idle[:n-1]
 		s.mu.Unlock()
-		return api, api.ForgetAudit()
+		if err := api.ForgetAudit(); err != nil {
+			api.Stop(0)
+			return nil, err
+		}
+		return api, nil
 	}
 	s.pooled++
 	name := fmt.Sprintf("apiserver-%d", s.pooled)

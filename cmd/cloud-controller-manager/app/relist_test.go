@@ -262,7 +262,7 @@ func runServiceController(ctx context.Context, t *testing.T, api *relistAPI, sel
 func TestRelist(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
-		t.Skip("the framework's service controller has a data race of its own, between its workers of nodes and of Services; make test-build runs this test without the detector")
+		t.Skip("the framework's service controller has a data race of its own, between its workers of nodes and of Services; make test-unit runs this test without the detector")
 	}
 	const class = "example.com/ours"
 	for mode, served := range map[string]string{unclassed: "plain", named: "ours", namedAndUnclassed: "ours plain"} {

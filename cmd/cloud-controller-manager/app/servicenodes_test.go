@@ -148,7 +148,7 @@ func settle(d time.Duration) {
 func TestTheStandInIsTheNodes(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
-		t.Skip("the framework itself has a race; make test-build runs this without the detector")
+		t.Skip("the framework itself has a race; make test-unit runs this without the detector")
 	}
 	for seed := range uint64(6) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
@@ -275,7 +275,7 @@ func joinCost(t *testing.T, nodes, services int) (bytes uint64, kept bool) {
 //nolint:paralleltest // see above
 func TestANodeThatJoins(t *testing.T) {
 	if raceDetector {
-		t.Skip("the framework itself has a race; make test-build runs this without the detector")
+		t.Skip("the framework itself has a race; make test-unit runs this without the detector")
 	}
 	const services, few, many = 100, 100, 3000
 	small, _ := joinCost(t, few, services)

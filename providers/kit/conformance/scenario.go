@@ -88,7 +88,7 @@ func (p *Play) Annotate(name, key, value string) {
 // Again has a Service reconciled though nothing of it changed.
 func (p *Play) Again(name string) { p.changed = append(p.changed, p.find(name)) }
 
-// Delete deletes a Service.
+// Delete has a Service deleted when the step is reconciled.
 func (p *Play) Delete(name string) { p.removed = append(p.removed, p.find(name)) }
 
 // Abandon takes a Service from the API server without its finalizer, as somebody does by hand. What it leaves is deleted as orphans are.

@@ -188,7 +188,9 @@ func (p *Play) step(step Step, used map[string]bool) {
 	step.Do(p)
 	made := p.w.Sim.Calls() // by loops, or by what initialises nodes
 	planned := p.plans(ctx)
-	p.serving.begin(p.serves())
+	if !p.w.loops { // loops have written in the step already
+		p.serving.begin(p.serves())
+	}
 	p.reconcileAndWait(ctx)
 	calls := p.w.Sim.Calls()
 	if p.w.loops {
@@ -231,7 +233,7 @@ func (p *Play) reconcileAndWait(ctx context.Context) {
 	synctest.Wait()
 }
 
-// unplanned are the writes of a step that plan did not announce, or that it announced and that did not follow.
+// unplanned reports writes where plan announced nothing, and announcements without any write.
 func (p *Play) unplanned(plans []planOf, calls []simkit.Call) (broken []string) {
 	if len(p.removed) > 0 || len(p.abandoned) > 0 || p.w.loops {
 		return nil // plan is about what a Service needs
