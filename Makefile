@@ -134,6 +134,14 @@ test-cloud: ## All tests of one cloud, and those of make test with the race dete
 
 FULL      := ANYCCM_TIER=all
 
+.PHONY: clients
+clients: ## Install the clients in Python that judge simulators into bin/.python; says which cannot be had
+	python3 -m venv bin/.python
+	for cloud in gce ovirt cloudstack oci ibm; do \
+		timeout 600 bin/.python/bin/python -m pip install --quiet --disable-pip-version-check --no-input -r providers/$$cloud/testdata/clients.txt 2>/dev/null \
+			|| echo "Without the clients for $$cloud: they could not be installed"; \
+	done
+
 .PHONY: test-builds
 test-builds: build ## Images, releases, a provider in a module of its own, Prometheus, kubeadm, older Kubernetes types
 	CGO_ENABLED=0 $(GOTEST) ./test/othermodule ./build/newprovider

@@ -82,7 +82,9 @@ func generatedPages(t *testing.T) map[string][]byte {
 	files, err := Files(filepath.Join("..", ".."), registry.Linked().Providers())
 	require.NoError(t, err)
 	files[chartFolder+"values.yaml"] = nil
-	maps.DeleteFunc(files, func(path string, _ []byte) bool { return strings.HasPrefix(path, "docs/providers/") })
+	maps.DeleteFunc(files, func(path string, _ []byte) bool {
+		return strings.HasPrefix(path, "docs/providers/") || strings.HasPrefix(path, "providers/")
+	})
 	return files
 }
 

@@ -184,7 +184,7 @@ func TestScheduledChecks(t *testing.T) {
 	t.Parallel()
 	for name, runs := range map[string][]string{
 		"ci.yaml": {"make vuln"}, "versions.yaml": {"make test-oldest", "make release-check"}, "scorecard.yaml": nil,
-		"nightly.yaml": {"make test-all", "make mutants"},
+		"nightly.yaml": {"make clients", "ANYCCM_PYTHON=$PWD/bin/.python/bin/python make test-all", "make mutants"},
 	} {
 		text := read(t, ".github/workflows/"+name)
 		assert.Regexp(t, `(?m)^  schedule: \[\{cron: "\d+ \d+ \* \* [\d*]"\}\]`, text, name)

@@ -482,8 +482,8 @@ func TestNetworkNodeChange(t *testing.T) {
 	assert.Equal(t, []rule{shared}, networkNodeChange(g, desiredNodeRules{name: "second", sharedPort: 10256}, otherRules{}).remove, "the last one takes it along, whoever made it")
 }
 
-// TestPlanTargets: what comes is registered first, by a hundred at a time, unless the target group has no room for it; what may stay is
-// not registered again.
+// TestPlanTargets: what leaves goes first, by a hundred at a time, unless nothing would be left and there is room for what comes; what may
+// stay is not registered again.
 func TestPlanTargets(t *testing.T) {
 	t.Parallel()
 	ids := func(from, to int) (list []string) {
@@ -507,8 +507,10 @@ func TestPlanTargets(t *testing.T) {
 	}
 	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), ids(0, 3), nil, false))
 	joinFirst, leaveFirst := []string{"registering targets", "deregistering targets"}, []string{"deregistering targets", "registering targets"}
-	assert.Equal(t, joinFirst, kinds(targetSteps("arn", g, targets(30080, ids(0, 3)), ids(1, 4), nil, false)))
-	assert.Equal(t, leaveFirst, kinds(targetSteps("arn", g, targets(30080, ids(0, 500)), ids(1, 501), nil, false)), "a full target group")
+	assert.Equal(t, leaveFirst, kinds(targetSteps("arn", g, targets(30080, ids(0, 3)), ids(1, 4), nil, false)))
+	assert.Equal(t, joinFirst, kinds(targetSteps("arn", g, targets(30080, ids(0, 3)), ids(3, 6), nil, false)), "all are others")
+	full := kinds(targetSteps("arn", g, targets(30080, ids(0, 500)), ids(500, 501), nil, false))
+	assert.Equal(t, leaveFirst[0], full[0], "a full target group")
 	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), ids(0, 2), ids(0, 3), false), "one that stopped may stay")
 	assert.Empty(t, targetSteps("arn", g, targets(30080, ids(0, 3)), nil, nil, true), "no nodes at all change nothing")
 	assert.Len(t, targetSteps("arn", g, targets(30080, ids(0, 250)), ids(250, 500), nil, false), 6)

@@ -577,8 +577,8 @@ const targetsAtOnce = 100
 // targetsPerGroup is how many targets a target group has room for in any account.
 const targetsPerGroup = 500
 
-// targetSteps registers first, so that a port serves on when all its targets are others. Where the target group has no room for that,
-// what leaves goes first. What is eligible stays where it is and is not registered again.
+// targetSteps has what leaves go first, so that neither a full target group nor a target that is refused keeps it. Where nothing would be
+// left, what comes is registered first, if there is room, so that the port serves on. What is eligible stays and is not registered again.
 func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible []string, keep bool) []step {
 	var gone, fresh []elbv2types.TargetDescription
 	known := map[string]bool{}
@@ -601,10 +601,10 @@ func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible
 	for chunk := range slices.Chunk(fresh, targetsAtOnce) {
 		join = append(join, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
 	}
-	if len(have)+len(fresh) > targetsPerGroup {
-		return append(leave, join...)
+	if len(known) == 0 && len(have)+len(fresh) <= targetsPerGroup {
+		return append(join, leave...)
 	}
-	return append(join, leave...)
+	return append(leave, join...)
 }
 
 // listenerSteps makes one listener, or what it should be. A port that changes its protocol keeps its listener.

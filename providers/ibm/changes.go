@@ -407,6 +407,9 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 		return nil, nil, nil
 	}
 	s, _, _ := parseSettings(q.Service) // a fault in an annotation keeps no node from joining or leaving
+	if !o.lb.network() {
+		s.Ranges = "" // which application load balancers do not have
+	}
 	d := spec{network: o.lb.network(), settings: s, ports: s.ports(q.Service)}
 	var findings []services.Finding
 	var err error

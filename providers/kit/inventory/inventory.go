@@ -269,7 +269,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			}
 			continue
 		}
-		stale = stale || len(doubtful) > 0 || i.listed.Before(i.hidden)
+		stale = stale || len(doubtful) > 0 || !i.hidden.IsZero()
 		if !stale && (len(found) > 0 || i.provenAbsentLocked(index+" "+key, q, asked)) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
@@ -528,6 +528,9 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
 	if !began.Before(i.doubted) {
 		i.listed, i.partial = began, partial
+	}
+	if partial == nil && !began.Before(i.hidden) {
+		i.hidden = time.Time{}
 	}
 }
 

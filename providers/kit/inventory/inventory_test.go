@@ -441,6 +441,11 @@ func TestInvalidateOfTheUnknown(t *testing.T) {
 		assert.Equal(t, 2, find())
 		assert.Equal(t, 2, find())
 		assert.Equal(t, [2]int{2, 0}, c.counts(), "one listing is enough")
+
+		inv.Invalidate(1)
+		_, err := inv.Find(t.Context(), "name", "n3", fresh)
+		require.NoError(t, err)
+		assert.Equal(t, [2]int{2, 0}, c.counts(), "the doubt about the unknown is over, and another object is not concerned")
 	})
 }
 
