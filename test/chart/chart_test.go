@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -26,13 +25,12 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/yaml"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	_ "github.com/anyccm/cloud-controller-manager/registry/linked" // the providers to install
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
-
-var update = flag.Bool("update", false, "update the snapshots")
 
 const folder = "../../charts/cloud-controller-manager"
 
@@ -152,7 +150,7 @@ func TestSnapshots(t *testing.T) {
 			t.Parallel()
 			have := render(t, "cloud-controller-manager", values)
 			file := filepath.Join(dir, "rendered.yaml")
-			if *update {
+			if *conformance.Update {
 				require.NoError(t, os.MkdirAll(dir, 0o755))
 				require.NoError(t, os.WriteFile(file, []byte(have), 0o600))
 			}

@@ -2,7 +2,6 @@ package cloudstacksim
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -18,8 +17,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
-
-var update = flag.Bool("update", false, "take testdata/description.json from the description of the API, which is fetched where it is not there")
 
 // published is the description of all commands.
 type published struct {
@@ -96,7 +93,7 @@ func TestDescription(t *testing.T) {
 	path, version, _ := strings.Cut(DescribedBy, "@")
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	require.NoError(t, err)
-	if *update {
+	if *conformance.Update {
 		text, err := exec.CommandContext(t.Context(), "go", "mod", "download", "-json", DescribedBy).CombinedOutput()
 		require.NoError(t, err, "%s", text)
 	}
@@ -108,7 +105,7 @@ func TestDescription(t *testing.T) {
 	require.NoError(t, err)
 	want, err := described(text)
 	require.NoError(t, err)
-	if *update {
+	if *conformance.Update {
 		require.NoError(t, os.WriteFile(filepath.Join("testdata", "description.json"), lines(t, want), 0o600))
 		return
 	}

@@ -27,7 +27,8 @@ import (
 // This file plays scenarios and holds what goes over the wire meanwhile, as text: transcripts. They are files of the provider's folder,
 // reviewed like code.
 
-var update = flag.Bool("update", false, "write the transcripts of the scenarios that are played")
+// Update is the flag of tests that write what they compare with.
+var Update = flag.Bool("update", false, "write what the tests compare with")
 
 // transcriptFolder is where the transcripts of a provider are, in its folder.
 const transcriptFolder = "testdata/transcripts"
@@ -48,7 +49,7 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			})
 		})
 	}
-	if *update {
+	if *Update {
 		for name := range files {
 			require.NoError(t, os.Remove(filepath.FromSlash(transcriptFolder+"/"+name+".txt")))
 		}
@@ -100,7 +101,7 @@ func (f *Fixture) compare(t *testing.T, name, text string) {
 		require.NotContains(t, text, secret, "%s: a secret", name)
 	}
 	path := transcriptFolder + "/" + name + ".txt"
-	if *update {
+	if *Update {
 		require.NoError(t, os.MkdirAll(filepath.FromSlash(transcriptFolder), 0o755))    //nolint:gosec // sources are for everybody
 		require.NoError(t, os.WriteFile(filepath.FromSlash(path), []byte(text), 0o644)) //nolint:gosec // a file of the checkout
 		return
