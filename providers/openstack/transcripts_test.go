@@ -3,6 +3,7 @@ package openstack
 import (
 	"embed"
 	"fmt"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -33,7 +34,7 @@ func names(sim *openstacksim.Sim) map[string]string {
 	}
 	ports := map[string]string{} // by pool
 	for _, l := range sim.Listeners() {
-		port := fmt.Sprint(l.ProtocolPort)
+		port := strconv.Itoa(l.ProtocolPort)
 		if l.Protocol == protocolUDP {
 			port = "udp-" + port
 		}

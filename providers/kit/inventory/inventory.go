@@ -269,7 +269,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 			}
 			continue
 		}
-		stale = stale || len(doubtful) > 0 || !i.hidden.IsZero()
+		stale = i.mustListLocked(stale, doubtful)
 		if !stale && (len(found) > 0 || i.provenAbsentLocked(index+" "+key, q, asked)) {
 			remembered := i.listed.Before(asked)
 			i.mu.Unlock()
@@ -335,6 +335,11 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 			return nil, err
 		}
 	}
+}
+
+// mustListLocked reports whether what is known of a key is too old, or may not be all.
+func (i *view[ID]) mustListLocked(stale bool, doubtful []ID) bool {
+	return stale || len(doubtful) > 0 || !i.hidden.IsZero()
 }
 
 // Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
