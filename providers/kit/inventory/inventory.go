@@ -337,11 +337,6 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	}
 }
 
-// mustListLocked reports whether what is known of a key is too old, or may not be all.
-func (i *view[ID]) mustListLocked(stale bool, doubtful []ID) bool {
-	return stale || len(doubtful) > 0 || !i.hidden.IsZero()
-}
-
 // Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
 // be one that nobody knows yet.
 func (i *view[ID]) Invalidate(id ID) {

@@ -50,3 +50,8 @@ func (i *view[ID]) maxAgeLocked(e entry, q Query, d evidence.Demand) time.Durati
 	}
 	return max(q.MaxAge, min(time.Duration(i.singlesCost(i.unlisted))*q.PerSingle, maxUnlistedAge))
 }
+
+// mustListLocked reports whether what is known of a key is too old, or may not be all.
+func (i *view[ID]) mustListLocked(stale bool, doubtful []ID) bool {
+	return stale || len(doubtful) > 0 || !i.hidden.IsZero()
+}
