@@ -31,12 +31,7 @@ func Everybody() Set { return Set{everybody: true} }
 
 // Parse reads the networks of a setting, of which place is the name in problems. Only a setting without any entry lets everybody in. The
 // set of one that has problems holds what can be read, and is Partial.
-func Parse(place string, texts []string) (Set, error) { return parse(place, texts, false) }
-
-// ParseIPv4 is Parse where load balancers have addresses of IPv4 alone.
-func ParseIPv4(place string, texts []string) (Set, error) { return parse(place, texts, true) }
-
-func parse(place string, texts []string, onlyIPv4 bool) (Set, error) {
+func Parse(place string, texts []string) (Set, error) {
 	if len(texts) == 0 {
 		return Everybody(), nil
 	}
@@ -45,21 +40,15 @@ func parse(place string, texts []string, onlyIPv4 bool) (Set, error) {
 	known := map[netip.Prefix]bool{}
 	for _, text := range texts {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
-		reason := ""
-		switch {
-		case err != nil:
-			reason = `is not a network; use a form such as "192.0.2.0/24"`
-		case onlyIPv4 && !p.Addr().Is4():
-			reason = `is not an IPv4 network, and the load balancer has no other addresses; use a form such as "192.0.2.0/24"`
-		}
-		if p = p.Masked(); reason == "" && !known[p] {
-			set.networks, known[p] = append(set.networks, p), true
-		}
-		if reason != "" {
+		if err != nil {
 			set.partial = true
 			if len(problems) < maxProblems {
-				problems = append(problems, &schema.Problem{Place: place, Value: text, Reason: reason})
+				problems = append(problems, &schema.Problem{Place: place, Value: text, Reason: `is not a network; use a form such as "192.0.2.0/24"`})
 			}
+			continue
+		}
+		if p = p.Masked(); !known[p] {
+			set.networks, known[p] = append(set.networks, p), true
 		}
 	}
 	return set, errors.Join(problems...)
