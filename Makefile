@@ -90,7 +90,7 @@ UNRACED    = $(filter-out $(RACED) $(APART),$(PACKAGES))
 # What computes runs beside what waits for clusters, so that neither leaves the cores idle.
 .PHONY: test
 test: tools-for-tests ## Run the tests that every change passes
-	@CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/stages -make=$(MAKE) "test-shared test-unit test-chart" "test-e2e test-acceptance"
+	@CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./build/stages -make=$(MAKE) "test-shared test-unit test-chart" test-e2e test-acceptance
 
 .PHONY: test-shared
 test-shared: ## Registry, kit, program and the template cloud, with the race detector where there is a C compiler
