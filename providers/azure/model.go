@@ -155,16 +155,16 @@ func suffixOf(six, dual bool) string {
 	return ""
 }
 
-// frontName is the exact name of a frontend.
+// frontName is the exact name of a frontend. Only where it is cut, a last character that is no letter becomes a line.
 func frontName(base, subnet, suffix string) string {
 	name := base
 	if subnet != "" {
 		name = base + "-" + subnet
 		if len(name) > maxName {
 			name = name[:maxName]
-		}
-		if last := name[len(name)-1]; last != '_' && (last < 'A' || last > 'z' || last > 'Z' && last < 'a') {
-			name = name[:len(name)-1] + "_"
+			if last := name[maxName-1]; last != '_' && (last < 'A' || last > 'z' || last > 'Z' && last < 'a') {
+				name = name[:maxName-1] + "_"
+			}
 		}
 	}
 	return name + suffix
@@ -230,7 +230,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f front, all bool) doc {
 	protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "All"}[p.Protocol]
 	floating, back := true, int(p.Port)
-	if !all && (s.NoFloating || s.Internal && f.six) {
+	if s.NoFloating && !all || s.Internal && f.six {
 		floating, back = false, int(p.NodePort)
 	}
 	rule := doc{

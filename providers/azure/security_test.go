@@ -3,6 +3,7 @@ package azure
 import (
 	"encoding/json"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -96,15 +97,54 @@ func TestFullGroupLetsGo(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "k8s-azure-lb_allow_IPv4_d39272f7f57ed937951650d93992ad77", web().name())
-	long := "subnet-with-a-name-that-is-much-longer-than-anybody-would-type-by-hand-9"
 	base := "a0123456789abcdef0123456789abcde"
-	name := frontName(base, long, "")
-	assert.Len(t, name, maxName)
-	assert.Regexp(t, `[A-Za-z_]$`, name)
-	assert.Len(t, ruleName(base, long, v1.ServicePort{Protocol: "TCP", Port: 443}, ""), maxName)
-	assert.Equal(t, base+"-TCP-443", ruleName(base, "", v1.ServicePort{Protocol: "TCP", Port: 443}, ""))
 	assert.True(t, ownedBy(base, base+"-TCP-443"))
 	assert.False(t, ownedBy(base, base+"f-TCP-443"), "a name that only begins alike")
+}
+
+// TestUglyNames: the names that Azure's own controller gives, to the character: a takeover finds its objects by them.
+func TestUglyNames(t *testing.T) {
+	t.Parallel()
+	base := "a0123456789abcdef0123456789abcde"
+	long := func(n int) string { return strings.Repeat("s", n) }
+	// The name of a frontend has room for 42 characters of the subnet's, that of the rule of this port for 34.
+	for subnet, want := range map[string]struct{ front, rule string }{
+		"apps":          {"apps", "apps"},
+		"apps-1":        {"apps-1", "apps-1"},
+		"1":             {"1", "1"},
+		"apps.":         {"apps.", "apps."},
+		"-apps-":        {"-apps-", "-apps-"},
+		"apps_":         {"apps_", "apps_"},
+		long(33) + "1":  {long(33) + "1", long(33) + "1"},
+		long(34) + "1":  {long(34) + "1", long(34)},
+		long(41) + "1":  {long(41) + "1", long(34)},
+		long(41) + "-":  {long(41) + "-", long(34)},
+		long(41) + "1x": {long(41) + "_", long(34)},
+		long(41) + "-1": {long(41) + "_", long(34)},
+		long(41) + ".1": {long(41) + "_", long(34)},
+		long(41) + "_1": {long(41) + "_", long(34)},
+		long(41) + "Z1": {long(41) + "Z", long(34)},
+		long(80):        {long(42), long(34)},
+	} {
+		for _, suffix := range []string{"", sixSuffix} {
+			assert.Equal(t, base+"-"+want.front+suffix, frontName(base, subnet, suffix), subnet)
+			rule := ruleName(base, subnet, v1.ServicePort{Protocol: "TCP", Port: 443}, suffix)
+			assert.Equal(t, base+"-"+want.rule+"-TCP-443"+suffix, rule, subnet)
+			assert.Equal(t, base+suffix, frontName(base, "", suffix))
+			assert.Equal(t, base+"-TCP-443"+suffix, ruleName(base, "", v1.ServicePort{Protocol: "TCP", Port: 443}, suffix))
+		}
+	}
+	// A public address has the name of its prefix as far as there is room, and nothing takes the place of the last character.
+	for prefix, want := range map[string]string{
+		"": "", "p-1": "-p-1", long(30) + "1": "-" + long(30) + "1", long(30) + "-1": "-" + long(30) + "-", long(80): "-" + long(31),
+	} {
+		if prefix != "" {
+			prefix = "/publicIPPrefixes/" + prefix
+		}
+		for _, suffix := range []string{"", sixSuffix} {
+			assert.Equal(t, "kubernetes-"+base+want+suffix, addressName("kubernetes", base, prefix, suffix), prefix)
+		}
+	}
 }
 
 func TestAggregatedRanges(t *testing.T) {

@@ -224,7 +224,7 @@ func leftAccess() map[string]left {
 
 // leftInternal are about internal load balancers.
 func leftInternal() map[string]left {
-	const ip, inApps, inOne = "10.240.7.7", base + "-apps-TCP-80", base + "-apps-1-TCP-80"
+	const ip, ip6, inApps, inOne = "10.240.7.7", "fd00:10:240::77", base + "-apps-TCP-80", base + "-apps-1-TCP-80"
 	internal := func(subnet, front, rule, probe string, service *v1.Service, more ...any) left {
 		return leftWeb().with(func(l *left) {
 			l.services, l.addresses, l.rules = []*v1.Service{service}, nil, nil
@@ -254,7 +254,7 @@ func leftInternal() map[string]left {
 			l.balancers["kubernetes-internal"]["frontendIPConfigurations"] = []any{leftPrivate(base, azuresim.Subnet, ip, "privateIPAllocationMethod", "Static")}
 		}),
 		"internal, in a subnet":                              internal("apps", base+"-apps", inApps, inApps, webService(in("apps"))),
-		"internal, in a subnet whose name ends with a digit": internal("apps-1", base+"-apps-_", inOne, inOne, webService(in("apps-1"))),
+		"internal, in a subnet whose name ends with a digit": internal("apps-1", base+"-apps-1", inOne, inOne, webService(in("apps-1"))),
 		"internal, in a subnet whose name is cut":            internal(longSubnet, cutFront, cutRule, cutRule, webService(in(longSubnet))),
 		"internal, local, in a subnet":                       internal("apps", base+"-apps", inApps, base+"-apps-TCP-30999", webService(in("apps"), localTraffic)),
 		"internal, an address that is asked for": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
@@ -262,6 +262,18 @@ func leftInternal() map[string]left {
 		})),
 		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts),
 			"protocol", "All", "frontendPort", 0, "backendPort", 0),
+		"internal, both families, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts, bothFamilies)).with(func(l *left) {
+			const lb, six = "kubernetes-internal", base + "-IPv6"
+			all := []any{"protocol", "All", "frontendPort", 0, "backendPort", 0}
+			l.balancers = map[string]doc{lb: leftBalancer(
+				[]doc{leftPrivate(base, azuresim.Subnet, ip), leftPrivate(six, azuresim.Subnet, ip6, "privateIPAddressVersion", "IPv6")},
+				[]doc{
+					leftRule(lb, webRule, base, "kubernetes", webRule, all...),
+					leftRule(lb, webRule+"-IPv6", six, "kubernetes-IPv6", webRule+"-IPv6", append(all, "enableFloatingIP", false)...),
+				}, []doc{leftProbe(webRule, 30080), leftProbe(webRule+"-IPv6", 30080)}, "kubernetes", "kubernetes-IPv6")}
+			l.members = []string{lb + "/kubernetes", lb + "/kubernetes-IPv6"}
+			l.ingress = map[string][]string{"web": {ip, ip6}}
+		}),
 		"internal, SCTP": internal(azuresim.Subnet, base, base+"-SCTP-80", "", webService(yes, func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
 		}), "protocol", "All", "enableTcpReset", nil).with(func(l *left) { l.balancers["kubernetes-internal"]["probes"] = []any{} }),
@@ -367,7 +379,7 @@ func leftSeveral() map[string]left {
 
 // leftLinks are about private link services.
 func leftLinks() map[string]left {
-	const ip = "10.240.7.7"
+	const ip, inOne = "10.240.7.7", base + "-apps-1"
 	internal := func(link string, d doc, annotations map[string]string) left {
 		annotations[annotationInternal], annotations[annotationPrivateLink] = "true", "true"
 		return leftWeb().with(func(l *left) {
@@ -380,6 +392,13 @@ func leftLinks() map[string]left {
 	}
 	return map[string]left{
 		"a private link service": internal("pls-"+base, leftLink("kubernetes-internal", base, "pls-"+base, "dynamic-0", ""), map[string]string{}),
+		"a private link service in a subnet whose name ends with a digit": internal("pls-"+inOne, leftLink("kubernetes-internal", inOne, "pls-"+inOne,
+			"dynamic-0", ""), map[string]string{annotationSubnet: "apps-1", annotationLinkSubnet: azuresim.Subnet}).with(func(l *left) {
+			l.subnets = map[string]string{"apps-1": "10.240.7.0/24"}
+			l.balancers = map[string]doc{"kubernetes-internal": leftBalancer([]doc{leftPrivate(inOne, "apps-1", ip)},
+				[]doc{leftRule("kubernetes-internal", inOne+"-TCP-80", inOne, "kubernetes", inOne+"-TCP-80")},
+				[]doc{leftProbe(inOne+"-TCP-80", 30080)}, "kubernetes")}
+		}),
 		"a private link service of every setting": internal("shop", leftLink("kubernetes-internal", base, "shop", "static-10.240.7.9", "10.240.7.9",
 			"tags", doc{"k8s-azure-owner-service": "Default/Web", "k8s-azure-cluster-name": "Kubernetes", "team": "web", "of-somebody": "else"},
 			"visibility", doc{"subscriptions": []any{"*"}}, "autoApproval", doc{"subscriptions": []any{azuresim.Subscription}},
