@@ -76,7 +76,7 @@ func scenarios(sim *gcesim.Sim) []conformance.Scenario {
 			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
 			{Name: "one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
 			{Name: "a node leaves", Do: func(p *conformance.Play) { p.RemoveNodes("worker-3") }},
-			{Name: "both are deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+			{Name: "the other one is deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
 		}},
 		conformance.AnnotationScenario(annotationTier, []conformance.Legal{{Value: "Standard"}, {Value: "Premium"}}, conformance.Web),
 		{Name: "address", Services: []*v1.Service{conformance.Web(nil)}, Steps: []conformance.Step{

@@ -118,7 +118,7 @@ func scenarios(sim *ibmsim.Sim) []conformance.Scenario {
 			addPort,
 			{Name: "somebody deletes the load balancer", Do: func(p *conformance.Play) {
 				sim.RemoveLoadBalancers()
-				p.Again("web")
+				p.ReconcileAgain("web")
 			}},
 			{Name: "a group is named instead", Do: func(p *conformance.Play) {
 				p.Change("web", func(s *v1.Service) {

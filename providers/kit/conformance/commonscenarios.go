@@ -14,8 +14,8 @@ func change(name string, change func(*v1.Service)) Step {
 	return Step{name, func(p *Play) { p.Change("web", change) }}
 }
 
-// common are the scenarios of every cloud.
-func (f *Fixture) common() []Scenario {
+// listCommon returns the scenarios of every cloud.
+func (f *Fixture) listCommon() []Scenario {
 	return append(append(f.portScenarios(), f.featureScenarios()...), lifeScenarios()...)
 }
 
@@ -23,10 +23,10 @@ func (f *Fixture) common() []Scenario {
 func (f *Fixture) portScenarios() []Scenario {
 	all := []Scenario{
 		{Name: "create", Services: []*v1.Service{Web(nil)}, Nodes: 3, Steps: []Step{
-			{"nothing changes", func(p *Play) { p.Again("web") }},
-			{"it is no load balancer any more", func(p *Play) { p.Delete("web") }},
-			{"it is one again", func(p *Play) { p.Create(Web(nil)) }},
+			{"nothing changes", func(p *Play) { p.ReconcileAgain("web") }},
 			{"deleted", func(p *Play) { p.Delete("web") }},
+			{"created again", func(p *Play) { p.Create(Web(nil)) }},
+			{"deleted again", func(p *Play) { p.Delete("web") }},
 		}},
 		{Name: "ports", Services: []*v1.Service{Web(nil)}, Steps: []Step{
 			change("one is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, Port("alt", 8080, 30081)) }),
@@ -135,14 +135,14 @@ func lifeScenarios() []Scenario {
 			change("the annotation is removed", func(s *v1.Service) { delete(s.Annotations, portable.Hostname) }),
 			{"deleted", func(p *Play) { p.Delete("web") }},
 		}},
-		{Name: "two-services", Services: []*v1.Service{Web(nil), other(nil)}, Steps: []Step{
+		{Name: "two-services", Services: []*v1.Service{Web(nil), makeOther(nil)}, Steps: []Step{
 			{"a node joins", func(p *Play) { p.AddNodes("worker-3") }},
 			{"one gets another port", func(p *Play) {
 				p.Change("other", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, Port("submission", 587, 30587)) })
 			}},
 			{"one is deleted", func(p *Play) { p.Delete("other") }},
 			{"a node leaves", func(p *Play) { p.RemoveNodes("worker-3") }},
-			{"both are deleted", func(p *Play) { p.Delete("web") }},
+			{"the other one is deleted", func(p *Play) { p.Delete("web") }},
 		}},
 		{Name: "restart", Services: []*v1.Service{Web(nil)}, Steps: []Step{
 			{"nothing changed", func(p *Play) { p.Restart() }},
@@ -155,17 +155,15 @@ func lifeScenarios() []Scenario {
 				p.Restart()
 			}},
 			{"a node leaves after it", func(p *Play) { p.RemoveNodes("worker-1") }},
-			{"deleted after another one", func(p *Play) {
+			{"deleted after another restart", func(p *Play) {
 				p.Restart()
 				p.Delete("web")
 			}},
 		}},
-		{Name: "orphans", Services: []*v1.Service{Web(nil), other(nil)}, Steps: []Step{
-			{"one loses its Service", func(p *Play) { p.Abandon("web") }},
-			{"the other one stays", func(p *Play) { p.Again("other") }},
-			{"it is deleted", func(p *Play) {
-				p.Delete("other")
-			}},
+		{Name: "orphans", Services: []*v1.Service{Web(nil), makeOther(nil)}, Steps: []Step{
+			{"a Service goes without its finalizer", func(p *Play) { p.Abandon("web") }},
+			{"nothing changes of the other one", func(p *Play) { p.ReconcileAgain("other") }},
+			{"the other one is deleted", func(p *Play) { p.Delete("other") }},
 		}},
 	}
 }

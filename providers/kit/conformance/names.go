@@ -33,8 +33,8 @@ func (n *names) learnService(s *v1.Service) {
 // leastUID is how much of a UID tells whose it is: clouds have limits for names.
 const leastUID = 16
 
-// withoutUIDs puts the names of Services in the place of UIDs, also of those that were cut.
-func (n *names) withoutUIDs(text string) string {
+// replaceUIDs puts the names of Services in the place of UIDs, also of those that were cut.
+func (n *names) replaceUIDs(text string) string {
 	for _, uid := range sortedKeys(n.services) {
 		for from := 0; ; {
 			at := strings.Index(text[from:], uid[:leastUID])
@@ -115,8 +115,8 @@ func (n *names) walk(v any, kind, parent string, taken map[string]bool) {
 			n.walk(element, kind, parent, taken)
 		}
 	case map[string]any:
-		if id := firstText(v, identityFields); id != "" {
-			label := strings.TrimSuffix(kind+"/"+firstText(v, labelFields), "/")
+		if id := findText(v, identityFields); id != "" {
+			label := strings.TrimSuffix(kind+"/"+findText(v, labelFields), "/")
 			if known, ok := n.of[id]; ok {
 				label = known
 			}
@@ -131,7 +131,7 @@ func (n *names) walk(v any, kind, parent string, taken map[string]bool) {
 		for _, key := range sortedKeys(v) {
 			next := strings.TrimSuffix(key, "s")
 			if _, list := v[key].([]any); !list {
-				if _, object := v[key].(map[string]any); object && kind != "" && firstText(v, identityFields) == "" {
+				if _, object := v[key].(map[string]any); object && kind != "" && findText(v, identityFields) == "" {
 					next = kind // the elements of a map by identity
 				}
 			}
@@ -140,7 +140,7 @@ func (n *names) walk(v any, kind, parent string, taken map[string]bool) {
 	}
 }
 
-func firstText(object map[string]any, fields []string) string {
+func findText(object map[string]any, fields []string) string {
 	for _, field := range fields {
 		switch v := object[field].(type) {
 		case string:
@@ -173,7 +173,7 @@ func (n *names) apply(text string) string {
 	for i, id := range ids {
 		text = strings.ReplaceAll(text, fmt.Sprintf("\x00%d\x00", i), n.of[id])
 	}
-	text = n.withoutUIDs(text)
+	text = n.replaceUIDs(text)
 	n.mu.Unlock()
 	return times.ReplaceAllString(generated.ReplaceAllString(text, "<id>"), "<time>")
 }

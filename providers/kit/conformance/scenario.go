@@ -85,8 +85,8 @@ func (p *Play) Annotate(name, key, value string) {
 	p.Change(name, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, value) })
 }
 
-// Again has a Service reconciled though nothing of it changed.
-func (p *Play) Again(name string) { p.changed = append(p.changed, p.find(name)) }
+// ReconcileAgain has a Service reconciled though nothing of it changed.
+func (p *Play) ReconcileAgain(name string) { p.changed = append(p.changed, p.find(name)) }
 
 // Delete has a Service deleted when the step is reconciled.
 func (p *Play) Delete(name string) { p.removed = append(p.removed, p.find(name)) }
@@ -155,8 +155,8 @@ func (p *Play) forget(s *v1.Service) {
 	delete(p.refused, s.Name)
 }
 
-// concerned are the Services that the framework reconciles after the step.
-func (p *Play) concerned() []*v1.Service {
+// listConcerned returns the Services that the framework reconciles after the step.
+func (p *Play) listConcerned() []*v1.Service {
 	if p.restarted || p.nodesChanged {
 		return slices.DeleteFunc(slices.Clone(p.services), func(s *v1.Service) bool { return slices.Contains(p.removed, s) })
 	}
@@ -165,7 +165,7 @@ func (p *Play) concerned() []*v1.Service {
 
 // reconcile does what the framework does after the step.
 func (p *Play) reconcile(ctx context.Context) {
-	for _, s := range p.concerned() {
+	for _, s := range p.listConcerned() {
 		if p.nodesChanged && !p.restarted && !slices.Contains(p.changed, s) {
 			p.update(ctx, s)
 			continue
@@ -238,9 +238,9 @@ func (p *Play) note(what string, s *v1.Service, err error) {
 	p.answers = append(p.answers, what+" "+s.Name+": "+kind+": "+err.Error())
 }
 
-// plans are what `plan` says of the Services concerned: a program that begins with nothing in memory.
-func (p *Play) plans(ctx context.Context) (plans []planOf) {
-	if len(p.concerned()) == 0 {
+// planServices returns what `plan` says of the Services concerned: a program that begins with nothing in memory.
+func (p *Play) planServices(ctx context.Context) (plans []planOf) {
+	if len(p.listConcerned()) == 0 {
 		return nil
 	}
 	cloud, services, stop := p.w.start(false)
@@ -249,7 +249,7 @@ func (p *Play) plans(ctx context.Context) (plans []planOf) {
 	planner, ok := cloud.(guard.Planner)
 	require.True(p.w.t, ok)
 	p.w.Sim.ResetCalls()
-	for _, s := range p.concerned() {
+	for _, s := range p.listConcerned() {
 		plan, err := planner.PlanLoadBalancer(ctx, clusterName, p.w.service(ctx, s), p.w.nodes)
 		plans = append(plans, planOf{s.Name, plan.Changes, err})
 	}
@@ -269,8 +269,8 @@ func Web(annotations map[string]string) *v1.Service {
 	return Service("web", annotations, Port("http", 80, 30080), Port("https", 443, 30443))
 }
 
-// other is a second Service, with ports of its own.
-func other(annotations map[string]string) *v1.Service {
+// makeOther makes a second Service, with ports of its own.
+func makeOther(annotations map[string]string) *v1.Service {
 	s := Service("other", annotations, Port("smtp", 25, 30025))
 	s.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
 	return s

@@ -39,8 +39,8 @@ func (s *serving) add(call string, ports map[string][]string) {
 	}
 }
 
-// gaps are the ports that led somewhere before and after the step, and nowhere meanwhile.
-func (s *serving) gaps(after map[string][]string) (gaps []string) {
+// findGaps returns the ports that led somewhere before and after the step, and nowhere meanwhile.
+func (s *serving) findGaps(after map[string][]string) (gaps []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, port := range sortedKeys(after) {
@@ -66,13 +66,13 @@ func (p *Play) watch() {
 		}
 		return func() {
 			p.text.names.learn(p.w)
-			p.serving.add(operation, p.serves())
+			p.serving.add(operation, p.readPorts())
 		}
 	})
 }
 
-// serves is where the ports lead to, with backends by the name of their node.
-func (p *Play) serves() map[string][]string {
+// readPorts returns where the ports lead to, with backends by the name of their node.
+func (p *Play) readPorts() map[string][]string {
 	if p.w.Serves == nil {
 		return nil
 	}
@@ -88,8 +88,8 @@ func (p *Play) serves() map[string][]string {
 	return ports
 }
 
-// unserved are the ports that do not lead where their Services want them to, and those that no Service has.
-func (p *Play) unserved(ports map[string][]string) (wrong []string) {
+// findUnserved returns the ports that do not lead where their Services want them to, and those that no Service has.
+func (p *Play) findUnserved(ports map[string][]string) (wrong []string) {
 	wanted := map[string][]string{}
 	for _, s := range p.services {
 		served := p.served[s.Name]
@@ -99,7 +99,7 @@ func (p *Play) unserved(ports map[string][]string) (wrong []string) {
 		for _, port := range served.Spec.Ports {
 			var all []string
 			for _, n := range p.w.nodes {
-				all = append(all, fmt.Sprintf("%s:%d", n.Name, p.target(served, port)))
+				all = append(all, fmt.Sprintf("%s:%d", n.Name, p.chooseTarget(served, port)))
 			}
 			slices.Sort(all)
 			wanted[fmt.Sprintf("%s/%d", strings.ToLower(string(port.Protocol)), port.Port)] = all
@@ -124,8 +124,8 @@ func (p *Play) unserved(ports map[string][]string) (wrong []string) {
 	return wrong
 }
 
-// target is the port of the nodes to which a port of a Service leads.
-func (p *Play) target(s *v1.Service, port v1.ServicePort) int32 {
+// chooseTarget returns the port of the nodes to which a port of a Service leads.
+func (p *Play) chooseTarget(s *v1.Service, port v1.ServicePort) int32 {
 	if p.w.Target != nil {
 		return p.w.Target(s, port)
 	}

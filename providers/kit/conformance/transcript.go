@@ -48,8 +48,8 @@ func newTranscript(secrets []string) *transcript {
 // String is the whole text.
 func (tr *transcript) String() string { return tr.out.String() }
 
-// shownStep is what a transcript has of a step.
-type shownStep struct {
+// playedStep is what a transcript has of a step.
+type playedStep struct {
 	name                      string
 	plans                     []planOf
 	calls                     []simkit.Call
@@ -58,27 +58,27 @@ type shownStep struct {
 	unplanned, gaps, wrong    []string
 }
 
-func (tr *transcript) step(s shownStep) {
+func (tr *transcript) addStep(s playedStep) {
 	if tr.out.Len() > 0 {
 		tr.out.WriteString("\n")
 	}
 	fmt.Fprintf(&tr.out, "== %s\n", s.name)
-	tr.plan(s.plans)
-	tr.calls(s.calls)
-	tr.section("answers", tr.forPeople(repeated(s.answers)))
+	tr.addPlans(s.plans)
+	tr.addCalls(s.calls)
+	tr.addSection("answers", tr.checkTexts(mergeRepeats(s.answers)))
 	slices.Sort(s.events)
-	tr.section("events", tr.forPeople(s.events))
-	tr.section("services", tr.forPeople(s.services))
+	tr.addSection("events", tr.checkTexts(s.events))
+	tr.addSection("services", tr.checkTexts(s.services))
 	if !reflect.DeepEqual(tr.ports, s.ports) {
-		tr.section("serves", portLines(s.ports))
+		tr.addSection("serves", listPorts(s.ports))
 	}
 	tr.ports = s.ports
-	tr.section("not as planned", s.unplanned)
-	tr.section("gaps", s.gaps)
-	tr.section("not to all nodes", s.wrong)
+	tr.addSection("not as planned", s.unplanned)
+	tr.addSection("gaps", s.gaps)
+	tr.addSection("not to all nodes", s.wrong)
 }
 
-func (tr *transcript) section(title string, lines []string) {
+func (tr *transcript) addSection(title string, lines []string) {
 	if len(lines) == 0 {
 		return
 	}
@@ -88,18 +88,18 @@ func (tr *transcript) section(title string, lines []string) {
 	}
 }
 
-// left is what the cloud has at the end.
-func (tr *transcript) left(snapshot string) {
+// addRemains adds what the cloud has at the end.
+func (tr *transcript) addRemains(snapshot string) {
 	lines := []string{"nothing"}
 	if strings.TrimSpace(snapshot) != "" {
-		lines = []string{tr.hide(tr.names.apply(shownSnapshot(snapshot)))}
+		lines = []string{tr.hide(tr.names.apply(layOutSnapshot(snapshot)))}
 	}
 	tr.out.WriteString("\n")
-	tr.section("== left", lines)
+	tr.addSection("== left", lines)
 }
 
-// forPeople are texts that people read, who must not read a secret in them.
-func (tr *transcript) forPeople(lines []string) []string {
+// checkTexts names identities in texts that people read, and notes those that have a secret in them.
+func (tr *transcript) checkTexts(lines []string) []string {
 	all := make([]string, len(lines))
 	for i, line := range lines {
 		for _, secret := range tr.secrets {
@@ -112,8 +112,8 @@ func (tr *transcript) forPeople(lines []string) []string {
 	return all
 }
 
-// plan is what plan said, with the fields of each change.
-func (tr *transcript) plan(plans []planOf) {
+// addPlans adds what plan said, with the fields of each change.
+func (tr *transcript) addPlans(plans []planOf) {
 	var lines []string
 	for _, p := range plans {
 		if p.err != nil {
@@ -125,15 +125,15 @@ func (tr *transcript) plan(plans []planOf) {
 				line[0] += " (" + c.Detail + ")"
 			}
 			for _, f := range c.Fields {
-				line = append(line, "  "+shownField(f))
+				line = append(line, "  "+describeField(f))
 			}
 			lines = append(lines, strings.Join(line, "\n"))
 		}
 	}
-	tr.section("plan", tr.forPeople(lines))
+	tr.addSection("plan", tr.checkTexts(lines))
 }
 
-func shownField(f guard.Field) string {
+func describeField(f guard.Field) string {
 	switch {
 	case f.Before == "":
 		return f.Name + ": " + f.After
@@ -143,13 +143,13 @@ func shownField(f guard.Field) string {
 	return f.Name + ": " + f.Before + " -> " + f.After
 }
 
-// calls are reads, counted by operation, and writes in full.
-func (tr *transcript) calls(all []simkit.Call) {
+// addCalls adds reads, counted by operation, and writes in full.
+func (tr *transcript) addCalls(all []simkit.Call) {
 	reads, same, last := map[string]int{}, map[string]int{}, map[string]int{}
 	var writes []string
-	for _, c := range tr.ordered(all) {
+	for _, c := range tr.orderCalls(all) {
 		if c.Write {
-			writes = append(writes, tr.write(c))
+			writes = append(writes, tr.describeWrite(c))
 			continue
 		}
 		reads[c.Operation]++
@@ -165,12 +165,12 @@ func (tr *transcript) calls(all []simkit.Call) {
 		}
 		lines = append(lines, line)
 	}
-	tr.section("reads", lines)
-	tr.section("writes", writes)
+	tr.addSection("reads", lines)
+	tr.addSection("writes", writes)
 }
 
-// ordered are calls in their order. Those of the same moment have none, and are sorted.
-func (tr *transcript) ordered(calls []simkit.Call) []simkit.Call {
+// orderCalls sorts calls into their order. Those of the same moment have none, and are sorted.
+func (tr *transcript) orderCalls(calls []simkit.Call) []simkit.Call {
 	calls = slices.Clone(calls)
 	key := func(c simkit.Call) string { return c.Operation + "\n" + tr.names.apply(c.URL+"\n"+c.Body) }
 	slices.SortStableFunc(calls, func(a, b simkit.Call) int {
@@ -182,8 +182,8 @@ func (tr *transcript) ordered(calls []simkit.Call) []simkit.Call {
 	return calls
 }
 
-// write is a call that changes something.
-func (tr *transcript) write(c simkit.Call) string {
+// describeWrite returns what a transcript has of a call that changes something.
+func (tr *transcript) describeWrite(c simkit.Call) string {
 	at, query, _ := strings.Cut(c.URL, "?")
 	line := c.Method + " " + tr.hide(tr.names.apply(at))
 	if !strings.Contains(line, c.Operation) && !strings.Contains(c.Operation, "{") {
@@ -194,9 +194,9 @@ func (tr *transcript) write(c simkit.Call) string {
 	}
 	var body string
 	if values, err := url.ParseQuery(query); err == nil && query != "" {
-		body = tr.form(values)
+		body = tr.describeForm(values)
 	}
-	if text := tr.body(c); text != "" {
+	if text := tr.describeBody(c); text != "" {
 		body += "\n" + text
 	}
 	if body = strings.Trim(body, "\n"); body != "" {
@@ -210,22 +210,22 @@ var accidental = []string{
 	"signature", "signatureVersion", "expires", "apiKey", "requestId", "ClientToken", "Version", "response", "alt", "prettyPrint",
 }
 
-// form is a form, a line for each value.
-func (tr *transcript) form(values url.Values) string {
+// describeForm lays out a form, a line for each value.
+func (tr *transcript) describeForm(values url.Values) string {
 	var lines []string
 	for _, key := range sortedKeys(values) {
 		if slices.ContainsFunc(accidental, func(a string) bool { return strings.EqualFold(a, key) }) {
 			continue
 		}
 		for _, v := range values[key] {
-			lines = append(lines, key+"="+tr.value(key, v))
+			lines = append(lines, key+"="+tr.replaceValue(key, v))
 		}
 	}
 	return strings.Join(lines, "\n")
 }
 
-// value is a value of a form or of a document, hidden where its name says that it is a secret.
-func (tr *transcript) value(key, v string) string {
+// replaceValue names identities in a value of a form or of a document, and hides it where its name says that it is a secret.
+func (tr *transcript) replaceValue(key, v string) string {
 	if secretKey.MatchString(key) && v != "" {
 		return hiddenValue
 	}
@@ -252,37 +252,37 @@ func (tr *transcript) hide(text string) string {
 	return text
 }
 
-// body is the body of a call: JSON, a form or XML. Of an object that was sent before, only the fields that differ from then are shown.
-func (tr *transcript) body(c simkit.Call) string {
+// describeBody lays out the body of a call: JSON, a form or XML. Of an object that was sent before, only the fields that differ from then are shown.
+func (tr *transcript) describeBody(c simkit.Call) string {
 	body := strings.TrimSpace(c.Body)
 	if fields, ok := tr.documents.Load(c.Method + c.URL + c.Body); ok {
-		return tr.changedFields(fields.([]guard.Field)) //nolint:forcetypeassert // there is nothing else in it
+		return tr.describeFields(fields.([]guard.Field)) //nolint:forcetypeassert // there is nothing else in it
 	}
 	switch {
 	case body == "":
 		return ""
 	case strings.HasPrefix(body, "<"):
-		return tr.xml(body)
+		return tr.describeXML(body)
 	case !strings.HasPrefix(body, "{") && !strings.HasPrefix(body, "["):
 		if values, err := url.ParseQuery(body); err == nil {
-			return tr.form(values)
+			return tr.describeForm(values)
 		}
 		return tr.hide(tr.names.apply(body))
 	}
-	document, err := decoded(body)
+	document, err := decode(body)
 	if err != nil {
 		return tr.hide(tr.names.apply(body))
 	}
-	document = tr.shown("", document)
+	document = tr.replaceValues("", document)
 	if object, ok := document.(map[string]any); ok {
-		return tr.object(c, object)
+		return tr.compareObject(c, object)
 	}
 	return layOut(document, "")
 }
 
-// object is a body, or what of it differs from the object that was sent there before.
-func (tr *transcript) object(c simkit.Call, object map[string]any) string {
-	at, kind := tr.names.apply(c.URL), kindOf(c.Operation)
+// compareObject lays out a body, or what of it differs from the object that was sent there before.
+func (tr *transcript) compareObject(c simkit.Call, object map[string]any) string {
+	at, kind := tr.names.apply(c.URL), findKind(c.Operation)
 	before, like := tr.bodies[at], "as before"
 	if before == nil {
 		before, like = tr.bodies[kind], "as the one that was created last"
@@ -331,20 +331,20 @@ func (tr *transcript) learnDocument(r *http.Request, body []byte, show func(path
 	tr.documents.Store(r.Method+r.URL.String()+string(body), services.Fields(before, after))
 }
 
-// changedFields are what a write of a whole document changes, a line for each field.
-func (tr *transcript) changedFields(fields []guard.Field) string {
+// describeFields says what a write of a whole document changes, a line for each field.
+func (tr *transcript) describeFields(fields []guard.Field) string {
 	lines := []string{"a document that changes nothing"}
 	if len(fields) > 0 {
 		lines = lines[:0]
 	}
 	for _, f := range fields {
-		lines = append(lines, tr.hide(tr.names.apply(shownField(f))))
+		lines = append(lines, tr.hide(tr.names.apply(describeField(f))))
 	}
 	return strings.Join(lines, "\n")
 }
 
-// kindOf is the kind of object that an operation is about.
-func kindOf(operation string) string {
+// findKind returns the kind of object that an operation is about.
+func findKind(operation string) string {
 	_, at, _ := strings.Cut(operation, " ")
 	if at == "" {
 		return operation
@@ -355,14 +355,14 @@ func kindOf(operation string) string {
 	return at
 }
 
-func decoded(text string) (v any, err error) {
+func decode(text string) (v any, err error) {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	return v, decoder.Decode(&v)
 }
 
-// shown is a document with names and without secrets.
-func (tr *transcript) shown(key string, v any) any {
+// replaceValues puts names in the place of identities in a document, and hides secrets.
+func (tr *transcript) replaceValues(key string, v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		all := map[string]any{}
@@ -370,17 +370,17 @@ func (tr *transcript) shown(key string, v any) any {
 			if slices.ContainsFunc(accidental, func(a string) bool { return strings.EqualFold(a, k) }) {
 				continue
 			}
-			all[tr.names.apply(k)] = tr.shown(k, value)
+			all[tr.names.apply(k)] = tr.replaceValues(k, value)
 		}
 		return all
 	case []any:
 		all := make([]any, len(v))
 		for i := range v {
-			all[i] = tr.shown(key, v[i])
+			all[i] = tr.replaceValues(key, v[i])
 		}
 		return all
 	case string:
-		return tr.value(key, v)
+		return tr.replaceValue(key, v)
 	case json.Number:
 		if name := tr.names.apply(v.String()); name != v.String() {
 			return name
@@ -395,7 +395,7 @@ const width = 120
 // longList is how many elements a list has that shows each on a line of up to elementWidth, without what is null. So does one with nulls.
 const longList, elementWidth = 4, 240
 
-func withoutNulls(v any) any {
+func dropNulls(v any) any {
 	object, ok := v.(map[string]any)
 	if !ok {
 		return v
@@ -403,7 +403,7 @@ func withoutNulls(v any) any {
 	all := map[string]any{}
 	for key, value := range object {
 		if value != nil {
-			all[key] = withoutNulls(value)
+			all[key] = dropNulls(value)
 		}
 	}
 	return all
@@ -411,7 +411,7 @@ func withoutNulls(v any) any {
 
 // layOut is JSON on one line where it fits, and with a line for each field or element elsewhere.
 func layOut(v any, indent string) string {
-	line := oneLine(v)
+	line := joinLine(v)
 	if len(indent)+len(line) <= width {
 		return line
 	}
@@ -420,14 +420,14 @@ func layOut(v any, indent string) string {
 	switch v := v.(type) {
 	case map[string]any:
 		for _, key := range sortedKeys(v) {
-			parts = append(parts, inner+oneLine(key)+": "+layOut(v[key], inner))
+			parts = append(parts, inner+joinLine(key)+": "+layOut(v[key], inner))
 		}
 		return "{\n" + strings.Join(parts, ",\n") + "\n" + indent + "}"
 	case []any:
 		for _, element := range v {
 			text := layOut(element, inner)
-			line := oneLine(withoutNulls(element))
-			if (len(v) >= longList || line != oneLine(element)) && len(line) <= elementWidth {
+			line := joinLine(dropNulls(element))
+			if (len(v) >= longList || line != joinLine(element)) && len(line) <= elementWidth {
 				text = line
 			}
 			parts = append(parts, inner+text)
@@ -437,18 +437,18 @@ func layOut(v any, indent string) string {
 	return line
 }
 
-func oneLine(v any) string {
+func joinLine(v any) string {
 	switch v := v.(type) {
 	case map[string]any:
 		parts := make([]string, 0, len(v))
 		for _, key := range sortedKeys(v) {
-			parts = append(parts, oneLine(key)+": "+oneLine(v[key]))
+			parts = append(parts, joinLine(key)+": "+joinLine(v[key]))
 		}
 		return "{" + strings.Join(parts, ", ") + "}"
 	case []any:
 		parts := make([]string, len(v))
 		for i := range v {
-			parts[i] = oneLine(v[i])
+			parts[i] = joinLine(v[i])
 		}
 		return "[" + strings.Join(parts, ", ") + "]"
 	}
@@ -459,8 +459,8 @@ func oneLine(v any) string {
 	return strings.TrimSpace(text.String())
 }
 
-// xml is an XML document with an element on each line.
-func (tr *transcript) xml(body string) string {
+// describeXML lays out an XML document, with an element on each line.
+func (tr *transcript) describeXML(body string) string {
 	var out strings.Builder
 	decoder, depth, element, text := xml.NewDecoder(strings.NewReader(body)), 0, "", ""
 	for {
@@ -479,7 +479,7 @@ func (tr *transcript) xml(body string) string {
 			parts := []string{token.Name.Local}
 			for _, a := range token.Attr {
 				if a.Name.Space != "xmlns" && a.Name.Local != "xmlns" {
-					parts = append(parts, fmt.Sprintf("%s=%q", a.Name.Local, tr.value(a.Name.Local, a.Value)))
+					parts = append(parts, fmt.Sprintf("%s=%q", a.Name.Local, tr.replaceValue(a.Name.Local, a.Value)))
 				}
 			}
 			element, text, depth = strings.Join(parts, " "), "", depth+1
@@ -490,7 +490,7 @@ func (tr *transcript) xml(body string) string {
 			if element != "" {
 				line := element
 				if text != "" {
-					line += ": " + tr.value(token.Name.Local, text)
+					line += ": " + tr.replaceValue(token.Name.Local, text)
 				}
 				fmt.Fprintf(&out, "%s%s\n", strings.Repeat("  ", depth), line)
 			}
@@ -499,8 +499,8 @@ func (tr *transcript) xml(body string) string {
 	}
 }
 
-// shownSnapshot is a snapshot, whose JSON is laid out like that of bodies.
-func shownSnapshot(text string) string {
+// layOutSnapshot returns a snapshot, whose JSON is laid out like that of bodies.
+func layOutSnapshot(text string) string {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()
 	var parts []string
@@ -517,8 +517,8 @@ func shownSnapshot(text string) string {
 	}
 }
 
-// repeated are lines in which equal neighbours are one.
-func repeated(lines []string) (all []string) {
+// mergeRepeats makes one line of equal neighbours.
+func mergeRepeats(lines []string) (all []string) {
 	for from := 0; from < len(lines); {
 		to := from + 1
 		for to < len(lines) && lines[to] == lines[from] {
@@ -533,7 +533,7 @@ func repeated(lines []string) (all []string) {
 	return all
 }
 
-func portLines(ports map[string][]string) (lines []string) {
+func listPorts(ports map[string][]string) (lines []string) {
 	keys := slices.Collect(maps.Keys(ports))
 	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
 	for _, port := range keys {

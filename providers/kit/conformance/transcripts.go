@@ -36,7 +36,7 @@ const transcriptFolder = "testdata/transcripts"
 // runTranscripts plays all scenarios, each in a world of its own, and compares what was said with the transcripts.
 func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	names, files, outside := scenarioNames(t, newFixture)
+	names, files, outside := listNames(t, newFixture)
 	require.NotEmpty(t, files, "a cloud with load balancers has transcripts: see docs/developing-a-provider.md")
 	require.True(t, outside, "Fixture.Serves tells where the ports of load balancers lead")
 	for _, name := range names {
@@ -45,7 +45,7 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				f.compare(t, name, f.play(t, f.scenario(name)))
+				f.compare(t, name, f.play(t, f.findScenario(name)))
 			})
 		})
 	}
@@ -58,13 +58,13 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	assert.Empty(t, slices.Sorted(maps.Keys(files)), "transcripts of no scenario")
 }
 
-// scenarioNames are the names of all scenarios of a cloud and of its transcripts, and whether it says where ports lead as far as it must.
-func scenarioNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, outside bool) {
+// listNames returns the names of all scenarios of a cloud and of its transcripts, and whether it says where ports lead as far as it must.
+func listNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, outside bool) {
 	t.Helper()
 	files = map[string]bool{}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
-		for _, s := range f.scenarios() {
+		for _, s := range f.listScenarios() {
 			require.NotContains(t, names, s.Name, "two scenarios have this name")
 			names = append(names, s.Name)
 		}
@@ -76,10 +76,10 @@ func scenarioNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names 
 				return err
 			}))
 		}
-		for _, steps := range []map[string]string{f.Unplanned, f.Interrupts, f.Unserved} {
+		for rule, steps := range f.listExceptions() {
 			for step := range steps {
 				scenario, _, _ := strings.Cut(step, "/")
-				require.Contains(t, names, scenario, "an exception names a scenario that there is not")
+				require.Contains(t, names, scenario, "an exception of %q names a scenario that there is not", rule)
 			}
 		}
 		outside = f.Serves != nil || !f.outside()
@@ -87,17 +87,17 @@ func scenarioNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names 
 	return names, files, outside
 }
 
-func (f *Fixture) scenarios() []Scenario { return append(f.common(), f.Scenarios...) }
+func (f *Fixture) listScenarios() []Scenario { return append(f.listCommon(), f.Scenarios...) }
 
-func (f *Fixture) scenario(name string) Scenario {
-	all := f.scenarios()
+func (f *Fixture) findScenario(name string) Scenario {
+	all := f.listScenarios()
 	return all[slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })]
 }
 
 // compare compares a transcript with its file, or writes it.
 func (f *Fixture) compare(t *testing.T, name, text string) {
 	t.Helper()
-	for _, secret := range f.spelt() {
+	for _, secret := range f.spellSecrets() {
 		require.NotContains(t, text, secret, "%s: a secret", name)
 	}
 	path := transcriptFolder + "/" + name + ".txt"
@@ -112,8 +112,8 @@ func (f *Fixture) compare(t *testing.T, name, text string) {
 	assert.Equal(t, string(have), text, "%s: run the test with -update, and review what it writes", name)
 }
 
-// spelt are the secrets as they may be written.
-func (f *Fixture) spelt() (all []string) {
+// spellSecrets returns the secrets as they may be written.
+func (f *Fixture) spellSecrets() (all []string) {
 	for _, secret := range f.Secrets {
 		all = append(all, secret, base64.StdEncoding.EncodeToString([]byte(secret)))
 	}
@@ -132,7 +132,7 @@ func (f *Fixture) play(t *testing.T, s Scenario) string {
 	w.loops = s.Loops
 	p := &Play{
 		w: w, scenario: s, served: map[string]*v1.Service{}, refused: map[string]bool{},
-		text: newTranscript(f.spelt()),
+		text: newTranscript(f.spellSecrets()),
 	}
 	if s.Prepare != nil {
 		s.Prepare()
@@ -148,34 +148,54 @@ func (f *Fixture) play(t *testing.T, s Scenario) string {
 			p.Create(s)
 		}
 	}}}, s.Steps...)
-	used := map[string]bool{}
+	used := map[string]bool{} // exceptions, by rule and step
 	for i, step := range steps {
-		p.step(step, used)
+		p.playStep(step, used)
 		if i == 0 && s.brief {
 			p.text.out.Reset()
 		}
 	}
-	for _, exceptions := range []map[string]string{f.Unplanned, f.Interrupts, f.Unserved} {
-		for step := range exceptions {
-			if strings.HasPrefix(step, s.Name+"/") {
-				assert.True(t, used[step], "%s: the exception is not needed", step)
-			}
-		}
+	for _, left := range findUnneeded(f.listExceptions(), s.Name, used) {
+		assert.Fail(t, left+": the exception is not needed")
 	}
 	w.requireNothingRefused()
 	w.Sim.Inspect(nil)
 	if !s.brief {
-		p.text.left(f.Snapshot())
+		p.text.addRemains(f.Snapshot())
 	}
 	w.stop()
 	return p.text.String()
 }
 
+// Rules over all transcripts, from which steps may be excepted.
+const (
+	rulePlanned  = "what plan said is what is written"
+	ruleServes   = "a port that serves before and after serves meanwhile"
+	ruleAllNodes = "each port leads to all nodes"
+)
+
+// listExceptions returns the steps that are excepted from a rule, with reasons, by the rule.
+func (f *Fixture) listExceptions() map[string]map[string]string {
+	return map[string]map[string]string{rulePlanned: f.Unplanned, ruleServes: f.Interrupts, ruleAllNodes: f.Unserved}
+}
+
+// findUnneeded returns the exceptions of a scenario that no step needed, by rule and step.
+func findUnneeded(exceptions map[string]map[string]string, scenario string, used map[string]bool) (list []string) {
+	for _, rule := range sortedKeys(exceptions) {
+		for _, step := range sortedKeys(exceptions[rule]) {
+			if at := rule + ": " + step; strings.HasPrefix(step, scenario+"/") && !used[at] {
+				list = append(list, at)
+			}
+		}
+	}
+	return list
+}
+
 // stepPause lies between steps, so that what was read lately is old.
 const stepPause = 10 * time.Minute
 
-// step plays one step and holds the rules.
-func (p *Play) step(step Step, used map[string]bool) {
+// playStep plays one step and holds the rules.
+func (p *Play) playStep(step Step, used map[string]bool) {
 	ctx := p.w.t.Context()
 	if !p.w.loops {
 		time.Sleep(stepPause)
@@ -183,43 +203,43 @@ func (p *Play) step(step Step, used map[string]bool) {
 	p.changed, p.removed, p.abandoned, p.answers = nil, nil, nil, nil
 	p.nodesChanged, p.restarted = false, false
 	p.w.Sim.ResetCalls()
-	p.serving.begin(p.serves())
+	p.serving.begin(p.readPorts())
 	p.watch()
-	before := p.shownServices(ctx)
+	before := p.describeServices(ctx)
 	step.Do(p)
 	made := p.w.Sim.Calls() // by loops, or by what initialises nodes
-	planned := p.plans(ctx)
+	planned := p.planServices(ctx)
 	if !p.w.loops { // loops have written in the step already
-		p.serving.begin(p.serves())
+		p.serving.begin(p.readPorts())
 	}
 	p.reconcileAndWait(ctx)
 	calls := p.w.Sim.Calls()
 	if p.w.loops {
 		calls.Latest = append(made.Latest, calls.Latest...)
 	}
-	ports := p.serves()
-	gaps, wrong := p.serving.gaps(ports), []string(nil)
+	ports := p.readPorts()
+	gaps, wrong := p.serving.findGaps(ports), []string(nil)
 	if p.w.Serves != nil {
-		wrong = p.unserved(ports)
+		wrong = p.findUnserved(ports)
 	}
 	place := p.scenario.Name + "/" + step.Name
-	except := func(reasons map[string]string, rule string, broken []string) []string {
+	except := func(rule string, broken []string) []string {
 		if len(broken) == 0 {
 			return nil
 		}
-		if reason := reasons[place]; reason != "" {
-			used[place] = true
+		if reason := p.w.listExceptions()[rule][place]; reason != "" {
+			used[rule+": "+place] = true
 			return append(broken, "because "+reason)
 		}
 		assert.Fail(p.w.t, place+": "+rule, strings.Join(broken, "\n"))
 		return broken
 	}
-	p.text.step(shownStep{
-		name: step.Name, plans: planned, calls: calls.Latest, answers: p.answers, events: p.newEvents(ctx),
-		services: changedLines(before, p.shownServices(ctx)), ports: ports,
-		unplanned: except(p.w.Unplanned, "what plan said is what is written", p.unplanned(planned, calls.Latest)),
-		gaps:      except(p.w.Interrupts, "a port that serves before and after serves meanwhile", gaps),
-		wrong:     except(p.w.Unserved, "each port leads to all nodes", wrong),
+	p.text.addStep(playedStep{
+		name: step.Name, plans: planned, calls: calls.Latest, answers: p.answers, events: p.listNewEvents(ctx),
+		services: compareLines(before, p.describeServices(ctx)), ports: ports,
+		unplanned: except(rulePlanned, p.findUnplanned(planned, calls.Latest)),
+		gaps:      except(ruleServes, gaps),
+		wrong:     except(ruleAllNodes, wrong),
 	})
 	for _, leak := range p.text.leaks {
 		assert.Fail(p.w.t, place+": a secret is told", leak)
@@ -234,8 +254,8 @@ func (p *Play) reconcileAndWait(ctx context.Context) {
 	synctest.Wait()
 }
 
-// unplanned reports writes where plan announced nothing, and announcements without any write.
-func (p *Play) unplanned(plans []planOf, calls []simkit.Call) (broken []string) {
+// findUnplanned reports writes where plan announced nothing, and announcements without any write.
+func (p *Play) findUnplanned(plans []planOf, calls []simkit.Call) (broken []string) {
 	if len(p.removed) > 0 || len(p.abandoned) > 0 || p.w.loops {
 		return nil // plan is about what a Service needs
 	}
@@ -257,8 +277,8 @@ func (p *Play) unplanned(plans []planOf, calls []simkit.Call) (broken []string) 
 	return broken
 }
 
-// newEvents are the events since the step before.
-func (p *Play) newEvents(ctx context.Context) (lines []string) {
+// listNewEvents returns the events since the step before.
+func (p *Play) listNewEvents(ctx context.Context) (lines []string) {
 	list, err := p.w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	require.NoError(p.w.t, err)
 	for _, e := range list.Items {
@@ -271,8 +291,8 @@ func (p *Play) newEvents(ctx context.Context) (lines []string) {
 	return lines
 }
 
-// shownServices are what the provider and the framework write to Services.
-func (p *Play) shownServices(ctx context.Context) (lines []string) {
+// describeServices returns what the provider and the framework write to Services.
+func (p *Play) describeServices(ctx context.Context) (lines []string) {
 	for _, s := range p.services {
 		s = p.w.service(ctx, s)
 		for _, key := range sortedKeys(s.Annotations) {
@@ -289,8 +309,8 @@ func (p *Play) shownServices(ctx context.Context) (lines []string) {
 	return lines
 }
 
-// changedLines are lines that came, and those that went.
-func changedLines(before, after []string) (lines []string) {
+// compareLines returns lines that came, and those that went.
+func compareLines(before, after []string) (lines []string) {
 	for _, line := range before {
 		if !slices.Contains(after, line) {
 			lines = append(lines, "- "+line)
