@@ -19,8 +19,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// This file takes public addresses and releases them. The cloud has no mark for them, so that a Service records its own: before one is
-// asked for, when it is there, and before its last rule goes. Releasing an address takes everybody's rules with it: it is done only where
+// This file takes public addresses and releases them. The cloud has no mark for them that the roles of its users may all make, so that a
+// Service records its own: before one is asked for, when it is there, and before its last rule goes. A record counts with its seal alone.
+// Releasing an address takes everybody's rules with it: it is done only where
 // nobody else has any.
 
 // obtaining takes an address for a Service, or finds the one that it names.
@@ -45,12 +46,12 @@ func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 
 // obtain does so while nobody else works in the network.
 func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*address, error) {
-	a, err := r.recorded(ctx, q.Service, d.network)
+	a, err := r.recorded(ctx, q, d.network)
 	switch {
 	case err != nil:
 		return nil, err
 	case a != nil && (d.wanted == "" || d.wanted == a.IP): // else another one is asked for by now, and the former one served nobody
-		return a, r.note(ctx, q, a.ID, d.wanted != "")
+		return a, r.note(ctx, q, *a, d.wanted != "")
 	}
 	if d.wanted != "" {
 		found, err := r.named(ctx, d)
@@ -62,7 +63,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 			return found, nil
 		}
 	}
-	if err := r.noteText(ctx, q, askedPrefix+r.now().UTC().Format(time.RFC3339), false); err != nil {
+	if err := r.noteText(ctx, q, r.sealed(q.Service, askedPrefix+r.now().UTC().Format(time.RFC3339), address{}), false); err != nil {
 		return nil, err
 	}
 	made, err := r.associate(ctx, d)
@@ -78,7 +79,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 		r.addresses.Invalidate(made.ID)
 		return nil, errors.Join(err, errTaken)
 	}
-	return made, r.note(ctx, q, made.ID, d.wanted != "")
+	return made, r.note(ctx, q, *made, d.wanted != "")
 }
 
 // notGiven says of an address that was asked for and not given what its user can do about it; one that was refused is not looked for again.
@@ -168,17 +169,22 @@ func (r *reconciler) named(ctx context.Context, d spec) (*address, error) {
 
 // recorded is the address that a Service has on record and that serves nobody yet; nil if there is none. It makes the call that was not
 // answered good: what was taken since, of which nobody else knows, was taken for the Service.
-func (r *reconciler) recorded(ctx context.Context, service *v1.Service, n network) (*address, error) {
+func (r *reconciler) recorded(ctx context.Context, q *services.Request, n network) (*address, error) {
+	service := q.Service
 	s, _, _ := parseSettings(service)
-	known := recordOf(s.Record)
-	switch {
-	case known.id != "":
+	if known := recordOf(s.Record); known.id != "" {
 		a, err := r.addresses.Get(ctx, known.id, inventory.Query{})
 		if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && (a.free() || a.StaticNAT || !a.of(n))) {
 			return nil, nil //nolint:nilnil // there is none
 		}
+		if err == nil && r.sealedRecord(service, a).id == "" {
+			q.Report(services.Notice(eventAddressKept, "address %s is not used, and stays: annotation %s %s", a.IP, annotationRecord, notOurs))
+			return nil, nil //nolint:nilnil // there is none
+		}
 		return &a, err
-	case known.asked.IsZero():
+	}
+	known := r.sealedRecord(service, address{})
+	if known.asked.IsZero() {
 		return nil, nil //nolint:nilnil // there is none
 	}
 	return r.stray(ctx, service, known.asked, n.key(), s.wanted(service))
@@ -232,7 +238,7 @@ func speaksOf(s *v1.Service, a address) bool {
 // left is the address that was taken for a Service that has no rules any more, or none yet; nil if there is none.
 func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
-	if !known.asked.IsZero() && !s.KeepIP {
+	if !r.sealedRecord(service, address{}).asked.IsZero() && !s.KeepIP {
 		key, err := r.keyOfNodes(ctx)
 		if err != nil {
 			return nil, err
@@ -244,7 +250,7 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 	}
 	a, err := r.addresses.Get(ctx, known.id, inventory.Query{MaxAge: observedMaxAge, MaxMissAge: observedMaxAge})
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.free() || !took(service, s, nil, a)):
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.free() || !r.took(service, s, nil, a)):
 		return nil, nil //nolint:nilnil // there is none
 	case err != nil:
 		return nil, err
@@ -355,7 +361,7 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 	heir := heirs[0]
 	if at := slices.IndexFunc(heirs, func(s *v1.Service) bool { return !leaves(s) }); at >= 0 {
 		heir = heirs[at]
-		if err := r.note(ctx, &services.Request{Purpose: services.Delete, Service: heir}, a.ID, false); err != nil {
+		if err := r.note(ctx, &services.Request{Purpose: services.Delete, Service: heir}, a, false); err != nil {
 			return false, err
 		}
 		if heirs, err = r.ownersOf(ctx, rules, gone); err != nil {

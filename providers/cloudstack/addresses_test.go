@@ -225,3 +225,97 @@ func TestAddressWithoutRulesGoesWithItsService(t *testing.T) {
 		assert.Empty(t, w.taken())
 	})
 }
+
+// TestAddressThatAServiceClaims: nothing that the author of a Service writes has an address released that was not taken for the Service, be it
+// used by it or not.
+func TestAddressThatAServiceClaims(t *testing.T) {
+	const theirs = "203.0.113.90"
+	claims := func(text string) func(w *cluster, s *v1.Service) {
+		return func(w *cluster, s *v1.Service) {
+			w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: text + w.address(theirs).ID} })
+		}
+	}
+	named := func(s *v1.Service) { s.Spec.LoadBalancerIP = theirs }
+	for what, c := range map[string]struct {
+		// before and after change the Service before it is served and afterwards; nil where it never is, or not changed.
+		before func(s *v1.Service)
+		after  func(w *cluster, s *v1.Service)
+		event  string
+	}{
+		"a record of its own":            {named, claims(""), annotationRecord},
+		"a record, and no load balancer": {nil, claims(""), ""},
+		"a record with a seal of its own": {named, func(w *cluster, s *v1.Service) {
+			w.edit(s, func(s *v1.Service) {
+				s.Annotations = map[string]string{annotationRecord: w.address(theirs).ID + sealMark + strings.Repeat("0", 2*sealLength)}
+			})
+		}, annotationRecord},
+		"a time at which it asked": {nil, func(w *cluster, s *v1.Service) {
+			w.edit(s, func(s *v1.Service) {
+				s.Annotations = map[string]string{annotationRecord: askedPrefix + s.CreationTimestamp.UTC().Format(time.RFC3339)}
+			})
+		}, ""},
+		"the annotation of CloudStack's own controller": {named, func(w *cluster, s *v1.Service) {
+			w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationAssociated: "true"} })
+		}, annotationAssociated},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inCluster(t, nil, func(w *cluster) {
+				s := w.serve("web", port("http", 80, 30080))
+				_, err := w.sim.Reserve(theirs)
+				require.NoError(t, err)
+				if c.before != nil {
+					w.edit(s, c.before)
+					w.served(s)
+				}
+				c.after(w, s)
+				w.settled()
+				w.restart()
+				w.Events()
+				w.remove(s)
+				assert.Equal(t, []string{theirs}, w.taken())
+				if c.event != "" {
+					assert.Contains(t, strings.Join(w.Events(), "\n"), c.event)
+				}
+			})
+		})
+	}
+}
+
+// TestRecordOfAReleasedAddress: the record of an address that was released does not count when somebody else has the address.
+func TestRecordOfAReleasedAddress(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		s := w.served(w.serve("web", port("http", 80, 30080)))
+		former, ip := w.Current(s).Annotations[annotationRecord], s.Status.LoadBalancer.Ingress[0].IP
+		require.NotEmpty(t, former)
+		w.remove(s)
+		require.Empty(t, w.taken())
+		time.Sleep(time.Hour)
+		_, err := w.sim.Reserve(ip)
+		require.NoError(t, err)
+		w.Apply(s)
+		w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: former} })
+		w.remove(s)
+		assert.Equal(t, []string{ip}, w.taken(), "a Service without a load balancer")
+		w.Apply(s)
+		w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: former} })
+		w.served(s)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "address "+ip+" is not used, and stays")
+		w.remove(s)
+		assert.Equal(t, []string{ip}, w.taken(), "a Service with one")
+	})
+}
+
+// TestAddressAfterAnotherKey: the rules prove that their address was taken for their Service, also where the record was sealed with a key
+// that the user has no longer.
+func TestAddressAfterAnotherKey(t *testing.T) {
+	inCluster(t, nil, func(w *cluster) {
+		s := w.served(w.serve("web", port("http", 80, 30080)))
+		w.edit(s, func(s *v1.Service) {
+			s.Annotations[annotationRecord] = w.address(s.Status.LoadBalancer.Ingress[0].IP).ID + sealMark + strings.Repeat("0", 2*sealLength)
+		})
+		w.settled()
+		w.restart()
+		w.remove(s)
+		assert.Empty(t, w.taken())
+	})
+}

@@ -113,13 +113,13 @@ var Annotations = schema.Annotations[settings]{
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.Associated }, schema.AnnotationRow{
 		Key: annotationAssociated, Changes: schema.Written,
-		Spec: schema.Spec{Default: "false", Lenient: true, Help: "The address that the Service names was taken for it, and is released with it."},
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "The address that the Service names was taken for it. For CloudStack's own controller: here it releases nothing."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Record }, schema.AnnotationRow{
 		Key: annotationRecord, Changes: schema.Written, Spec: schema.Spec{
-			MaxLength: 64, Help: "ID of the address that was taken for this Service, or when one was asked for. Ours.",
+			MaxLength: 96, Help: "ID of the address that was taken for this Service, or when one was asked for, with a seal that only this program can make. Ours.",
 			ID: schema.NewIDForm("the ID of an address", "123e4567-e89b-42d3-a456-426614174000",
-				`(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z`),
+				`(?:(?:given@)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|asked@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z)(?:/[0-9a-f]{32})?`),
 		},
 	}),
 }

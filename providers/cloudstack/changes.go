@@ -316,8 +316,11 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	for _, found := range lb.rules {
 		list = append(list, r.deleting(lb, found))
 	}
-	if took(q.Service, s, lb.rules, *lb.address) {
+	if r.took(q.Service, s, lb.rules, *lb.address) {
 		return append(list, r.releasing(*lb.address)), nil, nil
+	}
+	if why := claimed(q.Service, s, lb.rules, *lb.address); why != "" {
+		return list, []services.Finding{services.Notice(eventAddressKept, "address %s stays: %s", lb.address.IP, why)}, nil
 	}
 	return list, nil, nil
 }

@@ -328,7 +328,7 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 	}
 	s, _, _ := parseSettings(q.Service)
 	if lb.address == nil && recordOf(s.Record).id != "" { // one of which nobody knows the ID yet is found when one is taken
-		if lb.address, err = r.recorded(ctx, q.Service, lb.network); err != nil {
+		if lb.address, err = r.recorded(ctx, &q, lb.network); err != nil {
 			return err
 		}
 	}
@@ -343,8 +343,10 @@ func (r *reconciler) description(ctx context.Context, service *v1.Service, taken
 		return "", err
 	}
 	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
-	if s, _, _ := parseSettings(service); taken != nil && recordOf(s.Record) == (record{id: taken.ID}) {
-		marks = append(marks, addressMark(taken.ID))
+	if taken != nil {
+		if known := r.sealedRecord(service, *taken); known.id != "" && !known.given {
+			marks = append(marks, addressMark(taken.ID))
+		}
 	}
 	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil
 }

@@ -2,6 +2,9 @@ package cloudstack
 
 import (
 	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"net/netip"
 	"regexp"
@@ -435,6 +438,8 @@ const (
 	askedPrefix = "asked@"
 	// givenPrefix is before the ID of an address that was not taken for the Service: it is used, and never released.
 	givenPrefix = "given@"
+	// sealMark is before the seal, which the author of a Service cannot make.
+	sealMark = "/"
 )
 
 // record is what annotationRecord says.
@@ -444,37 +449,87 @@ type record struct {
 	given bool
 	// asked is when one was asked for, of which nobody knows the ID yet.
 	asked time.Time
+	// text is what is sealed, and seal what proves that this program wrote it for the Service.
+	text, seal string
 }
 
 func recordOf(text string) (r record) {
-	if when, ok := strings.CutPrefix(text, askedPrefix); ok {
+	r.text, r.seal, _ = strings.Cut(text, sealMark)
+	if when, ok := strings.CutPrefix(r.text, askedPrefix); ok {
 		r.asked, _ = time.Parse(time.RFC3339, when)
 		return r
 	}
-	text, r.given = strings.CutPrefix(text, givenPrefix)
-	if uuidForm.MatchString(text) {
-		r.id = text
+	id, given := strings.CutPrefix(r.text, givenPrefix)
+	if uuidForm.MatchString(id) {
+		r.id, r.given = id, given
 	}
 	return r
 }
 
-// took decides whether the address that a Service has was taken for it, so that it goes with the Service: the record says so, or, for what
-// CloudStack's own controller made, that nobody has named it. proved is set where rules of the Service are at it; else the record may have
-// been written by anybody, and more has to speak for it.
-func took(service *v1.Service, s settings, rules []rule, a address) bool {
-	recorded, wanted := recordOf(s.Record), s.wanted(service)
+// sealedBy reports whether a record was sealed with a key for a Service and, unless it is about a call that was not answered, for an address
+// since it was given to its account.
+func (r record) sealedBy(key string, service *v1.Service, a address) bool {
+	return r.seal != "" && hmac.Equal([]byte(r.seal), []byte(seal(key, service, r.text, a)))
+}
+
+// seal is what proves that a record is this program's. It holds when the address was given, so that no record outlives a release, and what a
+// Service shows while it asks for one, so that a question that was answered is not asked again.
+func seal(key string, service *v1.Service, text string, a address) string {
+	parts := []string{"anyccm.io/cloudstack-address-id", string(service.UID), text}
+	if strings.HasPrefix(text, askedPrefix) {
+		for _, in := range service.Status.LoadBalancer.Ingress {
+			parts = append(parts, in.IP, in.Hostname)
+		}
+	} else if at, err := time.Parse(timeForm, a.Allocated); err == nil {
+		parts = append(parts, strconv.FormatInt(at.Unix(), 10))
+	}
+	mac := hmac.New(sha256.New, []byte(key))
+	_, _ = mac.Write([]byte(strings.Join(parts, "\n"))) // which never fails
+	return hex.EncodeToString(mac.Sum(nil)[:sealLength])
+}
+
+// sealLength is that of a seal in bytes.
+const sealLength = 16
+
+// takenWith is how soon after the creation of a Service CloudStack's own controller took an address for it, at the latest. That controller
+// marks nothing, so that one which was given to the account at another time may be anybody's.
+const takenWith = 10 * time.Minute
+
+// took decides whether the address that a Service has was taken for it, so that it goes with the Service. Releasing one takes everybody's
+// rules with it: nothing that the author of a Service can write makes it true. sealed is the record where this program wrote it.
+func took(service *v1.Service, s settings, sealed record, rules []rule, a address) bool {
+	created := service.CreationTimestamp.Time
 	switch {
-	case s.KeepIP, a.ID == "", recorded.given && recorded.id == a.ID:
+	case s.KeepIP, a.ID == "":
 		return false
-	case recorded.id == a.ID:
-		return len(rules) > 0 || shows(service, a.IP) || a.since(service.CreationTimestamp.Time)
+	case sealed.id == a.ID:
+		return !sealed.given
 	case slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.marks(), addressMark(a.ID)) }):
 		return true
-	case wanted != "":
-		return wanted == a.IP && s.Associated && len(rules) > 0
+	case s.wanted(service) != "":
+		return false // that it was taken from the free ones is said by an annotation alone
+	case !a.since(created) || a.since(created.Add(takenWith)):
+		return false
 	}
 	// That controller writes nothing where it takes any address; we always do.
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 })
+}
+
+const notOurs = "was not written by this program for this Service and address"
+
+// claimed says what claims that an address was taken for a Service, without a proof; "" where nothing does.
+func claimed(service *v1.Service, s settings, rules []rule, a address) string {
+	switch {
+	case s.KeepIP, a.ID == "":
+		return ""
+	case recordOf(s.Record).id == a.ID && !recordOf(s.Record).given:
+		return "annotation " + annotationRecord + " " + notOurs
+	case s.Associated && s.wanted(service) == a.IP:
+		return "nothing but annotation " + annotationAssociated + " says that it was taken for this Service"
+	case s.wanted(service) == "" && slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 }):
+		return "it was given to the account at another time than that of this Service's creation, so that it may be somebody else's"
+	}
+	return ""
 }
 
 // addressMark is in the description of rules at an address that was taken for their Service.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 const otherID = "3a5c5b0e-0000-4a5b-8000-000000000002"
@@ -62,37 +63,77 @@ func TestNetworksOfRules(t *testing.T) {
 	assert.False(t, again)
 }
 
-// TestTook: an address goes with its Service only where it is sure that it was taken for it.
+// TestTook: an address goes with its Service only where something that the author of the Service cannot write says that it was taken for it.
 func TestTook(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	at := func(d time.Duration) string { return created.Add(d).Format(timeForm) }
 	theirs, ours := []rule{{AddressID: someID}}, []rule{{AddressID: someID, Description: "anyccm:c anyccm-svc:u"}}
 	marked := []rule{{AddressID: someID, Description: "anyccm:c " + addressMark(someID)}}
+	recorded := record{id: someID}
 	for name, c := range map[string]struct {
 		s      settings
+		sealed record
 		wanted string
 		rules  []rule
 		age    time.Duration
 		want   bool
 	}{
-		"of the official controller":                {settings{}, "", theirs, 0, true},
-		"named, of the official controller":         {settings{}, "192.0.2.1", theirs, 0, false},
-		"named, and taken by it":                    {settings{Associated: true}, "192.0.2.1", theirs, 0, true},
-		"another one is named by now":               {settings{Associated: true}, "192.0.2.9", theirs, 0, false},
-		"used by us, and no record":                 {settings{}, "", ours, 0, false},
-		"the rules say so":                          {settings{}, "", marked, 0, true},
-		"the record says so":                        {settings{Record: someID}, "", ours, 0, true},
-		"the record says that it is somebody's":     {settings{Record: givenPrefix + someID}, "", theirs, 0, false},
-		"the record, and it is younger":             {settings{Record: someID}, "", nil, time.Minute, true},
-		"the record alone, and it is older":         {settings{Record: someID}, "", nil, -time.Minute, false},
-		"the record of another address":             {settings{Record: otherID}, "", ours, 0, false},
-		"it is to be kept":                          {settings{Record: someID, KeepIP: true}, "", ours, 0, false},
-		"it is to be kept, of the other controller": {settings{KeepIP: true}, "", theirs, 0, false},
+		"of the official controller":                   {settings{}, record{}, "", theirs, time.Minute, true},
+		"of the official controller, and older":        {settings{}, record{}, "", theirs, -time.Minute, false},
+		"of the official controller, and much younger": {settings{}, record{}, "", theirs, time.Hour, false},
+		"named, of the official controller":            {settings{}, record{}, "192.0.2.1", theirs, time.Minute, false},
+		"named, and an annotation says it was taken":   {settings{Associated: true}, record{}, "192.0.2.1", theirs, time.Minute, false},
+		"used by us, and no record":                    {settings{}, record{}, "", ours, time.Minute, false},
+		"the rules say so":                             {settings{}, record{}, "", marked, -time.Hour, true},
+		"the rules say so, and another one is named":   {settings{}, record{}, "192.0.2.9", marked, 0, true},
+		"the record says so":                           {settings{}, recorded, "", ours, -time.Hour, true},
+		"the record says so, and no rules are left":    {settings{}, recorded, "", nil, time.Hour, true},
+		"a record that this program did not write":     {settings{Record: someID}, record{}, "", ours, time.Minute, false},
+		"the record says that it is somebody's":        {settings{}, record{id: someID, given: true}, "", theirs, time.Minute, false},
+		"the record of another address":                {settings{}, record{id: otherID}, "", ours, time.Minute, false},
+		"it is to be kept":                             {settings{KeepIP: true}, recorded, "", ours, 0, false},
+		"it is to be kept, of the official controller": {settings{KeepIP: true}, record{}, "", theirs, time.Minute, false},
 	} {
 		s := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
 		s.CreationTimestamp = metav1.NewTime(created)
-		assert.Equal(t, c.want, took(s, c.s, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}), name)
+		assert.Equal(t, c.want, took(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}), name)
+	}
+}
+
+// TestSeals: a record counts for the Service, the address and the time at which it was given for which it was sealed, and for no other.
+func TestSeals(t *testing.T) {
+	t.Parallel()
+	given := address{ID: someID, Allocated: "2026-01-01T00:00:00+0000"}
+	asked := askedPrefix + "2026-01-01T00:00:00Z"
+	serviceOf := func(uid, ip string) *v1.Service {
+		s := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(uid)}}
+		if ip != "" {
+			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: ip}}
+		}
+		return s
+	}
+	mine := serviceOf("mine", "")
+	sealed := func(key, text string, a address) record { return recordOf(text + sealMark + seal(key, mine, text, a)) }
+	for name, c := range map[string]struct {
+		r       record
+		service *v1.Service
+		a       address
+		want    bool
+	}{
+		"as it was sealed":                   {sealed("key", someID, given), mine, given, true},
+		"the address is shown by now":        {sealed("key", someID, given), serviceOf("mine", "192.0.2.1"), given, true},
+		"the same time in another zone":      {sealed("key", someID, given), mine, address{ID: someID, Allocated: "2026-01-01T02:00:00+0200"}, true},
+		"without a seal":                     {recordOf(someID), mine, given, false},
+		"with another key":                   {sealed("other", someID, given), mine, given, false},
+		"of another Service":                 {sealed("key", someID, given), serviceOf("other", ""), given, false},
+		"of an address that was given again": {sealed("key", someID, given), mine, address{ID: someID, Allocated: "2026-01-02T00:00:00+0000"}, false},
+		"of an address that was not taken":   {recordOf(someID + sealMark + sealed("key", givenPrefix+someID, given).seal), mine, given, false},
+		"asked for":                          {sealed("key", asked, address{}), mine, address{}, true},
+		"asked for, and answered since":      {sealed("key", asked, address{}), serviceOf("mine", "192.0.2.1"), address{}, false},
+		"asked for at another time":          {recordOf(askedPrefix + "2026-01-02T00:00:00Z" + sealMark + sealed("key", asked, address{}).seal), mine, address{}, false},
+	} {
+		assert.Equal(t, c.want, c.r.sealedBy("key", c.service, c.a), name)
 	}
 }
 

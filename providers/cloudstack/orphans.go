@@ -87,8 +87,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	for _, gone := range rules {
 		changes = append(changes, r.deleting(lb, gone))
 	}
-	marked := slices.ContainsFunc(rules, func(gone rule) bool { return len(gone.marks()) > 0 })
-	if lb.address != nil && took(q.Service, settings{}, rules, *lb.address) && marked {
+	if lb.address != nil && took(q.Service, settings{}, record{}, rules, *lb.address) {
 		changes = append(changes, r.releasing(*lb.address))
 	}
 	for _, change := range changes {

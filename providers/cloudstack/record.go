@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 
+	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -13,13 +14,35 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
+// key seals records: the secret key of the user, which no author of a Service has.
+func (r *reconciler) key() string { return r.api.config.SecretKey.Reveal() }
+
+// sealedRecord is the record of a Service where this program wrote it for the Service and, unless nobody knows it yet, for this address;
+// else there is none.
+func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
+	s, _, _ := parseSettings(service)
+	if known := recordOf(s.Record); (known.id == "" || known.id == a.ID) && known.sealedBy(r.key(), service, a) {
+		return known
+	}
+	return record{}
+}
+
+// took decides whether the address that a Service has was taken for it.
+func (r *reconciler) took(service *v1.Service, s settings, rules []rule, a address) bool {
+	return took(service, s, r.sealedRecord(service, a), rules, a)
+}
+
 // note records the address that was taken for a Service; named where the Service names it, which CloudStack's own controller notes as well.
-func (r *reconciler) note(ctx context.Context, q *services.Request, id string, named bool) error {
-	s, _, _ := parseSettings(q.Service)
-	if known := recordOf(s.Record); known.id == id && known.given {
+func (r *reconciler) note(ctx context.Context, q *services.Request, a address, named bool) error {
+	if known := r.sealedRecord(q.Service, a); known.given {
 		return nil
 	}
-	return r.noteText(ctx, q, id, named)
+	return r.noteText(ctx, q, r.sealed(q.Service, a.ID, a), named)
+}
+
+// sealed is a record with its seal.
+func (r *reconciler) sealed(service *v1.Service, text string, a address) string {
+	return text + sealMark + seal(r.key(), service, text, a)
 }
 
 // noteAddress records the address of a Service whose last rules go: that it was taken for it, or else that it was not.
@@ -30,14 +53,14 @@ func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *l
 	s, _, _ := parseSettings(q.Service)
 	text := givenPrefix + lb.address.ID
 	switch {
-	case recordOf(s.Record).id == lb.address.ID:
+	case r.sealedRecord(q.Service, *lb.address).id != "":
 		return nil
-	case took(q.Service, s, lb.rules, *lb.address):
+	case r.took(q.Service, s, lb.rules, *lb.address):
 		text = lb.address.ID
 	case q.Purpose == services.Delete:
 		return nil // it stays, and nobody asks for it any more
 	}
-	return r.noteText(ctx, q, text, false)
+	return r.noteText(ctx, q, r.sealed(q.Service, text, *lb.address), false)
 }
 
 // noteText writes the record; "" removes it. named adds the annotation of CloudStack's own controller.

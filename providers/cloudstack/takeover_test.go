@@ -3,10 +3,12 @@ package cloudstack
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 )
@@ -45,6 +47,12 @@ func theirs(w *world, s *v1.Service, suffix, cidrlist string) {
 	})
 }
 
+// createdNow gives a Service the time of its creation, as the API server does.
+func createdNow(s *v1.Service) *v1.Service {
+	s.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
+	return s
+}
+
 // TestTakeover: what versions 1.1 and 1.2 leave is taken over without a write, and goes with its Service. The rule of the provider that
 // Kubernetes had itself gets its name once.
 func TestTakeover(t *testing.T) {
@@ -58,7 +66,7 @@ func TestTakeover(t *testing.T) {
 					inWorld(t, prepare, func(w *world) {
 						t := w.T
 						w.sim.SetVersion(release)
-						s := service("web", nil, port("http", 80, 30080))
+						s := createdNow(service("web", nil, port("http", 80, 30080)))
 						w.Apply(s)
 						theirs(w, s, c.suffix, c.cidrs)
 						w.restart()
@@ -81,5 +89,39 @@ func TestTakeover(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// TestTakeoverOfAnAddressThatMayBeAnybodys: the address of a load balancer that was taken over stays when nothing in the cloud says that
+// CloudStack's own controller took it for the Service, whatever the Service says.
+func TestTakeoverOfAnAddressThatMayBeAnybodys(t *testing.T) {
+	for what, c := range map[string]struct {
+		annotations map[string]string
+		named       bool
+		says        string
+	}{
+		"an annotation says that it was taken": {map[string]string{annotationAssociated: "true"}, true, annotationAssociated},
+		"the Service names it no longer":       {nil, false, "another time"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				t := w.T
+				s := service("web", c.annotations, port("http", 80, 30080))
+				s.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour)) // it is younger than its address
+				theirs(w, s, "-tcp-80", everybody)
+				taken := w.taken()
+				if c.named {
+					s.Spec.LoadBalancerIP = taken[0]
+				}
+				w.Apply(s)
+				w.restart()
+				w.ensure(s)
+				w.Events()
+				require.NoError(t, w.Remove(w.loadBalancers, "", s))
+				assert.Empty(t, w.sim.Rules())
+				assert.Equal(t, taken, w.taken())
+				assert.Contains(t, strings.Join(w.Events(), "\n"), c.says)
+			})
+		})
 	}
 }

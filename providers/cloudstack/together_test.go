@@ -46,8 +46,8 @@ func (d together) carryOut(w *world) (err error) {
 // go at the same moment see each other's rules, and the last of them takes it away.
 func TestServicesThatGoTogether(t *testing.T) {
 	inWorld(t, networkKinds[vpcTier], func(w *world) {
-		a := service("web", nil, port("http", 80, 30080))
-		b := another(service("other", nil, port("http", 80, 30081)))
+		a := createdNow(service("web", nil, port("http", 80, 30080)))
+		b := createdNow(another(service("other", nil, port("http", 80, 30081))))
 		w.Apply(a, b)
 		theirs(w, a, "-tcp-80", everybody)
 		network := w.sim.Networks()[0]

@@ -96,8 +96,9 @@ func scenarios(sim *cloudstacksim.Sim, theirWorld func() *world) []conformance.S
 	takeover := func(name, suffix string) conformance.Scenario {
 		return conformance.Scenario{Name: name, Steps: []conformance.Step{
 			{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) {
-				theirs(theirWorld(), one(), suffix, everybody)
-				p.Create(one())
+				s := createdNow(one())
+				theirs(theirWorld(), s, suffix, everybody)
+				p.Create(s)
 			}},
 			addPort, deleted,
 		}}
