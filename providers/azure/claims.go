@@ -112,56 +112,64 @@ func (r *reconciler) addressesFor(q services.Request, o *observed) (list []strin
 	return list
 }
 
-// claimOf is what a Service wants of the security group.
+// claimOf is what a Service wants of the security group. What an annotation names is no proof that it is the Service's, nor is the status,
+// which repeats it.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
 	k := claim{shared: map[string][]string{}, nodes: nodeIPs(r.instances.known(), q.Nodes)}
-	k.former = r.former.look(docs(o.group, "properties", "securityRules"), k.nodes)
+	if o.taken != nil {
+		k.mark = o.mark
+	}
+	rules := docs(o.group, "properties", "securityRules")
+	k.former = r.former.look(rules, k.nodes)
 	k.nodePorts = nodePortsOf(q.Service)
-	add := func(ip string) {
-		if ip != "" && !slices.Contains(k.own, ip) {
-			k.own = append(k.own, ip)
-		}
-	}
-	for _, i := range q.Service.Status.LoadBalancer.Ingress {
-		add(i.IP)
-	}
-	for _, ip := range r.addressesFor(q, o) {
-		add(ip)
-	}
+	proven := r.addressesFor(q, o)
 	var destinations []string
 	for _, lb := range o.lbs {
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			ip := r.ipOf(o, lb, str(f, "name"))
-			mine := ownedBy(base, str(f, "name"))
-			wanted := func(w front) bool { return strings.EqualFold(w.name, str(f, "name")) }
-			if d != nil && strings.EqualFold(str(lb, "name"), d.LB) && slices.ContainsFunc(d.Fronts, wanted) {
+			mine := ownedBy(base, str(f, "name")) || serves(lb, f, base)
+			if d != nil && strings.EqualFold(str(lb, "name"), d.LB) && d.front(str(f, "name")) != nil {
 				destinations, mine = append(destinations, ip), true
 			}
-			if mine {
-				add(ip)
+			if mine && ip != "" {
+				proven = append(proven, ip)
 			}
 			k.shared[ip] = append(k.shared[ip], portsOfOthers(lb, f, base)...)
 		}
 	}
+	k.own = r.traces.addressesOf(q.Service, proven, rules)
 	k.spare(o.others)
-	if d == nil { // the status may be gone already
-		for _, ip := range additional(q.Service) {
-			if !slices.Contains(k.nodes, ip) {
-				add(ip)
-			}
-		}
+	if d == nil {
 		return k
 	}
 	if d.NodePorts {
 		destinations = r.frontsOnNodes(q, d)
 	}
 	destinations = append(destinations, d.Additional...)
-	for _, ip := range d.Additional {
-		add(ip)
-	}
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
 	return k
+}
+
+// unproven tells of further addresses of a Service that stay in rules when it goes, because nothing shows that they were put there for it.
+func (r *reconciler) unproven(q services.Request, o *observed) (findings []services.Finding) {
+	k := r.claimOf(q, o, nil)
+	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
+		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
+	}
+	for _, rule := range docs(o.group, "properties", "securityRules") {
+		if !managed(rule) || !k.onNodes(str(rule, "properties", "protocol"), plural(rule, "destinationPortRange", "destinationPortRanges")) {
+			continue
+		}
+		for _, ip := range additional(q.Service) {
+			if hasIP(destinationsOf(rule), ip) && !k.has(ip, rule, false) && len(k.shared[ip]) == 0 {
+				findings = append(findings, services.Warning(eventRuleKept, "rule %s of network security group %s still names %s of annotation %s: nothing shows "+
+					"that it was put there for this Service, and another cluster may need it; remove it there if nobody does",
+					str(rule, "name"), r.config.SecurityGroup, ip, annotationAdditional))
+			}
+		}
+	}
+	return findings
 }
 
 // frontsOnNodes are the addresses of the nodes in each family that a Service is served in: where traffic goes to node ports.
@@ -178,6 +186,9 @@ func (r *reconciler) frontsOnNodes(q services.Request, d *spec) (list []string) 
 // Service has on its address, which may let in fewer.
 func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) error {
 	for _, ip := range d.Additional {
+		if a := o.ofAnotherCluster(ip); a != nil {
+			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + str(a, "name") + " of another cluster"}
+		}
 		for _, n := range slices.Concat(r.instances.known(), q.Nodes) {
 			if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { return sameIP(internalIP(n, six), ip) }) {
 				return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is an address of node " + n.Name}
@@ -196,6 +207,18 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 					}
 				}
 			}
+		}
+	}
+	return nil
+}
+
+// ofAnotherCluster finds a public address that another cluster's controller made.
+func (o *observed) ofAnotherCluster(ip string) doc {
+	for _, a := range slices.Concat(o.foreign, o.addresses) {
+		isForeign := slices.ContainsFunc(o.foreign, func(f doc) bool { return docID(f) == docID(a) })
+		cluster := clusterOf(a)
+		if sameIP(str(a, "properties", "ipAddress"), ip) && (isForeign || cluster != "" && !strings.EqualFold(cluster, o.cluster)) {
+			return a
 		}
 	}
 	return nil

@@ -86,6 +86,7 @@ type reconciler struct {
 	endpoints *endpoints
 	latest    latest
 	groups    addressGroups
+	traces    traces
 	translate func(*v1.Service) *v1.Service
 }
 
@@ -253,7 +254,7 @@ func securityProtocol(p v1.Protocol) string {
 
 // accessTo says who may connect to which ports of a Service.
 func (d *spec) accessTo(service *v1.Service, s settings) {
-	d.NoSecurity, d.DenyAll, d.ServiceTags, d.Additional, d.NodePorts = s.NoSecurity, s.DenyAll, s.ServiceTags, s.Additional, s.NoFloating
+	d.NoSecurity, d.DenyAll, d.ServiceTags, d.Additional, d.NodePorts = s.NoSecurity, s.DenyAll, s.ServiceTags, additional(service), s.NoFloating
 	d.Ranges, d.BadRanges = s.ranges(service)
 	for _, p := range service.Spec.Ports {
 		port := p.Port
@@ -591,6 +592,7 @@ func (r *reconciler) Deletions(
 	} else if ok {
 		list = append(list, c)
 	}
+	findings = append(findings, r.unproven(q, o)...)
 	list = append(list, r.unlink(q, o, nil)...)
 	for _, lb := range o.lbs {
 		if !hasPart(lb, base) && !empty(lb) {

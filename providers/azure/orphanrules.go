@@ -20,7 +20,7 @@ import (
 func additional(s *v1.Service) (list []string) {
 	for ip := range strings.SplitSeq(s.Annotations[annotationAdditional], ",") {
 		if ip = strings.TrimSpace(ip); ip != "" {
-			list = append(list, ip)
+			list = append(list, canonicalIP(ip))
 		}
 	}
 	return list
@@ -130,8 +130,12 @@ func (r *reconciler) withdraw(ctx context.Context, k claim) error {
 	if r.config.SecurityGroup == "" || len(k.own)+len(k.nodePorts) == 0 {
 		return nil
 	}
+	var err error
+	if k.mark, err = r.cluster.KnownMark(ctx); err != nil {
+		return err
+	}
 	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
-	_, err := r.resources.documents.submit(ctx, target, func(group doc) error {
+	_, err = r.resources.documents.submit(ctx, target, func(group doc) error {
 		if group == nil {
 			return errKeep
 		}

@@ -62,6 +62,7 @@ func TestOrphanLeavesTheSecurityGroup(t *testing.T) {
 	t.Parallel()
 	for name, annotations := range map[string]map[string]string{
 		"plain":          {},
+		"further":        {annotationAdditional: "20.61.0.1"},
 		"tags":           {annotationServiceTags: "AzureFrontDoor.Backend,Storage"},
 		"ranges":         {annotationAllowedRanges: "192.0.2.0/24", annotationDenyAll: "true"},
 		"internal":       {annotationInternal: "true", annotationAllowedRanges: "10.0.0.0/8"},

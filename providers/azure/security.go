@@ -29,6 +29,8 @@ type access struct {
 	sources      []string
 	ports        []string
 	destinations []string
+	// further are those among destinations, if any, that are further addresses.
+	further []string
 }
 
 func familyName(six bool) string {
@@ -92,11 +94,45 @@ type claim struct {
 	taken map[string]bool
 	// former are addresses of nodes that are gone, each with the names of the rules where it is left.
 	former map[string][]string
+	// mark is the cluster's, where the Services of the cluster are known: under it rules say which further addresses it put there.
+	mark string
 }
 
-// has reports whether an address in a rule is one that the Service put there.
-func (c claim) has(address, rule string, onNodes bool) bool {
-	return slices.Contains(c.own, address) || onNodes && (slices.Contains(c.nodes, address) || slices.Contains(c.former[address], rule))
+// has reports whether an address in a rule is one that the Service put there, or that a Service did which needs it no more.
+func (c claim) has(address string, rule doc, onNodes bool) bool {
+	return hasIP(c.own, address) || hasIP(furtherIn(rule, c.mark), address) ||
+		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], str(rule, "name")))
+}
+
+// maxDescription is how many characters the description of a rule may have.
+const maxDescription = 140
+
+// furtherIn are the further addresses that a cluster put into a rule, as its description says. Nothing else proves it: another cluster
+// behind the same security group may have the same address there.
+func furtherIn(rule doc, mark string) []string {
+	list, ours := strings.CutPrefix(str(rule, "properties", "description"), mark+" ")
+	if mark == "" || !ours {
+		return nil
+	}
+	return strings.Fields(list)
+}
+
+// noteFurther writes down which further addresses the cluster put into a rule, as many as there is room for. A description of somebody
+// else's stays.
+func noteFurther(rule doc, mark string, list []string) {
+	p := props(rule)
+	if mark == "" || str(p, "description") != "" && furtherIn(rule, mark) == nil {
+		return
+	}
+	text := mark
+	for _, ip := range list {
+		if len(text)+1+len(ip) <= maxDescription {
+			text += " " + ip
+		}
+	}
+	if delete(p, "description"); text != mark {
+		p["description"] = text
+	}
 }
 
 // onNodes reports whether a rule is about the Service's ports on nodes alone.
@@ -146,10 +182,16 @@ func applyClaim(group doc, c claim) (bool, error) {
 		}
 	}
 	for _, a := range append(split, c.wanted...) {
+		before := destinationsOf(byName(kept, a.name()))
 		var added bool
 		var err error
 		if kept, added, err = grant(kept, a); err != nil {
 			return false, err
+		}
+		if added {
+			rule := byName(kept, a.name())
+			put := slices.DeleteFunc(slices.Clone(a.further), func(ip string) bool { return hasIP(before, ip) || !hasIP(a.destinations, ip) })
+			noteFurther(rule, c.mark, append(furtherIn(rule, c.mark), put...))
 		}
 		changed = changed || added
 	}
@@ -172,11 +214,11 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 	protocol := str(rule, "properties", "protocol")
 	onNodes := deny || c.isOnNodes(rule, ports) // no rule may deny all to a node
 	for _, d := range before {
-		if !c.has(d, str(rule, "name"), onNodes) || slices.Contains(wanted, d) {
+		if !c.has(d, rule, onNodes) || hasIP(wanted, d) {
 			after = append(after, d)
 			continue
 		}
-		others := c.shared[d]
+		others := c.shared[canonicalIP(d)]
 		if deny && len(others) > 0 {
 			after = append(after, d)
 			continue
@@ -195,7 +237,7 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 		default:
 			split = append(split, access{
 				six: strings.Contains(d, ":"), protocol: protocol, sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: needed,
-				destinations: []string{d},
+				destinations: []string{d}, further: furtherIn(rule, c.mark),
 			})
 		}
 	}
@@ -203,6 +245,7 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 		return true, nil, false
 	}
 	if len(after) > 0 {
+		noteFurther(rule, c.mark, slices.DeleteFunc(furtherIn(rule, c.mark), func(ip string) bool { return !hasIP(after, ip) }))
 		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", after)
 	}
 	return len(after) > 0 || len(docs(rule, "properties", "destinationApplicationSecurityGroups")) > 0, split, true
@@ -217,7 +260,7 @@ func grant(rules []doc, a access) (after []doc, changed bool, err error) {
 		have := destinationsOf(rule)
 		all := slices.Clone(have)
 		for _, d := range a.destinations {
-			if !slices.Contains(all, d) {
+			if !hasIP(all, d) {
 				all = append(all, d)
 			}
 		}
@@ -310,7 +353,7 @@ func (d spec) deniable(destinations []string) []string {
 	if !d.NodePorts {
 		return destinations
 	}
-	return slices.DeleteFunc(slices.Clone(destinations), func(ip string) bool { return !slices.Contains(d.Additional, ip) })
+	return slices.DeleteFunc(slices.Clone(destinations), func(ip string) bool { return !hasIP(d.Additional, ip) })
 }
 
 func (d spec) accessesOf(six bool, own []string) []access {
@@ -337,11 +380,11 @@ func (d spec) accessesOf(six bool, own []string) []access {
 	var list []access
 	for _, protocol := range sortedKeys(ports) {
 		for _, s := range sources {
-			list = append(list, access{six: six, protocol: protocol, sources: s, ports: ports[protocol], destinations: own})
+			list = append(list, access{six: six, protocol: protocol, sources: s, ports: ports[protocol], destinations: own, further: d.Additional})
 		}
 	}
 	if others := d.deniable(own); d.denies() && len(others) > 0 {
-		list = append(list, access{deny: true, six: six, destinations: others})
+		list = append(list, access{deny: true, six: six, destinations: others, further: d.Additional})
 	}
 	return list
 }

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -122,6 +123,87 @@ func TestFurtherAddressOfTwoServices(t *testing.T) {
 		assert.True(w, w.allowed(further, "80"))
 		w.remove(second)
 		assert.False(w, w.allowed(further, "80"))
+	})
+}
+
+// TestFurtherAddressOfAnotherCluster: a Service that names an address of another cluster behind the same security group takes nothing of that
+// cluster's rules away, whatever it changes: rules say which addresses this cluster put there.
+func TestFurtherAddressOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	const theirs, hashSecure = "20.55.0.9", "bc87afc9aeeece13e643801ad1da615f" // Tcp_Internet_443
+	group := azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName)
+	for name, c := range map[string]struct {
+		port    int32
+		restart bool
+	}{"another port": {8443, false}, "the same port": {443, false}, "another port, and a restart": {8443, true}, "the same port, and a restart": {443, true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webService(map[string]string{annotationAdditional: theirs}, func(s *v1.Service) { s.Spec.Ports[0].Port = c.port })
+			withNode(t, s, func(w *world) {
+				rule := leftAllow("IPv4", hashSecure, 500, "Tcp", "Internet", theirs, "443")
+				w.sim.Leave(group, doc{"location": azuresim.Location, "properties": doc{"securityRules": []any{rule}}})
+				w.ensure(s)
+				assert.True(w, w.allowed(theirs, "443"))
+				again := func() {
+					if c.restart {
+						w.restart()
+					}
+				}
+				again()
+				w.change(s, func(s *v1.Service) { s.Spec.Ports[0].Port = 9443 })
+				w.ensure(s)
+				assert.True(w, w.allowed(theirs, "443"))
+				assert.True(w, w.allowed(theirs, "9443"))
+				again()
+				w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationAdditional) })
+				w.ensure(s)
+				assert.True(w, w.allowed(theirs, "443"))
+				assert.False(w, w.allowed(theirs, "9443"), "this one the Service had opened itself")
+				w.change(s, func(s *v1.Service) { s.Annotations[annotationAdditional] = theirs })
+				w.ensure(s)
+				again()
+				w.remove(s)
+				assert.False(w, w.allowed(theirs, "9443"))
+				require.Len(w, w.securityRules(), 1)
+				assert.Equal(w, []string{theirs}, destinationsOf(w.securityRules()[0]))
+			})
+		})
+	}
+}
+
+// TestFurtherAddressThatIsAnotherClusters: a public address that another cluster's controller made is refused as a further one.
+func TestFurtherAddressThatIsAnotherClusters(t *testing.T) {
+	t.Parallel()
+	for name, tags := range map[string]doc{
+		"by its name": {"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "other"},
+		"by its mark": {"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "kubernetes", "anyccm-cluster": "00000000-aaaa-4000-8000-000000000000"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webService(map[string]string{annotationAdditional: leftIP})
+			withNode(t, s, func(w *world) {
+				theirs := leftPIP(leftIP, "tags", tags)
+				w.sim.LeaveAddress("theirs", theirs.ip, theirs.doc)
+				require.ErrorContains(w, w.refuse(s), "is public IP address theirs of another cluster")
+				assert.False(w, w.allowed(leftIP, "80"))
+			})
+		})
+	}
+}
+
+// TestFurtherAddressThatWasTakenOver: where rules of Azure's own controller name further addresses, nothing shows whose they are: they stay
+// when the Service goes, and an event names them.
+func TestFurtherAddressThatWasTakenOver(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		l := leftKinds()["further addresses"]
+		l.leave(w)
+		s := l.services[0]
+		w.ensure(s)
+		w.remove(s)
+		require.Len(w, w.securityRules(), 1)
+		assert.Equal(w, []string{"20.61.0.1", "20.61.0.2"}, destinationsOf(w.securityRules()[0]))
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "still names 20.61.0.1 of annotation")
 	})
 }
 

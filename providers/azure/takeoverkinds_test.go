@@ -218,6 +218,7 @@ func leftAccess() map[string]left {
 			l.services = []*v1.Service{webService(map[string]string{annotationAdditional: "20.61.0.1,20.61.0.2"})}
 			l.rules = []any{leftAllow("IPv4", hashWeb, 500, "Tcp", "Internet", []any{leftIP, "20.61.0.1", "20.61.0.2"}, "80")}
 			l.ingress = map[string][]string{"web": {leftIP, "20.61.0.1", "20.61.0.2"}}
+			l.unproven = []string{"20.61.0.1", "20.61.0.2"}
 		}),
 	}
 }

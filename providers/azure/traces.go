@@ -1,0 +1,92 @@
+package azure
+
+import (
+	"net/netip"
+	"slices"
+	"sync"
+
+	v1 "k8s.io/api/core/v1"
+)
+
+// traces are what this process saw of Services. It tells what they leave when they change, and is forgotten with them.
+type traces struct {
+	mu sync.Mutex
+	of map[string]*trace
+}
+
+// trace is what was seen of one Service.
+type trace struct {
+	// addresses are those that its frontends have had, nil before any look.
+	addresses []string
+}
+
+// at is the trace of a Service. The lock is held.
+func (t *traces) at(service *v1.Service) *trace {
+	base := baseName(service)
+	if t.of == nil {
+		t.of = map[string]*trace{}
+	}
+	if t.of[base] == nil {
+		t.of[base] = &trace{}
+	}
+	return t.of[base]
+}
+
+// addressesOf are the addresses that a Service has, which are proven, and those that it had, as far as rules of the security group still name
+// them. At the first look those of the status count: what an annotation added there does not.
+func (t *traces) addressesOf(service *v1.Service, proven []string, rules []doc) []string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := t.at(service)
+	if seen.addresses == nil {
+		seen.addresses = shownAddresses(service)
+	}
+	list := slices.DeleteFunc(append(slices.Clone(seen.addresses), proven...), func(ip string) bool {
+		return !hasIP(proven, ip) && !slices.ContainsFunc(rules, func(rule doc) bool { return managed(rule) && hasIP(destinationsOf(rule), ip) })
+	})
+	slices.Sort(list)
+	seen.addresses = slices.Compact(list)
+	return slices.Clone(seen.addresses)
+}
+
+// shownAddresses are the addresses of a status without the further ones. More than one of a family were added by an annotation that is no
+// longer there: which, nobody knows.
+func shownAddresses(service *v1.Service) []string {
+	list, further := []string{}, additional(service)
+	for _, i := range service.Status.LoadBalancer.Ingress {
+		if i.IP != "" && !hasIP(further, i.IP) {
+			list = append(list, i.IP)
+		}
+	}
+	if served, _ := families(service); len(list) > len(served) {
+		return []string{}
+	}
+	return list
+}
+
+// forgetOthers forgets Services that are gone. The one that is asked about may be going.
+func (t *traces) forgetOthers(known []*v1.Service, asked *v1.Service) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	left := map[string]*trace{}
+	for _, s := range append(slices.Clone(known), asked) {
+		if base := baseName(s); t.of[base] != nil {
+			left[base] = t.of[base]
+		}
+	}
+	t.of = left
+}
+
+// canonicalIP is an address as Azure shows it, and any other text as it is.
+func canonicalIP(text string) string {
+	if ip, err := netip.ParseAddr(text); err == nil {
+		return ip.String()
+	}
+	return text
+}
+
+// hasIP reports whether an address, or another text, is in a list, whatever way it is written.
+func hasIP(list []string, ip string) bool {
+	ip = canonicalIP(ip)
+	return slices.ContainsFunc(list, func(text string) bool { return canonicalIP(text) == ip })
+}
