@@ -151,3 +151,38 @@ func TestUnlikeKindOfPool(t *testing.T) {
 		assert.Equal(w, before, w.sim.Snapshot())
 	})
 }
+
+// TestLyingKubelet: an address that a Node tells and its machine does not have becomes neither a member of a pool nor a destination of a rule.
+func TestLyingKubelet(t *testing.T) {
+	t.Parallel()
+	const theirs = "10.240.0.200"
+	for name, prepare := range map[string]func(w *world){"by network interface": func(*world) {}, "by address": (*world).byAddress} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webService(map[string]string{annotationNoFloating: "true"})
+			withNode(t, s, func(w *world) {
+				prepare(w)
+				w.ensure(s)
+				pool, opened := w.pool("kubernetes"), w.opened()
+				n := w.nodes[0].DeepCopy()
+				for i, a := range n.Status.Addresses {
+					if a.Type == v1.NodeInternalIP {
+						n.Status.Addresses[i].Address = theirs
+					}
+				}
+				w.nodes[0] = n
+				w.show(n)
+				w.update(s)
+				w.ensure(s)
+				assert.Equal(w, pool, w.pool("kubernetes"))
+				assert.Equal(w, opened, w.opened())
+
+				n.Status.Addresses = nil
+				w.update(s)
+				assert.Equal(w, opened, w.opened(), "a Node that tells nothing is reached by what its machine has")
+				w.remove(s)
+				assert.Empty(w, w.sim.Snapshot())
+			})
+		})
+	}
+}

@@ -116,7 +116,7 @@ func (r *reconciler) addressesFor(q services.Request, o *observed) (list []strin
 // which repeats it.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
-	k := claim{shared: map[string][]string{}, nodes: nodeIPs(r.instances.known(), q.Nodes)}
+	k := claim{shared: map[string][]string{}, nodes: nodeIPs(o.withVouched(slices.Concat(r.instances.known(), q.Nodes)))}
 	if o.taken != nil {
 		k.mark = o.mark
 	}
@@ -144,11 +144,26 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 		return k
 	}
 	if d.NodePorts {
-		destinations = r.frontsOnNodes(q, d)
+		destinations = r.frontsOnNodes(o, d)
 	}
 	destinations = append(destinations, d.Additional...)
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
 	return k
+}
+
+// withVouched are nodes, with the addresses that their machines have where these were read.
+func (o *observed) withVouched(nodes []*v1.Node) []*v1.Node {
+	read := map[string]*v1.Node{}
+	for _, n := range o.nodes {
+		read[n.Name] = n
+	}
+	list := slices.Clone(nodes)
+	for i, n := range list {
+		if v := read[n.Name]; v != nil {
+			list[i] = v
+		}
+	}
+	return list
 }
 
 // unproven tells of further addresses of a Service that stay in rules when it goes, because nothing shows that they were put there for it.
@@ -173,8 +188,8 @@ func (r *reconciler) unproven(q services.Request, o *observed) (findings []servi
 }
 
 // frontsOnNodes are the addresses of the nodes in each family that a Service is served in: where traffic goes to node ports.
-func (r *reconciler) frontsOnNodes(q services.Request, d *spec) (list []string) {
-	for _, n := range r.config.eligible(q.Nodes) {
+func (r *reconciler) frontsOnNodes(o *observed, d *spec) (list []string) {
+	for _, n := range o.nodes {
 		for _, f := range d.Fronts {
 			list = append(list, internalIP(n, f.six))
 		}

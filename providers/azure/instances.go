@@ -2,6 +2,7 @@ package azure
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -285,6 +286,31 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, m machine, q in
 	return &cloudprovider.InstanceMetadata{
 		InstanceType: size, Region: strings.ToLower(m.Location), Zone: zone, NodeAddresses: addresses,
 	}, nil
+}
+
+// addressesOf are the addresses of the network interface that speaks for the machine of a node; none where Azure has no such machine. They
+// are read again where the Node tells another one.
+func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
+	id, err := parseProviderID(node.Spec.ProviderID)
+	if err != nil {
+		return nil, nil //nolint:nilerr // another cloud's node, which is behind no load balancer
+	}
+	cards, err := i.networks.all.Find(ctx, indexMachine, string(id), queryMembers)
+	if err != nil || len(cards) == 0 {
+		return nil, err
+	}
+	has := cards[0].addresses()
+	told := slices.ContainsFunc(node.Status.Addresses, func(a v1.NodeAddress) bool {
+		return a.Type == v1.NodeInternalIP && !slices.ContainsFunc(has, func(h v1.NodeAddress) bool { return sameIP(h.Address, a.Address) })
+	})
+	if !told {
+		return has, nil
+	}
+	card, err := i.networks.all.Get(ctx, strings.ToLower(cards[0].ID), inventory.Query{MaxAge: lookAge})
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil
+	}
+	return card.addresses(), err
 }
 
 // zone is the availability zone, or else the fault domain. That of a machine outside of zones never changes, so that a Node which has it

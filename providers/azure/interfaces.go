@@ -2,12 +2,17 @@ package azure
 
 import (
 	"context"
+	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
+
+// indexMachine finds the network interface that speaks for a machine.
+const indexMachine = "machine"
 
 // networkInterface is what Azure shows of one.
 type networkInterface struct {
@@ -57,6 +62,32 @@ func (n networkInterface) primary(version string) *ipConfiguration {
 	return first
 }
 
+// addresses are those of a network interface as a node's, those that speak for it first.
+func (n networkInterface) addresses() (list []v1.NodeAddress) {
+	add := func(c ipConfiguration) {
+		if a := (v1.NodeAddress{Type: v1.NodeInternalIP, Address: c.Properties.Address}); a.Address != "" && !slices.Contains(list, a) {
+			list = append(list, a)
+		}
+	}
+	for _, version := range []string{"IPv4", "IPv6"} {
+		if c := n.primary(version); c != nil {
+			add(*c)
+		}
+	}
+	for _, c := range n.Properties.Configs {
+		add(c)
+	}
+	return list
+}
+
+// machine is the machine of the network interface that speaks for it, in lower case; none for another one.
+func (n networkInterface) machine() []string {
+	if n.Properties.Machine == nil || !n.Properties.Primary {
+		return nil
+	}
+	return []string{strings.ToLower(n.Properties.Machine.ID)}
+}
+
 // publicAddress is what Azure shows of a public address of a machine.
 type publicAddress struct {
 	ID         string `json:"id"`
@@ -77,6 +108,7 @@ func newInterfaces(a *api, groups func() []string) *interfaces {
 	n := &interfaces{api: a, groups: groups}
 	n.all = inventory.New(inventory.Source[string, networkInterface]{
 		Kind: "network interface", ID: func(i networkInterface) string { return strings.ToLower(i.ID) },
+		Indexes: map[string]func(networkInterface) []string{indexMachine: networkInterface.machine},
 		List: func(ctx context.Context) ([]networkInterface, int, error) {
 			return listAll[networkInterface](ctx, n, "network interfaces", "networkInterfaces")
 		},

@@ -57,6 +57,8 @@ type observed struct {
 	linksRead bool
 	held      map[string]string
 	cluster   string
+	// nodes are those that receive traffic, with the addresses that their machines have, where addresses of nodes matter.
+	nodes []*v1.Node
 	// sets are the names of the scale sets or availability sets of machines, where there are several load balancers; pools are those that the
 	// Service may have for itself then.
 	sets  map[machineID]string

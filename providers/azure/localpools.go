@@ -110,7 +110,7 @@ func (r *reconciler) poolMembers(
 	q services.Request, o *observed, lb string, fronts []front,
 ) (wanted map[string]map[string]string, homeless []string, err error) {
 	on, homeless := r.nodesOn(q, o, lb)
-	several := len(r.config.several) > 0 && len(r.config.eligible(q.Nodes)) > 0
+	several := len(r.config.several) > 0 && len(o.nodes) > 0
 	wanted = map[string]map[string]string{}
 	for _, f := range fronts {
 		nodes := on
@@ -119,7 +119,7 @@ func (r *reconciler) poolMembers(
 			if err != nil {
 				return nil, nil, err
 			}
-			nodes = slices.DeleteFunc(r.config.eligible(q.Nodes), func(n *v1.Node) bool { return !with[n.Name] })
+			nodes = slices.DeleteFunc(slices.Clone(o.nodes), func(n *v1.Node) bool { return !with[n.Name] })
 		}
 		ips := map[string]string{}
 		for _, n := range nodes {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	kitnodes "github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
@@ -53,9 +54,34 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 		}
 	}
 	if len(r.config.several) > 0 && len(q.Nodes) > 0 {
-		return r.readSets(ctx, o, q.Nodes)
+		if err = r.readSets(ctx, o, q.Nodes); err != nil {
+			return err
+		}
 	}
-	return nil
+	s, _, bad := parseSettings(q.Service)
+	if onNodes := bad == nil && s.NoFloating; q.Purpose != services.Lookup && (onNodes || r.config.PoolType == poolIP && q.Purpose != services.Delete) {
+		o.nodes, err = r.vouched(ctx, r.config.eligible(q.Nodes))
+	}
+	return err
+}
+
+// vouched are nodes with the addresses that their machines have: what a Node tells alone does not count, because whoever controls a kubelet
+// may write there what he likes.
+func (r *reconciler) vouched(ctx context.Context, nodes []*v1.Node) ([]*v1.Node, error) {
+	list := make([]*v1.Node, 0, len(nodes))
+	for _, n := range nodes {
+		has, err := r.instances.addressesOf(ctx, n)
+		if err != nil {
+			return nil, fmt.Errorf("finding the addresses of node %s: %w", n.Name, cloudapi.NotAbsence(err))
+		}
+		with := *n
+		with.Status.Addresses = slices.DeleteFunc(kitnodes.Vouched(n.Status.Addresses, has), func(a v1.NodeAddress) bool {
+			six := strings.Contains(a.Address, ":")
+			return internalIP(n, six) == "" && internalIP(n, !six) != "" // it says that it serves the other family alone
+		})
+		list = append(list, &with)
+	}
+	return list, nil
 }
 
 // observeAddresses reads the public addresses that a Service may have.

@@ -388,7 +388,7 @@ func (r *reconciler) readSets(ctx context.Context, o *observed, nodes []*v1.Node
 
 // nodesOn are the nodes that are behind a load balancer, and those that are behind none.
 func (r *reconciler) nodesOn(q services.Request, o *observed, lb string) (on []*v1.Node, homeless []string) {
-	nodes := r.config.eligible(q.Nodes)
+	nodes := slices.Clone(o.nodes)
 	if len(r.config.several) == 0 {
 		return nodes, nil
 	}
