@@ -345,8 +345,11 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	}
 	if len(list) > 0 { // the frontends need the addresses
 		list[len(list)-1].Replan = true
-		next, _, err := r.loadBalancerChange(o, d)
-		return append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare}), err
+		next, due, err := r.loadBalancerChange(o, d)
+		if due {
+			list = append(list, services.Change[*observed]{Planned: next.Planned, Compare: next.Compare})
+		}
+		return list, err
 	}
 	list = append(r.unlink(q, o, d), r.moves(q, o, d)...)
 	if c, ok, err := r.loadBalancerChange(o, d); err != nil || ok {

@@ -93,6 +93,9 @@ func newFixtureBehind(
 		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
 		Services:     serviceCases(certificate),
 		Transcripts:  transcripts, Secrets: []string{testToken}, Scenarios: scenarios(certificate), Serves: sim.Serves, Target: target,
+		PlannedWrites: plannedWrites, Unplanned: map[string]string{
+			"nodes/two leave and one joins": "plan replaces all Droplets in one write, and a change of nodes adds and removes some",
+		},
 		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
 		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},

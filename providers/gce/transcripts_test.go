@@ -39,6 +39,13 @@ func interrupts() map[string]string {
 	return steps
 }
 
+// unplanned are steps that write something else than plan says.
+var unplanned = map[string]string{
+	"internal-shared/a node joins":  "both Services plan the instance group of a new zone, which the first one makes",
+	"internal-shared/a node leaves": "the instance group of a zone without nodes goes when the last of several Services has let go of it",
+	"internal/it becomes external":  "plan ends at the deletion of the other kind: both have the same names",
+}
+
 // fingerprints are other ones after each change.
 func fingerprints(sim *gcesim.Sim) map[string]string {
 	names := map[string]string{}

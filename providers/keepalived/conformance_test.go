@@ -46,7 +46,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	families(dual, v1.IPFamilyPolicyRequireDualStack, v1.IPv6Protocol, v1.IPv4Protocol)
 	return &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
-		Transcripts: transcripts, Scenarios: scenarios(api, env), Unplanned: unplanned(),
+		Transcripts: transcripts, Scenarios: scenarios(api, env), PlannedWrites: plannedWrites,
 		Inputs: func() registry.Inputs {
 			return conformance.Inputs(nil, env)
 		},

@@ -16,15 +16,6 @@ import (
 //go:embed testdata/transcripts
 var transcripts embed.FS
 
-// unplanned are the steps whose writes are no calls of this server.
-func unplanned() map[string]string {
-	const marks = "what kube-vip reads is written on the Service itself, which is among the changes of Services"
-	return map[string]string{
-		"kube-vip/created": marks, "kube-vip/it asks for an address": marks, "kube-vip/a second one is created": marks,
-		"kube-vip-takeover/a second one is created": marks,
-	}
-}
-
 // scenarios are those of the other announcers, of what other controllers leave, of addresses that Services ask for, and of the file that
 // keepalived reads. Prepare changes env, which the fixture starts with.
 func scenarios(api *conformance.KubeAPI, env map[string]string) []conformance.Scenario {

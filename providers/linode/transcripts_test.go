@@ -51,6 +51,11 @@ func names(sim *linodesim.Sim, renewed *[2]*v1.Secret) map[string]string {
 	return all
 }
 
+// unplanned are steps that write something else than plan says.
+var unplanned = map[string]string{
+	"takeover/a node joins": "a change of nodes leaves the marks to the next reconciliation of the Service, which plan is about",
+}
+
 // unserved are steps that end with ports other than the Service's.
 var unserved = map[string]string{
 	"annotation-linode-loadbalancer-default-protocol/it is udp":                                "the annotation makes a port of TCP one of UDP, as on Linode's own controller",
@@ -190,6 +195,7 @@ func renewalScenario(t testing.TB, renewed *[2]*v1.Secret) conformance.Scenario 
 func addTranscripts(t testing.TB, f *conformance.Fixture, sim *linodesim.Sim, inVPC func()) {
 	t.Helper()
 	renewed := &[2]*v1.Secret{newSecret(t, "web-tls", 1), newSecret(t, "web-tls", 2)}
+	f.PlannedWrites, f.Unplanned = plannedWrites, unplanned
 	f.Transcripts, f.Scenarios, f.Serves, f.Unserved = transcripts, scenarios(t, sim, renewed, inVPC), sim.Serves, unserved
 	f.Secrets = []string{testToken, string(renewed[0].Data[v1.TLSPrivateKeyKey]), string(renewed[1].Data[v1.TLSPrivateKeyKey])}
 	f.Names = func() map[string]string { return names(sim, renewed) }

@@ -91,6 +91,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
+	f.PlannedWrites = plannedWrites
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
 	f.Serves, f.LeftBehind, f.Snapshot = sim.Serves, func(state, _ string) string { return state }, func() string { return snapshot(t, sim) }

@@ -112,7 +112,7 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 				},
 			},
 		},
-		Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password}, Serves: sim.Serves,
+		Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password}, Serves: sim.Serves, PlannedWrites: plannedWrites,
 		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}

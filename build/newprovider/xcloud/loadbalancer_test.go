@@ -49,6 +49,10 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 			annotationAlgorithm: {Legal: []conformance.Legal{{Value: "least-connections"}, {Value: "round-robin"}}},
 		},
 	}.Scenarios()
+	f.PlannedWrites = []conformance.PlannedWrites{
+		{Change: `create load balancer (\S+)`, Writes: []string{"POST /v1/load_balancers"}},
+		{Change: `change load balancer (\S+)`, Writes: []string{"PUT /v1/load_balancers/{id}"}},
+	}
 	f.Serves = func() map[string][]string {
 		ports := map[string][]string{}
 		for _, lb := range sim.LoadBalancers() {

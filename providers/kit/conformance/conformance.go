@@ -131,6 +131,8 @@ type Fixture struct {
 	Documents func(path string, sent map[string]any) (before, after any)
 	// Secrets are the credentials and keys of the tests, which no transcript may have.
 	Secrets []string
+	// PlannedWrites are the writes that each kind of planned change makes.
+	PlannedWrites []PlannedWrites
 	// Unplanned, Interrupts and Unserved are steps ("scenario/step") that write what plan did not say, let a port lead nowhere
 	// meanwhile, or end with ports that lead elsewhere than to all nodes, each with its reason.
 	Unplanned, Interrupts, Unserved map[string]string

@@ -120,10 +120,7 @@ func (tr *transcript) addPlans(plans []planOf) {
 			lines = append(lines, p.service+": "+p.err.Error())
 		}
 		for _, c := range p.changes {
-			line := []string{c.Action + " " + c.Object}
-			if c.Detail != "" {
-				line[0] += " (" + c.Detail + ")"
-			}
+			line := []string{describeChange(c)}
 			for _, f := range c.Fields {
 				line = append(line, "  "+describeField(f))
 			}

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,16 +37,28 @@ const transcriptFolder = "testdata/transcripts"
 // runTranscripts plays all scenarios, each in a world of its own, and compares what was said with the transcripts.
 func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	names, files, outside := listNames(t, newFixture)
+	names, files, rows, outside := listNames(t, newFixture)
 	require.NotEmpty(t, files, "a cloud with load balancers has transcripts: see docs/developing-a-provider.md")
 	require.True(t, outside, "Fixture.Serves tells where the ports of load balancers lead")
+	var mu sync.Mutex
+	played, used := 0, map[string]bool{}
+	t.Cleanup(func() {
+		for _, row := range rows {
+			assert.True(t, used[row] || played < len(names), "%s: no scenario needs this row of Fixture.PlannedWrites", row)
+		}
+	})
 	for _, name := range names {
 		delete(files, name)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t)
-				f.compare(t, name, f.play(t, f.findScenario(name)))
+				text, rows := f.play(t, f.findScenario(name))
+				f.compare(t, name, text)
+				mu.Lock()
+				defer mu.Unlock()
+				played++
+				maps.Copy(used, rows)
 			})
 		})
 	}
@@ -58,8 +71,9 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	assert.Empty(t, slices.Sorted(maps.Keys(files)), "transcripts of no scenario")
 }
 
-// listNames returns the names of all scenarios of a cloud and of its transcripts, and whether it says where ports lead as far as it must.
-func listNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, outside bool) {
+// listNames returns the names of all scenarios of a cloud, of its transcripts and of its rows of planned writes, and whether it says where
+// ports lead as far as it must.
+func listNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, rows []string, outside bool) {
 	t.Helper()
 	files = map[string]bool{}
 	synctest.Test(t, func(t *testing.T) {
@@ -82,9 +96,9 @@ func listNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []st
 				require.Contains(t, names, scenario, "an exception of %q names a scenario that there is not", rule)
 			}
 		}
-		outside = f.Serves != nil || !f.outside()
+		rows, outside = listRows(f.PlannedWrites), f.Serves != nil || !f.outside()
 	})
-	return names, files, outside
+	return names, files, rows, outside
 }
 
 func (f *Fixture) listScenarios() []Scenario { return append(f.listCommon(), f.Scenarios...) }
@@ -123,8 +137,8 @@ func (f *Fixture) spellSecrets() (all []string) {
 // defaultNodes is how many nodes a scenario has that does not say.
 const defaultNodes = 2
 
-// play plays a scenario and returns its transcript.
-func (f *Fixture) play(t *testing.T, s Scenario) string {
+// play plays a scenario and returns its transcript, and which exceptions and rows of planned writes it used.
+func (f *Fixture) play(t *testing.T, s Scenario) (text string, used map[string]bool) {
 	t.Helper()
 	w := newWorld(t, f)
 	w.stop() // it begins once everything is there
@@ -143,12 +157,8 @@ func (f *Fixture) play(t *testing.T, s Scenario) string {
 	}
 	p.nodesChanged = false
 	p.text.names.learn(w)
-	steps := append([]Step{{"created", func(p *Play) {
-		for _, s := range p.scenario.Services {
-			p.Create(s)
-		}
-	}}}, s.Steps...)
-	used := map[string]bool{} // exceptions, by rule and step
+	steps := append(s.listCreations(), s.Steps...)
+	used = map[string]bool{}
 	for i, step := range steps {
 		p.playStep(step, used)
 		if i == 0 && s.brief {
@@ -164,7 +174,19 @@ func (f *Fixture) play(t *testing.T, s Scenario) string {
 		p.text.addRemains(f.Snapshot())
 	}
 	w.stop()
-	return p.text.String()
+	return p.text.String(), used
+}
+
+// listCreations returns the steps in which the Services of a scenario are created, one after the other: each plan knows those before it.
+func (s Scenario) listCreations() (steps []Step) {
+	for i, service := range s.Services {
+		name := "created"
+		if i > 0 {
+			name = service.Name + " is created"
+		}
+		steps = append(steps, Step{name, func(p *Play) { p.Create(service) }})
+	}
+	return steps
 }
 
 // Rules over all transcripts, from which steps may be excepted.
@@ -234,10 +256,14 @@ func (p *Play) playStep(step Step, used map[string]bool) {
 		assert.Fail(p.w.t, place+": "+rule, strings.Join(broken, "\n"))
 		return broken
 	}
+	compared := p.compareWithPlan(planned, calls.Latest)
+	for _, row := range compared.used {
+		used[row] = true
+	}
 	p.text.addStep(playedStep{
 		name: step.Name, plans: planned, calls: calls.Latest, answers: p.answers, events: p.listNewEvents(ctx),
 		services: compareLines(before, p.describeServices(ctx)), ports: ports,
-		unplanned: except(rulePlanned, p.findUnplanned(planned, calls.Latest)),
+		unplanned: append(except(rulePlanned, compared.broken), compared.listExplained()...),
 		gaps:      except(ruleServes, gaps),
 		wrong:     except(ruleAllNodes, wrong),
 	})
@@ -254,27 +280,18 @@ func (p *Play) reconcileAndWait(ctx context.Context) {
 	synctest.Wait()
 }
 
-// findUnplanned reports writes where plan announced nothing, and announcements without any write.
-func (p *Play) findUnplanned(plans []planOf, calls []simkit.Call) (broken []string) {
+// compareWithPlan compares what was written with what was planned.
+func (p *Play) compareWithPlan(plans []planOf, calls []simkit.Call) comparison {
 	if len(p.removed) > 0 || len(p.abandoned) > 0 || p.w.loops {
-		return nil // plan is about what a Service needs
+		return comparison{} // plan is about what a Service needs
 	}
-	announced, judged := 0, true
 	for _, plan := range plans {
-		announced += len(plan.changes)
-		judged = judged && (plan.err == nil || !p.nodesChanged) // nodes come and go whatever is wrong with a Service
-	}
-	writes := slices.DeleteFunc(slices.Clone(calls), func(c simkit.Call) bool { return !c.Write })
-	switch {
-	case !judged:
-	case announced == 0:
-		for _, c := range writes {
-			broken = append(broken, c.Operation+" was not announced")
+		if plan.err != nil && p.nodesChanged {
+			return comparison{} // nodes come and go whatever is wrong with a Service
 		}
-	case len(writes) == 0:
-		broken = append(broken, "what plan said was not written")
 	}
-	return broken
+	planned, writes := p.text.listPlanned(plans, calls)
+	return findUnplanned(p.w.PlannedWrites, planned, writes)
 }
 
 // listNewEvents returns the events since the step before.

@@ -1,0 +1,67 @@
+package aws
+
+import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+
+// plannedWrites are the writes that each kind of planned change makes.
+var plannedWrites = []conformance.PlannedWrites{
+	{Change: `create security group .*\(`, Writes: []string{"EC2 CreateSecurityGroup", "EC2 AuthorizeSecurityGroupIngress"}},
+	{Change: `change security group (\S+) .*\(rules: 0 more`, Writes: []string{"EC2 RevokeSecurityGroupIngress"}},
+	{Change: `change security group (\S+) .*, 0 less\)`, Writes: []string{"EC2 AuthorizeSecurityGroupIngress"}},
+	{Change: `change security group (\S+)`, Writes: []string{"EC2 AuthorizeSecurityGroupIngress", "EC2 RevokeSecurityGroupIngress"}},
+	{
+		Change:  `delete security group (\S+)`,
+		Writes:  []string{"EC2 DeleteSecurityGroup"},
+		Beside:  []string{"EC2 RevokeSecurityGroupIngress"},
+		Because: "the rules of other groups that name it go first",
+	},
+	{
+		Change: `create classic load balancer (\S+) \((?:internet-facing|internal),`,
+		Writes: []string{"ELB CreateLoadBalancer", "ELB ConfigureHealthCheck", "ELB RegisterInstancesWithLoadBalancer"},
+	},
+	{Change: `create classic load balancer (\S+) \(creating listeners`, Writes: []string{"ELB CreateLoadBalancerListeners"}},
+	{Change: `create classic load balancer (\S+) \(registering instances`, Writes: []string{"ELB RegisterInstancesWithLoadBalancer"}},
+	{Change: `create classic load balancer (\S+) \(attaching subnets`, Writes: []string{"ELB AttachLoadBalancerToSubnets"}},
+	{Change: `create classic load balancer (\S+) \(adding tags`, Writes: []string{"ELB AddTags"}},
+	{Change: `create classic load balancer (\S+) \(creating the policy`, Writes: []string{"ELB CreateLoadBalancerPolicy"}},
+	{
+		Change: `change classic load balancer (\S+) \(setting security groups`,
+		Writes: []string{"ELB ApplySecurityGroupsToLoadBalancer"},
+	},
+	{Change: `change classic load balancer (\S+) \(setting the health check`, Writes: []string{"ELB ConfigureHealthCheck"}},
+	{
+		Change: `change classic load balancer (\S+) \(setting the policy of TLS`,
+		Writes: []string{"ELB SetLoadBalancerPoliciesOfListener"},
+	},
+	{Change: `change classic load balancer (\S+) \(changing attributes`, Writes: []string{"ELB ModifyLoadBalancerAttributes"}},
+	{
+		Change: `change classic load balancer (\S+) \(switching .* the PROXY protocol`,
+		Writes: []string{"ELB SetLoadBalancerPoliciesForBackendServer"},
+	},
+	{Change: `delete classic load balancer (\S+) \(deleting listeners`, Writes: []string{"ELB DeleteLoadBalancerListeners"}},
+	{Change: `delete classic load balancer (\S+) \(deregistering`, Writes: []string{"ELB DeregisterInstancesFromLoadBalancer"}},
+	{Change: `delete classic load balancer (\S+) \(detaching subnets`, Writes: []string{"ELB DetachLoadBalancerFromSubnets"}},
+	{
+		Change:  `create network load balancer (\S+) \((?:internet-facing|internal),`,
+		Writes:  []string{"ELBv2 CreateLoadBalancer"},
+		Beside:  []string{"EC2 AuthorizeSecurityGroupIngress"},
+		Because: "which rules the nodes' groups need follows from the group of the load balancer, which is made first",
+	},
+	{Change: "create listener", Writes: []string{"ELBv2 CreateTargetGroup", "ELBv2 RegisterTargets", "ELBv2 CreateListener"}},
+	{Change: `create network load balancer \S+ \(creating target group (\S+)\)`, Writes: []string{"ELBv2 CreateTargetGroup"}},
+	{Change: `create network load balancer \S+ \(registering targets`, Writes: []string{"ELBv2 RegisterTargets"}},
+	{Change: `create network load balancer \S+ \(creating the listener of port (\d+)`, Writes: []string{"ELBv2 CreateListener"}},
+	{Change: `change network load balancer \S+ \(changing the listener of port (\d+)`, Writes: []string{"ELBv2 ModifyListener"}},
+	{
+		Change: `change network load balancer \S+ \(changing attributes of target group`,
+		Writes: []string{"ELBv2 ModifyTargetGroupAttributes"},
+	},
+	{Change: `change network load balancer \S+ \(changing attributes`, Writes: []string{"ELBv2 ModifyLoadBalancerAttributes"}},
+	{
+		Change: `change network load balancer \S+ \(changing the health check of target group`,
+		Writes: []string{"ELBv2 ModifyTargetGroup"},
+	},
+	{Change: `change network load balancer \S+ \(setting security groups`, Writes: []string{"ELBv2 SetSecurityGroups"}},
+	{Change: `delete network load balancer \S+ \(deleting the listener`, Writes: []string{"ELBv2 DeleteListener"}},
+	{Change: `delete network load balancer \S+ \(deleting target group`, Writes: []string{"ELBv2 DeleteTargetGroup"}},
+	{Change: `delete network load balancer \S+ \(deregistering`, Writes: []string{"ELBv2 DeregisterTargets"}},
+}

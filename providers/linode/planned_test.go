@@ -1,0 +1,42 @@
+package linode
+
+import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+
+// plannedWrites are the writes that each kind of planned change makes.
+var plannedWrites = []conformance.PlannedWrites{
+	{Change: `create NodeBalancer (\S+) \(in`, Writes: []string{"POST /v4/nodebalancers"}},
+	{
+		Change: `create NodeBalancer (\S+) \(create port (\d+)`,
+		Writes: []string{"POST /v4/nodebalancers/{id}/configs", "POST /v4/nodebalancers/{id}/configs/{id}/rebuild"},
+	},
+	{
+		Change: `create NodeBalancer (\S+) \(add node to port (\d+)`,
+		Writes: []string{"POST /v4/nodebalancers/{id}/configs/{id}/nodes"},
+	},
+	{
+		Change: `delete NodeBalancer \S+ \(remove node from port (\d+)`,
+		Writes: []string{"DELETE /v4/nodebalancers/{id}/configs/{id}/nodes/{id}"},
+	},
+	{Change: `delete NodeBalancer (\S+) \(delete port (\d+)`, Writes: []string{"DELETE /v4/nodebalancers/{id}/configs/{id}"}},
+	{Change: `change NodeBalancer (\S+) \(update:`, Writes: []string{"PUT /v4/nodebalancers/{id}"}},
+	{Change: `change NodeBalancer (\S+) \(update port (\d+)`, Writes: []string{"PUT /v4/nodebalancers/{id}/configs/{id}"}},
+	{Change: `change NodeBalancer (\S+) \(rebuild port (\d+)`, Writes: []string{"POST /v4/nodebalancers/{id}/configs/{id}/rebuild"}},
+	{
+		Change:  `change NodeBalancer (\S+) \(attach firewall`,
+		Writes:  []string{"POST /v4/networking/firewalls/{id}/devices"},
+		Beside:  []string{"PUT /v4/nodebalancers/{id}"},
+		Because: "a tag of the NodeBalancer notes whose the firewall is",
+	},
+	{
+		Change:  `change NodeBalancer \S+ \(detach firewall: firewall (\S+)\)`,
+		Writes:  []string{"DELETE /v4/networking/firewalls/{id}/devices/{id}"},
+		Beside:  []string{"PUT /v4/nodebalancers/{id}"},
+		Because: "a tag of the NodeBalancer notes whose the firewall is",
+	},
+	{Change: `create firewall (\S+)`, Writes: []string{"POST /v4/networking/firewalls"}},
+	{Change: `change firewall (\S+)`, Writes: []string{"PUT /v4/networking/firewalls/{id}/rules"}},
+	{
+		Change: `delete firewall (\S+)`,
+		Writes: []string{"DELETE /v4/networking/firewalls/{id}/devices/{id}", "DELETE /v4/networking/firewalls/{id}"},
+	},
+}

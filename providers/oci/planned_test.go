@@ -1,0 +1,68 @@
+package oci
+
+import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+
+// plannedWrites are the writes that each kind of planned change makes.
+var plannedWrites = []conformance.PlannedWrites{
+	{
+		Change:  `create load balancer (\S+)`,
+		Writes:  []string{"POST /loadBalancers"},
+		Beside:  []string{"PUT /securityLists/{id}"},
+		Because: "plan ends at the load balancer: the rules follow from its addresses",
+	},
+	{
+		Change:  `create network load balancer (\S+)`,
+		Writes:  []string{"POST /networkLoadBalancers"},
+		Beside:  []string{"PUT /securityLists/{id}"},
+		Because: "plan ends at the load balancer: the rules follow from its addresses",
+	},
+	{
+		Change: `change load balancer (\S+) \(network security groups`,
+		Writes: []string{"PUT /loadBalancers/{id}/networkSecurityGroups"},
+	},
+	{Change: `change load balancer (\S+) \(shape`, Writes: []string{"PUT /loadBalancers/{id}/updateShape"}},
+	{
+		Change: `change network load balancer (\S+) \(network security groups`,
+		Writes: []string{"PUT /networkLoadBalancers/{id}/networkSecurityGroups"},
+	},
+	{
+		Change: `create backend set (\S+)`,
+		Writes: []string{"POST /loadBalancers/{id}/backendSets | POST /networkLoadBalancers/{id}/backendSets"},
+	},
+	{
+		Change: `change backend set (\S+)`,
+		Writes: []string{"PUT /loadBalancers/{id}/backendSets/{name} | PUT /networkLoadBalancers/{id}/backendSets/{name}"},
+	},
+	{
+		Change: `delete backend set (\S+)`,
+		Writes: []string{"DELETE /loadBalancers/{id}/backendSets/{name} | DELETE /networkLoadBalancers/{id}/backendSets/{name}"},
+	},
+	{
+		Change: `create listener (\S+)`,
+		Writes: []string{"POST /loadBalancers/{id}/listeners | POST /networkLoadBalancers/{id}/listeners"},
+	},
+	{
+		Change: `change listener (\S+)`,
+		Writes: []string{"PUT /loadBalancers/{id}/listeners/{name} | PUT /networkLoadBalancers/{id}/listeners/{name}"},
+	},
+	{
+		Change: `delete listener (\S+)`,
+		Writes: []string{"DELETE /loadBalancers/{id}/listeners/{name} | DELETE /networkLoadBalancers/{id}/listeners/{name}"},
+	},
+	{Change: `create rule set (\S+)`, Writes: []string{"POST /loadBalancers/{id}/ruleSets"}},
+	{Change: `change security list (\S+)`, Writes: []string{"PUT /securityLists/{id}"}},
+	{
+		Change:  `create network security group (\S+)`,
+		Writes:  []string{"POST /networkSecurityGroups"},
+		Beside:  []string{"POST /networkSecurityGroups/{id}/actions/addSecurityRules", "PUT /networkSecurityGroups/{id}"},
+		Because: "its rules and its marks are part of it",
+	},
+	{
+		Change: `change network security group (\S+) \(adding`,
+		Writes: []string{"POST /networkSecurityGroups/{id}/actions/addSecurityRules"},
+	},
+	{
+		Change: `change network security group (\S+) \(removing`,
+		Writes: []string{"POST /networkSecurityGroups/{id}/actions/removeSecurityRules"},
+	},
+}

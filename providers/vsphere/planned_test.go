@@ -1,0 +1,15 @@
+package vsphere
+
+import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+
+// plannedWrites are the writes that each kind of planned change makes.
+var plannedWrites = []conformance.PlannedWrites{
+	{Change: "create IP allocation", Writes: []string{"PATCH /policy/api/v1/infra/ip-pools/{id}/ip-allocations/{id}"}},
+	{Change: "create NSX load balancer", Writes: []string{"PATCH /policy/api/v1/infra"}},
+	{Change: `change pool (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-pools/{id}"}},
+	{Change: `change monitor profile (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-monitor-profiles/{id}"}},
+	{Change: `change virtual server (\S+)`, Writes: []string{"PUT /policy/api/v1/infra/lb-virtual-servers/{id}"}},
+	{Change: `delete pool (\S+)`, Writes: []string{"DELETE /policy/api/v1/infra/lb-pools/{id}"}},
+	{Change: `delete monitor profile (\S+)`, Writes: []string{"DELETE /policy/api/v1/infra/lb-monitor-profiles/{id}"}},
+	{Change: `delete virtual server (\S+)`, Writes: []string{"DELETE /policy/api/v1/infra/lb-virtual-servers/{id}"}},
+}
