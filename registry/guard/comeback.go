@@ -60,7 +60,7 @@ func (l *loadBalancers) comeBackLocked(applied wanted, back comeBack) {
 				applied.number = t.number
 				return true
 			})
-			if err == nil || t.departed(applied.service, err) {
+			if err == nil || !l.mayWrite(applied.service) {
 				return
 			}
 			if l.pause(base, pause, nil); base.Err() != nil {

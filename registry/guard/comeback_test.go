@@ -126,3 +126,14 @@ func TestNoComeBackToTheDeparted(t *testing.T) {
 		assert.Equal(t, []string{"ensure web n1"}, c.callsAfter(time.Hour))
 	})
 }
+
+// TestDisownedIsNotComeBackTo: nodes that waited are not applied to a load balancer that was disowned since.
+func TestDisownedIsNotComeBackTo(t *testing.T) {
+	t.Parallel()
+	comingBack(t, 1, func(t *testing.T, c *waitingCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
+		require.NoError(t, err)
+		disown(t, l, serviceNamed("web"))
+		assert.Equal(t, []string{"ensure web a"}, c.callsAfter(time.Hour))
+	})
+}

@@ -17,6 +17,8 @@ const (
 	holdPause = 30 * time.Second
 	// doubtPause is the same while a ready Node contradicts the cloud.
 	doubtPause = 10 * time.Second
+	// goneByHand is how long a suspect was not asked about whose Node is looked for: what was asked about is there.
+	goneByHand = 2 * time.Second
 	// singlePause is the time between two single reads of an instance whose Node is held; listings answer in between.
 	singlePause = 5 * time.Minute
 )
@@ -84,6 +86,15 @@ func key(node *v1.Node) string {
 		return string(node.UID)
 	}
 	return node.Name
+}
+
+// keys are the keys of Nodes.
+func keys(nodes []*v1.Node) map[string]struct{} {
+	all := make(map[string]struct{}, len(nodes))
+	for _, n := range nodes {
+		all[key(n)] = struct{}{}
+	}
+	return all
 }
 
 // seen records that an instance exists. Whatever was said of it before is void.
@@ -283,14 +294,25 @@ func (d *deletions) unseenFor() time.Duration {
 	return time.Since(d.alive)
 }
 
-// sweepLocked forgets what is older than the window.
+// sweepLocked forgets what is older than the window, and suspects that were not let go and whose Nodes are no more: a person deleted
+// them, and they count no longer.
 func (d *deletions) sweepLocked(now time.Time) {
 	if now.Sub(d.swept) < time.Second {
 		return
 	}
 	d.swept = now
+	var exist map[string]struct{}
 	for k, m := range d.suspects {
-		if now.Sub(m.heard) > d.policy.Window {
+		unheard := now.Sub(m.heard)
+		if unheard > goneByHand && !m.gone {
+			if exist == nil {
+				exist = keys(d.witnesses.nodes())
+			}
+			if _, exists := exist[k]; !exists && len(exist) > 0 {
+				delete(d.suspects, k) // a person deleted the Node
+			}
+		}
+		if unheard > d.policy.Window {
 			delete(d.suspects, k)
 		}
 	}

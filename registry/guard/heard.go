@@ -156,10 +156,7 @@ func (h *heard) sweep(existing func() []*v1.Node) map[string]struct{} {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	exist := make(map[string]struct{}, len(nodes))
-	for _, n := range nodes {
-		exist[key(n)] = struct{}{}
-	}
+	exist := keys(nodes)
 	for k, known := range h.nodes {
 		if _, ok := exist[k]; !ok && now.Sub(known.at) > heardSweep {
 			delete(h.nodes, k)

@@ -67,6 +67,13 @@ func Keeps(service *v1.Service) bool {
 	return err != nil || w.Retain || w.Protect
 }
 
+// IsDisowned reports whether the author of a Service has its load balancer left alone, whoever would write it. What cannot be read has
+// it left alone too.
+func IsDisowned(service *v1.Service) bool {
+	w, _, err := Annotations.Parse(service.Annotations)
+	return err != nil || w.Disown
+}
+
 type loadBalancers struct {
 	inner        cloudprovider.LoadBalancer
 	ownership    *ownership
@@ -143,6 +150,9 @@ func (l *loadBalancers) GetLoadBalancer(
 	defer recovered(&err, "GetLoadBalancer", name(service))
 	t := l.facts.translate(service)
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
+	if err == nil && !exists && !l.mayWrite(service) {
+		l.states.withdraw(service)() // the framework deletes nothing then
+	}
 	if settings, wrong := l.settings(t.Service); wrong == nil {
 		status = settings.shape(named(status, t.Hostname), service)
 	}
@@ -161,6 +171,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	t := l.facts.translate(service)
 	settings, err := l.settings(t.Service)
 	if err != nil || settings.Disown {
+		l.states.withdraw(service)()
 		return service.Status.LoadBalancer.DeepCopy(), err
 	}
 	if err := l.report(service, t); err != nil {
@@ -173,6 +184,10 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	}
 	err = l.reconcile(ctx, cluster, service, nodes, func(ctx context.Context, nodes []*v1.Node) (err error) {
 		defer recovered(&err, "EnsureLoadBalancer", name(service))
+		if now, _ := l.states.current(service); l.isDisowned(now) {
+			status = service.Status.LoadBalancer.DeepCopy()
+			return nil
+		}
 		if err := l.finalizers.hold(ctx, service); err != nil {
 			return err
 		}
@@ -250,6 +265,13 @@ func hinted(err error) error {
 	return cloudproviderapi.NewRetryError(err.Error(), limited.RetryIn())
 }
 
+// settingsForDeletion reads the common annotations of a Service as it is now: what keeps its load balancer may have been set while the
+// deletion waited for its turn.
+func (l *loadBalancers) settingsForDeletion(service *v1.Service) (serviceSettings, error) {
+	now, _ := l.states.current(service)
+	return l.settings(l.facts.translate(now).Service)
+}
+
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
 	defer l.states.withdraw(service)()
@@ -259,19 +281,19 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	}
 	defer leave()
 	t := l.facts.translate(service)
-	settings, err := l.settings(t.Service)
-	switch {
-	case err != nil:
-		return err
-	case settings.Protect:
-		return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), AnnotationProtect)
-	case settings.Retain, settings.Disown:
-		l.reports.retained(service)
-		l.retained.add(service)
-		return nil
-	}
 	return l.inTurn(ctx, func(error) bool { return false }, func() (err error) {
 		defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))
+		settings, err := l.settingsForDeletion(service)
+		switch {
+		case err != nil:
+			return err
+		case settings.Protect:
+			return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), AnnotationProtect)
+		case settings.Retain, settings.Disown:
+			l.reports.retained(service)
+			l.retained.add(service)
+			return nil
+		}
 		return l.inner.EnsureLoadBalancerDeleted(ctx, cluster, t.Service)
 	})
 }

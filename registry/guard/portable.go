@@ -143,6 +143,15 @@ func (t *serviceStates) rememberLocked(want wanted, selects bool) {
 	t.selected[want.service.UID] = want
 }
 
+// forgetSelected drops what a Service with a selector wanted, unless it was noted again meanwhile.
+func (t *serviceStates) forgetSelected(want wanted) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.selected[want.service.UID].number == want.number {
+		delete(t.selected, want.service.UID)
+	}
+}
+
 // selects reports whether a Service has a selector.
 func (l *loadBalancers) selects(service *v1.Service) bool {
 	return portable.Selects(l.facts.translate(service).Service.Annotations)
@@ -193,6 +202,10 @@ func (l *loadBalancers) relabeled(before, now *v1.Node) {
 		return
 	}
 	for _, w := range l.states.selecting() {
+		if !l.mayWrite(w.service) {
+			l.states.forgetSelected(w)
+			continue
+		}
 		selector, err := portable.Selector(l.facts.translate(w.service).Service.Annotations)
 		listed := w.all && l.set.Load().member(now)
 		listed = listed || slices.ContainsFunc(w.nodes, func(n *v1.Node) bool { return n.Name == now.Name })

@@ -365,3 +365,69 @@ func TestLabelsAreFollowed(t *testing.T) {
 		assert.Len(t, inner.seen, calls+1, "what is deleted follows nothing")
 	})
 }
+
+// following is a guarded cloud with a Service whose selector leaves the first of two Nodes.
+type following struct {
+	*seeing
+	guard *Cloud
+	s     *v1.Service
+}
+
+func newFollowing(t *testing.T) *following {
+	t.Helper()
+	f := &following{seeing: &seeing{}, s: asking(map[string]string{portable.BackendSelector: "pool=edge"})}
+	f.guard, _ = translating(f.seeing)
+	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	f.guard.ownership.setLister(listers.NewNodeLister(store))
+	nodes := []*v1.Node{labelled("a", map[string]string{"pool": "edge"}), labelled("b", map[string]string{"pool": "batch"})}
+	for _, n := range nodes {
+		require.NoError(t, store.Add(n))
+	}
+	_, err := f.guard.loadBalancers.EnsureLoadBalancer(t.Context(), "c", f.s, nodes)
+	require.NoError(t, err)
+	return f
+}
+
+// relabel lets the second Node have the label, and returns how many calls the provider got for that.
+func (f *following) relabel() int {
+	before := len(f.seen)
+	f.guard.loadBalancers.labelHandler().OnUpdate(labelled("b", map[string]string{"pool": "batch"}), labelled("b", map[string]string{"pool": "edge"}))
+	time.Sleep(time.Minute)
+	synctest.Wait()
+	return len(f.seen) - before
+}
+
+// TestDisownedFollowsNoLabels: a change of labels is not applied to a load balancer that was disowned since.
+func TestDisownedFollowsNoLabels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFollowing(t)
+		disown(t, f.guard.loadBalancers, f.s)
+		assert.Zero(t, f.relabel())
+	})
+}
+
+// TestDeadServiceFollowsNoLabels: the framework skips the deletion of a load balancer that is not there; its Service is dead all the same.
+func TestDeadServiceFollowsNoLabels(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFollowing(t)
+		l := f.guard.loadBalancers
+		l.states.know(func() (listers.ServiceLister, bool) {
+			return listers.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})), true
+		})
+		l.inner = &without{f.seeing}
+		_, exists, err := l.GetLoadBalancer(t.Context(), "c", f.s)
+		require.NoError(t, err)
+		require.False(t, exists, "the framework calls nothing else then")
+		assert.Zero(t, f.relabel(), "calls for a Service that is no more")
+		assert.Empty(t, l.states.selecting(), "what is remembered of it")
+	})
+}
+
+// without is a cloud whose load balancer somebody deleted.
+type without struct{ *seeing }
+
+func (*without) GetLoadBalancer(context.Context, string, *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	return nil, false, nil
+}

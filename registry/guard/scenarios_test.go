@@ -499,3 +499,23 @@ func TestDryRunDeletesNothing(t *testing.T) {
 		assert.Contains(t, c.told(), "--node-deletion-dry-run keeps it")
 	})
 }
+
+// TestNodesDeletedByHandHoldNoOthers: once a person has deleted the Nodes that were held, the next loss is judged for itself.
+func TestNodesDeletedByHandHoldNoOthers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t, 100, nil)
+		c.each(0, 30, c.vanish)
+		c.run(3 * time.Minute)
+		require.Empty(t, c.deleted)
+		for _, n := range c.list()[:30] {
+			require.NoError(t, c.nodes.Delete(n))
+		}
+		c.told()
+		c.run(30 * time.Second)
+		c.each(50, 51, c.vanish)
+		c.run(kubeletGrace + time.Minute)
+		assert.Len(t, c.deleted, 1)
+		assert.Empty(t, c.told())
+	})
+}

@@ -145,3 +145,43 @@ func TestQueueOfAServiceThatGoes(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// TestDeletionAsksForTheServiceOfNow: what keeps a load balancer counts where it is set while the deletion waits for its turn.
+func TestDeletionAsksForTheServiceOfNow(t *testing.T) {
+	t.Parallel()
+	for annotation, refused := range map[string]bool{AnnotationRetain: false, AnnotationProtect: true, AnnotationDisown: false} {
+		t.Run(annotation, func(t *testing.T) {
+			t.Parallel()
+			updating(t, func(t *testing.T, _ *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+				deleting := &heldDeletion{}
+				l.inner = deleting
+				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+				l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+				now := serviceNamed("web")
+				require.NoError(t, stored.Add(now))
+				deleting.then = func() {
+					now := now.DeepCopy()
+					now.Annotations = map[string]string{annotation: "true"}
+					require.NoError(t, stored.Update(now))
+				}
+				err := l.EnsureLoadBalancerDeleted(t.Context(), "c", serviceNamed("web"))
+				assert.Equal(t, refused, err != nil, "%v", err)
+				assert.Equal(t, 1, deleting.calls)
+			})
+		})
+	}
+}
+
+// heldDeletion is a cloud that holds back deletions, and does something meanwhile.
+type heldDeletion struct {
+	slowCloud
+
+	then  func()
+	calls int
+}
+
+func (c *heldDeletion) EnsureLoadBalancerDeleted(context.Context, string, *v1.Service) error {
+	c.calls++
+	c.then()
+	return held(time.Second)
+}

@@ -23,9 +23,9 @@ import (
 //
 //   - The newest wanted nodes of a Service are noted before anything else. An operation that is under way on the Service applies
 //     them before it ends; else a goroutine begins that does.
-//   - It tries again after failures, until it succeeds, a reconciliation has applied newer nodes, or the Service has gone: a pass
-//     of the framework may bring a Service along that was deleted meanwhile. What a reconciliation does not get done, the framework
-//     tries again with the nodes of then.
+//   - It tries again after failures, until it succeeds, a reconciliation has applied newer nodes, or the Service has gone or is
+//     disowned: a pass of the framework may bring a Service along that was deleted meanwhile. What a reconciliation does not get done,
+//     the framework tries again with the nodes of then.
 //   - It ends with the process. The next leader reconciles every Service at its start.
 
 const (
@@ -140,27 +140,39 @@ func (t *serviceStates) know(services func() (listers.ServiceLister, bool)) {
 	t.services = services
 }
 
-// departed reports whether something failed for a Service that is no more, or wants no load balancer any more.
-func (t *serviceStates) departed(service *v1.Service, failure error) bool {
-	if failure == nil {
-		return false
-	}
+// current returns a Service as the cluster has it now, and whether it wants a load balancer at all. Before the Services of the cluster
+// are known, the copy that was given counts.
+func (t *serviceStates) current(service *v1.Service) (now *v1.Service, wants bool) {
 	t.mu.Lock()
 	known := t.services
 	t.mu.Unlock()
 	if known == nil {
-		return false
+		return service, true
 	}
 	lister, synced := known()
 	if !synced {
-		return false
+		return service, true
 	}
 	now, err := lister.Services(service.Namespace).Get(service.Name)
-	if err != nil {
-		return apierrors.IsNotFound(err)
+	switch {
+	case err != nil:
+		return service, !apierrors.IsNotFound(err)
+	case now.UID != service.UID:
+		return service, false
+	case older(now, service):
+		return service, true
 	}
-	return now.UID != service.UID || now.DeletionTimestamp != nil || now.Spec.Type != v1.ServiceTypeLoadBalancer
+	return now, now.DeletionTimestamp == nil && now.Spec.Type == v1.ServiceTypeLoadBalancer
 }
+
+// mayWrite reports whether the load balancer of a Service may still be written by its copy of an earlier time: whoever writes later asks
+// for the Service of now.
+func (l *loadBalancers) mayWrite(service *v1.Service) bool {
+	now, wants := l.states.current(service)
+	return wants && !l.isDisowned(now)
+}
+
+func (l *loadBalancers) isDisowned(service *v1.Service) bool { return IsDisowned(l.facts.translate(service).Service) }
 
 // endWith ends what goes on by itself when stop is closed.
 func (t *serviceStates) endWith(stop <-chan struct{}) {
@@ -291,7 +303,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 	pause := updatePauseLeast
 	for {
 		want, err := l.applyOnce(ctx, s)
-		departed := t.departed(want.service, err)
+		departed := err != nil && !l.mayWrite(want.service)
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
@@ -351,9 +363,12 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 	return want, err
 }
 
-// update calls the provider.
+// update calls the provider, unless the load balancer is not to be written any more.
 func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	defer recovered(&err, "UpdateLoadBalancer", name(want.service))
+	if !l.mayWrite(want.service) {
+		return nil
+	}
 	t := l.facts.translate(want.service)
 	backends, err := l.backends(ctx, t.Service, want.nodes)
 	if err != nil {
@@ -402,7 +417,7 @@ func (l *loadBalancers) reconcile(
 	var want wanted
 	ctx = withComeBack(ctx, &back)
 	newest := func(apply func(context.Context, wanted) error) error {
-		return l.inTurn(ctx, func(err error) bool { return t.departed(service, err) }, func() error {
+		return l.inTurn(ctx, func(error) bool { return !l.mayWrite(service) }, func() error {
 			t.mu.Lock()
 			want, back = s.newest, comeBack{}
 			t.mu.Unlock()

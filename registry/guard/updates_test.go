@@ -353,8 +353,8 @@ func (c *sawServices) UpdateLoadBalancer(ctx context.Context, cluster string, s 
 	return c.slowCloud.UpdateLoadBalancer(ctx, cluster, s, nodes)
 }
 
-// TestUpdateAfterDeletion: a pass of the framework takes all Services at its start, and may bring along one that was deleted, or
-// wants no load balancer any more. What fails for such a one is tried again by nobody.
+// TestUpdateAfterDeletion: a pass of the framework takes all Services at its start, and may bring along one that was deleted, is
+// disowned, or wants no load balancer any more. Nothing is written for such a one, and what fails for it is tried again by nobody.
 func TestUpdateAfterDeletion(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*v1.Service) bool{
@@ -362,29 +362,45 @@ func TestUpdateAfterDeletion(t *testing.T) {
 		"being deleted":          func(s *v1.Service) bool { s.DeletionTimestamp = &metav1.Time{Time: time.Now()}; return true },
 		"deleted and made again": func(s *v1.Service) bool { s.UID = "another"; return true },
 		"of another type":        func(s *v1.Service) bool { s.Spec.Type = v1.ServiceTypeClusterIP; return true },
+		"disowned":               func(s *v1.Service) bool { s.Annotations = map[string]string{AnnotationDisown: "true"}; return true },
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
-				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-				l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
-				now := serviceNamed("web")
-				now.Spec.Type = v1.ServiceTypeLoadBalancer
-				if change(now) {
+		for when, calls := range map[string]int{"before the update": 0, "during the update": 1} {
+			t.Run(name+" "+when, func(t *testing.T) {
+				t.Parallel()
+				updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
+					stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+					l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+					now := serviceNamed("web")
+					now.Spec.Type = v1.ServiceTypeLoadBalancer
 					require.NoError(t, stored.Add(now))
-				}
-				require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "c", serviceNamed("web")))
-				c.updates["web"] = updatePatience + time.Second
-				c.failures["web"] = slices.Repeat([]error{errors.New("no such load balancer")}, 1000)
-				updateNow(t, l, "web", "a")
-				time.Sleep(6 * time.Hour)
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				assert.Len(t, c.calls, 1)
-				assert.Zero(t, l.states.underWay())
-				assert.Empty(t, events.Events)
+					depart := func() {
+						now := now.DeepCopy()
+						require.NoError(t, stored.Delete(now))
+						if change(now) {
+							require.NoError(t, stored.Add(now))
+						}
+						if name != "disowned" {
+							require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "c", serviceNamed("web")))
+						}
+					}
+					c.updates["web"] = updatePatience + time.Second
+					c.failures["web"] = slices.Repeat([]error{errors.New("no such load balancer")}, 1000)
+					if calls == 0 {
+						depart()
+					}
+					updateNow(t, l, "web", "a")
+					if calls > 0 {
+						depart()
+					}
+					time.Sleep(6 * time.Hour)
+					c.mu.Lock()
+					defer c.mu.Unlock()
+					assert.Len(t, c.calls, calls)
+					assert.Zero(t, l.states.underWay())
+					assert.Empty(t, events.Events)
+				})
 			})
-		})
+		}
 	}
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -397,5 +413,61 @@ func TestUpdateAfterDeletion(t *testing.T) {
 		updateNow(t, l, "web", "a")
 		time.Sleep(2 * time.Hour)
 		assert.Equal(t, "a", c.nodesOf("web"), "one that is there is tried again as long as it takes")
+	})
+}
+
+// disown stores a Service's newer copy that is disowned, and has it reconciled as the framework does.
+func disown(t *testing.T, l *loadBalancers, s *v1.Service) {
+	t.Helper()
+	s = s.DeepCopy()
+	s.ResourceVersion, s.Spec.Type = "200", v1.ServiceTypeLoadBalancer
+	if s.Annotations == nil {
+		s.Annotations = map[string]string{}
+	}
+	s.Annotations[AnnotationDisown] = "true"
+	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	require.NoError(t, stored.Add(s))
+	l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+	_, err := l.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
+	require.NoError(t, err)
+}
+
+// TestDisownedIsNotRetried: a change of nodes that failed before is not applied to a load balancer that was disowned since.
+func TestDisownedIsNotRetried(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		c.updates["web"] = 10 * time.Second
+		c.failures["web"] = slices.Repeat([]error{errors.New("no")}, 3)
+		updateNow(t, l, "web", "a")
+		time.Sleep(11 * time.Second) // the first call has failed, and the second one is due
+		disown(t, l, serviceNamed("web"))
+		calls := len(c.calls)
+		time.Sleep(time.Hour)
+		assert.Len(t, c.calls, calls, "%v", c.calls)
+		assert.Empty(t, c.nodesOf("web"))
+	})
+}
+
+// TestDisownedWhileItWaits: a reconciliation that waited for another operation does not write a load balancer that was disowned meanwhile.
+func TestDisownedWhileItWaits(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		s := serviceNamed("web")
+		_, leave, err := l.enter(t.Context(), s)
+		require.NoError(t, err)
+		done := make(chan error)
+		go func() {
+			_, err := l.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
+			done <- err
+		}()
+		synctest.Wait()
+		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		now := s.DeepCopy()
+		now.Spec.Type, now.Annotations = v1.ServiceTypeLoadBalancer, map[string]string{AnnotationDisown: "true"}
+		require.NoError(t, stored.Add(now))
+		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		leave()
+		require.NoError(t, <-done)
+		assert.Empty(t, c.calls)
 	})
 }
