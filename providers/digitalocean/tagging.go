@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -43,7 +44,8 @@ func (t *tagging) run(ctx context.Context) error {
 		return fmt.Errorf("listing Services: %w", err)
 	}
 	services = slices.DeleteFunc(services, func(s *v1.Service) bool {
-		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil
+		disowned, err := isDisowned(s)
+		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil || err != nil || disowned || guard.IsDisowned(s)
 	})
 	if len(services) == 0 {
 		return nil

@@ -9,6 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 func (w *world) tagging() *tagging {
@@ -105,4 +106,21 @@ func TestTagLoopLeavesOthersAlone(t *testing.T) {
 	w.restart()
 	require.NoError(t, w.tagging().run(t.Context()))
 	assert.Empty(t, w.tagged("k8s:late"))
+}
+
+// TestTagLoopLeavesDisownedAlone: a load balancer whose Service disowns it gets no tag.
+func TestTagLoopLeavesDisownedAlone(t *testing.T) {
+	t.Parallel()
+	for _, annotation := range []string{guard.AnnotationDisown, annotationDisown} {
+		w := lbWorld(t)
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		s = s.DeepCopy()
+		s.Annotations[annotation] = "true"
+		w.Apply(s)
+		w.restart()
+		require.NoError(t, w.tagging().run(t.Context()))
+		assert.Empty(t, w.tagged("k8s:late"), annotation)
+	}
 }

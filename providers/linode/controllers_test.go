@@ -28,6 +28,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // member puts a Node where the API server and the cache have it.
@@ -288,6 +289,19 @@ func TestTLSRotation(t *testing.T) {
 	for _, c := range w.server.Calls().Latest {
 		assert.NotContains(t, c.URL, "KEY")
 	}
+
+	disowned := w.Current(s).DeepCopy()
+	disowned.Annotations[guard.AnnotationDisown] = "true"
+	w.Apply(disowned)
+	third := newSecret(t, "web-tls", 3)
+	_, err = secrets.Update(t.Context(), third, metav1.UpdateOptions{})
+	require.NoError(t, err)
+	w.server.ResetCalls()
+	require.NoError(t, rotation.run(t.Context()))
+	assert.Zero(t, w.server.Calls().Writes, "a NodeBalancer that its Service disowns keeps its certificate")
+	disowned = w.Current(s).DeepCopy()
+	delete(disowned.Annotations, guard.AnnotationDisown)
+	w.Apply(disowned)
 
 	broken := second.DeepCopy()
 	broken.Data[v1.TLSCertKey] = []byte("nonsense")

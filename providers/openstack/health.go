@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -40,6 +41,9 @@ func servedBy(all []*v1.Service) map[string][]*v1.Service {
 		id := s.Annotations[annotationID]
 		if id == "" || s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
 			continue // the framework is at work on it
+		}
+		if guard.IsDisowned(s) {
+			continue
 		}
 		users[id] = append(users[id], s)
 	}

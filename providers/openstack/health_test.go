@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // One that could not be built is built again; one that served is failed over, or the user is told who can do that. Neither its address
@@ -211,4 +212,22 @@ func TestBrokenAndKept(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A broken load balancer: of a Service that disowns it.
+func TestBrokenAndDisowned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		w.sim.AllowFailover(true)
+		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], breakDown)
+		disowned := w.Current(s).DeepCopy()
+		disowned.Annotations[guard.AnnotationDisown] = "true"
+		w.Apply(disowned)
+		w.restart()
+		w.loadBalancers.clusterName.Store(w.cluster)
+		w.server.ResetCalls()
+		require.NoError(t, w.loadBalancers.repairAll(t.Context(), w.Services()))
+		assert.Zero(t, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+	})
 }

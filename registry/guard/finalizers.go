@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,10 +15,15 @@ import (
 	servicehelper "k8s.io/cloud-provider/service/helpers"
 )
 
+// releasedMaxAge is how long a cache may still show a finalizer that was removed.
+const releasedMaxAge = time.Hour
+
 // finalizers keeps the framework's finalizer on Services that get a load balancer.
 type finalizers struct {
 	mu       sync.Mutex
 	services corev1.ServicesGetter
+	// released are the Services whose finalizer the framework may have removed, with when it was about to.
+	released map[types.UID]time.Time
 }
 
 func (f *finalizers) start(services corev1.ServicesGetter) {
@@ -25,15 +32,32 @@ func (f *finalizers) start(services corev1.ServicesGetter) {
 	f.services = services
 }
 
-// hold has the API server put the finalizer on a Service that is not served yet and seems to have it. The framework leaves that out by what
-// its cache shows: of a Service whose type changes back right after its load balancer was deleted, that is the finalizer which the
-// framework has just removed. Without it nothing tells the framework of the Service's deletion, and the load balancer stays for ever.
-// Where the Service has it, the API server writes nothing.
+// release notes that the framework, which has asked for the load balancer of a Service, is about to remove the finalizer: the Service
+// wants none, and may want one again.
+func (f *finalizers) release(service *v1.Service) {
+	wants := service.Spec.Type == v1.ServiceTypeLoadBalancer && service.Spec.LoadBalancerClass == nil
+	if wants || service.DeletionTimestamp != nil {
+		return
+	}
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.released == nil {
+		f.released = map[types.UID]time.Time{}
+	}
+	maps.DeleteFunc(f.released, func(_ types.UID, at time.Time) bool { return now.Sub(at) > releasedMaxAge })
+	f.released[service.UID] = now
+}
+
+// hold has the API server put the finalizer on a Service that seems to have it, but from which the framework has just removed it: it
+// leaves that out by what its cache shows, which may be from before. Without the finalizer nothing tells the framework of the Service's
+// deletion, and the load balancer stays for ever.
 func (f *finalizers) hold(ctx context.Context, service *v1.Service) error {
 	f.mu.Lock()
 	services := f.services
+	at, released := f.released[service.UID]
 	f.mu.Unlock()
-	if services == nil || !servicehelper.HasLBFinalizer(service) || len(service.Status.LoadBalancer.Ingress) > 0 {
+	if services == nil || !released || !servicehelper.HasLBFinalizer(service) {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
@@ -45,6 +69,11 @@ func (f *finalizers) hold(ctx context.Context, service *v1.Service) error {
 	_, err = services.Services(service.Namespace).Patch(ctx, service.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		return fmt.Errorf("keeping the finalizer on Service %s before anything is made for it: %w", name(service), err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.released[service.UID].Equal(at) {
+		delete(f.released, service.UID)
 	}
 	return nil
 }

@@ -148,6 +148,7 @@ func (l *loadBalancers) GetLoadBalancer(
 	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
 	defer cancel()
 	defer recovered(&err, "GetLoadBalancer", name(service))
+	l.finalizers.release(service) // the framework asks before it removes it
 	t := l.facts.translate(service)
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
 	if err == nil && !exists && !l.mayWrite(service) {

@@ -172,7 +172,9 @@ func (l *loadBalancers) mayWrite(service *v1.Service) bool {
 	return wants && !l.isDisowned(now)
 }
 
-func (l *loadBalancers) isDisowned(service *v1.Service) bool { return IsDisowned(l.facts.translate(service).Service) }
+func (l *loadBalancers) isDisowned(service *v1.Service) bool {
+	return IsDisowned(l.facts.translate(service).Service)
+}
 
 // endWith ends what goes on by itself when stop is closed.
 func (t *serviceStates) endWith(stop <-chan struct{}) {
