@@ -306,15 +306,13 @@ var linked Registry
 // Linked returns the set of providers that are part of this binary.
 func Linked() *Registry { return &linked }
 
-// Register adds a provider to this binary and makes it known to the framework under the same names. It is called from
-// the provider's init function and panics on a clash, which a test over all providers excludes.
-func Register(p Provider) {
+// Register adds a provider to this binary, and returns what the provider's init function makes known to the framework under each of the
+// provider's names. It panics on a clash, which a test over all providers excludes.
+func Register(p Provider) cloudprovider.Factory {
 	if err := linked.Add(p); err != nil {
 		panic(err)
 	}
-	for _, name := range p.names() {
-		cloudprovider.RegisterCloudProvider(name, Factory(p))
-	}
+	return Factory(p)
 }
 
 // Maker makes a provider's New of its constructor.

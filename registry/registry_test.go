@@ -179,6 +179,18 @@ func TestOpenGuards(t *testing.T) {
 	}
 }
 
+// TestRegister: the provider itself makes what it gets known to the framework.
+func TestRegister(t *testing.T) {
+	p := described("registered")
+	factory := Register(p)
+	t.Cleanup(func() { delete(linked.providers, p.Name) })
+	assert.Contains(t, Linked().Names(), p.Name)
+	assert.False(t, cloudprovider.IsCloudProvider(p.Name))
+	_, err := factory(nil)
+	require.NoError(t, err)
+	assert.Panics(t, func() { Register(p) }, "the name is taken")
+}
+
 func TestFactoryReadsTheCloudConfig(t *testing.T) {
 	t.Parallel()
 	var got Inputs

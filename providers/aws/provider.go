@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -41,7 +42,9 @@ func Description() registry.Provider {
 	})
 }
 
-func init() { registry.Register(Description()) }
+func init() {
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
+}
 
 // maker makes the cloud with limits on its calls.
 func maker(limits limitsFunc) cloudbase.Maker[Config, *api, *cloud] {

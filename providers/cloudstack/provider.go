@@ -5,6 +5,8 @@ package cloudstack
 import (
 	"context"
 
+	cloudprovider "k8s.io/cloud-provider"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -32,7 +34,11 @@ func Description() registry.Provider {
 	})
 }
 
-func init() { registry.Register(Description()) }
+func init() {
+	factory := registry.Register(Description())
+	cloudprovider.RegisterCloudProvider(Name, factory)
+	cloudprovider.RegisterCloudProvider(officialName, factory)
+}
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}

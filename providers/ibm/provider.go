@@ -4,6 +4,8 @@ package ibm
 import (
 	"context"
 
+	cloudprovider "k8s.io/cloud-provider"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -34,7 +36,7 @@ func Description() registry.Provider {
 }
 
 func init() {
-	registry.Register(Description())
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
 }
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/linode/linodego"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
@@ -38,7 +39,9 @@ func Description() registry.Provider {
 	})
 }
 
-func init() { registry.Register(Description()) }
+func init() {
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
+}
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{

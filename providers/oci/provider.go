@@ -8,6 +8,7 @@ import (
 	"context"
 
 	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -43,7 +44,7 @@ func Description() registry.Provider {
 }
 
 func init() {
-	registry.Register(Description())
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
 }
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {

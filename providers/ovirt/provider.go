@@ -4,6 +4,8 @@ package ovirt
 import (
 	"context"
 
+	cloudprovider "k8s.io/cloud-provider"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
@@ -27,7 +29,9 @@ func Description() registry.Provider {
 	})
 }
 
-func init() { registry.Register(Description()) }
+func init() {
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
+}
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}

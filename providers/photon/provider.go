@@ -3,6 +3,8 @@
 package photon
 
 import (
+	cloudprovider "k8s.io/cloud-provider"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -23,7 +25,9 @@ func Description() registry.Provider {
 	})
 }
 
-func init() { registry.Register(Description()) }
+func init() {
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
+}
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}

@@ -2,6 +2,8 @@
 package xcloud
 
 import (
+	cloudprovider "k8s.io/cloud-provider"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services" // load balancers
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -31,7 +33,7 @@ func Description() registry.Provider {
 }
 
 func init() {
-	registry.Register(Description())
+	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
 }
 
 func maker() cloudbase.Maker[Config, *api, *cloud] {
