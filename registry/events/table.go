@@ -32,6 +32,11 @@ func nodeRows() []Row {
 			Do:   "See [node deletion](node-deletion.md).",
 		},
 		{
+			On: "Node", Reason: "NodeDeletionHoldEnded", Type: "Normal",
+			What: "A Node that was held is held no more: its instance was seen again, so that it stays, or it is deleted now.",
+			Do:   "Nothing.",
+		},
+		{
 			On: "Node", Reason: "NodeInstanceNotVerified", Type: "Warning",
 			What: "`--verify-node-instances` is set, and the cloud does not show that the instance behind the provider ID is this Node's. The Node does not become a backend or next hop.",
 			Do:   "Name or tag the instance as the cloud's page says; if the provider ID is wrong, find out who wrote it.",

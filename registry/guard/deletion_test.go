@@ -46,9 +46,14 @@ func TestReportsBecomeRarer(t *testing.T) {
 		assert.LessOrEqual(t, len(recorder.Events), 13)
 		assert.GreaterOrEqual(t, len(recorder.Events), 8)
 		before := len(recorder.Events)
-		r.clear(n)
+		r.endHold(n, "seen")
+		r.endHold(n, "seen")
 		r.warn(n, EventNodeDeletionHeld, "again")
-		assert.Len(t, recorder.Events, before+1, "after a success the next failure is told at once")
+		assert.Len(t, recorder.Events, before+2, "the end is told once, and the next hold at once")
+		r.warn(n, EventNodeInitializationFailed, "why")
+		r.clear(n)
+		r.warn(n, EventNodeInitializationFailed, "again")
+		assert.Len(t, recorder.Events, before+4, "after a success the next failure is told at once")
 	})
 }
 

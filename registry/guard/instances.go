@@ -41,12 +41,13 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 		case err != nil:
 			return true, err
 		case exists:
-			i.deletions.seen(node)
+			i.saw(node)
 			return true, nil
 		}
 		why, message = i.deletions.gone(ctx, node, demand.Single)
 	}
 	if why == holdNone {
+		i.reports.endHold(node, "the Node is deleted now: what held it has ended")
 		deletionsAllowed.WithLabelValues(i.facts.Provider).Inc()
 		return false, nil
 	}
@@ -54,7 +55,13 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	if why.lasting() {
 		i.reports.warn(node, EventNodeDeletionHeld, message)
 	}
-	return true, fmt.Errorf("the cloud says that the instance of node %s is gone, but the Node is kept: %s", node.Name, message)
+	return true, &heldError{node: node.Name, why: why, message: message}
+}
+
+// saw takes over that the instance of a Node exists.
+func (i *instances) saw(node *v1.Node) {
+	i.deletions.seen(node)
+	i.reports.endHold(node, "the Node stays: its instance was seen again")
 }
 
 func (i *instances) ask(ctx context.Context, node *v1.Node) (exists bool, err error) {
@@ -104,7 +111,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 		}
 		return nil, err
 	}
-	i.deletions.seen(node)
+	i.saw(node)
 	i.reports.clear(node)
 	if !Uninitialized(node) && written(node, metadata.NodeAddresses) {
 		// The framework compares one address of each type, so a Node with two of one type always looks changed to it and

@@ -62,12 +62,15 @@ func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.
 
 // nodes returns those of the Nodes of a call that are ours, and whether they are all that may receive traffic.
 func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
-	if len(given) != 1 || !strings.HasPrefix(given[0].Name, setPrefix) {
+	if len(given) != 1 || !StandsForAll(given[0].Name) {
 		return l.ownership.ours(given), false
 	}
 	ours, _ = l.set.Load().current()
 	return ours, true
 }
+
+// StandsForAll reports whether a name is that of what the framework's controller of Services sees in place of all Nodes.
+func StandsForAll(name string) bool { return strings.HasPrefix(name, setPrefix) }
 
 type sharedKey struct{}
 

@@ -20,6 +20,8 @@ const (
 	EventNodeInitializationFailed = "NodeInitializationFailed"
 	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, and why.
 	EventNodeDeletionHeld = "NodeDeletionHeld"
+	// EventNodeDeletionHoldEnded: that is over, and how.
+	EventNodeDeletionHoldEnded = "NodeDeletionHoldEnded"
 	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, because the cloud does not show that its instance is its.
 	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
 	// EventRouteRefused: the Node's pod range may not be its own, so that it gets no route.
@@ -164,11 +166,20 @@ func (r *reports) write(node *v1.Node, reason, message string) {
 	r.events.Event(node, v1.EventTypeWarning, reason, message)
 }
 
-// clear makes the next failure of a Node be reported at once.
+// clear makes the next failure to initialise a Node be reported at once.
 func (r *reports) clear(node *v1.Node) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, reason := range []string{EventNodeInitializationFailed, EventNodeDeletionHeld} {
-		delete(r.last, key(node)+" "+reason)
+	delete(r.last, key(node)+" "+EventNodeInitializationFailed)
+}
+
+// endHold tells how the hold of a Node has ended, where its beginning was told. The next one is told at once.
+func (r *reports) endHold(node *v1.Node, how string) {
+	id := key(node) + " " + EventNodeDeletionHeld
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, told := r.last[id]; told {
+		delete(r.last, id)
+		r.events.Event(node, v1.EventTypeNormal, EventNodeDeletionHoldEnded, how)
 	}
 }

@@ -131,6 +131,8 @@ type cluster struct {
 	notReady, until map[string]time.Time
 	deleted         map[string]time.Duration
 	pass            int
+	// asked answers the framework.
+	asked cloudprovider.InstancesV2
 }
 
 func newCluster(t *testing.T, n int, change func(*Policy)) *cluster {
@@ -154,6 +156,7 @@ func (c *cluster) lead() {
 	c.guard.ownership.setLister(listers.NewNodeLister(c.nodes))
 	c.events = record.NewFakeRecorder(100000)
 	c.guard.reports.use(c.events)
+	c.asked, _ = c.guard.ForControllers().InstancesV2()
 	c.addresses()
 }
 
@@ -220,7 +223,6 @@ func (c *cluster) addresses() {
 // run lets time pass, with a pass of the lifecycle loop every 5 s and an address cycle every 5 minutes.
 func (c *cluster) run(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(5 * time.Second) {
-		in, _ := c.guard.InstancesV2()
 		for _, n := range c.list() {
 			at, stopped := c.notReady[n.Name]
 			back, returns := c.until[n.Name]
@@ -233,7 +235,9 @@ func (c *cluster) run(d time.Duration) {
 			if !down {
 				continue
 			}
-			if exists, err := in.InstanceExists(c.t.Context(), n); err == nil && !exists {
+			exists, err := c.asked.InstanceExists(c.t.Context(), n)
+			require.NoError(c.t, err, "the framework logs each error")
+			if !exists {
 				c.deleted[n.Name] = time.Since(c.began)
 				require.NoError(c.t, c.nodes.Delete(n))
 			}

@@ -26,7 +26,7 @@ import (
 func Main(providers *registry.Registry, args []string, stdout, stderr io.Writer) int {
 	tuneMemory(args)
 	logs.InitLogs()
-	klog.SetLogFilter(bodyFilter{})
+	klog.SetLogFilter(logFilter{})
 	defer logs.FlushLogs()
 
 	m := &manager{providers: providers, args: args, policy: guard.DefaultPolicy(), stderr: stderr, exit: exitProcess}

@@ -44,7 +44,8 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 	all := map[string]frameworkapp.ControllerInitFuncConstructor{}
 	maps.Copy(all, frameworkapp.DefaultInitFuncConstructors)
 	all[names.NodeRouteController] = withOurNodes(all[names.NodeRouteController])
-	all[names.ServiceLBController] = withServiceNodes(m.withDefaults(withRetry(all[names.ServiceLBController])))
+	all[names.ServiceLBController] = withServiceNodes(m.withDefaults(withRetry(withFrame(all[names.ServiceLBController]))))
+	all[names.CloudNodeLifecycleController] = withFrame(all[names.CloudNodeLifecycleController])
 	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{
 		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {

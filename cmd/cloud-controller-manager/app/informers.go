@@ -40,6 +40,20 @@ func withServiceNodes(inner frameworkapp.ControllerInitFuncConstructor) framewor
 	return withNodes(inner, (*guard.Cloud).ServiceNodes)
 }
 
+// withFrame starts a controller with the cloud as the guard shows it to the framework.
+func withFrame(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	construct := inner.Constructor
+	inner.Constructor = func(
+		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
+	) frameworkapp.InitFunc {
+		if guarded, ok := cloud.(*guard.Cloud); ok {
+			cloud = guarded.ForControllers()
+		}
+		return construct(i, c, cloud)
+	}
+	return inner
+}
+
 // withNodes starts a controller with another view of the Nodes, where a guard stands above the cloud.
 func withNodes(
 	inner frameworkapp.ControllerInitFuncConstructor, view func(*guard.Cloud, informers.SharedInformerFactory) informers.SharedInformerFactory,

@@ -3,12 +3,15 @@ package app
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // From -v=8 on, clients of the API server log what they send and receive: the token of whoever asks for metrics (a
@@ -34,17 +37,33 @@ func withoutBody(message string, pairs []any) []any {
 	return pairs
 }
 
-// bodyFilter takes bodies out of what goes through klog itself.
-type bodyFilter struct{}
+// updating begins the line by which the framework says which Nodes a load balancer gets. It sees one stand-in for all of them.
+const updating = "Updating backends for load balancer %s/%s with "
+
+// withoutStandIn makes that line tell the truth: "with all 4 nodes" instead of "with 1 nodes: [all 4 nodes]".
+func withoutStandIn(format string, args []any) (string, []any) {
+	if !strings.HasPrefix(format, updating) || len(args) < 3 {
+		return format, args
+	}
+	if names, ok := args[len(args)-1].([]string); ok && len(names) == 1 && guard.StandsForAll(names[0]) {
+		return updating + "%s", []any{args[0], args[1], names[0]}
+	}
+	return format, args
+}
+
+// logFilter takes bodies and stand-ins out of what goes through klog itself.
+type logFilter struct{}
 
 // Filter implements klog.LogFilter.
-func (bodyFilter) Filter(args []any) []any { return args }
+func (logFilter) Filter(args []any) []any { return args }
 
 // FilterF implements klog.LogFilter.
-func (bodyFilter) FilterF(format string, args []any) (string, []any) { return format, args }
+func (logFilter) FilterF(format string, args []any) (string, []any) {
+	return withoutStandIn(format, args)
+}
 
 // FilterS implements klog.LogFilter.
-func (bodyFilter) FilterS(message string, pairs []any) (string, []any) {
+func (logFilter) FilterS(message string, pairs []any) (string, []any) {
 	return message, withoutBody(message, pairs)
 }
 

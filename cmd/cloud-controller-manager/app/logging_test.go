@@ -31,7 +31,7 @@ func TestNoBodyInTheLog(t *testing.T) {
 		},
 		"through klog": func(log *bytes.Buffer) {
 			klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(log))))
-			klog.SetLogFilter(bodyFilter{})
+			klog.SetLogFilter(logFilter{})
 			require.NoError(t, new(klog.Level).Set("10"))
 		},
 	} {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -27,6 +28,7 @@ import (
 	servicecontroller "k8s.io/cloud-provider/controllers/service"
 	"k8s.io/cloud-provider/fake"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -283,4 +285,34 @@ func TestANodeThatJoins(t *testing.T) {
 	t.Logf("a Node joins %d load balancers: %d kB with %d nodes, %d kB with %d", services, small>>10, few, large>>10, many)
 	assert.False(t, kept, "a copy of a Node that is out of date is kept")
 	assert.LessOrEqual(t, large, 2*small+1<<20)
+}
+
+// TestTheLogCountsNodes: the framework's line about an update says which Nodes a load balancer gets, and not what stands for them.
+func TestTheLogCountsNodes(t *testing.T) {
+	if raceDetector {
+		t.Skip("the framework itself has a race; make test-unit runs this without the detector")
+	}
+	state := klog.CaptureState()
+	defer state.Restore()
+	var log bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
+	klog.SetLogFilter(logFilter{})
+	require.NoError(t, new(klog.Level).Set("2"))
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		c := serve(ctx, t, newRelistAPI(), true)
+		c.setNode(servedNode("first"))
+		c.addService(plainService("web"))
+		settle(time.Minute)
+		c.setNode(servedNode("second"))
+		settle(time.Minute)
+		stop()
+		synctest.Wait()
+	})
+	klog.Flush()
+	assert.Contains(t, log.String(), "Updating backends for load balancer default/web with all 2 nodes\n")
+	assert.NotContains(t, log.String(), "with 1 nodes")
+	_, args := logFilter{}.FilterF(updating+"%d nodes: %v", []any{"default", "web", 1, []string{"first"}})
+	assert.Len(t, args, 4, "a Node is not touched")
 }

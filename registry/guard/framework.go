@@ -1,0 +1,173 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+)
+
+// The framework's controllers say more than is true, or say it too often: an error in each pass for each Node that is kept or that cannot
+// be judged, and an event that a load balancer was updated where there is none. They get the guarded cloud through here.
+
+// ForControllers returns the cloud as the framework's controllers of Nodes' life and of Services get it.
+func (c *Cloud) ForControllers() cloudprovider.Interface {
+	f := &framed{Cloud: c}
+	if c.instances != nil {
+		f.nodes = &framedInstances{instances: c.instances, said: map[string]*saying{}}
+	}
+	return f
+}
+
+type framed struct {
+	*Cloud
+
+	nodes *framedInstances
+}
+
+// InstancesV2 implements cloudprovider.Interface.
+func (f *framed) InstancesV2() (cloudprovider.InstancesV2, bool) {
+	if f.nodes == nil {
+		return nil, false
+	}
+	return f.nodes, true
+}
+
+// LoadBalancer implements cloudprovider.Interface.
+func (f *framed) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
+	if f.loadBalancers == nil {
+		return nil, false
+	}
+	return framedLoadBalancers{f.loadBalancers}, true
+}
+
+// heldError says that a Node is kept although the cloud calls its instance gone.
+type heldError struct {
+	node    string
+	why     hold
+	message string
+}
+
+func (e *heldError) Error() string {
+	return "the cloud says that the instance of node " + e.node + " is gone, but the Node is kept: " + e.message
+}
+
+// framedInstances logs once why a Node is kept, and again when that changes.
+type framedInstances struct {
+	*instances
+
+	mu    sync.Mutex
+	said  map[string]*saying
+	swept time.Time
+}
+
+// saying is what the log says of a Node.
+type saying struct {
+	// what was said last, at which time, and how long something else of the same kind waits.
+	what  string
+	at    time.Time
+	pause time.Duration
+	// heard is when the Node was last asked about.
+	heard time.Time
+}
+
+// InstanceExists implements cloudprovider.InstancesV2. To the framework a Node that is kept has its instance.
+func (f *framedInstances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
+	exists, err := f.instances.InstanceExists(ctx, node)
+	if err == nil {
+		f.clear(node, exists)
+		return exists, nil
+	}
+	f.say(node, err)
+	return true, nil
+}
+
+// InstanceShutdown implements cloudprovider.InstancesV2. Nobody asks the cloud whether an instance is shut down that could not be judged.
+func (f *framedInstances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
+	f.mu.Lock()
+	_, kept := f.said[key(node)]
+	f.mu.Unlock()
+	if kept {
+		return false, nil
+	}
+	return f.instances.InstanceShutdown(ctx, node)
+}
+
+// say logs why a Node is kept, unless that was said already. A text that differs in each pass is said less and less often.
+func (f *framedInstances) say(node *v1.Node, err error) {
+	what, message := err.Error(), "The cloud cannot say whether the instance of a Node exists; the Node is kept"
+	held, isHeld := errors.AsType[*heldError](err)
+	if isHeld {
+		what, message = string(held.why), "The cloud calls the instance of a Node gone; the Node is kept"
+	}
+	now := time.Now()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sweepLocked(now)
+	s, known := f.said[key(node)]
+	if !known {
+		s = &saying{}
+		f.said[key(node)] = s
+	}
+	s.heard = now
+	switch {
+	case isHeld && !held.why.lasting():
+		klog.V(logSteps).InfoS(message, "node", klog.KObj(node), "reason", held.message)
+		return
+	case s.what == what, !isHeld && now.Sub(s.at) < s.pause:
+		return
+	case isHeld:
+		s.pause = 0
+		klog.InfoS(message, "node", klog.KObj(node), "reason", held.message)
+	default:
+		s.pause = min(max(s.pause*2, repeatFirst), repeatMax)
+		klog.InfoS(message, "node", klog.KObj(node), "reason", what)
+	}
+	s.what, s.at = what, now
+}
+
+// logSteps is the verbosity of what every deletion goes through.
+const logSteps = 4
+
+// clear ends what was said of a Node.
+func (f *framedInstances) clear(node *v1.Node, exists bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s, known := f.said[key(node)]
+	if !known {
+		return
+	}
+	delete(f.said, key(node))
+	if s.what != "" && exists {
+		klog.InfoS("The instance of a Node exists after all", "node", klog.KObj(node))
+	}
+}
+
+// sweepLocked forgets Nodes that nobody asks about any more.
+func (f *framedInstances) sweepLocked(now time.Time) {
+	if now.Sub(f.swept) < heardSweep {
+		return
+	}
+	f.swept = now
+	for k, s := range f.said {
+		if now.Sub(s.heard) > forgetAfter {
+			delete(f.said, k)
+		}
+	}
+}
+
+// framedLoadBalancers has no event written about a load balancer that is not there.
+type framedLoadBalancers struct{ *loadBalancers }
+
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer.
+func (f framedLoadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
+	err := f.loadBalancers.UpdateLoadBalancer(ctx, cluster, service, nodes)
+	if now, _ := f.states.current(service); err == nil && len(now.Status.LoadBalancer.Ingress) == 0 {
+		return cloudprovider.ImplementedElsewhere // the framework takes that for done, and says nothing
+	}
+	return err
+}
