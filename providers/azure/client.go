@@ -292,22 +292,27 @@ func (a *api) put(ctx context.Context, what, path, version string, body any, eta
 
 // startPut writes a resource, under its ETag where there is one. The work that this begins is waited for apart.
 func (a *api) startPut(ctx context.Context, what, path, version string, body any, etag string) (wait func() error, err error) {
-	header := http.Header{}
-	if etag != "" {
-		header.Set("If-Match", etag)
-	}
 	what = "writing " + what
-	answer, err := a.call(ctx, what, http.MethodPut, a.address(path, version), header, body, &json.RawMessage{})
+	answer, err := a.call(ctx, what, http.MethodPut, a.address(path, version), ifMatch(etag), body, &json.RawMessage{})
 	if err != nil {
 		return nil, err
 	}
 	return func() error { return a.finish(ctx, what, answer) }, nil
 }
 
-// remove deletes a resource, and waits for the end of the work. One that is not there is no error.
-func (a *api) remove(ctx context.Context, what, path, version string) error {
+// ifMatch is the header of a write under an ETag, where there is one.
+func ifMatch(etag string) http.Header {
+	header := http.Header{}
+	if etag != "" {
+		header.Set("If-Match", etag)
+	}
+	return header
+}
+
+// remove deletes a resource, under its ETag where there is one, and waits for the end of the work. One that is not there is no error.
+func (a *api) remove(ctx context.Context, what, path, version, etag string) error {
 	what = "deleting " + what
-	answer, err := a.call(ctx, what, http.MethodDelete, a.address(path, version), nil, nil, nil)
+	answer, err := a.call(ctx, what, http.MethodDelete, a.address(path, version), ifMatch(etag), nil, nil)
 	if err != nil {
 		return err
 	}

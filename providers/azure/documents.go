@@ -150,10 +150,12 @@ func (s *documents) settle(ctx context.Context, target document, batch []*submis
 	}
 }
 
-// write makes one document of a batch and puts it. Edits that fail by themselves are answered and leave the batch.
+// write makes one document of a batch and puts it. Edits that fail by themselves are answered and leave the batch. What is to be deleted is
+// read before, because others may have put something there, and again after its members left, which changes it.
 func (s *documents) write(ctx context.Context, target document, batch *[]*submission) error {
-	for try := 0; ; try++ {
-		before, err := s.read(ctx, target.id, try > 0)
+	prepared, refused := target.beforeRemoval == nil, false
+	for conflicts, fresh := 0, false; ; fresh = true {
+		before, err := s.read(ctx, target.id, fresh)
 		if err != nil {
 			return err
 		}
@@ -162,9 +164,20 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 			return nil
 		}
 		switch {
+		case remove && before != nil && !fresh:
+			continue
+		case remove && before != nil && !prepared:
+			if err = target.beforeRemoval(ctx, before); err == nil {
+				prepared = true
+				continue
+			}
 		case remove && before != nil:
 			err = s.remove(ctx, target, before)
 			after = nil
+			if !refused && target.beforeRemoval != nil && strings.EqualFold(codeOf(err), codeInUse) { // a machine came meanwhile
+				prepared, refused = false, true
+				continue
+			}
 		case remove, !changed:
 			after = before
 		default:
@@ -180,9 +193,10 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 			return nil
 		}
 		s.wrote(target.id, nil)
-		if !errors.Is(err, cloudapi.ErrConflict) || codeOf(err) != codeOutdated || try == maxConflicts {
+		if !errors.Is(err, cloudapi.ErrConflict) || codeOf(err) != codeOutdated || conflicts == maxConflicts {
 			return err
 		}
+		conflicts++
 	}
 }
 
@@ -221,20 +235,7 @@ func (s *documents) put(ctx context.Context, target document, before, after doc)
 }
 
 func (s *documents) remove(ctx context.Context, target document, before doc) error {
-	if target.beforeRemoval != nil {
-		if err := target.beforeRemoval(ctx, before); err != nil {
-			return err
-		}
-	}
-	remove := func() error {
-		return whileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version) })
-	}
-	err := remove()
-	if target.beforeRemoval != nil && strings.EqualFold(codeOf(err), codeInUse) { // a machine came meanwhile
-		if err = target.beforeRemoval(ctx, before); err == nil {
-			err = remove()
-		}
-	}
+	err := whileBusy(ctx, func() error { return s.api.remove(ctx, target.what, target.id, target.version, str(before, "etag")) })
 	s.wrote(target.id, nil)
 	return err
 }

@@ -78,3 +78,38 @@ func TestTwoWriters(t *testing.T) {
 		assert.Len(w, w.securityRules(), 2)
 	})
 }
+
+// TestForeignPartBeforeADeletion: what somebody else adds to a load balancer or a public address seconds before the last Service goes, or while it
+// goes, keeps it.
+func TestForeignPartBeforeADeletion(t *testing.T) {
+	t.Parallel()
+	outbound := func(lb map[string]any) {
+		setList(lb, "frontendIPConfigurations", append(docs(lb, "properties", "frontendIPConfigurations"), leftFront("users", "users")))
+		setList(lb, "outboundRules", []doc{part("users-out", doc{
+			"frontendIPConfigurations": []any{reference("kubernetes", "frontendIPConfigurations", "users")},
+		})})
+	}
+	guest := func(a map[string]any) { a["tags"].(doc)[serviceTag] = "default/web,other/guest" }
+	for name, when := range map[string]func(w *world, id string, change func(map[string]any)){
+		"seconds before": func(w *world, id string, change func(map[string]any)) {
+			time.Sleep(5 * time.Second)
+			assert.NoError(w, w.sim.Change(id, change))
+		},
+		"meanwhile": func(w *world, id string, change func(map[string]any)) { w.sim.Meanwhile(id, change) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webService(nil)
+			withNode(t, s, func(w *world) {
+				w.ensure(s)
+				w.sim.AddAddress("users")
+				when(w, lbID("kubernetes"), outbound)
+				when(w, pipID(webPIP), guest)
+				w.remove(s)
+				assert.Equal(w, []string{"users"}, namesOf(w.parts("kubernetes", "frontendIPConfigurations")))
+				assert.Equal(w, []string{"users-out"}, namesOf(w.parts("kubernetes", "outboundRules")))
+				assert.Equal(w, "other/guest", tagsOf(w.sim.Shown(pipID(webPIP)))[serviceTag])
+			})
+		})
+	}
+}

@@ -187,7 +187,7 @@ func (r *reconciler) removeLink(ctx context.Context, l doc) error {
 		id: str(l, "id"), what: "private link service " + str(l, "name"), version: networkVersion, beforeRemoval: func(ctx context.Context, d doc) error {
 			var problems []error
 			for _, c := range docs(d, "properties", "privateEndpointConnections") {
-				problems = append(problems, r.api.remove(ctx, "private endpoint connection "+str(c, "name"), str(c, "id"), networkVersion))
+				problems = append(problems, r.api.remove(ctx, "private endpoint connection "+str(c, "name"), str(c, "id"), networkVersion, ""))
 			}
 			return errors.Join(problems...)
 		},

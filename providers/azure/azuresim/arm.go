@@ -185,7 +185,7 @@ func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k
 	case found == nil:
 		return s.absent(p)
 	case r.Method == http.MethodDelete:
-		return s.serveDelete(w, r, k, found)
+		return s.serveDelete(w, r, p, k, found)
 	default:
 		answer := s.show(found, r.URL.Query().Get("$expand") == "instanceView")
 		w.Header().Set("Etag", etagOf(found))
@@ -518,7 +518,10 @@ func (s *Sim) serveOperation(w http.ResponseWriter, r *http.Request) *failure {
 	return nil
 }
 
-func (s *Sim) serveDelete(w http.ResponseWriter, r *http.Request, k kind, res *resource) *failure {
+func (s *Sim) serveDelete(w http.ResponseWriter, r *http.Request, p armPath, k kind, res *resource) *failure {
+	if match := r.Header.Get("If-Match"); match != "" && match != etagOf(res) {
+		return mismatch(match, res, p)
+	}
 	if res.busy.running() {
 		return fail(http.StatusConflict, "AnotherOperationInProgress", "Another operation on this or dependent resource is in progress.")
 	}

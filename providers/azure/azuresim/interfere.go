@@ -40,7 +40,7 @@ func (s *Sim) interfere(method string, p armPath) *failure {
 			"'/subscriptions/%s' or the scope is invalid.", p.kind(), p.subscription)
 	}
 	key := strings.ToLower(p.id())
-	if r, waiting := s.resources[key], s.meanwhile[key]; method == "PUT" && r != nil && len(waiting) > 0 {
+	if r, waiting := s.resources[key], s.meanwhile[key]; method != "GET" && r != nil && len(waiting) > 0 {
 		s.meanwhile[key] = waiting[1:]
 		waiting[0](r.doc)
 		s.number++
