@@ -75,7 +75,7 @@ func addressName(cluster, base, prefixID, suffix string) string {
 
 // externalFront finds the public address of a frontend, and the frontend where it is another Service's.
 func (r *reconciler) externalFront(
-	ctx context.Context, q services.Request, s *settings, o *observed, lb doc, f *front, suffix string,
+	ctx context.Context, q services.Request, s *settings, o *observed, lb doc, f *front,
 ) error {
 	group := r.addressGroup(q.Service)
 	inGroup := func(match func(doc) bool) doc {
@@ -88,7 +88,7 @@ func (r *reconciler) externalFront(
 	}
 	name, prefixID := s.named(q.Service, f.six)
 	ip := requestedIP(q.Service, s, f.six)
-	a := &address{group: group, name: addressName(q.Cluster, baseName(q.Service), prefixID, suffix), managed: true}
+	a := &address{group: group, managed: true}
 	switch {
 	case name != "":
 		a.name, a.managed = name, false
@@ -100,7 +100,7 @@ func (r *reconciler) externalFront(
 			return fmt.Errorf("PublicIP from annotation azure-pip-name%s=%s for service %s doesn't exist", map[bool]string{true: "-IPv6"}[f.six], name, serviceName(q.Service))
 		}
 	case prefixID == "" && ip != "":
-		at := func(d doc) bool { return str(d, "properties", "ipAddress") == ip }
+		at := func(d doc) bool { return sameIP(str(d, "properties", "ipAddress"), ip) }
 		if err := o.refuseForeign(at); err != nil {
 			return err
 		}
@@ -110,11 +110,27 @@ func (r *reconciler) externalFront(
 		a.name = str(a.found, "name")
 		a.managed = r.servedBy(a.found, q.Service, q.Cluster)
 	default:
-		a.found = inGroup(func(d doc) bool { return strings.EqualFold(str(d, "name"), a.name) })
+		named := func(suffix string) doc {
+			a.name = addressName(q.Cluster, baseName(q.Service), prefixID, suffix)
+			return inGroup(func(d doc) bool { return strings.EqualFold(str(d, "name"), a.name) })
+		}
+		_, dual := families(q.Service)
+		a.found = named(suffixFor(f.six, dual, func(suffix string) (isSix, found bool) {
+			have := named(suffix)
+			return isSixAddress(have), have != nil
+		}))
+	}
+	if a.found != nil && isSixAddress(a.found) != f.six {
+		return fmt.Errorf("public IP address %s is one of %s, and the Service needs one of %s: name another one", a.name, familyName(!f.six), familyName(f.six))
 	}
 	f.address = a
 	f.shareWith(lb, baseName(q.Service))
 	return r.wantAddress(ctx, q, s, a, f.six, prefixID)
+}
+
+// isSixAddress reports whether a public address is one of IPv6.
+func isSixAddress(a doc) bool {
+	return strings.EqualFold(str(a, "properties", "publicIPAddressVersion"), familyName(true))
 }
 
 // named are the public address and the prefix that annotations name for a family. A Service of IPv6 alone may use the names without suffix.
@@ -431,14 +447,13 @@ func wantsFront(service *v1.Service, internal bool, name string) bool {
 	if err != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return err != nil
 	}
-	list, dual := families(service)
-	return s.Internal == internal && slices.ContainsFunc(list, func(six bool) bool {
-		subnet := ""
-		if s.Internal {
-			subnet = s.Subnet
-		}
-		return strings.EqualFold(frontName(base, subnet, suffixOf(six, dual)), name)
-	})
+	subnet := ""
+	if s.Internal {
+		subnet = s.Subnet
+	}
+	list, _ := families(service)
+	is := func(suffix string) bool { return strings.EqualFold(frontName(base, subnet, suffix), name) }
+	return s.Internal == internal && (is("") || is(sixSuffix) && slices.Contains(list, true) || is(fourSuffix) && slices.Contains(list, false))
 }
 
 // serves reports whether a Service has rules on a frontend.

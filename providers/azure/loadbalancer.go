@@ -210,16 +210,22 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 	lb := o.named(d.LB)
 	list, dual := families(q.Service)
 	for _, six := range list {
-		suffix := suffixOf(six, dual)
 		subnet := ""
 		if s.Internal {
 			subnet = s.Subnet
 		}
+		suffix := suffixFor(six, dual, func(suffix string) (isSix, found bool) {
+			have := byName(docs(lb, "properties", "frontendIPConfigurations"), frontName(d.Base, subnet, suffix))
+			if have == nil {
+				return false, false
+			}
+			return o.isSix(have, six == (suffix == suffixOf(six, dual))), true
+		})
 		f := front{six: six, pool: c.poolOf(q.Service, q.Cluster, six), name: frontName(d.Base, subnet, suffix)}
 		if s.Internal {
 			err = r.internalFront(ctx, q.Service, s, lb, &f)
 		} else {
-			err = r.externalFront(ctx, q, s, o, lb, &f, suffix)
+			err = r.externalFront(ctx, q, s, o, lb, &f)
 		}
 		if err != nil {
 			return nil, err
@@ -249,6 +255,20 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 	return d, r.wantLink(ctx, q, s, o, d)
 }
 
+// isSix reports whether a frontend is of IPv6; guess is said of one whose public address was not read.
+func (o *observed) isSix(front doc, guess bool) bool {
+	public := str(front, "properties", "publicIPAddress", "id")
+	if public == "" {
+		return strings.EqualFold(str(front, "properties", "privateIPAddressVersion"), familyName(true))
+	}
+	for _, a := range o.addresses {
+		if sameID(str(a, "id"), public) {
+			return isSixAddress(a)
+		}
+	}
+	return guess
+}
+
 // securityProtocol is a protocol as security groups name it; they do not know SCTP.
 func securityProtocol(p v1.Protocol) string {
 	return map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "*"}[p]
@@ -274,10 +294,10 @@ func requestedIP(service *v1.Service, s *settings, six bool) string {
 		ip = s.IPv6
 	}
 	if ip != "" {
-		return ip
+		return canonicalIP(ip)
 	}
 	if a, err := netip.ParseAddr(service.Spec.LoadBalancerIP); err == nil && a.Is6() == six {
-		return service.Spec.LoadBalancerIP
+		return a.String()
 	}
 	return ""
 }
@@ -299,7 +319,7 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 	}
 	if f.ip != "" {
 		for _, other := range docs(lb, "properties", "frontendIPConfigurations") {
-			if str(other, "properties", "privateIPAddress") == f.ip && !ownedBy(baseName(service), str(other, "name")) {
+			if sameIP(str(other, "properties", "privateIPAddress"), f.ip) && !ownedBy(baseName(service), str(other, "name")) {
 				f.name, f.foreign = str(other, "name"), true
 				return nil
 			}

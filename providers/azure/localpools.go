@@ -124,7 +124,7 @@ func (r *reconciler) poolMembers(
 		ips := map[string]string{}
 		for _, n := range nodes {
 			if ip := internalIP(n, f.six); ip != "" {
-				ips[ip] = n.Name
+				ips[canonicalIP(ip)] = n.Name
 			}
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now.

@@ -21,6 +21,7 @@ import (
 const (
 	internalSuffix = "-internal"
 	sixSuffix      = "-IPv6"
+	fourSuffix     = "-IPv4"
 	maxName        = 75
 	sharedProbe    = "cluster-service-shared-health-probe"
 )
@@ -153,6 +154,21 @@ func suffixOf(six, dual bool) string {
 		return sixSuffix
 	}
 	return ""
+}
+
+// suffixFor is how the name of what serves a family ends. What is there keeps its name, so that an address stays when its Service gets or
+// loses the other family. isOf says of which family what has the name with a suffix is, and whether there is such a thing.
+func suffixFor(six, dual bool, isOf func(suffix string) (six, found bool)) string {
+	usual := suffixOf(six, dual)
+	for _, suffix := range []string{usual, "", sixSuffix, fourSuffix} {
+		if family, found := isOf(suffix); found && family == six {
+			return suffix
+		}
+	}
+	if _, found := isOf(usual); !found {
+		return usual
+	}
+	return map[bool]string{true: sixSuffix, false: fourSuffix}[six]
 }
 
 // frontName is the exact name of a frontend. Only where it is cut, a last character that is no letter becomes a line.
@@ -347,7 +363,7 @@ func sameFront(have doc, f front, c *Config) bool {
 	if f.address != nil {
 		return sameID(str(have, "properties", "publicIPAddress", "id"), f.address.id(c))
 	}
-	return sameID(str(have, "properties", "subnet", "id"), f.subnet) && (f.ip == "" || f.ip == str(have, "properties", "privateIPAddress"))
+	return sameID(str(have, "properties", "subnet", "id"), f.subnet) && (f.ip == "" || sameIP(f.ip, str(have, "properties", "privateIPAddress")))
 }
 
 // body is a new frontend.
@@ -535,7 +551,7 @@ func applyAddresses(lb doc, wanted map[string]map[string]string, network string)
 		}
 		have := map[string]bool{}
 		for _, a := range docs(pool, "properties", "loadBalancerBackendAddresses") {
-			have[str(a, "properties", "ipAddress")] = true
+			have[canonicalIP(str(a, "properties", "ipAddress"))] = true
 		}
 		if maps.Equal(have, setOf(want)) {
 			continue

@@ -156,7 +156,7 @@ func (r *reconciler) addressAt(ctx context.Context, f doc) (string, error) {
 
 // shows reports whether the status of a Service has an address.
 func shows(s *v1.Service, ip string) bool {
-	return ip != "" && slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i v1.LoadBalancerIngress) bool { return i.IP == ip })
+	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(i v1.LoadBalancerIngress) bool { return sameIP(i.IP, ip) })
 }
 
 // addressIsOrphan reports whether a public address that a controller made is for Services alone that are gone, or that have theirs in
@@ -172,7 +172,7 @@ func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 		looks := group == r.config.Group || group == r.addressGroup(s)
 		named := func(text string) bool { return looks && strings.EqualFold(text, serviceName(s)) }
 		asked := append(additional(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
-		return slices.ContainsFunc(names, named) || shows(s, ip) || ip != "" && slices.Contains(asked, ip) ||
+		return slices.ContainsFunc(names, named) || shows(s, ip) || ip != "" && hasIP(asked, ip) ||
 			strings.EqualFold(s.Annotations[annotationName], str(a, "name")) || strings.EqualFold(s.Annotations[annotationName6], str(a, "name"))
 	})
 }

@@ -261,7 +261,7 @@ func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, 
 		name, _ := s.named(q.Service, six)
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			public := nameOf(str(f, "properties", "publicIPAddress", "id"))
-			named := ip != "" && r.ipOf(o, lb, str(f, "name")) == ip || name != "" && strings.EqualFold(public, name)
+			named := sameIP(r.ipOf(o, lb, str(f, "name")), ip) || name != "" && strings.EqualFold(public, name)
 			if named && !ownedBy(baseName(q.Service), str(f, "name")) {
 				return true
 			}
