@@ -61,9 +61,11 @@ func notToAll() map[string]string {
 		quota = "the annotation is a limit for the nodes that receive traffic"
 		zone  = "the annotation chooses the nodes of a zone"
 		ports = "the annotation asks for a listener of several ports, of which the Service names the first"
+		users = "the rules of a group that is named are the user's: this one lets in to port 80 alone"
 	)
 	return map[string]string{
-		"annotation-ibm-load-balancer-cloud-provider-vpc-member-quota/it is 1": quota,
+		"annotation-ibm-load-balancer-cloud-provider-vpc-member-quota/it is 1":     quota,
+		"annotation-ibm-load-balancer-cloud-provider-vpc-security-group/it is web": users, "group-of-its-own/a group is named instead": users,
 		"zone/a zone is named": zone, "zone/another zone is named": zone,
 		"port-range/a port becomes a range": ports, "port-range/the range grows": ports,
 	}

@@ -7,9 +7,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
-// TestServes: where the simulated cloud says that ports lead is what the Service wants.
+// TestServes: where the simulated cloud says that ports lead is what the Service wants, and a port that its firewall shuts leads
+// nowhere.
 func TestServes(t *testing.T) {
 	t.Parallel()
 	w := lbWorld(t, 2)
@@ -29,6 +32,21 @@ func TestServes(t *testing.T) {
 	s.Spec.Ports, w.nodes = s.Spec.Ports[:1], w.nodes[:1]
 	w.Apply(s)
 	w.ensure(s)
+	assert.Equal(t, map[string][]string{"tcp/80": at("30080")}, w.sim.Serves())
+	firewall := w.sim.AddFirewall("shut", w.sim.NodeBalancers()[0].ID)
+	assert.Equal(t, map[string][]string{"tcp/80": nil}, w.sim.Serves())
+	rule := linodesim.Rule{Protocol: "TCP", Action: "DROP", Addresses: linodesim.Addresses{IPv4: &[]string{"0.0.0.0/0"}}}
+	for ports, open := range map[string]bool{"22,80": false, "8000-8010": true, "": false, "79-81": false} {
+		rule.Ports = ports
+		w.sim.ChangeFirewall(firewall, func(f *linodesim.Firewall) {
+			f.Rules.Inbound, f.Rules.InboundPolicy = []linodesim.Rule{rule}, "ACCEPT"
+		})
+		assert.Equal(t, open, len(w.sim.Serves()["tcp/80"]) > 0, ports)
+	}
+	rule.Ports, rule.Action, rule.Addresses.IPv4 = "80", "ACCEPT", &[]string{"192.0.2.0/24"}
+	w.sim.ChangeFirewall(firewall, func(f *linodesim.Firewall) {
+		f.Rules.Inbound, f.Rules.InboundPolicy = []linodesim.Rule{rule}, "DROP"
+	})
 	assert.Equal(t, map[string][]string{"tcp/80": at("30080")}, w.sim.Serves())
 	w.sim.RemoveLoadBalancers()
 	assert.Empty(t, w.sim.Serves())

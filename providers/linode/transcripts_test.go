@@ -126,6 +126,13 @@ func takeoverScenario(sim *linodesim.Sim) conformance.Scenario {
 	}}
 }
 
+// addOpenFirewall adds a firewall of the user's that lets everybody in.
+func addOpenFirewall(sim *linodesim.Sim) int {
+	id := sim.AddFirewall("users-own")
+	sim.ChangeFirewall(id, func(f *linodesim.Firewall) { f.Rules.InboundPolicy = "ACCEPT" })
+	return id
+}
+
 // firewallScenario goes through all that a Service can say about its firewall.
 func firewallScenario(sim *linodesim.Sim) conformance.Scenario {
 	users := 0
@@ -139,7 +146,7 @@ func firewallScenario(sim *linodesim.Sim) conformance.Scenario {
 		})
 	}
 	return conformance.Scenario{
-		Name: "firewalls", Services: []*v1.Service{conformance.Web(nil)}, Prepare: func() { users = sim.AddFirewall("users-own") },
+		Name: "firewalls", Services: []*v1.Service{conformance.Web(nil)}, Prepare: func() { users = addOpenFirewall(sim) },
 		Steps: []conformance.Step{
 			ask("some may connect", annotationFirewallACL, func() string { return allowACL }),
 			changed("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) }),
@@ -157,7 +164,7 @@ func sharedFirewallScenario(sim *linodesim.Sim) conformance.Scenario {
 	other.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
 	return conformance.Scenario{
 		Name: "shared-firewall", Services: []*v1.Service{web, other}, Prepare: func() {
-			web.Annotations[annotationFirewallID] = strconv.Itoa(sim.AddFirewall("users-own"))
+			web.Annotations[annotationFirewallID] = strconv.Itoa(addOpenFirewall(sim))
 			other.Annotations[annotationFirewallID] = web.Annotations[annotationFirewallID]
 		},
 		Steps: []conformance.Step{

@@ -55,7 +55,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f.RefuseAccount = func() { sim.SetFingerprint("another") }
 	f.OtherAccount = func() { sim.SetBlind(true) }
 	tryLoadBalancers(t, sim, f)
-	tryNetworkLoadBalancers(f)
+	tryNetworkLoadBalancers(sim, f)
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}
 	return f
 }
@@ -91,7 +91,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
-	f.PlannedWrites = plannedWrites
+	f.PlannedWrites, f.Interrupts, f.Unserved = plannedWrites, interrupts, notToAll
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
 	f.Serves, f.LeftBehind, f.Snapshot = sim.Serves, func(state, _ string) string { return state }, func() string { return snapshot(t, sim) }

@@ -14,7 +14,7 @@ import (
 )
 
 // tryNetworkLoadBalancers adds what the suite tries of network load balancers.
-func tryNetworkLoadBalancers(f *conformance.Fixture) {
+func tryNetworkLoadBalancers(sim *ocisim.Sim, f *conformance.Fixture) {
 	f.Services["network"] = conformance.Case{
 		Service: conformance.Service("network", ofNetwork(annotationRuleMode, "SL-All"), web()),
 		Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, udp(53, 30053)) },
@@ -25,7 +25,7 @@ func tryNetworkLoadBalancers(f *conformance.Fixture) {
 		networkRetries, "4", networkInterval, "20000", networkTimeout, "2000",
 		networkPolicy, threeTuple, networkPPv2, "true", networkNewFreeform, `{"team":"a"}`, networkPrivateIPv4, "10.0.194.9", networkIPv6, "2603:c020:0:5::9",
 	), web(), conformance.Port("https", 443, 30443), conformance.Port("dns", 53, 30053))), v1.IPFamilyPolicyPreferDualStack)
-	f.UDP = conformance.FeatureCase{With: map[string]string{annotationType: typeNetwork}, Shows: `"protocol":"UDP"`}
+	f.UDP = conformance.FeatureCase{Prepare: sim.OpenByHand, With: map[string]string{annotationType: typeNetwork}, Shows: `"protocol":"UDP"`}
 	f.Services["richnetwork"] = conformance.Case{
 		Service: rich,
 		Change: func(s *v1.Service) {

@@ -10,11 +10,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestServes: where the simulated cloud says that ports of either kind of load balancer lead is what the Services want.
+// TestServes: where the simulated cloud says that ports of either kind of load balancer lead is what the Services want, and what
+// no security list opens leads nowhere.
 func TestServes(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web(), conformance.Port("https", 443, 30443))
 		w.served(s, nodes)
+		assert.Equal(w, map[string][]string{"tcp/80": nil, "tcp/443": nil}, w.sim.Serves())
+		w.sim.OpenByHand()
 		dns := conformance.Service("dns", ofNetwork(annotationRuleMode, modeNone), conformance.Port("tcp", 53, 30053), udp(53, 30053))
 		dns.UID = "4c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a2"
 		w.served(dns, nodes)

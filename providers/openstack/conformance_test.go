@@ -59,6 +59,7 @@ func newFixture(t testing.TB) *conformance.Fixture { return newFixtureWith(t, ""
 // newFixtureWith has more keys of the section [LoadBalancer].
 func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 	sim, server := openstacksim.New(openstacksim.Options{})
+	sim.CloseNodePorts()
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n" + keys

@@ -11,7 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// TestServes: where the simulated cloud says that ports lead is what the Service wants.
+// TestServes: where the simulated cloud says that ports lead is what the Service wants, and a node port that
+// no security group opens leads nowhere.
 func TestServes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -28,6 +29,12 @@ func TestServes(t *testing.T) {
 		w.addNode(openstacksim.Spec{Name: "n3"})
 		w.update(s)
 		w.changed(s, func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[:1] })
+		assert.Equal(t, map[string][]string{"tcp/80": at("30080")}, w.sim.Serves())
+		w.sim.CloseNodePorts()
+		assert.Equal(t, map[string][]string{"tcp/80": nil}, w.sim.Serves())
+		w.file = "manage-security-groups = true\n"
+		w.restart()
+		w.ensure(s)
 		assert.Equal(t, map[string][]string{"tcp/80": at("30080")}, w.sim.Serves())
 		w.sim.RemoveLoadBalancers()
 		assert.Empty(t, w.sim.Serves())

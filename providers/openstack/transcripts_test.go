@@ -68,6 +68,7 @@ func names(sim *openstacksim.Sim) map[string]string {
 const (
 	poolIsMadeAgain     = "the protocol of a pool is fixed: the old one is deleted, and a new one is made"
 	listenerIsMadeAgain = "the protocol of a listener is fixed, and a port has one listener: the old one is deleted, and a new one is made"
+	groupFollows        = "the security group opens the new node port after the members have it"
 	laterAddress        = "plan tells of a floating address where the load balancer is created, and not of one that comes or goes later"
 )
 
@@ -77,6 +78,7 @@ var interrupts = map[string]string{
 	"annotation-proxy-protocol/it is false": poolIsMadeAgain, "annotation-proxy-protocol/it is v2, case 5": poolIsMadeAgain,
 	"annotation-proxy-protocol/it is removed": poolIsMadeAgain,
 	"annotation-x-forwarded-for/it is true":   listenerIsMadeAgain, "annotation-x-forwarded-for/it is false": listenerIsMadeAgain,
+	"node-ports/one changes":  groupFollows,
 	"certificate/it gets one": listenerIsMadeAgain, "certificate/it has none": listenerIsMadeAgain,
 }
 

@@ -45,6 +45,8 @@ func (g *guarded) etag() string { return "etag" + strconv.Itoa(g.version) }
 type security struct {
 	lists, groups []*guarded
 	ruleSerial    int
+	// opened is set where all ports are open whatever lists and groups say.
+	opened bool
 	// beforeWrite runs once before the next write of a security list, as somebody does who writes at the same time.
 	beforeWrite func()
 }

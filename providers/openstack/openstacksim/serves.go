@@ -2,11 +2,14 @@ package openstacksim
 
 import (
 	"net/netip"
+	"slices"
+	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Serves tells where the ports of load balancers lead. What Octavia makes leads nowhere yet, and what it deletes still does.
+// Serves tells where the ports of load balancers lead: to members whose security groups let somebody in. What Octavia makes leads nowhere yet,
+// and what it deletes still does.
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -19,7 +22,7 @@ func (s *Sim) Serves() map[string][]string {
 		}
 		for _, l := range s.listenersOf(lb.ID) {
 			if lb.AdminStateUp && l.AdminStateUp && lb.ProvisioningStatus != PendingCreate && l.ProvisioningStatus != PendingCreate {
-				ports.Add(transport(l.Protocol), l.ProtocolPort, words, membersOf(s.pools.byID[deref(l.DefaultPoolID)]))
+				ports.Add(transport(l.Protocol), l.ProtocolPort, words, s.membersOf(s.pools.byID[deref(l.DefaultPoolID)]))
 			}
 		}
 	}
@@ -27,14 +30,44 @@ func (s *Sim) Serves() map[string][]string {
 }
 
 // membersOf are the members of a pool, which may be nil, that get traffic.
-func membersOf(p *Pool) (list []string) {
+func (s *Sim) membersOf(p *Pool) (list []string) {
 	if p == nil || !p.AdminStateUp || p.ProvisioningStatus == PendingCreate {
 		return nil
 	}
 	for _, m := range p.members {
-		if m.AdminStateUp && m.Weight > 0 && m.ProvisioningStatus != PendingCreate {
+		if m.AdminStateUp && m.Weight > 0 && m.ProvisioningStatus != PendingCreate && s.opens(m.Address, transport(p.Protocol), m.ProtocolPort) {
 			list = append(list, simkit.Backend(m.Address, m.ProtocolPort))
 		}
 	}
 	return list
+}
+
+// CloseNodePorts has node ports lead nowhere that no security group opens, as where the user leaves them to the program.
+func (s *Sim) CloseNodePorts() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nodePortsClosed = true
+}
+
+// opens reports whether somebody is let in to a port of an address.
+func (s *Sim) opens(address, protocol string, port int) bool {
+	if !s.nodePortsClosed {
+		return true
+	}
+	for _, p := range s.ports.all() {
+		if !slices.ContainsFunc(p.FixedIPs, func(ip FixedIP) bool { return ip.Address == address }) {
+			continue
+		}
+		return !p.PortSecurity || slices.ContainsFunc(p.SecurityGroups, func(id string) bool {
+			g := s.groups.byID[id]
+			return g != nil && slices.ContainsFunc(g.Rules, func(r SecurityRule) bool { return r.opens(protocol, port) })
+		})
+	}
+	return true
+}
+
+// opens reports whether a rule lets somebody in to a port.
+func (r SecurityRule) opens(protocol string, port int) bool {
+	return r.Direction == "ingress" && (r.Protocol == nil || strings.EqualFold(*r.Protocol, protocol)) &&
+		(r.Min == nil || *r.Min <= port) && (r.Max == nil || port <= *r.Max)
 }

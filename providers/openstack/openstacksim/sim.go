@@ -71,20 +71,22 @@ type Sim struct {
 	novaMaxMinor int
 	pageLimit    int
 
-	servers       table[Server]
-	flavors       table[Flavor]
-	ports         table[Port]
-	networks      table[Network]
-	subnets       table[Subnet]
-	floating      table[FloatingIP]
-	groups        table[SecurityGroup]
-	routers       table[Router]
-	loadBalancers table[LoadBalancer]
-	listeners     table[Listener]
-	pools         table[Pool]
-	monitors      table[Monitor]
-	containers    map[string]bool
-	seedNet       string
+	servers  table[Server]
+	flavors  table[Flavor]
+	ports    table[Port]
+	networks table[Network]
+	subnets  table[Subnet]
+	floating table[FloatingIP]
+	groups   table[SecurityGroup]
+	// nodePortsClosed is set where node ports are closed that no security group opens.
+	nodePortsClosed bool
+	routers         table[Router]
+	loadBalancers   table[LoadBalancer]
+	listeners       table[Listener]
+	pools           table[Pool]
+	monitors        table[Monitor]
+	containers      map[string]bool
+	seedNet         string
 }
 
 // Options set up a simulator.
