@@ -2,10 +2,12 @@ package digitalocean
 
 import (
 	"embed"
+	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
@@ -23,13 +25,25 @@ func target(s *v1.Service, port v1.ServicePort) int32 {
 }
 
 // scenarios are those of the annotations that have values in the checklist, and what needs several of them.
-func scenarios(certificate string) []conformance.Scenario {
+func scenarios(sim *digitaloceansim.Sim, certificate string) []conformance.Scenario {
 	inPlace := map[string]string{annotationType: typeRegional}
+	addPort := conformance.Step{Name: "a port is added", Do: func(p *conformance.Play) {
+		p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) })
+	}}
 	all := []conformance.Scenario{
-		{Name: "regional", Services: []*v1.Service{conformance.Web(inPlace)}, Steps: []conformance.Step{
-			{Name: "a port is added", Do: func(p *conformance.Play) {
-				p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) })
+		{Name: "takeover", Services: []*v1.Service{conformance.Web(inPlace)}, Steps: []conformance.Step{
+			{Name: "it is as DigitalOcean's own controller leaves it", Do: func(p *conformance.Play) {
+				sim.ChangeLoadBalancer(sim.LoadBalancers()[0].ID, func(lb *digitaloceansim.LoadBalancer) {
+					lb.Tags = slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool { return !strings.HasPrefix(tag, "k8s:") })
+				})
+				p.Restart()
 			}},
+			{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
+			addPort,
+			{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},
+		}},
+		{Name: "regional", Services: []*v1.Service{conformance.Web(inPlace)}, Steps: []conformance.Step{
+			addPort,
 			{Name: "a node port changes", Do: func(p *conformance.Play) {
 				p.Change("web", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 })
 			}},

@@ -28,7 +28,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
 		ChosenName: map[string]string{annotationName: "shop"},
 		Sim:        server, Network: network, Provider: Description(),
-		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(sim), PlannedWrites: plannedWrites,
+		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(t, sim), PlannedWrites: plannedWrites,
 		Names: func() map[string]string { return identities(sim) }, Unserved: notToAll(), Interrupts: interrupts(),
 		Inputs: func() registry.Inputs {
 			in := conformance.Inputs(nil, sim.Environment(address))

@@ -3,7 +3,9 @@ package ibm
 import (
 	"embed"
 	"fmt"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -80,13 +82,27 @@ func interrupts() map[string]string {
 }
 
 // scenarios are those of annotations, and those of the two kinds of load balancers and of what Services have of their own.
-func scenarios(sim *ibmsim.Sim) []conformance.Scenario {
+func scenarios(t testing.TB, sim *ibmsim.Sim) []conformance.Scenario {
+	t.Helper()
 	addPort := conformance.Step{Name: "a port is added", Do: func(p *conformance.Play) {
 		p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) })
 	}}
 	join := conformance.Step{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }}
 	deleted := conformance.Step{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }}
 	all := []conformance.Scenario{
+		{Name: "takeover", Services: []*v1.Service{conformance.Web(nil)}, Steps: []conformance.Step{
+			// IBM's own controller makes the same, without a mark, and looks at nothing that somebody sets by hand.
+			{Name: "it is as IBM's own controller leaves it, with settings by hand", Do: func(p *conformance.Play) {
+				require.NoError(t, sim.EditLoadBalancer(sim.LoadBalancers()[0].Name, func(lb *ibmsim.LoadBalancer) {
+					for i := range lb.Pools {
+						lb.Pools[i].Algorithm, lb.Pools[i].Monitor.Delay = "least_connections", 10
+					}
+				}))
+				p.Change("web", func(s *v1.Service) { delete(s.Annotations, annotationRecord) })
+				p.Restart()
+			}},
+			addPort, join, deleted,
+		}},
 		{Name: "network", Services: []*v1.Service{conformance.Web(map[string]string{annotationFeatures: featureNLB})}, Steps: []conformance.Step{
 			addPort, join,
 			{Name: "a node port changes", Do: func(p *conformance.Play) {

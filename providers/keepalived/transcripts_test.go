@@ -66,14 +66,15 @@ func scenarios(api *conformance.KubeAPI, env map[string]string) []conformance.Sc
 					s.Annotations = map[string]string{annotationMethod: "DR"}
 					p.Create(s)
 				}},
-				second, deleted,
+				second, annotate("it is forwarded by NAT", annotationMethod, "NAT"), deleted,
 			},
 		},
 		{Name: "kube-vip", Prepare: start(kubeVIPEnv, kubeVIPPools("interface-global", "eth1")), Services: []*v1.Service{webService()}, Steps: []conformance.Step{
 			askFor("it asks for an address", "10.0.0.5"), second, deleted,
 		}},
 		{Name: "kube-vip-takeover", Prepare: start(kubeVIPEnv, kubeVIPPools()), Services: []*v1.Service{marked}, Steps: []conformance.Step{
-			second, {Name: "a restart", Do: func(p *conformance.Play) { p.Restart() }}, deleted,
+			second, {Name: "a restart", Do: func(p *conformance.Play) { p.Restart() }},
+			askFor("it asks for an address", "10.0.0.5"), deleted,
 		}},
 	}
 }

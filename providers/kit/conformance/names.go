@@ -35,22 +35,27 @@ const leastUID = 16
 
 // replaceUIDs puts the names of Services in the place of UIDs, also of those that were cut.
 func (n *names) replaceUIDs(text string) string {
-	for _, uid := range sortedKeys(n.services) {
-		for from := 0; ; {
-			at := strings.Index(text[from:], uid[:leastUID])
-			if at < 0 {
-				break
+	for from := 0; from+leastUID <= len(text); {
+		name, length := "", 0
+		for uid, of := range n.services { // of two that begin alike the one that says more of the text
+			if common := countCommon(text[from:], uid); common >= leastUID && (common > length || common == length && of < name) {
+				name, length = of, common
 			}
-			at += from
-			end := at + leastUID
-			for end < len(text) && end-at < len(uid) && text[end] == uid[end-at] {
-				end++
-			}
-			text = text[:at] + n.services[uid] + text[end:]
-			from = at + len(n.services[uid])
 		}
+		if length > 0 {
+			text = text[:from] + name + text[from+length:]
+		}
+		from += max(len(name), 1)
 	}
 	return text
+}
+
+// countCommon returns how many bytes at the beginning of two texts are the same.
+func countCommon(a, b string) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }
 
 // identityFields are those of objects in the state of simulators that hold their identity, and labelFields those by which they are told

@@ -534,7 +534,7 @@ func listPorts(ports map[string][]string) (lines []string) {
 	keys := slices.Collect(maps.Keys(ports))
 	slices.SortFunc(keys, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) })
 	for _, port := range keys {
-		lines = append(lines, port+" -> "+strings.Join(ports[port], " "))
+		lines = append(lines, port+" -> "+cmp.Or(strings.Join(ports[port], " "), "nowhere"))
 	}
 	return lines
 }
