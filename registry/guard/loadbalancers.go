@@ -173,10 +173,15 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	settings, err := l.settings(t.Service)
 	if err != nil || settings.Disown {
 		l.states.withdraw(service)()
-		return service.Status.LoadBalancer.DeepCopy(), err
 	}
-	if err := l.report(service, t); err != nil {
-		return nil, err
+	if settings.Disown && err == nil {
+		return service.Status.LoadBalancer.DeepCopy(), nil
+	}
+	if err == nil {
+		err = l.report(service, t)
+	}
+	if err != nil {
+		return service.Status.LoadBalancer.DeepCopy(), l.narrowRefused(ctx, cluster, t.Service, err)
 	}
 	if len(service.Status.LoadBalancer.Ingress) == 0 {
 		var tried func(error)
@@ -193,7 +198,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 			return err
 		}
 		if nodes, err = l.backends(ctx, t.Service, nodes); err != nil {
-			return err
+			return l.narrow(ctx, cluster, t.Service, err)
 		}
 		status, err = l.inner.EnsureLoadBalancer(portable.With(ctx, t), cluster, t.Service, nodes)
 		if err == nil && status == nil {
@@ -205,6 +210,33 @@ func (l *loadBalancers) EnsureLoadBalancer(
 		return nil, hinted(t.Explain(err))
 	}
 	return settings.shape(named(status, t.Hostname), service), nil
+}
+
+// Narrower is what load balancers implement besides where clients whom a Service no longer lets in can be shut out although it is refused.
+type Narrower interface {
+	NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error
+}
+
+// narrowRefused shuts out clients whom a Service no longer lets in that is refused before the provider is asked. It returns the refusal.
+func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, service *v1.Service, refusal error) error {
+	ctx, leave, err := l.enter(ctx, service)
+	if err != nil {
+		return errors.Join(refusal, err)
+	}
+	defer leave()
+	return l.narrow(ctx, cluster, service, refusal)
+}
+
+func (l *loadBalancers) narrow(ctx context.Context, cluster string, service *v1.Service, refusal error) (err error) {
+	narrower, is := l.inner.(Narrower)
+	if !is {
+		return refusal
+	}
+	defer recovered(&err, "NarrowLoadBalancer", name(service))
+	if err := narrower.NarrowLoadBalancer(ctx, cluster, service); err != nil {
+		return errors.Join(refusal, err)
+	}
+	return refusal
 }
 
 // backends are the Nodes that a provider gets for a Service: those that its selector leaves and that may be trusted.

@@ -2,6 +2,7 @@ package guard
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -113,6 +114,45 @@ func drained(events *record.FakeRecorder) (all []string) {
 		default:
 			return all
 		}
+	}
+}
+
+// narrowing is a cloud that shuts out clients also where a Service is refused.
+type narrowing struct {
+	seeing
+	narrowed int
+	err      error
+}
+
+func (c *narrowing) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return c, true }
+
+func (c *narrowing) NarrowLoadBalancer(context.Context, string, *v1.Service) error {
+	c.narrowed++
+	return c.err
+}
+
+// TestRefusedServicesAreNarrowed: what the guard refuses for another reason keeps no client in whom the Service no longer lets in.
+func TestRefusedServicesAreNarrowed(t *testing.T) {
+	t.Parallel()
+	for name, s := range map[string]*v1.Service{
+		"an annotation of the guard's": asking(map[string]string{AnnotationIPMode: "nonsense"}),
+		"a portable annotation":        asking(map[string]string{portable.Scheme: "nonsense"}),
+		"a selector":                   asking(map[string]string{portable.BackendSelector: "pool in (edge)"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inner := &narrowing{}
+			g, _ := translating(inner)
+			lb, _ := g.LoadBalancer()
+			_, err := lb.EnsureLoadBalancer(t.Context(), "c", s, []*v1.Node{labelled("a", nil)})
+			require.ErrorContains(t, err, "annotation")
+			assert.Equal(t, 1, inner.narrowed, "it is narrowed")
+			assert.Empty(t, inner.seen)
+			inner.err = errors.New("it stays open")
+			_, err = lb.EnsureLoadBalancer(t.Context(), "c", s, []*v1.Node{labelled("a", nil)})
+			require.ErrorContains(t, err, "annotation")
+			require.ErrorContains(t, err, "it stays open")
+		})
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -39,6 +40,8 @@ const (
 	Delete Purpose = "delete"
 	// Lookup: somebody asks whether there is a load balancer.
 	Lookup Purpose = "lookup"
+	// Narrow: all that is done is to shut out clients whom the Service no longer lets in. Observe reads nothing of nodes for it.
+	Narrow Purpose = "narrow"
 )
 
 // Request is what a reconciliation is about.
@@ -106,6 +109,8 @@ func Refused(service *v1.Service, d ownership.Decision) []Finding {
 // Change brings what is observed nearer to what is desired, by one call or by a few that belong together.
 type Change[O any] struct {
 	guard.Planned
+	// Phase says what the failure of this change holds up.
+	Phase Phase
 	// Make carries it out, and returns what is there afterwards. Whatever fails may have taken effect: it sees to it that the
 	// next look reads what it may have changed. What stands behind a change with Replan only tells plan what will follow, and
 	// needs none.
@@ -154,6 +159,22 @@ type Misser[O any] interface {
 	// Missing tells of what a Service shows and nobody finds when it goes. The framework asks for no deletion then, and tells nobody.
 	Missing(observed O) []Finding
 }
+
+// Phase is the part of a reconciliation that a change belongs to. First clients lose access whom the Service no longer lets in, then what
+// is asked for is opened and made, and what only the former load balancer needed closes last.
+type Phase int
+
+const (
+	// PhaseOpen is that of all that is asked for, one change after the other: the first that fails is the last.
+	PhaseOpen Phase = iota
+	// PhaseNarrow is that of what Narrowing returns, and of what closes when a Service goes. Each is tried, whatever becomes of the others.
+	PhaseNarrow
+	// PhaseClose is that of what closes once the load balancer has changed. Each is tried.
+	PhaseClose
+)
+
+// triesAll reports whether a change is tried although another one of its phase has failed.
+func (p Phase) triesAll() bool { return p != PhaseOpen }
 
 // maxRounds bounds how often changes are computed again in one call. It is far above what any cloud needs, where a change is a
 // round; beyond it, a change does not have the effect that it should.
@@ -223,8 +244,14 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
 }
 
 func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *report) (*v1.LoadBalancerStatus, error) {
+	turn := turn{locks: &l.locks}
+	defer turn.end()
+	begin, err := l.begin(ctx, r, &turn, findings)
+	if err != nil {
+		return nil, err
+	}
 	var desired D
-	observed, err := l.converge(ctx, r, findings, func(observed O) ([]Change[O], error) {
+	observed, err := l.converge(ctx, r, &turn, findings, begin, func(observed O) ([]Change[O], error) {
 		var found []Finding
 		var err error
 		findings.again = nil // what waited in an earlier round may not any more
@@ -236,13 +263,13 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return l.Reconciler.Changes(*r, observed, desired)
 	})
 	if err != nil {
-		return nil, err
+		return nil, joined(begin.failed, err)
 	}
 	observed, err = l.Reconciler.Complete(ctx, r, observed, desired)
 	l.creations.take(r, l.Creations)
 	findings.take(r)
 	if err != nil {
-		return nil, err
+		return nil, joined(begin.failed, err)
 	}
 	l.creations.serve(r.Service, l.Creations)
 	findings.comeBack(ctx)
@@ -253,7 +280,9 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: nodes}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
-	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+	turn := turn{locks: &l.locks}
+	defer turn.end()
+	_, err := l.converge(ctx, &r, &turn, findings, beginning[O]{}, func(observed O) ([]Change[O], error) {
 		findings.again = nil
 		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
 		findings.add(found)
@@ -269,7 +298,9 @@ func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster str
 func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
 	r := Request{Purpose: Delete, Cluster: cluster, Service: service}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
-	_, err := l.converge(ctx, &r, findings, func(observed O) ([]Change[O], error) {
+	turn := turn{locks: &l.locks}
+	defer turn.end()
+	_, err := l.converge(ctx, &r, &turn, findings, beginning[O]{}, func(observed O) ([]Change[O], error) {
 		changes, found, err := l.Reconciler.Deletions(ctx, r, observed)
 		findings.add(found)
 		return changes, err
@@ -292,16 +323,32 @@ func (l *LoadBalancer[O, D]) PlanLoadBalancer(
 }
 
 func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *report) (plan guard.Plan, err error) {
-	observed, err := l.observe(ctx, r, findings)
-	if err != nil {
-		return plan, err
+	begin, refusal := l.look(ctx, &r, findings)
+	var narrowing, changes []Change[O]
+	var failed error
+	if narrower, narrows := l.Reconciler.(Narrower[O]); narrows && begin.known {
+		narrowing, failed = narrower.Narrowing(ctx, r, begin.observed)
 	}
-	desired, found, err := l.Reconciler.Desire(ctx, r, observed)
+	if refusal != nil {
+		plan.Changes = planned(narrowing)
+		return plan, joined(failed, refusal)
+	}
+	desired, found, err := l.Reconciler.Desire(ctx, r, begin.observed)
 	findings.add(found)
-	if err != nil {
-		return plan, err
+	if err == nil {
+		changes, err = l.Reconciler.Changes(r, begin.observed, desired)
 	}
-	changes, err := l.Reconciler.Changes(r, observed, desired)
+	plan.Changes = planned(changes)
+	// What changes anyway is said once, with all that changes.
+	first := slices.DeleteFunc(planned(narrowing), func(p guard.Planned) bool {
+		return slices.ContainsFunc(plan.Changes, func(c guard.Planned) bool { return c.Object == p.Object })
+	})
+	plan.Changes = append(first, plan.Changes...)
+	return plan, joined(failed, err)
+}
+
+// planned is what plan tells of changes.
+func planned[O any](changes []Change[O]) (list []guard.Planned) {
 	for _, c := range changes {
 		if c.Wait {
 			continue
@@ -309,9 +356,9 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 		if c.Compare != nil {
 			c.Fields = Fields(c.Compare())
 		}
-		plan.Changes = append(plan.Changes, c.Planned)
+		list = append(list, c.Planned)
 	}
-	return plan, err
+	return list
 }
 
 // Begin notes that work on Services has begun, where another LoadBalancer does the first of it.
@@ -330,13 +377,6 @@ func (l *LoadBalancer[O, D]) Doubt(service *v1.Service, what string) error {
 // observe reads what is there and leaves out, or refuses, what is somebody else's.
 func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
 	l.creations.begin()
-	if r.Purpose == Ensure || r.Purpose == Plan {
-		found, err := l.Reconciler.Validate(r)
-		findings.add(found)
-		if err != nil {
-			return observed, err
-		}
-	}
 	if observed, err = l.Reconciler.Observe(ctx, r); err != nil {
 		return observed, err
 	}
@@ -347,17 +387,16 @@ func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *r
 
 // converge makes changes until there are none left, and returns what is there then.
 func (l *LoadBalancer[O, D]) converge(
-	ctx context.Context, r *Request, findings *report, changes func(O) ([]Change[O], error),
+	ctx context.Context, r *Request, turn *turn, findings *report, begin beginning[O], changes func(O) ([]Change[O], error),
 ) (observed O, err error) {
-	turn := turn{locks: &l.locks}
-	defer turn.end()
-	look, worked, looks, losses := true, false, 0, 0
+	observed = begin.observed
+	look, worked, looks, losses := !begin.known, begin.wrote, 0, 0
 	for range maxRounds {
 		if look {
 			observed, err = l.observe(ctx, *r, findings)
 		}
 		if err == nil {
-			observed, err = l.settle(ctx, r, &turn, findings, observed)
+			observed, err = l.settle(ctx, r, turn, findings, observed)
 		}
 		var due []Change[O]
 		if err == nil {
@@ -407,33 +446,45 @@ func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn,
 // outcome is what came of a list of changes: whether anything was written, and whether the rest is to be computed again.
 type outcome struct{ wrote, replan bool }
 
-// makeAll makes changes, up to one after which the rest is computed again.
+// makeAll makes changes, up to one after which the rest is computed again. Where one fails, the others of its phase may still be tried.
 func (l *LoadBalancer[O, D]) makeAll(
 	ctx context.Context, r *Request, findings *report, due []Change[O], observed O,
 ) (after O, did outcome, err error) {
+	var failed []error
+	var phase Phase
 	for i, c := range due {
+		if len(failed) > 0 && c.Phase != phase {
+			break
+		}
 		if c.Creates && !l.Creations.Repeat {
 			if err := l.creations.doubt(r.Service, c.Object, l.Creations); err != nil {
-				return observed, did, err
+				return observed, did, errors.Join(append(failed, err)...)
 			}
 		}
 		if !c.Wait {
 			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
 				"detail", c.Detail, "more", len(due)-i-1)
 		}
-		observed, err = c.Make(ctx, r, observed)
+		after, err := c.Make(ctx, r, observed)
 		if c.Creates {
 			r.Asked(err)
 		}
 		l.creations.take(r, l.Creations)
 		findings.take(r)
 		did.wrote = did.wrote || !c.Wait
-		if err != nil || c.Replan {
-			did.replan = c.Replan
-			return observed, did, err
+		switch {
+		case err != nil && (!c.Phase.triesAll() || ctx.Err() != nil):
+			return after, did, errors.Join(append(failed, err)...)
+		case err != nil:
+			failed, phase = append(failed, err), c.Phase
+			continue
+		}
+		if observed = after; c.Replan && len(failed) == 0 {
+			did.replan = true
+			return observed, did, nil
 		}
 	}
-	return observed, did, nil
+	return observed, did, errors.Join(failed...)
 }
 
 // report turns findings into events, each once in a call however often it is found.

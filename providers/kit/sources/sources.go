@@ -122,3 +122,46 @@ func (s Set) Texts(everybody ...string) []string {
 	slices.Sort(texts)
 	return texts
 }
+
+// Narrow says what becomes of openings to networks whose sources are to be those of a set: what lies in none of these closes, and what of
+// these lies in it stays open by itself. Nothing widens. Of a set of which nothing could be read, all stays.
+func (s Set) Narrow(have []netip.Prefix) (after []netip.Prefix, narrower bool) {
+	if s.everybody || s.partial && len(s.networks) == 0 {
+		return have, false
+	}
+	within := func(inner, outer netip.Prefix) bool { return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()) }
+	var closes []netip.Prefix
+	for _, h := range have {
+		if slices.ContainsFunc(s.networks, func(n netip.Prefix) bool { return within(h, n) }) {
+			after = append(after, h)
+		} else {
+			closes = append(closes, h)
+		}
+	}
+	for _, n := range s.networks {
+		if !slices.Contains(after, n) && slices.ContainsFunc(closes, func(c netip.Prefix) bool { return within(n, c) }) {
+			after = append(after, n)
+		}
+	}
+	return after, len(closes) > 0
+}
+
+// NarrowTexts is Narrow for networks in the form of a CIDR; what has another form stays.
+func (s Set) NarrowTexts(have []string) (after []string, narrower bool) {
+	var networks []netip.Prefix
+	for _, text := range have {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, p.Masked())
+		} else {
+			after = append(after, text)
+		}
+	}
+	networks, narrower = s.Narrow(networks)
+	if !narrower {
+		return have, false
+	}
+	for _, p := range networks {
+		after = append(after, p.String())
+	}
+	return after, true
+}

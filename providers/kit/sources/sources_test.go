@@ -110,3 +110,31 @@ func TestForService(t *testing.T) {
 		})
 	}
 }
+
+func TestNarrow(t *testing.T) {
+	for name, c := range map[string]struct {
+		have, asked []string
+		after       []string
+		narrower    bool
+	}{
+		"everybody may connect":       {[]string{"10.0.0.0/8"}, nil, []string{"10.0.0.0/8"}, false},
+		"nothing changes":             {[]string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}, false},
+		"it widens":                   {[]string{"10.1.0.0/16"}, []string{"10.0.0.0/8", "192.0.2.0/24"}, []string{"10.1.0.0/16"}, false},
+		"a part of everybody":         {[]string{"0.0.0.0/0"}, []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}, true},
+		"one of two goes":             {[]string{"10.0.0.0/8", "192.0.2.0/24"}, []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}, true},
+		"another one comes":           {[]string{"10.0.0.0/8"}, []string{"192.0.2.0/24"}, nil, true},
+		"what stays has it":           {[]string{"10.0.0.0/8", "0.0.0.0/0"}, []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}, true},
+		"another family":              {[]string{"0.0.0.0/0", "::/0"}, []string{"10.0.0.0/8"}, []string{"10.0.0.0/8"}, true},
+		"a part cannot be read":       {[]string{"10.0.0.0/8", "192.0.2.0/24"}, []string{"10.0.0.0/8", "010.0.0.0/8"}, []string{"10.0.0.0/8"}, true},
+		"nothing can be read":         {[]string{"10.0.0.0/8"}, []string{"010.0.0.0/8"}, []string{"10.0.0.0/8"}, false},
+		"a word is no network":        {[]string{"Internet", "192.0.2.0/24"}, []string{"10.0.0.0/8"}, []string{"Internet"}, true},
+		"bits of hosts do not matter": {[]string{"10.1.2.3/8"}, []string{"10.0.0.0/8"}, []string{"10.1.2.3/8"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, _ := Parse("", c.asked)
+			after, narrower := set.NarrowTexts(c.have)
+			assert.Equal(t, c.after, after)
+			assert.Equal(t, c.narrower, narrower)
+		})
+	}
+}

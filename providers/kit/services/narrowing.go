@@ -1,0 +1,118 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+	servicehelper "k8s.io/cloud-provider/service/helpers"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+)
+
+// Narrower is what a Reconciler implements besides where it decides who may connect to a load balancer.
+type Narrower[O any] interface {
+	// Narrowing are the changes by which clients lose access whom a Service no longer lets in. What of the new sources lies inside the former
+	// ones is opened first. It is asked before Desire, also where that or Validate refuses the Service, and where it has no node: observed
+	// may be the answer to Narrow then, and Settle was not called. Where there is nothing to narrow it makes no call. The changes are made
+	// although it returns an error, too.
+	Narrowing(ctx context.Context, r Request, observed O) ([]Change[O], error)
+}
+
+// beginning is what a reconciliation goes on with.
+type beginning[O any] struct {
+	observed O
+	// known is set where observed is what is there now.
+	known bool
+	wrote bool
+	// failed are narrowings that failed. The rest includes what they do, and tells of them only if it fails as well.
+	failed error
+}
+
+// NarrowLoadBalancer shuts out clients whom a Service no longer lets in, where it is refused before anything else is done.
+func (l *LoadBalancer[O, D]) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
+	turn := turn{locks: &l.locks}
+	defer turn.end()
+	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
+	_, err := l.begin(ctx, &Request{Purpose: Narrow, Cluster: cluster, Service: service}, &turn, findings)
+	return err
+}
+
+// begin looks at what a Service has, and narrows who may connect. Where the Service is refused, nothing else is to be done.
+func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, findings *report) (b beginning[O], err error) {
+	asked := *r
+	b, refusal := l.look(ctx, &asked, findings)
+	narrower, narrows := l.Reconciler.(Narrower[O])
+	if !b.known || !narrows {
+		return b, refusal
+	}
+	if cloud, works := l.Reconciler.(Asynchronous[O]); works {
+		if err := turn.take(ctx, cloud.Key(asked, b.observed)); err != nil {
+			return b, errors.Join(refusal, err)
+		}
+	}
+	due, failed := narrower.Narrowing(ctx, asked, b.observed)
+	for i := range due {
+		due[i].Phase, due[i].Replan = PhaseNarrow, false
+	}
+	observed, did, err := l.makeAll(ctx, &asked, findings, due, b.observed)
+	r.Service = asked.Service
+	failed = errors.Join(failed, err)
+	b = beginning[O]{observed: observed, known: failed == nil, wrote: did.wrote, failed: failed}
+	if refusal != nil || r.Purpose == Narrow {
+		return b, joined(failed, refusal)
+	}
+	return b, nil
+}
+
+// look validates a Service and observes what it has. Where that is refused, it observes for Narrow, as the request says then, if something
+// may be open.
+func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *report) (b beginning[O], refusal error) {
+	l.creations.begin()
+	if r.Purpose != Narrow {
+		found, err := l.Reconciler.Validate(*r)
+		findings.add(found)
+		if refusal = err; err == nil {
+			b.observed, refusal = l.Reconciler.Observe(ctx, *r)
+		}
+		if refusal == nil {
+			return l.owned(ctx, *r, findings, b.observed)
+		}
+	}
+	_, narrows := l.Reconciler.(Narrower[O])
+	if !narrows || !mayBeOpen(r.Service) || errors.Is(refusal, cloudprovider.ImplementedElsewhere) {
+		return b, refusal
+	}
+	r.Purpose = Narrow
+	observed, err := l.Reconciler.Observe(ctx, *r)
+	if err == nil {
+		b, err = l.owned(ctx, *r, findings, observed)
+	}
+	return b, joined(err, refusal)
+}
+
+// owned leaves out, or refuses, what is somebody else's.
+func (l *LoadBalancer[O, D]) owned(ctx context.Context, r Request, findings *report, observed O) (b beginning[O], err error) {
+	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
+	findings.add(found)
+	return beginning[O]{observed: observed, known: err == nil}, err
+}
+
+// mayBeOpen reports whether something may have been opened for a Service: before that it gets the framework's finalizer.
+func mayBeOpen(service *v1.Service) bool {
+	return len(service.Status.LoadBalancer.Ingress) > 0 || slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer)
+}
+
+// joined is what a narrowing and the rest of a reconciliation failed with, said once where both failed alike.
+func joined(narrowing, rest error) error {
+	switch {
+	case narrowing == nil:
+		return rest
+	case rest != nil && strings.Contains(rest.Error(), narrowing.Error()):
+		return rest
+	}
+	return errors.Join(narrowing, rest)
+}

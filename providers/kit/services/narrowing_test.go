@@ -1,0 +1,192 @@
+package services
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// fence is a shelf with openings, of which those that a Service does not name are to close.
+type fence struct {
+	*shelf
+	open, lets []string
+	// blind is set where Observe fails but for Narrow, and refused are the closings that the cloud refuses.
+	blind   bool
+	refused []string
+	// elsewhere is set where the Service is another controller's.
+	elsewhere bool
+}
+
+func (f *fence) Validate(r Request) ([]Finding, error) {
+	if f.elsewhere {
+		return nil, cloudprovider.ImplementedElsewhere
+	}
+	return f.shelf.Validate(r)
+}
+
+func (f *fence) Observe(ctx context.Context, r Request) ([]string, error) {
+	if f.blind && r.Purpose != Narrow {
+		return nil, errors.New("a node cannot be read")
+	}
+	return f.shelf.Observe(ctx, r)
+}
+
+func (f *fence) Narrowing(_ context.Context, _ Request, observed []string) (list []Change[[]string], err error) {
+	for _, o := range f.open {
+		if slices.Contains(f.lets, o) {
+			continue
+		}
+		list = append(list, Change[[]string]{
+			Planned: guard.Planned{Action: guard.PlanDelete, Object: "opening " + o}, Replan: true,
+			Make: func(context.Context, *Request, []string) ([]string, error) {
+				f.calls = append(f.calls, "close "+o)
+				if slices.Contains(f.refused, o) {
+					return nil, errors.New(o + " stays open")
+				}
+				f.open = slices.DeleteFunc(slices.Clone(f.open), func(x string) bool { return x == o })
+				return observed, nil
+			},
+		})
+	}
+	return list, nil
+}
+
+func TestNarrowing(t *testing.T) {
+	for name, c := range map[string]struct {
+		fence  fence
+		unused bool
+		calls  []string
+		open   []string
+		err    string
+	}{
+		"nothing is to be narrowed": {
+			fence: fence{shelf: &shelf{stored: []string{"a"}, want: []string{"a"}}, open: []string{"x"}, lets: []string{"x"}},
+			calls: []string{"observe ensure", "complete"}, open: []string{"x"},
+		},
+		"it comes before all else": {
+			fence: fence{shelf: &shelf{stored: []string{}, want: []string{"a"}}, open: []string{"x", "y"}, lets: []string{"y"}},
+			calls: []string{"observe ensure", "close x", "create a", "complete"}, open: []string{"y"},
+		},
+		"the plan fails": {
+			fence: fence{shelf: &shelf{stored: []string{}, fail: "desire"}, open: []string{"x"}},
+			calls: []string{"observe ensure", "close x"}, err: "nonsense",
+		},
+		"a change fails": {
+			fence: fence{shelf: &shelf{stored: []string{}, want: []string{"a"}, fail: "a"}, open: []string{"x"}},
+			calls: []string{"observe ensure", "close x", "create a"}, err: "refused",
+		},
+		"a check fails": {
+			fence: fence{shelf: &shelf{stored: []string{}, fail: "validate"}, open: []string{"x"}},
+			calls: []string{"observe narrow", "close x"}, err: "not legal",
+		},
+		"a check fails of a Service that was never served": {
+			fence: fence{shelf: &shelf{stored: []string{}, fail: "validate"}, open: []string{"x"}}, unused: true, open: []string{"x"}, err: "not legal",
+		},
+		"another controller serves it": {
+			fence: fence{shelf: &shelf{stored: []string{}}, open: []string{"x"}, elsewhere: true}, open: []string{"x"}, err: "implemented by alternate",
+		},
+		"a node cannot be read": {
+			fence: fence{shelf: &shelf{stored: []string{}}, open: []string{"x"}, blind: true},
+			calls: []string{"observe narrow", "close x"}, err: "a node cannot be read",
+		},
+		"it is somebody else's": {
+			fence: fence{shelf: &shelf{stored: []string{}, foreign: true}, open: []string{"x"}},
+			calls: []string{"observe ensure"}, open: []string{"x"}, err: errForeign.Error(),
+		},
+		"each is tried, and the rest as well": {
+			fence: fence{shelf: &shelf{stored: []string{}, want: []string{"a"}, fail: "a"}, open: []string{"x", "y"}, refused: []string{"x"}},
+			calls: []string{"observe ensure", "close x", "close y", "observe ensure", "create a"}, open: []string{"x"}, err: "x stays open\nrefused",
+		},
+		"the rest includes what failed": {
+			fence: fence{shelf: &shelf{stored: []string{}, want: []string{"a"}}, open: []string{"x"}, refused: []string{"x"}},
+			calls: []string{"observe ensure", "close x", "observe ensure", "create a", "complete"}, open: []string{"x"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, _, s := serve(c.fence.shelf)
+			l.Reconciler = &c.fence
+			if !c.unused {
+				s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+			}
+			_, err := l.EnsureLoadBalancer(t.Context(), "c", s, nil)
+			if c.err == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.err)
+			}
+			assert.Equal(t, c.calls, c.fence.calls)
+			assert.ElementsMatch(t, c.open, c.fence.open)
+		})
+	}
+}
+
+// TestNarrowingOfARefusedService is asked for by what refuses it before anything is read.
+func TestNarrowingOfARefusedService(t *testing.T) {
+	f := &fence{shelf: &shelf{stored: []string{}, fail: "validate"}, open: []string{"x"}}
+	l, _, s := serve(f.shelf)
+	l.Reconciler = f
+	require.NoError(t, l.NarrowLoadBalancer(t.Context(), "c", s))
+	assert.Empty(t, f.calls, "it was never served")
+	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	require.NoError(t, l.NarrowLoadBalancer(t.Context(), "c", s))
+	assert.Equal(t, []string{"observe narrow", "close x"}, f.calls)
+}
+
+// TestPlanShowsNarrowings, also of a Service that is refused. It says an object once.
+func TestPlanShowsNarrowings(t *testing.T) {
+	for name, c := range map[string]struct {
+		shelf   shelf
+		planned []string
+		err     string
+	}{
+		"served":         {shelf{stored: []string{}, want: []string{"a"}}, []string{"opening x", "a"}, ""},
+		"a change alike": {shelf{stored: []string{}, want: []string{"opening x", "a"}}, []string{"opening x", "a"}, ""},
+		"the plan fails": {shelf{stored: []string{}, fail: "desire"}, []string{"opening x"}, "nonsense"},
+		"a check fails":  {shelf{stored: []string{}, fail: "validate"}, []string{"opening x"}, "not legal"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fence{shelf: &c.shelf, open: []string{"x"}}
+			l, _, s := serve(f.shelf)
+			l.Reconciler = f
+			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+			plan, err := l.PlanLoadBalancer(t.Context(), "c", s, nil)
+			var objects []string
+			for _, p := range plan.Changes {
+				objects = append(objects, p.Object)
+			}
+			assert.Equal(t, c.planned, objects)
+			assert.Equal(t, c.err == "", err == nil, "%v", err)
+			assert.Equal(t, []string{"x"}, f.open, "plan writes nothing")
+		})
+	}
+}
+
+// TestPhases: of a phase whose changes do not depend on each other each is tried, and none of the next one where one failed.
+func TestPhases(t *testing.T) {
+	s := &shelf{stored: []string{"a", "b", "c"}, fail: "a"}
+	l, events, service := serve(s)
+	var due []Change[[]string]
+	for i, phase := range []Phase{PhaseNarrow, PhaseNarrow, PhaseOpen, PhaseClose} {
+		c := s.change(guard.PlanDelete, string(rune('a'+i)), phase == PhaseNarrow, func() {})
+		c.Phase = phase
+		due = append(due, c)
+	}
+	try := func(due []Change[[]string]) error {
+		s.calls = nil
+		_, _, err := l.makeAll(t.Context(), &Request{Service: service}, &report{events: events, service: service}, due, nil)
+		return err
+	}
+	require.ErrorContains(t, try(due), "refused")
+	assert.Equal(t, []string{"delete a", "delete b"}, s.calls)
+	s.fail = "c"
+	require.ErrorContains(t, try(due[2:]), "refused")
+	assert.Equal(t, []string{"delete c"}, s.calls, "the first that fails is the last where one needs the other")
+}
