@@ -24,7 +24,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	e := func(group doc, taken map[string]bool) error {
+	e := groupEdit(func(group doc, taken map[string]bool) error {
 		if group == nil {
 			return errKeep
 		}
@@ -35,7 +35,15 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 			err = errKeep
 		}
 		return err
-	}
+	})
+	return r.groupChange(o, e)
+}
+
+// groupEdit changes the rules of a security group; taken are the node ports of other Services.
+type groupEdit func(group doc, taken map[string]bool) error
+
+// groupChange writes the security group.
+func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
 	if err = e(jsondoc.Clone(o.group), o.taken); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {

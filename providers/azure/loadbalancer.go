@@ -378,11 +378,10 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
 		list = append(list, c)
 	}
-	if c, ok, err := r.securityChange(q, o, d); err != nil || ok {
+	if c, ok, err := r.securityChange(q, o, d); err != nil {
+		return list, err
+	} else if ok {
 		list = append(list, c)
-		if err != nil {
-			return nil, err
-		}
 	}
 	// The other side serves until this one does.
 	for _, lb := range o.lbs {

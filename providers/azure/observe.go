@@ -32,8 +32,10 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		}
 	}
 	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
-	if err := r.observeNodes(ctx, q, o); err != nil {
-		return nil, err
+	if q.Purpose != services.Narrow {
+		if err := r.observeNodes(ctx, q, o); err != nil {
+			return nil, err
+		}
 	}
 	if q.Purpose == services.UpdateNodes {
 		if s, _, err := parseSettings(q.Service); err != nil || !s.NoFloating || s.NoSecurity {

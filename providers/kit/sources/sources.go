@@ -29,6 +29,9 @@ type Set struct {
 // Everybody is who may connect where nothing restricts it.
 func Everybody() Set { return Set{everybody: true} }
 
+// New returns who may connect from networks that were read already, of a setting of which a part may not be readable.
+func New(networks []netip.Prefix, partial bool) Set { return Set{networks: networks, partial: partial} }
+
 // Parse reads the networks of a setting, of which place is the name in problems. Only a setting without any entry lets everybody in. The
 // set of one that has problems holds what can be read, and is Partial.
 func Parse(place string, texts []string) (Set, error) {
@@ -123,9 +126,11 @@ func (s Set) Texts(everybody ...string) []string {
 	return texts
 }
 
-// Narrow says what becomes of openings to networks whose sources are to be those of a set: what lies in none of these closes, and what of
-// these lies in it stays open by itself. Nothing widens. Of a set of which nothing could be read, all stays.
-func (s Set) Narrow(have []netip.Prefix) (after []netip.Prefix, narrower bool) {
+// Narrow says what becomes of openings to networks whose sources are to be those of a set, where some of them are to close: those that lie in
+// none of its networks. Where it is whole, all of its networks are open afterwards, so that nobody who may connect is shut out in between.
+// Otherwise, and of a set that is Partial, nothing widens: what is opened by itself lies in what closes. Of a set of which nothing could be
+// read, all stays.
+func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narrower bool) {
 	if s.everybody || s.partial && len(s.networks) == 0 {
 		return have, false
 	}
@@ -138,16 +143,20 @@ func (s Set) Narrow(have []netip.Prefix) (after []netip.Prefix, narrower bool) {
 			closes = append(closes, h)
 		}
 	}
+	if len(closes) == 0 {
+		return have, false
+	}
 	for _, n := range s.networks {
-		if !slices.Contains(after, n) && slices.ContainsFunc(closes, func(c netip.Prefix) bool { return within(n, c) }) {
+		opens := whole && !s.partial || slices.ContainsFunc(closes, func(c netip.Prefix) bool { return within(n, c) })
+		if opens && !slices.Contains(after, n) {
 			after = append(after, n)
 		}
 	}
-	return after, len(closes) > 0
+	return after, true
 }
 
 // NarrowTexts is Narrow for networks in the form of a CIDR; what has another form stays.
-func (s Set) NarrowTexts(have []string) (after []string, narrower bool) {
+func (s Set) NarrowTexts(have []string, whole bool) (after []string, narrower bool) {
 	var networks []netip.Prefix
 	for _, text := range have {
 		if p, err := netip.ParsePrefix(text); err == nil {
@@ -156,7 +165,7 @@ func (s Set) NarrowTexts(have []string) (after []string, narrower bool) {
 			after = append(after, text)
 		}
 	}
-	networks, narrower = s.Narrow(networks)
+	networks, narrower = s.Narrow(networks, whole)
 	if !narrower {
 		return have, false
 	}

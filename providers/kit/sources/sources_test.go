@@ -132,7 +132,27 @@ func TestNarrow(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			set, _ := Parse("", c.asked)
-			after, narrower := set.NarrowTexts(c.have)
+			after, narrower := set.NarrowTexts(c.have, false)
+			assert.Equal(t, c.after, after)
+			assert.Equal(t, c.narrower, narrower)
+		})
+	}
+}
+
+// TestNarrowToTheWhole: who may connect from now on can do so when the others are shut out.
+func TestNarrowToTheWhole(t *testing.T) {
+	for name, c := range map[string]struct {
+		have, asked []string
+		after       []string
+		narrower    bool
+	}{
+		"another one comes":     {[]string{"10.0.0.0/8"}, []string{"192.0.2.0/24"}, []string{"192.0.2.0/24"}, true},
+		"it widens":             {[]string{"10.1.0.0/16"}, []string{"10.0.0.0/8"}, []string{"10.1.0.0/16"}, false},
+		"a part cannot be read": {[]string{"10.0.0.0/8"}, []string{"192.0.2.0/24", "010.0.0.0/8"}, nil, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set, _ := Parse("", c.asked)
+			after, narrower := set.NarrowTexts(c.have, true)
 			assert.Equal(t, c.after, after)
 			assert.Equal(t, c.narrower, narrower)
 		})

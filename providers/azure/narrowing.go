@@ -1,0 +1,201 @@
+package azure
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file closes what a Service no longer asks for, before anything else of it is changed.
+
+var _ services.Narrower[*observed] = (*reconciler)(nil)
+
+// Sources of rules that are no networks.
+const (
+	sourceInternet = "Internet"
+	sourceAny      = "*"
+)
+
+// clients are who may connect: networks, and what service tags name.
+type clients struct {
+	networks sources.Set
+	tags     []string
+	// whole is set where nothing else is wrong with the Service, so that all of them may connect from now on.
+	whole bool
+}
+
+// narrow says which sources of a rule of a family stay, and what of those asked for is to be let in with them, where some are to close.
+func (c clients) narrow(have []string, six bool) (after []string, narrower bool) {
+	everybody := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	if six {
+		everybody = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	}
+	var networks []netip.Prefix
+	all := c.whole // whether all service tags are let in
+	for _, source := range have {
+		p, err := netip.ParsePrefix(source)
+		switch {
+		case err == nil:
+			networks = append(networks, p)
+		case source == sourceInternet || source == sourceAny:
+			networks, all = append(networks, everybody), true
+		case slices.Contains(c.tags, source):
+			after = append(after, source)
+		default:
+			narrower = true
+		}
+	}
+	asked := c.networks.Families(!six, six)
+	left, closes := asked.Narrow(networks, c.whole)
+	if narrower = narrower || closes; !narrower {
+		return have, false
+	}
+	if !closes && c.whole && !asked.Partial() {
+		left = asked.Networks()
+	}
+	for _, p := range left {
+		after = append(after, p.String())
+	}
+	if all {
+		after = append(after, c.tags...)
+	}
+	return slices.Compact(slices.Sorted(slices.Values(after))), true
+}
+
+// Narrowing takes the addresses of a Service out of rules with sources that it no longer lets in.
+func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observed) ([]services.Change[*observed], error) {
+	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
+	good, bad := s.ranges(q.Service)
+	restricted := len(s.ServiceTags)+len(good) > 0
+	if o.group == nil || s.NoSecurity || !restricted {
+		return nil, nil
+	}
+	asked := clients{sources.New(good, len(bad) > 0), s.ServiceTags, q.Purpose != services.Narrow}
+	d := &spec{Base: baseName(q.Service), Internal: s.Internal}
+	d.accessTo(q.Service, s)
+	k := r.claimOf(q, o, nil)
+	var denied []access
+	if d.denies() {
+		denied = accesses(*d, r.servedAt(o, d.Base))
+	}
+	c, due, err := r.groupChange(o, func(group doc, taken map[string]bool) error {
+		if group == nil {
+			return errKeep
+		}
+		claimed := k
+		claimed.taken = taken
+		changed, err := claimed.narrow(group, asked, denied)
+		if err == nil && !changed {
+			err = errKeep
+		}
+		return err
+	})
+	if err != nil || !due {
+		return nil, err
+	}
+	return []services.Change[*observed]{c}, nil
+}
+
+// servedAt are the addresses of a Service's own frontends.
+func (r *reconciler) servedAt(o *observed, base string) (list []string) {
+	for _, lb := range o.lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			if ip := r.ipOf(o, lb, str(f, "name")); ip != "" && ownedBy(base, str(f, "name")) {
+				list = append(list, ip)
+			}
+		}
+	}
+	return list
+}
+
+// narrow takes a Service out of rules with other sources than those asked for. What of these is asked for gets a rule of its own, where there
+// is room. denied are the rules of a Service that denies all others.
+func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, err error) {
+	var kept []doc
+	var split, inside []access
+	for _, rule := range docs(group, "properties", "securityRules") {
+		before := access{
+			six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"), protocol: str(rule, "properties", "protocol"),
+			ports: plural(rule, "destinationPortRange", "destinationPortRanges"), destinations: destinationsOf(rule),
+		}
+		sources, narrower := asked.narrow(plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), before.six)
+		if !managed(rule) || !narrower || !strings.EqualFold(str(rule, "properties", "access"), "Allow") {
+			kept = append(kept, rule)
+			continue
+		}
+		stays, parts, touched := withdraw(rule, c, nil)
+		split, changed = append(split, parts...), changed || touched
+		if stays {
+			before.destinations = slices.DeleteFunc(before.destinations, func(d string) bool { return slices.Contains(destinationsOf(rule), d) })
+			kept = append(kept, rule)
+		}
+		inside = append(inside, before.from(asked.apart(sources), parts)...)
+	}
+	if slices.ContainsFunc(denied, func(a access) bool { return a.deny && !a.isIn(kept) }) {
+		inside, changed = append(inside, denied...), true
+	}
+	if !changed {
+		return false, nil
+	}
+	if kept, err = grantAll(kept, split); err != nil { // other Services need them
+		return false, err
+	}
+	setList(group, "securityRules", kept)
+	roomy := jsondoc.Clone(group)
+	if all, err := grantAll(docs(roomy, "properties", "securityRules"), inside); err == nil && checkSize(all) == nil {
+		setList(group, "securityRules", all)
+	}
+	return true, nil
+}
+
+// apart are sources as rules have them: each service tag has one, and all networks have one.
+func (c clients) apart(list []string) (all [][]string) {
+	var networks []string
+	for _, source := range list {
+		if slices.Contains(c.tags, source) {
+			all = append(all, []string{source})
+		} else {
+			networks = append(networks, source)
+		}
+	}
+	if len(networks) > 0 {
+		all = append(all, networks)
+	}
+	return all
+}
+
+// from are the rules for what was taken out of one, with other sources; parts are what other Services still need of it.
+func (a access) from(sources [][]string, parts []access) (all []access) {
+	for _, d := range a.destinations {
+		own := a
+		own.destinations = []string{d}
+		own.ports = slices.DeleteFunc(slices.Clone(a.ports), func(p string) bool {
+			return slices.ContainsFunc(parts, func(o access) bool { return slices.Contains(o.destinations, d) && slices.Contains(o.ports, p) })
+		})
+		for _, s := range sources {
+			own.sources = s
+			all = append(all, own)
+		}
+	}
+	return all
+}
+
+// isIn reports whether the rule of an access has all of its destinations.
+func (a access) isIn(rules []doc) bool {
+	rule := byName(rules, a.name())
+	return rule != nil && !slices.ContainsFunc(a.destinations, func(d string) bool { return !slices.Contains(destinationsOf(rule), d) })
+}
+
+func grantAll(rules []doc, list []access) (after []doc, err error) {
+	for _, a := range list {
+		if rules, _, err = grant(rules, a); err != nil {
+			return rules, err
+		}
+	}
+	return rules, nil
+}
