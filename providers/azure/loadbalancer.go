@@ -378,9 +378,13 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
 		list = append(list, c)
 	}
-	if c, ok, err := r.securityChange(q, o, d); err != nil {
-		return list, err
-	} else if ok {
+	switch c, ok, err := r.securityChange(q, o, d); {
+	case err != nil && (q.Purpose == services.Plan || len(list) == 0):
+		return nil, err
+	case err != nil: // no node waits for room in the security group
+		fail := func(context.Context, *services.Request, *observed) (*observed, error) { return o, err }
+		return append(list, services.Change[*observed]{Wait: true, Make: fail}), nil
+	case ok:
 		list = append(list, c)
 	}
 	// The other side serves until this one does.

@@ -46,6 +46,8 @@ type observation struct {
 	rule       *compute.ForwardingRule
 	pool, next *compute.TargetPool
 	firewall   *compute.Firewall
+	// narrowed is set where the firewall rule was changed in this reconciliation.
+	narrowed bool
 	// local and shared are the health checks, with their firewall rules.
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
@@ -142,10 +144,10 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	if b.readsFirewalls(r) {
 		reads = append(reads, into(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
 	}
-	if r.Purpose != services.UpdateNodes {
+	if r.Purpose != services.UpdateNodes && r.Purpose != services.Narrow {
 		reads = append(reads, into(ctx, s.addresses, o.name, q, &o.address))
 	}
-	if err := all(reads); err != nil {
+	if err := all(reads); err != nil || r.Purpose == services.Narrow {
 		return o, err
 	}
 	external, private := kinds(r, o)

@@ -47,7 +47,7 @@ func (b *reconciler) markRule(d spec) doing {
 // needs no change gets none, for Google's own controller marks nothing.
 func (b *reconciler) marking(o observation, d spec, list []change) []change {
 	inCloud := func(c change) bool { return !strings.HasPrefix(c.Object, objectService) }
-	if !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {
+	if !o.narrowed && !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {
 		return list
 	}
 	mark := b.step(guard.PlanChange, "forwarding rule "+d.name, "label "+labelCluster, b.markRule(d))

@@ -138,8 +138,7 @@ type Reconciler[O, D any] interface {
 	CheckOwner(ctx context.Context, r Request, observed O) (O, []Finding, error)
 	// Desire computes what should be there. It may read, and writes nothing.
 	Desire(ctx context.Context, r Request, observed O) (D, []Finding, error)
-	// Changes are those between the two, in order; none where all is as it should be. It makes no call. Those that it returns with an error
-	// are made before that is one.
+	// Changes are those between the two, in order; none where all is as it should be. It makes no call.
 	Changes(r Request, observed O, desired D) ([]Change[O], error)
 	// Complete does what is due when all changes are made: it records on the Service what was made, waits until the cloud has
 	// set it up, and removes what the Service had before. It makes no call where nothing is due.
@@ -399,12 +398,13 @@ func (l *LoadBalancer[O, D]) converge(
 		if err == nil {
 			observed, err = l.settle(ctx, r, turn, findings, observed)
 		}
+		var due []Change[O]
+		if err == nil {
+			due, err = changes(observed)
+		}
 		var did outcome
 		if err == nil {
-			due, refusal := changes(observed)
-			if observed, did, err = l.makeAll(ctx, r, findings, due, observed); err == nil && !did.replan {
-				err = refusal
-			}
+			observed, did, err = l.makeAll(ctx, r, findings, due, observed)
 		}
 		worked, look = worked || did.wrote, false
 		switch {

@@ -155,7 +155,7 @@ func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narr
 	return after, true
 }
 
-// NarrowTexts is Narrow for networks in the form of a CIDR; what has another form stays.
+// NarrowTexts is Narrow for networks in the form of a CIDR, sorted afterwards; what has another form stays.
 func (s Set) NarrowTexts(have []string, whole bool) (after []string, narrower bool) {
 	var networks []netip.Prefix
 	for _, text := range have {
@@ -172,5 +172,6 @@ func (s Set) NarrowTexts(have []string, whole bool) (after []string, narrower bo
 	for _, p := range networks {
 		after = append(after, p.String())
 	}
+	slices.Sort(after)
 	return after, true
 }

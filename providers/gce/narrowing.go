@@ -1,0 +1,47 @@
+package gce
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	compute "google.golang.org/api/compute/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+var _ services.Narrower[observation] = (*reconciler)(nil)
+
+// Narrowing takes clients out of the firewall rule whom a Service no longer lets in. A rule without any would let everybody in, and goes.
+func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observation) ([]change, error) {
+	if o.firewall == nil {
+		return nil, nil
+	}
+	set, _ := sources.ForService(r.Service, annotationSourceRanges)
+	after, narrower := set.Families(true, false).NarrowTexts(o.firewall.SourceRanges, r.Purpose != services.Narrow)
+	switch {
+	case !narrower:
+		return nil, nil
+	case len(after) == 0:
+		return []change{b.firewallDeletion(o.firewall.Name)}, nil
+	}
+	have := o.firewall
+	var allowed []*compute.FirewallAllowed
+	for _, a := range have.Allowed { // the API promises no order
+		ports := slices.SortedFunc(slices.Values(a.Ports), func(a, b string) int { return slices.Compare(numbersOf([]string{a}), numbersOf([]string{b})) })
+		allowed = append(allowed, &compute.FirewallAllowed{IPProtocol: a.IPProtocol, Ports: ports})
+	}
+	want := &compute.Firewall{
+		Name: have.Name, Description: have.Description, Network: resource(have.Network), Priority: have.Priority, SourceRanges: after,
+		DestinationRanges: have.DestinationRanges, TargetTags: have.TargetTags, Allowed: allowed,
+	}
+	step := b.step(guard.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), func(ctx context.Context, r *services.Request, at place, o *observation) error {
+		o.narrowed = true
+		return b.putFirewall(want)(ctx, r, at, o)
+	})
+	before := *have
+	before.Network = want.Network // in another notation
+	return []change{comparing(step, services.Within(&before, want), want)}, nil
+}
