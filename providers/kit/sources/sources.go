@@ -134,7 +134,9 @@ func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narr
 	if s.everybody || s.partial && len(s.networks) == 0 {
 		return have, false
 	}
-	within := func(inner, outer netip.Prefix) bool { return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()) }
+	within := func(inner, outer netip.Prefix) bool {
+		return outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+	}
 	var closes []netip.Prefix
 	for _, h := range have {
 		if slices.ContainsFunc(s.networks, func(n netip.Prefix) bool { return within(h, n) }) {
