@@ -74,8 +74,8 @@ func newFixtureBehind(
 				c.PerMinute, c.PerHour = digitaloceansim.PublishedPerMinute, digitaloceansim.PublishedPerHour
 			})
 		},
-		Provider: Description(),
-		Inputs:   func() registry.Inputs { return testInputs(url, env) },
+		Provider: Description(), NotNarrowed: "one call writes the whole load balancer",
+		Inputs: func() registry.Inputs { return testInputs(url, env) },
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))
 		},

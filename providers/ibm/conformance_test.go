@@ -26,8 +26,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
 		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
-		ChosenName: map[string]string{annotationName: "shop"},
-		Sim:        server, Network: network, Provider: Description(),
+		ChosenName: map[string]string{annotationName: "shop"}, NotNarrowed: "rules of the own group come first, but no node and no check may fail",
+		Sim: server, Network: network, Provider: Description(),
 		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(t, sim), PlannedWrites: plannedWrites,
 		Names: func() map[string]string { return identities(sim) }, Unserved: notToAll(), Interrupts: interrupts(),
 		Inputs: func() registry.Inputs {

@@ -65,8 +65,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Claims:  claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:     server, Network: network,
 		Lag:      sim.SetListingLag,
-		Provider: Description(),
-		Inputs:   func() registry.Inputs { return testInputs(url, flags, nil) },
+		Provider: Description(), NotNarrowed: "one call writes the whole firewall, after nodes are read",
+		Inputs: func() registry.Inputs { return testInputs(url, flags, nil) },
 		Routes: func() {
 			inVPC()
 			flags["enable-route-controller"] = "true"

@@ -106,6 +106,8 @@ type Fixture struct {
 	UDP, DualStack, SourceRanges FeatureCase
 	// Everybody is how the Snapshot and the bodies of writes say that all may connect, where not by a network of all addresses.
 	Everybody []string
+	// NotNarrowed is why former clients are not shut out while something else of a Service is refused; "" where they are.
+	NotNarrowed string
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
@@ -220,6 +222,7 @@ var parts = []part{
 	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
 	{name: "Sources", applies: (*Fixture).hasSources, run: Sources},
+	{name: "Narrowing", applies: (*Fixture).narrows, run: runNarrowing},
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
 	{name: "Lag", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, run: runLag},
 	{name: "Creations", applies: (*Fixture).hasLoadBalancers, run: runCreations},

@@ -1,0 +1,139 @@
+package conformance
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// narrows reports whether former clients are to be shut out whatever else of a Service is refused.
+func (f *Fixture) narrows() bool { return f.hasSources() && f.NotNarrowed == "" }
+
+// runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out, and
+// whoever is gets in.
+func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for name, hinder := range map[string]func(ctx context.Context, w *world, s *v1.Service){
+		"an annotation of the cloud's is wrong": func(ctx context.Context, w *world, s *v1.Service) {
+			key := w.refusedAnnotation(ctx, s)
+			w.changeService(ctx, s, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, noLegalValue) })
+		},
+		"a common annotation is wrong": func(ctx context.Context, w *world, s *v1.Service) {
+			w.changeService(ctx, s, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, guard.AnnotationIPMode, noLegalValue) })
+		},
+		"no node is ready": func(_ context.Context, w *world, _ *v1.Service) { w.nodes = nil },
+		"instances cannot be read": func(_ context.Context, w *world, _ *v1.Service) {
+			w.restart()
+			w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: w.InstanceListing})
+		},
+	} {
+		virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(hinder) })
+	}
+	var writes []string
+	synctest.Test(t, func(t *testing.T) { writes = newNarrowing(t, newFixture).writes() })
+	require.NotEmpty(t, writes, "another port is written, too")
+	for _, operation := range writes {
+		virtual(t, operation+" is refused", func(t *testing.T) {
+			newNarrowing(t, newFixture).run(func(_ context.Context, w *world, _ *v1.Service) {
+				w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: operation + "$", Writes: true})
+			})
+		})
+	}
+}
+
+// noLegalValue is a legal value of no annotation that has some.
+const noLegalValue = "no such value"
+
+// narrowing is a Service that is open to everybody.
+type narrowing struct {
+	*world
+	service *v1.Service
+	// open is how often the cloud says that everybody may connect.
+	open int
+}
+
+func newNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) *narrowing {
+	t.Helper()
+	f := newFixture(t)
+	if f.SourceRanges.Prepare != nil {
+		f.SourceRanges.Prepare()
+	}
+	n := &narrowing{newWorld(t, f), featureService(f.SourceRanges.With), 0}
+	n.addNode(t.Context(), "worker-1", nil)
+	n.createService(t.Context(), n.service)
+	n.ensure(t.Context(), n.service, nil)
+	n.open = n.countEverybody(n.Snapshot())
+	n.addNode(t.Context(), "worker-2", nil)
+	time.Sleep(stepPause)
+	return n
+}
+
+// narrow asks for one network, and for another port.
+func (n *narrowing) narrow() {
+	n.changeService(n.t.Context(), n.service, func(s *v1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{sourceRange}
+		s.Spec.Ports = append(s.Spec.Ports, Port("more", 54, 30054))
+	})
+}
+
+// writes narrows where nothing is refused, and returns the operations that write, but for those that shut somebody out.
+func (n *narrowing) writes() (operations []string) {
+	n.narrow()
+	open, closing, last := n.open, map[string]bool{}, ""
+	n.inspect(func(operation string, write bool, _ inspected) func() {
+		if write {
+			operations, last = append(operations, operation), operation
+		}
+		return func() { // what a write does may show with a later call
+			now := n.countEverybody(n.Snapshot())
+			closing[last] = closing[last] || now < open
+			open = now
+		}
+	})
+	n.ensure(n.t.Context(), n.service, nil)
+	n.Sim.Inspect(nil)
+	require.Less(n.t, open, n.open, "everybody is shut out")
+	slices.Sort(operations)
+	return slices.DeleteFunc(slices.Compact(operations), func(o string) bool { return closing[o] })
+}
+
+// run narrows where something is refused.
+func (n *narrowing) run(hinder func(ctx context.Context, w *world, s *v1.Service)) {
+	ctx := n.t.Context()
+	n.narrow()
+	hinder(ctx, n.world, n.service)
+	err := n.ensureToEnd(ctx, n.service)
+	state := n.Snapshot()
+	assert.Less(n.t, n.countEverybody(state), n.open, "everybody may still connect; the answer was: %v\n%s", err, state)
+	assert.True(n.t, strings.Contains(state, sourceRange), "nobody may connect; the answer was: %v\n%s", err, state)
+	n.Sim.ClearFaults()
+	n.Sim.ResetCalls()
+	_ = n.ensureToEnd(ctx, n.service)
+	assert.LessOrEqual(n.t, n.countEverybody(n.Snapshot()), n.countEverybody(state), "it opens again")
+}
+
+// refusedAnnotation is an annotation of the cloud's with which a Service is refused.
+func (w *world) refusedAnnotation(ctx context.Context, s *v1.Service) string {
+	for _, row := range w.Provider.Annotations {
+		asked := w.service(ctx, s)
+		metav1.SetMetaDataAnnotation(&asked.ObjectMeta, row.Key, noLegalValue)
+		if _, err := registry.CheckServiceOf(w.Provider, w.Inputs(), asked); err != nil && !strings.Contains(row.Key, "<") {
+			return row.Key
+		}
+	}
+	require.Fail(w.t, "no annotation has noLegalValue values")
+	return ""
+}
