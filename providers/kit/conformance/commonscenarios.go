@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"maps"
+	"reflect"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -16,7 +17,11 @@ func change(name string, change func(*v1.Service)) Step {
 
 // listCommon returns the scenarios of every cloud.
 func (f *Fixture) listCommon() []Scenario {
-	return append(append(f.portScenarios(), f.featureScenarios()...), lifeScenarios()...)
+	all := append(append(f.portScenarios(), f.featureScenarios()...), lifeScenarios()...)
+	for i := range all {
+		all[i].plain = all[i].Name != "create" && all[i].Prepare == nil && reflect.DeepEqual(all[i].Services[0], Web(nil))
+	}
+	return all
 }
 
 // portScenarios are about the ports of a Service.

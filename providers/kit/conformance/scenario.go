@@ -34,6 +34,8 @@ type Scenario struct {
 
 	// brief leaves out the creation and what is left, which other transcripts have.
 	brief bool
+	// plain leaves out the creation of the first Service, which the scenario "create" has.
+	plain bool
 }
 
 // Step changes something. Afterwards the Services concerned are reconciled as the framework does it: a Service that was changed by

@@ -161,8 +161,11 @@ func (f *Fixture) play(t *testing.T, s Scenario) (text string, used map[string]b
 	used = map[string]bool{}
 	for i, step := range steps {
 		p.playStep(step, used)
-		if i == 0 && s.brief {
+		if i == 0 && (s.brief || s.plain) {
 			p.text.out.Reset()
+		}
+		if i == 0 && s.plain {
+			p.text.addSection("== "+step.Name, []string{"as in create.txt"})
 		}
 	}
 	for _, left := range findUnneeded(f.listExceptions(), s.Name, used) {
