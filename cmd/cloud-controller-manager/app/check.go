@@ -276,8 +276,8 @@ func decode(object *yamlnode.Node, service *v1.Service) error {
 	if problems := quoteTexts(object); len(problems) > 0 {
 		return errors.Join(problems...)
 	}
-	var content any
-	if err := object.Decode(&content); err != nil {
+	content, err := asJSON(object)
+	if err != nil {
 		return err
 	}
 	data, err := json.Marshal(content)
@@ -286,6 +286,11 @@ func decode(object *yamlnode.Node, service *v1.Service) error {
 	}
 	strict, err := kubejson.UnmarshalStrict(data, service)
 	return errors.Join(append(strict, err)...)
+}
+
+// asJSON is an object of a file as it is sent.
+func asJSON(object *yamlnode.Node) (content map[string]any, err error) {
+	return content, object.Decode(&content)
 }
 
 func namespaced(s *v1.Service) string {

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -112,7 +113,6 @@ func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interf
 func clusterConfig(path string) (*restclient.Config, error) {
 	variable := clientcmd.RecommendedConfigPathEnvVar
 	option := "--kubeconfig=" + path
-	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
 	if path == "" {
 		paths := os.Getenv(variable)
 		if paths == "" {
@@ -123,11 +123,28 @@ func clusterConfig(path string) (*restclient.Config, error) {
 			return config, err
 		}
 		option = "environment variable " + variable + "=" + paths
-		rules.Precedence = filepath.SplitList(paths)
 	}
-	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{}).ClientConfig()
+	config, err := kubeconfig(path).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", option, err)
 	}
 	return config, nil
+}
+
+// kubeconfig is the file at a path, without one those of KUBECONFIG.
+func kubeconfig(path string) clientcmd.ClientConfig {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	if path == "" {
+		rules.Precedence = filepath.SplitList(os.Getenv(clientcmd.RecommendedConfigPathEnvVar))
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
+}
+
+// contextNamespace is the namespace of a kubeconfig. What is wrong with the file is told by whoever connects.
+func contextNamespace(path string) string {
+	namespace, _, err := kubeconfig(path).Namespace()
+	if err != nil || namespace == "" {
+		return metav1.NamespaceDefault
+	}
+	return namespace
 }

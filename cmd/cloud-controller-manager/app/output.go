@@ -27,6 +27,8 @@ const (
 	exitFailed = 1
 	// exitUsage is that of a command that cannot be understood: nothing was tried.
 	exitUsage = 2
+	// exitChanges is that of a plan with changes, where it was asked for.
+	exitChanges = 2
 )
 
 // usageError is a fault of how the program was called.
@@ -51,6 +53,9 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 func exitStatus(err error) int {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
+	}
+	if errors.Is(err, errChanges) {
+		return exitChanges
 	}
 	return exitFailed
 }
@@ -100,4 +105,12 @@ func (c choice) completeProviders(cmd *cobra.Command, more ...string) {
 		}
 		return fitting, cobra.ShellCompDirectiveNoFileComp
 	})
+}
+
+// countOf is a number with its noun.
+func countOf(n int, singular, plural string) string {
+	if n == 1 {
+		return "1 " + singular
+	}
+	return fmt.Sprintf("%d %s", n, plural)
 }

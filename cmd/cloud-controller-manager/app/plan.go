@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,7 +16,6 @@ import (
 	yamlnode "go.yaml.in/yaml/v3"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	cloudprovider "k8s.io/cloud-provider"
@@ -24,105 +24,146 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-const (
-	// planTimeout bounds the look at one Service.
-	planTimeout = 2 * time.Minute
-	// planManager is the field manager of the dry runs.
-	planManager = "anyccm-plan"
-)
+// planTimeout bounds the look at one Service.
+const planTimeout = 2 * time.Minute
 
-// plan tells what the reconciliation of Services in files would do. It writes nothing.
+// plan tells what the reconciliation of Services in files would do once they are applied. It writes nothing.
 type plan struct {
 	cloudCommand
 
-	clusterName string
-	files       manifestFiles
-	output      string
+	clusterName      string
+	namespace        string
+	files            manifestFiles
+	applier          applier
+	services         serviceSelection
+	output           string
+	detailedExitCode bool
 }
 
 // plannedService is what the command prints with -o json, one for each Service.
 type plannedService struct {
 	Service string          `json:"service"`
 	Planned []guard.Planned `json:"planned"`
+	// Left is set where another controller serves the Service.
+	Left bool `json:"left,omitempty"`
 	// Findings are what the events on the Service would say.
 	Findings []guard.Finding `json:"findings,omitempty"`
 	Error    string          `json:"error,omitempty"`
 }
 
-func planCommand(c choice) *cobra.Command {
+// errChanges is the end of a plan with changes, where the exit status is to say so.
+var errChanges = errors.New("there is something to do")
+
+func planCommand(c choice) *cobra.Command { return newPlan(c).cmd }
+
+func newPlan(c choice) *plan {
 	p := &plan{cloudCommand: cloudCommand{providers: c.providers, readOnly: true}}
 	p.cmd = &cobra.Command{
 		Use:     "plan [FILE or folder]...",
-		Short:   "Show what would be created, changed and deleted in the cloud for Services in files; nothing is written",
+		Short:   "Show what would be created, changed and deleted in the cloud once Services in files are applied; nothing is written",
 		Example: c.example("plan --cloud-provider=%s --kubeconfig=$HOME/.kube/config service.yaml"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return p.run(cmd.Context(), args) },
 	}
 	fs := p.cmd.Flags()
 	p.addFlags()
 	fs.StringVar(&p.clusterName, "cluster-name", "kubernetes", "The name of the cluster, as the controllers are given it.")
+	fs.StringVarP(&p.namespace, "namespace", "n", "", "The namespace of Services that name none; without it that of the kubeconfig.")
+	fs.BoolVar(&p.detailedExitCode, "detailed-exitcode", false, "End with the exit status 2 where there is something to do.")
+	p.services.addFlags(fs)
+	p.applier.addFlags(fs)
 	p.files.addFlags(p.cmd)
 	addOutputFlag(p.cmd, &p.output, humanText)
 	c.addFlags(p.cmd)
-	return p.cmd
+	return p
 }
 
 func (p *plan) run(ctx context.Context, args []string) error {
-	if err := errors.Join(checkOutput(p.output, humanText), p.files.take(args)); err != nil {
+	if err := errors.Join(checkOutput(p.output, humanText), p.files.take(args), p.applier.validate(), usage(p.services.validate())); err != nil {
 		return err
 	}
 	manifests, err := p.read()
 	if err != nil {
 		return err
 	}
+	provider, in, err := p.inputs()
+	if err != nil {
+		return err
+	}
+	p.services.judge(provider, in, &p.defaults)
 	cloud, client, err := p.open()
 	if err != nil {
 		return err
 	}
-	planner, ok := cloud.(guard.Planner)
-	if !ok {
-		return guard.ErrNoPlan
-	}
-	known, err := listNodes(ctx, client)
+	p.applier.client = client
+	all, err := p.plan(ctx, cloud, manifests)
 	if err != nil {
 		return err
-	}
-	ctx, nodes := nodecount.With(ctx, known), backendNodes(known)
-	all := []plannedService{}
-	for _, m := range manifests {
-		all = append(all, p.plan(ctx, planner, client, m, nodes))
 	}
 	if err := p.print(all); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, func(s plannedService) bool { return s.Error != "" }) {
+	switch {
+	case slices.ContainsFunc(all, func(s plannedService) bool { return s.Error != "" }):
 		return &printedError{errors.New("not everything could be planned")}
+	case p.detailedExitCode && slices.ContainsFunc(all, func(s plannedService) bool { return len(s.Planned) > 0 }):
+		return &printedError{errChanges}
 	}
 	return nil
 }
 
-// read returns the Services of type LoadBalancer in the files.
-func (p *plan) read() ([]*v1.Service, error) {
+// manifest is a Service in a file, as it is written there and as it is read.
+type manifest struct {
+	object  map[string]any
+	service *v1.Service
+}
+
+func (m manifest) encode() ([]byte, error) {
+	data, err := json.Marshal(m.object)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the manifest: %w", err)
+	}
+	return data, nil
+}
+
+// read returns the Services in the files.
+func (p *plan) read() ([]manifest, error) {
 	contents, err := p.files.read(p.cmd.InOrStdin())
 	if err != nil {
 		return nil, err
 	}
-	var all []*v1.Service
+	namespace := p.namespace
+	if namespace == "" {
+		namespace = contextNamespace(p.kubeconfig)
+	}
+	var all []manifest
 	for _, c := range contents {
 		found, err := servicesIn(c.data)
 		if err != nil {
 			return nil, fmt.Errorf("--filename %s: %w", c.name, err)
 		}
+		for _, m := range found {
+			m.setNamespace(namespace)
+		}
 		all = append(all, found...)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("--filename: there is no Service of type LoadBalancer")
+		return nil, errors.New("--filename: there is no Service")
 	}
 	return all, nil
 }
 
-// servicesIn returns the Services of type LoadBalancer of one or more documents.
-func servicesIn(data []byte) ([]*v1.Service, error) {
-	var all []*v1.Service
+// setNamespace is that of a manifest that names none.
+func (m manifest) setNamespace(namespace string) {
+	metadata, ok := m.object["metadata"].(map[string]any)
+	if !ok || m.service.Namespace != "" {
+		return
+	}
+	metadata["namespace"], m.service.Namespace = namespace, namespace
+}
+
+// servicesIn returns the Services of one or more documents.
+func servicesIn(data []byte) ([]manifest, error) {
+	var all []manifest
 	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
 	for {
 		var document yamlnode.Node
@@ -134,58 +175,97 @@ func servicesIn(data []byte) ([]*v1.Service, error) {
 			return nil, fmt.Errorf("this is neither YAML nor JSON: %w", err)
 		}
 		for _, object := range objects(&document) {
-			kind, serviceType := child(object, "kind"), child(object, "spec", "type")
-			if kind == nil || kind.Value != "Service" || serviceType == nil || serviceType.Value != string(v1.ServiceTypeLoadBalancer) {
+			kind, apiVersion := child(object, "kind"), child(object, "apiVersion")
+			if kind == nil || kind.Value != "Service" || apiVersion == nil || apiVersion.Value != "v1" {
 				continue
 			}
-			s := &v1.Service{}
-			if err := decode(object, s); err != nil {
+			m := manifest{service: &v1.Service{}}
+			if err := decode(object, m.service); err != nil {
 				return nil, fmt.Errorf("line %d: this is not a valid Service: %w", object.Line, err)
 			}
-			all = append(all, s)
+			if m.object, err = asJSON(object); err != nil {
+				return nil, fmt.Errorf("line %d: %w", object.Line, err)
+			}
+			delete(m.object, "status") // the API server takes it from a controller alone
+			all = append(all, m)
 		}
 	}
 }
 
-// plan asks the API server what it would make of a manifest, and the cloud what it would take.
-func (p *plan) plan(
-	ctx context.Context, planner guard.Planner, client kubernetes.Interface, manifest *v1.Service, nodes []*v1.Node,
-) plannedService {
-	ctx, cancel := context.WithTimeout(ctx, planTimeout)
-	defer cancel()
-	if manifest.Namespace == "" {
-		manifest.Namespace = metav1.NamespaceDefault
+// plan tells of all Services that are of type LoadBalancer, or would be.
+func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifests []manifest) ([]plannedService, error) {
+	planner, ok := cloud.(guard.Planner)
+	if !ok {
+		return nil, guard.ErrNoPlan
 	}
-	result := plannedService{Service: namespaced(manifest), Planned: []guard.Planned{}}
-	service, err := dryRun(ctx, client, manifest)
-	if err == nil {
-		var planned guard.Plan
-		planned, err = planner.PlanLoadBalancer(ctx, p.clusterName, service, nodes)
-		result.Planned, result.Findings = append(result.Planned, planned.Changes...), planned.Findings
-	}
-	if errors.Is(err, cloudprovider.ImplementedElsewhere) {
-		err = nil // another controller's
-	}
+	known, err := listNodes(ctx, p.applier.client)
 	if err != nil {
-		result.Error = err.Error()
+		return nil, err
 	}
-	return result
+	ctx, nodes := nodecount.With(ctx, known), backendNodes(known)
+	all := []plannedService{}
+	for _, m := range manifests {
+		ctx, cancel := context.WithTimeout(ctx, planTimeout)
+		result := plannedService{Service: namespaced(m.service), Planned: []guard.Planned{}}
+		service, err := p.applier.apply(ctx, m)
+		switch {
+		case err != nil:
+		case isLoadBalancer(service.after):
+			result.Left, err = p.planService(ctx, planner, service.after, nodes, &result)
+		case isLoadBalancer(service.before):
+			err = p.planDeletion(ctx, cloud, service.after, &result)
+		}
+		cancel()
+		if err != nil {
+			result.Error = err.Error()
+		}
+		if err != nil || isLoadBalancer(service.before) || isLoadBalancer(service.after) {
+			result.Findings = append(service.findings, result.Findings...)
+			all = append(all, result)
+		}
+	}
+	return all, nil
 }
 
-// dryRun returns the Service as the API server would store it.
-func dryRun(ctx context.Context, client kubernetes.Interface, manifest *v1.Service) (*v1.Service, error) {
-	manifest.Status = v1.ServiceStatus{}
-	data, err := json.Marshal(manifest)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the Service: %w", err)
+func isLoadBalancer(s *v1.Service) bool { return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer }
+
+// planService asks what the controllers would do, and reports whether they leave the Service to another one.
+func (p *plan) planService(ctx context.Context, planner guard.Planner, service *v1.Service, nodes []*v1.Node, result *plannedService) (left bool, err error) {
+	if p.services.apply(service); service.Spec.LoadBalancerClass != nil {
+		return true, nil
 	}
-	service, err := client.CoreV1().Services(manifest.Namespace).Patch(ctx, manifest.Name, types.ApplyPatchType, data, metav1.PatchOptions{
-		DryRun: []string{metav1.DryRunAll}, FieldManager: planManager, Force: new(true),
+	planned, err := planner.PlanLoadBalancer(ctx, p.clusterName, service, nodes)
+	result.Planned, result.Findings = append(result.Planned, planned.Changes...), planned.Findings
+	if errors.Is(err, cloudprovider.ImplementedElsewhere) {
+		return true, nil
+	}
+	return false, err
+}
+
+// planDeletion is for a Service that is no longer of type LoadBalancer.
+func (p *plan) planDeletion(ctx context.Context, cloud cloudprovider.Interface, service *v1.Service, result *plannedService) error {
+	balancers, ok := cloud.LoadBalancer()
+	if !ok {
+		return nil
+	}
+	settings, _, err := guard.Annotations.Parse(service.Annotations)
+	switch {
+	case err != nil:
+		return err
+	case settings.Protect:
+		return fmt.Errorf("the load balancer is protected: it stays, and the Service keeps its finalizer, until the annotation %s is removed", guard.AnnotationProtect)
+	case settings.Retain, settings.Disown:
+		result.Findings = append(result.Findings, guard.Finding{Reason: "Retained", Message: "the load balancer stays in the cloud, as an annotation of the Service says"})
+		return nil
+	}
+	_, exists, err := balancers.GetLoadBalancer(ctx, p.clusterName, service)
+	if err != nil || !exists {
+		return err
+	}
+	result.Planned = append(result.Planned, guard.Planned{
+		Action: guard.PlanDelete, Object: "load balancer " + balancers.GetLoadBalancerName(ctx, p.clusterName, service), Detail: "with all that was made for it",
 	})
-	if err != nil {
-		return nil, fmt.Errorf("asking the API server what it would store: %w", err)
-	}
-	return service, nil
+	return nil
 }
 
 func listNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, error) {
@@ -216,6 +296,7 @@ func (p *plan) print(all []plannedService) error {
 	if p.output != humanText {
 		return printFor(w, p.output, all)
 	}
+	fmt.Fprintln(w, summary(all))
 	for _, s := range all {
 		for _, f := range s.Findings {
 			fmt.Fprintf(w, "Service %s: %s: %s: %s\n", s.Service, map[bool]string{true: "warning", false: "note"}[f.Warning], f.Reason, f.Message)
@@ -224,13 +305,16 @@ func (p *plan) print(all []plannedService) error {
 		case s.Error != "":
 			fmt.Fprintf(w, "Service %s: error: %s\n", s.Service, s.Error)
 			continue
+		case s.Left:
+			fmt.Fprintf(w, "Service %s: left to another controller\n", s.Service)
+			continue
 		case len(s.Planned) == 0:
 			fmt.Fprintf(w, "Service %s: nothing to do\n", s.Service)
 			continue
 		}
 		fmt.Fprintf(w, "Service %s:\n", s.Service)
 		for _, one := range s.Planned {
-			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %s  %s  %s", one.Action, one.Object, one.Detail), " "))
+			fmt.Fprintln(w, strings.TrimRight(fmt.Sprintf("  %s  %s  %s", one.Action, shorten(one.Object), shorten(one.Detail)), " "))
 			for _, f := range one.Fields {
 				fmt.Fprintf(w, "    %s\n", fieldText(f))
 			}
@@ -239,8 +323,37 @@ func (p *plan) print(all []plannedService) error {
 	return nil
 }
 
+// summary counts the changes, and the Services that could not be planned.
+func summary(all []plannedService) string {
+	count, failed := map[string]int{}, 0
+	for _, s := range all {
+		for _, one := range s.Planned {
+			count[one.Action]++
+		}
+		if s.Error != "" {
+			failed++
+		}
+	}
+	text := fmt.Sprintf("%d to create, %d to change, %d to delete", count[guard.PlanCreate], count[guard.PlanChange], count[guard.PlanDelete])
+	if failed > 0 {
+		text += fmt.Sprintf(", %s not planned", countOf(failed, "Service", "Services"))
+	}
+	return text
+}
+
+// cloudPath is an object's path in Azure, Google's or NSX-T's API, or Amazon's name of a load balancer or target group; its groups are what
+// stands before it and the object's own name.
+var cloudPath = regexp.MustCompile(`(^|[\s(,])(?:https://[^\s,/]+/[^\s,]*/projects/|/subscriptions/|projects/|/infra/)[^\s,()]*/([^\s,()/]+)` +
+	`|arn:[^\s,()/]+:(?:loadbalancer/(?:app|net)|targetgroup)/([^\s,()/]+)/[^\s,()/]+`)
+
+// shorten leaves of the paths of cloud objects their names.
+func shorten(text string) string { return cloudPath.ReplaceAllString(text, "$1$2$3") }
+
 // fieldText is a field before and after: ~ for one that changes, + for one that comes, - for one that goes.
 func fieldText(f guard.Field) string {
+	if before, after := shorten(f.Before), shorten(f.After); before != after {
+		f.Before, f.After = before, after
+	}
 	switch {
 	case f.Before == "":
 		return fmt.Sprintf("+ %s: %s", f.Name, f.After)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	servicehelpers "k8s.io/cloud-provider/service/helpers"
 
+	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 )
 
@@ -55,6 +56,13 @@ func (s *serviceSelection) validate() error {
 		return fmt.Errorf("--load-balancer-class=%s: is not a label-style name such as example.com/internal", s.class)
 	}
 	return nil
+}
+
+// judge has the selection of a command that looks at Services for one cloud.
+func (s *serviceSelection) judge(p registry.Provider, in registry.Inputs, d *serviceDefaults) {
+	if s.defaults = d; p.LeavesAlone != nil {
+		s.leaves = p.LeavesAlone(in)
+	}
 }
 
 // selects reports whether a Service of type LoadBalancer is ours.

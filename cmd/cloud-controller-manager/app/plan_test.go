@@ -1,0 +1,65 @@
+package app
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// TestPlanText: a summary first, paths of the cloud as names, and a path that changes as a whole where the name stays.
+func TestPlanText(t *testing.T) {
+	p := newPlan(choice{providers: &registry.Registry{}})
+	var out bytes.Buffer
+	p.cmd.SetOut(&out)
+	require.NoError(t, p.print([]plannedService{
+		{Service: "shop/web", Planned: []guard.Planned{
+			{Action: guard.PlanCreate, Object: "load balancer arn:aws:elasticloadbalancing:us-east-1:1:loadbalancer/net/web/50dc6c495c0c9188"},
+			{Action: guard.PlanChange, Object: "rule /subscriptions/1-2/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes/loadBalancingRules/a-TCP-80", Fields: []guard.Field{
+				{Name: "network", Before: "projects/p/global/networks/a", After: "https://www.googleapis.com/compute/v1/projects/p/global/networks/b"},
+				{Name: "subnet", Before: "/infra/tier-1s/a/segments/s", After: "/infra/tier-1s/b/segments/s"},
+				{Name: "path", Before: "/api/v1/projects/of/mine/health", After: ""},
+			}},
+		}},
+		{Service: "shop/api", Error: "refused"},
+		{Service: "shop/old", Planned: []guard.Planned{{Action: guard.PlanDelete, Object: "load balancer old"}}},
+		{Service: "shop/else", Left: true},
+		{Service: "shop/done"},
+	}))
+	assert.Equal(t, `1 to create, 1 to change, 1 to delete, 1 Service not planned
+Service shop/web:
+  create  load balancer web
+  change  rule a-TCP-80
+    ~ network: a -> b
+    ~ subnet: /infra/tier-1s/a/segments/s -> /infra/tier-1s/b/segments/s
+    - path: /api/v1/projects/of/mine/health
+Service shop/api: error: refused
+Service shop/old:
+  delete  load balancer old
+Service shop/else: left to another controller
+Service shop/done: nothing to do
+`, out.String())
+	assert.Equal(t, exitChanges, exitStatus(&printedError{errChanges}))
+	assert.Equal(t, exitFailed, exitStatus(&printedError{errors.New("x")}))
+}
+
+// TestPlanArguments: what cannot be applied that way is refused before anything is asked.
+func TestPlanArguments(t *testing.T) {
+	for args, want := range map[string]string{
+		"--apply=merge x":                                        "--apply=merge: use auto, client-side, server-side, replace",
+		"--apply=replace --field-manager=flux x":                 "--field-manager=flux: has no effect with --apply=replace",
+		"--load-balancer-class-mode=named x":                     "needs --load-balancer-class",
+		"--apply=client-side --cloud-provider=square /no/such/x": "no such file",
+	} {
+		cmd := planCommand(choice{providers: &registry.Registry{}})
+		cmd.SetArgs(strings.Fields(args))
+		cmd.SilenceErrors, cmd.SilenceUsage = true, true
+		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), want)
+	}
+}
