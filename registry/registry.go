@@ -104,6 +104,8 @@ type Provider struct {
 	// ServedElsewhere says the same by one annotation, whose values in OneOf leave the Service to another controller, so that the
 	// admission policy knows it as well.
 	ServedElsewhere *schema.Where
+	// Handover: its load balancers can be given the marks of a restored cluster, as guard.LoadBalancerHandover does.
+	Handover bool
 	// Records are annotations that the provider writes on Services for itself, and that are in no table, because nobody else sets them.
 	Records []string
 	// Permissions are what the credential must be allowed, by what it is for.

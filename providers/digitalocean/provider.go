@@ -28,6 +28,7 @@ func Description() registry.Provider {
 		},
 		Extras:  []string{"tags of load balancers", "public access firewall"},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

@@ -301,21 +301,19 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 	for _, p := range service.Spec.Ports {
 		switch {
 		case p.Protocol == v1.ProtocolSCTP:
-			problems = append(problems, field("spec.ports", "SCTP", "Service configuration is not supported: SCTP protocol"))
+			problems = append(problems, field("spec.ports", "SCTP", "is not a protocol of IBM's load balancers; use TCP or UDP"))
 		case p.Protocol == v1.ProtocolUDP && !s.network():
 			problems = append(problems, field("spec.ports", "UDP",
-				"service %s/%s is a UDP load balancer. Only TCP is supported by application load balancers; network ones take it: %s: nlb",
-				service.Namespace, service.Name, annotationFeatures))
+				"application load balancers take TCP alone; network ones take it: %s: nlb", annotationFeatures))
 		case p.Protocol == v1.ProtocolUDP && s.CheckUDP == 0 && !local(service):
-			problems = append(problems, refuseFor(annotationCheckUDP, "", "Service %s/%s is a UDP load balancer, externalTrafficPolicy is set to Cluster, and "+
-				"UDP health check was not specified", service.Namespace, service.Name))
+			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
 		}
 	}
 	if n := len(service.Spec.Ports); n > maxPorts {
 		problems = append(problems, field("spec.ports", strconv.Itoa(n), "a load balancer has %d listeners at most", maxPorts))
 	}
 	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
-		problems = append(problems, field("spec.allocateLoadBalancerNodePorts", "false", "Service configuration is not supported: NodePort allocation is required"))
+		problems = append(problems, field("spec.allocateLoadBalancerNodePorts", "false", "is not possible: IBM's load balancers send to node ports; remove it"))
 	}
 	problems = append(problems, s.judgeAccess(service)...)
 	if _, err := s.ranges(service); err != nil {

@@ -238,7 +238,7 @@ func (r *reconciler) addingListener(d spec, p port, object string) change {
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.pool() })
 			if at < 0 {
-				return o, fmt.Errorf("unable to create listener. Pool %s not found", p.pool())
+				return o, fmt.Errorf("the pool %s, to which the listener is to send, is not there any more", p.pool())
 			}
 			var made listener
 			asked := d.listenerOf(p, named{ID: o.parts.pools[at].ID})

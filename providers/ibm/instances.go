@@ -215,7 +215,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	}
 	m := i.labelled(node)
 	if m == nil {
-		return nil, fmt.Errorf("node %s: node is missing labels: it needs %s, because its instance cannot be read: g2workerServiceAccountID is not accountID, "+
+		return nil, fmt.Errorf("node %s lacks labels: it needs %s, because its instance cannot be read: g2workerServiceAccountID is not accountID, "+
 			"or its provider ID names no instance of this cluster", node.Name, strings.Join(requiredLabels(), ", "))
 	}
 	return m, nil

@@ -70,7 +70,7 @@ func TestProviderIDsOfOthers(t *testing.T) {
 			require.NoError(w.t, err, id)
 			assert.False(w.t, down, id)
 			_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), n)
-			require.ErrorContains(w.t, err, "node is missing labels", id)
+			require.ErrorContains(w.t, err, "lacks labels", id)
 			assert.Equal(w.t, id, n.Spec.ProviderID)
 		}
 		assert.Zero(w.t, w.server.Calls().Total)

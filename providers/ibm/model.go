@@ -414,10 +414,9 @@ func (s settings) subnetsFor(service *v1.Service, all []subnet, names []string) 
 	}
 	switch {
 	case len(ids) == 0 && s.zone() != "":
-		return nil, refuseFor(annotationZone, s.Zone, "annotation %s on service %s/%s contains invalid zone %s. There are no cluster subnets in that zone",
-			annotationZone, service.Namespace, service.Name, s.zone())
+		return nil, refuseFor(annotationZone, s.Zone, "the cluster has no subnet in this zone")
 	case len(ids) == 0:
-		return nil, fmt.Errorf("none of the configured VPC subnets (%s) were found", strings.Join(names, ","))
+		return nil, fmt.Errorf("the VPC has none of the subnets %s; correct g2VpcSubnetNames in the cloud config", strings.Join(names, ","))
 	}
 	return ids, nil
 }

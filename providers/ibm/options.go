@@ -204,7 +204,7 @@ func problem(key, value, reason string) error {
 // parseConfig reads the options and reports everything that is wrong with them at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(bytes.TrimSpace(in.File)) == 0 {
-		return c, nil, &schema.Problem{Place: "--cloud-config", Reason: "Cloud config required but none specified"}
+		return c, nil, &schema.Problem{Place: "--cloud-config", Reason: "is missing or empty; name the file that holds the configuration"}
 	}
 	entries, err := schema.ReadINI(bytes.TrimPrefix(in.File, []byte("\xef\xbb\xbf")))
 	if err != nil {
@@ -261,7 +261,7 @@ func (c *Config) readKey() error {
 	if c.KeyFile != "" {
 		read, err := schema.NewSecretFile(c.KeyFile)
 		if err != nil {
-			return problem(keyCredentials, c.KeyFile, "failed to read credentials: "+err.Error())
+			return problem(keyCredentials, c.KeyFile, "cannot be read: "+err.Error())
 		}
 		c.Credential = read
 	}

@@ -42,7 +42,7 @@ func TestConfig(t *testing.T) {
 		file  string
 		words []string
 	}{
-		"no file":     {"", []string{"Cloud config required but none specified"}},
+		"no file":     {"", []string{"--cloud-config: is missing or empty"}},
 		"old version": {strings.Replace(usualFile(), "1.1.0", "0.9", 1), []string{"Cloud config version not valid: 0.9"}},
 		"nothing": {"[global]\nversion = 1.0.0\n", []string{
 			"setting: clusterID", "setting: accountID", "setting: region", "setting: g2ResourceGroupName", "setting: g2VpcSubnetNames", "setting: g2VpcName",
@@ -265,7 +265,7 @@ func TestNodeSources(t *testing.T) {
 		}
 		assert.Zero(w.t, w.server.Calls().Total)
 		_, err = w.cloud.instances.InstanceMetadata(w.t.Context(), &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: "x"}})
-		require.ErrorContains(w.t, err, "node is missing labels")
+		require.ErrorContains(w.t, err, "lacks labels")
 		n := labelled.DeepCopy()
 		n.Spec.ProviderID = ibmsim.ProviderID("0717_e21b7391-2ca2-4ab5-84a8-b92157a633b0")
 		exists, err := w.cloud.instances.InstanceExists(w.t.Context(), n)

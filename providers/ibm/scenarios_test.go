@@ -245,8 +245,8 @@ var refusals = map[string]struct {
 	change      func(*v1.Service)
 	words       string
 }{
-	"UDP (36)":          {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "is a UDP load balancer. Only TCP is supported"},
-	"SCTP (36)":         {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "Service configuration is not supported: SCTP protocol"},
+	"UDP (36)":          {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "application load balancers take TCP alone"},
+	"SCTP (36)":         {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "is not a protocol of IBM's load balancers"},
 	"no node port (36)": {change: func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(false) }, words: "NodePort allocation is required"},
 	"11 ports (37)": {change: func(s *v1.Service) {
 		for n := range int32(9) {
@@ -266,7 +266,7 @@ var refusals = map[string]struct {
 	"unknown group":       {annotations: []string{annotationGroups, "web,nope"}, words: "there is no security group nope"},
 	"empty group":         {annotations: []string{annotationGroups, "web,"}, words: "is no list of names"},
 	"too many groups":     {annotations: []string{annotationGroups, "a,b,c,d,e,f"}, words: "5 security groups at most"},
-	"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "contains invalid zone us-south-9. There are no cluster subnets in that zone"},
+	"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "\"us-south-9\" the cluster has no subnet in this zone"},
 	"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: "contains invalid VPC subnet nope"},
 	"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: "contains invalid VPC subnet"},
 	"private, no subnet (52)": {

@@ -89,7 +89,7 @@ func parseSpans(text string, skipEnds bool) ([]span, error) {
 		if strings.Contains(part, "/") {
 			prefix, err := netip.ParsePrefix(part)
 			if err != nil || prefix.Addr().Is4In6() {
-				return nil, fmt.Errorf("unable to parse CIDR [%s]", part)
+				return nil, fmt.Errorf("%q is not a network; use a form such as 192.0.2.0/24", part)
 			}
 			networks = append(networks, spanOf(prefix))
 			continue
@@ -98,7 +98,7 @@ func parseSpans(text string, skipEnds bool) ([]span, error) {
 		from, err1 := netip.ParseAddr(strings.TrimSpace(first))
 		to, err2 := netip.ParseAddr(strings.TrimSpace(last))
 		if !ok || err1 != nil || err2 != nil || from.Zone()+to.Zone() != "" || from.Is4In6() || from.Is4() != to.Is4() || to.Less(from) {
-			return nil, fmt.Errorf("unable to parse IP range [%s]", part)
+			return nil, fmt.Errorf("%q is not a range of addresses; use a form such as 192.0.2.10-192.0.2.20", part)
 		}
 		ranges = append(ranges, span{from, to})
 	}

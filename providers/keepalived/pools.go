@@ -23,8 +23,8 @@ const (
 )
 
 var (
-	errNoPool    = errors.New("no address pools could be found")
-	errEmptyPool = errors.New("could not discover address: pool is not specified")
+	errNoPool    = errors.New("there is no pool of addresses")
+	errEmptyPool = errors.New("no address can be given")
 )
 
 // pools say which addresses the Services of a namespace are given.

@@ -35,6 +35,7 @@ func Description() registry.Provider {
 			Zones: registry.CloudHasNone,
 		},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

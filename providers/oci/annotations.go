@@ -228,7 +228,7 @@ var Annotations = schema.Annotations[settings]{
 		"The same for backend sets with TLS."), tlsForm)),
 	schema.StringAnnotation(func(s *settings) *string { return &s.RuleSetText }, checked(inPlace(annotationRuleSets,
 		`Rule sets of all listeners, as JSON: {"name": {"items": [{"action": "…"}]}}. Empty removes all; without it they are left alone.`),
-		jsonForm[map[string]ruleSet]("failed to parse rule sets annotation"))),
+		jsonForm[map[string]ruleSet]("is not JSON of rule sets"))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(atCreation(annotationAddress,
 		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
@@ -243,10 +243,10 @@ var Annotations = schema.Annotations[settings]{
 			portable.RoundRobin: roundRobin, portable.LeastConnections: leastConnections, portable.SourceIP: ipHash,
 		}}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, checked(atCreation(annotationFreeform,
-		"Free-form tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]string]("failed to parse free form tags annotation"))).
+		"Free-form tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]string]("is not JSON of free-form tags"))).
 		Serving(schema.Serves{Portable: portable.Tags, Translate: portableTags}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Defined }, checked(atCreation(annotationDefined,
-		"Defined tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]map[string]any]("failed to parse defined tags annotation"))),
+		"Defined tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]map[string]any]("is not JSON of defined tags"))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Selector }, checked(inPlace(annotationSelector,
 		"Label selector of the nodes that receive traffic."), selectorForm)),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode,
@@ -300,7 +300,7 @@ func parseTLS(v string) (c tlsConfig, err error) {
 		return c, nil
 	}
 	if err := json.Unmarshal([]byte(v), &c); err != nil {
-		return c, fmt.Errorf("failed to parse SSL Configuration annotation: %w", err)
+		return c, fmt.Errorf("is not a configuration of TLS in JSON: %w", err)
 	}
 	return c, nil
 }
@@ -495,7 +495,7 @@ func (s settings) judgeTLS(service *v1.Service) (problems []error) {
 	}
 	for _, p := range service.Spec.Ports {
 		if !s.endsTLS(p) {
-			problems = append(problems, refuseFor(annotationProtocol, s.Protocol, "SSL configuration cannot be empty for GRPC protocol; port %d needs %s and %s",
+			problems = append(problems, refuseFor(annotationProtocol, s.Protocol, "needs TLS on each port; port %d needs %s and %s",
 				p.Port, annotationSSLPorts, annotationTLSSecret))
 			break
 		}

@@ -128,7 +128,7 @@ func TestDiscovery(t *testing.T) {
 		n := w.join("worker", nil)
 		w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusNotFound, Operation: "GET other"})
 		_, err := w.Metadata(n)
-		require.ErrorContains(w, err, "compartment: Internal error: This value is normally discovered automatically if omitted.")
+		require.ErrorContains(w, err, "the key compartment is missing, and the instance does not tell it")
 		w.Server.ClearFaults()
 		w.Later()
 		w.Server.ResetCalls()

@@ -3,15 +3,12 @@ package oci
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -54,9 +51,6 @@ func (m *metadata) text(ctx context.Context, path string) (string, error) {
 	return string(data), nil
 }
 
-// errNoLocation is about settings that the instance was to tell, in the words of Oracle's own controller.
-var errNoLocation = errors.New("This value is normally discovered automatically if omitted.") //nolint:revive,staticcheck // they end so
-
 // location is where the cluster is.
 type location struct{ region, compartment string }
 
@@ -85,9 +79,9 @@ func (l *locator) locate(ctx context.Context) (location, error) {
 	}
 	switch {
 	case where.region == "":
-		err = missing(field.NewPath("auth", "region"), err)
+		err = missing("auth.region", err)
 	case where.compartment == "":
-		err = missing(field.NewPath("compartment"), err)
+		err = missing("compartment", err)
 	default:
 		err = nil
 	}
@@ -95,10 +89,10 @@ func (l *locator) locate(ctx context.Context) (location, error) {
 }
 
 // missing is the error about a setting that the instance did not tell.
-func missing(at *field.Path, cause error) error {
-	e := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "cloud config", Message: field.InternalError(at, errNoLocation).Error(), Cause: cause}
+func missing(at string, cause error) error {
+	e := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "cloud config", Message: "the key " + at + " is missing, and the instance does not tell it; set it in the cloud config", Cause: cause}
 	if cause != nil {
-		e.Message += " " + cause.Error()
+		e.Message += ": " + cause.Error()
 	}
 	return e
 }

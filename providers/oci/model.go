@@ -269,8 +269,7 @@ func (s settings) tagsOf(configured tags) tags {
 	return configured
 }
 
-// errNoSubnet is in the words of Oracle's own controller.
-var errNoSubnet = errors.New("a subnet must be specified for creating a load balancer; set loadBalancer.subnet1, or the annotation " + annotationSubnet1)
+var errNoSubnet = errors.New("a load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + annotationSubnet1)
 
 // chooseSubnets are the subnets of a new load balancer. One of an annotation that is regional is enough by itself.
 func (s settings) chooseSubnets(first, second string, regional func(string) (bool, error)) ([]string, error) {

@@ -308,7 +308,7 @@ func (r *networkReconciler) desirePlace(
 	return findings, nil
 }
 
-var errNoNetworkSubnet = errors.New("a subnet must be specified for a network load balancer; set loadBalancer.subnet1, or the annotation " + networkSubnet)
+var errNoNetworkSubnet = errors.New("a network load balancer needs a subnet; set loadBalancer.subnet1, or the annotation " + networkSubnet)
 
 // versions are the versions of IP that a network load balancer is to have: those of the Service that its subnet has. A subnet is read
 // only where the Service asks for more than IPv4.

@@ -90,9 +90,6 @@ var Options = append(schema.Options[Config]{
 	}),
 }, append(exchangeOptions(), withoutEffect()...)...)
 
-// errRegionRequired is in the words of Oracle's own controller.
-var errRegionRequired = errors.New("This value is required when useWorkloadIdentity is enabled.") //nolint:revive,staticcheck // they end so
-
 const identityPrefix = "OCI_WORKLOAD_IDENTITY_"
 
 // exchangeOptions are the options of the exchange of a service account's token.
@@ -217,7 +214,7 @@ func (c *Config) complete() error {
 		refuse(field.Invalid(identity, true, "useInstancePrincipals and useWorkloadIdentity cannot both be true"))
 	case c.WorkloadIdentity:
 		if c.Region == "" {
-			refuse(field.InternalError(field.NewPath("auth", "region"), errRegionRequired))
+			refuse(field.Required(field.NewPath("auth", "region"), "name the region; useWorkloadIdentity needs it"))
 		}
 		problems = append(problems, c.checkExchange()...)
 	case c.InstancePrincipals:

@@ -53,7 +53,7 @@ func TestBadConfig(t *testing.T) {
 			whole(t) + "loadBalancer: {securityListManagementMode: Donkey}",
 			`loadBalancer.securityListManagementMode: Invalid value: "Donkey": invalid security list management mode`,
 		},
-		"no region": {"useWorkloadIdentity: true", "auth.region: Internal error: This value is required when useWorkloadIdentity is enabled."},
+		"no region": {"useWorkloadIdentity: true", "auth.region: Required value: name the region; useWorkloadIdentity needs it"},
 		"no domain": {"useWorkloadIdentity: true", identityPrefix + "DOMAIN_URL must be set when useWorkloadIdentity is true"},
 		"no secret": {"useWorkloadIdentity: true", identityPrefix + "CLIENT_SECRET must be set when useWorkloadIdentity is true"},
 		"bad limit": {whole(t) + "rateLimiter: {rateLimitQPSRead: -1}", "rateLimiter.rateLimitQPSRead"},

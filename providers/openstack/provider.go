@@ -30,6 +30,7 @@ func Description() registry.Provider {
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: unserved, Fields: fields(),
 		Options: Options.Rows(), Records: []string{annotationMade},
 		Annotations: Annotations.Rows(), Events: eventRows(),
+		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService,
 	})
 }

@@ -228,7 +228,7 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	case err != nil:
 		return nodes.Search[string, vm]{}, err
 	case len(ids) == 0:
-		return nodes.Search[string, vm]{}, fmt.Errorf("No matching VM is found with IP %s; start VMware Tools in it", ip) //nolint:staticcheck // the original's words
+		return nodes.Search[string, vm]{}, fmt.Errorf("no virtual machine reports the address %s; start VMware Tools in it", ip)
 	case len(ids) > 1:
 		return nodes.Search[string, vm]{}, fmt.Errorf("the virtual machines %s have the address %s", strings.Join(ids, ", "), ip)
 	}

@@ -76,7 +76,7 @@ func TestFindByAddress(t *testing.T) {
 		}
 		assert.Equal(w, 100, w.sim.Tasks(), "nothing is asked twice")
 		_, err := w.Metadata(conformance.NewNode("10.9.200.77", ""))
-		require.ErrorContains(w, err, "No matching VM is found with IP 10.9.200.77")
+		require.ErrorContains(w, err, "no virtual machine reports the address 10.9.200.77")
 		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "is not named after an address")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.Fails = "the host does not answer" })

@@ -39,10 +39,6 @@ const (
 	keyIgnore        = "[Global] ignoreCertificate"
 	envTarget        = "PHOTON_TARGET"
 
-	// The words of the provider that Kubernetes had itself.
-	missingFile   = "cloud provider config file is missing. Please restart kubelet with --cloud-provider=photon --cloud-config=[path_to_config_file]"
-	missingTarget = "Photon Controller endpoint was not specified."
-
 	dialectAuto, dialectOld, dialectInterim, dialectNew = "auto", "1.1", "interim", "1.2"
 )
 
@@ -134,9 +130,9 @@ func (c *Config) understandTarget(noFile, insecure bool) error {
 	place := "key " + keyTarget + " of the cloud config (environment variable " + envTarget + ")"
 	switch {
 	case c.Target == "" && noFile:
-		return &schema.Problem{Place: "cloud config", Reason: missingFile}
+		return &schema.Problem{Place: "cloud config", Reason: "is missing or empty; name the file with the section [Global]"}
 	case c.Target == "":
-		return &schema.Problem{Place: place, Reason: missingTarget}
+		return &schema.Problem{Place: place, Reason: "is required and is not set"}
 	case err != nil || target.Host == "" || !slices.Contains([]string{"http", "https"}, target.Scheme), target.User != nil, target.RawQuery != "":
 		return &schema.Problem{Place: place, Reason: `is not an address of the form "https://host:port"`}
 	}
@@ -165,7 +161,7 @@ func (c Config) login() (login, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return login{}, &schema.Problem{
-			Place: "login file", Value: path, Reason: "Authentication is enabled but found no username/password at " + path + ": " + err.Error(),
+			Place: "login file", Value: path, Reason: "cannot be read: " + err.Error() + "; write the user into its first line and the password into its second, or set username and password",
 		}
 	}
 	lines := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
@@ -179,9 +175,9 @@ func (c Config) login() (login, error) {
 func (l login) check(place string) error {
 	switch {
 	case l.user == "":
-		return &schema.Problem{Place: place, Reason: "Failed to create authentication enabled client with invalid username: the user is missing"}
+		return &schema.Problem{Place: place, Reason: "the user is missing"}
 	case l.password == "":
-		return &schema.Problem{Place: place, Reason: "Failed to create authentication enabled client with invalid password: the password is missing"}
+		return &schema.Problem{Place: place, Reason: "the password is missing"}
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestCloudConfig(t *testing.T) {
 	_, _, err = parse("[Global]\ntarget = https://photon\nproject = p1\nprojekt = p1\n", nil)
 	require.ErrorContains(t, err, "key [Global] projekt of the cloud config: is unknown; did you mean [Global] project?")
 	_, _, err = parse("", nil)
-	require.ErrorContains(t, err, "cloud provider config file is missing.")
+	require.ErrorContains(t, err, "is missing or empty; name the file")
 	_, _, err = parse("[Global]\ntarget = https://photon\nproject = ../p\nzone = a b\ncaFile = /no/such/file\n", nil)
 	for _, words := range []string{"is not the ID of a project", "cannot be the value of a label", "/no/such/file"} {
 		require.ErrorContains(t, err, words)
@@ -36,7 +36,7 @@ func TestCloudConfig(t *testing.T) {
 
 func TestTarget(t *testing.T) {
 	for text, words := range map[string]string{
-		"": "Photon Controller endpoint was not specified.", "photon:443": "is not an address of the form", "ftp://photon": "is not an address of the form",
+		"": "is required and is not set", "photon:443": "is not an address of the form", "ftp://photon": "is not an address of the form",
 		"http://photon:9000": "is not encrypted", "https://u:hush@photon": "is not an address of the form",
 	} {
 		_, _, err := parse("[Global]\nproject = p1\ntarget = \""+text+"\"\n", nil)
@@ -54,9 +54,9 @@ func TestLoginFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pc_login_info")
 	file := "[Global]\ntarget = https://photon\nproject = p1\nauthentication = true\nloginFile = " + path + "\n"
 	_, _, err := parse(file, nil)
-	require.ErrorContains(t, err, "Authentication is enabled but found no username/password at "+path)
+	require.ErrorContains(t, err, path+`" cannot be read: `)
 	for text, words := range map[string]string{
-		"": "with invalid username", "\npassword\n": "with invalid username", "user\n": "with invalid password", "user\n \n": "with invalid password",
+		"": "the user is missing", "\npassword\n": "with invalid username", "user\n": "the password is missing", "user\n \n": "with invalid password",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, _, err := parse(file, nil)

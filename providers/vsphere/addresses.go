@@ -28,7 +28,7 @@ var errIncomplete = errors.New("is VMware Tools running in it?")
 // external one.
 func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) ([]v1.NodeAddress, error) {
 	if m.HostName == "" {
-		return nil, fmt.Errorf("VM Guest hostname is empty: virtual machine %s; %w", m, errIncomplete)
+		return nil, fmt.Errorf("virtual machine %s reports no host name; %w", m, errIncomplete)
 	}
 	all, err := n.candidates(m, node)
 	if err != nil {
@@ -46,8 +46,8 @@ func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) (
 	for _, family := range families {
 		internal, external := n.choose(all, family)
 		if internal == nil && external == nil {
-			return nil, fmt.Errorf("unable to find suitable IP address for node %s with IP family %s: virtual machine %s has %s; check the section nodes "+
-				"and ipFamily of the cloud config", node, strings.ToLower(string(family)), m, describe(all))
+			return nil, fmt.Errorf("node %s has no address of %s: virtual machine %s has %s; check the section nodes "+
+				"and ipFamily of the cloud config", node, family, m, describe(all))
 		}
 		add(v1.NodeInternalIP, internal)
 		add(v1.NodeExternalIP, external)
@@ -69,7 +69,7 @@ func describe(all []candidate) string {
 // candidates are the usable addresses in the order of the network interfaces, those that the configuration of the guest sets first.
 func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
 	if len(m.NICs) == 0 {
-		return nil, fmt.Errorf("VM GuestNicInfo is empty: virtual machine %s; %w", m, errIncomplete)
+		return nil, fmt.Errorf("virtual machine %s reports no network interface; %w", m, errIncomplete)
 	}
 	var all []candidate
 	networks := []string{}
@@ -88,11 +88,11 @@ func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
 		return slices.ContainsFunc(networks, func(have string) bool { return strings.EqualFold(have, name) })
 	}
 	if n.InternalNetwork != "" && n.ExternalNetwork != "" && !has(n.InternalNetwork) && !has(n.ExternalNetwork) {
-		return nil, fmt.Errorf("unable to find suitable IP address for node %s: virtual machine %s is in the networks %q, and neither in "+
+		return nil, fmt.Errorf("node %s has no address: virtual machine %s is in the networks %q, and neither in "+
 			"internalVmNetworkName %q nor in externalVmNetworkName %q", node, m, networks, n.InternalNetwork, n.ExternalNetwork)
 	}
 	if len(all) == 0 {
-		return nil, fmt.Errorf("unable to find suitable IP address for node %s after filtering out localhost IPs: virtual machine %s reports no address "+
+		return nil, fmt.Errorf("node %s has no address: virtual machine %s reports none "+
 			"that others can reach; %w", node, m, errIncomplete)
 	}
 	static, err := staticAddresses(m.Metadata, m.Encoding)

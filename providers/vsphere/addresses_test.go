@@ -62,7 +62,7 @@ func TestAddresses(t *testing.T) {
 		},
 		"the other stays absent": {nodesOf(t, "10.0.0.0/8", "203.0.113.0/24", "", ""), two, v4, []string{"InternalIP 10.0.0.5"}, ""},
 		"by name, in any case":   {named, two, v4, []string{"InternalIP 10.0.0.5", "ExternalIP 198.51.100.5"}, ""},
-		"names of neither":       {nodesConfig{InternalNetwork: "a", ExternalNetwork: "b"}, two, v4, nil, "unable to find suitable IP address for node worker"},
+		"names of neither":       {nodesConfig{InternalNetwork: "a", ExternalNetwork: "b"}, two, v4, nil, "node worker has no address"},
 		"without a virtual address": {
 			nodesOf(t, "", "", "10.0.0.100/32", "10.0.0.100/32"), []types.GuestNicInfo{nic("n", "10.0.0.100", "10.0.0.5")}, v4, both, "",
 		},
@@ -87,7 +87,7 @@ func TestAddresses(t *testing.T) {
 			v4,
 			nil, "after filtering out localhost IPs",
 		},
-		"no interface":             {nodesConfig{}, nil, v4, nil, "VM GuestNicInfo is empty"},
+		"no interface":             {nodesConfig{}, nil, v4, nil, "reports no network interface"},
 		"a family without address": {nodesConfig{}, two[:1], v6, nil, "with IP family ipv6"},
 	} {
 		got, err := c.config.addresses(machine{Name: "worker", HostName: "host", NICs: c.nics}, "worker", c.families)
@@ -104,7 +104,7 @@ func TestAddressesNeedTheGuestsName(t *testing.T) {
 	t.Parallel()
 	nics := []types.GuestNicInfo{nic("Private", "10.0.0.5")}
 	_, err := nodesConfig{}.addresses(machine{Name: "worker", NICs: nics}, "worker", []v1.IPFamily{v1.IPv4Protocol})
-	require.ErrorContains(t, err, "VM Guest hostname is empty")
+	require.ErrorContains(t, err, "reports no host name")
 }
 
 const network = `

@@ -178,7 +178,7 @@ func TestFamiliesOfAddresses(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, c.VCenters[0].IPFamilies)
 	_, _, err = parse(t, strings.ReplaceAll(config, "ipv6", "ipv5"), nil)
-	require.ErrorContains(t, err, "Invalid IP Family type")
+	require.ErrorContains(t, err, "which is no family of addresses")
 }
 
 func TestConfigFaultsAreReportedTogether(t *testing.T) {
@@ -257,7 +257,7 @@ func TestNodeLabels(t *testing.T) {
 	assert.Equal(t, map[string]string{"a": "b", "c.d/e": "f"}, c.NodeLabels)
 	in.Flags["node-labels"] = "a b=c"
 	_, _, err = parseConfig(in)
-	require.ErrorContains(t, err, "invalid --node-labels key")
+	require.ErrorContains(t, err, "which cannot be a label")
 }
 
 func TestSecrets(t *testing.T) {
@@ -286,10 +286,10 @@ func TestSecrets(t *testing.T) {
 			credentials{user: "u", password: "p"},
 			nil, "",
 		},
-		"without server": {of("username_1", "u", "password_1", "p"), credentials{}, nil, "Credentials did not have all required values"},
+		"without server": {of("username_1", "u", "password_1", "p"), credentials{}, nil, "the key username_1 has no server_1 beside it"},
 		"foreign key":    {of("vc.username", "u", "vc.password", "p", "note", "x"), credentials{user: "u", password: "p"}, []string{"note"}, ""},
-		"half":           {of("vc.username", "u"), credentials{user: "u"}, nil, "Username/Password is missing"},
-		"another's":      {of("x.username", "u", "x.password", "p"), credentials{}, nil, "Credentials not found"},
+		"half":           {of("vc.username", "u"), credentials{user: "u"}, nil, "the user or the password is missing"},
+		"another's":      {of("x.username", "u", "x.password", "p"), credentials{}, nil, "no key for this server"},
 		"shared session": {
 			of("vc.vc-session-manager-url", "https://s", "vc.vc-session-manager-token", "t"),
 			credentials{sessionURL: "https://s", sessionToken: "t"},
@@ -337,7 +337,7 @@ func TestLoadBalancerSection(t *testing.T) {
 	for _, words := range []string{
 		"key loadBalancer.size of the cloud config: load balancer size is invalid. Valid values are: DLB,LARGE,MEDIUM,SMALL,XLARGE",
 		"no default load balancer class defined", "either load balancer TCP application profile name or path required",
-		"key nsxt.host of the cloud config: host is empty", "user or vmc access token or client cert file must be set",
+		"key nsxt.host of the cloud config: is required for load balancers and routes", "is required where there is neither a vmcAccessToken",
 	} {
 		require.ErrorContains(t, err, words)
 	}
@@ -349,6 +349,6 @@ func TestLoadBalancerSection(t *testing.T) {
 	_, _, err = parse(t, base+"route: {routerPath: /infra/tier-1s/t}\n", nil)
 	require.ErrorContains(t, err, "key nsxt.host of the cloud config")
 	_, _, err = parse(t, base+"nsxt: {host: n, clientAuthCertFile: c, secretName: s}\n", nil)
-	require.ErrorContains(t, err, "client key file is required if client cert file is provided")
-	require.ErrorContains(t, err, "secret namespace is required if secret name is provided")
+	require.ErrorContains(t, err, "clientAuthKeyFile of the cloud config: is required with clientAuthCertFile")
+	require.ErrorContains(t, err, "secretNamespace of the cloud config: is required with secretName")
 }

@@ -442,7 +442,7 @@ func (l *loadBalancers) lbService(ctx context.Context, o observation, d *desired
 			return fmt.Errorf("the load balancer service of the section loadBalancer: %w", err)
 		}
 		if c.Tier1GatewayPath != "" && s.ConnectivityPath != c.Tier1GatewayPath {
-			return fmt.Errorf("load balancer service %q is configured for router %q not %q", s.ID, s.ConnectivityPath, c.Tier1GatewayPath)
+			return fmt.Errorf("load balancer service %s is attached to the gateway %q, and tier1GatewayPath is %q; correct lbServiceId or tier1GatewayPath", s.ID, s.ConnectivityPath, c.Tier1GatewayPath)
 		}
 		d.service = pathOf(pathServices, s)
 		return nil

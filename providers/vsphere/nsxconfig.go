@@ -128,14 +128,14 @@ func (n nsxtConfig) check(needed bool) error {
 			problems = append(problems, problem("nsxt."+key, reason))
 		}
 	}
-	report(n.Host == "", "host", "host is empty: load balancers and routes need the host of the NSX-T manager")
-	report(!n.VMCAccessToken.IsZero() && n.VMCAuthHost == "", "vmcAuthHost", "vmc auth host must be provided if auth token is provided")
-	report(n.User != "" && n.Password.IsZero(), "password", "password is empty")
-	report(n.ClientKeyFile != "" && n.ClientCertFile == "", "clientAuthCertFile", "client cert file is required if client key file is provided")
-	report(n.ClientCertFile != "" && n.ClientKeyFile == "", "clientAuthKeyFile", "client key file is required if client cert file is provided")
-	report(n.SecretName != "" && n.SecretNamespace == "", "secretNamespace", "secret namespace is required if secret name is provided")
-	report(n.SecretNamespace != "" && n.SecretName == "", "secretName", "secret name is required if secret namespace is provided")
+	report(n.Host == "", "host", "is required for load balancers and routes; name the host of the NSX-T manager")
+	report(!n.VMCAccessToken.IsZero() && n.VMCAuthHost == "", "vmcAuthHost", "is required with vmcAccessToken")
+	report(n.User != "" && n.Password.IsZero(), "password", "is required with user")
+	report(n.ClientKeyFile != "" && n.ClientCertFile == "", "clientAuthCertFile", "is required with clientAuthKeyFile")
+	report(n.ClientCertFile != "" && n.ClientKeyFile == "", "clientAuthKeyFile", "is required with clientAuthCertFile")
+	report(n.SecretName != "" && n.SecretNamespace == "", "secretNamespace", "is required with secretName")
+	report(n.SecretNamespace != "" && n.SecretName == "", "secretName", "is required with secretNamespace")
 	report(n.User == "" && n.VMCAccessToken.IsZero() && n.ClientCertFile == "" && n.SecretName == "", "user",
-		"user or vmc access token or client cert file must be set")
+		"is required where there is neither a vmcAccessToken, a clientAuthCertFile nor a secretName")
 	return errors.Join(problems...)
 }

@@ -169,7 +169,7 @@ func TestLoadBalancerServiceOfAnotherRouterIsRefused(t *testing.T) {
 		w.sim.Add(pathServices+"/theirs", fields{"connectivity_path": nsxsim.OtherTier1})
 		w.Apply(webService())
 		_, err := w.try(webService())
-		require.ErrorContains(w.T, err, `load balancer service "theirs" is configured for router "/infra/tier-1s/t1-other" not "/infra/tier-1s/t1-cluster"`)
+		require.ErrorContains(w.T, err, `load balancer service theirs is attached to the gateway "/infra/tier-1s/t1-other", and tier1GatewayPath is "/infra/tier-1s/t1-cluster"`)
 	})
 }
 
@@ -572,11 +572,11 @@ func TestApplicationProfiles(t *testing.T) {
 		w.config.LoadBalancer.Class.TCPAppProfileName = "none"
 		w.restart()
 		_, err = w.try(webService())
-		require.ErrorContains(w.T, err, "application profile named none of type LBFastTcpProfile not found")
+		require.ErrorContains(w.T, err, "there is no application profile none of type LBFastTcpProfile")
 		assert.Empty(w.T, w.writes())
 		w.config.LoadBalancer.Class.IPPoolName = "nowhere"
 		w.restart()
-		require.ErrorContains(w.T, w.check(w.T.Context()), "load balancer IP pool named nowhere not found")
+		require.ErrorContains(w.T, w.check(w.T.Context()), "there is no IP pool nowhere")
 	})
 }
 

@@ -211,11 +211,11 @@ func (v *views) profile(ctx context.Context, path, name, kind string) (string, e
 	found = keep(found, func(o object) bool { return o.common().ResourceType == kind })
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("application profile named %s of type %s not found; correct the name in the section loadBalancer or the class", name, kind)
+		return "", fmt.Errorf("there is no application profile %s of type %s; correct the name in the section loadBalancer or the class", name, kind)
 	case 1:
 		return pathOf(pathAppProfiles, found[0]), nil
 	}
-	return "", fmt.Errorf("profile name %s for resource type %s is not unique; give its path instead", name, kind)
+	return "", fmt.Errorf("%d application profiles of type %s are named %s; give the path instead", len(found), kind, name)
 }
 
 // poolID returns the ID of the IP pool of a class.
@@ -229,7 +229,7 @@ func (v *views) poolID(ctx context.Context, c loadBalancerClass) (string, error)
 	}
 	switch len(found) {
 	case 0:
-		return "", fmt.Errorf("load balancer IP pool named %s not found; correct ipPoolName in the section loadBalancer or the class", c.IPPoolName)
+		return "", fmt.Errorf("there is no IP pool %s; correct ipPoolName in the section loadBalancer or the class", c.IPPoolName)
 	case 1:
 		return found[0].ID, nil
 	}

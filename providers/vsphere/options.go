@@ -280,7 +280,7 @@ func parseFamilies(items []string) (families []v1.IPFamily, err error) {
 		case "ipv6":
 			families = append(families, v1.IPv6Protocol)
 		default:
-			return nil, fmt.Errorf("Invalid IP Family type: holds %q; use ipv4 and ipv6", item) //nolint:staticcheck // the original's words
+			return nil, fmt.Errorf("holds %q, which is no family of addresses; use ipv4 and ipv6", item)
 		}
 	}
 	return families, nil
@@ -312,7 +312,7 @@ func parseNodeLabels(v string) (labels map[string]string, err error) {
 			problems = bad
 		}
 		if len(problems) > 0 {
-			return nil, fmt.Errorf("holds %q: invalid --node-labels key or value %q: %s", item, key, strings.Join(problems, "; "))
+			return nil, fmt.Errorf("holds %q, which cannot be a label: %s", item, strings.Join(problems, "; "))
 		}
 		labels[key] = value
 	}

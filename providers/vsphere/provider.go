@@ -26,6 +26,7 @@ func Description() registry.Provider {
 		},
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(),
+		Handover:     true,
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),

@@ -201,9 +201,9 @@ func hopOf(node string, addresses []v1.NodeAddress, destination string) (string,
 		}
 	}
 	if len(all) == 0 {
-		return "", fmt.Errorf("node %s has neither InternalIP nor ExternalIP", node)
+		return "", fmt.Errorf("node %s has no address to route to", node)
 	}
-	return "", fmt.Errorf("node %s does not have any %s address (available IPs: %s)", node, family, strings.Join(all, ", "))
+	return "", fmt.Errorf("node %s has no address of %s to route to, only %s", node, family, strings.Join(all, ", "))
 }
 
 // CreateRoute implements cloudprovider.Routes. A route of the node to the destination that exists is corrected.

@@ -256,9 +256,9 @@ func TestHopOf(t *testing.T) {
 		assert.Equal(t, want, hop)
 	}
 	_, err := hopOf("n", nil, "10.244.0.0/24")
-	require.EqualError(t, err, "node n has neither InternalIP nor ExternalIP")
+	require.EqualError(t, err, "node n has no address to route to")
 	_, err = hopOf("n", addresses[2:], "10.244.0.0/24")
-	require.EqualError(t, err, "node n does not have any IPv4 address (available IPs: fd00::1)")
+	require.EqualError(t, err, "node n has no address of IPv4 to route to, only fd00::1")
 }
 
 // A tier-0 gateway is not taken for a tier-1 gateway of the same name.

@@ -20,7 +20,7 @@ type credentials struct {
 func (c credentials) empty() bool { return c.sessionURL == "" && (c.user == "" || c.password == "") }
 
 // errNoCredentials says that a Secret has nothing for a vCenter.
-var errNoCredentials = errors.New("Credentials not found") //nolint:staticcheck // the words that users search for
+var errNoCredentials = errors.New("no key for this server")
 
 // parseCredentials finds the credentials of a server among the keys of a Secret. Unknown keys are named in ignored; clusters have
 // Secrets with such.
@@ -38,7 +38,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 			if s, ok := strings.CutPrefix(key, kind); ok {
 				known[key] = true
 				if _, has := data["server_"+s]; !has {
-					err = fmt.Errorf("Credentials did not have all required values: %s has no server_%s", key, s) //nolint:staticcheck // as above
+					err = fmt.Errorf("the key %s has no server_%s beside it, which says whose it is", key, s)
 				}
 			}
 		}
@@ -60,7 +60,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	case err != nil:
 		return c, ignored, err
 	case c.user != "" || c.password != "":
-		return c, ignored, errors.New("Username/Password is missing")
+		return c, ignored, errors.New("the user or the password is missing")
 	}
 	return c, ignored, errNoCredentials
 }

@@ -49,7 +49,7 @@ labels: {zone: k8s-zone, region: k8s-region}
 			err := w.checkSettings(w.T.Context())
 			for _, words := range []string{
 				"key loadBalancer.tier1GatewayPath of the cloud config", "key route.routerPath of the cloud config: there is no /infra/tier-1s/neither in NSX",
-				"IP pool named no pool not found", "application profile named no profile", "there is no /infra/lb-app-profiles/none in NSX",
+				"there is no IP pool no pool", "there is no application profile no profile", "there is no /infra/lb-app-profiles/none in NSX",
 				"key loadBalancerClass.dmz.ipPoolId of the cloud config",
 			} {
 				assert.Equal(w.T, 1, strings.Count(err.Error(), words), "%s: %v", words, err)

@@ -127,15 +127,12 @@ func (s *suite) judge(ctx context.Context, service *v1.Service) (ignored []strin
 // provider cannot tell.
 func (s *suite) orphans(ctx context.Context) (found map[string]guard.Orphan, known bool, err error) {
 	out, failure := s.command(ctx, nil, "orphans", "--kubeconfig="+s.Kubeconfig, s.setting.clusterName)
-	if failure != nil {
-		if strings.Contains(failure.Error(), guard.ErrNoOrphans.Error()) {
-			return nil, false, nil
-		}
-		return nil, true, failure
+	if failure != nil && strings.Contains(failure.Error(), guard.ErrNoOrphans.Error()) {
+		return nil, false, nil
 	}
 	var list []guard.Orphan
 	if err := json.Unmarshal(out, &list); err != nil {
-		return nil, true, fmt.Errorf("orphans prints %q: %w", out, err)
+		return nil, true, errors.Join(failure, fmt.Errorf("orphans prints %q: %w", out, err))
 	}
 	found = map[string]guard.Orphan{}
 	for _, o := range list {

@@ -95,6 +95,7 @@ func TestExitStatus(t *testing.T) {
 		{2, []string{"orphans", "--cloud-provider=square", "argument"}},
 		{2, []string{"plan", "--cloud-provider=square"}},
 		{2, []string{"handover", "--cloud-provider=square", "--yes"}},
+		{2, []string{"orphans", "--cloud-provider=square", "--yes"}},
 		{1, []string{"validate", "--cloud-provider=square", bad}},
 		{1, []string{"validate", "--cloud-provider=square", bad + "x"}},
 		{1, []string{"--cloud-provider=nosuch"}},

@@ -22,7 +22,6 @@ type handover struct {
 	objectsCommand
 
 	from string
-	yes  bool
 }
 
 func handoverCommand(c choice) *cobra.Command { return newHandover(c).cmd }
@@ -32,9 +31,7 @@ func newHandover(c choice) *handover {
 	h.set(
 		c, "handover", "List load balancers of this cluster's Services that carry another cluster's mark; with --from, mark them as ours", "changed", h.run,
 	)
-	fs := h.cmd.Flags()
-	fs.StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. Load balancers with its mark are marked as ours, after asking for the cluster's name.")
-	fs.BoolVar(&h.yes, "yes", false, "Do not ask. Requires --from.")
+	h.cmd.Flags().StringVar(&h.from, "from", "", "UID that the namespace kube-system had before the cluster was restored. Load balancers with its mark are marked as ours, after asking for the cluster's name.")
 	return h
 }
 
@@ -50,7 +47,26 @@ func (h *handover) run(ctx context.Context) error {
 	if !ok {
 		return guard.ErrNoHandover
 	}
-	return h.move(ctx, mover, client)
+	if err := h.move(ctx, mover, client); !errors.Is(err, guard.ErrNoHandover) {
+		return err
+	}
+	return h.elsewhere()
+}
+
+// elsewhere says which clouds can, and what to do on others.
+func (h *handover) elsewhere() error {
+	var can []string
+	for _, p := range h.providers.Providers() {
+		if p.Handover {
+			can = append(can, p.Name)
+		}
+	}
+	text := "; no linked provider can"
+	if len(can) > 0 {
+		text = "; of the linked ones these can: " + strings.Join(can, ", ")
+	}
+	return fmt.Errorf("%w%s. Elsewhere replace the other cluster's mark on each load balancer by this cluster's with the cloud's own tool, "+
+		"once no program runs for the other cluster any more; docs/load-balancer-ownership.md says what marks look like", guard.ErrNoHandover, text)
 }
 
 // foreign is a load balancer that one Service of this cluster has recorded and another cluster has marked.
@@ -119,10 +135,9 @@ func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, c
 	if len(ours) == 0 {
 		return nil
 	}
-	if !h.yes {
-		if err := h.ask(fmt.Sprintf("No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark these %d load balancers as its own: ", h.from, h.clusterName, len(ours))); err != nil {
-			return err
-		}
+	if err := h.ask(fmt.Sprintf("No program may run any more for the cluster %s. Type the name of this cluster, %s, to mark %s as its own: ",
+		h.from, h.clusterName, countOf(len(ours), "load balancer", "load balancers"))); err != nil {
+		return err
 	}
 	return h.mark(ctx, cloud, ours)
 }

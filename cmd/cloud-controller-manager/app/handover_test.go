@@ -121,7 +121,13 @@ func TestHandoverOutput(t *testing.T) {
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), want)
 	}
-	h := newHandover(choice{providers: &registry.Registry{}})
+	r := &registry.Registry{}
+	require.NoError(t, r.Add(provider("alpha", func(p *registry.Provider) { p.Handover = true })))
+	require.NoError(t, r.Add(provider("beta", func(*registry.Provider) {})))
+	h := newHandover(choice{providers: r})
+	elsewhere := h.elsewhere()
+	require.ErrorIs(t, elsewhere, guard.ErrNoHandover)
+	require.ErrorContains(t, elsewhere, "of the linked ones these can: alpha. Elsewhere replace the other cluster's mark")
 	h.output = "json"
 	var output bytes.Buffer
 	h.cmd.SetOut(&output)

@@ -26,6 +26,8 @@ type objectsCommand struct {
 	output      string
 	// done says what the change does to an object.
 	done string
+	// yes spares the question for the cluster's name.
+	yes bool
 }
 
 // set makes the command. Its flags are bound to l.
@@ -44,13 +46,17 @@ func (l *objectsCommand) set(c choice, name, short, done string, run func(contex
 		},
 	}
 	l.addFlags()
+	l.cmd.Flags().BoolVar(&l.yes, "yes", false, "Do not ask for the cluster's name before anything is "+done+".")
 	l.cmd.Flags().StringVar(&l.clusterName, "cluster-name", "kubernetes", "The name to type before anything is "+done+".")
 	addOutputFlag(l.cmd, &l.output, humanTable)
 	c.addFlags(l.cmd)
 }
 
-// ask demands the cluster's name.
+// ask demands the cluster's name, unless --yes was given.
 func (l *objectsCommand) ask(question string) error {
+	if l.yes {
+		return nil
+	}
 	fmt.Fprint(l.cmd.ErrOrStderr(), question)
 	line, err := bufio.NewReader(l.cmd.InOrStdin()).ReadString('\n')
 	if strings.TrimSpace(line) == l.clusterName {

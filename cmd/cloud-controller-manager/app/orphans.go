@@ -19,14 +19,19 @@ type orphans struct {
 	remove bool
 }
 
-func orphansCommand(c choice) *cobra.Command {
+func orphansCommand(c choice) *cobra.Command { return newOrphans(c).cmd }
+
+func newOrphans(c choice) *orphans {
 	o := &orphans{}
 	o.set(c, "orphans", "List objects in the cloud that carry this cluster's mark and belong to no Service", "deleted", o.run)
 	o.cmd.Flags().BoolVar(&o.remove, "delete", false, "Delete the listed objects, after asking for the cluster's name.")
-	return o.cmd
+	return o
 }
 
 func (o *orphans) run(ctx context.Context) error {
+	if o.yes && !o.remove {
+		return usage(errors.New("--yes: needs --delete"))
+	}
 	cloud, client, err := o.open()
 	if err != nil {
 		return err
@@ -39,8 +44,16 @@ func (o *orphans) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for orphans: %w", err)
 	}
-	if err := o.print(found); err != nil || !o.remove || len(found) == 0 {
+	return o.settle(ctx, cloud, found)
+}
+
+// settle prints what was found, and deletes it where that was asked. What stays is a failure, for scripts.
+func (o *orphans) settle(ctx context.Context, cloud guard.OrphanFinder, found []guard.Orphan) error {
+	if err := o.print(found); err != nil || len(found) == 0 {
 		return err
+	}
+	if !o.remove {
+		return &printedError{errors.New("there are orphans")}
 	}
 	return o.delete(ctx, cloud, found)
 }
@@ -78,7 +91,7 @@ func (o *orphans) print(found []guard.Orphan) error {
 // delete removes what was listed, once the cluster's name was typed.
 func (o *orphans) delete(ctx context.Context, cloud guard.OrphanFinder, found []guard.Orphan) error {
 	w := o.cmd.ErrOrStderr()
-	if err := o.ask(fmt.Sprintf("Type the name of the cluster, %s, to delete these %d objects: ", o.clusterName, len(found))); err != nil {
+	if err := o.ask(fmt.Sprintf("Type the name of the cluster, %s, to delete %s: ", o.clusterName, countOf(len(found), "object", "objects"))); err != nil {
 		return err
 	}
 	var problems []error

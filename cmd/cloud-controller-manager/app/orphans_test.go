@@ -1,0 +1,63 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+// orphanage is a cloud from which orphans can be deleted.
+type orphanage struct{ deleted []string }
+
+func (*orphanage) Orphans(context.Context, []*v1.Service) ([]guard.Orphan, error) { return nil, nil }
+
+func (o *orphanage) DeleteOrphan(_ context.Context, orphan guard.Orphan) error {
+	o.deleted = append(o.deleted, orphan.ID)
+	return nil
+}
+
+// TestOrphans: what stays is a failure, so that scripts hear of it; it is deleted once the cluster's name was typed, or with --yes.
+func TestOrphans(t *testing.T) {
+	two := []guard.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}}
+	for name, c := range map[string]struct {
+		args, input string
+		found       []guard.Orphan
+		deleted     []string
+		says        string
+		status      int
+	}{
+		"none":      {says: "There are no orphans."},
+		"listed":    {found: two, says: "lb-1", status: exitFailed},
+		"typed":     {args: "--delete --cluster-name=prod", input: "prod\n", found: two[:1], deleted: []string{"lb-1"}, says: "Type the name of the cluster, prod, to delete 1 object: "},
+		"mistyped":  {args: "--delete --cluster-name=prod", input: "test\n", found: two, says: "to delete 2 objects: ", status: exitFailed},
+		"not asked": {args: "--delete --yes", found: two, deleted: []string{"lb-1", "ip-1"}, says: "Deleted address ip-1."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOrphans(choice{providers: &registry.Registry{}})
+			var output bytes.Buffer
+			o.cmd.SetOut(&output)
+			o.cmd.SetErr(&output)
+			o.cmd.SetIn(strings.NewReader(c.input))
+			require.NoError(t, o.cmd.ParseFlags(strings.Fields(c.args)))
+			cloud := &orphanage{}
+			err := o.settle(t.Context(), cloud, c.found)
+			if c.status == 0 {
+				require.NoError(t, err)
+			} else {
+				require.Error(t, err)
+				assert.Equal(t, c.status, exitStatus(err))
+			}
+			assert.Contains(t, output.String(), c.says)
+			assert.Equal(t, c.deleted, cloud.deleted)
+			assert.Equal(t, strings.Contains(c.args, "--yes"), !strings.Contains(output.String(), "Type the name") && c.deleted != nil)
+		})
+	}
+}
