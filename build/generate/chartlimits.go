@@ -50,7 +50,7 @@ func limits(path string) object {
 		return object{"pattern": tag}
 	case "image.digest":
 		return object{"pattern": digest}
-	case "nameOverride", "fullnameOverride", "namespaceOverride", "metrics.namespace":
+	case "nameOverride", "fullnameOverride", "namespaceOverride", "metrics.namespace", "leaderElection.namespace":
 		return object{"pattern": labelName}
 	case "serviceAccount.name", "credentials.existingSecret", "leaderElection.leaseName", "metrics.scraper.existingSecret", "priorityClassName":
 		return object{"pattern": dnsName}
@@ -94,6 +94,8 @@ func passedLimits(path string) object {
 		return object{"properties": object{"type": object{"enum": []any{"RollingUpdate", "OnDelete"}}}}
 	case "admissionPolicy.excludeNamespaces":
 		return object{"items": object{"type": "string", "minLength": 1, "pattern": labelName}}
+	case "admissionPolicy.exemptUsers":
+		return object{"items": object{"type": "string", "pattern": "^[^'\\\\]+$"}}
 	case "extraArgs":
 		return object{"items": object{"type": "string", "pattern": "^-"}}
 	case "extraEnv":

@@ -247,7 +247,7 @@ var refusals = map[string]struct {
 }{
 	"UDP (36)":          {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "application load balancers take TCP alone"},
 	"SCTP (36)":         {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "is not a protocol of IBM's load balancers"},
-	"no node port (36)": {change: func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(false) }, words: "NodePort allocation is required"},
+	"no node port (36)": {change: func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(false) }, words: "send to node ports; remove it"},
 	"11 ports (37)": {change: func(s *v1.Service) {
 		for n := range int32(9) {
 			s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", n), 1000+n, 31000+n))
@@ -284,7 +284,7 @@ var refusals = map[string]struct {
 	"port (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPort, "65536"}, words: "out of range"},
 	"UDP check (54)": {
 		annotations: []string{annotationFeatures, featureNLB}, change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP },
-		words: "UDP health check was not specified",
+		words: "is required with UDP and externalTrafficPolicy Cluster",
 	},
 	"range of an ALB (55)":  {annotations: []string{annotationPortRange, "80-90"}, words: "is for public network load balancers alone"},
 	"range of no port (55)": {annotations: []string{annotationFeatures, featureNLB, annotationPortRange, "81-90"}, words: "no port of the Service is 81"},

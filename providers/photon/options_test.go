@@ -56,7 +56,7 @@ func TestLoginFile(t *testing.T) {
 	_, _, err := parse(file, nil)
 	require.ErrorContains(t, err, path+`" cannot be read: `)
 	for text, words := range map[string]string{
-		"": "the user is missing", "\npassword\n": "with invalid username", "user\n": "the password is missing", "user\n \n": "with invalid password",
+		"": "the user is missing", "\npassword\n": "the user is missing", "user\n": "the password is missing", "user\n \n": "the password is missing",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, _, err := parse(file, nil)

@@ -85,10 +85,10 @@ func TestAddresses(t *testing.T) {
 			nodesConfig{},
 			[]types.GuestNicInfo{nic("n", "fe80::1", "169.254.0.1", "127.0.0.1", "x", "0.0.0.0")},
 			v4,
-			nil, "after filtering out localhost IPs",
+			nil, "reports none that others can reach",
 		},
 		"no interface":             {nodesConfig{}, nil, v4, nil, "reports no network interface"},
-		"a family without address": {nodesConfig{}, two[:1], v6, nil, "with IP family ipv6"},
+		"a family without address": {nodesConfig{}, two[:1], v6, nil, "has no address of IPv6"},
 	} {
 		got, err := c.config.addresses(machine{Name: "worker", HostName: "host", NICs: c.nics}, "worker", c.families)
 		if c.problem != "" {

@@ -568,7 +568,7 @@ func TestApplicationProfiles(t *testing.T) {
 		w.sim.Add(pathAppProfiles+"/twin", fields{"resource_type": typeTCPProfile, "display_name": name})
 		w.Apply(webService())
 		_, err := w.try(webService())
-		require.ErrorContains(w.T, err, "profile name "+name+" for resource type LBFastTcpProfile is not unique")
+		require.ErrorContains(w.T, err, "2 application profiles of type LBFastTcpProfile are named "+name)
 		w.config.LoadBalancer.Class.TCPAppProfileName = "none"
 		w.restart()
 		_, err = w.try(webService())

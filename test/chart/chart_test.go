@@ -437,7 +437,9 @@ func TestAdoptionPolicy(t *testing.T) {
 		assert.NotContains(t, all, strings.Replace(name, "adoption", "annotation-errors", 1), "judging the values is another switch")
 	}
 	named := render(t, "cloud-controller-manager", asking+"admissionPolicy: {refuseAdoption: true}\nserviceAccount: {name: mine}\nloadBalancerClassMode: named\nloadBalancerClass: example.com/lb\n")
-	assert.Contains(t, named, "request.userInfo.username == 'system:serviceaccount:ccm:mine'")
+	assert.Contains(t, named, "request.userInfo.username in ['system:serviceaccount:ccm:mine'] ||")
+	exempt := render(t, "cloud-controller-manager", asking+"admissionPolicy: {refuseAdoption: true, exemptUsers: ['system:serviceaccount:kube-system:other']}\n")
+	assert.Contains(t, exempt, "request.userInfo.username in ['system:serviceaccount:ccm:cloud-controller-manager', 'system:serviceaccount:kube-system:other'] ||")
 	assert.Contains(t, named, "object.spec.type != 'LoadBalancer' || (object.spec.type == 'LoadBalancer' && has(object.spec.loadBalancerClass) && object.spec.loadBalancerClass == 'example.com/lb')")
 }
 
@@ -459,6 +461,39 @@ func TestReleases(t *testing.T) {
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=second-cloud-controller-manager")
 	_, c = container(t, objects(t, render(t, "cloud-controller-manager", given(clouds()[0]))))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=cloud-controller-manager", "it waits for the cloud's own controller")
+}
+
+// TestLease: the notes say by name and namespace whether a release waits for the cloud's own controller, and rights follow the lease.
+func TestLease(t *testing.T) {
+	t.Parallel()
+	const own, warning = "leaderElection: {namespace: kube-system, leaseName: cloud-controller-manager}\n", "it does not wait for them"
+	for name, c := range map[string]struct {
+		release, namespace, values string
+		lease                      string
+		waits                      bool
+	}{
+		"as the pages say":    {release: "cloud-controller-manager", namespace: "kube-system", lease: "kube-system/cloud-controller-manager", waits: true},
+		"another name":        {release: "second", namespace: "kube-system", lease: "kube-system/second-cloud-controller-manager"},
+		"another namespace":   {release: "cloud-controller-manager", namespace: "ccm", lease: "ccm/cloud-controller-manager"},
+		"told to wait":        {release: "second", namespace: "ccm", values: own, lease: "kube-system/cloud-controller-manager", waits: true},
+		"namespace overriden": {release: "cloud-controller-manager", namespace: "ccm", values: "namespaceOverride: kube-system\n", lease: "kube-system/cloud-controller-manager", waits: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			out, err := helm(t, given(clouds()[0])+c.values, "install", c.release, folder, "--dry-run=client", "--namespace="+c.namespace)
+			require.NoError(t, err, out)
+			manifests, notes, found := strings.Cut(out, "\nNOTES:\n")
+			require.True(t, found)
+			assert.Equal(t, c.waits, !strings.Contains(notes, warning), notes)
+			namespace, lease, _ := strings.Cut(c.lease, "/")
+			assert.Contains(t, notes, "kubectl -n "+namespace+" get lease "+lease+"\n")
+			assert.Contains(t, manifests, "--leader-elect-resource-name="+lease+"\n")
+			assert.Contains(t, manifests, "--leader-elect-resource-namespace="+namespace+"\n")
+			role := regexp.MustCompile(`(?s)kind: Role\n[^#]*?  namespace: (\S+)\n[^#]*?resources: \[leases\], resourceNames: \[(\S+)\]`).FindStringSubmatch(manifests)
+			require.NotNil(t, role)
+			assert.Equal(t, []string{namespace, lease}, role[1:])
+		})
+	}
 }
 
 func TestImages(t *testing.T) {

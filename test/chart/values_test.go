@@ -174,6 +174,8 @@ var illegal = map[string]string{
 	"extraEnv: [{name: A, value: 1}]\n":                                    "/extraEnv/0/value",
 	"extraEnv: [{value: a}]\n":                                             "/extraEnv/0",
 	"admissionPolicy: {excludeNamespaces: [a b]}\n":                        "/admissionPolicy/excludeNamespaces/0",
+	"admissionPolicy: {exemptUsers: [\"a'b\"]}\n":                          "/admissionPolicy/exemptUsers/0",
+	"leaderElection: {namespace: Upper}\n":                                 "/leaderElection/namespace",
 	"logLevel: 11\n":                                                       "/logLevel",
 	"securePort: 0\n":                                                      "/securePort",
 	"securePort: 70000\n":                                                  "/securePort",

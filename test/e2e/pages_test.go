@@ -40,7 +40,7 @@ var elsewhere = map[string]string{
 	"make demo NODES=5": "CI runs the demo",
 	"DO_ACCESS_TOKEN_FILE=/etc/digitalocean/token": "every end-to-end test starts the program by hand",
 	"service.yaml:8: error:":                       "output",
-	"Service default/web:":                         "output",
+	"0 to create, 1 to change,":                    "output",
 	"doctl compute droplet create":                 "machines cost money",
 	"kubeadm init":                                 "build/kubeadm has kubeadm and kubelet read the files",
 	"kubeadm join":                                 "build/kubeadm has kubeadm and kubelet read the files",

@@ -53,6 +53,10 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- default (include "ccm.fullname" .) .Values.leaderElection.leaseName }}
 {{- end }}
 
+{{- define "ccm.leaseNamespace" -}}
+{{- default (include "ccm.namespace" .) .Values.leaderElection.namespace }}
+{{- end }}
+
 {{- /* Names of objects outside of namespaces carry the namespace, so that releases do not clash. */ -}}
 {{- define "ccm.clusterName" -}}
 {{- printf "%s:%s" (include "ccm.namespace" .) (include "ccm.fullname" .) }}
