@@ -49,7 +49,7 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 	}
 	cloud := p.Cloud()
 	with, added := portable.WithDefaults(cloud, service, given)
-	if p.leavesAlone(in, with) {
+	if p.Leaves(in, with) {
 		return portable.Translation{Service: with}
 	}
 	t := portable.Translate(cloud, with)
@@ -60,8 +60,8 @@ func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation 
 	return t
 }
 
-// leavesAlone reports whether the provider leaves a Service to another controller.
-func (p Provider) leavesAlone(in Inputs, s *v1.Service) bool {
+// Leaves reports whether the provider leaves a Service to another controller.
+func (p Provider) Leaves(in Inputs, s *v1.Service) bool {
 	return (p.LeavesAlone != nil && p.LeavesAlone(in)(s)) || (p.ServedElsewhere != nil && p.ServedElsewhere.Holds(s.Annotations))
 }
 
@@ -106,7 +106,7 @@ func (p Provider) table() []schema.AnnotationRow {
 // Misspelt returns what is to be said about annotations of a Service that nobody knows and that look like one of the provider's. A
 // Service that is left to another controller has none.
 func Misspelt(p Provider, in Inputs, service *v1.Service) error {
-	if p.leavesAlone(in, service) {
+	if p.Leaves(in, service) {
 		return nil
 	}
 	return misspelt(p.table(), service.Annotations)

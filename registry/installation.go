@@ -3,6 +3,7 @@ package registry
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -70,8 +71,22 @@ type CloudConfig struct {
 	HoldsCredentials bool
 	// Required is set where the program does not start without it.
 	Required bool
+	// AnyCase is set where sections and keys count in any case.
+	AnyCase bool
+	// Sections are those with a name: [Kind "name"] in INI, a mapping of names to keys in YAML.
+	Sections []NamedSection
+	// Others is a pattern of further keys at the top that are taken, whatever they hold.
+	Others string
 	// Example is one part of it, as a value of the chart, such as "Global: {auth-url: https://keystone/v3}".
 	Example string
+}
+
+// NamedSection is a kind of sections of a cloud config of which there may be several.
+type NamedSection struct {
+	Kind string
+	Keys []string
+	// HoldsCredentials is set where one of the keys is a secret.
+	HoldsCredentials bool
 }
 
 // ConfigCredential is the name by which the chart's values call a cloud config that holds credentials.
@@ -179,7 +194,7 @@ func (p Provider) configProblems() []error {
 	c := p.Installation.Config
 	keys, sections, secrets := p.fileKeys()
 	switch {
-	case c.Format == NoConfig && (c != CloudConfig{} || keys > 0):
+	case c.Format == NoConfig && (!reflect.DeepEqual(c, CloudConfig{}) || keys > 0):
 		problems = append(problems, errors.New("Installation.Config has no Format, but options have file keys, or its other fields are set"))
 	case c.Format != NoConfig && (!validKey.MatchString(c.File) || c.Example == ""):
 		problems = append(problems, errors.New("Installation.Config lacks File, which must be a key of a Secret, or Example"))

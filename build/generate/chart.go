@@ -153,6 +153,11 @@ func providersOf(providers []registry.Provider) []byte {
 				one.Config.SecretKeys = append(one.Config.SecretKeys, key)
 			}
 		}
+		for _, section := range i.Config.Sections {
+			if section.HoldsCredentials && i.Config.Format == registry.YAML {
+				one.Config.SecretKeys = append(one.Config.SecretKeys, section.Kind)
+			}
+		}
 		all[p.Name] = one
 	}
 	return encode(all)

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -95,25 +98,74 @@ func configSchema(p registry.Provider) object {
 			}
 			at, _ = at[name].(object)
 		}
-		at[path[len(path)-1]] = leaf(specSchema(o.Spec))
+		one := specSchema(o.Spec)
+		if o.Structured {
+			one = object{"description": o.Help}
+		}
+		at[path[len(path)-1]] = leaf(one)
 	}
-	return closed(root, "the cloud config of "+p.Title)
+	config := p.Installation.Config
+	patterns := object{}
+	for _, s := range config.Sections {
+		keys := object{}
+		for _, key := range s.Keys {
+			keys[key] = leaf(object{})
+		}
+		section := closed(keys, s.Kind, config.AnyCase)
+		if config.Format == registry.INI {
+			patterns["^"+pattern(s.Kind, config.AnyCase)+` "[^"]+"$`] = section
+			continue
+		}
+		root[s.Kind] = leaf(object{"type": "object", "additionalProperties": section})
+	}
+	if config.Others != "" {
+		patterns[config.Others] = true
+	}
+	all := closed(root, "the cloud config of "+p.Title, config.AnyCase)
+	if known, ok := all["patternProperties"].(object); ok {
+		maps.Copy(patterns, known)
+	}
+	if len(patterns) > 0 {
+		all["patternProperties"] = patterns
+	}
+	return all
+}
+
+// pattern matches a name, in any case where that does not count. Validators differ in how they spell that, so that letters are spelled out.
+func pattern(name string, anyCase bool) string {
+	if !anyCase {
+		return regexp.QuoteMeta(name)
+	}
+	var b strings.Builder
+	for _, r := range name {
+		if lower, upper := unicode.ToLower(r), unicode.ToUpper(r); lower != upper {
+			fmt.Fprintf(&b, "[%c%c]", lower, upper)
+			continue
+		}
+		b.WriteString(regexp.QuoteMeta(string(r)))
+	}
+	return b.String()
 }
 
 // leaf is the schema of a key, told apart from a mapping of keys.
 type leaf object
 
-// closed is the schema of a tree of keys.
-func closed(tree object, name string) object {
+// closed is the schema of a tree of keys. What is written in another case than the table's is taken as it is.
+func closed(tree object, name string, anyCase bool) object {
 	properties := object{}
-	for key, v := range tree {
-		if below, ok := v.(object); ok {
-			properties[key] = closed(below, key)
-			continue
+	var others []string
+	for _, key := range slices.Sorted(maps.Keys(tree)) {
+		properties[key] = tree[key]
+		if below, ok := tree[key].(object); ok {
+			properties[key] = closed(below, key, anyCase)
 		}
-		properties[key] = v
+		others = append(others, pattern(key, true))
 	}
-	return named(properties, name+" has no such key")
+	all := named(properties, name+" has no such key")
+	if anyCase && len(others) > 0 {
+		all["patternProperties"] = object{"^(" + strings.Join(others, "|") + ")$": true}
+	}
+	return all
 }
 
 // specSchema is the schema of an option. Everything may be written as a text; what is a number or a switch need not be.

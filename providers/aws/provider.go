@@ -144,7 +144,10 @@ func installation() registry.Installation {
 			{Name: "accessKeyID", Key: "access-key-id", Env: "AWS_ACCESS_KEY_ID_FILE", Optional: true, Help: "ID of an access key."},
 			{Name: "secretAccessKey", Key: "secret-access-key", Env: "AWS_SECRET_ACCESS_KEY_FILE", Optional: true, Help: "Secret of that access key."},
 		},
-		Config: registry.CloudConfig{Format: registry.INI, File: "cloud.conf", Example: "Global: {KubernetesClusterID: production}"},
+		Config: registry.CloudConfig{
+			Format: registry.INI, AnyCase: true, File: "cloud.conf", Example: "Global: {KubernetesClusterID: production}",
+			Sections: []registry.NamedSection{{Kind: "ServiceOverride", Keys: []string{"Service", "Region", "URL", "SigningRegion", "SigningName", "SigningMethod"}}},
+		},
 		Secret: Name,
 		Notes: []string{
 			"The role of the control plane's instances needs [this policy](providers/aws.md#permissions); instances, their security group and " +

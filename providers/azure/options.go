@@ -128,16 +128,16 @@ func shape() schema.Options[Config] {
 		text("loadBalancerBackendPoolConfigurationType", poolNIC, "Members of pools: nodeIPConfiguration (network interfaces) or nodeIP (addresses).",
 			func(c *Config) *string { return &c.PoolType }),
 		text("tags", "", "Tags of what is created, as a=b,c=d.", func(c *Config) *string { return &c.Tags }),
-		text("tagsMap", "", "Tags of what is created, as a map.", func(c *Config) *string { return &c.TagsMap }),
+		schema.Structured(text("tagsMap", "", "Tags of what is created, as a map.", func(c *Config) *string { return &c.TagsMap })),
 		text("systemTags", "", "Beginnings of tags, comma-separated. If set, all other tags that are not configured are removed.",
 			func(c *Config) *string { return &c.SystemTags }),
 		text("clusterServiceLoadBalancerHealthProbeMode", probeNodePort, "servicenodeport, or shared: one probe for all Services with externalTrafficPolicy Cluster.",
 			func(c *Config) *string { return &c.ProbeMode }),
 		schema.IntOption(func(c *Config) *int { return &c.SharedProbePort }, row("clusterServiceSharedLoadBalancerHealthProbePort", "10256", "Port of the shared probe.")),
 		text("clusterServiceSharedLoadBalancerHealthProbePath", "/healthz", "Path of the shared probe.", func(c *Config) *string { return &c.SharedProbePath }),
-		text("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list of name, primaryVMSet, allowServicePlacement, "+
+		schema.Structured(text("multipleStandardLoadBalancerConfigurations", "", "Several load balancers, as a list of name, primaryVMSet, allowServicePlacement, "+
 			"serviceLabelSelector, serviceNamespaceSelector and nodeSelector. One has the name of the cluster. Only with nodeIP.",
-			func(c *Config) *string { return &c.Multiple }),
+			func(c *Config) *string { return &c.Multiple })),
 		toggle("listVmssVirtualMachinesWithoutInstanceView", "false", "Listings of scale sets leave out power states, which are read when they are needed.",
 			func(c *Config) *bool { return &c.WithoutView }),
 		toggle("serviceGatewayEnabled", "false", "Must be false: container load balancers are not served.", func(c *Config) *bool { return &c.Gateway }),
@@ -180,7 +180,7 @@ func withoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
 	for _, why := range sortedKeys(ignored()) {
 		for _, key := range ignored()[why] {
-			rows = append(rows, text(key, "", noEffect+why+".", nil))
+			rows = append(rows, schema.Structured(text(key, "", noEffect+why+".", nil)))
 		}
 	}
 	return rows

@@ -160,7 +160,8 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.YAML, File: "azure.json", HoldsCredentials: true, Required: true,
+			Format: registry.YAML, File: "azure.json", HoldsCredentials: true, Required: true, AnyCase: true,
+			Others:  "[rR][aA][tT][eE][lL][iI][mM][iI][tT]$",
 			Example: `subscriptionId: "00000000-0000-0000-0000-000000000000"`,
 		},
 		Secret: "azure-cloud-provider",

@@ -140,7 +140,7 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, File: "gce.conf", HoldsCredentials: true, Example: "global: {project-id: my-project, regional: true}",
+			Format: registry.INI, AnyCase: true, File: "gce.conf", HoldsCredentials: true, Example: "global: {project-id: my-project, regional: true}",
 		},
 		Secret: Name,
 		SystemRights: []registry.Right{

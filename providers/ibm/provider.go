@@ -108,7 +108,7 @@ func installation() registry.Installation {
 			Name: "apiKey", Key: "ibmcloud_api_key", Env: envKey + "_FILE", Optional: true, Help: "API key of IAM.",
 		}},
 		Config: registry.CloudConfig{
-			Format: registry.INI, File: "cloud.conf", Required: true,
+			Format: registry.INI, AnyCase: true, File: "cloud.conf", Required: true,
 			Example: "global: {version: 1.1.0}",
 		},
 		Secret: "ibm-cloud-credentials",

@@ -67,8 +67,8 @@ var Options = append(schema.Options[Config]{
 	text("loadBalancer.subnet2", "OCID of their second subnet, where subnets are of one availability domain.", func(c *Config) *string { return &c.Subnet2 }),
 	text(keyListMode, "All, Frontend or None: how security rules are managed where no annotation of a Service says so. "+
 		"With Oracle's own controller it is checked and has no effect.", func(c *Config) *string { return &c.SecurityListMode }),
-	text(keyLists, "Security lists whose rules are managed, by the OCID of the subnet that they are attached to; of another subnet, the oldest.",
-		func(c *Config) *string { return &c.SecurityLists }),
+	schema.Structured(text(keyLists, "Security lists whose rules are managed, by the OCID of the subnet that they are attached to; of another subnet, the oldest.",
+		func(c *Config) *string { return &c.SecurityLists })),
 	schema.FloatOption(func(c *Config) *float64 { return &c.ReadQPS }, row("rateLimiter.rateLimitQPSRead", "20", "Reads a second.")),
 	schema.IntOption(func(c *Config) *int { return &c.ReadBucket }, row("rateLimiter.rateLimitBucketRead", "5", "Reads at once.")),
 	schema.FloatOption(func(c *Config) *float64 { return &c.WriteQPS }, row("rateLimiter.rateLimitQPSWrite", "20", "Writes a second.")),
@@ -78,7 +78,7 @@ var Options = append(schema.Options[Config]{
 		Env: "OCI_ENDPOINT", FileKey: "endpoint",
 		Spec: schema.Spec{Help: "Base URL of all services of the cloud, in the place of those that the region has."},
 	}),
-	text("tags.loadBalancer", "Free-form and defined tags of new load balancers.", func(c *Config) *string { return &c.Tags }),
+	schema.Structured(text("tags.loadBalancer", "Free-form and defined tags of new load balancers.", func(c *Config) *string { return &c.Tags })),
 	schema.StringOption(func(c *Config) *string { return &c.Prefix }, schema.OptionRow{
 		Env: "LOAD_BALANCER_PREFIX", Spec: schema.Spec{Help: "Prefix of the names of load balancers."},
 	}),
@@ -160,7 +160,7 @@ func withoutEffect() schema.Options[Config] {
 	var rows schema.Options[Config]
 	for _, why := range sortedKeys(ignored()) {
 		for _, key := range ignored()[why] {
-			rows = append(rows, text(key, noEffect+why+".", nil))
+			rows = append(rows, schema.Structured(text(key, noEffect+why+".", nil)))
 		}
 	}
 	return rows

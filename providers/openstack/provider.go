@@ -4,6 +4,8 @@ package openstack
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -142,7 +144,8 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, File: "cloud.conf", HoldsCredentials: true, Required: true, Example: "Global: {auth-url: https://keystone/v3}",
+			Format: registry.INI, AnyCase: true, File: "cloud.conf", HoldsCredentials: true, Required: true, Example: "Global: {auth-url: https://keystone/v3}",
+			Sections: []registry.NamedSection{{Kind: "LoadBalancerClass", Keys: slices.Sorted(maps.Keys(classTable(&class{})))}},
 		},
 		Secret: Name,
 		Notes:  []string{"For routes set `[Route] router-id` and `routes.clusterCIDR`."},

@@ -218,7 +218,7 @@ var Options = schema.Options[Config]{
 		func(c *Config) *string { return &c.LoadBalancer.Tier1GatewayPath }),
 	toggle("loadBalancer.snatDisabled", "", "Make pools without translation of client addresses.",
 		func(c *Config) *bool { return &c.LoadBalancer.SNATDisabled }),
-	text("loadBalancer.tags", "", "Further tags of every object: scopes and their tags.", func(c *Config) *string { return &c.raw.Tags }),
+	schema.Structured(text("loadBalancer.tags", "", "Further tags of every object: scopes and their tags.", func(c *Config) *string { return &c.raw.Tags })),
 	text("loadBalancer.ipPoolName", "", "IP pool of addresses, by name.", func(c *Config) *string { return &c.LoadBalancer.Class.IPPoolName }),
 	text("loadBalancer.ipPoolId", "", "IP pool of addresses, by ID.", func(c *Config) *string { return &c.LoadBalancer.Class.IPPoolID }),
 	text("loadBalancer.tcpAppProfileName", "", "Application profile for TCP, by name.",

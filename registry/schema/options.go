@@ -27,6 +27,8 @@ type OptionRow struct {
 	// UsualFile is where the file of a secret lies unless Env + "_FILE" says otherwise. A secret with it has its value
 	// from the file where that can be read, and else from Env; both may be set.
 	UsualFile string `json:"usualFile,omitempty"`
+	// Structured is set where the key of the file may hold a mapping or a list, which the option gets as JSON.
+	Structured bool `json:"structured,omitempty"`
 	// Repeatable is set for a list whose flag may be given several times.
 	Repeatable bool `json:"repeatable,omitempty"`
 }
@@ -63,6 +65,12 @@ func option[C, V any](kind Kind, r OptionRow, at func(*C) *V, parse func(Spec, s
 	b := bind(kind, r.Spec, at, parse)
 	r.Spec = b.spec
 	return Option[C]{OptionRow: r, bound: b}
+}
+
+// Structured lets the key of an option hold a mapping or a list.
+func Structured[C any](o Option[C]) Option[C] {
+	o.OptionRow.Structured = true
+	return o
 }
 
 // StringOption declares an option of any text.

@@ -152,7 +152,9 @@ that of a file with credentials only the keys count that hold none, and no text.
 {{- $text }}
 {{- else if $config.holdsCredentials -}}
 {{- $open := deepCopy .Values.cloudConfig -}}
-{{- range $config.secretKeys }}{{ $open = omit $open (splitList "." . | first) }}{{ end -}}
+{{- range $key, $_ := .Values.cloudConfig }}{{ range $config.secretKeys -}}
+{{- if eq (lower $key) (splitList "." . | first | lower) }}{{ $open = omit $open $key }}{{ end -}}
+{{- end }}{{ end -}}
 {{- with $open }}{{ toYaml . }}{{ end }}
 {{- else if include "ccm.hasCloudConfig" . -}}
 {{- include "ccm.cloudConfig" . | trim }}
