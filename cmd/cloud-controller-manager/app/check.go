@@ -27,12 +27,14 @@ type serviceCheck struct {
 	files       manifestFiles
 	output      string
 	defaults    serviceDefaults
+	services    serviceSelection
 }
 
 // severity of a finding.
 const (
 	severityError   = "error"
 	severityWarning = "warning"
+	severityNote    = "note"
 )
 
 // finding is one fault, or one thing that has no effect, in a manifest.
@@ -46,6 +48,8 @@ type finding struct {
 
 	// notServed is set where the cloud makes nothing of any Service.
 	notServed bool
+	// left is set where another controller serves the Service.
+	left bool
 }
 
 // verdict is what the command prints with -o json.
@@ -69,6 +73,7 @@ func validateCommand(chosen choice) *cobra.Command {
 	fs := c.cmd.Flags()
 	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud, or "+allClouds+" for a table of what each linked cloud makes of the Services.")
 	c.defaults.addFlags(fs)
+	c.services.addFlags(fs)
 	fs.StringVar(&c.cloudConfig, "cloud-config", "", "The provider's configuration file, for the defaults that it sets.")
 	c.files.addFlags(c.cmd)
 	addOutputFlag(c.cmd, &c.output, humanText)
@@ -85,7 +90,7 @@ func (c *serviceCheck) run(args []string) error {
 			return usage(err)
 		}
 	}
-	if err := checkOutput(c.output, humanText); err != nil {
+	if err := errors.Join(checkOutput(c.output, humanText), usage(c.services.validate())); err != nil {
 		return err
 	}
 	if err := c.files.take(args); err != nil {
@@ -115,7 +120,7 @@ func (c *serviceCheck) run(args []string) error {
 	}
 	v := verdict{Provider: p.Name, Findings: []finding{}}
 	for _, file := range contents {
-		services, findings := checkManifests(p, in, file.data)
+		services, findings := c.checkManifests(p, in, file.data)
 		for i := range findings {
 			findings[i].File = file.name
 		}
@@ -123,9 +128,10 @@ func (c *serviceCheck) run(args []string) error {
 		v.Findings = append(v.Findings, findings...)
 	}
 	for _, f := range v.Findings {
-		if f.Severity == severityError {
+		switch f.Severity {
+		case severityError:
 			v.Errors++
-		} else {
+		case severityWarning:
 			v.Warnings++
 		}
 	}
@@ -165,7 +171,7 @@ func (c *serviceCheck) print(v verdict) error {
 }
 
 // checkManifests judges all Services of type LoadBalancer in a file of one or more documents, and names them.
-func checkManifests(p registry.Provider, in registry.Inputs, data []byte) (services []string, findings []finding) {
+func (c *serviceCheck) checkManifests(p registry.Provider, in registry.Inputs, data []byte) (services []string, findings []finding) {
 	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
 	for {
 		var document yamlnode.Node
@@ -178,7 +184,7 @@ func checkManifests(p registry.Provider, in registry.Inputs, data []byte) (servi
 			return services, append(findings, finding{Line: 1, Severity: severityError, Message: "this is neither YAML nor JSON: " + err.Error()})
 		}
 		for _, object := range objects(&document) {
-			names, found := checkObject(p, in, object)
+			names, found := c.checkObject(p, in, object)
 			services = append(services, names...)
 			findings = append(findings, found...)
 		}
@@ -220,7 +226,7 @@ func value(node *yamlnode.Node, key string) *yamlnode.Node {
 }
 
 // checkObject judges one object; what is no Service of type LoadBalancer passes.
-func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node) (services []string, findings []finding) {
+func (c *serviceCheck) checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node) (services []string, findings []finding) {
 	kind, apiVersion, serviceType := child(object, "kind"), child(object, "apiVersion"), child(object, "spec", "type")
 	if kind == nil || kind.Value != "Service" || apiVersion == nil ||
 		apiVersion.Value != "v1" || serviceType == nil || serviceType.Value != string(v1.ServiceTypeLoadBalancer) {
@@ -248,6 +254,13 @@ func checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node)
 		return []string{namespaced(service)}, findings
 	}
 	registry.AsStored(service)
+	selection := c.services
+	selection.more = in.Defaults.Set().Classes()
+	if why := selection.whyLeft(p, in, service); why != "" {
+		report(severityNote, errors.New("is left to another controller: "+why))
+		findings[len(findings)-1].left = true
+		return []string{namespaced(service)}, findings
+	}
 	warnings, err := registry.CheckServiceOf(p, in, service)
 	for _, problem := range schema.Problems(err) {
 		report(severityError, problem)

@@ -210,5 +210,62 @@ func FuzzManifests(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Fuzz(func(_ *testing.T, data []byte) { checkManifests(p, registry.Inputs{}, data) })
+	f.Fuzz(func(_ *testing.T, data []byte) { (&serviceCheck{}).checkManifests(p, registry.Inputs{}, data) })
+}
+
+// TestValidateTellsWhatIsLeft: Services of other controllers are neither served nor at fault, whatever their annotations hold.
+func TestValidateTellsWhatIsLeft(t *testing.T) {
+	r := &registry.Registry{}
+	require.NoError(t, r.Add(provider("alpha", func(p *registry.Provider) {
+		p.Features.LoadBalancers = registry.Done
+		p.Annotations = []schema.AnnotationRow{{Key: colour}}
+		p.ServedElsewhere = &schema.Where{Key: colour, OneOf: []string{"external"}}
+		p.Controllers = []registry.Controller{{Name: "own-lb-controller", Classes: []string{"example.com/own"}}}
+		p.CheckService = func(_ registry.Inputs, s *v1.Service) (warnings, err error) {
+			if s.Annotations[colour] == "bad" {
+				return nil, &schema.Problem{Place: "annotation " + colour, Value: "bad", Reason: "is no colour"}
+			}
+			return nil, nil
+		}
+	})))
+	const service = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "annotations": {"example.com/lb-colour": "%s"}}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]%s}}`
+	for name, c := range map[string]struct {
+		colour, class string
+		args          []string
+		outcome, says string
+	}{
+		"ours":              {colour: "red", outcome: outcomeServed},
+		"wrong":             {colour: "bad", outcome: outcomeRefused, says: "is no colour"},
+		"by an annotation":  {colour: "external", outcome: outcomeLeft, says: "its class or its annotations ask for that"},
+		"a foreign class":   {colour: "bad", class: "example.com/other", outcome: outcomeLeft, says: "spec.loadBalancerClass example.com/other is not one that this program serves"},
+		"a controller's":    {colour: "red", class: "example.com/own", outcome: outcomeLeft, says: "is served where --controllers names own-lb-controller"},
+		"our class":         {colour: "red", class: "example.com/ours", args: []string{"--load-balancer-class=example.com/ours", "--load-balancer-class-mode=named"}, outcome: outcomeServed},
+		"no class, but one": {colour: "red", args: []string{"--load-balancer-class=example.com/ours", "--load-balancer-class-mode=named"}, outcome: outcomeLeft, says: "it has no class"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := ""
+			if c.class != "" {
+				class = fmt.Sprintf(`, "loadBalancerClass": "%s"`, c.class)
+			}
+			run := func(args ...string) string {
+				args = append(args, c.args...)
+				cmd := validateCommand(choose(r, args))
+				out := &bytes.Buffer{}
+				cmd.SetArgs(args)
+				cmd.SetIn(strings.NewReader(fmt.Sprintf(service, c.colour, class)))
+				cmd.SetOut(out)
+				cmd.SilenceUsage, cmd.SilenceErrors = true, true
+				assert.Equal(t, c.outcome == outcomeRefused, cmd.ExecuteContext(t.Context()) != nil)
+				return out.String()
+			}
+			var all outcomes
+			require.NoError(t, json.Unmarshal([]byte(run("--cloud-provider=all", "-f", "-", "-o", "json")), &all))
+			require.Len(t, all.Results, 1)
+			assert.Equal(t, c.outcome, all.Results[0].Outcome)
+			text := run("--cloud-provider=alpha", "-f", "-")
+			assert.Contains(t, text, c.says)
+			assert.Equal(t, c.outcome == outcomeLeft, strings.Contains(text, ": note: Service web: is left to another controller: "), text)
+			assert.Contains(t, text, "warnings: 0\n")
+		})
+	}
 }

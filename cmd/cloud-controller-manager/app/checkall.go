@@ -21,10 +21,12 @@ const (
 	outcomeRefused = "refused"
 	// outcomeNone is that of clouds without load balancers.
 	outcomeNone = "not served"
+	// outcomeLeft is that of Services that another controller serves, which this program says nothing about.
+	outcomeLeft = "left to another controller"
 )
 
 // fromBest are the outcomes in their order.
-var fromBest = []string{outcomeServed, outcomePartial, outcomeNone, outcomeRefused}
+var fromBest = []string{outcomeServed, outcomePartial, outcomeLeft, outcomeNone, outcomeRefused}
 
 // outcome is what a finding alone would make of a Service.
 func (f finding) outcome() string {
@@ -33,6 +35,8 @@ func (f finding) outcome() string {
 		return outcomeRefused
 	case f.notServed:
 		return outcomeNone
+	case f.left:
+		return outcomeLeft
 	}
 	return outcomePartial
 }
@@ -42,7 +46,7 @@ type outcome struct {
 	File    string `json:"file"`
 	Service string `json:"service"`
 	Cloud   string `json:"cloud"`
-	// Outcome is the worst: refused, not served, without effect, or served.
+	// Outcome is the worst: refused, not served, left to another controller, without effect, or served.
 	Outcome  string    `json:"outcome"`
 	Findings []finding `json:"findings"`
 }
@@ -73,7 +77,7 @@ func (c *serviceCheck) runAll(contents []content) error {
 	for _, file := range contents {
 		for _, p := range c.providers.Providers() {
 			if in, judged := inputs[p.Name]; judged {
-				services, findings := checkManifests(p, in, file.data)
+				services, findings := c.checkManifests(p, in, file.data)
 				all.Results = append(all.Results, outcomesOf(p, file.name, services, findings)...)
 			}
 		}

@@ -74,6 +74,26 @@ func (s *serviceSelection) selects(class *string) bool {
 		(s.defaults != nil && slices.Contains(s.defaults.served(), *class))
 }
 
+// whyLeft says why another controller serves a Service, and nothing of one that is ours.
+func (s *serviceSelection) whyLeft(p registry.Provider, in registry.Inputs, service *v1.Service) string {
+	class := service.Spec.LoadBalancerClass
+	switch {
+	case !s.selects(class) && class == nil:
+		return "it has no class, and --load-balancer-class-mode=" + named + " serves those of --load-balancer-class alone"
+	case s.selects(class):
+		if p.Leaves(in, service) {
+			return "its class or its annotations ask for that"
+		}
+		return ""
+	}
+	for _, c := range p.Controllers {
+		if slices.Contains(c.Classes, *class) {
+			return fmt.Sprintf("spec.loadBalancerClass %s is served where --controllers names %s", *class, c.Name)
+		}
+	}
+	return fmt.Sprintf("spec.loadBalancerClass %s is not one that this program serves; --load-balancer-class and --load-balancer-class-mode say which are", *class)
+}
+
 // apply changes a cached Service so that the framework serves those that are ours and leaves the others alone. It would
 // also take its finalizer off Services of other classes that are being deleted, and with it the other controller's
 // chance to clean up: their finalizer is hidden from it. A further pass changes nothing.
