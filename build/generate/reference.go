@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"maps"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -215,10 +216,13 @@ func providerEventsTable(rows []events.Row) string {
 	var b strings.Builder
 	b.WriteString("| on | reason | what happened | what to do |\n| --- | --- | --- | --- |\n")
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.On, code(r.Reason), cell(r.What), cell(r.Do))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.On, code(r.Reason), cell(r.What), pageLink.ReplaceAllString(cell(r.Do), "](../$1"))
 	}
 	return b.String()
 }
+
+// pageLink is a link to a page of docs, from which the pages of clouds are one folder away.
+var pageLink = regexp.MustCompile(`\]\(([\w-]+\.md)`)
 
 // reference writes the pages about all clouds whose tables come from the code.
 func (w *writer) reference(providers []registry.Provider) {

@@ -66,8 +66,8 @@ func run(name, modulePath, dir string) (next string, err error) {
 			err = write(".", files, "providers/"+name, "registry/linked/"+name+".go")
 		}
 		return fmt.Sprintf("providers/%s and registry/linked/%s.go are written. Go on with:\n\n"+
-			"  make generate\n  make test-unit\n  make test-chart TESTFLAGS=-update\n  make demo PROVIDER=%s ONESHOT=1\n\n"+
-			"docs/developing-a-provider.md says what a provider must do.\n", name, name, name), err
+			"  make generate\n  go test -vet=off -trimpath -tags grpcnotrace ./providers/%s/...\n  make test-chart TESTFLAGS=-update\n  make demo PROVIDER=%s ONESHOT=1\n\n"+
+			"docs/developing-a-provider.md says what a provider must do.\n", name, name, name, name), err
 	}
 	if modulePath == "" || dir == "" {
 		return "", errors.New("MODULE and DIR belong together, such as make new-provider NAME=toy MODULE=example.com/toy-ccm DIR=../toy-ccm")

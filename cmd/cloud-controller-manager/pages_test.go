@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -14,6 +15,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/cmd/cloud-controller-manager/app"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
+
+// pages are all that we write for people.
+func pages(t *testing.T) (all []string) {
+	t.Helper()
+	for _, pattern := range []string{"docs/*.md", "docs/providers/*.md", "*.md", "charts/*/README.md", ".github/*.md"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		all = append(all, found...)
+	}
+	return all
+}
 
 // call is a line of a page that calls the program, by itself or at the end of a pipe.
 var call = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*(?:[^#]*\| )?(?:bin/)?cloud-controller-manager( [^#|>]*)`)
@@ -28,14 +40,8 @@ func TestCallsOfPages(t *testing.T) {
 		os.Exit(app.Main(registry.Linked(), strings.Split(args, "\n"), os.Stdout, os.Stderr))
 	}
 	t.Parallel()
-	var pages []string
-	for _, pattern := range []string{"docs/*.md", "docs/providers/*.md", "*.md", "charts/*/README.md"} {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		require.NoError(t, err)
-		pages = append(pages, found...)
-	}
 	calls := 0
-	for _, page := range pages {
+	for _, page := range pages(t) {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		for line := range strings.Lines(strings.ReplaceAll(string(text), "\\\n", " ")) {
@@ -52,4 +58,84 @@ func TestCallsOfPages(t *testing.T) {
 		}
 	}
 	assert.Greater(t, calls, 12)
+}
+
+var (
+	link     = regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	literal  = regexp.MustCompile("`[^`]*`")
+	title    = regexp.MustCompile(`^#+ (.*)`)
+	unspoken = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
+)
+
+// prose returns the lines of a page that are not between fences.
+func prose(t *testing.T, page string) (lines []string) {
+	t.Helper()
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	fenced := false
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			fenced = !fenced
+		} else if !fenced {
+			lines = append(lines, strings.TrimSpace(line))
+		}
+	}
+	return lines
+}
+
+// anchors are the places in a page that links lead to, as they are made of its headings.
+func anchors(t *testing.T, page string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, line := range prose(t, page) {
+		if m := title.FindStringSubmatch(line); m != nil {
+			anchor := strings.ReplaceAll(unspoken.ReplaceAllString(strings.ToLower(m[1]), ""), " ", "-")
+			for n, again := 1, anchor; all[anchor]; n++ {
+				anchor = again + "-" + strconv.Itoa(n)
+			}
+			all[anchor] = true
+		}
+	}
+	return all
+}
+
+// TestLinks: links from page to page, to files and to headings lead somewhere.
+func TestLinks(t *testing.T) {
+	t.Parallel()
+	count := 0
+	for _, page := range pages(t) {
+		for _, line := range prose(t, page) {
+			for _, m := range link.FindAllStringSubmatch(literal.ReplaceAllString(line, ""), -1) {
+				path, anchor, _ := strings.Cut(m[1], "#")
+				if strings.Contains(path, ":") {
+					continue
+				}
+				count++
+				target := page
+				if path != "" {
+					target = filepath.Join(filepath.Dir(page), path)
+				}
+				if _, err := os.Stat(target); !assert.NoError(t, err, "%s: %s", page, m[1]) {
+					continue
+				}
+				assert.True(t, anchor == "" || anchors(t, target)[anchor], "%s: %s: there is no such heading", page, m[1])
+			}
+		}
+	}
+	assert.Greater(t, count, 200)
+}
+
+// TestDifferencesHaveOneHeading: each cloud's page lists its differences under the heading that other pages link to, and nowhere else.
+func TestDifferencesHaveOneHeading(t *testing.T) {
+	t.Parallel()
+	for _, p := range registry.Linked().Providers() {
+		var found []string
+		lines := prose(t, filepath.Join(root, "docs", "providers", p.Name+".md"))
+		for _, line := range lines {
+			if m := title.FindStringSubmatch(line); m != nil && strings.HasPrefix(m[1], "Differences from") {
+				found = append(found, m[1])
+			}
+		}
+		assert.Equal(t, []string{"Differences from the cloud's own controller"}, found, p.Name)
+	}
 }
