@@ -1,6 +1,9 @@
 package chart
 
 import (
+	"io/fs"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -11,43 +14,28 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// cloudConfigs are legal keys that are no plain texts in a fixed place, and what else refuses, by what is wrong with it.
-var cloudConfigs = map[string]struct{ legal, illegal, want string }{
-	"vsphere": {
-		legal:   "global: {port: 443}\n  vcenter: {first: {server: vc.example.com, user: u, password: p, datacenters: [a, b]}}\n  loadBalancerClass: {dmz: {ipPoolName: pool}}\n  loadBalancer: {tags: {scope: tag}}",
-		illegal: "vcenter: {first: {sever: vc.example.com}}", want: "/vcenter/first/sever",
-	},
-	"azure": {
-		legal:   "tagsMap: {a: b}\n  multipleStandardLoadBalancerConfigurations: [{name: kubernetes, primaryVMSet: a}]\n  resourcegroup: g\n  loadBalancerRateLimit: {cloudProviderRateLimit: true}",
-		illegal: "tagMaps: {a: b}", want: "/tagMaps",
-	},
-	"oci": {
-		legal:   "loadBalancer: {securityLists: {ocid1.subnet: ocid1.securitylist}}\n  tags: {loadBalancer: {freeform: {a: b}}}",
-		illegal: "loadBalancer: {securityList: {a: b}}", want: "/loadBalancer/securityList",
-	},
-	"openstack": {
-		legal:   "global: {AUTH-URL: https://keystone/v3}\n  'LoadBalancerClass \"dmz\"': {subnet-id: a}",
-		illegal: "'LoadBalancerClass \"dmz\"': {subnet: a}", want: "/subnet",
-	},
-	"aws": {
-		legal:   "'ServiceOverride \"1\"': {Service: ec2, Region: r, URL: https://ec2, SigningRegion: r}",
-		illegal: "'ServiceOverride \"1\"': {Servce: ec2}", want: "/Servce",
-	},
-}
-
 // TestCloudConfigs: mappings, lists and sections with a name are values of the chart as well, and faults in them are seen.
 func TestCloudConfigs(t *testing.T) {
 	t.Parallel()
 	for _, p := range clouds() {
-		c, ok := cloudConfigs[p.Name]
-		assert.Equal(t, len(p.Installation.Config.Sections) > 0 || structured(p), ok, "%s: tried", p.Name)
-		if !ok {
+		text, err := os.ReadFile(filepath.Join("..", "..", "providers", p.Name, "testdata", "cloudconfig.yaml"))
+		if len(p.Installation.Config.Sections) == 0 && !structured(p) {
+			require.ErrorIs(t, err, fs.ErrNotExist, p.Name)
 			continue
 		}
-		values := withoutSecret(t, p)
-		text := render(t, "x", values+"cloudConfig:\n  "+c.legal+"\n")
-		assert.NotContains(t, strings.Split(text, "checksum")[0], "map[", p.Name)
-		refused(t, values+"cloudConfig: {"+c.illegal+"}\n", c.want)
+		require.NoError(t, err)
+		var c struct {
+			Legal, Illegal map[string]any
+			Where          string
+		}
+		require.NoError(t, yaml.UnmarshalStrict(text, &c), p.Name)
+		values := func(config map[string]any) string {
+			text, err := yaml.Marshal(map[string]any{"cloudConfig": config})
+			require.NoError(t, err)
+			return withoutSecret(t, p) + string(text)
+		}
+		assert.NotContains(t, render(t, "x", values(c.Legal)), "map[", p.Name)
+		refused(t, values(c.Illegal), c.Where)
 	}
 }
 
