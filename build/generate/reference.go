@@ -8,15 +8,19 @@ import (
 	"go/token"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"sigs.k8s.io/yaml"
+
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 // source is what a folder of the code says about events and metrics.
@@ -262,7 +266,33 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.page("docs/migrating.md", "", map[string]string{
 		"clouds": migrations(providers), "more permissions": morePermissionsTable(providers), "notes": migrationNotes(providers),
 	})
-	w.page("README.md", "", map[string]string{"clouds": cloudsTable(providers), "features": featuresTable(providers)})
+	w.page("README.md", "", map[string]string{"clouds": cloudsTable(providers), "features": featuresTable(providers), "calls": callsTable(w.root, providers)})
+}
+
+// callsTable is what the tests of the clouds allow in calls. A file that cannot be read is told by these tests.
+func callsTable(root string, providers []registry.Provider) string {
+	var b strings.Builder
+	b.WriteString("| cloud | 1,000 nodes join | a minute of them | a Service is looked at | a restart, 20 Services | a node joins 20 Services, reads + writes |\n" +
+		"| --- | --- | --- | --- | --- | --- |\n")
+	for _, p := range providers {
+		var expected struct{ Costs expectations.Costs }
+		text, err := os.ReadFile(filepath.Join(root, "providers", p.Name, "testdata", "expectations.yaml"))
+		if err != nil || yaml.Unmarshal(text, &expected) != nil || len(expected.Costs.Nodes) == 0 {
+			continue
+		}
+		kinds := slices.Sorted(maps.Keys(expected.Costs.Nodes))
+		nodes, s := expected.Costs.Nodes[kinds[0]], expected.Costs.Services
+		if plain, ok := expected.Costs.Nodes["plain"]; ok {
+			nodes = plain
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d |", p.Title, nodes.Start, nodes.Minute)
+		if s.Unchanged == 0 {
+			b.WriteString(" – | – | – |\n")
+			continue
+		}
+		fmt.Fprintf(&b, " %d | %d | %d + %d |\n", s.Unchanged, s.Restart, s.Join.Reads, s.Join.Writes)
+	}
+	return b.String()
 }
 
 // featuresTable is the matrix of what nodes and load balancers have on each cloud.
@@ -277,11 +307,19 @@ func featuresTable(providers []registry.Provider) string {
 	for _, p := range providers {
 		fmt.Fprintf(&b, "| %s |", p.Title)
 		for _, d := range p.Features.Details() {
-			fmt.Fprintf(&b, " %s |", d.Support)
+			fmt.Fprintf(&b, " %s |", short(d.Support))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
+}
+
+// short is how far a provider has a feature, in a table: a dash where the cloud has none.
+func short(s registry.Support) string {
+	if s == registry.CloudHasNone {
+		return "–"
+	}
+	return s.String()
 }
 
 // cloudsTable is the matrix of what is done on each cloud.
@@ -290,7 +328,7 @@ func cloudsTable(providers []registry.Provider) string {
 	b.WriteString("| cloud | support | nodes | load balancers | routes | further | options | annotations |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range providers {
 		fmt.Fprintf(&b, "| [%s](docs/providers/%s.md) | %s | %s | %s | %s | %s | %d | %d |\n", p.Title, p.Name, p.Stability,
-			p.Features.Instances, p.Features.LoadBalancers, p.Features.Routes, strings.Join(p.Extras, ", "), len(p.Options), len(p.Annotations))
+			short(p.Features.Instances), short(p.Features.LoadBalancers), short(p.Features.Routes), strings.Join(p.Extras, ", "), len(p.Options), len(p.Annotations))
 	}
 	return b.String()
 }
