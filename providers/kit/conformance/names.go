@@ -37,9 +37,9 @@ const leastUID = 16
 func (n *names) replaceUIDs(text string) string {
 	for from := 0; from+leastUID <= len(text); {
 		name, length := "", 0
-		for uid, of := range n.services { // of two that begin alike the one that says more of the text
-			if common := countCommon(text[from:], uid); common >= leastUID && (common > length || common == length && of < name) {
-				name, length = of, common
+		for uid, label := range n.services { // of two that begin alike the one that has more of the text
+			if common := countCommon(text[from:], uid); common >= leastUID && (common > length || common == length && label < name) {
+				name, length = label, common
 			}
 		}
 		if length > 0 {

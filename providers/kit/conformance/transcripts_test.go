@@ -34,11 +34,19 @@ func TestUnplannedWrites(t *testing.T) {
 		writes            []write
 		broken, explained []string
 	}{
-		"nothing":              {},
-		"as planned":           {[]string{"create pool p1", "create pool p2"}, []write{made("POST pools", "name=p2"), made("POST pools", "name=p1")}, nil, nil},
-		"one is left out":      {[]string{"create pool p1"}, []write{made("POST pools", "p1"), made("POST pools", "p2")}, []string{"POST pools was not announced"}, nil},
-		"one is not written":   {[]string{"create pool p1", "create pool p2"}, []write{made("POST pools", "p1")}, []string{"create pool p2: POST pools does not follow"}, nil},
-		"another object":       {[]string{"create pool p1"}, []write{made("POST pools", "p2")}, []string{"create pool p1: POST pools does not follow", "POST pools was not announced"}, nil},
+		"nothing": {},
+		"as planned": {
+			[]string{"create pool p1", "create pool p2"}, []write{made("POST pools", "name=p2"), made("POST pools", "name=p1")}, nil, nil,
+		},
+		"one is left out": {
+			[]string{"create pool p1"}, []write{made("POST pools", "p1"), made("POST pools", "p2")}, []string{"POST pools was not announced"}, nil,
+		},
+		"one is not written": {
+			[]string{"create pool p1", "create pool p2"}, []write{made("POST pools", "p1")}, []string{"create pool p2: POST pools does not follow"}, nil,
+		},
+		"another object": {
+			[]string{"create pool p1"}, []write{made("POST pools", "p2")}, []string{"create pool p1: POST pools does not follow", "POST pools was not announced"}, nil,
+		},
 		"refused":              {[]string{"create pool p1"}, []write{refused}, nil, nil},
 		"refused, not planned": {nil, []write{refused}, []string{"POST pools was not announced"}, nil},
 		"either of two, and beside it": {
