@@ -59,6 +59,7 @@ type Cloud struct {
 	inner cloudprovider.Interface
 	facts Facts
 
+	meters        *meters
 	ownership     *ownership
 	reports       *reports
 	deletions     *deletions
@@ -79,14 +80,16 @@ var (
 
 // Wrap puts the guard above a cloud.
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
-	c := &Cloud{inner: inner, facts: facts, reports: &reports{}}
-	c.ownership = &ownership{facts: facts, reports: c.reports}
+	c := &Cloud{inner: inner, facts: facts, meters: newMeters(), reports: &reports{}}
+	c.ownership = &ownership{facts: facts, meters: c.meters, reports: c.reports}
 	witnesses := &witnesses{nodes: c.ownership.list, planned: facts.Policy.planned, heard: &heard{}}
 	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.ownership.changed, c.CheckAPI, witnesses)
 	witnesses.seen = c.deletions.seen
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
-		c.instances = &instances{inner: in, facts: facts, ownership: c.ownership, deletions: c.deletions, claims: &claims{}, reports: c.reports}
+		c.instances = &instances{
+			inner: in, facts: facts, meters: c.meters, ownership: c.ownership, deletions: c.deletions, claims: &claims{}, reports: c.reports,
+		}
 		witnesses.exists = c.instances.ask
 	}
 	if lb, ok := inner.LoadBalancer(); ok && lb != nil {
@@ -97,7 +100,6 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 			inner: r, ownership: c.ownership, verification: c.verification, reports: c.reports, cluster: parseNetworks(facts.ClusterCIDR),
 		}
 	}
-	registerMetrics(c)
 	return c
 }
 

@@ -18,6 +18,7 @@ import (
 type instances struct {
 	inner     cloudprovider.InstancesV2
 	facts     Facts
+	meters    *meters
 	ownership *ownership
 	deletions *deletions
 	claims    *claims
@@ -48,10 +49,10 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	}
 	if why == holdNone {
 		i.reports.endHold(node, "the Node is deleted now: what held it has ended")
-		deletionsAllowed.WithLabelValues(i.facts.Provider).Inc()
+		i.meters.deletionsAllowed.WithLabelValues(i.facts.Provider).Inc()
 		return false, nil
 	}
-	deletionsHeld.WithLabelValues(i.facts.Provider, string(why)).Inc()
+	i.meters.deletionsHeld.WithLabelValues(i.facts.Provider, string(why)).Inc()
 	if why.lasting() {
 		i.reports.warn(node, EventNodeDeletionHeld, message)
 	}
@@ -106,7 +107,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	}
 	if err != nil {
 		if Uninitialized(node) {
-			initializationsFailed.WithLabelValues(i.facts.Provider).Inc()
+			i.meters.initializationsFailed.WithLabelValues(i.facts.Provider).Inc()
 			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
 		}
 		return nil, err

@@ -1,36 +1,42 @@
 package guard
 
 import (
-	"maps"
-	"sync"
-
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
-	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-var (
-	deletionsAllowed = metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "anyccm", Subsystem: "guard", Name: "node_deletions_allowed_total", StabilityLevel: metrics.ALPHA,
-		Help: "Nodes that the framework was told to delete.",
-	}, []string{"provider"})
-	deletionsHeld = metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "anyccm", Subsystem: "guard", Name: "node_deletions_held_total", StabilityLevel: metrics.ALPHA,
-		Help: "Times that the cloud called an instance gone and the Node was kept, by reason.",
-	}, []string{"provider", "reason"})
-	orphans = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "anyccm", Subsystem: "guard", Name: "orphans", StabilityLevel: metrics.ALPHA,
-		Help: "Objects in the cloud that carry the cluster's mark and belong to no Service, looked for every `--orphan-search-period`, once an hour by default.",
-	}, []string{"provider"})
-	foreignNodes = metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "anyccm", Subsystem: "guard", Name: "foreign_nodes", StabilityLevel: metrics.ALPHA,
-		Help: "Nodes of the cluster that are not ours and are left alone.",
-	}, []string{"provider"})
-	initializationsFailed = metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "anyccm", Subsystem: "guard", Name: "node_initializations_failed_total", StabilityLevel: metrics.ALPHA,
-		Help: "Times that a new Node could not be initialised; the event NodeInitializationFailed says why.",
-	}, []string{"provider"})
+// meters are what a guard counts. They count after they are registered.
+type meters struct {
+	deletionsAllowed, deletionsHeld, initializationsFailed *metrics.CounterVec
+	orphans, foreignNodes                                  *metrics.GaugeVec
+}
 
+func newMeters() *meters {
+	return &meters{
+		deletionsAllowed: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "anyccm", Subsystem: "guard", Name: "node_deletions_allowed_total", StabilityLevel: metrics.ALPHA,
+			Help: "Nodes that the framework was told to delete.",
+		}, []string{"provider"}),
+		deletionsHeld: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "anyccm", Subsystem: "guard", Name: "node_deletions_held_total", StabilityLevel: metrics.ALPHA,
+			Help: "Times that the cloud called an instance gone and the Node was kept, by reason.",
+		}, []string{"provider", "reason"}),
+		orphans: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "anyccm", Subsystem: "guard", Name: "orphans", StabilityLevel: metrics.ALPHA,
+			Help: "Objects in the cloud that carry the cluster's mark and belong to no Service, looked for every `--orphan-search-period`, once an hour by default.",
+		}, []string{"provider"}),
+		foreignNodes: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "anyccm", Subsystem: "guard", Name: "foreign_nodes", StabilityLevel: metrics.ALPHA,
+			Help: "Nodes of the cluster that are not ours and are left alone.",
+		}, []string{"provider"}),
+		initializationsFailed: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "anyccm", Subsystem: "guard", Name: "node_initializations_failed_total", StabilityLevel: metrics.ALPHA,
+			Help: "Times that a new Node could not be initialised; the event NodeInitializationFailed says why.",
+		}, []string{"provider"}),
+	}
+}
+
+var (
 	uninitializedNodes = metrics.NewDesc("anyccm_guard_uninitialized_nodes",
 		"Nodes that wait to be initialised.", []string{"provider"}, nil, metrics.ALPHA, "")
 	oldestUninitialized = metrics.NewDesc("anyccm_guard_oldest_uninitialized_node_timestamp_seconds",
@@ -39,9 +45,6 @@ var (
 	heldNodes = metrics.NewDesc("anyccm_guard_held_nodes",
 		"Nodes that are kept until something changes although the cloud calls their instances gone, by reason.",
 		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
-
-	registerOnce sync.Once
-	counted      = &collector{}
 )
 
 // holds are all reasons for which a Node is kept.
@@ -49,37 +52,24 @@ func holds() []hold {
 	return []hold{holdYoung, holdUnconfirmed, holdPace, holdShare, holdAll, holdContradiction, holdAccount, holdDryRun}
 }
 
-// registerMetrics makes the metrics of a cloud visible. Counters begin at 0: the first increase of one that appears with its first
-// value would be invisible.
-func registerMetrics(c *Cloud) {
-	registerOnce.Do(func() {
-		legacyregistry.MustRegister(deletionsAllowed, deletionsHeld, foreignNodes, orphans, initializationsFailed)
-		legacyregistry.CustomMustRegister(counted)
-	})
-	provider := c.facts.Provider
-	deletionsAllowed.WithLabelValues(provider).Add(0)
-	initializationsFailed.WithLabelValues(provider).Add(0)
+// RegisterMetrics makes the cloud's metrics visible, by the functions of a registry. Counters begin at 0: the first increase of one that
+// appears with its first value would be invisible.
+func (c *Cloud) RegisterMetrics(register func(...metrics.Registerable), registerCollector func(...metrics.StableCollector)) {
+	m, provider := c.meters, c.facts.Provider
+	register(m.deletionsAllowed, m.deletionsHeld, m.foreignNodes, m.orphans, m.initializationsFailed)
+	registerCollector(&collector{cloud: c})
+	m.deletionsAllowed.WithLabelValues(provider).Add(0)
+	m.initializationsFailed.WithLabelValues(provider).Add(0)
 	for _, why := range holds() {
-		deletionsHeld.WithLabelValues(provider, string(why)).Add(0)
+		m.deletionsHeld.WithLabelValues(provider, string(why)).Add(0)
 	}
-	counted.add(c)
 }
 
 // collector counts Nodes when somebody asks for metrics: what is counted at events stays wrong when one is missed.
 type collector struct {
 	metrics.BaseStableCollector
 
-	mu     sync.Mutex
-	clouds map[string]*Cloud
-}
-
-func (c *collector) add(cloud *Cloud) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.clouds == nil {
-		c.clouds = map[string]*Cloud{}
-	}
-	c.clouds[cloud.facts.Provider] = cloud
+	cloud *Cloud
 }
 
 // DescribeWithStability implements metrics.StableCollector.
@@ -91,20 +81,16 @@ func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 
 // CollectWithStability implements metrics.StableCollector.
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
-	c.mu.Lock()
-	clouds := maps.Clone(c.clouds)
-	c.mu.Unlock()
-	for provider, cloud := range clouds {
-		nodes, known := cloud.ownership.current()
-		if !known {
-			continue
-		}
-		count, oldest := waiting(nodes)
-		ch <- metrics.NewLazyConstMetric(uninitializedNodes, metrics.GaugeValue, float64(count), provider)
-		ch <- metrics.NewLazyConstMetric(oldestUninitialized, metrics.GaugeValue, oldest, provider)
-		for why, n := range cloud.deletions.held(nodes) {
-			ch <- metrics.NewLazyConstMetric(heldNodes, metrics.GaugeValue, float64(n), provider, string(why))
-		}
+	provider := c.cloud.facts.Provider
+	nodes, known := c.cloud.ownership.current()
+	if !known {
+		return
+	}
+	count, oldest := waiting(nodes)
+	ch <- metrics.NewLazyConstMetric(uninitializedNodes, metrics.GaugeValue, float64(count), provider)
+	ch <- metrics.NewLazyConstMetric(oldestUninitialized, metrics.GaugeValue, oldest, provider)
+	for why, n := range c.cloud.deletions.held(nodes) {
+		ch <- metrics.NewLazyConstMetric(heldNodes, metrics.GaugeValue, float64(n), provider, string(why))
 	}
 }
 

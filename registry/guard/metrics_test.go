@@ -17,60 +17,61 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/component-base/metrics/testutil"
+	"k8s.io/component-base/metrics"
 )
 
-// shownMetrics are the values that a scrape shows of one provider, by name and reason.
-func shownMetrics(t *testing.T, provider string) map[string]float64 {
+// showMetrics registers the metrics of a cloud, and returns what shows their values by name and reason.
+func showMetrics(t *testing.T, c *Cloud) func() map[string]float64 {
 	t.Helper()
-	families, err := legacyregistry.DefaultGatherer.Gather()
-	require.NoError(t, err)
-	all := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			name, reason, ours := f.GetName(), "", false
-			for _, l := range m.GetLabel() {
-				ours = ours || l.GetName() == "provider" && l.GetValue() == provider
-				if l.GetName() == "reason" {
-					reason = " " + l.GetValue()
+	registry := metrics.NewKubeRegistry()
+	c.RegisterMetrics(registry.MustRegister, registry.CustomMustRegister)
+	return func() map[string]float64 {
+		families, err := registry.Gather()
+		require.NoError(t, err)
+		all := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				name := f.GetName()
+				for _, l := range m.GetLabel() {
+					if l.GetName() == "reason" {
+						name += " " + l.GetValue()
+					}
 				}
-			}
-			if ours {
-				all[name+reason] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				all[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
+		return all
 	}
-	return all
 }
 
 // TestCountersBeginAtZero: the first increase of a counter shows only where the counter was there before. What only the replica that
 // leads can know is there on no other one.
 func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
-	Wrap(&cloud{}, Facts{Provider: "zero", Policy: DefaultPolicy()})
+	shown := showMetrics(t, guarded(&cloud{}))
 	want := map[string]float64{"anyccm_guard_node_deletions_allowed_total": 0, "anyccm_guard_node_initializations_failed_total": 0}
 	for _, why := range []string{"young", "unconfirmed", "pace", "share", "all", "contradiction", "account", "dry-run"} {
 		want["anyccm_guard_node_deletions_held_total "+why] = 0
 	}
-	assert.Equal(t, want, shownMetrics(t, "zero"))
+	assert.Equal(t, want, shown())
 }
 
 func TestNodesThatWaitAreCounted(t *testing.T) {
 	t.Parallel()
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	g := Wrap(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) {
+	g := guarded(&cloud{metadata: func(context.Context) (*cloudprovider.InstanceMetadata, error) {
 		return nil, errors.New("no such instance")
-	}}, Facts{Provider: "waiting", ProviderIDPrefixes: []string{"waiting://"}, Policy: DefaultPolicy()})
+	}})
+	shown := showMetrics(t, g)
 	g.ownership.setLister(listers.NewNodeLister(nodes))
-	assert.Subset(t, shownMetrics(t, "waiting"), map[string]float64{
+	assert.Subset(t, shown(), map[string]float64{
 		"anyccm_guard_uninitialized_nodes": 0, "anyccm_guard_oldest_uninitialized_node_timestamp_seconds": 0,
 		"anyccm_guard_held_nodes share": 0, "anyccm_guard_held_nodes all": 0, "anyccm_guard_held_nodes contradiction": 0,
 		"anyccm_guard_held_nodes account": 0, "anyccm_guard_held_nodes dry-run": 0,
 	})
-	assert.NotContains(t, shownMetrics(t, "waiting"), "anyccm_guard_held_nodes young", "it ends by itself")
+	assert.NotContains(t, shown(), "anyccm_guard_held_nodes young", "it ends by itself")
 
-	for i, id := range []string{"waiting://1", "", "", "other://4"} {
+	for i, id := range []string{"alpha://1", "", "", "other://4"} {
 		n := &v1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: strconv.Itoa(i), UID: types.UID(strconv.Itoa(i)), CreationTimestamp: metav1.Unix(int64(1000-100*i), 0),
 		}, Spec: v1.NodeSpec{ProviderID: id}}
@@ -86,7 +87,7 @@ func TestNodesThatWaitAreCounted(t *testing.T) {
 	require.True(t, ok)
 	_, err = instances.InstanceMetadata(t.Context(), node)
 	require.Error(t, err)
-	assert.Subset(t, shownMetrics(t, "waiting"), map[string]float64{
+	assert.Subset(t, shown(), map[string]float64{
 		"anyccm_guard_uninitialized_nodes": 2, "anyccm_guard_oldest_uninitialized_node_timestamp_seconds": 800,
 		"anyccm_guard_node_initializations_failed_total": 1,
 	}, "two of ours wait, the oldest was made at 800; another cloud's is its own affair")
@@ -129,8 +130,8 @@ func TestHeldNodesAreCounted(t *testing.T) {
 // TestRetainedIsNoOrphan: what was kept as its author wanted costs money on purpose.
 func TestRetainedIsNoOrphan(t *testing.T) {
 	t.Parallel()
-	o := &marked{}
-	g := Wrap(o, Facts{Provider: "retained", Policy: DefaultPolicy()})
+	g := Wrap(&marked{}, Facts{Provider: "alpha", Policy: DefaultPolicy()})
+	shown := showMetrics(t, g)
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{
 		Name: "s", Namespace: "n", UID: "1", Annotations: map[string]string{AnnotationRetain: "true"},
@@ -138,9 +139,7 @@ func TestRetainedIsNoOrphan(t *testing.T) {
 	balancers, _ := g.LoadBalancer()
 	require.NoError(t, balancers.EnsureLoadBalancerDeleted(t.Context(), "c", service))
 	require.NoError(t, g.countOrphansOnce(listers.NewServiceLister(store)))
-	count, err := testutil.GetGaugeMetricValue(orphans.WithLabelValues("retained"))
-	require.NoError(t, err)
-	assert.InDelta(t, 1, count, 0, "the load balancer of a Service of which nobody knows")
+	assert.InDelta(t, 1, shown()["anyccm_guard_orphans"], 0, "the load balancer of a Service of which nobody knows")
 }
 
 // marked is a cloud with the load balancers of the Services 1 and 2.

@@ -97,7 +97,7 @@ func (c *Cloud) countOrphansOnce(services listers.ServiceLister) error {
 	if err != nil {
 		return err
 	}
-	orphans.WithLabelValues(c.facts.Provider).Set(float64(len(found)))
+	c.meters.orphans.WithLabelValues(c.facts.Provider).Set(float64(len(found)))
 	return nil
 }
 

@@ -16,6 +16,7 @@ import (
 // ownership decides which Nodes are ours, before any code of the provider runs.
 type ownership struct {
 	facts   Facts
+	meters  *meters
 	reports *reports
 
 	parse    sync.Once
@@ -137,7 +138,7 @@ func (o *ownership) refresh() (all, ours []*v1.Node) {
 		return o.all, o.oursNow
 	}
 	o.all, o.oursNow, o.counted = nodes, o.ours(nodes), time.Now()
-	foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.oursNow)))
+	o.meters.foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.oursNow)))
 	return o.all, o.oursNow
 }
 

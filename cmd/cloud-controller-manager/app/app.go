@@ -15,6 +15,7 @@ import (
 	"k8s.io/cloud-provider/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	"k8s.io/component-base/logs"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -141,6 +142,9 @@ func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 		var cloud cloudprovider.Interface
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
 			tellBuild(m.providers, cloud.ProviderName())
+			if guarded, ok := cloud.(*guard.Cloud); ok {
+				guarded.RegisterMetrics(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)
+			}
 			return cloud
 		}
 	}
