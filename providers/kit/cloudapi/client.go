@@ -94,8 +94,10 @@ type Client struct {
 }
 
 // NewClient makes the HTTP client that an SDK is given.
-func NewClient(c Config) *Client {
-	registerMetrics(c.Provider)
+func NewClient(c Config) *Client { return newClient(c, programMeters()) }
+
+func newClient(c Config, m *meters) *Client {
+	m.show(c.Provider)
 	if c.Timeout == 0 {
 		c.Timeout = defaultTimeout
 	}
@@ -117,6 +119,7 @@ func NewClient(c Config) *Client {
 	}
 	t := &transport{
 		Config:      c,
+		meters:      m,
 		limiters:    map[string]*limiter{},
 		retryBudget: rate.NewLimiter(rate.Every(2*time.Second), 20),
 	}
@@ -136,6 +139,7 @@ func (c *Client) Close() { c.CloseIdleConnections() }
 // transport is the round tripper under every SDK.
 type transport struct {
 	Config
+	meters       *meters
 	limitersLock sync.Mutex
 	limiters     map[string]*limiter
 	texts        texts
@@ -171,7 +175,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	operation, limiter := t.Operation(req), t.limiterOf(req)
-	retriesTotal.WithLabelValues(t.Provider, Label(operation)).Add(0)
+	t.meters.retriesTotal.WithLabelValues(t.Provider, Label(operation)).Add(0)
 	for attempt := 0; ; attempt++ {
 		waitBegan := time.Now()
 		if err := limiter.wait(req.Context(), maxPatience); err != nil {
@@ -180,7 +184,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 			}
 			return nil, err
 		}
-		limiterWait.WithLabelValues(t.Provider).Observe(time.Since(waitBegan).Seconds())
+		t.meters.limiterWait.WithLabelValues(t.Provider).Observe(time.Since(waitBegan).Seconds())
 
 		resp, class, err := t.attempt(req, operation)
 		t.learn(req.Context(), limiter, operation, resp, class, err)
@@ -195,7 +199,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 		if req, err = rewind(req); err != nil {
 			return nil, err
 		}
-		retriesTotal.WithLabelValues(t.Provider, Label(operation)).Inc()
+		t.meters.retriesTotal.WithLabelValues(t.Provider, Label(operation)).Inc()
 	}
 }
 
@@ -215,7 +219,7 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 		}
 		t.Authorize(out)
 	}
-	inFlight := requestsInFlight.WithLabelValues(t.Provider)
+	inFlight := t.meters.requestsInFlight.WithLabelValues(t.Provider)
 	inFlight.Inc()
 	defer inFlight.Dec()
 
@@ -234,8 +238,8 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 			err = fmt.Errorf("%w within %s", errNoAnswer, t.Timeout)
 		}
 	}
-	requestsTotal.WithLabelValues(t.Provider, Label(operation), code).Inc()
-	requestDuration.WithLabelValues(t.Provider, Label(operation)).Observe(took.Seconds())
+	t.meters.requestsTotal.WithLabelValues(t.Provider, Label(operation), code).Inc()
+	t.meters.requestDuration.WithLabelValues(t.Provider, Label(operation)).Observe(took.Seconds())
 	klog.V(6).InfoS("Cloud API call", "provider", t.Provider, "operation", operation, "path", req.URL.Path, "code", code, "took", took, "err", err)
 	return resp, class, err
 }
@@ -288,8 +292,8 @@ func (t *transport) learn(ctx context.Context, limiter *limiter, operation strin
 	t.clock.learn(resp.Header, time.Now())
 	if t.Budget != nil {
 		if b, ok := t.Budget(resp.Header); ok {
-			budgetLimit.WithLabelValues(t.Provider).Set(float64(b.Limit))
-			budgetRemaining.WithLabelValues(t.Provider).Set(float64(b.Remaining))
+			t.meters.budgetLimit.WithLabelValues(t.Provider).Set(float64(b.Limit))
+			t.meters.budgetRemaining.WithLabelValues(t.Provider).Set(float64(b.Remaining))
 		}
 	}
 	switch {
@@ -309,12 +313,12 @@ func (t *transport) learn(ctx context.Context, limiter *limiter, operation strin
 
 func (t *transport) report(operation string, err error) {
 	if err == nil {
-		up.WithLabelValues(t.Provider).Set(1)
-		lastSuccess.WithLabelValues(t.Provider).SetToCurrentTime()
+		t.meters.up.WithLabelValues(t.Provider).Set(1)
+		t.meters.lastSuccess.WithLabelValues(t.Provider).SetToCurrentTime()
 		t.health.set(nil)
 		return
 	}
-	up.WithLabelValues(t.Provider).Set(0)
+	t.meters.up.WithLabelValues(t.Provider).Set(0)
 	t.health.set(fmt.Errorf("%s API: %s: %w", t.Provider, operation, err))
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/component-base/metrics"
 )
 
 // script answers calls one after the other; the last entry repeats.
@@ -63,11 +64,19 @@ type errReader struct{}
 func (errReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 func newTestClient(s *script, mutate func(*Config)) *Client {
+	c, _ := newMeteredClient(s, mutate)
+	return c
+}
+
+// newMeteredClient returns a client with metrics of its own, and what shows them.
+func newMeteredClient(s *script, mutate func(*Config)) (*Client, metrics.Gatherer) {
 	c := Config{Provider: "test", UserAgent: "test/1", Operation: func(r *http.Request) string { return r.Method + " /things" }, Transport: s}
 	if mutate != nil {
 		mutate(&c)
 	}
-	return NewClient(c)
+	registry, m := metrics.NewKubeRegistry(), newMeters()
+	m.register(registry.MustRegister)
+	return newClient(c, m), registry
 }
 
 func call(t *testing.T, c *Client, method, body string) (*http.Response, error) {

@@ -8,18 +8,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/component-base/metrics/testutil"
 )
 
 // TestLastSuccess: the age of the last useful answer is that of a useful one.
 func TestLastSuccess(t *testing.T) {
+	t.Parallel()
 	s := &script{answers: []func(*http.Request) (*http.Response, error){
 		status(http.StatusOK), func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") },
 	}}
-	c := newTestClient(s, func(c *Config) { c.Provider, c.Retries = "useful", -1 })
+	c := newTestClient(s, func(c *Config) { c.Retries = -1 })
 	at := func() float64 {
-		value, err := testutil.GetGaugeMetricValue(lastSuccess.WithLabelValues("useful"))
+		value, err := testutil.GetGaugeMetricValue(c.transport.meters.lastSuccess.WithLabelValues("test"))
 		require.NoError(t, err)
 		return value
 	}
@@ -37,11 +37,13 @@ func TestLastSuccess(t *testing.T) {
 
 // TestLabelsHaveNoBlanks: an operation that reads "GET /things" is GET_/things in the metrics.
 func TestLabelsHaveNoBlanks(t *testing.T) {
+	t.Parallel()
 	s := &script{answers: []func(*http.Request) (*http.Response, error){status(http.StatusOK)}}
-	resp, err := call(t, newTestClient(s, func(c *Config) { c.Provider = "blanks" }), http.MethodGet, "")
+	c, shown := newMeteredClient(s, nil)
+	resp, err := call(t, c, http.MethodGet, "")
 	require.NoError(t, err)
 	resp.Body.Close()
-	families, err := legacyregistry.DefaultGatherer.Gather()
+	families, err := shown.Gather()
 	require.NoError(t, err)
 	seen := 0
 	for _, f := range families {
