@@ -10,7 +10,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if tier.All() {
-		loadDiscovery() // outside of any bubble, for it runs a command
+		_, _ = readDiscovery() // outside of any bubble, for it runs a command
 	}
 	conformance.Main(m, Name)
 }

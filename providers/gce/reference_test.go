@@ -3,6 +3,7 @@ package gce
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -72,23 +73,22 @@ type discovery struct {
 }
 
 var (
-	discovered   *discovery
-	noDiscovery  string
-	errDiscovery error // the module is there, and its description is not where it was or not what it was
-	variable     = regexp.MustCompile(`^\{[^}]+\}$`)
-	undocumented = []string{"HttpHealthCheck.proxyHeader"} // in the answers of the real API all the same
+	readDiscovery = sync.OnceValues(loadDiscovery)
+	variable      = regexp.MustCompile(`^\{[^}]+\}$`)
+	undocumented  = []string{"HttpHealthCheck.proxyHeader"} // in the answers of the real API all the same
 )
 
-func loadDiscovery() {
+// errNoModule is part of the error where nothing can judge, as opposed to a description that is not where it was or not what it was.
+var errNoModule = errors.New("the module google.golang.org/api is not found, so that its description of the API judges nothing")
+
+func loadDiscovery() (*discovery, error) {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "google.golang.org/api").Output()
 	if err != nil {
-		noDiscovery = fmt.Sprint("the module google.golang.org/api is not found, so that its description of the API judges nothing: ", err)
-		return
+		return nil, fmt.Errorf("%w: %w", errNoModule, err)
 	}
 	data, err := os.ReadFile(filepath.Join(strings.TrimSpace(string(out)), "compute", "v1", "compute-api.json"))
 	if err != nil {
-		errDiscovery = err
-		return
+		return nil, err
 	}
 	var d struct {
 		discovery
@@ -97,15 +97,14 @@ func loadDiscovery() {
 		} `json:"resources"`
 	}
 	if err := json.Unmarshal(data, &d); err != nil {
-		errDiscovery = err
-		return
+		return nil, err
 	}
 	for _, r := range d.Resources {
 		for _, m := range r.Methods {
 			d.add(&m)
 		}
 	}
-	discovered = &d.discovery
+	return &d.discovery, nil
 }
 
 // apiPath begins the paths of all methods.
@@ -164,8 +163,12 @@ func (d *discovery) matches(pattern, text string) bool {
 
 // judge makes the document judge a simulator until the test ends.
 func judge(t testing.TB, sim *gcesim.Sim) {
-	if discovered == nil {
+	if !tier.All() {
 		return
+	}
+	d, err := readDiscovery()
+	if err != nil {
+		return // TestReferenceIsThere says it
 	}
 	var mu sync.Mutex
 	problems := map[string]bool{}
@@ -173,7 +176,7 @@ func judge(t testing.TB, sim *gcesim.Sim) {
 		if r.Header.Get(conformance.WrongHeader) != "" {
 			return
 		}
-		found := discovered.judge(r, body, status, answer)
+		found := d.judge(r, body, status, answer)
 		mu.Lock()
 		defer mu.Unlock()
 		for _, p := range found {
@@ -324,23 +327,24 @@ func (d *discovery) judgeScalar(s *shape, at string, v any, request bool, say fu
 func TestReferenceIsThere(t *testing.T) {
 	t.Parallel()
 	tier.Full(t)
-	require.NoError(t, errDiscovery)
-	if discovered == nil {
-		t.Skip(noDiscovery)
+	d, err := readDiscovery()
+	if errors.Is(err, errNoModule) {
+		t.Skip(err)
 	}
-	assert.Greater(t, discovered.methods, 500)
+	require.NoError(t, err)
+	assert.Greater(t, d.methods, 500)
 	wrong, _ := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://x/compute/v1/projects/p/regions/r/targetPools/n/addInstance?x=1", nil)
-	problems := discovered.judge(wrong, []byte(`{"instances":[{"instance":1,"name":"a"}]}`), http.StatusOK, []byte(`{"kind":"x","status":"GONE"}`))
+	problems := d.judge(wrong, []byte(`{"instances":[{"instance":1,"name":"a"}]}`), http.StatusOK, []byte(`{"kind":"x","status":"GONE"}`))
 	assert.Len(t, problems, 4, "an unknown parameter, a type, an unknown field and a value: %v", problems)
 	right := []byte(`{"kind":"compute#operation","status":"DONE"}`)
 	for range 2 {
 		body := []byte(`{"instances":[{"instance":"zones/z/instances/i"}]}`)
 		wrong.URL.RawQuery = ""
-		assert.Empty(t, discovered.judge(wrong, body, http.StatusOK, right), "what was right before")
-		assert.Len(t, discovered.judge(wrong, right, http.StatusOK, right), 2, "is no request: kind and status are unknown")
+		assert.Empty(t, d.judge(wrong, body, http.StatusOK, right), "what was right before")
+		assert.Len(t, d.judge(wrong, right, http.StatusOK, right), 2, "is no request: kind and status are unknown")
 	}
 	for _, path := range []string{"/n/addInstanc", "//addInstance", "/n/addInstance/"} {
 		wrong.URL.Path = apiPath + "p/regions/r/targetPools" + path
-		assert.Contains(t, discovered.judge(wrong, nil, http.StatusOK, nil), "POST "+wrong.URL.Path+" is no method of the API")
+		assert.Contains(t, d.judge(wrong, nil, http.StatusOK, nil), "POST "+wrong.URL.Path+" is no method of the API")
 	}
 }

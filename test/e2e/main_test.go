@@ -23,18 +23,15 @@ var stage *harness.Stage
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
 	var err error
 	stage, err = harness.NewStage(context.Background(), "e2e", os.Stderr)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "Error:", err)
-		return 1
+		os.Exit(1)
 	}
-	defer stage.Close()
-	return m.Run()
+	code := m.Run()
+	stage.Close()
+	os.Exit(code)
 }
 
 // patience bounds a wait for something that usually takes a second or two, on a machine that is busy. No test waits for its end.

@@ -133,7 +133,7 @@ func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []by
 
 // tellPending says once which classes count after a restart: the cache of Services was filled with those of the start, and a class
 // that is taken away at once would leave its load balancers to nobody.
-func (d *serviceDefaults) tellPending(data []byte, report func(kind, reason, message string)) {
+func (d *serviceDefaults) tellPending(ctx context.Context, data []byte, report func(kind, reason, message string)) {
 	set, err := defaults.Parse(data, func(map[string]string) error { return nil })
 	if err != nil {
 		return
@@ -152,7 +152,7 @@ func (d *serviceDefaults) tellPending(data []byte, report func(kind, reason, mes
 	if text := strings.Join(texts, "; "); text != d.pending {
 		d.pending = text
 		if text != "" {
-			klog.InfoS("The classes of the defaults of Services changed", "pending", text)
+			klog.FromContext(ctx).Info("The classes of the defaults of Services changed", "pending", text)
 			report(v1.EventTypeNormal, eventDefaultsPending, text)
 		}
 	}
@@ -178,9 +178,9 @@ func (d *serviceDefaults) served() []string {
 func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in registry.Inputs, report func(kind, reason, message string)) {
 	registerDefaultsMetrics()
 	broken := ""
-	wait.UntilWithContext(ctx, func(context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if data, err := readDefaults(d.path); d.still(data, err) {
-			broken = d.take(p, in, data, err, broken, report)
+			broken = d.take(ctx, p, in, data, err, broken, report)
 		}
 	}, defaultsPeriod)
 }
@@ -199,7 +199,8 @@ func (d *serviceDefaults) still(data []byte, err error) bool {
 
 // take puts what was read in force, and returns what is wrong with it. What was wrong before is not told again.
 func (d *serviceDefaults) take(
-	p registry.Provider, in registry.Inputs, data []byte, err error, broken string, report func(kind, reason, message string),
+	ctx context.Context, p registry.Provider, in registry.Inputs, data []byte, err error, broken string,
+	report func(kind, reason, message string),
 ) string {
 	if err == nil && bytes.Equal(data, d.data) && broken == "" {
 		return ""
@@ -215,7 +216,7 @@ func (d *serviceDefaults) take(
 		text := strings.ReplaceAll(err.Error(), "\n", "; ")
 		if text != broken {
 			defaultsInvalid.Set(1)
-			klog.ErrorS(err, "The defaults of Services are broken; the last good ones stay in force")
+			klog.FromContext(ctx).Error(err, "The defaults of Services are broken; the last good ones stay in force")
 			report(v1.EventTypeWarning, eventDefaultsInvalid, "the defaults of Services are broken, and the last good ones stay in force: "+text)
 		}
 		return text
@@ -225,7 +226,7 @@ func (d *serviceDefaults) take(
 		report(v1.EventTypeNormal, eventDefaultsValid, "the defaults of Services are good again")
 	}
 	d.data = data
-	d.tellPending(data, report)
+	d.tellPending(ctx, data, report)
 	d.reconcile(p, before, d.source.Set())
 	return ""
 }

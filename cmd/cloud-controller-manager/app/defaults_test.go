@@ -1,7 +1,8 @@
 package app
 
 import (
-	"flag"
+	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics/testutil"
 	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
@@ -123,9 +125,9 @@ func TestValidateAllTellsWhichCloudRefusesDefaults(t *testing.T) { //nolint:para
 }
 
 // look reads the file as it is now.
-func (d *serviceDefaults) look(p registry.Provider, broken string, report func(kind, reason, message string)) string {
+func (d *serviceDefaults) look(ctx context.Context, p registry.Provider, broken string, report func(kind, reason, message string)) string {
 	data, err := readDefaults(d.path)
-	return d.take(p, registry.Inputs{}, data, err, broken, report)
+	return d.take(ctx, p, registry.Inputs{}, data, err, broken, report)
 }
 
 // heard is a handler that notes which Services changed.
@@ -169,22 +171,22 @@ func TestChangedDefaults(t *testing.T) {
 	require.NoError(t, d.load(light, registry.Inputs{}))
 	assert.Equal(t, []string{"internal"}, d.served())
 	d.audience.services, d.audience.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
-	assert.Empty(t, d.look(light, "", report))
+	assert.Empty(t, d.look(t.Context(), light, "", report))
 	assert.Empty(t, h.names, "nothing changed")
 
 	write("- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
-	broken := d.look(light, "", report)
+	broken := d.look(t.Context(), light, "", report)
 	assert.Equal(t, []string{"plain"}, h.names, "one says it itself, and one has it already")
 
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: intern}\n")
-	broken = d.look(light, broken, report)
-	assert.Equal(t, broken, d.look(light, broken, report))
+	broken = d.look(t.Context(), light, broken, report)
+	assert.Equal(t, broken, d.look(t.Context(), light, broken, report))
 	require.Len(t, events, 1, "told once")
 	assert.Contains(t, events[0], `ServiceDefaultsInvalid the defaults of Services are broken, and the last good ones stay in force: --service-defaults=`+file+`: line 2: annotation anyccm.io/load-balancer-scheme: "intern" is not one of "public", "internal"`)
 	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme], "the last good one stays in force")
 
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
-	assert.Empty(t, d.look(light, broken, report))
+	assert.Empty(t, d.look(t.Context(), light, broken, report))
 	assert.Len(t, events, 3)
 	assert.Equal(t, "ServiceDefaultsValid the defaults of Services are good again", events[1])
 	assert.Equal(t, "ServiceDefaultsPending class internal is gone from the defaults of Services; it is served, with the defaults that it had, until a restart", events[2])
@@ -193,7 +195,7 @@ func TestChangedDefaults(t *testing.T) {
 	assert.Equal(t, []string{"internal"}, d.served(), "a class is served until the program ends")
 
 	write("- loadBalancerClass: fast\n- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
-	assert.Empty(t, d.look(light, "", report))
+	assert.Empty(t, d.look(t.Context(), light, "", report))
 	assert.Equal(t, []string{"internal"}, d.served())
 	assert.Len(t, events, 4)
 	assert.Equal(t, "ServiceDefaultsPending class fast is new in the defaults of Services, and is served after a restart", events[3])
@@ -255,21 +257,13 @@ func TestHalfWrittenDefaults(t *testing.T) {
 	})
 }
 
-// TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, because the log is the
-// process's.
+// TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, because the metric is
+// the process's.
 func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see above
 	light, err := shades(t).Lookup("light")
 	require.NoError(t, err)
-	path := filepath.Join(t.TempDir(), "log")
-	log, err := os.Create(path)
-	require.NoError(t, err)
-	state := klog.CaptureState()
-	defer state.Restore()
-	var flags flag.FlagSet
-	klog.InitFlags(&flags)
-	require.NoError(t, flags.Parse([]string{"-logtostderr=false", "-alsologtostderr=false"}))
-	klog.SetOutput(log)
-
+	var logged bytes.Buffer
+	ctx := klog.NewContext(t.Context(), textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&logged))))
 	file := filepath.Join(t.TempDir(), "defaults.yaml")
 	write := func(text string) { require.NoError(t, os.WriteFile(file, []byte(text), 0o600)) }
 	var events []string
@@ -285,20 +279,17 @@ func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see abov
 	require.NoError(t, d.load(light, registry.Inputs{}))
 	assert.Zero(t, invalid())
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: [public\n")
-	broken := d.look(light, "", report)
+	broken := d.look(ctx, light, "", report)
 	assert.Equal(t, "public", d.source.Of("")[portable.Scheme], "the last good one stays in force")
 	assert.Equal(t, []string{"Warning ServiceDefaultsInvalid"}, events)
 	assert.InDelta(t, 1, invalid(), 0)
-	klog.Flush()
-	logged, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Contains(t, string(logged), "The defaults of Services are broken; the last good ones stay in force")
+	assert.Contains(t, logged.String(), "The defaults of Services are broken; the last good ones stay in force")
 	require.NoError(t, os.Remove(file))
-	broken = d.look(light, broken, report)
+	broken = d.look(ctx, light, broken, report)
 	assert.Contains(t, broken, "no such file", "a file that is gone is broken as well")
 	assert.Equal(t, "public", d.source.Of("")[portable.Scheme])
 	write("- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
-	assert.Empty(t, d.look(light, broken, report))
+	assert.Empty(t, d.look(ctx, light, broken, report))
 	assert.Zero(t, invalid())
 	assert.Equal(t, "Normal ServiceDefaultsValid", events[len(events)-1])
 	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme])

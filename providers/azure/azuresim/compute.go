@@ -56,7 +56,7 @@ func init() { //nolint:gochecknoinits // the table and what it leads to name eac
 		kindOneInterface: {versions: []string{interfaceVersion}, methods: "GET", list: (*Sim).oneInterfaces},
 		kindSetAddress:   {versions: []string{interfaceVersion}, methods: "GET", list: (*Sim).setAddresses},
 	}
-	addNetworkKinds()
+	addNetworkKinds(kinds)
 }
 
 func networkProfile() fields {

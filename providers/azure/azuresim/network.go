@@ -21,7 +21,7 @@ const (
 	kindPrivateLink   = "Microsoft.Network/privateLinkServices"
 )
 
-func addNetworkKinds() {
+func addNetworkKinds(kinds map[string]kind) {
 	networkVersions := []string{"2025-01-01", "2025-05-01"} // the one that is written against, and the one of the recordings
 	all := "GET PUT DELETE"
 	kinds[kindLoadBalancer] = kind{

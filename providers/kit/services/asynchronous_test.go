@@ -136,20 +136,23 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// Who gives up while others have their turn says what it has waited for.
+// TestTurn: nothing is done while others have their turn; who gives up then says what it has waited for.
 func TestTurn(t *testing.T) {
 	t.Parallel()
-	s := &slow{shelf: &shelf{stored: []string{"a"}, want: []string{"a"}}}
-	l, _, service := serve(s.shelf)
-	l.Reconciler = s
-	unlock, err := l.Lock(t.Context(), "shelf")
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	_, err = l.EnsureLoadBalancer(ctx, "kubernetes", service, nil)
-	require.ErrorIs(t, err, context.Canceled)
-	require.ErrorContains(t, err, "waiting for another Service of load balancer shelf")
-	unlock()
-	_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
-	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{shelf: &shelf{stored: []string{"a"}, want: []string{"b"}}}
+		l, _, service := serve(s.shelf)
+		l.Reconciler = s
+		unlock, err := l.Lock(t.Context(), "shelf")
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err = l.EnsureLoadBalancer(ctx, "kubernetes", service, nil)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.ErrorContains(t, err, "waiting for another Service of load balancer shelf")
+		assert.Equal(t, []string{"observe ensure"}, s.calls, "others have their turn")
+		unlock()
+		_, err = l.EnsureLoadBalancer(t.Context(), "kubernetes", service, nil)
+		require.NoError(t, err)
+	})
 }
