@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"sigs.k8s.io/yaml"
@@ -124,8 +125,12 @@ func (m mutant) checkTest(root string) error {
 	if m.Tier != "" && (m.Tier != "all" || m.Reason == "") {
 		return fmt.Errorf("tier %q: leave it out, or say all with the reason", m.Tier)
 	}
-	if _, err := regexp.Compile(m.Says); err != nil {
+	says, err := regexp.Compile(m.Says)
+	switch {
+	case err != nil:
 		return err
+	case says.MatchString(anyFailure), says.MatchString("--- FAIL: " + strings.Trim(m.Run, "^$") + " (0.00s)"):
+		return fmt.Errorf("says %q: any failure of the test satisfies it; quote a value, a message or the assertion", m.Says)
 	}
 	top, err := m.topLevel()
 	if err != nil {
@@ -182,7 +187,7 @@ func try(ctx context.Context, root string, m mutant, onlyNamed bool) result {
 		return result{broken, err.Error()}
 	}
 	output, err := m.runTests(ctx, root, overlay, m.Run)
-	r := m.judge(output, err)
+	r := m.judge(quoteAssertions(root, output), err)
 	if r.outcome != survived || onlyNamed {
 		return r
 	}
@@ -209,6 +214,28 @@ func (m mutant) writeOverlay(root, dir string) (string, error) {
 	}
 	overlay := filepath.Join(dir, "overlay.json")
 	return overlay, os.WriteFile(overlay, document, 0o600)
+}
+
+// anyFailure is what assertions print whatever they are about.
+const anyFailure = `Not equal: expected: actual  : Should not be: Should be empty, but was Should be true Should be false Should be zero
+An error is expected but got nil. Received unexpected error: should have 1 item(s), but has 0`
+
+var traceLine = regexp.MustCompile(`\s` + regexp.QuoteMeta("github.com/anyccm/cloud-controller-manager/") + `(\S+\.go):(\d+)`)
+
+// quoteAssertions adds to the output of a test the source of what failed: an assertion that two things are equal tells nothing else of
+// what it is about.
+func quoteAssertions(root, output string) string {
+	var quoted []string
+	for _, at := range traceLine.FindAllStringSubmatch(output, -1) {
+		text, err := os.ReadFile(filepath.Join(root, filepath.FromSlash(at[1])))
+		number, numberErr := strconv.Atoi(at[2])
+		lines := strings.Split(string(text), "\n")
+		if err == nil && numberErr == nil && number > 0 && number <= len(lines) {
+			quoted = append(quoted, at[1]+": "+strings.TrimSpace(lines[number-1]))
+		}
+	}
+	slices.Sort(quoted)
+	return output + "\n" + strings.Join(slices.Compact(quoted), "\n")
 }
 
 // runTests runs tests of the package in the mutant's tier, with the flags of make test, so that the build cache is shared.

@@ -57,7 +57,7 @@ func TestProblems(t *testing.T) {
 	root := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(root, "a.go"), []byte("one two two"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(root, "a_test.go"), []byte("package a\n\nfunc TestA(t *testing.T) {}\n"), 0o600))
-	good := mutant{Name: "a", File: "a.go", Find: "one", Replace: "none", Package: ".", Run: "TestA/part", Says: "no"}
+	good := mutant{Name: "a", File: "a.go", Find: "one", Replace: "none", Package: ".", Run: "TestA/part", Says: "2 calls"}
 	require.Empty(t, problems(root, []mutant{good}))
 	require.Len(t, problems(root, []mutant{good, good}), 1, "the name is there twice")
 	for says, change := range map[string]func(m *mutant){
@@ -67,6 +67,7 @@ func TestProblems(t *testing.T) {
 		"b.go":              func(m *mutant) { m.File = "b.go" },
 		"has no test TestB": func(m *mutant) { m.Run = "TestB" },
 		"are needed":        func(m *mutant) { m.Says = "" },
+		"any failure":       func(m *mutant) { m.Says = "Not equal" },
 		"with the reason":   func(m *mutant) { m.Tier = "all" },
 	} {
 		wrong := good
@@ -85,6 +86,16 @@ func TestJudge(t *testing.T) {
 	assert.Equal(t, broken, m.judge("a.go:1: undefined: b\nFAIL a [build failed]", failed).outcome)
 	assert.Equal(t, broken, m.judge("ok a 0.1s [no tests to run]", nil).outcome)
 	assert.Equal(t, survived, m.judge("ok a 0.1s", nil).outcome)
+}
+
+// TestQuoteAssertions: what failed can be told by its source.
+func TestQuoteAssertions(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(root, "a_test.go"), []byte("package a\n\n\tassert.Len(t, calls, 2)\n"), 0o600))
+	const trace = "\tError Trace:\tgithub.com/anyccm/cloud-controller-manager/a_test.go:"
+	assert.Contains(t, quoteAssertions(root, trace+"3\n"), "a_test.go: assert.Len(t, calls, 2)")
+	assert.NotContains(t, quoteAssertions(root, trace+"9\n"), "assert")
 }
 
 // TestChoose: areas and names choose, and what is neither is refused.
