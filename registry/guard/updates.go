@@ -368,10 +368,11 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 // update calls the provider, unless the load balancer is not to be written any more.
 func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	defer recovered(&err, "UpdateLoadBalancer", name(want.service))
-	if !l.mayWrite(want.service) {
+	now, wants := l.states.current(want.service)
+	if !wants || l.isDisowned(now) {
 		return nil
 	}
-	t := l.facts.translate(want.service)
+	t := l.facts.translate(now) // the copy may be older than the last reconciliation, which a write by it would take back
 	backends, err := l.backends(ctx, t.Service, want.nodes)
 	if err != nil {
 		return err

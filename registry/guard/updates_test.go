@@ -36,6 +36,8 @@ type slowCloud struct {
 	calls    []string
 	// refusals are the answers to deletions, the last of them for good.
 	refusals []error
+	// updated is the Service of the last update.
+	updated *v1.Service
 }
 
 func newSlowCloud() *slowCloud {
@@ -69,6 +71,9 @@ func (c *slowCloud) EnsureLoadBalancer(ctx context.Context, _ string, s *v1.Serv
 }
 
 func (c *slowCloud) UpdateLoadBalancer(ctx context.Context, _ string, s *v1.Service, nodes []*v1.Node) error {
+	c.mu.Lock()
+	c.updated = s
+	c.mu.Unlock()
 	return c.apply(ctx, "update", s, nodes, c.updates[s.Name])
 }
 
@@ -351,6 +356,25 @@ func (c *sawServices) EnsureLoadBalancer(
 func (c *sawServices) UpdateLoadBalancer(ctx context.Context, cluster string, s *v1.Service, nodes []*v1.Node) error {
 	c.saw(s)
 	return c.slowCloud.UpdateLoadBalancer(ctx, cluster, s, nodes)
+}
+
+// TestUpdateByAnOldCopy: a pass of the framework that began before a reconciliation brings the Service as it was then. What is written is by
+// the Service of now, so that source ranges that were narrowed meanwhile are not opened again.
+func TestUpdateByAnOldCopy(t *testing.T) {
+	t.Parallel()
+	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
+		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+		now := serviceNamed("web")
+		now.Spec.Type = v1.ServiceTypeLoadBalancer
+		now.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		require.NoError(t, stored.Add(now))
+		_, err := l.EnsureLoadBalancer(t.Context(), "c", now, nodesNamed("a"))
+		require.NoError(t, err)
+		updateNow(t, l, "web", "a", "b")
+		assert.Equal(t, "a,b", c.nodesOf("web"))
+		assert.Equal(t, now.Spec.LoadBalancerSourceRanges, c.updated.Spec.LoadBalancerSourceRanges)
+	})
 }
 
 // TestUpdateAfterDeletion: a pass of the framework takes all Services at its start, and may bring along one that was deleted, is
