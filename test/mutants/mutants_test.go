@@ -12,7 +12,7 @@ import (
 )
 
 // sharedAreas are what all clouds share, with how many faults each has at least.
-var sharedAreas = map[string]int{"guard": 20, "kit": 20, "xcloud": 6}
+var sharedAreas = map[string]int{"guard": 20, "kit": 20, "program": 5, "xcloud": 6}
 
 // leastOf is how many faults a cloud has at least: fewer where it has no load balancers, or no simulator of a cloud outside.
 func leastOf(folder string) int {
