@@ -44,7 +44,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file := sim.CloudConfig(url) + managedGroups
 	f := &conformance.Fixture{
 		Sim: server, Network: network,
-		Provider: Description(), NotNarrowed: "former clients are shut out by the changes of security groups, in their order",
+		Provider: Description(),
 		Inputs: func() registry.Inputs {
 			return testInputs(sim, url, file, map[string]string{"AWS_ACCESS_KEY_ID": awssim.Key, "AWS_SECRET_ACCESS_KEY": testSecret})
 		},

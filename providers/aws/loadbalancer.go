@@ -53,6 +53,7 @@ type loadBalancers struct {
 type kindReconciler interface {
 	cloudprovider.LoadBalancer
 	guard.Planner
+	guard.Narrower
 }
 
 var _ kindReconciler = (*loadBalancers)(nil)
@@ -152,6 +153,14 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		}
 		return nil
 	})
+}
+
+// NarrowLoadBalancer implements guard.Narrower.
+func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
+	if _, elsewhere := kindOf(service); elsewhere {
+		return nil
+	}
+	return l.kinds(service)[0].NarrowLoadBalancer(ctx, cluster, service)
 }
 
 // PlanLoadBalancer implements guard.Planner.

@@ -90,6 +90,7 @@ func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o
 		if o.state, err = c.readTargets(ctx, r.Service, o.network, updateMaxAge, updateTargetsMaxAge); err != nil {
 			return o, fmt.Errorf("load balancer %s: %w", loadBalancerName(r.Service), err)
 		}
+	case services.Narrow: // rules alone
 	default:
 		if o, err = c.readState(ctx, r.Service, o); err != nil {
 			return o, err

@@ -1,0 +1,215 @@
+package aws
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	kitsources "github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file closes what a Service no longer asks for, before anything else of it is changed.
+
+var (
+	_ services.Narrower[networkObserved] = (*networkReconciler)(nil)
+	_ services.Narrower[classicObserved] = (*classicReconciler)(nil)
+)
+
+// shortestSubnet is the shortest prefix of a subnet of a VPC.
+const shortestSubnet = 16
+
+// restricted are the source ranges of a Service; some is false where everybody may come in, or where none of them can be read.
+func restricted(service *v1.Service) (asked kitsources.Set, some bool) {
+	asked, _ = kitsources.ForService(service, annotationSourceRanges)
+	return asked, !asked.Everybody() && (!asked.Partial() || len(asked.Networks()) > 0)
+}
+
+// Narrowing implements services.Narrower: in the group of the load balancer itself, and in those of the nodes.
+func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o networkObserved) (changes []networkChange, err error) {
+	asked, some := restricted(r.Service)
+	if !some || o.network == nil || o.groups == nil {
+		return nil, nil
+	}
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name, whole := loadBalancerName(r.Service), r.Purpose != services.Narrow
+	for _, g := range groupsByID(o.groups) {
+		if g.name == managedGroupName(r.Cluster, r.Service) && id.owned(g.tags) {
+			changes = append(changes, narrowFront[networkObserved](c.groups, g, name, asked, whole)...)
+		}
+	}
+	if c.config.NoNodeGroupRules {
+		return changes, nil
+	}
+	n, err := c.narrowNodes(ctx, r.Service, id, o.network, asked, whole)
+	rules := nodeRules{decide: n.change}
+	for _, g := range groupsByID(o.groups) {
+		if change := n.change(g); !change.empty() {
+			rules.due = append(rules.due, change)
+		}
+	}
+	changes = append(changes, nodeRuleChanges[networkObserved](c.groups, rules, opening)...)
+	return append(changes, nodeRuleChanges[networkObserved](c.groups, rules, closing)...), err
+}
+
+// Narrowing implements services.Narrower, in the group of the load balancer itself: nodes let that in, and no clients.
+func (c *classicReconciler) Narrowing(ctx context.Context, r services.Request, o classicObserved) (changes []services.Change[classicObserved], err error) {
+	asked, some := restricted(r.Service)
+	if !some || o.classic == nil {
+		return nil, nil
+	}
+	_, id, err := c.api.ready(ctx)
+	if err != nil {
+		return nil, err
+	}
+	name := loadBalancerName(r.Service)
+	for _, g := range groupsByID(o.groups) {
+		if g.name == classicGroupName(name) && id.owned(g.tags) {
+			changes = append(changes, narrowFront[classicObserved](c.groups, g, name, asked, r.Purpose != services.Narrow)...)
+		}
+	}
+	return changes, nil
+}
+
+// narrowFront narrows the group of a load balancer itself.
+func narrowFront[O any](groups *securityGroups, g securityGroup, name string, asked kitsources.Set, whole bool) []services.Change[O] {
+	decide := func(g securityGroup) ruleChange {
+		return narrowFrontRules(g, frontMine(descriptionFront+name), asked, whole)
+	}
+	rules := nodeRules{decide: decide}
+	if change := decide(g); !change.empty() {
+		rules.due = []ruleChange{change}
+	}
+	return append(nodeRuleChanges[O](groups, rules, opening), nodeRuleChanges[O](groups, rules, closing)...)
+}
+
+// narrowFrontRules decides about the rules for clients of one group, each port and family by itself.
+func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Set, whole bool) ruleChange {
+	c, have := ruleChange{group: g}, keysOf(g.rules)
+	from := map[rule][]netip.Prefix{}
+	var kinds []rule
+	for _, r := range g.rules {
+		p, err := netip.ParsePrefix(r.source.cidr)
+		if err != nil || !mine(r) {
+			continue
+		}
+		kind := r
+		kind.source = ruleSource{cidr: familyName(r.v6())}
+		if from[kind] == nil {
+			kinds = append(kinds, kind)
+		}
+		from[kind] = append(from[kind], p)
+	}
+	slices.SortFunc(kinds, func(a, b rule) int { // EC2 lists them in any order
+		return cmp.Or(strings.Compare(b.protocol, a.protocol), int(a.from-b.from), strings.Compare(a.source.cidr, b.source.cidr), strings.Compare(a.description, b.description))
+	})
+	for _, kind := range kinds {
+		v6 := kind.source.cidr == familyName(true)
+		after, narrower := asked.Families(!v6, v6).Narrow(from[kind], whole)
+		if !narrower {
+			continue
+		}
+		of := func(p netip.Prefix) rule {
+			r := kind
+			r.source = ruleSource{cidr: p.String()}
+			return r
+		}
+		for _, p := range from[kind] {
+			if !slices.Contains(after, p) {
+				c.remove = append(c.remove, of(p))
+			}
+		}
+		for _, p := range after {
+			if have.fresh(of(p)) {
+				c.add = append(c.add, of(p))
+			}
+		}
+	}
+	return c
+}
+
+// narrowedNodes is what a network load balancer needs of the groups of nodes from now on.
+type narrowedNodes struct {
+	name  string
+	rules []rule
+	spare ruleKeys
+	// ports are those that clients use, and checks those of health checks.
+	ports  ruleKeys
+	checks []int32
+	// complete is set where the load balancer's subnets are known, and whole where all that is needed may be opened.
+	complete, whole bool
+	others          otherRules
+}
+
+// narrowNodes finds out what a network load balancer needs. With an error its subnets are not known.
+func (c *networkReconciler) narrowNodes(
+	ctx context.Context, service *v1.Service, id *identity, lb *networkLoadBalancer, asked kitsources.Set, whole bool,
+) (n narrowedNodes, err error) {
+	s, _, _ := parseSettings(service, c.config) // what else is wrong does not matter here
+	s.ranges = asked.Networks()
+	v6 := targetFamily(service) == addressIPv6
+	listeners := networkListeners(id.clusterID, service, s, c.config)
+	subnets, complete, err := c.vpc.cidrsOf(ctx, subnetsOf(lb), v6)
+	n = narrowedNodes{
+		name: loadBalancerName(service), ports: ruleKeys{}, checks: checkPorts(listeners), complete: complete && err == nil,
+		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, loadBalancerName(service)),
+	}
+	for _, l := range listeners {
+		protocol := protocolTCP
+		if l.group.protocol == "UDP" {
+			protocol = protocolUDP
+		}
+		n.ports[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
+	}
+	if len(asked.Families(!v6, v6).Networks()) > 0 {
+		n.rules, n.spare = c.nodeRules().rulesOn(service, s, lb, listeners, subnets)
+	}
+	return n, err
+}
+
+// change decides about one group. Ports that clients no longer use are closed when the load balancer has left them.
+func (n narrowedNodes) change(g securityGroup) ruleChange {
+	c := ruleChange{group: g}
+	have, wanted := keysOf(g.rules), keysOf(n.rules)
+	for _, r := range g.rules {
+		name, health := ruleOf(r)
+		if name == n.name && !health && n.ports[rule{protocol: r.protocol, from: r.from, to: r.to}] && !wanted[r.key()] && !n.spare[r] && n.closes(r) {
+			c.remove = append(c.remove, r)
+		}
+	}
+	if c.remove = n.others.unneeded(c.remove); len(c.remove) == 0 {
+		return c
+	}
+	for _, w := range n.rules {
+		opens := func(r rule) bool { return r.protocol == w.protocol && r.from == w.from && (n.whole || r.contains(w)) }
+		if slices.ContainsFunc(c.remove, opens) && have.fresh(w) {
+			c.add = append(c.add, w)
+		}
+	}
+	m := mtuChange(c.result())
+	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
+	return c
+}
+
+// closes reports whether a rule for clients may go: what is asked for does not contain it. Where the load balancer's subnets are not known,
+// what may be one of them stays, and what its health checks may come in by.
+func (n narrowedNodes) closes(r rule) bool {
+	if p, err := netip.ParsePrefix(r.source.cidr); err != nil || !n.complete && (p.Bits() >= shortestSubnet || slices.Contains(n.checks, r.from)) {
+		return false
+	}
+	return !slices.ContainsFunc(n.rules, func(w rule) bool { return w.protocol == r.protocol && w.from == r.from && w.contains(r) })
+}
+
+// contains reports whether the network of a rule contains that of another one.
+func (r rule) contains(o rule) bool {
+	outer, err := netip.ParsePrefix(r.source.cidr)
+	inner, other := netip.ParsePrefix(o.source.cidr)
+	return cmp.Or(err, other) == nil && outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
+}

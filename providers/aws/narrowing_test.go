@@ -1,0 +1,212 @@
+package aws
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// stranger is a rule of somebody else in the group of the nodes.
+const stranger = "tcp 22-22 0.0.0.0/0"
+
+// narrowed serves a Service to everybody, beside a stranger's rule, and then asks for one network alone, and for more.
+func (w *world) narrowed(s *v1.Service, more func(*v1.Service)) *v1.Service {
+	w.T.Helper()
+	w.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+		g.Rules = append(g.Rules, awssim.Rule{Protocol: "tcp", From: 22, To: 22, CIDR: "0.0.0.0/0"})
+	})
+	w.restart()
+	w.Apply(s)
+	w.ensure(s)
+	require.NotEmpty(w.T, w.everybodyMay(), "it is open at first")
+	return w.change(s, func(s *v1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		more(s)
+	})
+}
+
+// everybodyMay are the rules by which everybody gets in, but for the stranger's.
+func (w *world) everybodyMay() []string {
+	list := []string{}
+	for _, g := range w.sim.Groups() {
+		for _, r := range rules(g) {
+			if strings.Contains(r, "0.0.0.0/0") && r != stranger {
+				list = append(list, g.Name+": "+r)
+			}
+		}
+	}
+	return list
+}
+
+// closedBeside demands that a narrowed Service is closed to everybody although something else failed.
+func (w *world) closedBeside(err error, what string) {
+	w.T.Helper()
+	assert.Error(w.T, err, what)
+	assert.Empty(w.T, w.everybodyMay(), "%s: everybody still gets in; the error was: %v", what, err)
+	assert.Contains(w.T, rules(w.group("nodes")), stranger, what)
+}
+
+func alone(*v1.Service) {}
+
+// TestNarrowingIsNotHeldUpByARefusedListener: a listener that AWS refuses keeps nothing open.
+func TestNarrowingIsNotHeldUpByARefusedListener(t *testing.T) {
+	t.Parallel()
+	for kind, s := range map[string]*v1.Service{
+		"network": nlb("web", nil, servicePort("http", 80, 30080)), "classic": service("web", nil, servicePort("http", 80, 30080)),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			s := w.narrowed(s, addPort)
+			w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "Listener", Writes: true})
+			_, err := w.try(s)
+			w.closedBeside(err, "listener refused")
+		})
+	}
+}
+
+// TestNarrowingIsNotHeldUpByAFaultElsewhere: a fault in another setting keeps nothing open.
+func TestNarrowingIsNotHeldUpByAFaultElsewhere(t *testing.T) {
+	t.Parallel()
+	for kind, s := range map[string]*v1.Service{
+		"network": nlb("web", nil, servicePort("http", 80, 30080)), "classic": service("web", nil, servicePort("http", 80, 30080)),
+	} {
+		for what, more := range map[string]func(*v1.Service){
+			"check": func(s *v1.Service) { s.Annotations[annotationCheckInterval] = "never" },
+			"place": func(s *v1.Service) { s.Annotations[annotationSubnets] = "no-such-subnet" },
+		} {
+			t.Run(kind+" "+what, func(t *testing.T) {
+				t.Parallel()
+				w := startWorld(t, "", awssim.Options{})
+				_, err := w.try(w.narrowed(s.DeepCopy(), more))
+				w.closedBeside(err, what)
+			})
+		}
+	}
+}
+
+// TestNarrowingNeedsNoNodes: what nobody asks for any more goes although no node serves, or none shows.
+func TestNarrowingNeedsNoNodes(t *testing.T) {
+	t.Parallel()
+	for what, none := range map[string]func(*world){
+		"no nodes":     func(w *world) { w.nodes = nil },
+		"none is seen": func(w *world) { w.sim.Blind() },
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			s := w.narrowed(nlb("web", nil, servicePort("http", 80, 30080)), alone)
+			none(w)
+			w.restart()
+			_, err := w.try(s)
+			assert.Empty(t, w.everybodyMay(), "the error was: %v", err)
+			assert.Contains(t, rules(w.group("nodes")), stranger)
+		})
+	}
+	t.Run("classic", func(t *testing.T) {
+		t.Parallel()
+		w := startWorld(t, "", awssim.Options{})
+		s := w.narrowed(service("web", nil, servicePort("http", 80, 30080)), alone)
+		w.nodes = nil
+		_, err := w.try(s)
+		assert.Empty(t, w.everybodyMay(), "the error was: %v", err)
+	})
+}
+
+// TestNarrowingAtALimit: what cannot be opened keeps nothing open.
+func TestNarrowingAtALimit(t *testing.T) {
+	t.Parallel()
+	t.Run("no right to open", func(t *testing.T) {
+		t.Parallel()
+		w := startWorld(t, "", awssim.Options{})
+		s := w.narrowed(nlb("web", nil, servicePort("http", 80, 30080)), alone)
+		w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "EC2 AuthorizeSecurityGroupIngress"})
+		_, err := w.try(s)
+		w.closedBeside(err, "authorize refused")
+	})
+	t.Run("no right to open, classic", func(t *testing.T) {
+		t.Parallel()
+		w := startWorld(t, "", awssim.Options{})
+		s := w.narrowed(service("web", nil, servicePort("http", 80, 30080)), alone)
+		w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "EC2 AuthorizeSecurityGroupIngress"})
+		_, err := w.try(s)
+		w.closedBeside(err, "authorize refused")
+	})
+	t.Run("full group", func(t *testing.T) {
+		t.Parallel()
+		w := startWorld(t, "", awssim.Options{GroupRules: 5}) // one for the stranger
+		s := w.narrowed(nlb("web", nil, servicePort("http", 80, 30080)), alone)
+		w.server.ResetCalls()
+		_, err := w.try(s)
+		w.closedBeside(err, fmt.Sprint("no room, with the calls ", w.server.Calls().ByOperation))
+	})
+	for kind, s := range map[string]*v1.Service{
+		"network": nlb("web", nil, servicePort("http", 80, 30080)), "classic": service("web", nil, servicePort("http", 80, 30080)),
+	} {
+		t.Run("more networks than any group holds, "+kind, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			_, err := w.try(w.narrowed(s, func(s *v1.Service) {
+				for i := range 1001 {
+					s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("11.%d.%d.0/24", i/250, i%250))
+				}
+			}))
+			w.closedBeside(err, "too many")
+		})
+	}
+}
+
+// TestNarrowingWhileASubnetIsHidden: clients are no business of subnets that EC2 does not show.
+func TestNarrowingWhileASubnetIsHidden(t *testing.T) {
+	t.Parallel()
+	for what, fault := range map[string]simkit.Fault{
+		"empty": {Kind: "empty-set"}, "refused": {Kind: simkit.FaultStatus, Status: http.StatusForbidden},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			s := w.narrowed(local(nlb("web", nil, servicePort("http", 80, 30080))), alone)
+			checks := w.ports("10.0.0.0/24")
+			require.NotEmpty(t, checks)
+			w.restart()
+			fault.Operation = "EC2 DescribeSubnets"
+			w.fault(fault)
+			_, err := w.try(s)
+			assert.Empty(t, w.everybodyMay(), "the error was: %v", err)
+			assert.Subset(t, w.ports("10.0.0.0/24"), checks, "health checks get in")
+			assert.Contains(t, rules(w.group("nodes")), stranger)
+		})
+	}
+}
+
+// TestNarrowingKeepsHealthChecks: where everybody gets in on a port, health checks come in by that rule. They still do when it goes, and it
+// stays where EC2 does not show the subnets that they come from.
+func TestNarrowingKeepsHealthChecks(t *testing.T) {
+	t.Parallel()
+	for hidden, stays := range map[bool]int{false: 0, true: 1} {
+		t.Run(fmt.Sprint("hidden ", hidden), func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			s := w.narrowed(nlb("web", nil, servicePort("http", 80, 30080)), func(s *v1.Service) {
+				s.Annotations[annotationCheckInterval] = "never"
+			})
+			if hidden {
+				w.restart()
+				w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "EC2 DescribeSubnets"})
+			}
+			_, err := w.try(s)
+			require.Error(t, err)
+			assert.True(t, len(w.ports("0.0.0.0/0")) > stays || slices.Contains(w.ports("10.0.0.0/24"), 30080), "health checks get in: %v", rules(w.group("nodes")))
+			assert.Equal(t, hidden, slices.Contains(w.ports("0.0.0.0/0"), 30080))
+		})
+	}
+}
