@@ -59,10 +59,11 @@ type observed struct {
 	cluster   string
 	// nodes are those that receive traffic, with the addresses that their machines have, where addresses of nodes matter.
 	nodes []*v1.Node
-	// sets are the names of the scale sets or availability sets of machines, where there are several load balancers; pools are those that the
-	// Service may have for itself then.
-	sets  map[machineID]string
-	pools []string
+	// sets are the names of the scale sets or availability sets of machines, where there are several load balancers; ownPools are the pools
+	// that the Service has for itself then, and pools are those that it may have.
+	sets     map[machineID]string
+	ownPools poolNames
+	pools    []string
 	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and that this one, which leaves them, is the
 	// last to use.
 	inherited []string
@@ -190,11 +191,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	if !r.fillsPools(d.Internal) || r.config.PoolType != poolIP {
 		return d, nil, nil
 	}
-	var homeless []string
-	if d.Members, homeless, err = r.poolMembers(q, o, d.LB, d.Fronts); err != nil {
+	var findings []services.Finding
+	if d.Members, findings, err = r.poolMembers(q, o, d.LB, d.Fronts); err != nil {
 		return nil, nil, err
 	}
-	return d, homelessNodes(homeless), nil
+	return d, findings, nil
 }
 
 func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings, o *observed) (d *spec, err error) {
@@ -221,7 +222,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 			}
 			return o.isSix(have, six == (suffix == suffixOf(six, dual))), true
 		})
-		f := front{six: six, pool: c.poolOf(q.Service, q.Cluster, six), name: frontName(d.Base, subnet, suffix)}
+		f := front{six: six, pool: o.poolOf(c, q.Service, six), name: frontName(d.Base, subnet, suffix)}
 		if s.Internal {
 			err = r.internalFront(ctx, q.Service, s, lb, &f)
 		} else {

@@ -51,13 +51,70 @@ func (e *endpoints) nodesOf(service *v1.Service) (map[string]bool, error) {
 	return names, nil
 }
 
-// localPool is the name of the pool of a Service alone.
-func localPool(service *v1.Service, six bool) string {
-	name := strings.ToLower(service.Namespace + "-" + service.Name)
+// poolNames are the names of the pools of a Service alone, by family.
+type poolNames struct{ four, six string }
+
+func (p poolNames) of(six bool) string {
 	if six {
-		name += strings.ToLower(sixSuffix)
+		return p.six
 	}
-	return name
+	return p.four
+}
+
+// meets reports whether two Services would have a pool in common.
+func (p poolNames) meets(other poolNames) bool {
+	return p.holds(other.four) || p.holds(other.six)
+}
+
+func (p poolNames) holds(name string) bool {
+	return strings.EqualFold(p.four, name) || strings.EqualFold(p.six, name)
+}
+
+// joinedPools are the names that Azure's own controller gives. Several Services may come to the same ones.
+func joinedPools(service *v1.Service) poolNames {
+	name := strings.ToLower(service.Namespace + "-" + service.Name)
+	return poolNames{name, name + strings.ToLower(sixSuffix)}
+}
+
+// uniquePools are names that no other Service comes to.
+func uniquePools(service *v1.Service) poolNames {
+	return poolNames{baseName(service), baseName(service) + strings.ToLower(sixSuffix)}
+}
+
+// maxPartName is how many characters Azure takes in the name of a part of a load balancer, or of a public address.
+const maxPartName = 80
+
+// choosePools are the names of the pools of a Service alone: those that Azure's own controller gives, unless they are too long or another
+// Service has one of them.
+func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc) poolNames {
+	joined, unique, base := joinedPools(service), uniquePools(service), baseName(service)
+	mine, theirs := leadingTo(lbs, joined, base)
+	chosen, _ := leadingTo(lbs, unique, base)
+	if len(joined.six) > maxPartName || chosen || theirs && !mine {
+		return unique
+	}
+	for _, other := range known {
+		if baseName(other) >= base || !c.ownPool(other) || !joinedPools(other).meets(joined) {
+			continue
+		}
+		if has, _ := leadingTo(lbs, joined, baseName(other)); has || !mine { // the first of several that have one name keeps it
+			return unique
+		}
+	}
+	return joined
+}
+
+// leadingTo reports whether rules of a Service, and whether rules of others, lead to pools.
+func leadingTo(lbs []doc, pools poolNames, base string) (own, others bool) {
+	for _, lb := range lbs {
+		for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+			if pools.holds(nameOf(str(rule, "properties", "backendAddressPool", "id"))) {
+				isOwn := ownedBy(base, str(rule, "name"))
+				own, others = own || isOwn, others || !isOwn
+			}
+		}
+	}
+	return own, others
 }
 
 // ownPool reports whether a Service has a pool of its own.
@@ -66,19 +123,26 @@ func (c *Config) ownPool(service *v1.Service) bool {
 }
 
 // poolOf is the name of the pool that a Service's rules of a family lead to.
-func (c *Config) poolOf(service *v1.Service, cluster string, six bool) string {
+func (o *observed) poolOf(c *Config, service *v1.Service, six bool) string {
 	if c.ownPool(service) {
-		return localPool(service, six)
+		return o.ownPools.of(six)
 	}
-	return poolName(cluster, six)
+	return poolName(o.cluster, six)
 }
 
-// ownPools are the names, in lower case, of the pools that a Service may have for itself.
-func (c *Config) ownPools(service *v1.Service) []string {
-	if len(c.several) == 0 {
+// observePools finds the pools that a Service may have for itself.
+func (r *reconciler) observePools(ctx context.Context, service *v1.Service, o *observed) error {
+	if len(r.config.several) == 0 {
 		return nil
 	}
-	return []string{localPool(service, false), localPool(service, true)}
+	known, err := r.cluster.Services(ctx)
+	if err != nil {
+		return err
+	}
+	o.ownPools = r.config.choosePools(service, known, o.lbs)
+	joined, unique := joinedPools(service), uniquePools(service)
+	o.pools = []string{joined.four, joined.six, unique.four, unique.six}
+	return nil
 }
 
 // dropPools takes away pools of a Service alone that it needs no more, and that nobody else's rule leads to.
@@ -108,13 +172,14 @@ func dropPools(lb doc, own []string, fronts []front) bool {
 // poolMembers are the members that pools by address should have: IP to node, by pool. A pool that is not to be touched is not there.
 func (r *reconciler) poolMembers(
 	q services.Request, o *observed, lb string, fronts []front,
-) (wanted map[string]map[string]string, homeless []string, err error) {
+) (wanted map[string]map[string]string, findings []services.Finding, err error) {
 	on, homeless := r.nodesOn(q, o, lb)
+	findings = homelessNodes(homeless)
 	several := len(r.config.several) > 0 && len(o.nodes) > 0
 	wanted = map[string]map[string]string{}
 	for _, f := range fronts {
 		nodes := on
-		if strings.EqualFold(f.pool, localPool(q.Service, f.six)) && r.config.ownPool(q.Service) {
+		if r.config.ownPool(q.Service) && strings.EqualFold(f.pool, o.ownPools.of(f.six)) {
 			with, err := r.endpoints.nodesOf(q.Service)
 			if err != nil {
 				return nil, nil, err
@@ -127,12 +192,18 @@ func (r *reconciler) poolMembers(
 				ips[canonicalIP(ip)] = n.Name
 			}
 		}
-		// A pool is never emptied, but of nodes that are behind another load balancer now.
-		if len(ips) > 0 || several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six)) {
+		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
+		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
+		_, serving := leadingTo([]doc{o.named(lb)}, poolNames{f.pool, f.pool}, "")
+		switch {
+		case len(ips) > 0 || shared && !serving:
 			wanted[strings.ToLower(f.pool)] = ips
+		case shared && len(ipsOf(byName(docs(o.named(lb), "properties", "backendAddressPools"), f.pool))) > 0:
+			findings = append(findings, services.Warning(eventNoPlace, "no node is behind load balancer %s by primaryVMSet and nodeSelector of "+
+				"multipleStandardLoadBalancerConfigurations: pool %s, which serves, keeps the members that it has", lb, f.pool))
 		}
 	}
-	return wanted, homeless, nil
+	return wanted, findings, nil
 }
 
 // latest is what the framework said last, for changes that it does not know of.

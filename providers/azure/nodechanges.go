@@ -24,7 +24,7 @@ func (r *reconciler) NodeChanges(
 		families, _ := families(q.Service)
 		var fronts []front
 		for _, six := range families {
-			fronts = append(fronts, front{six: six, pool: r.config.poolOf(q.Service, q.Cluster, six)})
+			fronts = append(fronts, front{six: six, pool: o.poolOf(r.config, q.Service, six)})
 		}
 		if r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
 			if err := unlikePool(lb, fronts, r.config.PoolType == poolIP); err != nil {
@@ -37,11 +37,11 @@ func (r *reconciler) NodeChanges(
 		if r.config.PoolType != poolIP || !r.fillsPools(strings.HasSuffix(strings.ToLower(name), internalSuffix)) {
 			continue
 		}
-		members, homeless, err := r.poolMembers(q, o, name, fronts)
+		members, told, err := r.poolMembers(q, o, name, fronts)
 		if err != nil {
 			return nil, nil, err
 		}
-		findings = append(findings, homelessNodes(homeless)...)
+		findings = append(findings, told...)
 		e := func(d doc) error {
 			if d == nil || !applyAddresses(d, members, r.networkID()) {
 				return errKeep

@@ -23,7 +23,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 	if err != nil {
 		return nil, err
 	}
-	o := &observed{cluster: q.Cluster, pools: r.config.ownPools(q.Service)}
+	o := &observed{cluster: q.Cluster}
 	names := r.config.namesOf(q.Cluster)
 	r.latest.note(q)
 	for _, lb := range all {
@@ -32,6 +32,9 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		}
 	}
 	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	if err := r.observePools(ctx, q.Service, o); err != nil {
+		return nil, err
+	}
 	if q.Purpose != services.Narrow {
 		if err := r.observeNodes(ctx, q, o); err != nil {
 			return nil, err

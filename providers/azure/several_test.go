@@ -11,6 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	discovery "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -366,4 +368,148 @@ func TestMoveInterrupted(t *testing.T) {
 			}
 		}
 	}
+}
+
+// slicesOf makes the EndpointSlices of the world those that a selector asks for, as the informer's lister does.
+func (w *world) slicesOf(list ...*discovery.EndpointSlice) {
+	w.slices = list
+	w.cloud.reconciler.endpoints.list = func(sel labels.Selector) (list []*discovery.EndpointSlice, _ error) {
+		for _, s := range w.slices {
+			if sel.Matches(labels.Set(s.Labels)) {
+				list = append(list, s)
+			}
+		}
+		return list, nil
+	}
+}
+
+func endpointSlice(namespace, service, node string) *discovery.EndpointSlice {
+	return &discovery.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service + "-x", Labels: map[string]string{discovery.LabelServiceName: service}},
+		Endpoints:  []discovery.Endpoint{{NodeName: &node}},
+	}
+}
+
+// poolsOfRules are the pools that the rules of a Service lead to.
+func (w *world) poolsOfRules(s *v1.Service) (list []string) {
+	for _, r := range w.parts("kubernetes", "loadBalancingRules") {
+		if ownedBy(baseName(s), str(r, "name")) {
+			list = append(list, nameOf(str(r, "properties", "backendAddressPool", "id")))
+		}
+	}
+	return list
+}
+
+// TestPoolsOfLikeNames: Services whose names come to one name of a pool have pools of their own, whichever is served first.
+func TestPoolsOfLikeNames(t *testing.T) {
+	t.Parallel()
+	type name struct{ namespace, name string }
+	for title, c := range map[string][2]name{
+		"one begins like the other": {{"default", "web"}, {"default", "web-1"}},
+		"the dash is elsewhere":     {{"a-b", "c"}, {"a", "b-c"}},
+		"one ends like a family":    {{"default", "web"}, {"default", "web-ipv6"}},
+	} {
+		for order, first := range map[string]int{"": 0, ", the younger first": 1} {
+			t.Run(title+order, func(t *testing.T) {
+				t.Parallel()
+				severalWorld(t, lb2(), func(w *world) {
+					w.slicesOf(endpointSlice(c[0].namespace, c[0].name, "n1"), endpointSlice(c[1].namespace, c[1].name, "m1"))
+					var both []*v1.Service
+					for n := range 2 {
+						both = append(both, webNumber(n, map[string]string{annotationConfigs: "kubernetes"}, localTraffic, bothFamilies, func(s *v1.Service) {
+							s.Namespace, s.Name = c[n].namespace, c[n].name
+							s.Spec.HealthCheckNodePort += int32(n)
+						}))
+					}
+					check := func(list ...int) {
+						for _, n := range list {
+							for _, p := range w.poolsOfRules(both[n]) {
+								assert.NotContains(w, w.poolsOfRules(both[1-n]), p, "a pool for two")
+								assert.Equal(w, [][]string{{"n1"}, {"m1"}}[n], w.poolAt("kubernetes", p), p)
+							}
+						}
+					}
+					w.Apply(both[first])
+					w.ensure(both[first])
+					w.Apply(both[1-first])
+					w.ensure(both[1-first])
+					w.ensure(both[first])
+					check(0, 1)
+					w.server.ResetCalls()
+					time.Sleep(time.Minute)
+					w.ensure(both[0])
+					w.ensure(both[1])
+					assert.Zero(w, w.server.Calls().Writes)
+					w.remove(both[first])
+					w.ensure(both[1-first])
+					check(1 - first)
+					w.remove(both[1-first])
+					assert.Empty(w, w.sim.Snapshot())
+				})
+			})
+		}
+	}
+}
+
+// TestPoolsThatTwoServicesShared: where Azure's own controller gave two Services one pool, the one keeps it and the other gets its own.
+func TestPoolsThatTwoServicesShared(t *testing.T) {
+	t.Parallel()
+	named := func(namespace, name string, uid types.UID) *v1.Service {
+		return webService(nil, localTraffic, func(s *v1.Service) { s.Namespace, s.Name, s.UID = namespace, name, uid })
+	}
+	a, b := named("a-b", "c", "0000000a-0000-4000-8000-000000000000"), named("a", "b-c", "0000000b-0000-4000-8000-000000000000")
+	c := &Config{several: []standardLB{{Name: "kubernetes"}}}
+	rule := func(s *v1.Service) doc {
+		return part(baseName(s)+"-TCP-80", doc{"backendAddressPool": reference("kubernetes", "backendAddressPools", "a-b-c")})
+	}
+	known := []*v1.Service{a, b}
+	for name, want := range map[string]struct {
+		rules    []doc
+		ofA, ofB poolNames
+	}{
+		"neither has it": {nil, joinedPools(a), uniquePools(b)},
+		"the first":      {[]doc{rule(a)}, joinedPools(a), uniquePools(b)},
+		"the second":     {[]doc{rule(b)}, uniquePools(a), joinedPools(b)},
+		"both":           {[]doc{rule(a), rule(b)}, joinedPools(a), uniquePools(b)},
+	} {
+		lbs := []doc{{"properties": doc{"loadBalancingRules": anyList(want.rules)}}}
+		assert.Equal(t, want.ofA, c.choosePools(a, known, lbs), name)
+		assert.Equal(t, want.ofB, c.choosePools(b, known, lbs), name)
+	}
+}
+
+// TestLongNamesOfPools: Azure takes 80 characters.
+func TestLongNamesOfPools(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		namespace, name := strings.Repeat("n", 45), strings.Repeat("s", 50)
+		w.slicesOf(endpointSlice(namespace, name, "n1"))
+		s := webService(nil, localTraffic, bothFamilies, func(s *v1.Service) { s.Namespace, s.Name = namespace, name })
+		w.Apply(s)
+		w.ensure(s)
+		for _, p := range w.poolsOfRules(s) {
+			assert.Equal(w, []string{"n1"}, w.poolAt("kubernetes", p))
+		}
+		w.remove(s)
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}
+
+// TestLoadBalancerThatServesIsNotEmptied: a load balancer to which the configuration gives no node keeps the members that it has, and an event
+// says so.
+func TestLoadBalancerThatServesIsNotEmptied(t *testing.T) {
+	t.Parallel()
+	severalWorld(t, lb2(), func(w *world) {
+		s := webService(map[string]string{annotationConfigs: "lb2"})
+		w.Apply(s)
+		w.ensure(s)
+		require.Equal(w, []string{"m1"}, w.poolAt("lb2", "kubernetes"))
+		w.set(lbs(lb2("primaryVMSet", "misspelt", "nodeSelector", map[string]any{"matchLabels": map[string]any{"pool": "none"}})))
+		w.server.ResetCalls()
+		w.ensure(s)
+		w.update(s)
+		assert.Zero(w, w.server.Calls().Writes)
+		assert.Equal(w, []string{"m1"}, w.poolAt("lb2", "kubernetes"))
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "no node is behind load balancer lb2")
+	})
 }
