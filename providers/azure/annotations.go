@@ -170,7 +170,7 @@ var Annotations = schema.Annotations[settings]{
 	named(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 }),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotated(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
-	written(annotationTags, "Further tags of the public address, as a=b,c=d.", func(s *settings) *string { return &s.Tags }).Serving(
+	checked(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
 		schema.Serves{Portable: portable.Tags}),
 	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
@@ -211,6 +211,18 @@ var Annotations = schema.Annotations[settings]{
 func withID(r schema.AnnotationRow) schema.AnnotationRow {
 	r.ID = prefixForm()
 	return r
+}
+
+// checkTags refuses tags that say whose an object is.
+func checkTags(text string) error {
+	for key := range pairs(text) {
+		for _, reserved := range []string{clusterTag, serviceTag, legacyServiceTag, nameTag, legacyNameTag, labelTag, legacyLabelTag, ownerTag} {
+			if strings.EqualFold(key, reserved) {
+				return fmt.Errorf("may not set tag %s, which says whose an object is", key)
+			}
+		}
+	}
+	return nil
 }
 
 // portableAddress gives each family its address.
