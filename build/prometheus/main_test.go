@@ -32,7 +32,7 @@ func evaluate(t *testing.T, rules, hold string, scrapes ...string) (answer, erro
 		}
 		return path
 	}
-	args := []string{"-rules=" + write("rules", rules), "-dashboard=" + write("dashboard", dashboard), "-labels=job=a", "-at=1000", "-hold=" + hold}
+	args := []string{"-rules=" + write("rules", rules), "-dashboard=" + write("dashboard", dashboard), "-labels=job=a,cluster=c,namespace=n", "-at=1000", "-hold=" + hold}
 	for i, text := range scrapes {
 		args = append(args, write("scrape"+string(rune('0'+i)), text))
 	}
@@ -81,6 +81,44 @@ func TestAlerts(t *testing.T) {
 		want := map[string]int{`rate(calls_total{job=~"$job"}[5m])`: 1, "up_now == 2": 0}
 		if c.hold != "30s" && !reflect.DeepEqual(a.Series, want) {
 			t.Errorf("%s: the dashboard has %v", name, a.Series)
+		}
+	}
+}
+
+// TestUnservedServicesRing: the chart's rules, on what the program exports of Services that are not served: each reason rings after a
+// while, with the labels by which an operator of many clusters finds it.
+func TestUnservedServicesRing(t *testing.T) {
+	t.Parallel()
+	exported, err := os.ReadFile("../../registry/guard/testdata/unserved.prom")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("../../charts/cloud-controller-manager/files/rules.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := strings.NewReplacer("@release@", `job="a"`, "@runbooks@", "page").Replace(string(text))
+	const alert = "CloudControllerManagerServicesNotServed"
+	// The scrape is of the time 1000; the oldest Services were made at 300, 400 and 500.
+	for hold, want := range map[string][]string{
+		"4m": nil, "9m": {"settings"}, "11m": {"cloud", "settings"}, "15m": {"cloud", "pending", "settings"},
+	} {
+		a, err := evaluate(t, rules, hold, string(exported))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Firing[alert]) != len(want) {
+			t.Errorf("after %s %v ring, want %v", hold, a.Firing[alert], want)
+		}
+		for _, reason := range want {
+			if !strings.Contains(strings.Join(a.Firing[alert], "\n"), `reason="`+reason+`"`) {
+				t.Errorf("after %s %v ring, want %s", hold, a.Firing[alert], reason)
+			}
+		}
+		for _, firing := range a.Firing[alert] {
+			if !strings.Contains(firing, `cluster="c"`) || !strings.Contains(firing, `namespace="n"`) || !strings.Contains(firing, `provider="unserved"`) {
+				t.Errorf("%s cannot be found", firing)
+			}
 		}
 	}
 }

@@ -124,6 +124,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	services := factory.Core().V1().Services()
 	synced, lister := services.Informer().HasSynced, services.Lister()
 	if c.loadBalancers != nil {
+		c.loadBalancers.states.list(lister)
 		c.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return lister, synced() })
 		if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.loadBalancers.labelHandler()); err != nil {
 			klog.ErrorS(err, "Changes of labels cannot be followed; "+portable.BackendSelector+" follows them when Nodes come and go")

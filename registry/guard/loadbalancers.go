@@ -169,6 +169,7 @@ func (l *loadBalancers) GetLoadBalancerName(ctx context.Context, cluster string,
 func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (status *v1.LoadBalancerStatus, err error) {
+	defer func() { l.states.noteOutcome(service, err) }()
 	t := l.facts.translate(service)
 	settings, err := l.settings(t.Service)
 	if err != nil || settings.Disown {
@@ -227,9 +228,17 @@ func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, servi
 	return l.narrow(ctx, cluster, service, refusal)
 }
 
+// maybeDisowned is isDisowned for a Service whose other annotations may be anything.
+func (l *loadBalancers) maybeDisowned(service *v1.Service) bool {
+	value, is := l.facts.translate(service).Service.Annotations[AnnotationDisown]
+	alone := &v1.Service{}
+	alone.Annotations = map[string]string{AnnotationDisown: value}
+	return is && IsDisowned(alone)
+}
+
 func (l *loadBalancers) narrow(ctx context.Context, cluster string, service *v1.Service, refusal error) (err error) {
 	narrower, is := l.inner.(Narrower)
-	if !is {
+	if now, _ := l.states.current(service); !is || l.maybeDisowned(now) {
 		return refusal
 	}
 	defer recovered(&err, "NarrowLoadBalancer", name(service))

@@ -45,6 +45,12 @@ var (
 	heldNodes = metrics.NewDesc("anyccm_guard_held_nodes",
 		"Nodes that are kept until something changes although the cloud calls their instances gone, by reason.",
 		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
+	unservedServices = metrics.NewDesc("anyccm_guard_unserved_services",
+		"Services that want a load balancer of this program and have none: pending, because of their settings, or because of the cloud.",
+		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
+	oldestUnserved = metrics.NewDesc("anyccm_guard_oldest_unserved_service_timestamp_seconds",
+		"When the oldest Service was made that has no load balancer for the reason, in seconds since 1970; 0 while there is none.",
+		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
 )
 
 // holds are all reasons for which a Node is kept.
@@ -74,7 +80,7 @@ type collector struct {
 
 // DescribeWithStability implements metrics.StableCollector.
 func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
-	for _, d := range []*metrics.Desc{uninitializedNodes, oldestUninitialized, heldNodes} {
+	for _, d := range []*metrics.Desc{uninitializedNodes, oldestUninitialized, heldNodes, unservedServices, oldestUnserved} {
 		ch <- d
 	}
 }
@@ -82,6 +88,7 @@ func (*collector) DescribeWithStability(ch chan<- *metrics.Desc) {
 // CollectWithStability implements metrics.StableCollector.
 func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	provider := c.cloud.facts.Provider
+	c.cloud.collectUnserved(provider, ch)
 	nodes, known := c.cloud.ownership.current()
 	if !known {
 		return
@@ -91,6 +98,17 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	ch <- metrics.NewLazyConstMetric(oldestUninitialized, metrics.GaugeValue, oldest, provider)
 	for why, n := range c.cloud.deletions.held(nodes) {
 		ch <- metrics.NewLazyConstMetric(heldNodes, metrics.GaugeValue, float64(n), provider, string(why))
+	}
+}
+
+func (c *Cloud) collectUnserved(provider string, ch chan<- metrics.Metric) {
+	if c.loadBalancers == nil {
+		return
+	}
+	all, _ := c.loadBalancers.unserved()
+	for why, u := range all {
+		ch <- metrics.NewLazyConstMetric(unservedServices, metrics.GaugeValue, float64(u.count), provider, string(why))
+		ch <- metrics.NewLazyConstMetric(oldestUnserved, metrics.GaugeValue, u.oldest, provider, string(why))
 	}
 }
 

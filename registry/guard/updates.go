@@ -82,8 +82,12 @@ type serviceStates struct {
 	base context.Context
 	// services are those of the cluster, once they are known.
 	services func() (listers.ServiceLister, bool)
+	// lister finds the Services that the informer has listed so far.
+	lister listers.ServiceLister
 	// selected is what Services with a selector of their backends want.
 	selected map[types.UID]wanted
+	// failures are why Services could not be served that were reconciled last without success.
+	failures map[types.UID]unservedReason
 }
 
 // enterLocked returns the serviceState of a Service; leaveLocked gives it back.
@@ -174,6 +178,13 @@ func (l *loadBalancers) mayWrite(service *v1.Service) bool {
 
 func (l *loadBalancers) isDisowned(service *v1.Service) bool {
 	return IsDisowned(l.facts.translate(service).Service)
+}
+
+// list takes over the lister of the Services.
+func (t *serviceStates) list(lister listers.ServiceLister) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.lister = lister
 }
 
 // endWith ends what goes on by itself when stop is closed.
@@ -466,6 +477,7 @@ func (t *serviceStates) withdraw(service *v1.Service) (done func()) {
 	s := t.enterLocked(service)
 	s.deleted = true
 	delete(t.selected, service.UID)
+	delete(t.failures, service.UID)
 	return func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()

@@ -52,6 +52,7 @@ func TestAlerts(t *testing.T) {
 	require.GreaterOrEqual(t, len(all), 7)
 	for _, r := range all {
 		assert.NotContains(t, r.Expr, "@", r.Alert)
+		assert.Regexp(t, `by \(cluster, namespace|^absent\(`, r.Expr, "%s keeps the labels by which its release is found", r.Alert)
 		assert.Contains(t, r.Expr, `{namespace="ccm",job=~"(ccm/)?mine-cloud-controller-manager(-metrics)?"}`, r.Alert)
 		assert.Contains(t, []string{"critical", "warning", "info"}, r.Labels["severity"], r.Alert)
 		page, anchor, found := strings.Cut(r.Annotations["runbook_url"], "#")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -159,6 +160,15 @@ func TestAlerts(t *testing.T) {
 	monitors.requireRings(t, "a node is stuck", []*harness.CCM{m}, map[string]string{"CloudControllerManagerNodesNotInitialized": of})
 	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "nameless", metav1.DeleteOptions{}))
 	waitMetric(t, m, 0, "anyccm_guard_uninitialized_nodes", of)
+
+	refused, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(
+		t.Context(), serviceOf("refused", v1.ServiceTypeLoadBalancer, map[string]string{"anyccm.io/protect-load-balancer": "maybe"}), metav1.CreateOptions{},
+	)
+	require.NoError(t, err)
+	waitMetric(t, m, 1, "anyccm_guard_unserved_services", of, `reason="settings"`)
+	monitors.requireRings(t, "a Service is refused", []*harness.CCM{m}, map[string]string{"CloudControllerManagerServicesNotServed": `reason="settings"`})
+	require.NoError(t, c.Kube.CoreV1().Services(refused.Namespace).Delete(t.Context(), refused.Name, metav1.DeleteOptions{}))
+	waitMetric(t, m, 0, "anyccm_guard_unserved_services", of, `reason="settings"`)
 
 	requireOutageRings(t, c, monitors, m)
 	for i := range n - 1 {

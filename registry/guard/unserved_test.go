@@ -1,0 +1,124 @@
+package guard
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
+)
+
+// exported is what a scrape shows of Services that are not served. build/prometheus evaluates the alerts on it.
+const exported = "testdata/unserved.prom"
+
+var updateExported = flag.Bool("update", false, "write "+exported)
+
+// TestUnservedServicesAreCounted: each Service that wants a load balancer of ours and has none counts, with why and since when.
+func TestUnservedServicesAreCounted(t *testing.T) {
+	t.Parallel()
+	const provider = "unserved"
+	outcomes := map[string]error{
+		"quota":   errors.New("quota exceeded"),
+		"works":   cloudproviderapi.NewRetryError("the load balancer is made", time.Minute),
+		"settled": nil,
+	}
+	g := Wrap(&outcome{errs: outcomes}, Facts{Provider: provider, Policy: DefaultPolicy()})
+	show := showMetrics(t, g)
+	assert.Empty(t, unservedShown(show(), provider), "a replica that does not lead knows nothing")
+	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	g.loadBalancers.states.list(listers.NewServiceLister(stored))
+	assert.Equal(t, []string{"0", "0", "0"}, values(unservedShown(show(), provider)["anyccm_guard_unserved_services"]))
+
+	add := func(name string, made int64, change func(*v1.Service)) *v1.Service {
+		s := serviceNamed(name)
+		s.Spec.Type, s.CreationTimestamp = v1.ServiceTypeLoadBalancer, metav1.Unix(made, 0)
+		change(s)
+		require.NoError(t, stored.Add(s))
+		return s
+	}
+	add("served", 100, func(s *v1.Service) { s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}} })
+	add("elsewhere", 100, func(s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") })
+	add("disowned", 100, func(s *v1.Service) { s.Annotations = map[string]string{AnnotationDisown: "true"} })
+	add("deleted", 100, func(s *v1.Service) { s.DeletionTimestamp = &metav1.Time{Time: time.Unix(200, 0)} })
+	add("internal", 100, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
+	add("untried", 1000, func(*v1.Service) {})
+	tried := []*v1.Service{
+		add("quota", 400, func(*v1.Service) {}), add("works", 500, func(*v1.Service) {}),
+		add("misspelt", 300, func(s *v1.Service) { s.Annotations = map[string]string{AnnotationProtect: "maybe"} }),
+		add("later", 600, func(s *v1.Service) { s.Annotations = map[string]string{AnnotationProtect: "perhaps"} }),
+	}
+	for _, s := range tried {
+		_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
+		require.Error(t, err, s.Name)
+	}
+	shown := unservedShown(show(), provider)
+	var text strings.Builder
+	for _, name := range []string{"anyccm_guard_oldest_unserved_service_timestamp_seconds", "anyccm_guard_unserved_services"} {
+		fmt.Fprintf(&text, "# TYPE %s gauge\n%s", name, strings.Join(shown[name], ""))
+	}
+	if *updateExported {
+		require.NoError(t, os.WriteFile(exported, []byte(text.String()), 0o600))
+	}
+	want, err := os.ReadFile(exported)
+	require.NoError(t, err)
+	assert.Equal(t, string(want), text.String())
+
+	for _, s := range tried {
+		delete(s.Annotations, AnnotationProtect)
+		outcomes[s.Name] = nil
+		_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
+		require.NoError(t, err, s.Name)
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
+	}
+	assert.Equal(t, []string{"0", "1", "0"}, values(unservedShown(show(), provider)["anyccm_guard_unserved_services"]), "the untried one is left")
+	assert.Empty(t, g.loadBalancers.states.failures)
+}
+
+// outcome is a cloud whose reconciliations end as a test says.
+type outcome struct {
+	cloud
+
+	errs map[string]error
+}
+
+func (o *outcome) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return o, true }
+
+func (o *outcome) EnsureLoadBalancer(_ context.Context, _ string, s *v1.Service, _ []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	return &v1.LoadBalancerStatus{}, o.errs[s.Name]
+}
+
+// unservedShown are the lines of a scrape about Services that are not served, by metric.
+func unservedShown(shown map[string]float64, provider string) map[string][]string {
+	all := map[string][]string{}
+	for what, value := range shown {
+		if name, reason, found := strings.Cut(what, " "); found && strings.Contains(name, "unserved_service") {
+			all[name] = append(all[name], fmt.Sprintf("%s{provider=%q,reason=%q} %v\n", name, provider, reason, value))
+		}
+	}
+	for _, lines := range all {
+		slices.Sort(lines)
+	}
+	return all
+}
+
+// values are what lines of a scrape end with.
+func values(lines []string) []string {
+	all := make([]string, len(lines))
+	for i, line := range lines {
+		all[i] = strings.TrimSpace(line[strings.LastIndex(line, " "):])
+	}
+	return all
+}
