@@ -32,6 +32,8 @@ type api struct {
 	vcenters []*vcenter
 	// keepNodes makes the absence of a virtual machine an error.
 	keepNodes bool
+	// insecure is set where the operator allows endpoints without TLS.
+	insecure bool
 
 	mu sync.Mutex
 	// forms are provider IDs as they are written, where that differs from the ID.
@@ -39,7 +41,7 @@ type api struct {
 }
 
 func newAPI(c Config, in registry.Inputs) (*api, error) {
-	a := &api{keepNodes: c.SkipNodeDeletion, forms: map[string]string{}}
+	a := &api{keepNodes: c.SkipNodeDeletion, insecure: in.AllowInsecureEndpoints, forms: map[string]string{}}
 	way := ways{other: cloudapi.NewTransport(in.Dial), to: map[string]http.RoundTripper{}}
 	var problems []error
 	for _, v := range c.VCenters {

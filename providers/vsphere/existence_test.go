@@ -462,3 +462,28 @@ func TestMemoryOfWhatIsGoneIsBounded(t *testing.T) {
 	assert.Empty(t, s.of(canonical(numbered((rounds - 2) * round).UUID))[0].NICs, "little is kept")
 	assert.NotEmpty(t, s.of(canonical(numbered(0).UUID))[0].NICs)
 }
+
+// TestSameHostName: of several virtual machines with the host name of a node, kubelet's system UUID says which one it runs on, in either
+// order of bytes and in any case: neither a machine of another cluster nor a guest that takes the name keeps the node waiting.
+func TestSameHostName(t *testing.T) {
+	inWorld(t, "", nil, func(w *testWorld) {
+		ours := w.sims[0].Add(vspheresim.Spec{Name: "worker", HostName: "worker"})
+		theirs := w.sims[0].Add(vspheresim.Spec{Name: "tenants-vm", HostName: "worker"})
+		w.start()
+		for _, m := range []*vspheresim.Machine{ours, theirs} {
+			for _, form := range []string{m.UUID, strings.ToUpper(m.UUID), swapped(m.UUID)} {
+				n := conformance.NewNode("worker", "")
+				n.Status.NodeInfo.SystemUUID = form
+				got, err := w.Metadata(n)
+				require.NoError(w, err, form)
+				assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
+			}
+		}
+		for _, uuid := range []string{"", "00112233-4455-6677-8899-aabbccddeeff"} {
+			n := conformance.NewNode("worker", "")
+			n.Status.NodeInfo.SystemUUID = uuid
+			_, err := w.Metadata(n)
+			require.ErrorContains(w, err, "Multiple VMs found", "a UUID of neither proves nothing")
+		}
+	})
+}

@@ -104,13 +104,14 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 		return nodes.Search[string, instance]{}, problem
 	}
 	check := func(found instance) error { return sameUUID(found, node) }
+	proves := func(found instance) bool { return reportsUUID(found, node) }
 	s := nodes.Search[string, instance]{
-		Keys: []nodes.Key[instance]{{Index: indexHost, Value: strings.ToLower(node.Name), Check: check}},
+		Keys: []nodes.Key[instance]{{Index: indexHost, Value: strings.ToLower(node.Name), Check: check, Proves: proves}},
 		None: fmt.Sprintf("No VM found: the guest of no virtual machine reports the host name %q; start VMware Tools in it, give the guest the "+
 			"node's name, or", node.Name),
 	}
 	if ip, err := netip.ParseAddr(node.Name); err == nil {
-		s.Keys = append(s.Keys, nodes.Key[instance]{Index: indexAddress, Value: ip.String(), Check: check})
+		s.Keys = append(s.Keys, nodes.Key[instance]{Index: indexAddress, Value: ip.String(), Check: check, Proves: proves})
 	}
 	s.Several = "Multiple VMs found: %d virtual machines report the host name " + node.Name + i.pathsOf(node.Name) + "; rename all but one, or"
 	return s, nil
@@ -147,11 +148,17 @@ func (i *instances) pathsOf(name string) string {
 	return " (" + strings.ReplaceAll(strings.Join(list, ", "), "%", "%%") + ")"
 }
 
+// reportsUUID reports whether kubelet says that it runs on a virtual machine, by the UUID that the machine's firmware shows.
+func reportsUUID(i instance, node *v1.Node) bool {
+	reported := canonical(node.Status.NodeInfo.SystemUUID)
+	return reported != "" && reported == i.ID
+}
+
 // sameUUID refuses a virtual machine whose UUID is not the one that kubelet reports of the machine that it runs on: another one has
 // the node's host name.
 func sameUUID(i instance, node *v1.Node) error {
 	reported := node.Status.NodeInfo.SystemUUID
-	if reported == "" || canonical(reported) == i.ID {
+	if reported == "" || reportsUUID(i, node) {
 		return nil
 	}
 	names := make([]string, len(i.Machines))

@@ -21,6 +21,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // credentials reads what to log in with: the Secret or the folder, again each time, where the configuration names one.
@@ -120,6 +121,9 @@ const (
 
 // sharedSession asks the service that hands out sessions for the ticket of one.
 func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, error) {
+	if reason := schema.InsecureURL(c.sessionURL, v.api.insecure); reason != nil {
+		return "", unclear("vc-session-manager-url %s", reason)
+	}
 	ctx, cancel := context.WithTimeout(ctx, sharedTimeout)
 	defer cancel()
 	token := c.sessionToken

@@ -1,17 +1,22 @@
 package vsphere
 
 import (
+	"bufio"
+	"context"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +26,7 @@ import (
 	"github.com/vmware/govmomi/vim25/soap"
 	kubetesting "k8s.io/client-go/testing"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
@@ -313,4 +319,44 @@ func TestNoSecretInErrors(t *testing.T) {
 			w.Later()
 		}
 	})
+}
+
+// TestSharedSessionNeedsTLS: the token for a session manager goes over no way on which anybody can listen, unless the operator allows it.
+func TestSharedSessionNeedsTLS(t *testing.T) {
+	for allowed, want := range map[bool]string{false: "", true: "Bearer token-1"} {
+		t.Run(strconv.FormatBool(allowed), func(t *testing.T) {
+			inWorld(t, withSecret, nil, func(w *testWorld) {
+				m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+				w.secret(map[string]string{server(w) + ".vc-session-manager-url": "http://192.0.2.50/session", server(w) + ".vc-session-manager-token": "token-1"})
+				in := conformance.Inputs(nil, w.env)
+				in.AllowInsecureEndpoints = allowed
+				var heard atomic.Value
+				heard.Store("")
+				in.File, in.Dial = []byte(w.config), func(ctx context.Context, network, address string) (net.Conn, error) {
+					if address != "192.0.2.50:80" {
+						return w.network.Dial(ctx, network, address)
+					}
+					ours, theirs := net.Pipe()
+					go func() {
+						defer theirs.Close()
+						if r, err := http.ReadRequest(bufio.NewReader(theirs)); err == nil {
+							heard.Store(r.Header.Get("Authorization"))
+						}
+					}()
+					return ours, nil
+				}
+				c, err := maker().New(in)
+				require.NoError(w, err)
+				w.stop = make(chan struct{})
+				c.begin(cloudbase.Begun{Kube: w.kube, Stop: w.stop})
+				w.cloud, w.API = c, c.instances
+				_, err = w.Exists(nodeOf(m))
+				require.Error(w, err)
+				assert.Equal(w, want, heard.Load())
+				if !allowed {
+					assert.ErrorContains(w, err, "vc-session-manager-url is not encrypted")
+				}
+			})
+		})
+	}
 }

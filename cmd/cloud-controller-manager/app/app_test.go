@@ -241,11 +241,13 @@ func TestTrim(t *testing.T) {
 			ProviderID: "x://1", PodCIDRs: []string{"10.0.0.0/24"}, Taints: []v1.Taint{{Key: "k", Value: "v", Effect: v1.TaintEffectNoExecute}},
 		},
 		Status: v1.NodeStatus{
-			Images: []v1.ContainerImage{{}}, Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}},
+			NodeInfo: v1.NodeSystemInfo{SystemUUID: "uuid", KubeletVersion: "v1"},
+			Images:   []v1.ContainerImage{{}}, Addresses: []v1.NodeAddress{{Type: v1.NodeHostName, Address: "n"}},
 			Conditions: []v1.NodeCondition{{Type: v1.NodeReady, Status: v1.ConditionTrue, Message: "long"}},
 		},
 	}
 	want := node.DeepCopy()
+	want.Status.NodeInfo.KubeletVersion = ""
 	want.ManagedFields, want.Status.Images, want.Status.Conditions[0].Message = nil, nil, ""
 	got, err := trim(node)
 	require.NoError(t, err)

@@ -105,7 +105,7 @@ func trim(obj any) (any, error) {
 	if node, ok := obj.(*v1.Node); ok {
 		s := &node.Status
 		s.Images, s.VolumesInUse, s.VolumesAttached, s.Config, s.RuntimeHandlers = nil, nil, nil, nil, nil
-		s.Capacity, s.Allocatable, s.NodeInfo = nil, nil, v1.NodeSystemInfo{}
+		s.Capacity, s.Allocatable, s.NodeInfo = nil, nil, v1.NodeSystemInfo{SystemUUID: s.NodeInfo.SystemUUID}
 		for i := range s.Conditions {
 			c := &s.Conditions[i]
 			c.Type, c.Status, c.Reason, c.Message = shared(c.Type), shared(c.Status), shared(c.Reason), ""

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -31,6 +32,16 @@ type Key[T any] struct {
 	Index, Value string
 	// Check refuses an instance that is found by this key, unless it is nil.
 	Check func(T) error
+	// Proves tells which of several instances with this key is the node's, unless it is nil. It counts where it is true of one alone.
+	Proves func(T) bool
+}
+
+// proved are those of several instances that are proved to be the node's.
+func (k Key[T]) proved(all []T) []T {
+	if k.Proves == nil || len(all) < 2 {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(instance T) bool { return !k.Proves(instance) })
 }
 
 // identity is by what a node's instance is known.
@@ -120,6 +131,9 @@ func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[I
 		var err error
 		if all, err = i.cloud.Inventory.Find(ctx, k.Index, k.Value, q); err != nil {
 			return *new(T), err
+		}
+		if proved := k.proved(all); len(proved) == 1 {
+			all = proved
 		}
 		if len(all) == 1 && k.Check != nil {
 			err = k.Check(all[0])

@@ -355,7 +355,7 @@ func emptyProof(c *description, _ *source) {
 func failingCheck(err error) change {
 	return func(c *description, _ *source) {
 		c.Search = func(context.Context, *v1.Node) (Search[int, machine], error) {
-			return Search[int, machine]{Keys: []Key[machine]{{byAddressIndex, "10.0.0.1", func(machine) error { return err }}}}, nil
+			return Search[int, machine]{Keys: []Key[machine]{{byAddressIndex, "10.0.0.1", func(machine) error { return err }, nil}}}, nil
 		}
 	}
 }
