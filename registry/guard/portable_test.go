@@ -156,6 +156,34 @@ func TestRefusedServicesAreNarrowed(t *testing.T) {
 	}
 }
 
+// TestDisownedServicesAreNotNarrowed: neither one that is refused for another annotation, nor one whose annotation cannot be read, nor one
+// that was disowned since.
+func TestDisownedServicesAreNotNarrowed(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ given, now map[string]string }{
+		"disowned":           {given: map[string]string{AnnotationIPMode: "nonsense", AnnotationDisown: "true"}},
+		"disowned, it seems": {given: map[string]string{AnnotationDisown: "yes"}},
+		"disowned since":     {given: map[string]string{AnnotationIPMode: "nonsense"}, now: map[string]string{AnnotationDisown: "true"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inner := &narrowing{}
+			g, _ := translating(inner)
+			s := asking(c.given)
+			if c.now != nil {
+				now := asking(c.now)
+				now.Spec.Type = v1.ServiceTypeLoadBalancer
+				stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+				require.NoError(t, stored.Add(now))
+				g.loadBalancers.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
+			}
+			_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nil)
+			require.ErrorContains(t, err, "annotation")
+			assert.Zero(t, inner.narrowed)
+		})
+	}
+}
+
 // TestProvidersSeeTranslatedServices: by every call, and by their informers.
 func TestProvidersSeeTranslatedServices(t *testing.T) {
 	t.Parallel()
