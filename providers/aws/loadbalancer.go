@@ -68,10 +68,10 @@ func newLoadBalancers(c Config, a *api, i *instances, n *vpcNetwork) *loadBalanc
 	return &loadBalancers{
 		shared: parts,
 		classic: &services.LoadBalancer[classicObserved, desiredClassic]{
-			Reconciler: &classicReconciler{parts}, Name: name, Patience: patience, Creations: creations,
+			Reconciler: &classicReconciler{parts}, Name: name, Patience: patience, Creations: creations, Identify: i.byNode.Identify,
 		},
 		network: &services.LoadBalancer[networkObserved, desiredNetwork]{
-			Reconciler: &networkReconciler{shared: parts}, Name: name, Patience: patience, Creations: creations,
+			Reconciler: &networkReconciler{shared: parts}, Name: name, Patience: patience, Creations: creations, Identify: i.byNode.Identify,
 		},
 	}
 }

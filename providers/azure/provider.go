@@ -85,7 +85,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 		instances: c.instances, adopt: in.Adopt, uses: newAddressUses(a), translate: c.translate,
 	}
 	c.loadBalancers = &services.LoadBalancer[*observed, *spec]{
-		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true},
+		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true}, Identify: c.instances.machines.Identify,
 		Name: func(cluster string, s *v1.Service) string {
 			return a.config.loadBalancerNameOf(cluster, strings.EqualFold(s.Annotations[annotationInternal], "true"))
 		},

@@ -122,6 +122,7 @@ func newLoadBalancers(c Config, adopt registry.Adoption, a *api, i *instances) *
 	}
 	l.behind.MaxAge = updateMaxAge
 	l.room, l.Creations = waiting.New(l.observed.Look, waiting.Pace{}), services.Creations{Shows: creationShows}
+	l.Identify = i.Identify
 	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string {
 		return loadBalancerName(service, settings{Name: service.Annotations[annotationName]})
 	}

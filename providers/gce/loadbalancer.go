@@ -99,7 +99,7 @@ func newLoadBalancers(c Config, a *api, i *instances, adopt registry.Adoption) *
 	r := &reconciler{config: c, api: a, instances: i, identity: &identity{}, adopt: adopt}
 	l := &loadBalancers{reconciler: r}
 	l.Reconciler, l.Name, r.lock = r, loadBalancerName, l.Lock
-	l.Creations = services.Creations{Shows: creationShows, Repeat: true}
+	l.Creations, l.Identify = services.Creations{Shows: creationShows, Repeat: true}, i.Identify
 	return l
 }
 

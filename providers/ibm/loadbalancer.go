@@ -97,6 +97,7 @@ var (
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[observation, spec] {
 	return &services.LoadBalancer[observation, spec]{
 		Reconciler: r, Name: r.name, Creations: services.Creations{Shows: creationShows, Repeat: true}, Patience: busyPatience,
+		Identify: r.instances.found.Identify,
 	}
 }
 

@@ -111,6 +111,7 @@ func newLoadBalancers(c Config, a *api, v *vpcs, i *instances) *loadBalancers {
 	}
 	l.behind.MaxAge = updateMaxAge
 	l.Creations = services.Creations{Shows: creationShows, Repeat: true}
+	l.Identify = i.Identify
 	l.Reconciler, l.Name = l, func(_ string, service *v1.Service) string { return label(c.Prefix, service) }
 	return l
 }

@@ -108,7 +108,9 @@ var (
 
 // newLoadBalancers returns those of a reconciler. Names are not unique in the cloud.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[observation, spec] {
-	return &services.LoadBalancer[observation, spec]{Reconciler: r, Name: r.name, Creations: services.Creations{Shows: creationShows}}
+	return &services.LoadBalancer[observation, spec]{
+		Reconciler: r, Name: r.name, Creations: services.Creations{Shows: creationShows}, Identify: r.instances.Identify,
+	}
 }
 
 // name is that of a Service's load balancer.

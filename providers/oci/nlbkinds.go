@@ -63,7 +63,7 @@ var (
 // newKinds returns both kinds. Names are not unique in the cloud.
 func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation, spec], nlb *networkReconciler) *kinds {
 	network := &services.LoadBalancer[networkObservation, networkSpec]{
-		Reconciler: nlb, Creations: services.Creations{Shows: creationShows},
+		Reconciler: nlb, Creations: services.Creations{Shows: creationShows}, Identify: lb.instances.Identify,
 		Name: func(_ string, service *v1.Service) string { return networkName(service) },
 	}
 	k := &kinds{api: a, balance: balance, network: network}

@@ -160,6 +160,7 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 	l.parts = inventory.New(inventory.Source[string, *details]{
 		Kind: "load balancer detail", ID: func(d *details) string { return d.loadBalancerID }, Get: l.readParts,
 	})
+	l.Identify = i.Identify
 	l.Reconciler, l.Name, l.LookAgain, l.Creations = l, loadBalancerName, true, services.Creations{Shows: creationShows}
 	return l
 }

@@ -62,6 +62,9 @@ func buildCloud(config Config, a *api, in registry.Inputs) (c *cloud, err error)
 	if c.nsx, err = newNSXParts(config, in, c.instances.addressesOf); err != nil {
 		return nil, err
 	}
+	if c.nsx != nil && c.nsx.loadBalancers != nil {
+		c.nsx.loadBalancers.Identify = c.instances.Identify
+	}
 	c.ServiceAPI, c.RouteAPI = c.nsx.serviceAPI(), c.nsx.routeAPI()
 	return c, nil
 }

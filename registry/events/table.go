@@ -117,6 +117,11 @@ func serviceRows() []Row {
 			What: "The cloud takes longer than usual to change the load balancer; the message says what it is waiting for.",
 		},
 		{
+			On: "Service", Reason: "NodesWithoutInstance", Type: "Warning",
+			What: "Nodes have no provider ID, and no instance of theirs is found. Where nothing is known of any node, a load balancer that is there stays as it is.",
+			Do:   "Start the kubelets with `--cloud-provider=external`, or with `--provider-id`.",
+		},
+		{
 			On: "Service", Reason: "LoadBalancerNotOurs", Type: "Warning",
 			What: "The Service claims a load balancer of another cluster or another Service, or one whose owner is unknown. It is neither changed nor deleted.",
 			Do:   "Choose another name or ID; see [load balancer ownership](load-balancer-ownership.md).",

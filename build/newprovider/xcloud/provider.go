@@ -2,9 +2,13 @@
 package xcloud
 
 import (
+	"context"
+
+	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services" // load balancers
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -49,17 +53,22 @@ type cloud struct {
 	instances     *instances                                  // nodes
 	reconciler    *reconciler                                 // load balancers
 	loadBalancers *services.LoadBalancer[*loadBalancer, spec] // load balancers
+
+	// identify finds the instances of nodes without a provider ID; nil where the provider has no nodes.
+	identify func(context.Context, []*v1.Node) (nodes.Identified, error)
 }
 
 func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 	c := &cloud{}
 	c.Name, c.HTTP, c.Begin, c.Inform = Name, a.http, c.begin, c.inform
 
-	c.instances = newInstances(a) // nodes
-	c.NodeAPI = c.instances       // nodes
+	c.instances = newInstances(a)     // nodes
+	c.NodeAPI = c.instances           // nodes
+	c.identify = c.instances.Identify // nodes
 
 	c.reconciler = newReconciler(a, in.Adopt)        // load balancers
 	c.loadBalancers = newLoadBalancers(c.reconciler) // load balancers
+	c.loadBalancers.Identify = c.identify            // load balancers
 	c.ServiceAPI, c.Check = c.loadBalancers, a.check // load balancers
 	return c, nil
 }

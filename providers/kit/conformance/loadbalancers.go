@@ -33,6 +33,9 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	if of(t, newFixture, (*Fixture).hasNodes) {
 		virtual(t, "an instance goes while its Node stays", func(t *testing.T) { runLostInstance(t, newFixture(t)) })
 	}
+	if of(t, newFixture, func(f *Fixture) bool { return f.hasNodes() && f.Serves != nil }) {
+		runUnknownNodes(t, newFixture)
+	}
 	for _, name := range of(t, newFixture, serviceNames) {
 		virtual(t, "plan shows before and after: "+name, func(t *testing.T) { runPlan(t, newFixture(t), name) })
 	}

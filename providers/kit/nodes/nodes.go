@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -124,6 +125,8 @@ type API interface {
 // Instances implements API for the instances of a cloud.
 type Instances[ID comparable, T any] struct {
 	cloud Cloud[ID, T]
+	// known is set once a node of the cluster had an instance.
+	known atomic.Bool
 }
 
 var _ API = (*Instances[string, string])(nil)
@@ -133,7 +136,7 @@ func New[ID comparable, T any](c Cloud[ID, T]) *Instances[ID, T] {
 	if c.Absent == "" {
 		c.Absent = c.Kind + " %v does not exist"
 	}
-	return &Instances[ID, T]{c}
+	return &Instances[ID, T]{cloud: c}
 }
 
 // InstanceExists reports whether the node's instance exists, in whatever state.

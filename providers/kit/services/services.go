@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
@@ -196,6 +198,8 @@ type LoadBalancer[O, D any] struct {
 	// Patience is for how long EnsureLoadBalancer starts over by itself where a part asks for more time with a RetryError, before
 	// the framework comes back for it, which it tells the user as a failure. 0 leaves that to the framework at once.
 	Patience time.Duration
+	// Identify finds the instances of nodes that have no provider ID; nil where backends are no instances.
+	Identify func(ctx context.Context, list []*v1.Node) (nodes.Identified, error)
 	// Events receives the findings; nil drops them. It is set before the first call.
 	Events record.EventRecorder
 
@@ -231,9 +235,9 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
 func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
-	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+	ctx context.Context, cluster string, service *v1.Service, list []*v1.Node,
 ) (*v1.LoadBalancerStatus, error) {
-	r := Request{Purpose: Ensure, Cluster: cluster, Service: service, Nodes: nodes}
+	r := Request{Purpose: Ensure, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	var status *v1.LoadBalancerStatus
 	err := Patiently(ctx, l.Patience, func() (err error) {
@@ -255,6 +259,9 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		var found []Finding
 		var err error
 		findings.again = nil // what waited in an earlier round may not any more
+		if err = l.identify(ctx, r, findings, observed); err != nil {
+			return nil, err
+		}
 		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
 		if err != nil {
@@ -277,13 +284,16 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
-func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
-	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: nodes}
+func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, list []*v1.Node) error {
+	r := Request{Purpose: UpdateNodes, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	turn := turn{locks: &l.locks}
 	defer turn.end()
 	_, err := l.converge(ctx, &r, &turn, findings, beginning[O]{}, func(observed O) ([]Change[O], error) {
 		findings.again = nil
+		if err := l.identify(ctx, &r, findings, observed); err != nil {
+			return nil, err
+		}
 		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
 		findings.add(found)
 		return changes, err
@@ -313,9 +323,9 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, clus
 
 // PlanLoadBalancer implements guard.Planner.
 func (l *LoadBalancer[O, D]) PlanLoadBalancer(
-	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+	ctx context.Context, cluster string, service *v1.Service, list []*v1.Node,
 ) (guard.Plan, error) {
-	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: nodes}
+	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{service: service, words: portable.Words(ctx)}
 	plan, err := l.plan(ctx, r, findings)
 	plan.Findings = findings.planned()
@@ -328,6 +338,9 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	var failed error
 	if narrower, narrows := l.Reconciler.(Narrower[O]); narrows && begin.known {
 		narrowing, failed = narrower.Narrowing(ctx, r, begin.observed)
+	}
+	if refusal == nil {
+		refusal = l.identify(ctx, &r, findings, begin.observed)
 	}
 	if refusal != nil {
 		plan.Changes = planned(narrowing)
@@ -383,6 +396,49 @@ func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *r
 	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
 	findings.add(found)
 	return observed, err
+}
+
+// EventUnknown is the reason of the event about nodes of which no instance is known.
+const EventUnknown = "NodesWithoutInstance"
+
+// errUnknown keeps a load balancer from losing all its backends because nothing is known of their nodes.
+var errUnknown = errors.New("no node of the cluster says which instance it is, and none is found by its name; the load balancer stays as it is: " +
+	"start the kubelets with --cloud-provider=external, or with --provider-id")
+
+// identify has the instances found of nodes that do not say which they are. What serves is not emptied where nothing is known of any node.
+func (l *LoadBalancer[O, D]) identify(ctx context.Context, r *Request, findings *report, observed O) error {
+	if l.Identify == nil {
+		return nil
+	}
+	found, err := l.Identify(ctx, r.Nodes)
+	if err != nil {
+		return err
+	}
+	r.Nodes = found.Nodes
+	if found.None {
+		status, exists, err := l.Reconciler.Exists(ctx, *r, observed)
+		if err != nil {
+			return err
+		}
+		if exists && status != nil {
+			findings.add([]Finding{Warning(EventUnknown, "%v", errUnknown)})
+			return errUnknown
+		}
+	}
+	if len(found.Unknown) > 0 {
+		findings.add([]Finding{Warning(EventUnknown, "nodes %s have no provider ID, and no instance of theirs is found; they receive no traffic: "+
+			"start their kubelets with --cloud-provider=external, or with --provider-id", some(found.Unknown))})
+	}
+	return nil
+}
+
+// some are names for a message.
+func some(list []string) string {
+	const most = 5
+	if len(list) <= most {
+		return strings.Join(list, ", ")
+	}
+	return strings.Join(list[:most], ", ") + ", …"
 }
 
 // converge makes changes until there are none left, and returns what is there then.

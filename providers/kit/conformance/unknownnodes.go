@@ -1,0 +1,60 @@
+package conformance
+
+import (
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+)
+
+// runUnknownNodes tries a takeover of a load balancer whose nodes do not say which instances they are, as where kubelets run without
+// --cloud-provider=external.
+func runUnknownNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	for what, change := range map[string]func(number int, n *v1.Node){
+		"no node has a provider ID": func(_ int, n *v1.Node) { n.Spec.ProviderID = "" },
+		"one node has no provider ID": func(number int, n *v1.Node) {
+			if number == 0 {
+				n.Spec.ProviderID = ""
+			}
+		},
+		"all nodes have another controller's provider ID": func(_ int, n *v1.Node) { n.Spec.ProviderID = "elsewhere://" + n.Name },
+	} {
+		for _, name := range of(t, newFixture, serviceNames) {
+			virtual(t, what+": "+name, func(t *testing.T) { runUnknown(t, newFixture(t), name, change) })
+		}
+	}
+}
+
+// runUnknown: no backend is taken away because nothing is known of its node, and an event says what is wrong.
+func runUnknown(t *testing.T, f *Fixture, name string, change func(number int, n *v1.Node)) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.addNode(ctx, "worker-2", nil)
+	w.createService(ctx, c.Service)
+	w.ensure(ctx, c.Service, nil)
+	served := w.Serves()
+	require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(served)), func(backends []string) bool { return len(backends) > 1 }), "%v", served)
+	for i, n := range w.nodes {
+		w.nodes[i] = n.DeepCopy()
+		change(i, w.nodes[i])
+	}
+	w.shown = w.nodes
+	w.restart()
+	time.Sleep(10 * time.Minute)
+	for range 2 {
+		_, _ = w.tryEnsure(ctx, c.Service) // where nothing is known of any node, that is an error
+		assert.Equal(t, served, w.Serves(), "after a look at the Service")
+		_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes) // as above
+		w.waitForUpdates()
+		assert.Equal(t, served, w.Serves(), "after a change of nodes")
+		time.Sleep(10 * time.Minute)
+	}
+}
