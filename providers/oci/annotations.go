@@ -217,11 +217,11 @@ var Annotations = schema.Annotations[settings]{
 		"Ports of the Service at which TLS ends. Without this annotation none does, and no Secret is read."))).
 		Serving(schema.Serves{Portable: portable.TLSPorts, Translate: portable.Nothing}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.TLSSecret }, checked(inPlace(annotationTLSSecret,
-		"Secret with the certificate of the listeners: its name, after a namespace and a slash where that is another one."), secretForm)).
+		"Secret with the certificate of the listeners: its name, after a namespace and a slash where that is one of `OCI_SECRET_NAMESPACES`."), secretForm)).
 		Serving(schema.Serves{Portable: portable.Certificate, Rules: []schema.Rule{schema.Must(`^`+portable.SecretPrefix,
 			"is no Secret, and certificates of load balancers are uploaded; use "+portable.SecretPrefix+"<name>")}, Translate: portableCertificate, Only: "secret:<name>"}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.BackSecret }, checked(inPlace(annotationBackSecret,
-		"Secret with the certificate of the backend sets of the ports in ssl-ports, to which the load balancer then speaks TLS."), secretForm)),
+		"Secret with the certificate of the backend sets of the ports in ssl-ports, to which the load balancer then speaks TLS; named in the same way."), secretForm)),
 	schema.StringAnnotation(func(s *settings) *string { return &s.TLSText }, checked(inPlace(annotationTLS,
 		`Cipher suite and protocols of listeners with TLS, as {"CipherSuiteName": "…", "Protocols": ["TLSv1.2"]}.`), tlsForm)),
 	schema.StringAnnotation(func(s *settings) *string { return &s.BackTLSText }, checked(inPlace(annotationBackTLS,

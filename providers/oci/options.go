@@ -29,6 +29,7 @@ type Config struct {
 	Endpoint, Domain, MetadataURL      string
 	Exchange                           exchange
 	Prefix, Tags                       string
+	SecretNamespaces                   []string
 
 	SecurityLists string
 
@@ -81,6 +82,10 @@ var Options = append(schema.Options[Config]{
 	schema.Structured(text("tags.loadBalancer", "Free-form and defined tags of new load balancers.", func(c *Config) *string { return &c.Tags })),
 	schema.StringOption(func(c *Config) *string { return &c.Prefix }, schema.OptionRow{
 		Env: "LOAD_BALANCER_PREFIX", Spec: schema.Spec{Help: "Prefix of the names of load balancers."},
+	}),
+	schema.ListOption(func(c *Config) *[]string { return &c.SecretNamespaces }, schema.OptionRow{
+		Env:  envSecretNamespaces,
+		Spec: schema.Spec{Help: "Namespaces whose TLS Secrets Services of every namespace may name. Without it a Service may name those of its own."},
 	}),
 	schema.StringOption(func(c *Config) *string { return &c.Domain }, schema.OptionRow{
 		Env: "OCI_DEFAULT_REALM", Spec: schema.Spec{Default: "oraclecloud.com", Help: "Domain of the realm, such as oraclegovcloud.com."},
@@ -137,6 +142,9 @@ func (c *Config) checkExchange() (problems []error) {
 
 // keyListMode is the option about the security rules of Services without an annotation.
 const keyListMode = "loadBalancer.securityListManagementMode"
+
+// envSecretNamespaces names the namespaces whose Secrets are for all.
+const envSecretNamespaces = "OCI_SECRET_NAMESPACES"
 
 // keyLists is the option that names security lists.
 const keyLists = "loadBalancer.securityLists"

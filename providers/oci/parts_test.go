@@ -45,6 +45,7 @@ func secure(more ...string) *v1.Service {
 // TestTLS: scenario 30.
 func TestTLS(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.release("certs")
 		secret := w.keep("certs", "web-tls")
 		back := w.keep("default", "back")
 		s := secure(annotationTLSSecret, "certs/web-tls", annotationBackSecret, "back", annotationTLS, `{"ciphersuitename": "oci-modern-ssl-cipher-suite-v1"}`)
@@ -70,6 +71,33 @@ func TestTLS(t *testing.T) {
 		delete(s.Annotations, annotationSSLPorts)
 		w.served(s, nodes)
 		assert.Nil(w, w.part("listeners", "TCP-443")["sslConfiguration"], "TLS ends nowhere without ssl-ports")
+	})
+}
+
+// release lets Services of every namespace name the Secrets of one.
+func (w *testWorld) release(namespace string) {
+	w.cloud.reconciler.config.SecretNamespaces = []string{namespace}
+}
+
+// TestSecretsOfOtherNamespaces: a Service gets no certificate of another namespace, unless the operator says so, and is told the way.
+func TestSecretsOfOtherNamespaces(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+		w.keep("certs", "web-tls")
+		w.keep("default", "web-tls")
+		for _, s := range []*v1.Service{
+			secure(annotationTLSSecret, "certs/web-tls"), secure(annotationBackSecret, "certs/web-tls"),
+		} {
+			_, err := w.ensure(s, nodes)
+			require.ErrorContains(w, err, "certs/web-tls is in another namespace than the Service")
+			assert.Contains(w, <-events.Events, envSecretNamespaces)
+			assert.Empty(w, w.writes())
+		}
+		for _, a := range w.kube.Actions() {
+			assert.False(w, a.Matches("get", "secrets") && a.GetNamespace() == "certs", "it is not even read")
+		}
+		w.served(secure(annotationTLSSecret, "default/web-tls"), nodes)
+		w.release("certs")
+		w.served(secure(annotationTLSSecret, "certs/web-tls"), nodes)
 	})
 }
 

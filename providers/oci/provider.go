@@ -126,7 +126,9 @@ func installation() registry.Installation {
 		Migration: registry.Migration{
 			Credentials: "the Secret with `cloud-provider.yaml` can stay",
 			ClusterName: "no name in the cloud",
-			Written:     "nothing; `anyccm.io/oci-load-balancer-compartment` on a Service whose load balancer is in another compartment than it asks for",
+			Notes: []string{"On Oracle Cloud a Service names TLS Secrets of its own namespace. List further namespaces, from which Services of all others may " +
+				"take certificates, in `OCI_SECRET_NAMESPACES` before step 3."},
+			Written: "nothing; `anyccm.io/oci-load-balancer-compartment` on a Service whose load balancer is in another compartment than it asks for",
 		},
 		MaxSlimMiB: 52,
 	}

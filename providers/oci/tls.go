@@ -55,10 +55,16 @@ func (s settings) beginsTLS(p v1.ServicePort) bool {
 	return s.ends && s.BackSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
 }
 
-// readSecret reads the certificate of a Secret, in the words of Oracle's own controller where it cannot be used.
+// readSecret reads the certificate of a Secret, in the words of Oracle's own controller where it cannot be used. A Secret of another namespace
+// is read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
 func (r *reconciler) readSecret(ctx context.Context, namespace, name, what string) (c certificate, err error) {
+	own := namespace
 	if before, after, cut := strings.Cut(name, "/"); cut {
 		namespace, name = before, after
+	}
+	if namespace != own && !slices.Contains(r.config.SecretNamespaces, namespace) {
+		return c, fmt.Errorf("reading SSL %s Secret: %s/%s is in another namespace than the Service, which may only name Secrets of %s: copy it there, "+
+			"or have the operator add %s to the option %s", what, namespace, name, own, namespace, envSecretNamespaces)
 	}
 	if r.kube == nil {
 		return c, fmt.Errorf("reading SSL %s Secret: the cluster is not known yet", what)
