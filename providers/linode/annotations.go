@@ -348,7 +348,34 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			s.ports[p.Port] = one
 		}
 	}
-	return s, warnings, errors.Join(append(problems, s.contradictions()...)...)
+	return s, errors.Join(warnings, s.openUDP(service)), errors.Join(append(problems, s.contradictions()...)...)
+}
+
+// openUDP warns of ports that an access list is for and does not hold for: firewalls of NodeBalancers filter TCP alone.
+func (s settings) openUDP(service *v1.Service) error {
+	if s.ACL == nil {
+		return nil
+	}
+	var open []string
+	for _, p := range service.Spec.Ports {
+		if s.speaksUDP(p) {
+			open = append(open, strconv.Itoa(int(p.Port)))
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	place := placeSourceRanges
+	if service.Annotations[annotationFirewallACL] != "" {
+		place = "annotation " + annotationFirewallACL
+	}
+	return &schema.Problem{Place: place, Warning: true, Reason: fmt.Sprintf(
+		"does not hold for UDP: firewalls of NodeBalancers filter TCP alone, so that everybody may reach port %s", strings.Join(open, ", "))}
+}
+
+// speaksUDP reports whether a port of the NodeBalancer is one of UDP.
+func (s settings) speaksUDP(p v1.ServicePort) bool {
+	return p.Protocol == v1.ProtocolUDP || s.ports[p.Port].Protocol == protocolUDP || s.Protocol == protocolUDP
 }
 
 // backendAnnotations are those that decide at which address and in which port the nodes are.

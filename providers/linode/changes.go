@@ -244,7 +244,7 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 	for _, port := range service.Spec.Ports {
 		for _, udp := range []bool{false, true} {
 			i := slices.IndexFunc(d.configs, func(c config) bool {
-				asked := port.Protocol == v1.ProtocolUDP || s.ports[port.Port].Protocol == protocolUDP || s.Protocol == protocolUDP
+				asked := s.speaksUDP(port)
 				return c.Port == int(port.Port) && udp == (c.Protocol == linodego.ProtocolUDP) && udp == asked
 			})
 			if i < 0 {

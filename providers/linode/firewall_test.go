@@ -292,3 +292,36 @@ func TestFirewallRules(t *testing.T) {
 	_, err = rules(1, 0)
 	require.ErrorContains(t, err, "at most 15 ports")
 }
+
+// TestSourcesOfUDP: firewalls of NodeBalancers filter TCP alone, so that a Service with ports of UDP is told that its sources do not hold for them.
+func TestSourcesOfUDP(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		prepare func(*v1.Service)
+		event   string
+	}{
+		"source ranges": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} }, "Warning " + eventRangesIgnored},
+		"an access list": {func(s *v1.Service) {
+			s.Annotations[annotationFirewallACL] = `{"allowList": {"ipv4": ["198.51.100.0/24"]}}`
+		}, "Warning " + eventIgnored},
+		"sources are everybody": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"0.0.0.0/0", "::/0"} }, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t, 1)
+			udp := port("dns", 53, 30053)
+			udp.Protocol = v1.ProtocolUDP
+			s := service("dns", nil, port("http", 80, 30080), udp)
+			c.prepare(s)
+			w.Apply(s)
+			w.ensure(s)
+			events := strings.Join(w.Events(), "\n")
+			if c.event == "" {
+				assert.Empty(t, events)
+				return
+			}
+			assert.Contains(t, events, c.event)
+			assert.Contains(t, events, "everybody may reach port 53")
+		})
+	}
+}

@@ -130,7 +130,11 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	_, warnings, err := parseSettings(r.Service, l.config)
 	var findings []services.Finding
 	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%s", w))
+		reason := eventIgnored
+		if p, is := errors.AsType[*schema.Problem](w); is && p.Place == placeSourceRanges {
+			reason = eventRangesIgnored
+		}
+		findings = append(findings, services.Warning(reason, "%s", w))
 	}
 	return append(findings, refused(err)...), err
 }
