@@ -259,9 +259,6 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		var found []Finding
 		var err error
 		findings.again = nil // what waited in an earlier round may not any more
-		if err = l.identify(ctx, r, findings, observed); err != nil {
-			return nil, err
-		}
 		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
 		if err != nil {
@@ -291,9 +288,6 @@ func (l *LoadBalancer[O, D]) UpdateLoadBalancer(ctx context.Context, cluster str
 	defer turn.end()
 	_, err := l.converge(ctx, &r, &turn, findings, beginning[O]{}, func(observed O) ([]Change[O], error) {
 		findings.again = nil
-		if err := l.identify(ctx, &r, findings, observed); err != nil {
-			return nil, err
-		}
 		changes, found, err := l.Reconciler.NodeChanges(ctx, r, observed)
 		findings.add(found)
 		return changes, err
@@ -450,6 +444,9 @@ func (l *LoadBalancer[O, D]) converge(
 	for range maxRounds {
 		if look {
 			observed, err = l.observe(ctx, *r, findings)
+		}
+		if err == nil && (r.Purpose == Ensure || r.Purpose == UpdateNodes) {
+			err = l.identify(ctx, r, findings, observed)
 		}
 		if err == nil {
 			observed, err = l.settle(ctx, r, turn, findings, observed)
