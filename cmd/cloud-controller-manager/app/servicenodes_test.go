@@ -140,7 +140,7 @@ func servedNode(name string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1.NodeSpec{ProviderID: "fake://" + name}}
 }
 
-func settle(d time.Duration) {
+func advanceClock(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -167,7 +167,7 @@ func TestTheStandInIsTheNodes(t *testing.T) {
 				}
 				random := rand.New(rand.NewPCG(seed, 2))
 				for step := range 60 {
-					settle(time.Minute)
+					advanceClock(time.Minute)
 					require.Equal(t, both[0].cloud.have, both[1].cloud.have, "after %d steps", step)
 					require.Len(t, both[0].cloud.have, 2)
 					roll, name := random.IntN(8), fmt.Sprintf("node-%d", random.IntN(6))
@@ -207,13 +207,13 @@ func (c servedCluster) shake(roll int, name string, step int) {
 	case 4: // it is about to go, and another one comes
 		n.Spec.Taints = []v1.Taint{{Key: servicecontroller.ToBeDeletedTaint, Effect: v1.TaintEffectNoSchedule}}
 		c.setNode(n)
-		settle(time.Second)
+		advanceClock(time.Second)
 		c.setNode(servedNode(fmt.Sprintf("joins-%d", step)))
 		return
 	case 5: // it goes with a finalizer, and another one comes
 		n.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		c.setNode(n)
-		settle(time.Second)
+		advanceClock(time.Second)
 		c.setNode(servedNode(fmt.Sprintf("joins-%d", step)))
 		return
 	case 6:
@@ -241,7 +241,7 @@ func joinCost(t *testing.T, nodes, services int) (bytes uint64, kept bool) {
 			api.addService(plainService(fmt.Sprintf("web-%d", i)))
 		}
 		c := serve(ctx, t, api, true)
-		settle(30 * time.Second)
+		advanceClock(30 * time.Second)
 		require.Len(t, c.cloud.have, services)
 
 		before := func() weak.Pointer[v1.Node] {
@@ -252,16 +252,16 @@ func joinCost(t *testing.T, nodes, services int) (bytes uint64, kept bool) {
 		beat := servedNode("node-0")
 		beat.Labels = map[string]string{"beat": "2"}
 		api.setNode(beat)
-		settle(10 * time.Second)
+		advanceClock(10 * time.Second)
 		api.addService(plainService("later")) // whose Nodes are those of now
-		settle(10 * time.Second)
+		advanceClock(10 * time.Second)
 		runtime.GC()
 		kept = before.Value() != nil
 
 		var was, is runtime.MemStats
 		runtime.ReadMemStats(&was)
 		api.setNode(servedNode("joins"))
-		settle(10 * time.Second)
+		advanceClock(10 * time.Second)
 		runtime.ReadMemStats(&is)
 		bytes = is.TotalAlloc - was.TotalAlloc
 		assert.GreaterOrEqual(t, c.cloud.updates, services)
@@ -304,9 +304,9 @@ func TestTheLogCountsNodes(t *testing.T) {
 		c := serve(ctx, t, newRelistAPI(), true)
 		c.setNode(servedNode("first"))
 		c.addService(plainService("web"))
-		settle(time.Minute)
+		advanceClock(time.Minute)
 		c.setNode(servedNode("second"))
-		settle(time.Minute)
+		advanceClock(time.Minute)
 		stop()
 		synctest.Wait()
 	})
