@@ -50,6 +50,9 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 	switch {
 	case err != nil:
 		return nil, err
+	case a != nil && r.broughtBack(q.Service):
+		q.Report(services.Notice(eventAddressKept, "address %s is used, and stays when the Service goes: %s", a.IP, wasAnswered))
+		return a, r.noteText(ctx, q, r.sealed(q.Service, givenPrefix+a.ID, *a), false)
 	case a != nil && (d.wanted == "" || d.wanted == a.IP): // else another one is asked for by now, and the former one served nobody
 		return a, r.note(ctx, q, *a, d.wanted != "")
 	}
@@ -300,6 +303,10 @@ func (r *reconciler) releasing(a address) lbChange {
 }
 
 func (r *reconciler) release(ctx context.Context, q *services.Request, a address) error {
+	if r.broughtBack(q.Service) {
+		q.Report(services.Notice(eventAddressKept, "address %s stays: %s", a.IP, wasAnswered))
+		return r.noteText(ctx, q, "", false)
+	}
 	late, err := r.leftovers(ctx, q.Service, a)
 	if err != nil {
 		return err

@@ -319,3 +319,51 @@ func TestAddressAfterAnotherKey(t *testing.T) {
 		assert.Empty(t, w.taken())
 	})
 }
+
+// TestFormerQuestionReleasesNothing: the record of a question that was answered, brought back by the author of the Service, has no
+// address of somebody else released who reserved it soon after the question, be it used by the Service or not.
+func TestFormerQuestionReleasesNothing(t *testing.T) {
+	const theirs = "203.0.113.90"
+	for what, c := range map[string]struct{ served, restarted bool }{
+		"of a Service without a load balancer": {false, false},
+		"of a Service with one":                {true, false},
+		"of one without, after a restart":      {false, true},
+		"of one with one, after a restart":     {true, true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inCluster(t, nil, func(w *cluster) {
+				s := w.serve("web", port("http", 80, 30080))
+				_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultReset, Operation: "associateIpAddress"})
+				require.NoError(t, err)
+				_, err = w.insist(s)
+				require.Error(t, err)
+				question := w.Current(s).Annotations[annotationRecord]
+				require.Contains(t, question, askedPrefix)
+				w.server.ClearFaults()
+				owner := w.sim.Networks()[0].Owner
+				w.sim.SetQuota(owner, 0)
+				w.edit(s, func(s *v1.Service) { s.Annotations = nil })
+				_, err = w.insist(s)
+				require.ErrorContains(t, err, "public_ip")
+				require.Empty(t, w.Current(s).Annotations[annotationRecord])
+				w.sim.SetQuota(owner, -1)
+				_, err = w.sim.Reserve(theirs)
+				require.NoError(t, err)
+				w.settled()
+				if c.restarted { // a process looks at all Services when it starts
+					w.restart()
+					_, _, err = w.loadBalancers.GetLoadBalancer(w.T.Context(), "kubernetes", w.Current(s))
+					require.NoError(t, err)
+				}
+				w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: question} })
+				w.Events()
+				if c.served {
+					w.served(s)
+				}
+				w.remove(s)
+				assert.Equal(t, []string{theirs}, w.taken())
+				assert.Contains(t, strings.Join(w.Events(), "\n"), eventAddressKept)
+			})
+		})
+	}
+}

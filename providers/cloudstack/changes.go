@@ -237,10 +237,10 @@ func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, com
 	return nil
 }
 
-// deleting deletes a rule. Its address is noted before, so that it is neither lost nor left behind when the last rule is gone.
+// deleting deletes a rule. Its address is noted before, so that it is neither lost nor left behind when no rule tells of it any more.
 func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 	c := step(guard.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
-		if err := r.noteAddress(ctx, q, lb); err != nil {
+		if err := r.noteAddress(ctx, q, lb, found); err != nil {
 			return err
 		}
 		c := change{

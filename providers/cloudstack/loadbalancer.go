@@ -9,6 +9,7 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
@@ -49,6 +50,7 @@ type reconciler struct {
 	cluster   ownership.Cluster
 	kube      kubernetes.Interface
 	instances *instances
+	questions questions
 
 	rules     *inventory.Inventory[string, rule]
 	members   *inventory.Inventory[string, members]
@@ -61,7 +63,7 @@ type reconciler struct {
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	return &reconciler{
-		api: a, instances: i, adopt: adopt,
+		api: a, instances: i, adopt: adopt, questions: questions{records: map[types.UID]string{}},
 		rules: inventory.New(inventory.Source[string, rule]{
 			Kind: "load balancer rule", ID: func(r rule) string { return r.ID }, List: a.rules, Get: a.rule,
 			Indexes: map[string]func(rule) []string{
@@ -148,6 +150,7 @@ func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 
 // Observe finds the rules of a Service by their names, which hold its UID, in the listing that all Services share.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
+	r.questions.find(q.Service)
 	lb := newLoadBalancer(loadBalancerName(q.Cluster, q.Service))
 	if q.Purpose != services.Plan && q.Purpose != services.Lookup {
 		waited, err := r.api.jobs.settle(ctx, lb.name)
@@ -299,7 +302,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 	d.sticky, _ = stickinessOf(q.Service, s) // parseSettings has judged it
 	var findings []services.Finding
 	d.backends, findings = backendsOf(machines, unknown, lb.network.ID)
-	if d.description, err = r.description(ctx, q.Service, lb.address); err != nil {
+	if d.description, err = r.description(ctx, q.Service, lb.rules, lb.address); err != nil {
 		return d, findings, err
 	}
 	if d.inPlace, err = r.api.changesNetworks(ctx); err != nil {
@@ -338,16 +341,16 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 
 // description is what marks a new rule. CloudStack's own controller looks for names of load balancers in descriptions too; no mark holds
 // one.
-func (r *reconciler) description(ctx context.Context, service *v1.Service, taken *address) (string, error) {
+func (r *reconciler) description(ctx context.Context, service *v1.Service, rules []rule, taken *address) (string, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
 		return "", err
 	}
 	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
-	if taken != nil {
-		if known := r.sealedRecord(service, *taken); known.id != "" && !known.given {
-			marks = append(marks, addressMark(taken.ID))
-		}
+	s, _, _ := parseSettings(service)
+	s.KeepIP = false // whether it was taken does not depend on it
+	if taken != nil && r.took(service, s, rules, *taken) {
+		marks = append(marks, addressMark(taken.ID))
 	}
 	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil
 }

@@ -495,10 +495,14 @@ const sealLength = 16
 // marks nothing, so that one which was given to the account at another time may be anybody's.
 const takenWith = 10 * time.Minute
 
+// clockDoubt is how much earlier the cloud may say that such an address was given: its clock and that of the API server differ a little.
+const clockDoubt = 30 * time.Second
+
 // took decides whether the address that a Service has was taken for it, so that it goes with the Service. Releasing one takes everybody's
-// rules with it: nothing that the author of a Service can write makes it true. sealed is the record where this program wrote it.
-func took(service *v1.Service, s settings, sealed record, rules []rule, a address) bool {
-	created := service.CreationTimestamp.Time
+// rules with it: nothing that the author of a Service can write makes it true. sealed is the record where this program wrote it, and ahead
+// how far the cloud's clock is ahead of ours.
+func took(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
+	created := service.CreationTimestamp.Add(ahead)
 	switch {
 	case s.KeepIP, a.ID == "":
 		return false
@@ -508,7 +512,7 @@ func took(service *v1.Service, s settings, sealed record, rules []rule, a addres
 		return true
 	case s.wanted(service) != "":
 		return false // that it was taken from the free ones is said by an annotation alone
-	case !a.since(created) || a.since(created.Add(takenWith)):
+	case !a.since(created.Add(-clockDoubt)) || a.since(created.Add(takenWith)):
 		return false
 	}
 	// That controller writes nothing where it takes any address; we always do.

@@ -77,27 +77,31 @@ func TestTook(t *testing.T) {
 		wanted string
 		rules  []rule
 		age    time.Duration
+		ahead  time.Duration
 		want   bool
 	}{
-		"of the official controller":                   {settings{}, record{}, "", theirs, time.Minute, true},
-		"of the official controller, and older":        {settings{}, record{}, "", theirs, -time.Minute, false},
-		"of the official controller, and much younger": {settings{}, record{}, "", theirs, time.Hour, false},
-		"named, of the official controller":            {settings{}, record{}, "192.0.2.1", theirs, time.Minute, false},
-		"named, and an annotation says it was taken":   {settings{Associated: true}, record{}, "192.0.2.1", theirs, time.Minute, false},
-		"used by us, and no record":                    {settings{}, record{}, "", ours, time.Minute, false},
-		"the rules say so":                             {settings{}, record{}, "", marked, -time.Hour, true},
-		"the rules say so, and another one is named":   {settings{}, record{}, "192.0.2.9", marked, 0, true},
-		"the record says so":                           {settings{}, recorded, "", ours, -time.Hour, true},
-		"the record says so, and no rules are left":    {settings{}, recorded, "", nil, time.Hour, true},
-		"a record that this program did not write":     {settings{Record: someID}, record{}, "", ours, time.Minute, false},
-		"the record says that it is somebody's":        {settings{}, record{id: someID, given: true}, "", theirs, time.Minute, false},
-		"the record of another address":                {settings{}, record{id: otherID}, "", ours, time.Minute, false},
-		"it is to be kept":                             {settings{KeepIP: true}, recorded, "", ours, 0, false},
-		"it is to be kept, of the official controller": {settings{KeepIP: true}, record{}, "", theirs, time.Minute, false},
+		"of the official controller":                   {settings{}, record{}, "", theirs, time.Minute, 0, true},
+		"of the official controller, and older":        {settings{}, record{}, "", theirs, -time.Minute, 0, false},
+		"of the official controller, clocks differ":    {settings{}, record{}, "", theirs, -20 * time.Second, 0, true},
+		"of the official controller, a clock behind":   {settings{}, record{}, "", theirs, -5 * time.Minute, -5 * time.Minute, true},
+		"older, as a clock ahead tells":                {settings{}, record{}, "", theirs, time.Minute, 5 * time.Minute, false},
+		"of the official controller, and much younger": {settings{}, record{}, "", theirs, time.Hour, 0, false},
+		"named, of the official controller":            {settings{}, record{}, "192.0.2.1", theirs, time.Minute, 0, false},
+		"named, and an annotation says it was taken":   {settings{Associated: true}, record{}, "192.0.2.1", theirs, time.Minute, 0, false},
+		"used by us, and no record":                    {settings{}, record{}, "", ours, time.Minute, 0, false},
+		"the rules say so":                             {settings{}, record{}, "", marked, -time.Hour, 0, true},
+		"the rules say so, and another one is named":   {settings{}, record{}, "192.0.2.9", marked, 0, 0, true},
+		"the record says so":                           {settings{}, recorded, "", ours, -time.Hour, 0, true},
+		"the record says so, and no rules are left":    {settings{}, recorded, "", nil, time.Hour, 0, true},
+		"a record that this program did not write":     {settings{Record: someID}, record{}, "", ours, time.Minute, 0, false},
+		"the record says that it is somebody's":        {settings{}, record{id: someID, given: true}, "", theirs, time.Minute, 0, false},
+		"the record of another address":                {settings{}, record{id: otherID}, "", ours, time.Minute, 0, false},
+		"it is to be kept":                             {settings{KeepIP: true}, recorded, "", ours, 0, 0, false},
+		"it is to be kept, of the official controller": {settings{KeepIP: true}, record{}, "", theirs, time.Minute, 0, false},
 	} {
 		s := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
 		s.CreationTimestamp = metav1.NewTime(created)
-		assert.Equal(t, c.want, took(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}), name)
+		assert.Equal(t, c.want, took(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}, c.ahead), name)
 	}
 }
 

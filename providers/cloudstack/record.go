@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
+	"sync"
 
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,7 +31,7 @@ func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
 
 // took decides whether the address that a Service has was taken for it.
 func (r *reconciler) took(service *v1.Service, s settings, rules []rule, a address) bool {
-	return took(service, s, r.sealedRecord(service, a), rules, a)
+	return took(service, s, r.sealedRecord(service, a), rules, a, r.api.ahead())
 }
 
 // note records the address that was taken for a Service; named where the Service names it, which CloudStack's own controller notes as well.
@@ -45,23 +47,62 @@ func (r *reconciler) sealed(service *v1.Service, text string, a address) string 
 	return text + sealMark + seal(r.key(), service, text, a)
 }
 
-// noteAddress records the address of a Service whose last rules go: that it was taken for it, or else that it was not.
-func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-	if lb.address == nil || len(lb.rules) != 1 {
+// noteAddress records the address of a Service before a rule goes: that it was taken for it where no other rule says so, or with the last rule
+// that it was not.
+func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *loadBalancer, gone rule) error {
+	if lb.address == nil {
 		return nil
 	}
 	s, _, _ := parseSettings(q.Service)
+	rest := slices.DeleteFunc(slices.Clone(lb.rules), func(o rule) bool { return o.ID == gone.ID })
 	text := givenPrefix + lb.address.ID
 	switch {
-	case r.sealedRecord(q.Service, *lb.address).id != "":
+	case r.sealedRecord(q.Service, *lb.address).id != "", r.took(q.Service, s, rest, *lb.address):
 		return nil
 	case r.took(q.Service, s, lb.rules, *lb.address):
 		text = lb.address.ID
+	case len(rest) > 0:
+		return nil
 	case q.Purpose == services.Delete:
 		return nil // it stays, and nobody asks for it any more
 	}
 	return r.noteText(ctx, q, r.sealed(q.Service, text, *lb.address), false)
 }
+
+// questions are the records of Services that count where they are about a question, by the UID: what this process wrote last or, before that,
+// what it found first. Whoever may write a Service may bring back a former one.
+type questions struct {
+	mu      sync.Mutex
+	records map[types.UID]string
+}
+
+// find remembers the record that a Service has when this process looks at it first.
+func (q *questions) find(service *v1.Service) {
+	s, _, _ := parseSettings(service)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if _, known := q.records[service.UID]; !known {
+		q.records[service.UID] = s.Record
+	}
+}
+
+// note remembers the record that is written.
+func (q *questions) note(uid types.UID, text string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.records[uid] = text
+}
+
+// broughtBack reports whether a Service has a question on record that was answered.
+func (r *reconciler) broughtBack(service *v1.Service) bool {
+	s, _, _ := parseSettings(service)
+	r.questions.mu.Lock()
+	defer r.questions.mu.Unlock()
+	return !r.sealedRecord(service, address{}).asked.IsZero() && r.questions.records[service.UID] != s.Record
+}
+
+// wasAnswered says why an address that was found is not released.
+const wasAnswered = "annotation " + annotationRecord + " is a former one, so that the address may be somebody else's"
 
 // noteText writes the record; "" removes it. named adds the annotation of CloudStack's own controller.
 func (r *reconciler) noteText(ctx context.Context, q *services.Request, text string, named bool) error {
@@ -74,7 +115,10 @@ func (r *reconciler) noteText(ctx context.Context, q *services.Request, text str
 	}
 	err := r.annotate(ctx, q, changes)
 	if apierrors.IsNotFound(err) && (text == "" || q.Purpose == services.Delete) {
-		return nil // there is nobody to record it on
+		err = nil // there is nobody to record it on
+	}
+	if err == nil {
+		r.questions.note(q.Service.UID, text)
 	}
 	return err
 }
@@ -85,7 +129,7 @@ func (r *reconciler) annotate(ctx context.Context, q *services.Request, changes 
 		has, there := q.Service.Annotations[key]
 		return (value == nil && !there) || (there && value == has)
 	})
-	if len(changes) == 0 || r.kube == nil {
+	if len(changes) == 0 || r.kube == nil || q.Service.UID == "" { // an orphan has no Service
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": q.Service.UID, "annotations": changes}})

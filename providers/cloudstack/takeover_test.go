@@ -125,3 +125,58 @@ func TestTakeoverOfAnAddressThatMayBeAnybodys(t *testing.T) {
 		})
 	}
 }
+
+// TestTakeoverOfSeveralPortsThatAreMadeAgain: rules that say by themselves that their address was taken for their Service are made again, one
+// after the other, for other node ports, or go where another one says nothing; the address goes with the Service nevertheless.
+func TestTakeoverOfSeveralPortsThatAreMadeAgain(t *testing.T) {
+	for what, c := range map[string]struct {
+		description string
+		change      func(s *v1.Service)
+	}{
+		"made again": {"", func(s *v1.Service) {
+			for n := range s.Spec.Ports {
+				s.Spec.Ports[n].NodePort += 1000
+			}
+		}},
+		"one goes": {"web", func(s *v1.Service) { s.Spec.Ports = s.Spec.Ports[1:] }},
+	} {
+		t.Run(what, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				t := w.T
+				s := createdNow(service("web", nil, port("http", 80, 30080), port("https", 443, 30443)))
+				w.Apply(s)
+				theirs(w, s, "-tcp-80", everybody)
+				address := w.sim.Rules()[0].Address
+				byHand(w, "createLoadBalancerRule", params{
+					"name": nameOf(s, "-tcp-443"), "publicipid": address, "networkid": w.sim.Networks()[0].ID, "publicport": "443", "privateport": "30443",
+					"algorithm": "roundrobin", "protocol": "tcp", "openfirewall": "false", "cidrlist": everybody, "description": c.description,
+				})
+				w.restart()
+				w.alter(s, c.change)
+				w.ensure(s)
+				w.restart()
+				require.NoError(t, w.Remove(w.loadBalancers, "", w.Current(s)))
+				assert.Empty(t, w.sim.Rules())
+				assert.Empty(t, w.taken())
+			})
+		})
+	}
+}
+
+// TestTakeoverWithAClockBehind: an address that CloudStack's clock, a little behind, says was given before its Service was created goes with
+// the Service as well.
+func TestTakeoverWithAClockBehind(t *testing.T) {
+	inWorld(t, nil, func(w *world) {
+		t := w.T
+		s := createdNow(service("web", nil, port("http", 80, 30080)))
+		w.Apply(s)
+		theirs(w, s, "-tcp-80", everybody)
+		w.sim.EditAddress(w.taken()[0], func(a *cloudstacksim.Address) {
+			a.Allocated = s.CreationTimestamp.Add(-5 * time.Second).UTC().Format(timeForm)
+		})
+		w.restart()
+		w.ensure(s)
+		require.NoError(t, w.Remove(w.loadBalancers, "", s))
+		assert.Empty(t, w.taken())
+	})
+}
