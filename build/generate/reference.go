@@ -329,7 +329,8 @@ func cloudsTable(providers []registry.Provider) string {
 	b.WriteString("| cloud | support | nodes | load balancers | routes | further | options | annotations |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range providers {
 		fmt.Fprintf(&b, "| [%s](docs/providers/%s.md) | %s | %s | %s | %s | %s | %d | %d |\n", p.Title, p.Name, p.Stability,
-			short(p.Features.Instances), short(p.Features.LoadBalancers), short(p.Features.Routes), strings.Join(p.Extras, ", "), len(p.Options), len(p.Annotations))
+			short(p.Features.Instances), short(p.Features.LoadBalancers), short(p.Features.Routes), strings.Join(p.Extras, ", "),
+			len(p.Options), len(p.Annotations))
 	}
 	return b.String()
 }

@@ -60,7 +60,9 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 }
 
 // Narrowing implements services.Narrower, in the group of the load balancer itself: nodes let that in, and no clients.
-func (c *classicReconciler) Narrowing(ctx context.Context, r services.Request, o classicObserved) (changes []services.Change[classicObserved], err error) {
+func (c *classicReconciler) Narrowing(
+	ctx context.Context, r services.Request, o classicObserved,
+) (changes []services.Change[classicObserved], err error) {
 	asked, some := restricted(r.Service)
 	if !some || o.classic == nil {
 		return nil, nil
@@ -108,7 +110,10 @@ func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Se
 		from[kind] = append(from[kind], p)
 	}
 	slices.SortFunc(kinds, func(a, b rule) int { // EC2 lists them in any order
-		return cmp.Or(strings.Compare(b.protocol, a.protocol), int(a.from-b.from), strings.Compare(a.source.cidr, b.source.cidr), strings.Compare(a.description, b.description))
+		return cmp.Or(
+			strings.Compare(b.protocol, a.protocol), int(a.from-b.from),
+			strings.Compare(a.source.cidr, b.source.cidr), strings.Compare(a.description, b.description),
+		)
 	})
 	for _, kind := range kinds {
 		v6 := kind.source.cidr == familyName(true)
@@ -180,7 +185,8 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 	have, wanted := keysOf(g.rules), keysOf(n.rules)
 	for _, r := range g.rules {
 		name, health := ruleOf(r)
-		if name == n.name && !health && n.ports[rule{protocol: r.protocol, from: r.from, to: r.to}] && !wanted[r.key()] && !n.spare[r] && n.closes(r) {
+		if name == n.name && !health && n.ports[rule{protocol: r.protocol, from: r.from, to: r.to}] &&
+			!wanted[r.key()] && !n.spare[r] && n.closes(r) {
 			c.remove = append(c.remove, r)
 		}
 	}
@@ -201,7 +207,8 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 // closes reports whether a rule for clients may go: what is asked for does not contain it. Where the load balancer's subnets are not known,
 // what may be one of them stays, and what its health checks may come in by.
 func (n narrowedNodes) closes(r rule) bool {
-	if p, err := netip.ParsePrefix(r.source.cidr); err != nil || !n.complete && (p.Bits() >= shortestSubnet || slices.Contains(n.checks, r.from)) {
+	p, err := netip.ParsePrefix(r.source.cidr)
+	if err != nil || !n.complete && (p.Bits() >= shortestSubnet || slices.Contains(n.checks, r.from)) {
 		return false
 	}
 	return !slices.ContainsFunc(n.rules, func(w rule) bool { return w.protocol == r.protocol && w.from == r.from && w.contains(r) })

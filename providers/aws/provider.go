@@ -146,7 +146,9 @@ func installation() registry.Installation {
 		},
 		Config: registry.CloudConfig{
 			Format: registry.INI, AnyCase: true, File: "cloud.conf", Example: "Global: {KubernetesClusterID: production}",
-			Sections: []registry.NamedSection{{Kind: "ServiceOverride", Keys: []string{"Service", "Region", "URL", "SigningRegion", "SigningName", "SigningMethod"}}},
+			Sections: []registry.NamedSection{{
+				Kind: "ServiceOverride", Keys: []string{"Service", "Region", "URL", "SigningRegion", "SigningName", "SigningMethod"},
+			}},
 		},
 		Secret: Name,
 		Notes: []string{

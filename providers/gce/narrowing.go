@@ -30,17 +30,20 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 	have := o.firewall
 	var allowed []*compute.FirewallAllowed
 	for _, a := range have.Allowed { // the API promises no order
-		ports := slices.SortedFunc(slices.Values(a.Ports), func(a, b string) int { return slices.Compare(numbersOf([]string{a}), numbersOf([]string{b})) })
+		ports := slices.SortedFunc(slices.Values(a.Ports), func(a, b string) int {
+			return slices.Compare(numbersOf([]string{a}), numbersOf([]string{b}))
+		})
 		allowed = append(allowed, &compute.FirewallAllowed{IPProtocol: a.IPProtocol, Ports: ports})
 	}
 	want := &compute.Firewall{
 		Name: have.Name, Description: have.Description, Network: resource(have.Network), Priority: have.Priority, SourceRanges: after,
 		DestinationRanges: have.DestinationRanges, TargetTags: have.TargetTags, Allowed: allowed,
 	}
-	step := b.step(guard.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), func(ctx context.Context, r *services.Request, at place, o *observation) error {
+	put := func(ctx context.Context, r *services.Request, at place, o *observation) error {
 		o.narrowed = true
 		return b.putFirewall(want)(ctx, r, at, o)
-	})
+	}
+	step := b.step(guard.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), put)
 	before := *have
 	before.Network = want.Network // in another notation
 	return []change{comparing(step, services.Within(&before, want), want)}, nil

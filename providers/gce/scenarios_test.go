@@ -55,7 +55,8 @@ func TestPortWithinTheRange(t *testing.T) {
 	})
 }
 
-// TestSourceRanges: other networks are a change of the firewall rule alone; an IPv6 network among them is refused, and what is asked for no longer closes all the same.
+// TestSourceRanges: other networks are a change of the firewall rule alone; an IPv6 network among them is refused, and what is asked for no
+// longer closes all the same.
 func TestSourceRanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

@@ -117,44 +117,55 @@ func scenarios(t testing.TB, sim *ibmsim.Sim) []conformance.Scenario {
 				p.Change("web", func(s *v1.Service) { delete(s.Annotations, annotationPortRange) })
 			}},
 		}},
-		{Name: "zone", Services: []*v1.Service{conformance.Web(nil)}, Steps: []conformance.Step{
-			{Name: "a zone is named", Do: func(p *conformance.Play) {
-				for node, zone := range map[string]string{"worker-1": "us-south-1", "worker-2": "us-south-2"} {
-					p.ChangeNode(node, func(n *v1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, v1.LabelTopologyZone, zone) })
-				}
-				p.Annotate("web", annotationZone, "us-south-1")
-			}},
-			{Name: "another zone is named", Do: func(p *conformance.Play) { p.Annotate("web", annotationZone, "us-south-2") }},
-			{Name: "none is named", Do: func(p *conformance.Play) {
-				p.Change("web", func(s *v1.Service) { delete(s.Annotations, annotationZone) })
-			}},
-		}},
+		zoneScenario(),
+
 		{Name: "private", Services: []*v1.Service{conformance.Web(map[string]string{annotationIPType: typePrivate})}, Steps: []conformance.Step{
 			join, deleted,
 		}},
-		{Name: "group-of-its-own", Services: []*v1.Service{ranged("web", "192.0.2.0/24")}, Steps: []conformance.Step{
-			addPort,
-			{Name: "somebody deletes the load balancer", Do: func(p *conformance.Play) {
-				sim.RemoveLoadBalancers()
-				p.ReconcileAgain("web")
-			}},
-			{Name: "a group is named instead", Do: func(p *conformance.Play) {
-				p.Change("web", func(s *v1.Service) {
-					s.Spec.LoadBalancerSourceRanges = nil
-					metav1.SetMetaDataAnnotation(&s.ObjectMeta, annotationGroups, ibmsim.WebGroup)
-				})
-			}},
-			{Name: "ranges again, and a restart", Do: func(p *conformance.Play) {
-				p.Change("web", func(s *v1.Service) {
-					s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
-					delete(s.Annotations, annotationGroups)
-				})
-				p.Restart()
-			}},
-			deleted,
-		}},
+		groupScenario(sim, addPort, deleted),
 	}
 	return append(all, annotationScenarios()...)
+}
+
+// zoneScenario has the zone of a load balancer named, changed and named no more.
+func zoneScenario() conformance.Scenario {
+	return conformance.Scenario{Name: "zone", Services: []*v1.Service{conformance.Web(nil)}, Steps: []conformance.Step{
+		{Name: "a zone is named", Do: func(p *conformance.Play) {
+			for node, zone := range map[string]string{"worker-1": "us-south-1", "worker-2": "us-south-2"} {
+				p.ChangeNode(node, func(n *v1.Node) { metav1.SetMetaDataLabel(&n.ObjectMeta, v1.LabelTopologyZone, zone) })
+			}
+			p.Annotate("web", annotationZone, "us-south-1")
+		}},
+		{Name: "another zone is named", Do: func(p *conformance.Play) { p.Annotate("web", annotationZone, "us-south-2") }},
+		{Name: "none is named", Do: func(p *conformance.Play) {
+			p.Change("web", func(s *v1.Service) { delete(s.Annotations, annotationZone) })
+		}},
+	}}
+}
+
+// groupScenario has a load balancer with a security group of its own, and with one that is named instead.
+func groupScenario(sim *ibmsim.Sim, addPort, deleted conformance.Step) conformance.Scenario {
+	return conformance.Scenario{Name: "group-of-its-own", Services: []*v1.Service{ranged("web", "192.0.2.0/24")}, Steps: []conformance.Step{
+		addPort,
+		{Name: "somebody deletes the load balancer", Do: func(p *conformance.Play) {
+			sim.RemoveLoadBalancers()
+			p.ReconcileAgain("web")
+		}},
+		{Name: "a group is named instead", Do: func(p *conformance.Play) {
+			p.Change("web", func(s *v1.Service) {
+				s.Spec.LoadBalancerSourceRanges = nil
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, annotationGroups, ibmsim.WebGroup)
+			})
+		}},
+		{Name: "ranges again, and a restart", Do: func(p *conformance.Play) {
+			p.Change("web", func(s *v1.Service) {
+				s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+				delete(s.Annotations, annotationGroups)
+			})
+			p.Restart()
+		}},
+		deleted,
+	}}
 }
 
 func annotationScenarios() (all []conformance.Scenario) {

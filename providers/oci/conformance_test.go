@@ -95,7 +95,24 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
 	f.Serves, f.LeftBehind, f.Snapshot = sim.Serves, func(state, _ string) string { return state }, func() string { return snapshot(t, sim) }
-	f.Portable = map[string]conformance.PortableCase{
+	f.Portable = portableCases(t, sim)
+	f.DualStack = conformance.FeatureCase{
+		With:    map[string]string{annotationSubnet1: ocisim.DualSubnet()},
+		Without: map[string]string{annotationSubnet1: ocisim.DualSubnet()}, Shows: "2603:c020",
+	}
+	f.Strictness = conformance.Strictness{
+		Free: map[string]string{
+			"POST /loadBalancers displayName": "any text", "POST /loadBalancers freeformTags.team": "any text",
+			"POST /loadBalancers isPrivate": "both are legal", "isForcePlainText": "both are legal",
+		},
+		Immediate: "what was written shows when its work request has ended",
+	}
+}
+
+// portableCases are the values that the portable annotations have in tests.
+func portableCases(t testing.TB, sim *ocisim.Sim) map[string]conformance.PortableCase {
+	t.Helper()
+	return map[string]conformance.PortableCase{
 		portable.SecurityGroups: {Value: ocisim.GroupID(1)}, portable.Subnet: {Value: ocisim.DualSubnet()},
 		portable.Certificate: {Prepare: func(kube clientset.Interface) conformance.PortableCase {
 			makeSecret(t, kube, "web")
@@ -109,17 +126,6 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 			sim.AddReserved("192.0.2.50")
 			return conformance.PortableCase{}
 		}},
-	}
-	f.DualStack = conformance.FeatureCase{
-		With:    map[string]string{annotationSubnet1: ocisim.DualSubnet()},
-		Without: map[string]string{annotationSubnet1: ocisim.DualSubnet()}, Shows: "2603:c020",
-	}
-	f.Strictness = conformance.Strictness{
-		Free: map[string]string{
-			"POST /loadBalancers displayName": "any text", "POST /loadBalancers freeformTags.team": "any text",
-			"POST /loadBalancers isPrivate": "both are legal", "isForcePlainText": "both are legal",
-		},
-		Immediate: "what was written shows when its work request has ended",
 	}
 }
 

@@ -49,10 +49,14 @@ func scenarios(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) []conforma
 			{Name: "one is deleted", Do: func(p *conformance.Play) { p.Delete("other") }},
 			deleted,
 		}},
-		{Name: "internal", Prepare: sim.OpenByHand, Services: []*v1.Service{conformance.Service("web", byHand(annotationInternal, "true"), web())}, Steps: []conformance.Step{
-			changeWeb("it becomes public", func(s *v1.Service) { delete(s.Annotations, annotationInternal) }),
-			deleted,
-		}},
+		{
+			Name: "internal", Prepare: sim.OpenByHand,
+			Services: []*v1.Service{conformance.Service("web", byHand(annotationInternal, "true"), web())},
+			Steps: []conformance.Step{
+				changeWeb("it becomes public", func(s *v1.Service) { delete(s.Annotations, annotationInternal) }),
+				deleted,
+			},
+		},
 		tlsScenario(t, sim), takeOver(t, sim, f),
 	}
 	all = append(all, conformance.AnnotationScenario(annotationRuleMode, []conformance.Legal{{Value: modeNone}, {Value: "SL-Frontend"}},

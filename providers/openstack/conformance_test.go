@@ -97,25 +97,30 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 			providerIDPrefix, providerIDPrefix + "/", providerIDPrefix + "abc", providerIDPrefix + "a/b/c",
 			providerIDPrefix + "OtherRegion/7a6c3b52-1f0e-4b58-8b4b-0a61c1f9e0a1",
 		},
-		Services: map[string]conformance.Case{
-			"plain": {
-				Service: service("plain", map[string]string{annotationMonitor: textFalse}, servicePort("http", 80, 30080)),
-				Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, servicePort("alt", 8080, 30081)) },
-			},
-			"rich": {
-				Service: richService(),
-				Change: func(s *v1.Service) {
-					s.Annotations[annotationConnectionLimit] = "500"
-					s.Annotations[annotationProxyProtocol] = "v2"
-					s.Annotations[annotationMonitorDelay] = "11"
-					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-					s.Spec.Ports = s.Spec.Ports[1:]
-				},
-			},
-		},
-		Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password}, Serves: sim.Serves, PlannedWrites: plannedWrites,
+		Services: triedServices(), Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password},
+		Serves: sim.Serves, PlannedWrites: plannedWrites,
 		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
+	}
+}
+
+// triedServices are a Service with little and one with much, and how each changes.
+func triedServices() map[string]conformance.Case {
+	return map[string]conformance.Case{
+		"plain": {
+			Service: service("plain", map[string]string{annotationMonitor: textFalse}, servicePort("http", 80, 30080)),
+			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, servicePort("alt", 8080, 30081)) },
+		},
+		"rich": {
+			Service: richService(),
+			Change: func(s *v1.Service) {
+				s.Annotations[annotationConnectionLimit] = "500"
+				s.Annotations[annotationProxyProtocol] = "v2"
+				s.Annotations[annotationMonitorDelay] = "11"
+				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+				s.Spec.Ports = s.Spec.Ports[1:]
+			},
+		},
 	}
 }
 

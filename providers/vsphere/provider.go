@@ -109,8 +109,11 @@ func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
 			Format: registry.YAML, File: "vsphere.conf", HoldsCredentials: true, Required: true,
-			Sections: []registry.NamedSection{{Kind: sectionVCenter, Keys: vcenterKeys(), HoldsCredentials: true}, {Kind: sectionClass, Keys: classKeys()}},
-			Example:  "global: {server: vcenter.example.com, user: k8s@vsphere.local, password: secret}",
+			Sections: []registry.NamedSection{
+				{Kind: sectionVCenter, Keys: vcenterKeys(), HoldsCredentials: true},
+				{Kind: sectionClass, Keys: classKeys()},
+			},
+			Example: "global: {server: vcenter.example.com, user: k8s@vsphere.local, password: secret}",
 		},
 		ReadsSecrets: "the credentials of vCenter and NSX-T, where the cloud config names Secrets",
 		Secret:       "vsphere-cloud-config",

@@ -459,7 +459,9 @@ func newFollowing(t *testing.T) *following {
 // relabel lets the second Node have the label, and returns how many calls the provider got for that.
 func (f *following) relabel() int {
 	before := len(f.seen)
-	f.guard.loadBalancers.labelHandler().OnUpdate(labelled("b", map[string]string{"pool": "batch"}), labelled("b", map[string]string{"pool": "edge"}))
+	f.guard.loadBalancers.labelHandler().OnUpdate(
+		labelled("b", map[string]string{"pool": "batch"}), labelled("b", map[string]string{"pool": "edge"}),
+	)
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	return len(f.seen) - before

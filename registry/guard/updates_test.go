@@ -358,8 +358,8 @@ func (c *sawServices) UpdateLoadBalancer(ctx context.Context, cluster string, s 
 	return c.slowCloud.UpdateLoadBalancer(ctx, cluster, s, nodes)
 }
 
-// TestUpdateByAnOldCopy: a pass of the framework that began before a reconciliation brings the Service as it was then. What is written is by
-// the Service of now, so that source ranges that were narrowed meanwhile are not opened again.
+// TestUpdateByAnOldCopy: a pass of the framework that began before a reconciliation brings the Service as it was then. What is written is
+// by the Service of now, so that source ranges that were narrowed meanwhile are not opened again.
 func TestUpdateByAnOldCopy(t *testing.T) {
 	t.Parallel()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {

@@ -472,11 +472,14 @@ func TestLease(t *testing.T) {
 		lease                      string
 		waits                      bool
 	}{
-		"as the pages say":    {release: "cloud-controller-manager", namespace: "kube-system", lease: "kube-system/cloud-controller-manager", waits: true},
-		"another name":        {release: "second", namespace: "kube-system", lease: "kube-system/second-cloud-controller-manager"},
-		"another namespace":   {release: "cloud-controller-manager", namespace: "ccm", lease: "ccm/cloud-controller-manager"},
-		"told to wait":        {release: "second", namespace: "ccm", values: own, lease: "kube-system/cloud-controller-manager", waits: true},
-		"namespace overriden": {release: "cloud-controller-manager", namespace: "ccm", values: "namespaceOverride: kube-system\n", lease: "kube-system/cloud-controller-manager", waits: true},
+		"as the pages say":  {release: "cloud-controller-manager", namespace: "kube-system", lease: "kube-system/cloud-controller-manager", waits: true},
+		"another name":      {release: "second", namespace: "kube-system", lease: "kube-system/second-cloud-controller-manager"},
+		"another namespace": {release: "cloud-controller-manager", namespace: "ccm", lease: "ccm/cloud-controller-manager"},
+		"told to wait":      {release: "second", namespace: "ccm", values: own, lease: "kube-system/cloud-controller-manager", waits: true},
+		"namespace overriden": {
+			release: "cloud-controller-manager", namespace: "ccm", values: "namespaceOverride: kube-system\n",
+			lease: "kube-system/cloud-controller-manager", waits: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -161,15 +161,7 @@ func TestAlerts(t *testing.T) {
 	require.NoError(t, c.Kube.CoreV1().Nodes().Delete(t.Context(), "nameless", metav1.DeleteOptions{}))
 	waitMetric(t, m, 0, "anyccm_guard_uninitialized_nodes", of)
 
-	refused, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(
-		t.Context(), serviceOf("refused", v1.ServiceTypeLoadBalancer, map[string]string{"anyccm.io/protect-load-balancer": "maybe"}), metav1.CreateOptions{},
-	)
-	require.NoError(t, err)
-	waitMetric(t, m, 1, "anyccm_guard_unserved_services", of, `reason="settings"`)
-	monitors.requireRings(t, "a Service is refused", []*harness.CCM{m}, map[string]string{"CloudControllerManagerServicesNotServed": `reason="settings"`})
-	require.NoError(t, c.Kube.CoreV1().Services(refused.Namespace).Delete(t.Context(), refused.Name, metav1.DeleteOptions{}))
-	waitMetric(t, m, 0, "anyccm_guard_unserved_services", of, `reason="settings"`)
-
+	requireRefusalRings(t, c, monitors, m)
 	requireOutageRings(t, c, monitors, m)
 	for i := range n - 1 {
 		name := fmt.Sprintf("node-%d", i+1)
@@ -178,6 +170,19 @@ func TestAlerts(t *testing.T) {
 	}
 	waitMetric(t, m, n-1, "anyccm_guard_held_nodes", of, `reason="all"`)
 	monitors.requireRings(t, "all instances vanished", []*harness.CCM{m}, map[string]string{"CloudControllerManagerNodeDeletionHeld": `reason="all"`})
+}
+
+// requireRefusalRings has a Service refused, and deletes it.
+func requireRefusalRings(t *testing.T, c *harness.Cluster, monitors *monitoring, m *harness.CCM) {
+	t.Helper()
+	refused, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Create(
+		t.Context(), serviceOf("refused", v1.ServiceTypeLoadBalancer, map[string]string{"anyccm.io/protect-load-balancer": "maybe"}), metav1.CreateOptions{},
+	)
+	require.NoError(t, err)
+	waitMetric(t, m, 1, "anyccm_guard_unserved_services", of, `reason="settings"`)
+	monitors.requireRings(t, "a Service is refused", []*harness.CCM{m}, map[string]string{"CloudControllerManagerServicesNotServed": `reason="settings"`})
+	require.NoError(t, c.Kube.CoreV1().Services(refused.Namespace).Delete(t.Context(), refused.Name, metav1.DeleteOptions{}))
+	waitMetric(t, m, 0, "anyccm_guard_unserved_services", of, `reason="settings"`)
 }
 
 // requireOutageRings makes the cloud fail, and then work again.

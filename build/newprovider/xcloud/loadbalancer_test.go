@@ -65,13 +65,7 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 		}
 		return ports
 	}
-	f.Names = func() map[string]string {
-		names := map[string]string{}
-		for _, lb := range sim.LoadBalancers() {
-			names[lb.Address] = "address/" + lb.Name
-		}
-		return names
-	}
+	f.Names = func() map[string]string { return nameAddresses(sim) }
 	f.Snapshot = func() string {
 		var text []byte
 		for _, lb := range sim.LoadBalancers() {
@@ -85,6 +79,15 @@ func tryLoadBalancers(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) 
 		}
 		return string(text)
 	}
+}
+
+// nameAddresses gives the address of each load balancer a name that is the same in each run.
+func nameAddresses(sim *xcloudsim.Sim) map[string]string {
+	names := map[string]string{}
+	for _, lb := range sim.LoadBalancers() {
+		names[lb.Address] = "address/" + lb.Name
+	}
+	return names
 }
 
 // TestHiddenLoadBalancer: a load balancer that no listing shows yet, because another process made it or the answer to its creation was

@@ -118,7 +118,8 @@ func (a *applier) wayFor(before *v1.Service, managers []string) string {
 // applyManagers are the field managers that apply the spec of a Service server-side.
 func applyManagers(s *v1.Service) (managers []string) {
 	for _, f := range s.ManagedFields {
-		if f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == "" && f.FieldsV1 != nil && bytes.Contains(f.FieldsV1.GetRawBytes(), []byte(`"f:spec"`)) {
+		if f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == "" && f.FieldsV1 != nil &&
+			bytes.Contains(f.FieldsV1.GetRawBytes(), []byte(`"f:spec"`)) {
 			managers = append(managers, f.Manager)
 		}
 	}
@@ -180,7 +181,8 @@ func (a *applier) applyClientSide(ctx context.Context, before *v1.Service, m man
 	if err != nil {
 		return result, fmt.Errorf("comparing the Service with the manifest: %w", err)
 	}
-	result.after, err = a.client.CoreV1().Services(before.Namespace).Patch(ctx, before.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{
+	services := a.client.CoreV1().Services(before.Namespace)
+	result.after, err = services.Patch(ctx, before.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{
 		DryRun: []string{metav1.DryRunAll}, FieldManager: manager, FieldValidation: metav1.FieldValidationStrict,
 	})
 	return result, storing(err)

@@ -40,7 +40,8 @@ func helmSecret(t *testing.T, version, manifest string) *v1.Secret {
 	}
 }
 
-// TestApplyClientSide: what the last manifest had and the next has not is removed, be it kubectl's or Helm's; where nobody applied, it stays.
+// TestApplyClientSide: what the last manifest had and the next has not is removed, be it kubectl's or Helm's; where nobody applied, it
+// stays.
 func TestApplyClientSide(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotations map[string]string
@@ -51,7 +52,11 @@ func TestApplyClientSide(t *testing.T) {
 	}{
 		"kubectl": {annotations: map[string]string{v1.LastAppliedConfigAnnotation: webWithColour}, removes: true},
 		"nobody":  {says: "NeverApplied"},
-		"Helm":    {annotations: map[string]string{helmReleaseName: "web", helmReleaseNamespace: "shop"}, secrets: []*v1.Secret{helmSecret(t, "9", "{}"), helmSecret(t, "10", webWithColour)}, removes: true},
+		"Helm": {
+			annotations: map[string]string{helmReleaseName: "web", helmReleaseNamespace: "shop"},
+			secrets:     []*v1.Secret{helmSecret(t, "9", "{}"), helmSecret(t, "10", webWithColour)},
+			removes:     true,
+		},
 		"Helm, no more": {
 			annotations: map[string]string{helmReleaseName: "web", helmReleaseNamespace: "shop"},
 			fault:       "the namespace shop has no Secret of the release web, by which Helm knows what its chart had before; use --apply=server-side or --apply=replace",
@@ -105,13 +110,28 @@ func TestWayToApply(t *testing.T) {
 		want     string
 		managers []string
 	}{
-		"nobody":                    {applier: applier{way: applyAuto}, want: applyClientSide},
-		"Flux":                      {fields: []metav1.ManagedFieldsEntry{flux}, applier: applier{way: applyAuto}, want: applyServerSide, managers: []string{"kustomize-controller"}},
-		"a part alone":              {fields: []metav1.ManagedFieldsEntry{annotator}, applier: applier{way: applyAuto}, want: applyClientSide},
-		"kubectl and another":       {fields: []metav1.ManagedFieldsEntry{clientSide, flux}, applier: applier{way: applyAuto}, want: applyClientSide, managers: []string{"kustomize-controller"}},
-		"a manager that is given":   {applier: applier{way: applyAuto, manager: "x"}, want: applyServerSide},
-		"a way that is given":       {fields: []metav1.ManagedFieldsEntry{flux}, applier: applier{way: applyReplace}, want: applyReplace, managers: []string{"kustomize-controller"}},
-		"of the status, not of all": {fields: []metav1.ManagedFieldsEntry{{Manager: "x", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status", FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`)}}, applier: applier{way: applyAuto}, want: applyClientSide},
+		"nobody": {applier: applier{way: applyAuto}, want: applyClientSide},
+		"Flux": {
+			fields: []metav1.ManagedFieldsEntry{flux}, applier: applier{way: applyAuto},
+			want: applyServerSide, managers: []string{"kustomize-controller"},
+		},
+		"a part alone": {fields: []metav1.ManagedFieldsEntry{annotator}, applier: applier{way: applyAuto}, want: applyClientSide},
+		"kubectl and another": {
+			fields: []metav1.ManagedFieldsEntry{clientSide, flux}, applier: applier{way: applyAuto},
+			want: applyClientSide, managers: []string{"kustomize-controller"},
+		},
+		"a manager that is given": {applier: applier{way: applyAuto, manager: "x"}, want: applyServerSide},
+		"a way that is given": {
+			fields: []metav1.ManagedFieldsEntry{flux}, applier: applier{way: applyReplace},
+			want: applyReplace, managers: []string{"kustomize-controller"},
+		},
+		"of the status, not of all": {
+			fields: []metav1.ManagedFieldsEntry{{
+				Manager: "x", Operation: metav1.ManagedFieldsOperationApply, Subresource: "status",
+				FieldsV1: metav1.NewFieldsV1(`{"f:spec":{}}`),
+			}},
+			applier: applier{way: applyAuto}, want: applyClientSide,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &v1.Service{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}

@@ -127,6 +127,18 @@ func (c *serviceCheck) run(args []string) error {
 		v.Services += len(services)
 		v.Findings = append(v.Findings, findings...)
 	}
+	v.countFindings()
+	if err := c.print(v); err != nil {
+		return err
+	}
+	if v.Errors > 0 {
+		return &printedError{errors.New("there are faults")}
+	}
+	return nil
+}
+
+// countFindings counts the errors and the warnings among the findings.
+func (v *verdict) countFindings() {
 	for _, f := range v.Findings {
 		switch f.Severity {
 		case severityError:
@@ -135,13 +147,6 @@ func (c *serviceCheck) run(args []string) error {
 			v.Warnings++
 		}
 	}
-	if err := c.print(v); err != nil {
-		return err
-	}
-	if v.Errors > 0 {
-		return &printedError{errors.New("there are faults")}
-	}
-	return nil
 }
 
 // addDefaults reads the defaults of Services for one cloud.

@@ -229,6 +229,7 @@ func TestValidateTellsWhatIsLeft(t *testing.T) {
 		}
 	})))
 	const service = `{"apiVersion": "v1", "kind": "Service", "metadata": {"name": "web", "annotations": {"example.com/lb-colour": "%s"}}, "spec": {"type": "LoadBalancer", "ports": [{"port": 80}]%s}}`
+	named := []string{"--load-balancer-class=example.com/ours", "--load-balancer-class-mode=named"}
 	for name, c := range map[string]struct {
 		colour, class string
 		args          []string
@@ -239,8 +240,8 @@ func TestValidateTellsWhatIsLeft(t *testing.T) {
 		"by an annotation":  {colour: "external", outcome: outcomeLeft, says: "its class or its annotations ask for that"},
 		"a foreign class":   {colour: "bad", class: "example.com/other", outcome: outcomeLeft, says: "spec.loadBalancerClass example.com/other is not one that this program serves"},
 		"a controller's":    {colour: "red", class: "example.com/own", outcome: outcomeLeft, says: "is served where --controllers names own-lb-controller"},
-		"our class":         {colour: "red", class: "example.com/ours", args: []string{"--load-balancer-class=example.com/ours", "--load-balancer-class-mode=named"}, outcome: outcomeServed},
-		"no class, but one": {colour: "red", args: []string{"--load-balancer-class=example.com/ours", "--load-balancer-class-mode=named"}, outcome: outcomeLeft, says: "it has no class"},
+		"our class":         {colour: "red", class: "example.com/ours", args: named, outcome: outcomeServed},
+		"no class, but one": {colour: "red", args: named, outcome: outcomeLeft, says: "it has no class"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			class := ""

@@ -78,7 +78,8 @@ func newPlan(c choice) *plan {
 }
 
 func (p *plan) run(ctx context.Context, args []string) error {
-	if err := errors.Join(checkOutput(p.output, humanText), p.files.take(args), p.applier.validate(), usage(p.services.validate())); err != nil {
+	err := errors.Join(checkOutput(p.output, humanText), p.files.take(args), p.applier.validate(), usage(p.services.validate()))
+	if err != nil {
 		return err
 	}
 	manifests, err := p.read()
@@ -230,7 +231,9 @@ func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifest
 func isLoadBalancer(s *v1.Service) bool { return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer }
 
 // planService asks what the controllers would do, and reports whether they leave the Service to another one.
-func (p *plan) planService(ctx context.Context, planner guard.Planner, service *v1.Service, nodes []*v1.Node, result *plannedService) (left bool, err error) {
+func (p *plan) planService(
+	ctx context.Context, planner guard.Planner, service *v1.Service, nodes []*v1.Node, result *plannedService,
+) (left bool, err error) {
 	if p.services.apply(service); service.Spec.LoadBalancerClass != nil {
 		return true, nil
 	}

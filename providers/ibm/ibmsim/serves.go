@@ -51,13 +51,14 @@ func (s *Sim) backendsOf(lb *LoadBalancer, l Listener) (list []string) {
 	return list
 }
 
-// opens reports whether a security group of a load balancer lets anybody in to a port. The default group of a VPC is open here: its rules are
-// the user's.
+// opens reports whether a security group of a load balancer lets anybody in to a port. The default group of a VPC is open here: its rules
+// are the user's.
 func (s *Sim) opens(lb *LoadBalancer, protocol string, port int) bool {
 	return len(lb.Groups) == 0 || slices.ContainsFunc(s.groups, func(g SecurityGroup) bool {
 		return slices.Contains(lb.Groups, g.ID) && (g.standard || slices.ContainsFunc(g.Rules, func(r Rule) bool {
 			all := r.PortMin == 0 && r.PortMax == 0
-			return r.Direction == "inbound" && slices.Contains([]string{"any", "all", protocol}, r.Protocol) && (all || r.PortMin <= port && port <= r.PortMax)
+			return r.Direction == "inbound" && slices.Contains([]string{"any", "all", protocol}, r.Protocol) &&
+				(all || r.PortMin <= port && port <= r.PortMax)
 		}))
 	})
 }

@@ -22,8 +22,8 @@ import (
 // narrows reports whether former clients are to be shut out whatever else of a Service is refused.
 func (f *Fixture) narrows() bool { return f.hasSources() && f.NotNarrowed == "" }
 
-// runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out, and
-// whoever is gets in.
+// runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
+// and whoever is gets in.
 func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for name, hinder := range map[string]func(ctx context.Context, w *world, s *v1.Service){
@@ -90,8 +90,8 @@ func (n *narrowing) narrow() {
 	})
 }
 
-// writes narrows where nothing is refused, and returns the operations that write, but for those that shut somebody out, and which of them let
-// in who is asked for.
+// writes narrows where nothing is refused, and returns the operations that write, but for those that shut somebody out, and which of them
+// let in who is asked for.
 func (n *narrowing) writes() (operations []string, opens map[string]bool) {
 	n.narrow()
 	opens = map[string]bool{}

@@ -249,7 +249,8 @@ func (tr *transcript) hide(text string) string {
 	return text
 }
 
-// describeBody lays out the body of a call: JSON, a form or XML. Of an object that was sent before, only the fields that differ from then are shown.
+// describeBody lays out the body of a call: JSON, a form or XML. Of an object that was sent before, only the fields that differ from then
+// are shown.
 func (tr *transcript) describeBody(c simkit.Call) string {
 	body := strings.TrimSpace(c.Body)
 	if fields, ok := tr.documents.Load(c.Method + c.URL + c.Body); ok {

@@ -59,14 +59,18 @@ func (f *fence) Narrowing(_ context.Context, _ Request, observed []string) (list
 	return list, nil
 }
 
-func TestNarrowing(t *testing.T) {
-	for name, c := range map[string]struct {
-		fence  fence
-		unused bool
-		calls  []string
-		open   []string
-		err    string
-	}{
+// narrowingCase is what a Service meets, and what becomes of it.
+type narrowingCase struct {
+	fence  fence
+	unused bool
+	calls  []string
+	open   []string
+	err    string
+}
+
+// narrowingCases are the cases of TestNarrowing.
+func narrowingCases() map[string]narrowingCase {
+	return map[string]narrowingCase{
 		"nothing is to be narrowed": {
 			fence: fence{shelf: &shelf{stored: []string{"a"}, want: []string{"a"}}, open: []string{"x"}, lets: []string{"x"}},
 			calls: []string{"observe ensure", "complete"}, open: []string{"x"},
@@ -109,7 +113,11 @@ func TestNarrowing(t *testing.T) {
 			fence: fence{shelf: &shelf{stored: []string{}, want: []string{"a"}}, open: []string{"x"}, refused: []string{"x"}},
 			calls: []string{"observe ensure", "close x", "observe ensure", "create a", "complete"}, open: []string{"x"},
 		},
-	} {
+	}
+}
+
+func TestNarrowing(t *testing.T) {
+	for name, c := range narrowingCases() {
 		t.Run(name, func(t *testing.T) {
 			l, _, s := serve(c.fence.shelf)
 			l.Reconciler = &c.fence

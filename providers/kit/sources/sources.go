@@ -126,10 +126,10 @@ func (s Set) Texts(everybody ...string) []string {
 	return texts
 }
 
-// Narrow says what becomes of openings to networks whose sources are to be those of a set, where some of them are to close: those that lie in
-// none of its networks. Where it is whole, all of its networks are open afterwards, so that nobody who may connect is shut out in between.
-// Otherwise, and of a set that is Partial, nothing widens: what is opened by itself lies in what closes. Of a set of which nothing could be
-// read, all stays.
+// Narrow says what becomes of openings to networks whose sources are to be those of a set, where some of them are to close: those that lie
+// in none of its networks. Where it is whole, all of its networks are open afterwards, so that nobody who may connect is shut out in
+// between. Otherwise, and of a set that is Partial, nothing widens: what is opened by itself lies in what closes. Of a set of which nothing
+// could be read, all stays.
 func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narrower bool) {
 	if s.everybody || s.partial && len(s.networks) == 0 {
 		return have, false

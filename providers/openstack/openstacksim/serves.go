@@ -8,8 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Serves tells where the ports of load balancers lead: to members whose security groups let somebody in. What Octavia makes leads nowhere yet,
-// and what it deletes still does.
+// Serves tells where the ports of load balancers lead: to members whose security groups let somebody in. What Octavia makes leads nowhere
+// yet, and what it deletes still does.
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
