@@ -152,7 +152,8 @@ func TestUnlikeKindOfPool(t *testing.T) {
 	})
 }
 
-// TestLyingKubelet: an address that a Node tells and its machine does not have becomes neither a member of a pool nor a destination of a rule.
+// TestLyingKubelet: an address that a Node tells and its machine does not have becomes neither a member of a pool nor a destination of a
+// rule.
 func TestLyingKubelet(t *testing.T) {
 	t.Parallel()
 	const theirs = "10.240.0.200"

@@ -79,8 +79,8 @@ func TestTwoWriters(t *testing.T) {
 	})
 }
 
-// TestForeignPartBeforeADeletion: what somebody else adds to a load balancer or a public address seconds before the last Service goes, or while it
-// goes, keeps it.
+// TestForeignPartBeforeADeletion: what somebody else adds to a load balancer or a public address seconds before the last Service goes, or
+// while it goes, keeps it.
 func TestForeignPartBeforeADeletion(t *testing.T) {
 	t.Parallel()
 	outbound := func(lb map[string]any) {

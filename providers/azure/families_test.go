@@ -43,8 +43,8 @@ func (w *world) quiet(list ...*v1.Service) {
 	}
 }
 
-// TestAddressOfTheFamilyThatStays: a Service that gets or loses a second family keeps the address of the one that stays, whichever is first,
-// and as often as that changes.
+// TestAddressOfTheFamilyThatStays: a Service that gets or loses a second family keeps the address of the one that stays, whichever is
+// first, and as often as that changes.
 func TestAddressOfTheFamilyThatStays(t *testing.T) {
 	t.Parallel()
 	for kind, annotations := range map[string]map[string]string{"public": nil, "internal": {annotationInternal: "true"}} {

@@ -277,7 +277,8 @@ func securityProtocol(p v1.Protocol) string {
 
 // accessTo says who may connect to which ports of a Service.
 func (d *spec) accessTo(service *v1.Service, s settings) {
-	d.NoSecurity, d.DenyAll, d.ServiceTags, d.Additional, d.NodePorts = s.NoSecurity, s.DenyAll, s.ServiceTags, additional(service), s.NoFloating
+	d.NoSecurity, d.DenyAll, d.NodePorts = s.NoSecurity, s.DenyAll, s.NoFloating
+	d.ServiceTags, d.Additional = s.ServiceTags, additional(service)
 	d.Ranges, d.BadRanges = s.ranges(service)
 	for _, p := range service.Spec.Ports {
 		port := p.Port

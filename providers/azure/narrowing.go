@@ -113,8 +113,8 @@ func (r *reconciler) servedAt(o *observed, base string) (list []string) {
 	return list
 }
 
-// narrow takes a Service out of rules with other sources than those asked for. What of these is asked for gets a rule of its own, where there
-// is room. denied are the rules of a Service that denies all others.
+// narrow takes a Service out of rules with other sources than those asked for. What of these is asked for gets a rule of its own, where
+// there is room. denied are the rules of a Service that denies all others.
 func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, err error) {
 	var kept []doc
 	var split, inside []access

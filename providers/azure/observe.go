@@ -64,7 +64,9 @@ func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *ob
 		}
 	}
 	s, _, bad := parseSettings(q.Service)
-	if onNodes := bad == nil && s.NoFloating; q.Purpose != services.Lookup && (onNodes || r.config.PoolType == poolIP && q.Purpose != services.Delete) {
+	onNodes := bad == nil && s.NoFloating
+	inPools := r.config.PoolType == poolIP && q.Purpose != services.Delete
+	if q.Purpose != services.Lookup && (onNodes || inPools) {
 		o.nodes, err = r.vouched(ctx, r.config.eligible(q.Nodes))
 	}
 	return err

@@ -495,8 +495,8 @@ func TestLongNamesOfPools(t *testing.T) {
 	})
 }
 
-// TestLoadBalancerThatServesIsNotEmptied: a load balancer to which the configuration gives no node keeps the members that it has, and an event
-// says so.
+// TestLoadBalancerThatServesIsNotEmptied: a load balancer to which the configuration gives no node keeps the members that it has, and an
+// event says so.
 func TestLoadBalancerThatServesIsNotEmptied(t *testing.T) {
 	t.Parallel()
 	severalWorld(t, lb2(), func(w *world) {

@@ -126,8 +126,8 @@ func TestFurtherAddressOfTwoServices(t *testing.T) {
 	})
 }
 
-// TestFurtherAddressOfAnotherCluster: a Service that names an address of another cluster behind the same security group takes nothing of that
-// cluster's rules away, whatever it changes: rules say which addresses this cluster put there.
+// TestFurtherAddressOfAnotherCluster: a Service that names an address of another cluster behind the same security group takes nothing of
+// that cluster's rules away, whatever it changes: rules say which addresses this cluster put there.
 func TestFurtherAddressOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	const theirs, hashSecure = "20.55.0.9", "bc87afc9aeeece13e643801ad1da615f" // Tcp_Internet_443

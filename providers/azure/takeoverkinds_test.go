@@ -261,8 +261,7 @@ func leftInternal() map[string]left {
 		"internal, an address that is asked for": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
 			annotationInternal: "true", annotationIPv4: ip,
 		})),
-		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts),
-			"protocol", "All", "frontendPort", 0, "backendPort", 0),
+		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts), "protocol", "All", "frontendPort", 0, "backendPort", 0),
 		"internal, both families, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts, bothFamilies)).with(func(l *left) {
 			const lb, six = "kubernetes-internal", base + "-IPv6"
 			all := []any{"protocol", "All", "frontendPort", 0, "backendPort", 0}

@@ -32,8 +32,8 @@ func (t *traces) at(service *v1.Service) *trace {
 	return t.of[base]
 }
 
-// addressesOf are the addresses that a Service has, which are proven, and those that it had, as far as rules of the security group still name
-// them. At the first look those of the status count: what an annotation added there does not.
+// addressesOf are the addresses that a Service has, which are proven, and those that it had, as far as rules of the security group still
+// name them. At the first look those of the status count: what an annotation added there does not.
 func (t *traces) addressesOf(service *v1.Service, proven []string, rules []doc) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -226,8 +226,8 @@ func TestAddressWithoutRulesGoesWithItsService(t *testing.T) {
 	})
 }
 
-// TestAddressThatAServiceClaims: nothing that the author of a Service writes has an address released that was not taken for the Service, be it
-// used by it or not.
+// TestAddressThatAServiceClaims: nothing that the author of a Service writes has an address released that was not taken for the Service,
+// be it used by it or not.
 func TestAddressThatAServiceClaims(t *testing.T) {
 	const theirs = "203.0.113.90"
 	claims := func(text string) func(w *cluster, s *v1.Service) {

@@ -466,14 +466,14 @@ func recordOf(text string) (r record) {
 	return r
 }
 
-// sealedBy reports whether a record was sealed with a key for a Service and, unless it is about a call that was not answered, for an address
-// since it was given to its account.
+// sealedBy reports whether a record was sealed with a key for a Service and, unless it is about a call that was not answered, for an
+// address since it was given to its account.
 func (r record) sealedBy(key string, service *v1.Service, a address) bool {
 	return r.seal != "" && hmac.Equal([]byte(r.seal), []byte(seal(key, service, r.text, a)))
 }
 
-// seal is what proves that a record is this program's. It holds when the address was given, so that no record outlives a release, and what a
-// Service shows while it asks for one, so that a question that was answered is not asked again.
+// seal is what proves that a record is this program's. It holds when the address was given, so that no record outlives a release, and what
+// a Service shows while it asks for one, so that a question that was answered is not asked again.
 func seal(key string, service *v1.Service, text string, a address) string {
 	parts := []string{"anyccm.io/cloudstack-address-id", string(service.UID), text}
 	if strings.HasPrefix(text, askedPrefix) {

@@ -63,7 +63,8 @@ func TestNetworksOfRules(t *testing.T) {
 	assert.False(t, again)
 }
 
-// TestTook: an address goes with its Service only where something that the author of the Service cannot write says that it was taken for it.
+// TestTook: an address goes with its Service only where something that the author of the Service cannot write says that it was taken for
+// it.
 func TestTook(t *testing.T) {
 	t.Parallel()
 	created := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

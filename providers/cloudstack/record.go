@@ -47,8 +47,8 @@ func (r *reconciler) sealed(service *v1.Service, text string, a address) string 
 	return text + sealMark + seal(r.key(), service, text, a)
 }
 
-// noteAddress records the address of a Service before a rule goes: that it was taken for it where no other rule says so, or with the last rule
-// that it was not.
+// noteAddress records the address of a Service before a rule goes: that it was taken for it where no other rule says so, or with the last
+// rule that it was not.
 func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *loadBalancer, gone rule) error {
 	if lb.address == nil {
 		return nil
@@ -69,8 +69,8 @@ func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *l
 	return r.noteText(ctx, q, r.sealed(q.Service, text, *lb.address), false)
 }
 
-// questions are the records of Services that count where they are about a question, by the UID: what this process wrote last or, before that,
-// what it found first. Whoever may write a Service may bring back a former one.
+// questions are the records of Services that count where they are about a question, by the UID: what this process wrote last or, before
+// that, what it found first. Whoever may write a Service may bring back a former one.
 type questions struct {
 	mu      sync.Mutex
 	records map[types.UID]string

@@ -126,8 +126,8 @@ func TestTakeoverOfAnAddressThatMayBeAnybodys(t *testing.T) {
 	}
 }
 
-// TestTakeoverOfSeveralPortsThatAreMadeAgain: rules that say by themselves that their address was taken for their Service are made again, one
-// after the other, for other node ports, or go where another one says nothing; the address goes with the Service nevertheless.
+// TestTakeoverOfSeveralPortsThatAreMadeAgain: rules that say by themselves that their address was taken for their Service are made again,
+// one after the other, for other node ports, or go where another one says nothing; the address goes with the Service nevertheless.
 func TestTakeoverOfSeveralPortsThatAreMadeAgain(t *testing.T) {
 	for what, c := range map[string]struct {
 		description string
@@ -168,8 +168,8 @@ func TestTakeoverOfSeveralPortsThatAreMadeAgain(t *testing.T) {
 	}
 }
 
-// TestTakeoverWithAClockBehind: an address that CloudStack's clock, a little behind, says was given before its Service was created goes with
-// the Service as well.
+// TestTakeoverWithAClockBehind: an address that CloudStack's clock, a little behind, says was given before its Service was created goes
+// with the Service as well.
 func TestTakeoverWithAClockBehind(t *testing.T) {
 	inWorld(t, nil, func(w *world) {
 		t := w.T

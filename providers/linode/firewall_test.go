@@ -293,7 +293,8 @@ func TestFirewallRules(t *testing.T) {
 	require.ErrorContains(t, err, "at most 15 ports")
 }
 
-// TestSourcesOfUDP: firewalls of NodeBalancers filter TCP alone, so that a Service with ports of UDP is told that its sources do not hold for them.
+// TestSourcesOfUDP: firewalls of NodeBalancers filter TCP alone, so that a Service with ports of UDP is told that its sources do not hold
+// for them.
 func TestSourcesOfUDP(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -55,8 +55,8 @@ func (s settings) beginsTLS(p v1.ServicePort) bool {
 	return s.ends && s.BackSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
 }
 
-// readSecret reads the certificate of a Secret, in the words of Oracle's own controller where it cannot be used. A Secret of another namespace
-// is read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
+// readSecret reads the certificate of a Secret, in the words of Oracle's own controller where it cannot be used. A Secret of another
+// namespace is read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
 func (r *reconciler) readSecret(ctx context.Context, namespace, name, what string) (c certificate, err error) {
 	own := namespace
 	if before, after, cut := strings.Cut(name, "/"); cut {

@@ -41,7 +41,8 @@ func runUnknown(t *testing.T, f *Fixture, name string, change func(number int, n
 	w.createService(ctx, c.Service)
 	w.ensure(ctx, c.Service, nil)
 	served := w.Serves()
-	require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(served)), func(backends []string) bool { return len(backends) > 1 }), "%v", served)
+	several := func(backends []string) bool { return len(backends) > 1 }
+	require.True(t, slices.ContainsFunc(slices.Collect(maps.Values(served)), several), "%v", served)
 	for i, n := range w.nodes {
 		w.nodes[i] = n.DeepCopy()
 		change(i, w.nodes[i])

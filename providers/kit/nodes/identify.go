@@ -22,8 +22,9 @@ type Identified struct {
 	None bool
 }
 
-// Identify finds the instances of nodes that have no provider ID and wait for none, as where kubelets run without --cloud-provider=external:
-// by the search that initialises a new Node. Load balancers of the cloud's own controller have them behind them.
+// Identify finds the instances of nodes that have no provider ID and wait for none, as where kubelets run without
+// --cloud-provider=external: by the search that initialises a new Node. Load balancers of the cloud's own controller have them behind
+// them.
 func (i *Instances[ID, T]) Identify(ctx context.Context, list []*v1.Node) (Identified, error) {
 	result := Identified{Nodes: list}
 	if slices.ContainsFunc(list, unidentified) {
