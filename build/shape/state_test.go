@@ -55,6 +55,8 @@ func TestPackagesHaveNoState(t *testing.T) {
 }
 
 // assigned are the variables of packages to which functions of a package assign, with a place.
+//
+//nolint:gocyclo // each kind of statement has a case
 func assigned(files []*ast.File) map[string]token.Pos {
 	own := map[string]bool{}
 	specs := map[any]bool{}
@@ -63,7 +65,7 @@ func assigned(files []*ast.File) map[string]token.Pos {
 			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR {
 				for _, s := range g.Specs {
 					specs[s] = true
-					for _, n := range s.(*ast.ValueSpec).Names { //nolint:forcetypeassert // those of var are
+					for _, n := range s.(*ast.ValueSpec).Names {
 						own[n.Name] = true
 					}
 				}

@@ -152,6 +152,8 @@ func (s *documents) settle(ctx context.Context, target document, batch []*submis
 
 // write makes one document of a batch and puts it. Edits that fail by themselves are answered and leave the batch. What is to be deleted is
 // read before, because others may have put something there, and again after its members left, which changes it.
+//
+//nolint:gocyclo // each answer of the API leads to a step of its own
 func (s *documents) write(ctx context.Context, target document, batch *[]*submission) error {
 	prepared, refused := target.beforeRemoval == nil, false
 	for conflicts, fresh := 0, false; ; fresh = true {

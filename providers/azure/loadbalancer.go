@@ -385,7 +385,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 		return nil, err
 	case err != nil: // no node waits for room in the security group
 		fail := func(context.Context, *services.Request, *observed) (*observed, error) { return o, err }
-		return append(list, services.Change[*observed]{Wait: true, Make: fail}), nil
+		return append(list, services.Change[*observed]{Wait: true, Make: fail}), nil //nolint:nilerr // it fails when it is its turn
 	case ok:
 		list = append(list, c)
 	}

@@ -132,7 +132,7 @@ func TestForeignPrivateLinkStays(t *testing.T) {
 	withNode(t, s, func(w *world) {
 		w.ensure(s)
 		w.sim.LetLinksIn(azuresim.Subnet)
-		mine := leftLink("kubernetes-internal", base, "hand", "dynamic-0", "", "tags", doc{"k8s-azure-cluster-name": "other", "k8s-azure-owner-service": "default/web"})
+		mine := leftLink(base, "hand", "dynamic-0", "", "tags", doc{"k8s-azure-cluster-name": "other", "k8s-azure-owner-service": "default/web"})
 		w.sim.Leave(linkID("mine"), mine)
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationPrivateLink] = "true" })
 		require.ErrorContains(w, w.refuse(s), "already has unmanaged private link service(mine)")
@@ -208,7 +208,7 @@ func TestProxyProtocolMovesTheProbe(t *testing.T) {
 }
 
 // leftLink is a private link service as Azure's own controller leaves it: on a frontend, with one IP configuration.
-func leftLink(lb, front, name, end, ip string, more ...any) doc {
+func leftLink(front, name, end, ip string, more ...any) doc {
 	config := doc{
 		"primary": true, "privateIPAllocationMethod": "Dynamic", "privateIPAddressVersion": "IPv4",
 		"subnet": doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", azuresim.Subnet)},
@@ -218,7 +218,7 @@ func leftLink(lb, front, name, end, ip string, more ...any) doc {
 	}
 	d := doc{
 		"location": azuresim.Location, "tags": doc{"k8s-azure-owner-service": "default/web", "k8s-azure-cluster-name": "kubernetes"}, "properties": doc{
-			"loadBalancerFrontendIpConfigurations": []any{reference(lb, "frontendIPConfigurations", front)},
+			"loadBalancerFrontendIpConfigurations": []any{reference("kubernetes-internal", "frontendIPConfigurations", front)},
 			"ipConfigurations":                     []any{part("k8s-subnet-"+name+"-"+end, config)}, "enableProxyProtocol": false, "fqdns": []any{},
 		},
 	}

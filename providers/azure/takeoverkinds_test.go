@@ -391,15 +391,15 @@ func leftLinks() map[string]left {
 		})
 	}
 	return map[string]left{
-		"a private link service": internal("pls-"+base, leftLink("kubernetes-internal", base, "pls-"+base, "dynamic-0", ""), map[string]string{}),
-		"a private link service in a subnet whose name ends with a digit": internal("pls-"+inOne, leftLink("kubernetes-internal", inOne, "pls-"+inOne,
+		"a private link service": internal("pls-"+base, leftLink(base, "pls-"+base, "dynamic-0", ""), map[string]string{}),
+		"a private link service in a subnet whose name ends with a digit": internal("pls-"+inOne, leftLink(inOne, "pls-"+inOne,
 			"dynamic-0", ""), map[string]string{annotationSubnet: "apps-1", annotationLinkSubnet: azuresim.Subnet}).with(func(l *left) {
 			l.subnets = map[string]string{"apps-1": "10.240.7.0/24"}
 			l.balancers = map[string]doc{"kubernetes-internal": leftBalancer([]doc{leftPrivate(inOne, "apps-1", ip)},
 				[]doc{leftRule("kubernetes-internal", inOne+"-TCP-80", inOne, "kubernetes", inOne+"-TCP-80")},
 				[]doc{leftProbe(inOne+"-TCP-80", 30080)}, "kubernetes")}
 		}),
-		"a private link service of every setting": internal("shop", leftLink("kubernetes-internal", base, "shop", "static-10.240.7.9", "10.240.7.9",
+		"a private link service of every setting": internal("shop", leftLink(base, "shop", "static-10.240.7.9", "10.240.7.9",
 			"tags", doc{"k8s-azure-owner-service": "Default/Web", "k8s-azure-cluster-name": "Kubernetes", "team": "web", "of-somebody": "else"},
 			"visibility", doc{"subscriptions": []any{"*"}}, "autoApproval", doc{"subscriptions": []any{azuresim.Subscription}},
 			"fqdns", []any{"a.example.com", "b.example.com"}, "enableProxyProtocol", true), map[string]string{

@@ -17,12 +17,12 @@ func (w *world) tagging() *tagging {
 }
 
 // tags of each load balancer, by name, as the tags resource of the API knows them.
-func (w *world) tagged(tag string) []string {
+func (w *world) tagged() []string {
 	var state struct {
 		Tags map[string][]string `json:"tags"`
 	}
 	require.NoError(w.T, json.Unmarshal(w.sim.State(), &state))
-	return state.Tags[tag]
+	return state.Tags["k8s:late"]
 }
 
 func TestTagLoop(t *testing.T) {
@@ -56,7 +56,7 @@ func TestTagLoop(t *testing.T) {
 	loop = w.tagging()
 	w.server.ResetCalls()
 	require.NoError(t, loop.run(t.Context()))
-	assert.Len(t, w.tagged("k8s:late"), 2, "by ID although it was renamed, and by name; not another controller's")
+	assert.Len(t, w.tagged(), 2, "by ID although it was renamed, and by name; not another controller's")
 	assert.Equal(t, map[string]int{"GET /v2/load_balancers": 1, "POST /v2/tags/{name}/resources": 2, "POST /v2/tags": 1}, w.server.Calls().ByOperation,
 		"the tag did not exist; both are tagged in one call")
 
@@ -90,7 +90,7 @@ func TestTagLoopFailures(t *testing.T) {
 			assert.Equal(t, c.calls, w.server.Calls().Writes)
 			w.server.RemoveFault(id)
 			require.NoError(t, loop.run(t.Context()))
-			assert.Len(t, w.tagged("k8s:late"), 1)
+			assert.Len(t, w.tagged(), 1)
 		})
 	}
 }
@@ -105,7 +105,7 @@ func TestTagLoopLeavesOthersAlone(t *testing.T) {
 	w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) { lb.Tags = []string{"anyccm:another-cluster"} })
 	w.restart()
 	require.NoError(t, w.tagging().run(t.Context()))
-	assert.Empty(t, w.tagged("k8s:late"))
+	assert.Empty(t, w.tagged())
 }
 
 // TestTagLoopLeavesDisownedAlone: a load balancer whose Service disowns it gets no tag.
@@ -121,6 +121,6 @@ func TestTagLoopLeavesDisownedAlone(t *testing.T) {
 		w.Apply(s)
 		w.restart()
 		require.NoError(t, w.tagging().run(t.Context()))
-		assert.Empty(t, w.tagged("k8s:late"), annotation)
+		assert.Empty(t, w.tagged(), annotation)
 	}
 }

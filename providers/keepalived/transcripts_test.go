@@ -73,8 +73,8 @@ func scenarios(api *conformance.KubeAPI, env map[string]string) []conformance.Sc
 			askFor("it asks for an address", "10.0.0.5"), second, deleted,
 		}},
 		{Name: "kube-vip-takeover", Prepare: start(kubeVIPEnv, kubeVIPPools()), Services: []*v1.Service{marked}, Steps: []conformance.Step{
-			second, {Name: "a restart", Do: func(p *conformance.Play) { p.Restart() }},
-			askFor("it asks for an address", "10.0.0.5"), deleted,
+			second,
+			{Name: "a restart", Do: func(p *conformance.Play) { p.Restart() }}, askFor("it asks for an address", "10.0.0.5"), deleted,
 		}},
 	}
 }

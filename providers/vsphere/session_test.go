@@ -338,7 +338,7 @@ func TestSharedSessionNeedsTLS(t *testing.T) {
 					}
 					ours, theirs := net.Pipe()
 					go func() {
-						defer theirs.Close()
+						defer func() { assert.NoError(t, theirs.Close()) }()
 						if r, err := http.ReadRequest(bufio.NewReader(theirs)); err == nil {
 							heard.Store(r.Header.Get("Authorization"))
 						}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -31,13 +32,13 @@ func showMetrics(t *testing.T, c *Cloud) func() map[string]float64 {
 		all := map[string]float64{}
 		for _, f := range families {
 			for _, m := range f.GetMetric() {
-				name := f.GetName()
+				words := []string{f.GetName()}
 				for _, l := range m.GetLabel() {
 					if l.GetName() == "reason" {
-						name += " " + l.GetValue()
+						words = append(words, l.GetValue())
 					}
 				}
-				all[name] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				all[strings.Join(words, " ")] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 		return all

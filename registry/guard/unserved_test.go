@@ -37,10 +37,10 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 	}
 	g := Wrap(&outcome{errs: outcomes}, Facts{Provider: provider, Policy: DefaultPolicy()})
 	show := showMetrics(t, g)
-	assert.Empty(t, unservedShown(show(), provider), "a replica that does not lead knows nothing")
+	assert.Empty(t, unservedShown(show()), "a replica that does not lead knows nothing")
 	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	g.loadBalancers.states.list(listers.NewServiceLister(stored))
-	assert.Equal(t, []string{"0", "0", "0"}, values(unservedShown(show(), provider)["anyccm_guard_unserved_services"]))
+	assert.Equal(t, []string{"0", "0", "0"}, values(unservedShown(show())["anyccm_guard_unserved_services"]))
 
 	add := func(name string, made int64, change func(*v1.Service)) *v1.Service {
 		s := serviceNamed(name)
@@ -64,7 +64,7 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 		_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
 		require.Error(t, err, s.Name)
 	}
-	shown := unservedShown(show(), provider)
+	shown := unservedShown(show())
 	var text strings.Builder
 	for _, name := range []string{"anyccm_guard_oldest_unserved_service_timestamp_seconds", "anyccm_guard_unserved_services"} {
 		fmt.Fprintf(&text, "# TYPE %s gauge\n%s", name, strings.Join(shown[name], ""))
@@ -83,7 +83,7 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 		require.NoError(t, err, s.Name)
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}
 	}
-	assert.Equal(t, []string{"0", "1", "0"}, values(unservedShown(show(), provider)["anyccm_guard_unserved_services"]), "the untried one is left")
+	assert.Equal(t, []string{"0", "1", "0"}, values(unservedShown(show())["anyccm_guard_unserved_services"]), "the untried one is left")
 	assert.Empty(t, g.loadBalancers.states.failures)
 }
 
@@ -101,11 +101,11 @@ func (o *outcome) EnsureLoadBalancer(_ context.Context, _ string, s *v1.Service,
 }
 
 // unservedShown are the lines of a scrape about Services that are not served, by metric.
-func unservedShown(shown map[string]float64, provider string) map[string][]string {
+func unservedShown(shown map[string]float64) map[string][]string {
 	all := map[string][]string{}
 	for what, value := range shown {
 		if name, reason, found := strings.Cut(what, " "); found && strings.Contains(name, "unserved_service") {
-			all[name] = append(all[name], fmt.Sprintf("%s{provider=%q,reason=%q} %v\n", name, provider, reason, value))
+			all[name] = append(all[name], fmt.Sprintf("%s{provider=%q,reason=%q} %v\n", name, "unserved", reason, value))
 		}
 	}
 	for _, lines := range all {

@@ -310,6 +310,8 @@ func (s *serviceState) settled() bool {
 }
 
 // applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
+//
+//nolint:gocyclo // one try is read from top to bottom
 func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *update) {
 	t := &l.states
 	var turn turn

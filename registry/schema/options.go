@@ -69,7 +69,7 @@ func option[C, V any](kind Kind, r OptionRow, at func(*C) *V, parse func(Spec, s
 
 // Structured lets the key of an option hold a mapping or a list.
 func Structured[C any](o Option[C]) Option[C] {
-	o.OptionRow.Structured = true
+	o.Structured = true
 	return o
 }
 

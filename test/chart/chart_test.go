@@ -476,7 +476,7 @@ func TestLease(t *testing.T) {
 		"another name":      {release: "second", namespace: "kube-system", lease: "kube-system/second-cloud-controller-manager"},
 		"another namespace": {release: "cloud-controller-manager", namespace: "ccm", lease: "ccm/cloud-controller-manager"},
 		"told to wait":      {release: "second", namespace: "ccm", values: own, lease: "kube-system/cloud-controller-manager", waits: true},
-		"namespace overriden": {
+		"namespace overridden": {
 			release: "cloud-controller-manager", namespace: "ccm", values: "namespaceOverride: kube-system\n",
 			lease: "kube-system/cloud-controller-manager", waits: true,
 		},

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -66,9 +67,7 @@ func TestApplyClientSide(t *testing.T) {
 			stored, err := servicesIn([]byte(webWithColour))
 			require.NoError(t, err)
 			live := stored[0].service
-			for key, value := range c.annotations {
-				live.Annotations[key] = value
-			}
+			maps.Copy(live.Annotations, c.annotations)
 			client := fake.NewClientset(live)
 			for _, s := range c.secrets {
 				require.NoError(t, client.Tracker().Add(s))

@@ -50,7 +50,8 @@ func TestUnplannedWrites(t *testing.T) {
 		"refused":              {[]string{"create pool p1"}, []write{refused}, nil, nil},
 		"refused, not planned": {nil, []write{refused}, []string{"POST pools was not announced"}, nil},
 		"either of two, and beside it": {
-			[]string{"create listener 80 (tcp)"}, []write{made("POST tags", "80"), made("PUT rules", ""), made("POST listeners", "port: 80")},
+			[]string{"create listener 80 (tcp)"},
+			[]write{made("POST tags", "80"), made("PUT rules", ""), made("POST listeners", "port: 80")},
 			nil, []string{"PUT rules was not announced", "because why"},
 		},
 		"no call":         {[]string{"note"}, nil, nil, []string{"note: no call follows", "because it is a note"}},

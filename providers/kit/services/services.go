@@ -436,6 +436,8 @@ func some(list []string) string {
 }
 
 // converge makes changes until there are none left, and returns what is there then.
+//
+//nolint:gocyclo // one round is read from top to bottom
 func (l *LoadBalancer[O, D]) converge(
 	ctx context.Context, r *Request, turn *turn, findings *report, begin beginning[O], changes func(O) ([]Change[O], error),
 ) (observed O, err error) {
