@@ -73,11 +73,12 @@ func scenarios(api *conformance.KubeAPI, env map[string]string) []conformance.Sc
 			askFor("it asks for an address", "10.0.0.5"), second, deleted,
 		}},
 		{Name: "kube-vip-takeover", Prepare: start(kubeVIPEnv, kubeVIPPools()), Services: []*v1.Service{marked}, Steps: []conformance.Step{
-			second,
-			{Name: "a restart", Do: func(p *conformance.Play) { p.Restart() }}, askFor("it asks for an address", "10.0.0.5"), deleted,
+			second, restarted, askFor("it asks for an address", "10.0.0.5"), deleted,
 		}},
 	}
 }
+
+var restarted = conformance.Step{Name: "a restart", Do: func(p *conformance.Play) { p.Restart() }}
 
 func webService() *v1.Service {
 	return conformance.Service("web", nil, conformance.Port("http", 80, 30080))

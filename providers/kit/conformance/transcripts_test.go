@@ -52,7 +52,8 @@ func TestUnplannedWrites(t *testing.T) {
 		"either of two, and beside it": {
 			[]string{"create listener 80 (tcp)"},
 			[]write{made("POST tags", "80"), made("PUT rules", ""), made("POST listeners", "port: 80")},
-			nil, []string{"PUT rules was not announced", "because why"},
+			nil,
+			[]string{"PUT rules was not announced", "because why"},
 		},
 		"no call":         {[]string{"note"}, nil, nil, []string{"note: no call follows", "because it is a note"}},
 		"an unknown kind": {[]string{"create x"}, nil, []string{"create x: no row of Fixture.PlannedWrites says what it writes"}, nil},
