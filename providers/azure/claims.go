@@ -24,27 +24,24 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	e := groupEdit(func(group doc, taken map[string]bool) error {
+	return r.groupChange(q, o, func(group doc, known []*v1.Service) error {
 		if group == nil {
 			return errKeep
 		}
-		claimed := k
-		claimed.taken = taken
-		changed, err := applyClaim(group, claimed)
+		changed, err := applyClaim(group, k.spareOthers(known, q.Service))
 		if err == nil && !changed && (!failed(group) || d == nil) {
 			err = errKeep
 		}
 		return err
 	})
-	return r.groupChange(o, e)
 }
 
-// groupEdit changes the rules of a security group; taken are the node ports of other Services.
-type groupEdit func(group doc, taken map[string]bool) error
+// groupEdit changes the rules of a security group; known are the Services of the cluster at that moment.
+type groupEdit func(group doc, known []*v1.Service) error
 
 // groupChange writes the security group.
-func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
-	if err = e(jsondoc.Clone(o.group), o.taken); errors.Is(err, errKeep) {
+func (r *reconciler) groupChange(q services.Request, o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
+	if err = e(jsondoc.Clone(o.group), o.known); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
@@ -53,7 +50,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
 			draft := jsondoc.Clone(o.group)
-			_ = e(draft, o.taken) // it was tried
+			_ = e(draft, o.known) // it was tried
 			return o.group, draft
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
@@ -63,11 +60,12 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 				if err != nil {
 					return err
 				}
-				return e(group, nodePortsTaken(known, q.Service))
+				return e(group, known)
 			})
 			if err != nil {
 				return o, err
 			}
+			r.traces.forgetUnnamed(q.Service, docs(after, "properties", "securityRules"))
 			return r.look(ctx, q, o, after)
 		},
 	}, true, nil
@@ -125,7 +123,7 @@ func (r *reconciler) addressesFor(q services.Request, o *observed) (list []strin
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
 	k := claim{shared: map[string][]string{}, nodes: nodeIPs(o.withVouched(slices.Concat(r.instances.known(), q.Nodes)))}
-	if o.taken != nil {
+	if nodePortsTaken(o.known, q.Service) != nil {
 		k.mark = o.mark
 	}
 	rules := docs(o.group, "properties", "securityRules")
@@ -147,7 +145,6 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 		}
 	}
 	k.own = r.traces.addressesOf(q.Service, proven, rules)
-	k.spare(o.others)
 	if d == nil {
 		return k
 	}
@@ -174,9 +171,19 @@ func (o *observed) withVouched(nodes []*v1.Node) []*v1.Node {
 	return list
 }
 
-// unproven tells of further addresses of a Service that stay in rules when it goes, because nothing shows that they were put there for it.
-func (r *reconciler) unproven(q services.Request, o *observed) (findings []services.Finding) {
-	k := r.claimOf(q, o, nil)
+// findUnproven tells of further addresses that stay in rules in which the Service wants them no more, because nothing shows that they were
+// put there for it; d is nil for a Service that goes.
+func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (findings []services.Finding) {
+	further := additional(q.Service)
+	if shown, served := q.Service.Status.LoadBalancer.Ingress, len(q.Service.Spec.IPFamilies); len(shown) > max(served, 1) {
+		for _, in := range shown { // the annotation may have named them
+			further = append(further, canonicalIP(in.IP))
+		}
+	}
+	if len(further) == 0 {
+		return nil
+	}
+	k := r.claimOf(q, o, d).spareOthers(o.known, q.Service)
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
 	}
@@ -184,15 +191,23 @@ func (r *reconciler) unproven(q services.Request, o *observed) (findings []servi
 		if !managed(rule) || !k.onNodes(str(rule, "properties", "protocol"), plural(rule, "destinationPortRange", "destinationPortRanges")) {
 			continue
 		}
-		for _, ip := range additional(q.Service) {
-			if hasIP(destinationsOf(rule), ip) && !k.has(ip, rule, false) && len(k.shared[ip]) == 0 {
-				findings = append(findings, services.Warning(eventRuleKept, "rule %s of network security group %s still names %s of annotation %s: nothing shows "+
-					"that it was put there for this Service, and another cluster may need it; remove it there if nobody does",
-					str(rule, "name"), r.config.SecurityGroup, ip, annotationAdditional))
+		for _, ip := range further {
+			if !hasIP(destinationsOf(rule), ip) || k.owns(ip, rule, false) || len(k.shared[ip]) > 0 || k.wants(ip, rule) {
+				continue
 			}
+			findings = append(findings, services.Warning(eventRuleKept, "rule %s of network security group %s still names %s of annotation %s: nothing shows "+
+				"that it was put there for this Service, and another cluster may need it; remove it there if nobody does",
+				str(rule, "name"), r.config.SecurityGroup, ip, annotationAdditional))
 		}
 	}
 	return findings
+}
+
+// wants reports whether a Service wants an address in a rule.
+func (c claim) wants(ip string, rule doc) bool {
+	return slices.ContainsFunc(c.wanted, func(a access) bool {
+		return strings.EqualFold(a.name(), str(rule, "name")) && hasIP(a.destinations, ip)
+	})
 }
 
 // frontsOnNodes are the addresses of the nodes in each family that a Service is served in: where traffic goes to node ports.

@@ -152,10 +152,8 @@ func (s *documents) settle(ctx context.Context, target document, batch []*submis
 
 // write makes one document of a batch and puts it. Edits that fail by themselves are answered and leave the batch. What is to be deleted is
 // read before, because others may have put something there, and again after its members left, which changes it.
-//
-//nolint:gocyclo // each answer of the API leads to a step of its own
 func (s *documents) write(ctx context.Context, target document, batch *[]*submission) error {
-	prepared, refused := target.beforeRemoval == nil, false
+	var removal removal
 	for conflicts, fresh := 0, false; ; fresh = true {
 		before, err := s.read(ctx, target.id, fresh)
 		if err != nil {
@@ -165,21 +163,11 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 		if len(*batch) == 0 {
 			return nil
 		}
+		again := false
 		switch {
-		case remove && before != nil && !fresh:
-			continue
-		case remove && before != nil && !prepared:
-			if err = target.beforeRemoval(ctx, before); err == nil {
-				prepared = true
-				continue
-			}
 		case remove && before != nil:
-			err = s.remove(ctx, target, before)
 			after = nil
-			if !refused && target.beforeRemoval != nil && strings.EqualFold(codeOf(err), codeInUse) { // a machine came meanwhile
-				prepared, refused = false, true
-				continue
-			}
+			again, err = s.tryRemoval(ctx, target, before, fresh, &removal)
 		case remove, !changed:
 			after = before
 		default:
@@ -187,6 +175,9 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 			if err == nil {
 				after, err = s.read(ctx, target.id, true)
 			}
+		}
+		if again {
+			continue
 		}
 		if err == nil {
 			for _, b := range *batch {
@@ -200,6 +191,29 @@ func (s *documents) write(ctx context.Context, target document, batch *[]*submis
 		}
 		conflicts++
 	}
+}
+
+// removal is how far the deletion of a document is: its members have left, or the cloud has refused it because of a member that came.
+type removal struct{ isPrepared, wasRefused bool }
+
+// tryRemoval deletes a document, or reports that it is to be read again before that.
+func (s *documents) tryRemoval(ctx context.Context, target document, before doc, fresh bool, r *removal) (again bool, err error) {
+	switch {
+	case !fresh:
+		return true, nil
+	case target.beforeRemoval == nil:
+		return false, s.remove(ctx, target, before)
+	case !r.isPrepared:
+		err = target.beforeRemoval(ctx, before)
+		r.isPrepared = err == nil
+		return r.isPrepared, err
+	}
+	err = s.remove(ctx, target, before)
+	if !r.wasRefused && strings.EqualFold(codeOf(err), codeInUse) {
+		r.isPrepared, r.wasRefused = false, true
+		return true, nil
+	}
+	return false, err
 }
 
 // apply makes the edits of a batch one after the other.

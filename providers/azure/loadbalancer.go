@@ -69,9 +69,8 @@ type observed struct {
 	inherited []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
 	foreign []doc
-	// others are the other Services of the cluster that are not going, and taken the node ports of all others.
-	others []*v1.Service
-	taken  map[string]bool
+	// known are the Services of the cluster.
+	known []*v1.Service
 }
 
 // reconciler implements services.Reconciler.
@@ -188,14 +187,16 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	if err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
+	findings := r.findUnproven(q, o, d)
 	if !r.fillsPools(d.Internal) || r.config.PoolType != poolIP {
-		return d, nil, nil
+		return d, findings, nil
 	}
-	var findings []services.Finding
-	if d.Members, findings, err = r.poolMembers(q, o, d.LB, d.Fronts); err != nil {
+	members, found, err := r.poolMembers(q, o, d.LB, d.Fronts)
+	if err != nil {
 		return nil, nil, err
 	}
-	return d, findings, nil
+	d.Members = members
+	return d, append(findings, found...), nil
 }
 
 func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings, o *observed) (d *spec, err error) {
@@ -622,7 +623,7 @@ func (r *reconciler) Deletions(
 	} else if ok {
 		list = append(list, c)
 	}
-	findings = append(findings, r.unproven(q, o)...)
+	findings = append(findings, r.findUnproven(q, o, nil)...)
 	list = append(list, r.unlink(q, o, nil)...)
 	for _, lb := range o.lbs {
 		if !hasPart(lb, base) && !empty(lb) {

@@ -54,7 +54,7 @@ func (e *endpoints) nodesOf(service *v1.Service) (map[string]bool, error) {
 // poolNames are the names of the pools of a Service alone, by family.
 type poolNames struct{ four, six string }
 
-func (p poolNames) of(six bool) string {
+func (p poolNames) name(six bool) string {
 	if six {
 		return p.six
 	}
@@ -125,7 +125,7 @@ func (c *Config) ownPool(service *v1.Service) bool {
 // poolOf is the name of the pool that a Service's rules of a family lead to.
 func (o *observed) poolOf(c *Config, service *v1.Service, six bool) string {
 	if c.ownPool(service) {
-		return o.ownPools.of(six)
+		return o.ownPools.name(six)
 	}
 	return poolName(o.cluster, six)
 }
@@ -179,7 +179,7 @@ func (r *reconciler) poolMembers(
 	wanted = map[string]map[string]string{}
 	for _, f := range fronts {
 		nodes := on
-		if r.config.ownPool(q.Service) && strings.EqualFold(f.pool, o.ownPools.of(f.six)) {
+		if r.config.ownPool(q.Service) && strings.EqualFold(f.pool, o.ownPools.name(f.six)) {
 			with, err := r.endpoints.nodesOf(q.Service)
 			if err != nil {
 				return nil, nil, err

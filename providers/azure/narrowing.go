@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
@@ -83,13 +85,11 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	if d.denies() {
 		denied = accesses(*d, r.servedAt(o, d.Base))
 	}
-	c, due, err := r.groupChange(o, func(group doc, taken map[string]bool) error {
+	c, due, err := r.groupChange(q, o, func(group doc, known []*v1.Service) error {
 		if group == nil {
 			return errKeep
 		}
-		claimed := k
-		claimed.taken = taken
-		changed, err := claimed.narrow(group, asked, denied)
+		changed, err := k.spareOthers(known, q.Service).narrow(group, asked, denied)
 		if err == nil && !changed {
 			err = errKeep
 		}
@@ -134,7 +134,7 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 			before.destinations = slices.DeleteFunc(before.destinations, func(d string) bool { return slices.Contains(destinationsOf(rule), d) })
 			kept = append(kept, rule)
 		}
-		inside = append(inside, before.from(asked.apart(sources), parts)...)
+		inside = append(inside, before.withSources(asked.splitForRules(sources), parts)...)
 	}
 	if slices.ContainsFunc(denied, func(a access) bool { return a.deny && !a.isIn(kept) }) {
 		inside, changed = append(inside, denied...), true
@@ -153,8 +153,8 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 	return true, nil
 }
 
-// apart are sources as rules have them: each service tag has one, and all networks have one.
-func (c clients) apart(list []string) (all [][]string) {
+// splitForRules returns sources as rules have them: each service tag has one, and all networks have one.
+func (c clients) splitForRules(list []string) (all [][]string) {
 	var networks []string
 	for _, source := range list {
 		if slices.Contains(c.tags, source) {
@@ -169,8 +169,8 @@ func (c clients) apart(list []string) (all [][]string) {
 	return all
 }
 
-// from are the rules for what was taken out of one, with other sources; parts are what other Services still need of it.
-func (a access) from(sources [][]string, parts []access) (all []access) {
+// withSources returns the rules for what was taken out of one, with other sources; parts are what other Services still need of it.
+func (a access) withSources(sources [][]string, parts []access) (all []access) {
 	for _, d := range a.destinations {
 		own := a
 		own.destinations = []string{d}

@@ -33,8 +33,8 @@ func narrowed(to ...string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = to }
 }
 
-// served runs a test for a Service with one node that is open to the ranges given.
-func served(t *testing.T, from []string, test func(w *world, s *v1.Service, ip string)) {
+// serveNarrowed runs a test for a Service with one node that is open to the ranges given.
+func serveNarrowed(t *testing.T, from []string, test func(w *world, s *v1.Service, ip string)) {
 	t.Helper()
 	t.Parallel()
 	s := webService(nil, narrowed(from...))
@@ -75,7 +75,7 @@ func TestNarrowingIsNotHeldUpByARefusedWrite(t *testing.T) {
 		"address":       {"PUT Microsoft.Network/publicIPAddresses", func(_ *world, s *v1.Service) { s.Annotations[annotationTags] = "team=web" }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			served(t, nil, func(w *world, s *v1.Service, ip string) {
+			serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
 				w.fail(c.refused)
 				w.change(s, func(s *v1.Service) {
 					narrowed(kept)(s)
@@ -100,7 +100,7 @@ func TestNarrowingIsNotHeldUpByACheck(t *testing.T) {
 		"further address":    func(w *world, s *v1.Service) { s.Annotations[annotationAdditional] = internalIP(w.nodes[0], false) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			served(t, nil, func(w *world, s *v1.Service, ip string) {
+			serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
 				w.change(s, func(s *v1.Service) {
 					narrowed(kept)(s)
 					change(w, s)
@@ -114,7 +114,7 @@ func TestNarrowingIsNotHeldUpByACheck(t *testing.T) {
 
 // TestNarrowingIsNotHeldUpByMachines whose network interfaces cannot be listed.
 func TestNarrowingIsNotHeldUpByMachines(t *testing.T) {
-	served(t, nil, func(w *world, s *v1.Service, ip string) {
+	serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
 		w.joinAlone("n2")
 		w.ensure(s)
 		w.restart()
@@ -127,7 +127,7 @@ func TestNarrowingIsNotHeldUpByMachines(t *testing.T) {
 
 // TestNarrowingWithoutNodes: a Service that no node serves is narrowed all the same.
 func TestNarrowingWithoutNodes(t *testing.T) {
-	served(t, nil, func(w *world, s *v1.Service, ip string) {
+	serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
 		w.nodes = nil
 		w.change(s, narrowed(kept))
 		w.ensure(s)
@@ -167,7 +167,7 @@ func TestNarrowingIsNotHeldUpByAFullGroup(t *testing.T) {
 	}
 	for name, fill := range full {
 		t.Run(name, func(t *testing.T) {
-			served(t, []string{former}, func(w *world, s *v1.Service, ip string) {
+			serveNarrowed(t, []string{former}, func(w *world, s *v1.Service, ip string) {
 				w.changeGroup(fill)
 				w.change(s, func(s *v1.Service) {
 					s.Spec.LoadBalancerSourceRanges = []string{kept, "198.51.100.0/24"}

@@ -175,8 +175,7 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 	if err != nil {
 		return err
 	}
-	o.others = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool { return s.UID == q.Service.UID || s.DeletionTimestamp != nil })
-	o.taken = nodePortsTaken(known, q.Service)
+	o.known = known
 	r.traces.forgetOthers(known, q.Service)
 	if r.config.SecurityGroup == "" {
 		if q.Purpose == services.Delete {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // This file takes the part of Services that are gone out of the network security group.
@@ -57,6 +59,17 @@ func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func
 	return k
 }
 
+// spareOthers returns the claim of a Service without what the other Services of the cluster have. A Service that is deleted has its part as
+// long as its load balancer stays.
+func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
+	c.taken = nodePortsTaken(known, service)
+	c.nodePorts, c.shared = slices.Clone(c.nodePorts), maps.Clone(c.shared)
+	c.spare(slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
+		return s.UID == service.UID || s.DeletionTimestamp != nil && !guard.Keeps(s) && !guard.IsDisowned(s)
+	}))
+	return c
+}
+
 // spare keeps what living Services have without a frontend: their ports on nodes, and on further addresses.
 func (c *claim) spare(living []*v1.Service) {
 	for _, s := range living {
@@ -65,7 +78,7 @@ func (c *claim) spare(living []*v1.Service) {
 		for _, ip := range additional(s) {
 			for _, p := range s.Spec.Ports {
 				protocol := strings.ToLower(securityProtocol(p.Protocol))
-				c.shared[ip] = append(c.shared[ip], protocol+" "+strconv.Itoa(int(p.Port)), protocol+" "+strconv.Itoa(int(p.NodePort)))
+				c.shared[ip] = append(slices.Clip(c.shared[ip]), protocol+" "+strconv.Itoa(int(p.Port)), protocol+" "+strconv.Itoa(int(p.NodePort)))
 			}
 		}
 	}
@@ -139,7 +152,11 @@ func (r *reconciler) withdraw(ctx context.Context, k claim) error {
 		if group == nil {
 			return errKeep
 		}
-		changed, err := applyClaim(group, k)
+		known, err := r.cluster.Services(ctx) // those of now
+		if err != nil {
+			return err
+		}
+		changed, err := applyClaim(group, k.spareOthers(known, &v1.Service{}))
 		if err == nil && !changed {
 			err = errKeep
 		}

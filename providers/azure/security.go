@@ -98,8 +98,8 @@ type claim struct {
 	mark string
 }
 
-// has reports whether an address in a rule is one that the Service put there, or that a Service did which needs it no more.
-func (c claim) has(address string, rule doc, onNodes bool) bool {
+// owns reports whether an address in a rule is one that the Service put there, or that a Service did which needs it no more.
+func (c claim) owns(address string, rule doc, onNodes bool) bool {
 	return hasIP(c.own, address) || hasIP(furtherIn(rule, c.mark), address) ||
 		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], str(rule, "name")))
 }
@@ -214,7 +214,7 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 	protocol := str(rule, "properties", "protocol")
 	onNodes := deny || c.isOnNodes(rule, ports) // no rule may deny all to a node
 	for _, d := range before {
-		if !c.has(d, rule, onNodes) || hasIP(wanted, d) {
+		if !c.owns(d, rule, onNodes) || hasIP(wanted, d) {
 			after = append(after, d)
 			continue
 		}

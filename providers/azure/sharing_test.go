@@ -9,8 +9,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // These tests are about what Services share: public addresses, frontends and security rules.
@@ -126,6 +129,57 @@ func TestFurtherAddressOfTwoServices(t *testing.T) {
 	})
 }
 
+// TestFurtherAddressOfAServiceThatIsKept: a Service that is deleted and whose load balancer stays is served on. Another Service that is
+// reconciled leaves its further address let in.
+func TestFurtherAddressOfAServiceThatIsKept(t *testing.T) {
+	t.Parallel()
+	const further = "203.0.113.7"
+	for key, open := range map[string]bool{guard.AnnotationProtect: true, guard.AnnotationDisown: true, "example.com/other": false} {
+		t.Run(key, func(t *testing.T) {
+			t.Parallel()
+			first, second := webService(map[string]string{annotationAdditional: further}), webNumber(1, nil)
+			withNode(t, first, func(w *world) {
+				w.Apply(second)
+				w.ensure(first)
+				w.change(first, func(s *v1.Service) {
+					s.Annotations[key], s.DeletionTimestamp = "true", new(metav1.Now())
+					s.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup"}
+				})
+				w.ensure(second)
+				assert.Equal(w, open, w.allowed(further, "80"))
+			})
+		})
+	}
+}
+
+// TestFurtherAddressThatComesMeanwhile: a Service that waits for its turn to write the security group leaves alone what another one has
+// opened since it looked.
+func TestFurtherAddressThatComesMeanwhile(t *testing.T) {
+	t.Parallel()
+	const further = "203.0.113.7"
+	first, second := webService(nil), webNumber(1, nil)
+	withNode(t, first, func(w *world) {
+		w.Apply(second)
+		w.ensure(first)
+		w.ensure(second)
+		w.change(second, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 })
+		r := w.cloud.reconciler
+		q := services.Request{Purpose: services.Ensure, Cluster: clusterName, Service: w.Current(second), Nodes: w.nodes}
+		o, err := r.Observe(w.Context(), q)
+		require.NoError(w, err)
+		d, _, err := r.Desire(w.Context(), q, o)
+		require.NoError(w, err)
+		c, due, err := r.securityChange(q, o, d)
+		require.NoError(w, err)
+		require.True(w, due)
+		w.change(first, func(s *v1.Service) { s.Annotations = map[string]string{annotationAdditional: further} })
+		w.ensure(first)
+		_, err = c.Make(w.Context(), &q, o)
+		require.NoError(w, err)
+		assert.True(w, w.allowed(further, "80"))
+	})
+}
+
 // TestFurtherAddressOfAnotherCluster: a Service that names an address of another cluster behind the same security group takes nothing of
 // that cluster's rules away, whatever it changes: rules say which addresses this cluster put there.
 func TestFurtherAddressOfAnotherCluster(t *testing.T) {
@@ -205,6 +259,51 @@ func TestFurtherAddressThatWasTakenOver(t *testing.T) {
 		assert.Equal(w, []string{"20.61.0.1", "20.61.0.2"}, destinationsOf(w.securityRules()[0]))
 		assert.Contains(w, strings.Join(w.Events(), "\n"), "still names 20.61.0.1 of annotation")
 	})
+}
+
+// TestFurtherAddressThatStaysIsTold: where a rule that was taken over keeps a further address although the Service wants other clients, or
+// the address no more, an event names it: it is open until somebody closes it.
+func TestFurtherAddressThatStaysIsTold(t *testing.T) {
+	t.Parallel()
+	for name, alter := range map[string]func(*v1.Service){
+		"narrowed": func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} },
+		"removed":  func(s *v1.Service) { delete(s.Annotations, annotationAdditional) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				l := leftKinds()["further addresses"]
+				l.leave(w)
+				s := l.services[0]
+				w.ensure(s)
+				assert.NotContains(w, strings.Join(w.Events(), "\n"), eventRuleKept, "it is wanted there")
+				w.change(s, alter)
+				w.ensure(s)
+				assert.Contains(w, strings.Join(w.Events(), "\n"), "still names 20.61.0.1 of annotation")
+			})
+		})
+	}
+}
+
+// TestFormerAddressIsForgotten: an address that no rule names any more, or whose Service wants no load balancer, is nobody's. Who has it
+// next keeps his rules.
+func TestFormerAddressIsForgotten(t *testing.T) {
+	t.Parallel()
+	const former = "10.240.7.7"
+	rules := []doc{leftAllow("IPv4", "x", 500, "Tcp", "10.0.0.0/8", former, "80")}
+	for name, forget := range map[string]func(t *traces, s *v1.Service){
+		"no rule names it": func(t *traces, s *v1.Service) { t.forgetUnnamed(s, nil) },
+		"it wants no load balancer": func(t *traces, s *v1.Service) {
+			s.Spec.Type = v1.ServiceTypeClusterIP
+			t.forgetOthers([]*v1.Service{s}, webNumber(1, nil))
+		},
+	} {
+		s, seen := webService(nil), &traces{}
+		require.Equal(t, []string{former}, seen.addressesOf(s, []string{former}, rules), name)
+		require.Equal(t, []string{former}, seen.addressesOf(s, nil, rules), name+": a rule is left")
+		forget(seen, s)
+		assert.Empty(t, seen.addressesOf(s, nil, rules), name)
+	}
 }
 
 // TestSharedAddressOutlivesItsService: whatever becomes of the Service that made an address, the others on it are served, and the last of

@@ -41,12 +41,26 @@ func (t *traces) addressesOf(service *v1.Service, proven []string, rules []doc) 
 	if seen.addresses == nil {
 		seen.addresses = shownAddresses(service)
 	}
-	list := slices.DeleteFunc(append(slices.Clone(seen.addresses), proven...), func(ip string) bool {
-		return !hasIP(proven, ip) && !slices.ContainsFunc(rules, func(rule doc) bool { return managed(rule) && hasIP(destinationsOf(rule), ip) })
-	})
+	list := append(deleteUnnamed(seen.addresses, rules), proven...)
 	slices.Sort(list)
 	seen.addresses = slices.Compact(list)
 	return slices.Clone(seen.addresses)
+}
+
+// forgetUnnamed forgets the addresses of a Service that no rule names any more: from now on they may be somebody else's.
+func (t *traces) forgetUnnamed(service *v1.Service, rules []doc) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seen := t.at(service); seen.addresses != nil {
+		seen.addresses = deleteUnnamed(seen.addresses, rules)
+	}
+}
+
+// deleteUnnamed returns the addresses that rules of this program, or of Azure's own controller, name.
+func deleteUnnamed(addresses []string, rules []doc) []string {
+	return slices.DeleteFunc(slices.Clone(addresses), func(ip string) bool {
+		return !slices.ContainsFunc(rules, func(rule doc) bool { return managed(rule) && hasIP(destinationsOf(rule), ip) })
+	})
 }
 
 // shownAddresses are the addresses of a status without the further ones. More than one of a family were added by an annotation that is no
@@ -64,12 +78,15 @@ func shownAddresses(service *v1.Service) []string {
 	return list
 }
 
-// forgetOthers forgets Services that are gone. The one that is asked about may be going.
+// forgetOthers forgets Services that are gone, or that want no load balancer. The one that is asked about may be going.
 func (t *traces) forgetOthers(known []*v1.Service, asked *v1.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	left := map[string]*trace{}
 	for _, s := range append(slices.Clone(known), asked) {
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer && s.UID != asked.UID {
+			continue
+		}
 		if base := baseName(s); t.of[base] != nil {
 			left[base] = t.of[base]
 		}
