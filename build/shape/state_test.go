@@ -55,23 +55,8 @@ func TestPackagesHaveNoState(t *testing.T) {
 }
 
 // assigned are the variables of packages to which functions of a package assign, with a place.
-//
-//nolint:gocyclo // each kind of statement has a case
 func assigned(files []*ast.File) map[string]token.Pos {
-	own := map[string]bool{}
-	specs := map[any]bool{}
-	for _, file := range files {
-		for _, d := range file.Decls {
-			if g, ok := d.(*ast.GenDecl); ok && g.Tok == token.VAR {
-				for _, s := range g.Specs {
-					specs[s] = true
-					for _, n := range s.(*ast.ValueSpec).Names {
-						own[n.Name] = true
-					}
-				}
-			}
-		}
-	}
+	own, specs := declaredVariables(files)
 	found := map[string]token.Pos{}
 	for _, file := range files {
 		imports := importsOf(file)
@@ -92,6 +77,26 @@ func assigned(files []*ast.File) map[string]token.Pos {
 		}
 	}
 	return found
+}
+
+// declaredVariables returns the names of a package's variables, and their declarations.
+func declaredVariables(files []*ast.File) (names map[string]bool, specs map[any]bool) {
+	names, specs = map[string]bool{}, map[any]bool{}
+	for _, file := range files {
+		for _, d := range file.Decls {
+			g, ok := d.(*ast.GenDecl)
+			if !ok || g.Tok != token.VAR {
+				continue
+			}
+			for _, s := range g.Specs {
+				specs[s] = true
+				for _, n := range s.(*ast.ValueSpec).Names {
+					names[n.Name] = true
+				}
+			}
+		}
+	}
+	return names, specs
 }
 
 // targets are what a function assigns to.

@@ -253,7 +253,7 @@ func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) 
 	}
 	a, err := r.addresses.Get(ctx, known.id, inventory.Query{MaxAge: observedMaxAge, MaxMissAge: observedMaxAge})
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.free() || !r.took(service, s, nil, a)):
+	case errors.Is(err, cloudapi.ErrNotFound), err == nil && (a.free() || !r.wasTakenFor(service, s, nil, a)):
 		return nil, nil //nolint:nilnil // there is none
 	case err != nil:
 		return nil, err

@@ -316,7 +316,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	for _, found := range lb.rules {
 		list = append(list, r.deleting(lb, found))
 	}
-	if r.took(q.Service, s, lb.rules, *lb.address) {
+	if r.wasTakenFor(q.Service, s, lb.rules, *lb.address) {
 		return append(list, r.releasing(*lb.address)), nil, nil
 	}
 	if why := claimed(q.Service, s, lb.rules, *lb.address); why != "" {

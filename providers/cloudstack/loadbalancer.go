@@ -349,7 +349,7 @@ func (r *reconciler) description(ctx context.Context, service *v1.Service, rules
 	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
 	s, _, _ := parseSettings(service)
 	s.KeepIP = false // whether it was taken does not depend on it
-	if taken != nil && r.took(service, s, rules, *taken) {
+	if taken != nil && r.wasTakenFor(service, s, rules, *taken) {
 		marks = append(marks, addressMark(taken.ID))
 	}
 	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil

@@ -498,10 +498,10 @@ const takenWith = 10 * time.Minute
 // clockDoubt is how much earlier the cloud may say that such an address was given: its clock and that of the API server differ a little.
 const clockDoubt = 30 * time.Second
 
-// took decides whether the address that a Service has was taken for it, so that it goes with the Service. Releasing one takes everybody's
-// rules with it: nothing that the author of a Service can write makes it true. sealed is the record where this program wrote it, and ahead
-// how far the cloud's clock is ahead of ours.
-func took(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
+// wasTakenFor decides whether the address that a Service has was taken for it, so that it goes with the Service. Releasing one takes
+// everybody's rules with it: nothing that the author of a Service can write makes it true. sealed is the record where this program wrote
+// it, and ahead how far the cloud's clock is ahead of ours.
+func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
 	created := service.CreationTimestamp.Add(ahead)
 	switch {
 	case s.KeepIP, a.ID == "":

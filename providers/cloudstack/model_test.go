@@ -102,7 +102,7 @@ func TestTook(t *testing.T) {
 	} {
 		s := &v1.Service{Spec: v1.ServiceSpec{LoadBalancerIP: c.wanted}}
 		s.CreationTimestamp = metav1.NewTime(created)
-		assert.Equal(t, c.want, took(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}, c.ahead), name)
+		assert.Equal(t, c.want, wasTakenFor(s, c.s, c.sealed, c.rules, address{ID: someID, IP: "192.0.2.1", Allocated: at(c.age)}, c.ahead), name)
 	}
 }
 

@@ -87,7 +87,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	for _, gone := range rules {
 		changes = append(changes, r.deleting(lb, gone))
 	}
-	if lb.address != nil && took(q.Service, settings{}, record{}, rules, *lb.address, 0) {
+	if lb.address != nil && wasTakenFor(q.Service, settings{}, record{}, rules, *lb.address, 0) {
 		changes = append(changes, r.releasing(*lb.address))
 	}
 	for _, change := range changes {

@@ -29,9 +29,9 @@ func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
 	return record{}
 }
 
-// took decides whether the address that a Service has was taken for it.
-func (r *reconciler) took(service *v1.Service, s settings, rules []rule, a address) bool {
-	return took(service, s, r.sealedRecord(service, a), rules, a, r.api.ahead())
+// wasTakenFor decides whether the address that a Service has was taken for it.
+func (r *reconciler) wasTakenFor(service *v1.Service, s settings, rules []rule, a address) bool {
+	return wasTakenFor(service, s, r.sealedRecord(service, a), rules, a, r.api.ahead())
 }
 
 // note records the address that was taken for a Service; named where the Service names it, which CloudStack's own controller notes as well.
@@ -57,9 +57,9 @@ func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *l
 	rest := slices.DeleteFunc(slices.Clone(lb.rules), func(o rule) bool { return o.ID == gone.ID })
 	text := givenPrefix + lb.address.ID
 	switch {
-	case r.sealedRecord(q.Service, *lb.address).id != "", r.took(q.Service, s, rest, *lb.address):
+	case r.sealedRecord(q.Service, *lb.address).id != "", r.wasTakenFor(q.Service, s, rest, *lb.address):
 		return nil
-	case r.took(q.Service, s, lb.rules, *lb.address):
+	case r.wasTakenFor(q.Service, s, lb.rules, *lb.address):
 		text = lb.address.ID
 	case len(rest) > 0:
 		return nil

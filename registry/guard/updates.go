@@ -310,15 +310,13 @@ func (s *serviceState) settled() bool {
 }
 
 // applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
-//
-//nolint:gocyclo // one try is read from top to bottom
 func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *update) {
 	t := &l.states
 	var turn turn
 	pause := updatePauseLeast
 	for {
 		want, err := l.applyOnce(ctx, s)
-		departed := err != nil && !l.mayWrite(want.service)
+		departed := l.hasDeparted(want.service, err)
 		t.mu.Lock()
 		if err == nil && want.number > 0 {
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
@@ -355,6 +353,11 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 		l.pause(ctx, pause, changed)
 		pause = min(pause*2, updatePauseMost)
 	}
+}
+
+// hasDeparted reports whether an update failed because the Service is gone, or its load balancer is not to be written any more.
+func (l *loadBalancers) hasDeparted(service *v1.Service, err error) bool {
+	return err != nil && !l.mayWrite(service)
 }
 
 // applyOnce calls the provider with the newest nodes. What a reconciliation applies, or will, is left to it.

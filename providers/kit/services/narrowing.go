@@ -63,7 +63,7 @@ func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, 
 	failed = errors.Join(failed, err)
 	b = beginning[O]{observed: observed, known: failed == nil, wrote: did.wrote, failed: failed}
 	if refusal != nil || r.Purpose == Narrow {
-		return b, joined(failed, refusal)
+		return b, joinErrors(failed, refusal)
 	}
 	return b, nil
 }
@@ -79,7 +79,7 @@ func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *rep
 			b.observed, refusal = l.Reconciler.Observe(ctx, *r)
 		}
 		if refusal == nil {
-			return l.owned(ctx, *r, findings, b.observed)
+			return l.checkOwner(ctx, *r, findings, b.observed)
 		}
 	}
 	_, narrows := l.Reconciler.(Narrower[O])
@@ -89,13 +89,13 @@ func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *rep
 	r.Purpose = Narrow
 	observed, err := l.Reconciler.Observe(ctx, *r)
 	if err == nil {
-		b, err = l.owned(ctx, *r, findings, observed)
+		b, err = l.checkOwner(ctx, *r, findings, observed)
 	}
-	return b, joined(err, refusal)
+	return b, joinErrors(err, refusal)
 }
 
-// owned leaves out, or refuses, what is somebody else's.
-func (l *LoadBalancer[O, D]) owned(ctx context.Context, r Request, findings *report, observed O) (b beginning[O], err error) {
+// checkOwner leaves out, or refuses, what is somebody else's.
+func (l *LoadBalancer[O, D]) checkOwner(ctx context.Context, r Request, findings *report, observed O) (b beginning[O], err error) {
 	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
 	findings.add(found)
 	return beginning[O]{observed: observed, known: err == nil}, err
@@ -106,8 +106,8 @@ func mayBeOpen(service *v1.Service) bool {
 	return len(service.Status.LoadBalancer.Ingress) > 0 || slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer)
 }
 
-// joined is what a narrowing and the rest of a reconciliation failed with, said once where both failed alike.
-func joined(narrowing, rest error) error {
+// joinErrors is what a narrowing and the rest of a reconciliation failed with, said once where both failed alike.
+func joinErrors(narrowing, rest error) error {
 	switch {
 	case narrowing == nil:
 		return rest

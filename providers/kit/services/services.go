@@ -267,13 +267,13 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return l.Reconciler.Changes(*r, observed, desired)
 	})
 	if err != nil {
-		return nil, joined(begin.failed, err)
+		return nil, joinErrors(begin.failed, err)
 	}
 	observed, err = l.Reconciler.Complete(ctx, r, observed, desired)
 	l.creations.take(r, l.Creations)
 	findings.take(r)
 	if err != nil {
-		return nil, joined(begin.failed, err)
+		return nil, joinErrors(begin.failed, err)
 	}
 	l.creations.serve(r.Service, l.Creations)
 	findings.comeBack(ctx)
@@ -338,7 +338,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	}
 	if refusal != nil {
 		plan.Changes = planned(narrowing)
-		return plan, joined(failed, refusal)
+		return plan, joinErrors(failed, refusal)
 	}
 	desired, found, err := l.Reconciler.Desire(ctx, r, begin.observed)
 	findings.add(found)
@@ -351,7 +351,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 		return slices.ContainsFunc(plan.Changes, func(c guard.Planned) bool { return c.Object == p.Object })
 	})
 	plan.Changes = append(first, plan.Changes...)
-	return plan, joined(failed, err)
+	return plan, joinErrors(failed, err)
 }
 
 // planned is what plan tells of changes.
@@ -436,8 +436,6 @@ func some(list []string) string {
 }
 
 // converge makes changes until there are none left, and returns what is there then.
-//
-//nolint:gocyclo // one round is read from top to bottom
 func (l *LoadBalancer[O, D]) converge(
 	ctx context.Context, r *Request, turn *turn, findings *report, begin beginning[O], changes func(O) ([]Change[O], error),
 ) (observed O, err error) {
@@ -447,19 +445,9 @@ func (l *LoadBalancer[O, D]) converge(
 		if look {
 			observed, err = l.observe(ctx, *r, findings)
 		}
-		if err == nil && (r.Purpose == Ensure || r.Purpose == UpdateNodes) {
-			err = l.identify(ctx, r, findings, observed)
-		}
-		if err == nil {
-			observed, err = l.settle(ctx, r, turn, findings, observed)
-		}
-		var due []Change[O]
-		if err == nil {
-			due, err = changes(observed)
-		}
 		var did outcome
 		if err == nil {
-			observed, did, err = l.makeAll(ctx, r, findings, due, observed)
+			observed, did, err = l.changeOnce(ctx, r, turn, findings, observed, changes)
 		}
 		worked, look = worked || did.wrote, false
 		switch {
@@ -481,6 +469,25 @@ func (l *LoadBalancer[O, D]) converge(
 		}
 	}
 	return observed, fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
+}
+
+// changeOnce makes the changes of what was observed, when it is the turn of the Service and the cloud has done its own work.
+func (l *LoadBalancer[O, D]) changeOnce(
+	ctx context.Context, r *Request, turn *turn, findings *report, observed O, changes func(O) ([]Change[O], error),
+) (after O, did outcome, err error) {
+	if r.Purpose == Ensure || r.Purpose == UpdateNodes {
+		if err = l.identify(ctx, r, findings, observed); err != nil {
+			return observed, did, err
+		}
+	}
+	if observed, err = l.settle(ctx, r, turn, findings, observed); err != nil {
+		return observed, did, err
+	}
+	due, err := changes(observed)
+	if err != nil {
+		return observed, did, err
+	}
+	return l.makeAll(ctx, r, findings, due, observed)
 }
 
 // settle waits for the turn of a Service on what was observed, and for the cloud's own work on it.
