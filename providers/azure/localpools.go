@@ -19,6 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // This file is about pools of one Service alone: with several load balancers, a Service whose traffic stays on its node has the nodes that
@@ -240,7 +241,7 @@ func (c *cloud) localPools(ctx context.Context) error {
 	}
 	var problems []error
 	for _, s := range list {
-		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil {
+		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil || guard.IsDisowned(s) {
 			continue
 		}
 		if err := c.loadBalancers.UpdateLoadBalancer(ctx, cluster, s, nodes); err != nil {

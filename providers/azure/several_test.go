@@ -16,6 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // lbs is the configuration of several load balancers: that of the cluster, whose scale set is the usual one, and more.
@@ -307,6 +308,12 @@ func TestPoolOfAServiceAlone(t *testing.T) {
 		assert.ElementsMatch(w, []string{"m1", "n1"}, w.poolAt("kubernetes", "default-web"))
 		assert.Equal(w, 1, w.server.Calls().Writes)
 		assert.Contains(w, strings.Join(w.Events(), "\n"), "LoadBalancerBackendPoolUpdated")
+		w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{guard.AnnotationDisown: "true"} })
+		w.slices = endpointsOn("m1")
+		w.server.ResetCalls()
+		require.NoError(w, w.cloud.localPools(w.Context()))
+		assert.Zero(w, w.server.Calls().Writes, "it is disowned")
+		w.change(s, func(s *v1.Service) { s.Annotations = nil })
 		w.change(s, func(s *v1.Service) { s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = "Cluster", 0 })
 		w.ensure(s)
 		assert.ElementsMatch(w, []string{"kubernetes", "kubernetes-IPv6"}, namesOf(w.parts("kubernetes", "backendAddressPools")), "its own pools are gone")

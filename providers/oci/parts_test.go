@@ -12,6 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // keep puts a Secret with a new certificate into the cluster.
@@ -381,6 +382,23 @@ func TestForeignCertificate(t *testing.T) {
 		w.served(s, nodes)
 		assert.Equal(w, "web-tls", certificateOf(w.part("listeners", "TCP-443")))
 		assert.NotNil(w, w.part("certificates", "mine"))
+	})
+}
+
+// TestDisownedIsNotRotated: the certificates of a load balancer that its Service disowns stay as they are.
+func TestDisownedIsNotRotated(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.keep("default", "web-tls")
+		s := secure()
+		w.serving(s)
+		w.served(s, nodes)
+		w.keep("default", "web-tls")
+		s.Annotations[guard.AnnotationDisown] = "true"
+		w.serving(s)
+		time.Sleep(time.Minute)
+		w.Server.ResetCalls()
+		require.NoError(w, w.cloud.rotate(w.Context()))
+		assert.Empty(w, w.writes())
 	})
 }
 

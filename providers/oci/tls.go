@@ -281,7 +281,7 @@ func (c *cloud) rotate(ctx context.Context) error {
 	for _, s := range list {
 		set, _, err := parseSettings(s, c.reconciler.config.SecurityListMode)
 		served := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
-		if err != nil || !served || !set.ends || isNetworkService(s) {
+		if err != nil || !served || !set.ends || isNetworkService(s) || guard.IsDisowned(s) {
 			continue
 		}
 		if err := c.rotateFor(ctx, s, set); err != nil {
