@@ -8,28 +8,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// traces are what this process saw of Services. It tells what they leave when they change, and is forgotten with them.
+// traces are the addresses that this process saw at the frontends of Services, by the names of these. They tell what a Service leaves when
+// it changes, and are forgotten with it. A Service that was not looked at has none.
 type traces struct {
-	mu sync.Mutex
-	of map[string]*trace
-}
-
-// trace is what was seen of one Service.
-type trace struct {
-	// addresses are those that its frontends have had, nil before any look.
-	addresses []string
-}
-
-// at is the trace of a Service. The lock is held.
-func (t *traces) at(service *v1.Service) *trace {
-	base := baseName(service)
-	if t.of == nil {
-		t.of = map[string]*trace{}
-	}
-	if t.of[base] == nil {
-		t.of[base] = &trace{}
-	}
-	return t.of[base]
+	mu   sync.Mutex
+	seen map[string][]string
 }
 
 // addressesOf are the addresses that a Service has, which are proven, and those that it had, as far as rules of the security group still
@@ -37,22 +20,27 @@ func (t *traces) at(service *v1.Service) *trace {
 func (t *traces) addressesOf(service *v1.Service, proven []string, rules []doc) []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	seen := t.at(service)
-	if seen.addresses == nil {
-		seen.addresses = shownAddresses(service)
+	base := baseName(service)
+	seen, known := t.seen[base]
+	if !known {
+		seen = shownAddresses(service)
 	}
-	list := append(deleteUnnamed(seen.addresses, rules), proven...)
+	list := append(deleteUnnamed(seen, rules), proven...)
 	slices.Sort(list)
-	seen.addresses = slices.Compact(list)
-	return slices.Clone(seen.addresses)
+	list = slices.Compact(list)
+	if t.seen == nil {
+		t.seen = map[string][]string{}
+	}
+	t.seen[base] = list
+	return slices.Clone(list)
 }
 
 // forgetUnnamed forgets the addresses of a Service that no rule names any more: from now on they may be somebody else's.
 func (t *traces) forgetUnnamed(service *v1.Service, rules []doc) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if seen := t.at(service); seen.addresses != nil {
-		seen.addresses = deleteUnnamed(seen.addresses, rules)
+	if seen, known := t.seen[baseName(service)]; known {
+		t.seen[baseName(service)] = deleteUnnamed(seen, rules)
 	}
 }
 
@@ -82,16 +70,16 @@ func shownAddresses(service *v1.Service) []string {
 func (t *traces) forgetOthers(known []*v1.Service, asked *v1.Service) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := map[string]*trace{}
+	left := map[string][]string{}
 	for _, s := range append(slices.Clone(known), asked) {
 		if s.Spec.Type != v1.ServiceTypeLoadBalancer && s.UID != asked.UID {
 			continue
 		}
-		if base := baseName(s); t.of[base] != nil {
-			left[base] = t.of[base]
+		if seen, was := t.seen[baseName(s)]; was {
+			left[baseName(s)] = seen
 		}
 	}
-	t.of = left
+	t.seen = left
 }
 
 // canonicalIP is an address as Azure shows it, and any other text as it is.
