@@ -32,7 +32,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 		}
 	}
 	trimmed := func(key string) string { return strings.TrimRight(string(data[key]), "\r\n") }
-	for key := range data {
+	for _, key := range slices.Sorted(maps.Keys(data)) { // the same fault is always told in the same words
 		known[key] = classicKey(key)
 		for _, kind := range []string{"server_", "username_", "password_"} {
 			if s, ok := strings.CutPrefix(key, kind); ok {
@@ -46,7 +46,6 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 			ignored = append(ignored, key)
 		}
 	}
-	slices.Sort(ignored)
 	c = credentials{
 		user: trimmed(server + ".username"), password: trimmed(server + ".password"),
 		sessionURL: trimmed(server + ".vc-session-manager-url"), sessionToken: trimmed(server + ".vc-session-manager-token"),
