@@ -182,7 +182,7 @@ func TestPhases(t *testing.T) {
 	s := &shelf{stored: []string{"a", "b", "c"}, fail: "a"}
 	l, events, service := serve(s)
 	var due []Change[[]string]
-	for i, phase := range []Phase{PhaseNarrow, PhaseNarrow, PhaseOpen, PhaseClose} {
+	for i, phase := range []Phase{PhaseNarrow, PhaseNarrow, PhaseOpen, PhaseOpen} {
 		c := s.change(guard.PlanDelete, string(rune('a'+i)), phase == PhaseNarrow, func() {})
 		c.Phase = phase
 		due = append(due, c)

@@ -162,17 +162,15 @@ type Misser[O any] interface {
 	Missing(observed O) []Finding
 }
 
-// Phase is the part of a reconciliation that a change belongs to. First clients lose access whom the Service no longer lets in, then what
-// is asked for is opened and made, and what only the former load balancer needed closes last.
+// Phase is the part of a reconciliation that a change belongs to. First clients lose access whom the Service no longer lets in, then
+// all else is made.
 type Phase int
 
 const (
 	// PhaseOpen is that of all that is asked for, one change after the other: the first that fails is the last.
 	PhaseOpen Phase = iota
-	// PhaseNarrow is that of what Narrowing returns, and of what closes when a Service goes. Each is tried, whatever becomes of the others.
+	// PhaseNarrow is that of what Narrowing returns. Each is tried, whatever becomes of the others.
 	PhaseNarrow
-	// PhaseClose is that of what closes once the load balancer has changed. Each is tried.
-	PhaseClose
 )
 
 // triesAll reports whether a change is tried although another one of its phase has failed.
