@@ -24,7 +24,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	return r.groupChange(q, o, func(group doc, known []*v1.Service) error {
+	return r.groupChange(o, func(group doc, known []*v1.Service) error {
 		if group == nil {
 			return errKeep
 		}
@@ -40,7 +40,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 type groupEdit func(group doc, known []*v1.Service) error
 
 // groupChange writes the security group.
-func (r *reconciler) groupChange(q services.Request, o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
+func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
 	if err = e(jsondoc.Clone(o.group), o.known); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {

@@ -85,7 +85,7 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	if d.denies() {
 		denied = accesses(*d, r.servedAt(o, d.Base))
 	}
-	c, due, err := r.groupChange(q, o, func(group doc, known []*v1.Service) error {
+	c, due, err := r.groupChange(o, func(group doc, known []*v1.Service) error {
 		if group == nil {
 			return errKeep
 		}
