@@ -430,7 +430,7 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	_, err = call(ctx, s.api, "tagging security group "+g.id, (*ec2.Client).CreateTags,
 		&ec2.CreateTagsInput{Resources: []string{g.id}, Tags: ec2Tags(wanted)})
 	if err != nil {
-		s.known.Invalidate(g.id)
+		s.known.Doubt(g.id)
 		return g, err
 	}
 	g.tags = maps.Clone(g.tags)
@@ -513,7 +513,7 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 		err = s.revoke(ctx, c.group.id, c.remove)
 	}
 	if err != nil {
-		s.known.Invalidate(c.group.id)
+		s.known.Doubt(c.group.id)
 		if codeOf(err) == codeTooManyRules {
 			return fmt.Errorf("%w; %s", err, c.group.fullOf())
 		}
@@ -616,7 +616,7 @@ func (s *securityGroups) remove(ctx context.Context, g securityGroup) error {
 		s.made.remove(g.name)
 		return nil
 	}
-	s.known.Invalidate(g.id)
+	s.known.Doubt(g.id)
 	return stillInUse(err, fmt.Sprintf("security group %s (%s)", g.id, g.name))
 }
 

@@ -437,7 +437,7 @@ func (b *reconciler) changedPool(
 	ctx context.Context, at place, after *compute.TargetPool, what string, make func(string) (*compute.Operation, error),
 ) (*compute.TargetPool, error) {
 	if err := b.api.change(ctx, at.regional("targetPools", after.Name), what, make); err != nil {
-		b.api.stores.pools.Invalidate(after.Name)
+		b.api.stores.pools.Doubt(after.Name)
 		return after, err
 	}
 	b.api.stores.pools.Put(after)

@@ -186,7 +186,7 @@ func (b *reconciler) putGroup(g desiredGroup) doing {
 		}
 		g.limit()
 		if err = b.fillGroup(ctx, at, g); err != nil {
-			b.api.stores.groups.Invalidate(g.id)
+			b.api.stores.groups.Doubt(g.id)
 			if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "member of") {
 				return fmt.Errorf("%w: %w", services.ErrGone, err) // an instance went, or another process was faster: it is read again
 			}
@@ -203,7 +203,7 @@ func (b *reconciler) createGroup(ctx context.Context, at place, id groupID) erro
 	})
 	b.api.stores.groups.Put(&group{id: id})
 	if err != nil {
-		b.api.stores.groups.Invalidate(id)
+		b.api.stores.groups.Doubt(id)
 	}
 	return err
 }
@@ -266,7 +266,7 @@ func (b *reconciler) deleteGroup(ctx context.Context, at place, id groupID) erro
 		b.api.stores.groups.Forget(id)
 		return nil
 	}
-	b.api.stores.groups.Invalidate(id)
+	b.api.stores.groups.Doubt(id)
 	if inUse(err) {
 		b.api.stores.backends.InvalidateAll()
 		return nil // ingress-gce's load balancers have it, or another process's

@@ -315,10 +315,11 @@ func made[T any](
 ) (v T, err error) {
 	err = a.change(ctx, path, what, make)
 	s.Put(like)
-	s.Invalidate(lastPart(path))
 	if err != nil {
+		s.Doubt(lastPart(path))
 		return v, err
 	}
+	s.Invalidate(lastPart(path))
 	return s.Get(ctx, lastPart(path), inventory.Query{})
 }
 
@@ -332,6 +333,6 @@ func removed[T any](
 		s.Forget(name)
 		return nil
 	}
-	s.Invalidate(name)
+	s.Doubt(name)
 	return err
 }

@@ -436,7 +436,7 @@ func (r *routes) make(ctx context.Context, route *compute.Route, at place) error
 		return r.api.sdk.Routes.Insert(at.networkProject, route).RequestId(id).Context(ctx).Do()
 	})
 	if err != nil {
-		r.all.Invalidate(route.Name) // it may be there nevertheless
+		r.all.Doubt(route.Name) // it may be there nevertheless
 		return cloudapi.NotAbsence(err)
 	}
 	r.all.Put(route)

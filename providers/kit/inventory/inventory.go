@@ -127,6 +127,8 @@ type view[ID comparable] struct {
 	unanswered map[ID]struct{}
 	// forgotten holds objects that we deleted, so that a listing begun before, or one that lags, does not bring them back.
 	forgotten map[ID]time.Time
+	// unsettled holds until when a write whose effect is not known may still change an object.
+	unsettled map[ID]time.Time
 	// listed is when the last complete listing began; zero if there was none. doubted is the end of what listings that
 	// began before it can prove.
 	listed, doubted time.Time
@@ -177,7 +179,8 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 	registerMetrics(source.Kind)
 	i := &view[ID]{
 		source: source, objects: map[ID]entry{}, missing: map[ID]time.Time{}, absent: map[string]time.Time{}, forgotten: map[ID]time.Time{},
-		reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{}, indexes: map[string]index[ID]{},
+		unsettled: map[ID]time.Time{}, reads: map[ID]*flight{}, unanswered: map[ID]struct{}{}, unanswerable: map[string]bool{},
+		indexes: map[string]index[ID]{},
 	}
 	for name := range source.Indexes {
 		i.indexes[name] = index[ID]{}
@@ -193,12 +196,12 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	alone := q.alone() || demand.Single
 	for {
 		i.mu.Lock()
-		if e, ok := i.objects[id]; ok && !e.read.Before(asked.Add(-i.maxAgeLocked(e, q, demand))) {
+		if e, ok := i.objects[id]; ok && i.answersLocked(id, e.read, asked, i.maxAgeLocked(e, q, demand)) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, e.read.Before(asked))
 			return e.value, nil
 		}
-		if at, ok := i.missing[id]; ok && !at.Before(asked.Add(-q.MaxMissAge)) {
+		if at, ok := i.missing[id]; ok && i.answersLocked(id, at, asked, q.MaxMissAge) {
 			i.mu.Unlock()
 			countAnswer(i.source.Kind, at.Before(asked))
 			return nil, fmt.Errorf("%s %v: %w", i.source.Kind, id, cloudapi.ErrNotFound)
@@ -262,7 +265,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 	alone := !q.Uninitialized
 	for {
 		i.mu.Lock()
-		found, doubtful, stale := i.matchesLocked(index, key, asked.Add(-q.MaxAge))
+		found, doubtful, stale := i.matchesLocked(index, key, asked, q.MaxAge)
 		if len(doubtful) > 0 && !stale {
 			if err := i.settle(ctx, doubtful, q, asked); err != nil {
 				return nil, err
@@ -337,8 +340,8 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	}
 }
 
-// Invalidate makes the next question about an object read it, for writes whose effect is not known. The object may also
-// be one that nobody knows yet.
+// Invalidate makes the next question about an object read it, for writes that have ended. The object may also be one that nobody knows
+// yet.
 func (i *view[ID]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -524,6 +527,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 	clear(i.unanswered)
 	clear(i.unanswerable)
 	maps.DeleteFunc(i.forgotten, func(_ ID, at time.Time) bool { return began.Sub(at) >= ownMemory })
+	maps.DeleteFunc(i.unsettled, func(_ ID, until time.Time) bool { return until.Before(began) })
 	maps.DeleteFunc(i.missing, func(_ ID, at time.Time) bool { return at.Before(began) })
 	maps.DeleteFunc(i.absent, func(_ string, at time.Time) bool { return began.Sub(at) > absentMemory })
 	if !began.Before(i.doubted) {
@@ -648,10 +652,10 @@ func (i *view[ID]) removeLocked(id ID) {
 
 // matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
 // whether there are others, too old to tell.
-func (i *view[ID]) matchesLocked(index, key string, oldest time.Time) (found []any, doubtful []ID, stale bool) {
+func (i *view[ID]) matchesLocked(index, key string, asked time.Time, maxAge time.Duration) (found []any, doubtful []ID, stale bool) {
 	for id := range i.indexes[index].of(key) {
 		switch e := i.objects[id]; {
-		case !e.read.Before(oldest):
+		case i.answersLocked(id, e.read, asked, maxAge):
 			found = append(found, e.value)
 		case e.doubtful:
 			doubtful = append(doubtful, id)

@@ -14,6 +14,26 @@ import (
 // though a listing lacks it, and what we deleted is gone though one shows it. A read of the object alone ends that.
 const ownMemory = 2 * time.Minute
 
+// pendingMemory is for how long a write that was not answered may still take effect in the cloud.
+const pendingMemory = 30 * time.Second
+
+// Doubt is Invalidate for a write that failed: the cloud may still be at it, so that what is read before pendingMemory has passed answers
+// only who asked before.
+func (i *view[ID]) Doubt(id ID) {
+	i.Invalidate(id)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.unsettled[id] = time.Now().Add(pendingMemory)
+}
+
+// answersLocked reports whether what was read of an object at a time answers a question that lets it be so old.
+func (i *view[ID]) answersLocked(id ID, read, asked time.Time, maxAge time.Duration) bool {
+	if read.Before(i.unsettled[id]) {
+		maxAge = 0
+	}
+	return !read.Before(asked.Add(-maxAge))
+}
+
 // written is when a write whose answer has just come took effect at the latest: a read that begins now is later, and sees it.
 func written() time.Time { return time.Now().Add(-time.Nanosecond) }
 
@@ -23,6 +43,7 @@ func (i *view[ID]) Put(value any) {
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
 	delete(i.forgotten, id)
+	delete(i.unsettled, id)
 	i.putLocked(value, time.Now(), written())
 	i.wroteLocked(id)
 }

@@ -249,3 +249,57 @@ func TestOwnWrites(t *testing.T) {
 		}
 	}
 }
+
+// TestWriteThatTakesEffectLate: what is read soon after a write that failed may be older than its effect, and answers nobody who asks
+// later, until the write has surely ended.
+func TestWriteThatTakesEffectLate(t *testing.T) {
+	t.Parallel()
+	for name, rev := range map[string]func(t *testing.T, i *Inventory[int, object]) int{
+		"alone": func(t *testing.T, i *Inventory[int, object]) int {
+			o, err := i.Get(t.Context(), 1, known)
+			require.NoError(t, err)
+			return o.rev
+		},
+		"by a key": func(t *testing.T, i *Inventory[int, object]) int {
+			all := found(t, i, "n1")
+			require.Len(t, all, 1)
+			return all[0].rev
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCloud(2)
+				i := newInventory(c)
+				require.Equal(t, 0, rev(t, i))
+				i.Doubt(1)
+				require.Equal(t, 0, rev(t, i))
+				time.Sleep(time.Second)
+				c.set(object{id: 1, name: "n1", rev: 7})
+				assert.Equal(t, 7, rev(t, i))
+
+				time.Sleep(pendingMemory)
+				require.Equal(t, 7, rev(t, i))
+				calls := c.counts()
+				time.Sleep(time.Second)
+				assert.Equal(t, 7, rev(t, i))
+				assert.Equal(t, calls, c.counts(), "the write has ended, and what is read is remembered again")
+			})
+		})
+	}
+	t.Run("a creation", func(t *testing.T) {
+		t.Parallel()
+		synctest.Test(t, func(t *testing.T) {
+			c := newCloud(2)
+			i := newInventory(c)
+			i.Doubt(9)
+			remember := Query{MaxAge: time.Minute, MaxMissAge: time.Minute}
+			_, err := i.Get(t.Context(), 9, remember)
+			require.ErrorIs(t, err, cloudapi.ErrNotFound)
+			time.Sleep(time.Second)
+			c.set(object{id: 9})
+			_, err = i.Get(t.Context(), 9, remember)
+			assert.NoError(t, err)
+		})
+	})
+}
