@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,27 +119,25 @@ func (p part) members() []member {
 	return p.pool.members.list()
 }
 
-// shownMember is how a plan shows a member of a pool. Not every ID is known.
-type shownMember struct {
-	ID      string `json:"id,omitempty"`
-	Address string `json:"address"`
-	Port    int    `json:"protocol_port"`
-}
-
+// shown is how a plan shows a part: without what it belongs to, which the plan names.
 func (p part) shown() any {
 	switch {
 	case p.listener != nil:
-		return p.listener
+		shown := *p.listener
+		shown.Owners = nil
+		return shown
 	case p.pool != nil:
-		members := []shownMember{}
+		members := []string{}
 		for _, m := range p.members() {
-			members = append(members, shownMember{m.ID, m.Address, m.Port})
+			members = append(members, net.JoinHostPort(m.Address, strconv.Itoa(m.Port)))
 		}
+		shown := *p.pool
+		shown.Owners, shown.Listeners = nil, nil
 		return struct {
-			*pool
+			pool
 
-			MemberIDs []shownMember `json:"members"`
-		}{p.pool, members}
+			MemberIDs []string `json:"members"`
+		}{shown, members}
 	case p.monitor != nil:
 		return p.monitor
 	}
@@ -155,6 +154,8 @@ func actionOf(kind stepKind) string {
 	return guard.PlanChange
 }
 
+var errWentAway = errors.New("the load balancer went away while it was changed; it is made again")
+
 // makeStep makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned again.
 func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
 	lb, parts, err := l.apply(ctx, r, o.lb, o.parts, st, more)
@@ -170,8 +171,8 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 		return o, nil
 	case err != nil:
 		return o, err
-	case lb == nil && r.Purpose == services.Ensure:
-		return o, errors.New("the load balancer went away while it was changed; it is made again")
+	case lb == nil && r.Purpose != services.UpdateNodes:
+		return o, errWentAway
 	case lb == nil:
 		return observation{}, nil
 	}
@@ -330,14 +331,17 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 		for i := range after.listeners {
 			if u, ok := st.body.(listenerUpdate); ok && after.listeners[i].ID == st.id {
 				after.listeners[i].change(u)
+				after.lead(st.id, u.DefaultPoolID)
 			}
 		}
 	case createPool:
 		if request, ok := st.body.(poolRequest); ok {
 			after.pools = append(after.pools, pool{
 				ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence,
-				Listeners: []reference{{st.id}},
 			})
+			if request.ListenerID != "" {
+				after.pools[len(after.pools)-1].Listeners = []reference{{request.ListenerID}}
+			}
 		}
 	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:
 		for i := range after.pools {
@@ -346,6 +350,20 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 	case updateLoadBalancer:
 	}
 	return after
+}
+
+// lead has a listener lead to another pool; nil leaves it as it is.
+func (d *details) lead(listenerID string, to *string) {
+	if to == nil {
+		return
+	}
+	for i := range d.pools {
+		p := &d.pools[i]
+		p.Listeners = slices.DeleteFunc(slices.Clone(p.Listeners), func(r reference) bool { return r.ID == listenerID })
+		if p.ID == *to {
+			p.Listeners = append(p.Listeners, reference{listenerID})
+		}
+	}
 }
 
 func (d *details) dropPool(id string) {
@@ -379,6 +397,7 @@ func (l *listener) change(u listenerUpdate) {
 	setGiven(&l.InsertHeaders, u.InsertHeaders)
 	setGiven(&l.AllowedCIDRs, u.AllowedCIDRs)
 	setGiven(&l.TLSContainerRef, u.TLSContainerRef)
+	setGiven(&l.DefaultPoolID, u.DefaultPoolID)
 }
 
 func setGiven[T any](to, from *T) {

@@ -77,8 +77,8 @@ var checklistRows = map[string]conformance.Checked{
 	},
 	annotationProxyProtocol: {Legal: []conformance.Legal{
 		arrives("true", nil, inFirstPool("protocol"), "PROXY"), arrives("v1", nil, inFirstPool("protocol"), "PROXY"),
-		arrives("v2", nil, inFirstPool("protocol"), "PROXYV2"),
-		arrives("false", nil, inFirstPool("protocol"), "TCP"), arrives("v2", nil, inListener("protocol"), "TCP"),
+		arrives("v2", nil, inFirstPool("protocol"), "PROXYV2"), arrives("v2", nil, inListener("protocol"), "TCP"),
+		arrives("false", nil, inFirstPool("protocol"), "TCP"),
 	}, Illegal: []string{"v3", "yes"}, Lenient: true},
 	annotationSubnetID: {
 		Legal: []conformance.Legal{

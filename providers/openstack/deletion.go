@@ -41,10 +41,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 		}
 	}
 	groups, err := l.securityGroups(ctx, r.Service, ensureMaxAge)
-	for _, g := range groups {
-		changes = append(changes, deletionOf("security group "+g.Name, func(ctx context.Context) error { return l.dropGroup(ctx, g) }))
-	}
-	return changes, nil, err
+	return append(changes, l.groupDeletions(groups)...), nil, err
 }
 
 // deletionOf is the deletion of what is left when the load balancer has gone.

@@ -96,8 +96,10 @@ type observation struct {
 	features features
 	// problem is what is wrong with the annotation that names the load balancer.
 	problem error
-	// settled is set when it was waited for.
-	settled bool
+	// seen is set where its parts were read before.
+	seen bool
+	// settled is set when it was waited for, and again where changes of ours were looked at then.
+	settled, again bool
 	// changed is set when changes of ours were looked at afterwards.
 	changed bool
 	// conflicts is how often in a row Octavia worked for somebody else when it was asked for a change.
@@ -109,15 +111,15 @@ type observation struct {
 // desired is what a Service wants.
 type desired struct {
 	settings settings
-	// subnetID is the subnet of the members, which are those of the nodes.
-	subnetID string
-	members  []backend
+	// members are those of the nodes.
+	members []backend
 	// request is for a load balancer that does not exist yet, with what the Service is to it.
 	request *loadBalancerRequest
 	role    role
 	ports   []wantedPort
-	// steps are those that an existing one needs.
-	steps []step
+	// steps are those that an existing one needs, and groups what becomes of security groups before and after them.
+	steps  []step
+	groups groupChanges
 	// renew is set where it is in ERROR and is to be made again.
 	renew bool
 }
@@ -226,7 +228,7 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 // Observe implements services.Reconciler.
 func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o observation, err error) {
 	switch r.Purpose {
-	case services.Ensure, services.Plan:
+	case services.Ensure, services.Plan, services.Narrow:
 		if o.features, err = l.api.octavia(ctx); err != nil {
 			return o, err
 		}
@@ -238,7 +240,9 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 	case services.UpdateNodes, services.Lookup:
 	}
 	o.lb, err = l.find(ctx, r.Cluster, r.Service)
-	if problem, wrong := errors.AsType[*schema.Problem](err); wrong {
+	if problem, wrong := errors.AsType[*schema.Problem](err); wrong && r.Purpose == services.Narrow {
+		o.lb, err = l.findByName(ctx, r.Cluster, r.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge})
+	} else if wrong {
 		return observation{problem: problem}, nil
 	}
 	return o, err
@@ -256,6 +260,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	case wants:
 		role, findings, err := l.admit(ctx, r, o)
 		o.role = role
+		_, o.seen = l.looked.Load(o.lb.ID)
 		if err == nil && r.Purpose == services.Plan && o.lb.Status == statusActive {
 			o.parts, err = l.observe(ctx, o.lb)
 		}
@@ -320,12 +325,12 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 
 // desire computes what a load balancer that can be changed should be, and the steps to that.
 func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settings, o observation) (desired, []services.Finding, error) {
-	d := desired{settings: s, subnetID: memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)}
+	d, subnetID := desired{settings: s}, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
 	var err error
 	if d.members, err = l.backends(ctx, r.Service, r.Nodes, s); err != nil {
 		return d, nil, err
 	}
-	want, err := l.want(r.Service, s, o.role, o.lb, d.subnetID, o.features, d.members)
+	want, err := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, d.members)
 	if err != nil {
 		findings, err := refused(err)
 		return d, findings, err
@@ -337,8 +342,11 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	findings = append(findings, l.wantIdentity(o.lb, o.role, o.features, &want)...)
 	d.ports = want.ports
 	d.steps, err = plan(o.lb, o.parts, want, o.role)
-	more, err := refused(err)
-	return d, append(findings, more...), err
+	if more, err := refused(err); err != nil {
+		return d, append(findings, more...), err
+	}
+	d.groups, err = l.planGroups(ctx, r.Service, o, s, subnetID, d.members)
+	return d, findings, err
 }
 
 // want computes the ports that a Service wants. lb is nil before there is one.
@@ -372,7 +380,7 @@ func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([
 	case o.lb.Status == statusError:
 		return append(l.repairs(o.lb, d.renew), l.creationAfter(r.Service, d)...), nil
 	}
-	return l.stepChanges(o.lb, o.parts, d.steps), unchangeable(o.lb)
+	return d.groups.around(l.stepChanges(o.lb, o.parts, d.steps)), unchangeable(o.lb)
 }
 
 // unchangeable is the error about a load balancer in a status that is neither work nor failure.
@@ -383,13 +391,10 @@ func unchangeable(lb *loadBalancer) error {
 	return fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
 }
 
-// Complete implements services.Reconciler: the address, the security group, and what the Service had before.
+// Complete implements services.Reconciler: the address, and what the Service had before.
 func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o observation, d desired) (observation, error) {
 	var err error
 	if o.address, err = l.publish(ctx, r, d.settings, o.lb, o.role); err != nil {
-		return o, err
-	}
-	if err := l.ensureSecurityGroup(ctx, r, d.settings, d.subnetID, d.members); err != nil {
 		return o, err
 	}
 	if err := l.record(ctx, r, map[string]string{annotationAddress: o.address}); err != nil {
@@ -423,7 +428,8 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 	if err != nil {
 		return nil, nil, err
 	}
-	want, rangesErr := l.want(r.Service, s, o.role, o.lb, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID), o.features, members)
+	subnetID := memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
+	want, rangesErr := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, members)
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
 	if o.changed && settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
 		l.wantIdentity(o.lb, o.role, o.features, &want)
@@ -431,7 +437,8 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 			steps = whole
 		}
 	}
-	return l.stepChanges(o.lb, o.parts, steps), nil, nil
+	groups, err := l.planGroups(ctx, r.Service, o, s, subnetID, members)
+	return groups.around(l.stepChanges(o.lb, o.parts, steps)), nil, err
 }
 
 // Exists implements services.Reconciler.

@@ -412,7 +412,7 @@ func TestSourceRanges(t *testing.T) {
 		w.Apply(s)
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "another IP family")
-		assert.Equal(t, []string{"198.51.100.0/24"}, w.sim.Listeners()[0].AllowedCIDRs)
+		assert.Equal(t, []string{"0.0.0.0/32"}, w.sim.Listeners()[0].AllowedCIDRs, "former clients are shut out, and an empty list would let in all")
 		_, offline := checkService(testInputs("", nil), s)
 		require.EqualError(t, offline, err.Error())
 	})
@@ -580,8 +580,9 @@ func TestSecurityGroups(t *testing.T) {
 		assert.Equal(t, []string{"tcp 30081 10.0.0.0/16", "tcp 30999 10.0.0.0/16"}, groupRules(w))
 
 		// Somebody adds a group of theirs to the port between our read and our write.
-		theirs, err := w.loadBalancers.createSecurityGroup(t.Context(), named(web(nil), "theirs"))
-		require.NoError(t, err)
+		require.NoError(t, w.loadBalancers.createSecurityGroup(t.Context(), named(web(nil), "theirs")))
+		groups := w.sim.SecurityGroups()
+		theirs := groups[slices.IndexFunc(groups, func(g openstacksim.SecurityGroup) bool { return g.ID != group })]
 		n4 := w.addNode(openstacksim.Spec{Name: "n4"})
 		ports, err := w.instances.portsOf(t.Context(), serverID(t, n4.Spec.ProviderID), inventory.Query{MaxAge: minAge})
 		require.NoError(t, err)

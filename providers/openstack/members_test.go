@@ -221,7 +221,7 @@ func TestShownPool(t *testing.T) {
 	assert.Nil(t, after)
 	text, err := json.Marshal(before)
 	require.NoError(t, err)
-	assert.Contains(t, string(text), `"members":[{"id":"`+firstID+`","address":"10.0.0.1","protocol_port":80}]`)
+	assert.Contains(t, string(text), `"members":["10.0.0.1:80"]`)
 	assert.Contains(t, string(text), `"name":"web"`)
 }
 

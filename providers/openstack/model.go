@@ -251,7 +251,10 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 		if u, reason := listenerChanges(l, w.listener); reason != "" {
 			changes = append(changes, step{kind: updateListener, id: l.ID, body: u, reason: reason})
 		}
-		changes = append(changes, poolSteps(d, l, w, want.serial)...)
+		changes = append(changes, poolSteps(lb, d, l, w, want.serial)...)
+		if next := d.poolBeside(l, w.pool); next != nil {
+			kept[next.ID] = true
+		}
 	}
 	for _, l := range d.listeners {
 		if kept[l.ID] || !r.mine(l) {
@@ -262,7 +265,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 		}
 		steps = append(steps, step{kind: deleteListener, id: l.ID, reason: "not wanted"})
 	}
-	steps = append(steps, orphanedPools(d, r)...)
+	steps = append(steps, orphanedPools(d, r, kept)...)
 	steps = append(append(steps, creates...), changes...)
 	if u, reason := loadBalancerChanges(lb, want); reason != "" {
 		st := step{kind: updateLoadBalancer, id: lb.ID, body: u, reason: reason}
@@ -275,15 +278,15 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 	return steps, nil
 }
 
-// orphanedPools are pools of the Service that an interrupted change has left without a listener.
-func orphanedPools(d *details, r role) []step {
+// orphanedPools are pools of the Service that have no listener any more, nor are set up for one.
+func orphanedPools(d *details, r role, kept map[string]bool) []step {
 	var steps []step
 	for i := range d.pools {
 		p := &d.pools[i]
 		rest, ours := strings.CutPrefix(p.Name, "pool_")
 		_, name, _ := strings.Cut(rest, "_")
 		used := slices.ContainsFunc(d.listeners, func(l listener) bool { return d.poolOf(l) == p })
-		if ours && !used && name == r.name && len(p.Listeners) == 0 {
+		if ours && !used && !kept[p.ID] && name == r.name && len(p.Listeners) == 0 {
 			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "without a listener"})
 		}
 	}
@@ -416,17 +419,45 @@ func splitName(name string) (cluster, rest string) {
 	return body[:end], part + body[end:]
 }
 
-// poolSteps are the steps for the pool of a listener that exists.
-func poolSteps(d *details, l listener, w wantedPort, serial bool) []step {
-	p := d.poolOf(l)
-	if p != nil && p.Protocol != w.pool.Protocol {
-		return []step{{kind: deletePool, id: p.ID, reason: "protocol"}}
+// poolBeside is the pool that is set up to take the place of a listener's, whose protocol cannot be changed; nil if there is none.
+func (d *details) poolBeside(l listener, w poolRequest) (next *pool) {
+	if p := d.poolOf(l); p == nil || p.Protocol == w.Protocol {
+		return nil
 	}
+	for i := range d.pools {
+		p := &d.pools[i]
+		free := len(p.Listeners) == 0 && !slices.ContainsFunc(d.listeners, func(l listener) bool { return l.DefaultPoolID == p.ID })
+		if free && p.Name == w.Name && p.Protocol == w.Protocol && (next == nil || p.ID < next.ID) {
+			next = p
+		}
+	}
+	return next
+}
+
+// poolSteps are the steps for the pool of a listener that exists. One of another protocol serves until another pool takes its place.
+func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, serial bool) []step {
+	request := w.pool
+	request.Members, request.Monitor = nil, nil
+	p := d.poolOf(l)
 	if p == nil {
-		request := w.pool
-		request.ListenerID, request.Members, request.Monitor = l.ID, nil, nil
+		request.ListenerID = l.ID
 		return []step{{kind: createPool, id: l.ID, body: request, reason: "missing"}}
 	}
+	if p.Protocol == w.pool.Protocol {
+		return poolChanges(p, w, serial)
+	}
+	next := d.poolBeside(l, w.pool)
+	if next == nil {
+		request.LoadBalancerID = lb.ID
+		return []step{{kind: createPool, id: lb.ID, body: request, reason: "protocol"}}
+	}
+	return append(poolChanges(next, w, serial), step{
+		kind: updateListener, id: l.ID, body: listenerUpdate{DefaultPoolID: &next.ID}, reason: "default_pool_id",
+	})
+}
+
+// poolChanges are the steps by which a pool becomes the wanted one.
+func poolChanges(p *pool, w wantedPort, serial bool) []step {
 	var steps []step
 	update := map[string]any{}
 	var reasons []string

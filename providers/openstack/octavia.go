@@ -163,16 +163,19 @@ type (
 		InsertHeaders   *map[string]string `json:"insert_headers,omitempty"`
 		AllowedCIDRs    *[]string          `json:"allowed_cidrs,omitempty"`
 		TLSContainerRef *string            `json:"default_tls_container_ref,omitempty"`
+		DefaultPoolID   *string            `json:"default_pool_id,omitempty"`
 	}
 
 	poolRequest struct {
-		ListenerID  string          `json:"listener_id,omitempty"`
-		Name        string          `json:"name"`
-		Protocol    string          `json:"protocol"`
-		Method      string          `json:"lb_algorithm"`
-		Persistence *persistence    `json:"session_persistence,omitempty"`
-		Members     []memberRequest `json:"members,omitempty"`
-		Monitor     *monitorRequest `json:"healthmonitor,omitempty"`
+		// ListenerID is that of the listener which has no pool yet, else LoadBalancerID is set.
+		ListenerID     string          `json:"listener_id,omitempty"`
+		LoadBalancerID string          `json:"loadbalancer_id,omitempty"`
+		Name           string          `json:"name"`
+		Protocol       string          `json:"protocol"`
+		Method         string          `json:"lb_algorithm"`
+		Persistence    *persistence    `json:"session_persistence,omitempty"`
+		Members        []memberRequest `json:"members,omitempty"`
+		Monitor        *monitorRequest `json:"healthmonitor,omitempty"`
 	}
 
 	memberRequest struct {

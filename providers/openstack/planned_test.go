@@ -11,23 +11,19 @@ var plannedWrites = []conformance.PlannedWrites{
 			"POST /load-balancer/v2.0/lbaas/listeners", "POST /load-balancer/v2.0/lbaas/pools",
 			"PUT /load-balancer/v2.0/lbaas/pools/{id}/members", "POST /load-balancer/v2.0/lbaas/healthmonitors",
 		},
-		Beside: []string{
-			"POST /networking/v2.0/security-group-rules", "POST /networking/v2.0/security-groups",
-			"DELETE /networking/v2.0/security-group-rules/{id}", "PUT /networking/v2.0/ports/{id}",
+	},
+	{
+		Change: `create load balancer \S+ \(create pool: protocol`,
+		Writes: []string{
+			"POST /load-balancer/v2.0/lbaas/pools", "PUT /load-balancer/v2.0/lbaas/pools/{id}/members",
+			"POST /load-balancer/v2.0/lbaas/healthmonitors", "PUT /load-balancer/v2.0/lbaas/listeners/{id}",
+			"DELETE /load-balancer/v2.0/lbaas/pools/{id}",
 		},
-		Because: "plan does not read the managed security group of a load balancer that is there",
 	},
+	{Change: `create load balancer \S+ \(add member`, Writes: []string{"POST /load-balancer/v2.0/lbaas/pools/{id}/members"}},
 	{
-		Change:  `create load balancer \S+ \(add member`,
-		Writes:  []string{"POST /load-balancer/v2.0/lbaas/pools/{id}/members"},
-		Beside:  []string{"PUT /networking/v2.0/ports/{id}"},
-		Because: "plan does not read the managed security group of a load balancer that is there",
-	},
-	{
-		Change:  `create load balancer \S+ \(create health monitor`,
-		Writes:  []string{"POST /load-balancer/v2.0/lbaas/healthmonitors"},
-		Beside:  []string{"POST /networking/v2.0/security-group-rules"},
-		Because: "plan does not read the managed security group of a load balancer that is there",
+		Change: `create load balancer \S+ \(create health monitor`,
+		Writes: []string{"POST /load-balancer/v2.0/lbaas/healthmonitors"},
 	},
 	{Change: `change load balancer \S+ \(update listener`, Writes: []string{"PUT /load-balancer/v2.0/lbaas/listeners/{id}"}},
 	{Change: `change load balancer \S+ \(update pool`, Writes: []string{"PUT /load-balancer/v2.0/lbaas/pools/{id}"}},
@@ -42,37 +38,21 @@ var plannedWrites = []conformance.PlannedWrites{
 	{
 		Change: `change load balancer \S+ \(set members`,
 		Writes: []string{"PUT /load-balancer/v2.0/lbaas/pools/{id}/members"},
-		Beside: []string{
-			"POST /networking/v2.0/security-group-rules", "DELETE /networking/v2.0/security-group-rules/{id}",
-			"PUT /networking/v2.0/ports/{id}",
-		},
-		Because: "plan does not read the managed security group of a load balancer that is there",
 	},
-	{
-		Change:  `delete load balancer \S+ \(delete listener`,
-		Writes:  []string{"DELETE /load-balancer/v2.0/lbaas/listeners/{id}"},
-		Beside:  []string{"DELETE /networking/v2.0/security-group-rules/{id}"},
-		Because: "plan does not read the managed security group of a load balancer that is there",
-	},
-	{
-		Change: `delete load balancer \S+ \(delete pool: protocol`,
-		Writes: []string{
-			"DELETE /load-balancer/v2.0/lbaas/pools/{id}", "POST /load-balancer/v2.0/lbaas/pools",
-			"PUT /load-balancer/v2.0/lbaas/pools/{id}/members", "POST /load-balancer/v2.0/lbaas/healthmonitors",
-		},
-	},
+	{Change: `delete load balancer \S+ \(delete listener`, Writes: []string{"DELETE /load-balancer/v2.0/lbaas/listeners/{id}"}},
 	{Change: `delete load balancer \S+ \(delete pool`, Writes: []string{"DELETE /load-balancer/v2.0/lbaas/pools/{id}"}},
 	{
 		Change: `delete load balancer \S+ \(delete health monitor`,
 		Writes: []string{"DELETE /load-balancer/v2.0/lbaas/healthmonitors/{id}"},
 	},
 	{
-		Change:  `delete load balancer \S+ \(remove member`,
-		Writes:  []string{"DELETE /load-balancer/v2.0/lbaas/pools/{id}/members/{id}"},
-		Beside:  []string{"PUT /networking/v2.0/ports/{id}"},
-		Because: "plan does not read the managed security group of a load balancer that is there",
+		Change: `delete load balancer \S+ \(remove member`,
+		Writes: []string{"DELETE /load-balancer/v2.0/lbaas/pools/{id}/members/{id}"},
 	},
 	{Change: "create floating address", Writes: []string{"POST /networking/v2.0/floatingips"}},
+	{Change: `change security group \S+ \(open`, Writes: []string{"POST /networking/v2.0/security-group-rules"}},
+	{Change: `change security group \S+ \(close`, Writes: []string{"DELETE /networking/v2.0/security-group-rules/{id}"}},
+	{Change: `change port (\S+) \(`, Writes: []string{"PUT /networking/v2.0/ports/{id}"}},
 	{
 		Change: `create security group (\S+)`,
 		Writes: []string{"POST /networking/v2.0/security-groups"},

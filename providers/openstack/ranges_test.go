@@ -18,6 +18,12 @@ func TestSourcesInSecurityGroups(t *testing.T) {
 	conformance.Sources(t, func(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "lb-provider = ovn\n") })
 }
 
+// TestNarrowingInSecurityGroups: they are narrowed, too, whatever else of the Service is refused.
+func TestNarrowingInSecurityGroups(t *testing.T) {
+	t.Parallel()
+	conformance.Narrowing(t, func(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "lb-provider = ovn\n") })
+}
+
 // TestUnreadableRangesOpenNothing: with ovn the security group is what holds the source ranges. Ranges that cannot be read are refused; a
 // node that joins afterwards becomes a member, and opens nothing.
 func TestUnreadableRangesOpenNothing(t *testing.T) {

@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // securityGroup is a Neutron security group.
@@ -25,6 +27,9 @@ type securityGroup struct {
 	Name  string         `json:"name"`
 	Rules []securityRule `json:"security_group_rules"`
 }
+
+// The families of rules.
+const etherTypeV4, etherTypeV6 = "IPv4", "IPv6"
 
 // securityRule lets traffic through.
 type securityRule struct {
@@ -68,45 +73,78 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 	return found, err
 }
 
-// ensureSecurityGroup opens the node ports of a Service where the option asks for it, and else removes what it opened
-// before.
-func (l *loadBalancers) ensureSecurityGroup(
-	ctx context.Context, r *services.Request, s settings, subnetID string, members []backend,
-) error {
-	service := r.Service
+// groupChanges are those of the security groups of a Service: opens before traffic is sent anywhere else, and closes when none comes there
+// any more.
+type groupChanges struct{ opens, closes []change }
+
+// around puts the changes of a load balancer between those of its security group.
+func (g groupChanges) around(changes []change) []change {
+	return slices.Concat(g.opens, changes, g.closes)
+}
+
+// groupsMaxAge is how old the picture of security groups may be: since a look began nothing but our own changes was made.
+func (o observation) groupsMaxAge() time.Duration {
+	if o.again || (o.parts != nil && o.parts.asOf == ours) {
+		return updateMaxAge
+	}
+	return newMaxAge
+}
+
+// planGroups opens the node ports of a Service where the option asks for it, and else removes what was opened before.
+func (l *loadBalancers) planGroups(
+	ctx context.Context, service *v1.Service, o observation, s settings, subnetID string, members []backend,
+) (g groupChanges, err error) {
 	if !l.config.LoadBalancer.ManageSecurityGroups {
-		return l.removeSecurityGroup(ctx, service, networksMaxAge)
+		groups, err := l.securityGroups(ctx, service, networksMaxAge)
+		g.closes = l.groupDeletions(groups)
+		return g, err
 	}
 	from, err := l.networks.subnet(ctx, subnetID)
 	if err != nil {
-		return cloudapi.NotAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
+		return g, cloudapi.NotAbsence(fmt.Errorf("finding the network that the load balancer reaches nodes from: %w", err))
 	}
-	groups, err := l.securityGroups(ctx, service, newMaxAge)
+	groups, err := l.securityGroups(ctx, service, o.groupsMaxAge())
 	if err != nil {
-		return err
+		return g, err
 	}
 	if len(groups) == 0 {
-		g, err := l.createSecurityGroup(ctx, service)
-		r.Asked(err)
-		if err != nil {
-			return err
-		}
-		groups = []securityGroup{*g}
+		g.opens = []change{l.groupCreation(service)}
+		return g, nil
 	}
 	wanted, err := wantedRules(service, s, from.CIDR, l.config.LoadBalancer.Provider, groups[0].Rules)
 	if err != nil {
-		return err
+		return g, err
 	}
-	if err := l.syncRules(ctx, groups[0], wanted); err != nil {
-		return err
+	g.addRules(l, groups[0], wanted)
+	if err := g.addPorts(ctx, l, groups[0], subnetID, members); err != nil {
+		return g, err
 	}
-	if err := l.syncPorts(ctx, groups[0], subnetID, members); err != nil {
-		return err
-	}
-	return l.dropGroups(ctx, groups[1:])
+	g.closes = append(g.closes, l.groupDeletions(groups[1:])...)
+	return g, nil
 }
 
-func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
+// groupCreation is the change that makes a group. Its rules, and the ports that have it, follow.
+func (l *loadBalancers) groupCreation(service *v1.Service) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + securityGroupName(service)},
+		Replan:  true,
+		Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
+		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+			err := l.createSecurityGroup(ctx, service)
+			r.Asked(err)
+			return o, err
+		},
+	}
+}
+
+func (l *loadBalancers) groupDeletions(groups []securityGroup) (changes []change) {
+	for _, g := range groups {
+		changes = append(changes, deletionOf("security group "+g.Name, func(ctx context.Context) error { return l.dropGroup(ctx, g) }))
+	}
+	return changes
+}
+
+func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Service) error {
 	body := map[string]string{"name": securityGroupName(service), "description": fmt.Sprintf("Security Group for %s/%s Service LoadBalancer in cluster", service.Namespace, service.Name)}
 	g, err := neutron[securityGroup](ctx, l.api, "creating a security group", http.MethodPost, "security-groups", "security_group", body, http.StatusCreated)
 	if err == nil && g.ID == "" {
@@ -114,10 +152,10 @@ func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Ser
 	}
 	if err != nil {
 		l.groups.Invalidate("")
-		return nil, cloudapi.NotAbsence(err)
+		return cloudapi.NotAbsence(err)
 	}
 	l.groups.Put(*g)
-	return g, nil
+	return nil
 }
 
 // wantedRules open the node ports to the network of the load balancer; with ovn, which keeps the client's address, to the
@@ -133,9 +171,9 @@ func wantedRules(service *v1.Service, s settings, members, provider string, have
 		if err != nil {
 			return fmt.Errorf("network %q: %w", prefix, err)
 		}
-		family := "IPv4"
+		family := etherTypeV4
 		if p.Addr().Is6() {
-			family = "IPv6"
+			family = etherTypeV6
 		}
 		r := securityRule{Direction: "ingress", EtherType: family, Protocol: protocol, Min: port, Max: port, Prefix: prefix}
 		if !frozen || prefix == members || slices.ContainsFunc(have, r.same) {
@@ -161,40 +199,90 @@ func wantedRules(service *v1.Service, s settings, members, provider string, have
 	return rules, nil
 }
 
-// syncRules makes the rules of a group be the wanted ones: new ones first, so that nothing is shut that is to stay open.
-func (l *loadBalancers) syncRules(ctx context.Context, g securityGroup, wanted []securityRule) error {
-	after := g
-	after.Rules = slices.Clone(g.Rules)
-	for _, w := range wanted {
-		if slices.ContainsFunc(after.Rules, w.same) {
-			continue
+// addRules adds what makes the rules of a group be the wanted ones.
+func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule) {
+	for i, w := range wanted {
+		if !slices.ContainsFunc(g.Rules, w.same) && !slices.ContainsFunc(wanted[:i], w.same) {
+			c.opens = append(c.opens, l.ruleOpening(g, w))
 		}
-		w.GroupID = g.ID
-		made, err := neutron[securityRule](ctx, l.api, "opening a port", http.MethodPost, "security-group-rules", "security_group_rule", w, http.StatusCreated)
-		if err != nil {
-			l.groups.Invalidate(g.ID)
-			return cloudapi.NotAbsence(err)
-		}
-		after.Rules = append(after.Rules, *made)
-		l.groups.Put(after)
 	}
 	for _, have := range g.Rules {
-		if slices.ContainsFunc(wanted, have.same) {
-			continue
+		if !slices.ContainsFunc(wanted, have.same) {
+			c.closes = append(c.closes, l.ruleClosing(g, have))
 		}
-		_, err := request[struct{}](ctx, l.api, network, "removing a rule", http.MethodDelete, "security-group-rules/"+have.ID, nil, "", http.StatusNoContent)
-		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			l.groups.Invalidate(g.ID)
-			return err
-		}
-		after.Rules = slices.DeleteFunc(slices.Clone(after.Rules), func(r securityRule) bool { return r.ID == have.ID })
-		l.groups.Put(after)
 	}
+}
+
+// ruleOpening is the change that adds a rule to a group.
+func (l *loadBalancers) ruleOpening(g securityGroup, rule securityRule) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: "open a port"},
+		Compare: func() (before, after any) { return map[string]any{}, map[string]any{"rule": rule.text()} },
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			return o, l.openRule(ctx, g.ID, rule)
+		},
+	}
+}
+
+// ruleClosing is the change that removes a rule from a group.
+func (l *loadBalancers) ruleClosing(g securityGroup, rule securityRule) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: "close a port"},
+		Compare: func() (before, after any) { return map[string]any{"rule": rule.text()}, map[string]any{} },
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			return o, l.closeRule(ctx, g.ID, rule)
+		},
+	}
+}
+
+// text is how a plan shows a rule.
+func (r securityRule) text() string {
+	protocol, port := cmp.Or(strings.ToLower(r.Protocol), "all protocols"), ""
+	if r.Min != 0 {
+		port = fmt.Sprint(" ", r.Min)
+	}
+	from := cmp.Or(r.Prefix, everybody(r.EtherType == etherTypeV6))
+	if r.Direction == "egress" {
+		return fmt.Sprintf("%s%s to %s", protocol, port, from)
+	}
+	return fmt.Sprintf("%s%s from %s", protocol, port, from)
+}
+
+// openRule adds a rule to a group.
+func (l *loadBalancers) openRule(ctx context.Context, groupID string, rule securityRule) error {
+	rule.GroupID = groupID
+	made, err := neutron[securityRule](ctx, l.api, "opening a port", http.MethodPost, "security-group-rules", "security_group_rule", rule, http.StatusCreated)
+	if err != nil {
+		l.groups.Invalidate(groupID)
+		return cloudapi.NotAbsence(err)
+	}
+	l.noteRules(groupID, func(rules []securityRule) []securityRule { return append(rules, *made) })
 	return nil
 }
 
-// syncPorts puts the group on the ports of the members, and takes it off all others.
-func (l *loadBalancers) syncPorts(ctx context.Context, g securityGroup, subnetID string, members []backend) error {
+// closeRule removes a rule from a group.
+func (l *loadBalancers) closeRule(ctx context.Context, groupID string, rule securityRule) error {
+	_, err := request[struct{}](ctx, l.api, network, "removing a rule", http.MethodDelete, "security-group-rules/"+rule.ID, nil, "", http.StatusNoContent)
+	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+		l.groups.Invalidate(groupID)
+		return err
+	}
+	l.noteRules(groupID, func(rules []securityRule) []securityRule {
+		return slices.DeleteFunc(rules, func(r securityRule) bool { return r.ID == rule.ID })
+	})
+	return nil
+}
+
+// noteRules takes in what a write has made of the rules of a group.
+func (l *loadBalancers) noteRules(groupID string, change func([]securityRule) []securityRule) {
+	if g, known := l.groups.Peek(groupID); known {
+		g.Rules = change(slices.Clone(g.Rules))
+		l.groups.PutPartial(g)
+	}
+}
+
+// addPorts adds what puts the group on the ports of the members, and takes it off all others.
+func (c *groupChanges) addPorts(ctx context.Context, l *loadBalancers, g securityGroup, subnetID string, members []backend) error {
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(members)}
 	wanted := map[string]*port{}
 	for _, m := range members {
@@ -213,31 +301,49 @@ func (l *loadBalancers) syncPorts(ctx context.Context, g securityGroup, subnetID
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) {
-			if err := l.setGroups(ctx, p, append(slices.Clone(p.SecurityGroups), g.ID)); err != nil {
-				return err
-			}
+			c.opens = append(c.opens, l.portChange(p, g, "add", (*port).with))
 		}
 	}
-	return l.takeOff(ctx, g, updateMaxAge, func(p *port) bool { return wanted[p.ID] == nil })
+	having, err := l.portsWith(ctx, g, updateMaxAge)
+	for _, p := range having {
+		if wanted[p.ID] == nil {
+			c.closes = append(c.closes, l.portChange(p, g, "remove", (*port).without))
+		}
+	}
+	return err
 }
 
-// takeOff takes a group off those ports that have it and that the condition names.
-func (l *loadBalancers) takeOff(ctx context.Context, g securityGroup, age time.Duration, condition func(*port) bool) error {
-	having, err := l.instances.ports.Find(ctx, indexGroup, g.ID, inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(having, func(a, b *port) int { return strings.Compare(a.ID, b.ID) })
-	for _, p := range having {
-		if condition(p) {
-			if err := l.setGroups(
-				ctx, p, slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID }),
-			); err != nil {
-				return err
+// portChange is the change of the groups of a port, as other Services have left them meanwhile.
+func (l *loadBalancers) portChange(p *port, g securityGroup, action string, groups func(*port, securityGroup) []string) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "port " + p.ID, Detail: action + " a security group"},
+		Compare: func() (before, after any) {
+			return map[string]any{"security_groups": p.SecurityGroups}, map[string]any{"security_groups": groups(p, g)}
+		},
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			now, known := l.instances.ports.Peek(p.ID)
+			if !known {
+				now = p
 			}
-		}
+			return o, l.setGroups(ctx, now, groups(now, g))
+		},
 	}
-	return nil
+}
+
+// with are the groups of a port and one more.
+func (p *port) with(g securityGroup) []string { return append(p.without(g), g.ID) }
+
+// without are the groups of a port less one.
+func (p *port) without(g securityGroup) []string {
+	return slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID })
+}
+
+// portsWith are the ports that have a group.
+func (l *loadBalancers) portsWith(ctx context.Context, g securityGroup, age time.Duration) ([]*port, error) {
+	having, err := l.instances.ports.Find(ctx, indexGroup, g.ID, inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
+	having = slices.Clone(having)
+	slices.SortFunc(having, func(a, b *port) int { return strings.Compare(a.ID, b.ID) })
+	return having, err
 }
 
 // setGroups writes the groups of a port, unless somebody else changed the port since it was read. A port that is gone
@@ -262,15 +368,6 @@ func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string)
 	return nil
 }
 
-// removeSecurityGroup takes the security group of a Service off all ports and deletes it, if there is one.
-func (l *loadBalancers) removeSecurityGroup(ctx context.Context, service *v1.Service, age time.Duration) error {
-	groups, err := l.securityGroups(ctx, service, age)
-	if err != nil {
-		return err
-	}
-	return l.dropGroups(ctx, groups)
-}
-
 func (l *loadBalancers) dropGroups(ctx context.Context, groups []securityGroup) error {
 	for _, g := range groups {
 		if err := l.dropGroup(ctx, g); err != nil {
@@ -293,8 +390,14 @@ func (l *loadBalancers) dropGroupsOf(ctx context.Context, uid string) error {
 }
 
 func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
-	if err := l.takeOff(ctx, g, ensureMaxAge, func(*port) bool { return true }); err != nil {
+	having, err := l.portsWith(ctx, g, ensureMaxAge)
+	if err != nil {
 		return err
+	}
+	for _, p := range having {
+		if err := l.setGroups(ctx, p, p.without(g)); err != nil {
+			return err
+		}
 	}
 	if now, err := l.groups.Get(ctx, g.ID, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
 		l.groups.Forget(g.ID)
@@ -303,7 +406,7 @@ func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
 		return err // somebody gave it another name, and with it another purpose
 	}
 	klog.InfoS("Deleting security group", "group", g.ID, "name", g.Name)
-	_, err := request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
+	_, err = request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
 		l.instances.ports.InvalidateAll() // a port has it that was not seen with it

@@ -24,7 +24,7 @@ func (l *loadBalancers) Key(r services.Request, o observation) string {
 
 // Settle implements services.Asynchronous.
 func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o observation) (observation, error) {
-	if o.lb == nil || o.settled || r.Purpose == services.Delete {
+	if o.lb == nil || r.Purpose == services.Delete {
 		return o, nil
 	}
 	if r.Purpose == services.Ensure {
@@ -32,8 +32,11 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 			return o, err
 		}
 	}
+	if o.settled {
+		return o, nil
+	}
 	// Another Service may have changed it while this one waited for its turn, which our own memory has.
-	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: l.settleMaxAge(r.Purpose, o.lb.ID)})
+	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(r.Purpose)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(o.lb.ID)
 		return l.gone(r)
@@ -48,6 +51,9 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 		return l.gone(r)
 	}
 	o.lb, o.settled = lb, true
+	if d, known := l.parts.Peek(lb.ID); known {
+		o.again = d.asOf == ours
+	}
 	switch {
 	case lb.Status != statusActive:
 	case r.Purpose == services.Ensure && !o.changed:
@@ -55,15 +61,15 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	case o.changed:
 		o.parts, err = l.observe(ctx, lb)
 	default:
-		o.parts, o.changed, err = l.partsForUpdate(ctx, r, lb)
+		o.parts, o.changed, err = l.partsForUpdate(ctx, lb)
 	}
 	return o, err
 }
 
 // settleMaxAge is how old the picture of a load balancer may be. At a start all Services are looked at, and one listing serves them; who
 // touches a Service later on wants what somebody else changed to be set right at once.
-func (l *loadBalancers) settleMaxAge(purpose services.Purpose, id string) time.Duration {
-	if _, before := l.looked.Load(id); before && purpose == services.Ensure {
+func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
+	if o.seen && purpose == services.Ensure {
 		return newMaxAge
 	}
 	return ensureMaxAge
@@ -145,8 +151,8 @@ func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *load
 func ignored(error) error { return nil }
 
 // partsForUpdate are the parts of a load balancer whose members may have to change. After changes of our own they are looked at once,
-// for somebody else may have changed them right after. The node ports are open before anything is sent there.
-func (l *loadBalancers) partsForUpdate(ctx context.Context, r *services.Request, lb *loadBalancer) (d *details, changed bool, err error) {
+// for somebody else may have changed them right after.
+func (l *loadBalancers) partsForUpdate(ctx context.Context, lb *loadBalancer) (d *details, changed bool, err error) {
 	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
 		return nil, false, cloudapi.NotAbsence(err)
 	}
@@ -154,10 +160,5 @@ func (l *loadBalancers) partsForUpdate(ctx context.Context, r *services.Request,
 		d, err = l.partsAfterChange(ctx, lb, d)
 		return d, true, err
 	}
-	s, _, _ := parseSettings(r.Service, l.config) // a fault in an annotation keeps no node from joining or leaving
-	members, err := l.backends(ctx, r.Service, r.Nodes, s)
-	if err != nil {
-		return nil, false, err
-	}
-	return d, false, l.ensureSecurityGroup(ctx, r, s, memberSubnet(s, l.config.LoadBalancer, lb.VIPSubnetID), members)
+	return d, false, nil
 }

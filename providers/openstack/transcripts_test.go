@@ -1,8 +1,11 @@
 package openstack
 
 import (
+	"cmp"
 	"embed"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,7 +35,7 @@ func names(sim *openstacksim.Sim) map[string]string {
 			all[p.ID] = "port/" + name
 		}
 	}
-	ports := map[string]string{} // by pool
+	ports, byName := map[string]string{}, map[string]string{} // by pool
 	for _, l := range sim.Listeners() {
 		port := strconv.Itoa(l.ProtocolPort)
 		if l.Protocol == protocolUDP {
@@ -41,8 +44,14 @@ func names(sim *openstacksim.Sim) map[string]string {
 		all[l.ID], ports[valueOf(l.DefaultPoolID)] = "listener/"+port, port
 	}
 	for _, p := range sim.Pools() {
-		port, ok := ports[p.ID]
-		if !ok {
+		byName[p.Name] = cmp.Or(ports[p.ID], byName[p.Name])
+	}
+	for _, p := range sim.Pools() {
+		port := ports[p.ID]
+		if beside := byName[p.Name]; port == "" && beside != "" {
+			port = beside + "/" + strings.ToLower(p.Protocol)
+		}
+		if port == "" {
 			continue // it is named when its listener has it, or by its name
 		}
 		all[p.ID], all[p.MonitorID] = "pool/"+port, "monitor/"+port
@@ -66,19 +75,13 @@ func names(sim *openstacksim.Sim) map[string]string {
 
 // Why ports lead nowhere for a moment, and what plan leaves out.
 const (
-	poolIsMadeAgain     = "the protocol of a pool is fixed: the old one is deleted, and a new one is made"
 	listenerIsMadeAgain = "the protocol of a listener is fixed, and a port has one listener: the old one is deleted, and a new one is made"
-	groupFollows        = "the security group opens the new node port after the members have it"
 	laterAddress        = "plan tells of a floating address where the load balancer is created, and not of one that comes or goes later"
 )
 
 // interrupts are steps in which a port leads nowhere for a moment.
 var interrupts = map[string]string{
-	"annotation-proxy-protocol/it is true": poolIsMadeAgain, "annotation-proxy-protocol/it is v2": poolIsMadeAgain,
-	"annotation-proxy-protocol/it is false": poolIsMadeAgain, "annotation-proxy-protocol/it is v2, case 5": poolIsMadeAgain,
-	"annotation-proxy-protocol/it is removed": poolIsMadeAgain,
-	"annotation-x-forwarded-for/it is true":   listenerIsMadeAgain, "annotation-x-forwarded-for/it is false": listenerIsMadeAgain,
-	"node-ports/one changes":  groupFollows,
+	"annotation-x-forwarded-for/it is true": listenerIsMadeAgain, "annotation-x-forwarded-for/it is false": listenerIsMadeAgain,
 	"certificate/it gets one": listenerIsMadeAgain, "certificate/it has none": listenerIsMadeAgain,
 }
 
@@ -87,7 +90,14 @@ var unplanned = map[string]string{"internal/it is to be public": laterAddress, "
 
 // scenarios are those that OpenStack has besides the common ones.
 func scenarios(sim *openstacksim.Sim, url string) []conformance.Scenario {
-	all := conformance.Checklist{Rows: Annotations.Rows(), Items: checklistRows, Service: func(annotations map[string]string) *v1.Service {
+	items := map[string]conformance.Checked{}
+	for key, item := range checklistRows { // the same value may be checked in several fields
+		item.Legal = slices.CompactFunc(slices.Clone(item.Legal), func(a, b conformance.Legal) bool {
+			return a.Value == b.Value && maps.Equal(a.With, b.With)
+		})
+		items[key] = item
+	}
+	all := conformance.Checklist{Rows: Annotations.Rows(), Items: items, Service: func(annotations map[string]string) *v1.Service {
 		return service("web", annotations, servicePort("http", 80, 30080))
 	}}.Scenarios()
 	return append(all, internalScenario(), sharingScenario(sim), takeoverScenario(sim), certificateScenario(sim, url))
@@ -161,7 +171,7 @@ func certificateScenario(sim *openstacksim.Sim, url string) conformance.Scenario
 		})
 	}
 	return conformance.Scenario{
-		Name: "certificate", Services: []*v1.Service{service("web", nil, servicePort("https", 443, 30443))}, Steps: []conformance.Step{
+		Name: "certificate", Services: []*v1.Service{service("web", nil, servicePort("https", 443, 30443))}, Brief: true, Steps: []conformance.Step{
 			container("it gets one"), container("it gets another one"), annotates("it has none", annotationTLSContainerRef, ""),
 		},
 	}

@@ -222,7 +222,7 @@ var parts = []part{
 	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
 	{name: "Sources", applies: (*Fixture).hasSources, run: Sources},
-	{name: "Narrowing", applies: (*Fixture).narrows, run: runNarrowing},
+	{name: "Narrowing", applies: (*Fixture).narrows, run: Narrowing},
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
 	{name: "Lag", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, run: runLag},
 	{name: "Creations", applies: (*Fixture).hasLoadBalancers, run: runCreations},

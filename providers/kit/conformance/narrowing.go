@@ -22,9 +22,9 @@ import (
 // narrows reports whether former clients are to be shut out whatever else of a Service is refused.
 func (f *Fixture) narrows() bool { return f.hasSources() && f.NotNarrowed == "" }
 
-// runNarrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
+// Narrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
 // and whoever is gets in.
-func runNarrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	for name, hinder := range map[string]func(ctx context.Context, w *world, s *v1.Service){
 		"an annotation of the cloud's is wrong": func(ctx context.Context, w *world, s *v1.Service) {

@@ -32,8 +32,8 @@ type Scenario struct {
 	Prepare func()
 	Steps   []Step
 
-	// brief leaves out the creation and what is left, which other transcripts have.
-	brief bool
+	// Brief leaves out the creation and what is left, which other transcripts have.
+	Brief bool
 	// plain leaves out the creation of the first Service, which the scenario "create" has.
 	plain bool
 }
@@ -283,7 +283,7 @@ func AnnotationScenario(key string, values []Legal, service func(annotations map
 	key = strings.ReplaceAll(key, "<port>", "80")
 	_, name, _ := strings.Cut(key, "/")
 	first := service(map[string]string{})
-	s := Scenario{Name: "annotation-" + name, Services: []*v1.Service{first}, brief: true}
+	s := Scenario{Name: "annotation-" + name, Services: []*v1.Service{first}, Brief: true}
 	set := func(step string, annotations map[string]string) {
 		s.Steps = append(s.Steps, Step{step, func(p *Play) {
 			p.Change(first.Name, func(now *v1.Service) {

@@ -161,7 +161,7 @@ func (f *Fixture) play(t *testing.T, s Scenario) (text string, used map[string]b
 	used = map[string]bool{}
 	for i, step := range steps {
 		p.playStep(step, used)
-		if i == 0 && (s.brief || s.plain) {
+		if i == 0 && (s.Brief || s.plain) {
 			p.text.out.Reset()
 		}
 		if i == 0 && s.plain {
@@ -173,7 +173,7 @@ func (f *Fixture) play(t *testing.T, s Scenario) (text string, used map[string]b
 	}
 	w.requireNothingRefused()
 	w.Sim.Inspect(nil)
-	if !s.brief {
+	if !s.Brief {
 		p.text.addRemains(f.Snapshot())
 	}
 	w.stop()

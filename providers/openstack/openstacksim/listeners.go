@@ -145,7 +145,10 @@ func (s *Sim) addListener(lb *LoadBalancer, in createListener) error {
 		LoadBalancers: []Ref{{lb.ID}}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
 	}
 	if in.DefaultPool != nil {
-		p, err := s.addPool(lb, l, *in.DefaultPool)
+		if err := checkPair(l.Protocol, in.DefaultPool.Protocol); err != nil {
+			return err
+		}
+		p, err := s.addPool(lb, *in.DefaultPool)
 		if err != nil {
 			return err
 		}
@@ -220,9 +223,19 @@ func (s *Sim) updateListener(r *http.Request, lb *LoadBalancer, l *Listener) err
 		InsertHeaders        *map[string]string `json:"insert_headers"`
 		AllowedCIDRs         *[]string          `json:"allowed_cidrs"`
 		TLSRef               *string            `json:"default_tls_container_ref"`
+		DefaultPoolID        *string            `json:"default_pool_id"`
 	}
 	if err := decodeBody(r, "listener", &in); err != nil {
 		return err
+	}
+	if in.DefaultPoolID != nil {
+		p := s.pools.byID[*in.DefaultPoolID]
+		if p == nil || p.LoadBalancers[0].ID != lb.ID {
+			return octaviaNotFound("Pool", *in.DefaultPoolID)
+		}
+		if err := checkPair(l.Protocol, p.Protocol); err != nil {
+			return err
+		}
 	}
 	check := createListener{
 		Protocol: l.Protocol, ProtocolPort: l.ProtocolPort, ConnectionLimit: in.ConnectionLimit, TLSRef: deref(l.TLSRef),
@@ -252,6 +265,9 @@ func (s *Sim) updateListener(r *http.Request, lb *LoadBalancer, l *Listener) err
 	assign(&l.AllowedCIDRs, in.AllowedCIDRs)
 	if in.TLSRef != nil {
 		l.TLSRef = in.TLSRef
+	}
+	if in.DefaultPoolID != nil {
+		l.DefaultPoolID = in.DefaultPoolID
 	}
 	return nil
 }

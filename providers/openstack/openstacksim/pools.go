@@ -12,13 +12,14 @@ import (
 )
 
 type createPool struct {
-	ListenerID  string         `json:"listener_id"`
-	Name        string         `json:"name"`
-	Protocol    string         `json:"protocol"`
-	Algorithm   string         `json:"lb_algorithm"`
-	Persistence *Persistence   `json:"session_persistence"`
-	Members     []createMember `json:"members"`
-	Monitor     *createMonitor `json:"healthmonitor"`
+	ListenerID     string         `json:"listener_id"`
+	LoadBalancerID string         `json:"loadbalancer_id"`
+	Name           string         `json:"name"`
+	Protocol       string         `json:"protocol"`
+	Algorithm      string         `json:"lb_algorithm"`
+	Persistence    *Persistence   `json:"session_persistence"`
+	Members        []createMember `json:"members"`
+	Monitor        *createMonitor `json:"healthmonitor"`
 }
 
 type createMember struct {
@@ -43,10 +44,19 @@ type createMonitor struct {
 	ExpectedCodes  string `json:"expected_codes"`
 }
 
-func (s *Sim) addPool(lb *LoadBalancer, l *Listener, in createPool) (*Pool, error) {
+// checkPair refuses a protocol of a pool that does not go with that of its listener.
+func checkPair(listener, pool string) error {
+	if slices.Contains(poolProtocols(listener), pool) {
+		return nil
+	}
+	return failure(http.StatusBadRequest, "", "Validation failure: The pool protocol '%s' is invalid while the listener protocol is '%s'.", pool, listener)
+}
+
+func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 	switch {
-	case !slices.Contains(poolProtocols(l.Protocol), in.Protocol), in.Protocol == "PROXYV2" && s.octavia < 22:
-		return nil, failure(http.StatusBadRequest, "", "Validation failure: The pool protocol '%s' is invalid while the listener protocol is '%s'.", in.Protocol, l.Protocol)
+	case !slices.Contains([]string{"HTTP", "HTTPS", "PROXY", "PROXYV2", "SCTP", "TCP", "UDP"}, in.Protocol),
+		in.Protocol == "PROXYV2" && s.octavia < 22:
+		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute protocol. Value: '%s'", in.Protocol)
 	case !slices.Contains(algorithms(lb.Provider), in.Algorithm):
 		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", in.Algorithm)
 	case lb.Provider == "ovn" && strings.HasPrefix(in.Protocol, "PROXY"):
@@ -260,26 +270,40 @@ func (s *Sim) createPool(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeBody(r, "pool", &in); err != nil {
 		return err
 	}
-	l := s.listeners.byID[in.ListenerID]
-	if l == nil {
+	l, lb := s.listeners.byID[in.ListenerID], s.loadBalancers.byID[in.LoadBalancerID]
+	switch {
+	case in.ListenerID != "" && l == nil:
 		return octaviaNotFound("Listener", in.ListenerID)
+	case l != nil:
+		lb = s.loadBalancers.byID[l.LoadBalancers[0].ID]
+	case in.LoadBalancerID == "":
+		return failure(http.StatusBadRequest, "", "Validation failure: Must provide at least one of: listener_id, loadbalancer_id")
+	case lb == nil:
+		return octaviaNotFound("Load Balancer", in.LoadBalancerID)
 	}
-	lb := s.loadBalancers.byID[l.LoadBalancers[0].ID]
 	if err := mutable(lb); err != nil {
 		return err
 	}
-	if l.DefaultPoolID != nil {
+	if l != nil && l.DefaultPoolID != nil {
 		return failure(http.StatusConflict, "", "Listener %s already has a default pool", l.ID)
+	}
+	if l != nil {
+		if err := checkPair(l.Protocol, in.Protocol); err != nil {
+			return err
+		}
 	}
 	if in.Members != nil || in.Monitor != nil {
 		return failure(http.StatusBadRequest, "", "members and healthmonitor are not accepted here")
 	}
-	p, err := s.addPool(lb, l, in)
+	p, err := s.addPool(lb, in)
 	if err != nil {
 		return err
 	}
-	l.DefaultPoolID = &p.ID
-	s.begin(lb, PendingUpdate, l.row())
+	var rows []row
+	if l != nil {
+		l.DefaultPoolID, rows = &p.ID, []row{l.row()}
+	}
+	s.begin(lb, PendingUpdate, rows...)
 	write(w, http.StatusCreated, map[string]any{"pool": s.showPool(p)})
 	return nil
 }

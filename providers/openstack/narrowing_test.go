@@ -1,0 +1,216 @@
+package openstack
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
+)
+
+const (
+	formerRange = "192.0.2.0/24"
+	innerRange  = "192.0.2.128/25"
+	otherRange  = "198.51.100.0/24"
+)
+
+// asks is a change of the source ranges of a Service.
+func asks(ranges ...string) func(*v1.Service) {
+	return func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges }
+}
+
+// mayConnect are the networks in the lists of all listeners.
+func mayConnect(w *world) (all []string) {
+	for _, l := range w.sim.Listeners() {
+		all = append(all, l.AllowedCIDRs...)
+	}
+	return all
+}
+
+// refuse changes a Service and reconciles it, which is refused.
+func (w *world) refuse(s *v1.Service, changes ...func(*v1.Service)) error {
+	w.T.Helper()
+	time.Sleep(time.Minute)
+	now := w.Current(s)
+	for _, change := range changes {
+		change(now)
+	}
+	w.Apply(now)
+	_, err := w.try(now)
+	require.Error(w.T, err)
+	return err
+}
+
+// TestNobodyIsLeft: an empty list would let everybody in. Where none of the former clients may connect, and the Service is refused, a
+// listener lets in nobody at all.
+func TestNobodyIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change    func(*v1.Service)
+		want, end []string
+	}{
+		"another network":  {asks(otherRange), []string{"0.0.0.0/32"}, []string{otherRange}},
+		"one inside":       {asks(innerRange, otherRange), []string{innerRange}, []string{innerRange, otherRange}},
+		"a wider one":      {asks("192.0.0.0/16"), []string{formerRange}, []string{"192.0.0.0/16"}},
+		"everybody":        {asks(), []string{formerRange}, []string{"0.0.0.0/0"}},
+		"one cannot be":    {asks(innerRange, "nonsense"), []string{innerRange}, nil},
+		"none can be read": {asks("nonsense"), []string{formerRange}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := web(nil)
+				asks(formerRange)(s)
+				w, s := served(t, "", s)
+				_ = w.refuse(s, c.change, func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+				assert.Equal(t, c.want, mayConnect(w))
+				w.server.ResetCalls()
+				_ = w.refuse(s)
+				assert.Zero(t, w.server.Calls().Writes, "it is narrowed once")
+				if c.end != nil {
+					w.changed(s, func(s *v1.Service) { delete(s.Annotations, annotationMethod) })
+					assert.Equal(t, c.end, mayConnect(w))
+				}
+			})
+		})
+	}
+}
+
+// TestNarrowingWaitsForOctavia, which changes a load balancer for somebody else, and refuses the first try.
+func TestNarrowingWaitsForOctavia(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 409, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 2})
+		require.NoError(t, err)
+		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+		assert.Equal(t, []string{formerRange}, mayConnect(w))
+	})
+}
+
+// TestNarrowingOfOneListenerIsRefused: the other one is narrowed.
+func TestNarrowingOfOneListenerIsRefused(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 1})
+		require.NoError(t, err)
+		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+		assert.ElementsMatch(t, []string{formerRange, "0.0.0.0/0"}, mayConnect(w))
+		_ = w.refuse(s)
+		assert.Equal(t, []string{formerRange, formerRange}, mayConnect(w))
+	})
+}
+
+// TestNarrowingWithAWrongID: the load balancer that a Service has is narrowed, though an annotation names none.
+func TestNarrowingWithAWrongID(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		err := w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationID] = "not an ID" })
+		require.ErrorContains(t, err, annotationID)
+		assert.Equal(t, []string{formerRange}, mayConnect(w))
+	})
+}
+
+// TestNarrowingOfSharedListeners: those of other Services of a load balancer stay open.
+func TestNarrowingOfSharedListeners(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		other := named(service("other", annotated(annotationID, s.Annotations[annotationID]), servicePort("smtp", 25, 30025)), "other")
+		w.Apply(other)
+		other, _ = w.ensure(other)
+		_ = w.refuse(other, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+		for _, l := range w.sim.Listeners() {
+			want := "0.0.0.0/0"
+			if l.ProtocolPort == 25 {
+				want = formerRange
+			}
+			assert.Equal(t, []string{want}, l.AllowedCIDRs, l.Name)
+		}
+	})
+}
+
+// TestNarrowingOfRules: with ovn the rules of the security group are narrowed, also those for a node port that the pools have yet to leave,
+// and health checks come in as before.
+func TestNarrowingOfRules(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := web(nil)
+		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30999
+		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+		require.Equal(t, []string{"tcp 30080 0.0.0.0/0", "tcp 30999 10.0.0.0/16"}, groupRules(w))
+		w.addNode(openstacksim.Spec{Name: "late"})
+		_ = w.refuse(s, asks(formerRange, otherRange), func(s *v1.Service) {
+			s.Spec.Ports[0].NodePort = 30081
+			s.Annotations[annotationMethod] = "nonsense"
+		})
+		assert.Equal(t, []string{"tcp 30080 192.0.2.0/24", "tcp 30080 198.51.100.0/24", "tcp 30999 10.0.0.0/16"}, groupRules(w))
+		_ = w.refuse(s, asks("203.0.113.0/24"))
+		assert.Equal(t, []string{"tcp 30999 10.0.0.0/16"}, groupRules(w), "nobody new is let in")
+		w.changed(s, func(s *v1.Service) { delete(s.Annotations, annotationMethod) })
+		assert.Equal(t, []string{"tcp 30081 203.0.113.0/24", "tcp 30999 10.0.0.0/16"}, groupRules(w))
+	})
+}
+
+// TestNarrowingIsPlanned: a plan of a Service that is refused says who is shut out.
+func TestNarrowingIsPlanned(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		now := w.Current(s)
+		asks(formerRange)(now)
+		now.Annotations[annotationMethod] = "nonsense"
+		w.server.ResetCalls()
+		plan, err := w.PlanLoadBalancer(t.Context(), w.cluster, now, w.nodes)
+		require.ErrorContains(t, err, annotationMethod)
+		require.Len(t, plan.Changes, 1)
+		assert.Equal(t, "update listener: allowed_cidrs", plan.Changes[0].Detail)
+		assert.Zero(t, w.server.Calls().Writes)
+	})
+}
+
+// TestAnotherPoolTakesOver: the pool of a listener serves until one of another protocol is complete, also where the program ends in
+// between; and that one goes if it is not wanted any more.
+func TestAnotherPoolTakesOver(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		refused string
+		proxy   string
+		want    string
+	}{
+		"it has no members yet":     {"PUT /load-balancer/v2.0/lbaas/pools/{id}/members", textTrue, "PROXY"},
+		"it has no monitor yet":     {"POST /load-balancer/v2.0/lbaas/healthmonitors", textTrue, "PROXY"},
+		"no listener has it yet":    {"PUT /load-balancer/v2.0/lbaas/listeners/{id}", textTrue, "PROXY"},
+		"the former one is there":   {"DELETE /load-balancer/v2.0/lbaas/pools/{id}", textTrue, "PROXY"},
+		"it is not wanted any more": {"PUT /load-balancer/v2.0/lbaas/listeners/{id}", "", "TCP"},
+		"yet another one is wanted": {"PUT /load-balancer/v2.0/lbaas/listeners/{id}", "v2", "PROXYV2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "", web(nil))
+				before := w.sim.Serves()
+				fault, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: c.refused, Writes: true})
+				require.NoError(t, err)
+				_ = w.refuse(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = textTrue })
+				require.Len(t, w.sim.Pools(), 2)
+				assert.Equal(t, before, w.sim.Serves())
+				w.server.RemoveFault(fault)
+				w.restart()
+				w.changed(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = c.proxy })
+				require.Len(t, w.sim.Pools(), 1)
+				assert.Equal(t, c.want, w.sim.Pools()[0].Protocol)
+				assert.Len(t, w.sim.Monitors(), 1)
+				assert.Equal(t, before, w.sim.Serves())
+				w.requireNoWrites(s)
+			})
+		})
+	}
+}
