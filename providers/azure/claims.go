@@ -128,7 +128,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	}
 	rules := docs(o.group, "properties", "securityRules")
 	k.former = r.former.look(rules, k.nodes)
-	k.nodePorts = nodePortsOf(q.Service)
+	k.nodePorts, k.denies = nodePortsOf(q.Service), r.denierAt(o.addresses)
 	proven := r.addressesFor(q, o)
 	var destinations []string
 	for _, lb := range o.lbs {
@@ -154,6 +154,25 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	destinations = append(destinations, d.Additional...)
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
 	return k
+}
+
+// denierAt returns whether a Service that has an address, or asks for it, wants all others than those who may connect denied there. One that
+// has none yet may be about to have any, and of one with a fault nobody knows. addresses are the public ones that may be asked for by name.
+func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bool {
+	return func(s *v1.Service, ip string) bool {
+		s = r.translate(s)
+		a := doc{"properties": doc{"ipAddress": ip}}
+		if i := slices.IndexFunc(addresses, func(known doc) bool { return sameIP(str(known, "properties", "ipAddress"), ip) }); i >= 0 {
+			a = addresses[i]
+		}
+		if s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0 && !asksFor(s, a) {
+			return false
+		}
+		given, _, err := parseSettings(s)
+		var d spec
+		d.accessTo(s, given)
+		return err != nil || d.denies() && !d.NoSecurity && len(d.deniable([]string{ip})) > 0
+	}
 }
 
 // withVouched are nodes, with the addresses that their machines have where these were read.

@@ -64,9 +64,10 @@ func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func
 func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
 	c.taken = nodePortsTaken(known, service)
 	c.nodePorts, c.shared = slices.Clone(c.nodePorts), maps.Clone(c.shared)
-	c.spare(slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
+	c.living = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
 		return s.UID == service.UID || s.DeletionTimestamp != nil && !guard.Keeps(s) && !guard.IsDisowned(s)
-	}))
+	})
+	c.spare(c.living)
 	return c
 }
 
@@ -147,6 +148,7 @@ func (r *reconciler) withdraw(ctx context.Context, k claim) error {
 	if k.mark, err = r.cluster.KnownMark(ctx); err != nil {
 		return err
 	}
+	k.denies = r.denierAt(nil)
 	target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
 	_, err = r.resources.documents.submit(ctx, target, func(group doc) error {
 		if group == nil {

@@ -166,15 +166,20 @@ func (r *reconciler) addressIsOrphan(a doc, list []*v1.Service) bool {
 	if !given || value(a, "properties", "ipConfiguration") != nil {
 		return false
 	}
-	ip := str(a, "properties", "ipAddress")
 	return !slices.ContainsFunc(list, func(s *v1.Service) bool {
 		group := groupOf(docID(a))
 		looks := group == r.config.Group || group == r.addressGroup(s)
 		named := func(text string) bool { return looks && strings.EqualFold(text, serviceName(s)) }
-		asked := append(additional(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
-		return slices.ContainsFunc(names, named) || shows(s, ip) || ip != "" && hasIP(asked, ip) ||
-			strings.EqualFold(s.Annotations[annotationName], str(a, "name")) || strings.EqualFold(s.Annotations[annotationName6], str(a, "name"))
+		return slices.ContainsFunc(names, named) || asksFor(s, a)
 	})
+}
+
+// asksFor reports whether a Service shows a public address, or asks for it by its IP or its name.
+func asksFor(s *v1.Service, a doc) bool {
+	ip, name := str(a, "properties", "ipAddress"), str(a, "name")
+	asked := append(additional(s), s.Spec.LoadBalancerIP, s.Annotations[annotationIPv4], s.Annotations[annotationIPv6])
+	return shows(s, ip) || ip != "" && hasIP(asked, ip) ||
+		name != "" && (strings.EqualFold(s.Annotations[annotationName], name) || strings.EqualFold(s.Annotations[annotationName6], name))
 }
 
 // DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. What

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	v1 "k8s.io/api/core/v1"
 )
 
 // This file computes the rules of the network security group: those of this program are shared by all Services with the same protocol,
@@ -90,7 +92,11 @@ type claim struct {
 	wanted []access
 	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
 	nodes, nodePorts []string
-	// taken are those of other Services, where the Services of the cluster are known: nil where they are not.
+	// living are the other Services of the cluster, nil where they are not known, and denies says whether one wants all others than those who
+	// may connect denied at an address.
+	living []*v1.Service
+	denies func(s *v1.Service, ip string) bool
+	// taken are the node ports of other Services, where the Services of the cluster are known: nil where they are not.
 	taken map[string]bool
 	// former are addresses of nodes that are gone, each with the names of the rules where it is left.
 	former map[string][]string
@@ -159,6 +165,11 @@ func (c claim) isLeft(rule doc) bool {
 	})
 }
 
+// isDenied reports whether another Service wants all others denied at an address, or that is not known.
+func (c claim) isDenied(ip string) bool {
+	return c.living == nil || c.denies == nil || slices.ContainsFunc(c.living, func(s *v1.Service) bool { return c.denies(s, ip) })
+}
+
 // applyClaim changes the rules of a security group for one Service, and reports whether anything changed.
 func applyClaim(group doc, c claim) (bool, error) {
 	rules := docs(group, "properties", "securityRules")
@@ -219,7 +230,7 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 			continue
 		}
 		others := c.shared[canonicalIP(d)]
-		if deny && len(others) > 0 {
+		if deny && len(others) > 0 && c.isDenied(d) {
 			after = append(after, d)
 			continue
 		}

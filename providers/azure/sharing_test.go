@@ -1,6 +1,8 @@
 package azure
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -341,6 +343,95 @@ func TestSharedAddressOutlivesItsService(t *testing.T) {
 				assert.Nil(w, w.sim.Shown(pipID(webPIP)), "nobody has it any more")
 				w.remove(second)
 				assert.NotContains(w, w.sim.Snapshot(), "load balancer")
+			})
+		})
+	}
+}
+
+// isDenied reports whether the security group denies all others at an address.
+func (w *world) isDenied(ip string) bool {
+	return slices.ContainsFunc(w.securityRules(), func(rule doc) bool {
+		return str(rule, "properties", "access") == "Deny" && slices.Contains(destinationsOf(rule), ip)
+	})
+}
+
+// TestDenialAtASharedAddress: all others are denied at an address as long as a Service that has it asks for that, and no longer.
+func TestDenialAtASharedAddress(t *testing.T) {
+	t.Parallel()
+	narrow := map[string]string{annotationAllowedRanges: "192.0.2.0/24", annotationDenyAll: "true"}
+	deny := func(s *v1.Service) { maps.Copy(s.Annotations, narrow) }
+	relent := func(s *v1.Service) { delete(s.Annotations, annotationDenyAll) }
+	for name, test := range map[string]func(w *world, first, second *v1.Service, isDenied func(bool)){
+		"both asked, and change": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+			w.change(second, deny)
+			w.ensure(second)
+			w.change(first, relent)
+			w.ensure(first)
+			isDenied(true)
+			w.change(second, relent)
+			w.ensure(second)
+			isDenied(false)
+		},
+		"both asked, and go": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+			w.change(second, deny)
+			w.ensure(second)
+			w.remove(first)
+			isDenied(true)
+			w.remove(second)
+			isDenied(false)
+		},
+		"both change at once": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+			w.change(second, deny)
+			w.ensure(second)
+			w.change(first, relent)
+			w.change(second, relent)
+			w.together([]*v1.Service{first, second}, w.ensure)
+			isDenied(false)
+		},
+		"one asked": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
+			w.change(first, relent)
+			w.ensure(first)
+			isDenied(false)
+		},
+		"the one that asked goes": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
+			w.remove(first)
+			isDenied(false)
+		},
+		"the other one has a fault": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+			w.change(second, func(s *v1.Service) { s.Annotations[annotationIdle] = "1000" })
+			w.change(first, relent)
+			w.ensure(first)
+			isDenied(true)
+			w.change(second, func(s *v1.Service) { delete(s.Annotations, annotationIdle) })
+			w.ensure(first)
+			isDenied(false)
+		},
+		"another one is about to come": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
+			third := webNumber(2, narrow)
+			w.Apply(third)
+			w.change(first, relent)
+			w.ensure(first)
+			isDenied(true)
+			w.ensure(third)
+			w.ensure(first)
+			isDenied(false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			sharing(t, narrow, func(w *world, first, second *v1.Service, ip string) {
+				require.True(w, w.isDenied(ip))
+				test(w, first, second, func(want bool) {
+					w.Helper()
+					require.Equal(w, want, w.isDenied(ip))
+				})
+				w.server.ResetCalls()
+				for _, s := range []*v1.Service{first, second} {
+					if now, err := w.Kube.CoreV1().Services(s.Namespace).Get(w.Context(), s.Name, metav1.GetOptions{}); err == nil {
+						w.ensure(now)
+					}
+				}
+				assert.Zero(w, w.server.Calls().Writes)
 			})
 		})
 	}
