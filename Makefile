@@ -27,7 +27,7 @@ space     := $(subst ,, )
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-# Names that are no provider's end a build at once, with the names that are.
+# A name that is no provider's ends a build at once, with the list of those that are.
 NAMED      = $(sort $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/))))
 check-names = $(if $(filter-out $(NAMED),$(1)),$(error there is no provider $(filter-out $(NAMED),$(1)); there are $(NAMED)))
 
@@ -239,7 +239,7 @@ soak: tools-for-tests ## Random schedules, then a random run of the built progra
 	ANYCCM_BIN=$(BIN) $(GO) run -trimpath -tags $(TAGS) ./test/soak -duration=$(SOAK) $(if $(SEED),-seed=$(SEED)) -provider=$(PROVIDER)
 
 .PHONY: mutants
-mutants: ## Seed faults into the sources, and see that tests catch each: MUTANTS="-list linode" for some, or their list
+mutants: ## Seed faults into the sources, and see that tests catch each: MUTANTS="linode" for some, MUTANTS=-list for their list
 	CGO_ENABLED=0 $(GO) run -trimpath -tags $(TAGS) ./test/mutants $(MUTANTS)
 
 .PHONY: new-provider
