@@ -22,7 +22,7 @@ const maxAsked = 60
 // runHostileAnswers: nothing crashes, nothing is deleted, no other host is asked, and afterwards the work goes on.
 func runHostileAnswers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	nodes, loadBalancers := of(t, newFixture, (*Fixture).hasNodes), of(t, newFixture, (*Fixture).hasLoadBalancers)
+	nodes, loadBalancers := readFixture(t, newFixture, (*Fixture).hasNodes), readFixture(t, newFixture, (*Fixture).hasLoadBalancers)
 	for _, kind := range hostile {
 		if loadBalancers {
 			virtual(t, kind+" while a Service is changed", func(t *testing.T) { runHostileAnswer(t, newFixture(t), kind) })
@@ -103,10 +103,10 @@ func (w *world) requireNoCrash(err error) {
 		return
 	}
 	require.NotErrorIs(w.t, err, rescue.ErrCrashed)
-	for _, trace := range crashes {
+	for _, trace := range crashTexts {
 		assert.NotContains(w.t, err.Error(), trace)
 	}
 }
 
-// crashes are what the errors say that panics become: of this program, of the language.
-var crashes = []string{"this is a bug", "panic", "runtime error", "nil pointer", "index out of range"}
+// crashTexts are what the errors say that panics become: of this program, of the language.
+var crashTexts = []string{"this is a bug", "panic", "runtime error", "nil pointer", "index out of range"}

@@ -15,7 +15,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// Bench is a fake API server with what the parts of a provider are given of it, for tests of single parts.
+// Bench is a test bench, no benchmark: a fake API server with what the parts of a provider are given of it, for tests of single parts.
 type Bench struct {
 	T    *testing.T
 	Kube *fake.Clientset

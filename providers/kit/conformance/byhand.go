@@ -16,7 +16,7 @@ var moments = []time.Duration{0, 5 * time.Second, time.Minute, time.Hour}
 
 func runByHand(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		for _, after := range moments {
 			virtual(t, name+" is deleted by hand after "+after.String()+" and made again", func(t *testing.T) {
 				runDeletedByHand(t, newFixture(t), name, after)
@@ -49,8 +49,8 @@ func (w *world) deleteByHand(ctx context.Context, s *v1.Service) {
 	w.cloud, w.services, w.stop = running, services, stop
 }
 
-// served is a world in which a Service is served, with two nodes.
-func served(t *testing.T, f *Fixture, name string) (w *world, c Case, once string) {
+// newServedWorld returns a world in which a Service is served, with two nodes.
+func newServedWorld(t *testing.T, f *Fixture, name string) (w *world, c Case, once string) {
 	t.Helper()
 	w = newWorld(t, f)
 	c = w.Services[name]
@@ -66,7 +66,7 @@ func served(t *testing.T, f *Fixture, name string) (w *world, c Case, once strin
 func runDeletedByHand(t *testing.T, f *Fixture, name string, after time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	w, c, once := served(t, f, name)
+	w, c, once := newServedWorld(t, f, name)
 	time.Sleep(after)
 	w.deleteByHand(ctx, c.Service)
 	_ = w.loadBalancer().UpdateLoadBalancer(ctx, clusterName, w.service(ctx, c.Service), w.nodes[:1])
@@ -83,7 +83,7 @@ func runDeletedByHand(t *testing.T, f *Fixture, name string, after time.Duration
 func runDeletedTwice(t *testing.T, f *Fixture, name string, after time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	w, c, _ := served(t, f, name)
+	w, c, _ := newServedWorld(t, f, name)
 	time.Sleep(after)
 	w.deleteByHand(ctx, c.Service)
 	w.remove(ctx, c.Service, func() {})

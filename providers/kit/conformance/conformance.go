@@ -199,7 +199,7 @@ func RunParts(t *testing.T, newFixture func(t testing.TB) *Fixture, names ...str
 	}
 	runFeatures(t, newFixture)
 	for _, part := range parts {
-		if (all && !part.once || slices.Contains(names, part.name)) && of(t, newFixture, part.applies) {
+		if (all && !part.firstNetwork || slices.Contains(names, part.name)) && readFixture(t, newFixture, part.applies) {
 			t.Run(part.name, func(t *testing.T) { t.Parallel(); part.run(t, newFixture) })
 		}
 	}
@@ -213,30 +213,44 @@ type part struct {
 	run     func(t *testing.T, newFixture func(t testing.TB) *Fixture)
 	// full is set where the full tier alone has it.
 	full bool
-	// once is set where a cloud's second kind of network has nothing of its own.
-	once bool
+	// firstNetwork is set where a cloud's second kind of network has nothing of its own.
+	firstNetwork bool
 }
 
 var parts = []part{
 	{name: "Guard", applies: (*Fixture).hasNodes, run: runGuard},
 	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
+	// source ranges that cannot be read open nothing
 	{name: "Sources", applies: (*Fixture).hasSources, run: Sources},
+	// former clients are shut out whatever else is refused
 	{name: "Narrowing", applies: (*Fixture).narrows, run: Narrowing},
+	// nobody gets another's load balancer by asking for it
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
+	// reads are behind writes
 	{name: "Lag", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Lag != nil }, run: runLag},
+	// a creation without an answer takes effect later
 	{name: "Creations", applies: (*Fixture).hasLoadBalancers, run: runCreations},
+	// somebody deletes all that a Service has; two processes work at once
 	{name: "ByHand", applies: (*Fixture).hasLoadBalancers, run: runByHand},
+	// what a Service leaves that went without its finalizer
 	{name: "Orphans", applies: (*Fixture).hasLoadBalancers, run: runOrphans},
+	// somebody deletes the load balancer, and not what belongs to it
 	{name: "Vanish", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, run: runVanish},
 	{name: "Routes", applies: (*Fixture).hasRoutes, run: runRoutes},
+	// null, redirects, listings without end
 	{name: "HostileAnswers", applies: (*Fixture).outside, run: runHostileAnswers},
+	// nothing of users gets into the labels of metrics
 	{name: "Labels", applies: func(*Fixture) bool { return true }, run: runLabels},
 	{name: "Portable", applies: (*Fixture).hasLoadBalancers, run: runPortable},
-	{name: "Unasked", applies: (*Fixture).hasLoadBalancers, run: runUnasked},
-	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts, once: true},
+	{name: "WithoutPortable", applies: (*Fixture).hasLoadBalancers, run: runWithoutPortable},
+	// what is written in each scenario is what the files say
+	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts, firstNetwork: true},
+	// each call of a life is broken
 	{name: "Interruption", applies: (*Fixture).hasLoadBalancers, run: runInterruption},
+	// the simulator is no kinder than the cloud
 	{name: "Strictness", applies: (*Fixture).hasLoadBalancers, run: runStrictness, full: true},
+	// the API server fails
 	{name: "KubeFails", applies: (*Fixture).hasLoadBalancers, run: runKubeFails},
 }
 
@@ -249,8 +263,8 @@ func virtual(t *testing.T, name string, test func(t *testing.T)) {
 	})
 }
 
-// of returns what read finds in a fixture.
-func of[V any](t *testing.T, newFixture func(t testing.TB) *Fixture, read func(*Fixture) V) (found V) {
+// readFixture returns what read finds in a fixture.
+func readFixture[V any](t *testing.T, newFixture func(t testing.TB) *Fixture, read func(*Fixture) V) (found V) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) { found = read(newFixture(t)) })
 	return found
@@ -267,8 +281,8 @@ type world struct {
 	cloud  cloudprovider.Interface
 	nodes  []*v1.Node
 	policy guard.Policy
-	// serial is the number of the last node that another cloud's controller initialised.
-	serial int
+	// foreignNodes is the number of the last node that another cloud's controller initialised.
+	foreignNodes int
 	// loops lets the informers follow the API server, so that the loops of the provider start.
 	loops bool
 	// shown are the Nodes that the informers show; without loops none of the provider's starts, because they never say that they have
@@ -280,16 +294,16 @@ type world struct {
 	stop context.CancelFunc
 }
 
-// atOnce is the guard's policy for tests that are about the provider: the guard lets every "gone" pass.
-var atOnce = guard.Policy{Confirmations: 1, Window: time.Hour, MaxShare: 1, Floor: 1000}
+// trustingPolicy is the guard's policy for tests that are about the provider: the guard lets every "gone" pass.
+var trustingPolicy = guard.Policy{Confirmations: 1, Window: time.Hour, MaxShare: 1, Floor: 1000}
 
 // roundTrip is how long every call takes: without it nothing would ever be older than anything else in virtual time.
 const roundTrip = 20 * time.Millisecond
 
 func newWorld(t testing.TB, f *Fixture) *world {
 	f.Sim.Configure(func(s *simkit.Settings) { s.Latency = simkit.Duration(roundTrip) })
-	f.Sim.Disarrange(simkit.SeedOf(t), func(operation, path string) bool { return spared(f.Strictness.Ordered, operation, path) })
-	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: atOnce}
+	f.Sim.Disarrange(simkit.SeedOf(t), func(operation, path string) bool { return isExempt(f.Strictness.Ordered, operation, path) })
+	w := &world{Fixture: f, t: t, kube: newKube("cluster-1"), policy: trustingPolicy}
 	w.kube.PrependReactor("*", "*", w.outage.react)
 	w.restart()
 	return w
@@ -379,8 +393,8 @@ func (w *world) loadBalancer() cloudprovider.LoadBalancer {
 func (w *world) addNode(ctx context.Context, name string, onError func()) *v1.Node {
 	node := bareNode(name)
 	if !w.hasNodes() {
-		w.serial++
-		initializeElsewhere(node, w.serial)
+		w.foreignNodes++
+		initializeElsewhere(node, w.foreignNodes)
 		w.nodes = append(w.nodes, node)
 		return node
 	}

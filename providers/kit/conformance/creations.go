@@ -20,7 +20,7 @@ var lateness = []time.Duration{2 * time.Second, 10 * time.Second, 30 * time.Seco
 func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	all := triesAll(t, newFixture)
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		for _, late := range delays(lateness, all) {
 			fault := simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(late), Writes: true, Count: 1}
 			for _, p := range processesOf(all) {
@@ -37,7 +37,7 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, fault simkit.Fault, p processes) {
 	t.Helper()
 	ctx := t.Context()
-	w, c := lagging(t, f, name, lag)
+	w, c := newLaggingWorld(t, f, name, lag)
 	w.Sim.ResetCalls()
 	w.ensure(ctx, c.Service, nil)
 	once, writes := w.Snapshot(), w.Sim.Calls().Writes

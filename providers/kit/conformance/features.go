@@ -41,7 +41,7 @@ func runFeatures(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		f := newFixture(t)
 		require.NoError(t, f.checkFeatures())
 	})
-	if of(t, newFixture, (*Fixture).hasNodes) {
+	if readFixture(t, newFixture, (*Fixture).hasNodes) {
 		virtual(t, "Zones", func(t *testing.T) {
 			w := newWorld(t, newFixture(t))
 			w.AddInstance("worker-1")
@@ -50,7 +50,7 @@ func runFeatures(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			assert.Equal(t, w.Provider.Features.Zones == registry.Done, m.Zone != "", "zone %q", m.Zone)
 		})
 	}
-	if !of(t, newFixture, (*Fixture).hasLoadBalancers) {
+	if !readFixture(t, newFixture, (*Fixture).hasLoadBalancers) {
 		return
 	}
 	for name, try := range map[string]func(*Fixture) (registry.Support, FeatureCase, func(*v1.Service)){
@@ -147,7 +147,7 @@ func (w *world) warned(ctx context.Context, s *v1.Service) bool {
 
 // checkFeatures compares what the description says with what the provider offers, and with what the fixture can try.
 func (f *Fixture) checkFeatures() error {
-	cloud, err := f.open(atOnce)
+	cloud, err := f.open(trustingPolicy)
 	if err != nil {
 		return err
 	}

@@ -19,11 +19,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// limited is a policy whose limits show without waiting.
-var limited = guard.Policy{Confirmations: 3, Window: time.Hour, MaxShare: 0.2, Floor: 2}
+// strictPolicy is a policy whose limits show without waiting.
+var strictPolicy = guard.Policy{Confirmations: 3, Window: time.Hour, MaxShare: 0.2, Floor: 2}
 
-// guardedWorld has n nodes that are older than any grace period.
-func guardedWorld(t *testing.T, f *Fixture, n int, policy guard.Policy) *world {
+// newGuardedWorld returns a world with n nodes that are older than any grace period.
+func newGuardedWorld(t *testing.T, f *Fixture, n int, policy guard.Policy) *world {
 	t.Helper()
 	w := newWorld(t, f)
 	for i := range n {
@@ -75,7 +75,7 @@ func (w *world) passAtOnce(nodes []*v1.Node) []string {
 func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "one of ten goes after three answers", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 10, limited)
+		w := newGuardedWorld(t, newFixture(t), 10, strictPolicy)
 		w.pass(w.nodes) // all are seen
 		w.RemoveInstance(w.nodes[3].Spec.ProviderID)
 		w.restart()
@@ -87,9 +87,9 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Equal(t, [][]string{nil, nil, {w.nodes[3].Name}}, passes)
 	})
 	virtual(t, "a Node younger than the grace period is kept", func(t *testing.T) {
-		policy := limited
+		policy := strictPolicy
 		policy.GracePeriod = time.Hour * 24
-		w := guardedWorld(t, newFixture(t), 3, policy)
+		w := newGuardedWorld(t, newFixture(t), 3, policy)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes))
@@ -97,7 +97,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 	virtual(t, "another account: every instance vanishes", func(t *testing.T) {
 		for _, n := range []int{2, 3, 10} {
-			w := guardedWorld(t, newFixture(t), n, limited)
+			w := newGuardedWorld(t, newFixture(t), n, strictPolicy)
 			w.OtherAccount()
 			w.restart()
 			for range 5 {
@@ -106,14 +106,14 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 	})
 	virtual(t, "half the cluster vanishes", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 10, limited)
+		w := newGuardedWorld(t, newFixture(t), 10, strictPolicy)
 		for _, n := range w.nodes[:5] {
 			w.RemoveInstance(n.Spec.ProviderID)
 		}
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes))
 		}
-		policy := limited
+		policy := strictPolicy
 		policy.MaxShare = 1
 		w.policy = policy
 		w.restart()
@@ -135,7 +135,7 @@ func runGuard(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 func runGuardAnnounced(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "an announced removal of every node", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 6, limited)
+		w := newGuardedWorld(t, newFixture(t), 6, strictPolicy)
 		for _, n := range w.nodes {
 			n.Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectNoSchedule}}
 			w.RemoveInstance(n.Spec.ProviderID)
@@ -146,7 +146,7 @@ func runGuardAnnounced(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Len(t, w.pass(w.nodes), 6)
 	})
 	virtual(t, "an announced removal of a node that lives", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 3, limited)
+		w := newGuardedWorld(t, newFixture(t), 3, strictPolicy)
 		w.nodes[0].Spec.Taints = []v1.Taint{{Key: "ToBeDeletedByClusterAutoscaler", Effect: v1.TaintEffectNoSchedule}}
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes[:1]))
@@ -159,7 +159,7 @@ func runGuardCosts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "fifty nodes cost one proof each", func(t *testing.T) {
 		const vanished, others = 50, 210
-		w := guardedWorld(t, newFixture(t), vanished+2, limited)
+		w := newGuardedWorld(t, newFixture(t), vanished+2, strictPolicy)
 		w.Sim.Seed(others)
 		for i := range others { // the cluster is large enough that fifty are no share of it
 			n := bareNode(fmt.Sprintf("seeded-%d", i))
@@ -186,7 +186,7 @@ func runGuardCosts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 func runUnlisted(t *testing.T, f *Fixture) {
 	t.Helper()
 	const nodes, span, mostSingles = 20, 5 * time.Minute, 1 // a second: the least nodes.Cloud.Price of all clouds
-	w := guardedWorld(t, f, nodes, limited)
+	w := newGuardedWorld(t, f, nodes, strictPolicy)
 	w.pass(w.nodes)
 	time.Sleep(2 * time.Minute) // or what is remembered would answer
 	w.Sim.ResetCalls()
@@ -220,13 +220,13 @@ const (
 // keeping to them.
 func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	if !of(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {
+	if !readFixture(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {
 		return
 	}
 	virtual(t, "nodes that listings lack", func(t *testing.T) { runUnlisted(t, newFixture(t)) })
 	virtual(t, "fifty nodes go within 20 s under the published limits", func(t *testing.T) {
 		const vanished, others, most, limit = 50, 210, 75, 20 * time.Second
-		w := guardedWorld(t, newFixture(t), vanished+2, limited)
+		w := newGuardedWorld(t, newFixture(t), vanished+2, strictPolicy)
 		w.Sim.Seed(others)
 		for i := range others {
 			n := bareNode(fmt.Sprintf("seeded-%d", i))
@@ -264,7 +264,7 @@ func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "a witness is read after the suspicion", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 10, limited)
+		w := newGuardedWorld(t, newFixture(t), 10, strictPolicy)
 		w.pass(w.nodes) // all were seen
 		w.OtherAccount()
 		time.Sleep(time.Minute) // or what is remembered would answer
@@ -273,9 +273,9 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 	})
 	virtual(t, "the credential is refused", func(t *testing.T) {
-		policy := limited
+		policy := strictPolicy
 		policy.MaxShare = 1 // no limit holds what a provider calls gone
-		w := guardedWorld(t, newFixture(t), 3, policy)
+		w := newGuardedWorld(t, newFixture(t), 3, policy)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		w.RefuseAccount()
 		for range 5 {
@@ -283,7 +283,7 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 	})
 	virtual(t, "the only node of a cluster is held, for nothing shows whose account answers", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 1, limited)
+		w := newGuardedWorld(t, newFixture(t), 1, strictPolicy)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes))
@@ -296,7 +296,7 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 	virtual(t, "flapping answers", func(t *testing.T) { runFlappingAnswers(t, newFixture(t)) })
 	virtual(t, "a stale listing", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 3, limited)
+		w := newGuardedWorld(t, newFixture(t), 3, strictPolicy)
 		w.pass(w.nodes) // a listing is in memory
 		id := w.AddInstance("late")
 		late := bareNode("late")
@@ -313,7 +313,7 @@ func runGuardDoubts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 // missing in a listing, that is an error each time.
 func runFlappingAnswers(t *testing.T, f *Fixture) {
 	t.Helper()
-	w := guardedWorld(t, f, 10, limited)
+	w := newGuardedWorld(t, f, 10, strictPolicy)
 	node := w.nodes[0]
 	id := path.Base(node.Spec.ProviderID)
 	const tries = 12
@@ -355,18 +355,18 @@ func runFlappingAnswers(t *testing.T, f *Fixture) {
 func runGuardPolicies(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "dry run", func(t *testing.T) {
-		policy := limited
+		policy := strictPolicy
 		policy.DryRun = true
-		w := guardedWorld(t, newFixture(t), 5, policy)
+		w := newGuardedWorld(t, newFixture(t), 5, policy)
 		w.RemoveInstance(w.nodes[0].Spec.ProviderID)
 		for range 5 {
 			assert.Empty(t, w.pass(w.nodes))
 		}
 	})
 	virtual(t, "the selector", func(t *testing.T) {
-		policy := limited
+		policy := strictPolicy
 		policy.NodeSelector = "pool=ours"
-		w := guardedWorld(t, newFixture(t), 3, policy)
+		w := newGuardedWorld(t, newFixture(t), 3, policy)
 		w.nodes[0].Labels = map[string]string{"pool": "ours"}
 		for _, n := range w.nodes[1:] {
 			w.RemoveInstance(n.Spec.ProviderID)
@@ -398,7 +398,7 @@ func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		n.Spec.Taints = []v1.Taint{{Key: v1.TaintNodeOutOfService, Effect: v1.TaintEffectNoExecute}}
 	}
 	virtual(t, "another account while running", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 10, limited)
+		w := newGuardedWorld(t, newFixture(t), 10, strictPolicy)
 		kubelet(v1.ConditionTrue, w.nodes...)
 		w.pass(w.nodes)
 		marked(w.nodes[1])
@@ -411,7 +411,7 @@ func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 	})
 	virtual(t, "a part of the account while running", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 30, limited)
+		w := newGuardedWorld(t, newFixture(t), 30, strictPolicy)
 		kubelet(v1.ConditionTrue, w.nodes...)
 		w.pass(w.nodes)
 		for _, n := range w.nodes[26:] {
@@ -429,7 +429,7 @@ func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Len(t, w.pass(w.nodes[26:28]), 2)
 	})
 	virtual(t, "an announced removal of all nodes but those that are ready", func(t *testing.T) {
-		w := guardedWorld(t, newFixture(t), 8, limited)
+		w := newGuardedWorld(t, newFixture(t), 8, strictPolicy)
 		kubelet(v1.ConditionTrue, w.nodes...)
 		w.pass(w.nodes)
 		for _, n := range w.nodes[2:] {

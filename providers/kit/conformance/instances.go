@@ -202,9 +202,9 @@ func runInstanceFaults(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		{Kind: simkit.FaultHTML},
 		{Kind: simkit.FaultHTML, Status: 404},
 		// The address of the listing is wrong, that of a single read is not.
-		{Kind: simkit.FaultStatus, Status: 404, Operation: of(t, newFixture, func(f *Fixture) string { return f.InstanceListing }) + "$"},
+		{Kind: simkit.FaultStatus, Status: 404, Operation: readFixture(t, newFixture, func(f *Fixture) string { return f.InstanceListing }) + "$"},
 	}
-	for _, kind := range of(t, newFixture, func(f *Fixture) []string { return sortedKeys(f.Sim.Distortions()) }) {
+	for _, kind := range readFixture(t, newFixture, func(f *Fixture) []string { return sortedKeys(f.Sim.Distortions()) }) {
 		faults = append(faults, simkit.Fault{Kind: kind})
 	}
 	for _, fault := range faults {

@@ -52,29 +52,29 @@ func (*KubeAPI) Client(t testing.TB, network *simkit.Network, url string, rest c
 		Host: url, Dial: network.Dial, QPS: -1, ContentConfig: restclient.ContentConfig{ContentType: "application/json"},
 	})
 	require.NoError(t, err)
-	return parted{rest, client}
+	return splitClient{rest, client}
 }
 
-// parted is a client whose ConfigMaps are elsewhere.
-type parted struct {
+// splitClient is a client whose ConfigMaps are elsewhere.
+type splitClient struct {
 	clientset.Interface
 
 	configMaps clientset.Interface
 }
 
 // CoreV1 implements kubernetes.Interface.
-func (p parted) CoreV1() corev1.CoreV1Interface {
-	return partedCore{p.Interface.CoreV1(), p.configMaps}
+func (p splitClient) CoreV1() corev1.CoreV1Interface {
+	return splitCore{p.Interface.CoreV1(), p.configMaps}
 }
 
-type partedCore struct {
+type splitCore struct {
 	corev1.CoreV1Interface
 
 	configMaps clientset.Interface
 }
 
 // ConfigMaps implements corev1.ConfigMapsGetter.
-func (p partedCore) ConfigMaps(namespace string) corev1.ConfigMapInterface {
+func (p splitCore) ConfigMaps(namespace string) corev1.ConfigMapInterface {
 	return p.configMaps.CoreV1().ConfigMaps(namespace)
 }
 
@@ -108,8 +108,8 @@ func (k *KubeAPI) put(cm *v1.ConfigMap) *v1.ConfigMap {
 	return cm
 }
 
-// place is what a path names.
-func place(path string) (namespace, name string, ok bool) {
+// parsePath returns what a path names.
+func parsePath(path string) (namespace, name string, ok bool) {
 	parts := strings.Split(strings.TrimPrefix(path, "/api/v1/namespaces/"), "/")
 	switch {
 	case len(parts) == 2 && parts[1] == "configmaps":
@@ -124,7 +124,7 @@ func place(path string) (namespace, name string, ok bool) {
 func (k *KubeAPI) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	namespace, name, ok := place(r.URL.Path)
+	namespace, name, ok := parsePath(r.URL.Path)
 	have := k.configMaps[namespace+"/"+name]
 	switch {
 	case !ok:

@@ -55,14 +55,14 @@ func kubeFailures() []kubeFailure {
 func runKubeFails(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	all := triesAll(t, newFixture)
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		for i, o := range outages {
 			failures := kubeFailures()
 			if !all { // another one for each outage
 				failures = failures[i%len(failures):][:1]
 			}
 			virtual(t, name+" while "+o.name+" fails: what is served stays", func(t *testing.T) { runOutage(t, newFixture(t), name, o, failures) })
-			if o.marks && !of(t, newFixture, func(f *Fixture) bool { return f.OwnMark }) {
+			if o.marks && !readFixture(t, newFixture, func(f *Fixture) bool { return f.OwnMark }) {
 				virtual(t, name+" while "+o.name+" fails: nothing is made, changed or deleted", func(t *testing.T) {
 					runUnmarked(t, newFixture(t), name, o, failures)
 				})
@@ -107,7 +107,7 @@ func (w *world) failing(o outage, failure error, do func()) {
 func runOutage(t *testing.T, f *Fixture, name string, o outage, failures []kubeFailure) {
 	t.Helper()
 	ctx := t.Context()
-	w, c, once := served(t, f, name)
+	w, c, once := newServedWorld(t, f, name)
 	for _, failure := range failures {
 		for _, restart := range []bool{false, true} {
 			if restart {
@@ -154,7 +154,7 @@ func runUnmarked(t *testing.T, f *Fixture, name string, o outage, failures []kub
 		}
 	}
 	ensure := func(current *v1.Service) error {
-		_, err := w.balancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
+		_, err := w.unsyncedLoadBalancer().EnsureLoadBalancer(ctx, clusterName, current, w.nodes)
 		return err
 	}
 	quiet("making it", ensure)
@@ -166,14 +166,14 @@ func runUnmarked(t *testing.T, f *Fixture, name string, o outage, failures []kub
 	require.NotEqual(t, made, w.Snapshot())
 	quiet("deleting it", func(current *v1.Service) error {
 		current.DeletionTimestamp = &metav1.Time{Time: time.Now()}
-		return w.balancer().EnsureLoadBalancerDeleted(ctx, clusterName, current)
+		return w.unsyncedLoadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, current)
 	})
 	w.remove(ctx, c.Service, nil)
 	assert.Empty(t, w.Snapshot())
 }
 
-// balancer is the provider's, without a look at the API server.
-func (w *world) balancer() cloudprovider.LoadBalancer {
+// unsyncedLoadBalancer is the provider's, without a look at the API server.
+func (w *world) unsyncedLoadBalancer() cloudprovider.LoadBalancer {
 	lb, _ := w.cloud.LoadBalancer()
 	return lb
 }
@@ -182,7 +182,7 @@ func (w *world) balancer() cloudprovider.LoadBalancer {
 func runUnrecorded(t *testing.T, f *Fixture, name string, failures []kubeFailure) {
 	t.Helper()
 	ctx := t.Context()
-	w, c, once := served(t, f, name)
+	w, c, once := newServedWorld(t, f, name)
 	w.remove(ctx, c.Service, nil)
 	for _, failure := range failures {
 		require.NoError(t, w.kube.CoreV1().Services(c.Service.Namespace).Delete(ctx, c.Service.Name, metav1.DeleteOptions{}))

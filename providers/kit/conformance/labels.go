@@ -32,10 +32,10 @@ var writings = []string{
 // runLabels: labels of metrics are kept for as long as the process lives, so that nothing in them may come from a Service or a Node.
 func runLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	if of(t, newFixture, (*Fixture).hasLoadBalancers) {
+	if readFixture(t, newFixture, (*Fixture).hasLoadBalancers) {
 		runLabelsOfServices(t, newFixture)
 	}
-	if of(t, newFixture, (*Fixture).hasNodes) {
+	if readFixture(t, newFixture, (*Fixture).hasNodes) {
 		runLabelsOfNodes(t, newFixture)
 	}
 }

@@ -27,8 +27,8 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	all := triesAll(t, newFixture)
 	lost := simkit.Fault{Kind: simkit.FaultLost, Writes: true, Count: 1}
-	for _, name := range of(t, newFixture, serviceNames) {
-		for _, lag := range delays(of(t, newFixture, (*Fixture).lags), all) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
+		for _, lag := range delays(readFixture(t, newFixture, (*Fixture).lags), all) {
 			virtual(t, name+" loses its records while reads lag by "+lag.String(), func(t *testing.T) { runLostRecords(t, newFixture(t), name, lag) })
 			virtual(t, name+" is deleted and created again while reads lag by "+lag.String(), func(t *testing.T) { runCreatedAgain(t, newFixture(t), name, lag) })
 			virtual(t, name+" is changed while reads lag by "+lag.String(), func(t *testing.T) { runFlapping(t, newFixture(t), name, lag, false) })
@@ -44,8 +44,8 @@ func runLag(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 }
 
-// lagging is a world with a node and a Service that was just made, while reads lag.
-func lagging(t *testing.T, f *Fixture, name string, lag time.Duration) (*world, Case) {
+// newLaggingWorld returns a world with a node and a Service that was just made, while reads lag.
+func newLaggingWorld(t *testing.T, f *Fixture, name string, lag time.Duration) (*world, Case) {
 	t.Helper()
 	w := newWorld(t, f)
 	c := w.Services[name]
@@ -63,7 +63,7 @@ func lagging(t *testing.T, f *Fixture, name string, lag time.Duration) (*world, 
 func runLostRecords(t *testing.T, f *Fixture, name string, lag time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	w, c := lagging(t, f, name, lag)
+	w, c := newLaggingWorld(t, f, name, lag)
 	shown := w.ensure(ctx, c.Service, nil)
 	once := w.Snapshot()
 	for began := time.Now(); time.Since(began) < 2*lag+30*time.Second; {
@@ -84,7 +84,7 @@ func runLostRecords(t *testing.T, f *Fixture, name string, lag time.Duration) {
 func runCreatedAgain(t *testing.T, f *Fixture, name string, lag time.Duration) {
 	t.Helper()
 	ctx := t.Context()
-	w, c := lagging(t, f, name, lag)
+	w, c := newLaggingWorld(t, f, name, lag)
 	w.ensure(ctx, c.Service, nil)
 	once := w.Snapshot()
 	time.Sleep(2 * lag) // until reads show it
@@ -106,7 +106,7 @@ func runCreatedAgain(t *testing.T, f *Fixture, name string, lag time.Duration) {
 func runFlapping(t *testing.T, f *Fixture, name string, lag time.Duration, resynced bool) {
 	t.Helper()
 	ctx := t.Context()
-	w, c := lagging(t, f, name, lag)
+	w, c := newLaggingWorld(t, f, name, lag)
 	w.ensure(ctx, c.Service, nil)
 	both := w.Snapshot()
 	time.Sleep(2*lag + 15*time.Second) // until what was read then is too old for whoever looks again

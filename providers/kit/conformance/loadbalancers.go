@@ -18,7 +18,7 @@ import (
 
 func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, name, func(t *testing.T) { runLifeCycle(t, newFixture(t), name) })
 	}
 	virtual(t, "a change of nodes creates nothing", func(t *testing.T) {
@@ -30,16 +30,16 @@ func runLoadBalancers(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.NoError(t, w.loadBalancer().UpdateLoadBalancer(t.Context(), clusterName, w.service(t.Context(), c.Service), w.nodes))
 		w.requireNoWrites("the Service was never ensured")
 	})
-	if of(t, newFixture, (*Fixture).hasNodes) {
+	if readFixture(t, newFixture, (*Fixture).hasNodes) {
 		virtual(t, "an instance goes while its Node stays", func(t *testing.T) { runLostInstance(t, newFixture(t)) })
 	}
-	if of(t, newFixture, func(f *Fixture) bool { return f.hasNodes() && f.Serves != nil }) {
+	if readFixture(t, newFixture, func(f *Fixture) bool { return f.hasNodes() && f.Serves != nil }) {
 		runUnknownNodes(t, newFixture)
 	}
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, "plan shows before and after: "+name, func(t *testing.T) { runPlan(t, newFixture(t), name) })
 	}
-	if of(t, newFixture, (*Fixture).outside) {
+	if readFixture(t, newFixture, (*Fixture).outside) {
 		virtual(t, "plan shows a port before and after", func(t *testing.T) { runPlanOfPort(t, newFixture(t)) })
 		runOtherClusters(t, newFixture)
 	}
@@ -200,7 +200,7 @@ func runOtherClusters(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "another cluster's load balancer is left alone, with the status of there", func(t *testing.T) {
 		runOtherCluster(t, newFixture(t), nil, true)
 	})
-	if chosen := of(t, newFixture, func(f *Fixture) map[string]string { return f.ChosenName }); chosen != nil {
+	if chosen := readFixture(t, newFixture, func(f *Fixture) map[string]string { return f.ChosenName }); chosen != nil {
 		virtual(t, "another cluster's load balancer with a chosen name is left alone", func(t *testing.T) {
 			runOtherCluster(t, newFixture(t), chosen, false)
 		})
@@ -264,7 +264,7 @@ func runInterruption(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	if triesAll(t, newFixture) {
 		chosen = breakEveryCall
 	}
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var reference []string

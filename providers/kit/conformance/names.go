@@ -16,8 +16,8 @@ import (
 // names are what identities in the cloud are called in a transcript: by kind and parent, so that the text stays the same when one more
 // of them is made or read.
 type names struct {
-	mu sync.Mutex
-	of map[string]string
+	mu         sync.Mutex
+	byIdentity map[string]string
 	// services are the names of Services by their UIDs, as they are and without dashes.
 	services map[string]string
 }
@@ -90,22 +90,22 @@ func (n *names) learnNode(node *v1.Node) {
 	for _, a := range node.Status.Addresses {
 		switch a.Type {
 		case v1.NodeInternalIP:
-			n.of[a.Address] = node.Name
+			n.byIdentity[a.Address] = node.Name
 		case v1.NodeExternalIP:
-			if n.of[a.Address] != node.Name {
-				n.of[a.Address] = node.Name + "/public"
+			if n.byIdentity[a.Address] != node.Name {
+				n.byIdentity[a.Address] = node.Name + "/public"
 			}
 		}
 	}
-	n.of[node.Spec.ProviderID] = node.Name
+	n.byIdentity[node.Spec.ProviderID] = node.Name
 	if id := path.Base(node.Spec.ProviderID); len(id) >= leastIdentity {
-		n.of[id] = node.Name
+		n.byIdentity[id] = node.Name
 	}
 }
 
 func (n *names) put(id, name string) {
-	if _, known := n.of[id]; !known && len(id) >= leastIdentity {
-		n.of[id] = name
+	if _, known := n.byIdentity[id]; !known && len(id) >= leastIdentity {
+		n.byIdentity[id] = name
 	}
 }
 
@@ -122,11 +122,11 @@ func (n *names) walk(v any, kind, parent string, taken map[string]bool) {
 	case map[string]any:
 		if id := findText(v, identityFields); id != "" {
 			label := strings.TrimSuffix(kind+"/"+findText(v, labelFields), "/")
-			if known, ok := n.of[id]; ok {
+			if known, ok := n.byIdentity[id]; ok {
 				label = known
 			}
 			for _, longer := range []string{parent + "/" + label, label + " (another)"} {
-				if taken[label] && n.of[id] == "" {
+				if taken[label] && n.byIdentity[id] == "" {
 					label = longer
 				}
 			}
@@ -159,14 +159,14 @@ func findText(object map[string]any, fields []string) string {
 	return ""
 }
 
-// times are moments in texts, which are others where one more call is made before.
-var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?`)
+// timestamps differ where one more call is made before, so that a transcript leaves them out.
+var timestamps = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:?\d\d)?`)
 
 // apply puts the names in a text in the place of identities.
 func (n *names) apply(text string) string {
 	n.mu.Lock()
-	ids := make([]string, 0, len(n.of))
-	for id := range n.of {
+	ids := make([]string, 0, len(n.byIdentity))
+	for id := range n.byIdentity {
 		if strings.Contains(text, id) {
 			ids = append(ids, id)
 		}
@@ -176,11 +176,11 @@ func (n *names) apply(text string) string {
 		text = replaceWord(text, id, fmt.Sprintf("\x00%d\x00", i)) // so that no name is taken for an identity
 	}
 	for i, id := range ids {
-		text = strings.ReplaceAll(text, fmt.Sprintf("\x00%d\x00", i), n.of[id])
+		text = strings.ReplaceAll(text, fmt.Sprintf("\x00%d\x00", i), n.byIdentity[id])
 	}
 	text = n.replaceUIDs(text)
 	n.mu.Unlock()
-	return times.ReplaceAllString(generated.ReplaceAllString(text, "<id>"), "<time>")
+	return timestamps.ReplaceAllString(generatedIDs.ReplaceAllString(text, "<id>"), "<time>")
 }
 
 // replaceWord replaces a word where no letter or digit is next to it.

@@ -55,7 +55,7 @@ func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 }
 
-// noLegalValue is a legal value of no annotation that has some.
+// noLegalValue is illegal for each annotation that does not take every text.
 const noLegalValue = "no such value"
 
 // narrowing is a Service that is open to everybody.
@@ -96,7 +96,7 @@ func (n *narrowing) writes() (operations []string, opens map[string]bool) {
 	n.narrow()
 	opens = map[string]bool{}
 	open, closing, last := n.open, map[string]bool{}, ""
-	n.inspect(func(operation string, write bool, _ inspected) func() {
+	n.inspect(func(operation string, write bool, _ inspectedCall) func() {
 		if write {
 			operations, last = append(operations, operation), operation
 		}
@@ -141,6 +141,6 @@ func (w *world) refusedAnnotation(ctx context.Context, s *v1.Service) string {
 			return row.Key
 		}
 	}
-	require.Fail(w.t, "no annotation has noLegalValue values")
+	require.Fail(w.t, "no annotation of the cloud has illegal values")
 	return ""
 }

@@ -34,7 +34,7 @@ type NodeQuestions struct {
 	API nodes.API
 }
 
-// NodeBench asks a provider that stands in front of a simulated cloud of its own.
+// NodeBench is a test bench, no benchmark: it asks a provider that stands in front of a simulated cloud of its own.
 type NodeBench struct {
 	NodeQuestions
 

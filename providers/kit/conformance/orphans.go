@@ -15,7 +15,7 @@ import (
 
 func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, name+" leaves its load balancer behind", func(t *testing.T) { runOrphan(t, newFixture(t), name) })
 	}
 }

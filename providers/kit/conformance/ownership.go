@@ -32,7 +32,7 @@ func runOwnership(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "a user's load balancer is adopted where the operator allows it, and never deleted", func(t *testing.T) {
 		runForeign(t, newFixture(t), registry.AdoptAny)
 	})
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, name+" is retained and goes to nobody who takes its node ports", func(t *testing.T) { runRetained(t, newFixture(t), name) })
 	}
 }

@@ -28,12 +28,12 @@ func runPlan(t *testing.T, f *Fixture, name string) {
 	made := w.plan(c.Service, "before it exists")
 	require.NotEmpty(t, made)
 	var after strings.Builder
-	for _, one := range made {
-		if one.Action != guard.PlanCreate {
+	for _, change := range made {
+		if change.Action != guard.PlanCreate {
 			continue
 		}
-		for _, field := range one.Fields {
-			assert.Empty(t, field.Before, "%s is not there yet: %+v", one.Object, field)
+		for _, field := range change.Fields {
+			assert.Empty(t, field.Before, "%s is not there yet: %+v", change.Object, field)
 			after.WriteString(field.Name + "=" + field.After + "\n")
 		}
 	}
@@ -67,8 +67,8 @@ func runPlanOfPort(t *testing.T, f *Fixture) {
 	w.changeService(ctx, c.Service, func(s *v1.Service) { s.Spec.Ports[0].Port = movedPort })
 	var before strings.Builder
 	var after strings.Builder
-	for _, one := range w.plan(c.Service, "after a change") {
-		for _, field := range one.Fields {
+	for _, change := range w.plan(c.Service, "after a change") {
+		for _, field := range change.Fields {
 			before.WriteString(field.Before + "\n")
 			after.WriteString(field.After + "\n")
 		}
@@ -99,18 +99,18 @@ func (w *world) plan(s *v1.Service, when string) []guard.Planned {
 	plan, err := planner.PlanLoadBalancer(w.t.Context(), clusterName, w.service(w.t.Context(), s), w.nodes)
 	require.NoError(w.t, err, when)
 	w.requireNoWrites("plan " + when)
-	for _, one := range plan.Changes {
-		assert.NotEmpty(w.t, one.Fields, "%s: %s %s (%s) says which fields differ", when, one.Action, one.Object, one.Detail)
-		for _, field := range one.Fields {
+	for _, change := range plan.Changes {
+		assert.NotEmpty(w.t, change.Fields, "%s: %s %s (%s) says which fields differ", when, change.Action, change.Object, change.Detail)
+		for _, field := range change.Fields {
 			assert.NotEqual(w.t, field.Before, field.After, "%s: %s", when, field.Name)
-			switch one.Action {
+			switch change.Action {
 			case guard.PlanCreate:
 				assert.NotEmpty(w.t, field.After, "%s: %s", when, field.Name)
 			case guard.PlanDelete:
 				assert.Empty(w.t, field.After, "%s: %s", when, field.Name)
 			}
 		}
-		w.t.Logf("%s: %s %s (%s): %+v", when, one.Action, one.Object, one.Detail, one.Fields)
+		w.t.Logf("%s: %s %s (%s): %+v", when, change.Action, change.Object, change.Detail, change.Fields)
 	}
 	return plan.Changes
 }

@@ -69,14 +69,14 @@ func findUnplanned(rows []PlannedWrites, planned []string, writes []write) (foun
 		}
 	}
 	owners := assign(announced, writes)
-	for i, one := range announced {
-		if !slices.Contains(owners, i) && !slices.ContainsFunc(writes, one.wasRefused) {
-			found.broken = append(found.broken, fmt.Sprintf("%s: %s does not follow", one.change, strings.Join(one.operations, " or ")))
+	for i, a := range announced {
+		if !slices.Contains(owners, i) && !slices.ContainsFunc(writes, a.wasRefused) {
+			found.broken = append(found.broken, fmt.Sprintf("%s: %s does not follow", a.change, strings.Join(a.operations, " or ")))
 		}
 	}
 	for at, w := range writes {
 		switch row := beside[w.operation]; {
-		case owners[at] >= 0 || slices.ContainsFunc(announced, func(one announcedWrite) bool { return one.wasRefused(w) }):
+		case owners[at] >= 0 || slices.ContainsFunc(announced, func(a announcedWrite) bool { return a.wasRefused(w) }):
 		case row != nil:
 			found.used = append(found.used, row.Change+": "+w.operation)
 			found.explained[row.Because] = append(found.explained[row.Because], w.operation+" was not announced")
@@ -119,14 +119,14 @@ func findRow(rows []PlannedWrites, change string) (row *PlannedWrites, words []s
 // assign gives each write at most one announced write that says it, such that as many as possible have one; -1 is none.
 func assign(announced []announcedWrite, writes []write) (owners []int) {
 	owners = slices.Repeat([]int{-1}, len(writes))
-	var place func(i int, seen []bool) bool
-	place = func(i int, seen []bool) bool {
+	var match func(i int, seen []bool) bool
+	match = func(i int, seen []bool) bool {
 		for at, w := range writes {
 			if seen[at] || !announced[i].says(w) {
 				continue
 			}
 			seen[at] = true
-			if owners[at] < 0 || place(owners[at], seen) {
+			if owners[at] < 0 || match(owners[at], seen) {
 				owners[at] = i
 				return true
 			}
@@ -134,7 +134,7 @@ func assign(announced []announcedWrite, writes []write) (owners []int) {
 		return false
 	}
 	for i := range announced {
-		place(i, make([]bool, len(writes)))
+		match(i, make([]bool, len(writes)))
 	}
 	return owners
 }

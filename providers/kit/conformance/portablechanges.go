@@ -45,9 +45,9 @@ func runPortableChanges(t *testing.T, newFixture func(t testing.TB) *Fixture, ro
 	virtual(t, name+" illegal later", func(t *testing.T) { runPortableBroken(t, newFixture(t), row) })
 }
 
-// servedPortably begins a world with a Service that is served by a portable annotation; nil where the cloud refuses it. before is what
+// newPortableWorld returns a world with a Service that is served by a portable annotation; nil where the cloud refuses it. before is what
 // the cloud holds without it.
-func servedPortably(t *testing.T, f *Fixture, key string) (served *world, provider registry.Provider, s *v1.Service, before string) {
+func newPortableWorld(t *testing.T, f *Fixture, key string) (served *world, provider registry.Provider, s *v1.Service, before string) {
 	t.Helper()
 	ctx, w := t.Context(), newWorld(t, f)
 	w.addNode(ctx, "worker-1", nil)
@@ -70,7 +70,7 @@ func servedPortably(t *testing.T, f *Fixture, key string) (served *world, provid
 // does a restart in between.
 func runPortableReplaced(t *testing.T, f *Fixture, key string) {
 	t.Helper()
-	w, provider, s, _ := servedPortably(t, f, key)
+	w, provider, s, _ := newPortableWorld(t, f, key)
 	if w == nil || len(provider.Cloud().Pairs(key)) == 0 {
 		return // the cloud has none of its own
 	}
@@ -122,7 +122,7 @@ func oneText(errs []error) string {
 // a remainder, whatever its annotations say by then.
 func runPortableBroken(t *testing.T, f *Fixture, row schema.AnnotationRow) {
 	t.Helper()
-	w, _, s, empty := servedPortably(t, f, row.Key)
+	w, _, s, empty := newPortableWorld(t, f, row.Key)
 	if w == nil {
 		return // it is refused from the start
 	}

@@ -34,7 +34,7 @@ func runRoutes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	for _, fault := range faults {
 		virtual(t, fmt.Sprintf("a listing that fails is no empty one: %s %d", fault.Kind, fault.Status), func(t *testing.T) {
-			w := routesWorld(t, newFixture(t))
+			w := newRoutesWorld(t, newFixture(t))
 			for _, node := range w.nodes {
 				w.makeRoute(t.Context(), node, nil)
 			}
@@ -63,8 +63,8 @@ func (w *world) routes() cloudprovider.Routes {
 	return r
 }
 
-// routesWorld is a world with two nodes and their pod ranges.
-func routesWorld(t *testing.T, f *Fixture) *world {
+// newRoutesWorld returns a world with two nodes and their pod ranges.
+func newRoutesWorld(t *testing.T, f *Fixture) *world {
 	t.Helper()
 	f.Routes()
 	w := newWorld(t, f)
@@ -128,7 +128,7 @@ func (w *world) requireRoutes(ctx context.Context, onError func(), nodes ...*v1.
 func runRouteLifeCycle(t *testing.T, f *Fixture) {
 	t.Helper()
 	ctx := t.Context()
-	w := routesWorld(t, f)
+	w := newRoutesWorld(t, f)
 	w.requireRoutes(ctx, nil)
 	for _, node := range w.nodes {
 		w.makeRoute(ctx, node, nil)
@@ -155,7 +155,7 @@ func runRouteLifeCycle(t *testing.T, f *Fixture) {
 func interruptedRoutes(t *testing.T, f *Fixture, fault *simkit.Fault, restart bool) (calls int) {
 	t.Helper()
 	ctx := t.Context()
-	w := routesWorld(t, f)
+	w := newRoutesWorld(t, f)
 	w.Sim.ResetCalls()
 	if fault != nil {
 		w.failCalls(*fault)

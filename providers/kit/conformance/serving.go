@@ -47,9 +47,9 @@ func (s *serving) findGaps(after map[string][]string) (gaps []string) {
 		if len(after[port]) == 0 || len(s.samples[0].ports[port]) == 0 {
 			continue
 		}
-		for _, one := range s.samples {
-			if len(one.ports[port]) == 0 {
-				gaps = append(gaps, port+" leads nowhere after "+one.call)
+		for _, sample := range s.samples {
+			if len(sample.ports[port]) == 0 {
+				gaps = append(gaps, port+" leads nowhere after "+sample.call)
 				break
 			}
 		}

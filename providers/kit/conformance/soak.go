@@ -82,8 +82,9 @@ type soak struct {
 	// machines are the instances that exist, by node name.
 	machines map[string]string
 	cluster  map[string]*soakNode
-	services map[string]*soakService
-	log      []string
+	// wanted are the Services that exist, and those that are being deleted, by name.
+	wanted map[string]*soakService
+	log    []string
 }
 
 type soakNode struct {
@@ -104,7 +105,7 @@ func newSoak(t *testing.T, f *Fixture, seed uint64) *soak {
 	t.Helper()
 	s := &soak{
 		world: newWorld(t, f), rnd: rand.New(rand.NewPCG(seed, seed)), //nolint:gosec // a schedule must be reproducible
-		machines: map[string]string{}, cluster: map[string]*soakNode{}, services: map[string]*soakService{},
+		machines: map[string]string{}, cluster: map[string]*soakNode{}, wanted: map[string]*soakService{},
 	}
 	s.policy = soakPolicy
 	s.restart()
@@ -130,8 +131,8 @@ func (s *soak) run(ctx context.Context) {
 			s.quiet(ctx)
 		}
 	}
-	for name := range s.services {
-		s.remove(name)
+	for name := range s.wanted {
+		s.requestDeletion(name)
 	}
 	s.quiet(ctx)
 	if s.hasLoadBalancers() {
@@ -151,13 +152,13 @@ func (s *soak) random(ctx context.Context) {
 	case n < 60:
 		s.alter(ctx)
 	case n < 68:
-		if name, ok := s.pick(s.services, func(v *soakService) bool { return !v.deleting }); ok {
-			s.remove(name)
+		if name, ok := s.pick(s.wanted, func(v *soakService) bool { return !v.deleting }); ok {
+			s.requestDeletion(name)
 		}
 	case n < 76:
 		s.note("restart")
 		s.restart()
-		for _, v := range s.services {
+		for _, v := range s.wanted {
 			v.dirty = true // the framework looks at every Service after a start
 		}
 	case n < 96:
@@ -178,7 +179,7 @@ func (s *soak) join() {
 		s.machines[name] = s.AddInstance(name)
 	} else {
 		s.machines[name] = name
-		initializeElsewhere(node, s.world.serial+s.serial)
+		initializeElsewhere(node, s.serial)
 	}
 	s.cluster[name] = &soakNode{node: node}
 }
@@ -224,7 +225,7 @@ func (s *soak) create(ctx context.Context) {
 	}
 	kind := kinds[s.rnd.IntN(len(kinds))]
 	if slices.ContainsFunc(
-		sortedKeys(s.services), func(n string) bool { return s.services[n].service.Labels["kind"] == kind },
+		sortedKeys(s.wanted), func(n string) bool { return s.wanted[n].service.Labels["kind"] == kind },
 	) && kind != kinds[0] {
 		return // Services with a name of their own in the cloud exist once
 	}
@@ -236,23 +237,23 @@ func (s *soak) create(ctx context.Context) {
 	service.CreationTimestamp = metav1.NewTime(time.Now())
 	s.note("create %s", service.Name)
 	s.createService(ctx, service)
-	s.services[service.Name] = &soakService{service: service, change: s.Services[kind].Change, dirty: true}
+	s.wanted[service.Name] = &soakService{service: service, change: s.Services[kind].Change, dirty: true}
 }
 
 func (s *soak) alter(ctx context.Context) {
-	name, ok := s.pick(s.services, func(v *soakService) bool { return !v.deleting && v.change != nil })
+	name, ok := s.pick(s.wanted, func(v *soakService) bool { return !v.deleting && v.change != nil })
 	if !ok {
 		return
 	}
-	v := s.services[name]
+	v := s.wanted[name]
 	s.note("change %s", name)
 	s.changeService(ctx, v.service, v.change)
 	v.dirty, v.change = true, nil
 }
 
-func (s *soak) remove(name string) {
+func (s *soak) requestDeletion(name string) {
 	s.note("delete %s", name)
-	s.services[name].deleting = true
+	s.wanted[name].deleting = true
 }
 
 // fail puts one random fault in force for some calls.
@@ -289,8 +290,8 @@ func (s *soak) fail() {
 // controllers plays one pass of the framework's controllers; it reports whether everything is done.
 func (s *soak) controllers(ctx context.Context) bool {
 	done := s.nodePass(ctx)
-	for _, name := range sortedKeys(s.services) {
-		if !s.servicePass(ctx, s.services[name], name) {
+	for _, name := range sortedKeys(s.wanted) {
+		if !s.servicePass(ctx, s.wanted[name], name) {
 			done = false
 		}
 	}
@@ -340,7 +341,7 @@ func (s *soak) servicePass(ctx context.Context, v *soakService, name string) boo
 			return false
 		}
 		require.NoError(s.t, s.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
-		delete(s.services, name)
+		delete(s.wanted, name)
 		return true
 	}
 	var names []string
@@ -404,13 +405,13 @@ func (s *soak) quiet(ctx context.Context) {
 		require.Contains(s.t, s.machines, name, "the Node of a dead instance is gone")
 		require.NotEmpty(s.t, n.node.Spec.ProviderID, "every Node is initialised")
 	}
-	for name, v := range s.services {
+	for name, v := range s.wanted {
 		require.False(s.t, v.dirty || v.deleting, "Service %s has settled", name)
 	}
-	require.Len(s.t, s.Sim.Summary().Holdings, len(s.services), "the cloud holds one load balancer for each Service")
+	require.Len(s.t, s.Sim.Summary().Holdings, len(s.wanted), "the cloud holds one load balancer for each Service")
 	s.Sim.ResetCalls()
-	for _, name := range sortedKeys(s.services) {
-		status, err := s.loadBalancer().EnsureLoadBalancer(ctx, clusterName, s.service(ctx, s.services[name].service), s.nodes)
+	for _, name := range sortedKeys(s.wanted) {
+		status, err := s.loadBalancer().EnsureLoadBalancer(ctx, clusterName, s.service(ctx, s.wanted[name].service), s.nodes)
 		require.NoError(s.t, err)
 		require.NotEmpty(s.t, status.Ingress)
 	}

@@ -33,18 +33,18 @@ func Sources(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	for name, c := range map[string]struct {
 		change func(*v1.Service)
-		told   bool
+		warns  bool
 	}{
 		"none of them can be read":          {ranges("010.0.0.0/8", "192.0.2.7"), true},
 		"one of several cannot be read":     {ranges(sourceRange, "010.0.0.0/8"), true},
 		"all of them are of another family": {ranges(sourceRangeV6), false},
 	} {
-		virtual(t, name, func(t *testing.T) { runSources(t, newFixture, c.change, c.told) })
+		virtual(t, name, func(t *testing.T) { runSources(t, newFixture, c.change, c.warns) })
 	}
 }
 
 // runSources serves a Service with source ranges, changes these, and has a node join, the program restart and the Service reconciled.
-func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change func(*v1.Service), told bool) {
+func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change func(*v1.Service), warns bool) {
 	t.Helper()
 	ctx := t.Context()
 	written := 0 // what a body says that holds other people's rules, too
@@ -56,7 +56,7 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change fun
 		w, s := newWorld(t, f), featureService(f.SourceRanges.With)
 		w.addNode(ctx, "worker-1", nil)
 		s.Spec.LoadBalancerSourceRanges = list
-		w.inspect(func(_ string, _ bool, c inspected) func() {
+		w.inspect(func(_ string, _ bool, c inspectedCall) func() {
 			written = max(written, w.countEverybody(string(c.body)))
 			return nil
 		})
@@ -70,7 +70,7 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change fun
 	before := w.countEverybody(w.Snapshot())
 	writesOpenings := w.countEverybody(open.Snapshot()) > before // else everybody is where nothing is written
 	w.changeService(ctx, s, change)
-	w.inspect(func(operation string, write bool, c inspected) func() {
+	w.inspect(func(operation string, write bool, c inspectedCall) func() {
 		if write {
 			assert.LessOrEqual(t, w.countEverybody(string(c.body)), written, "%s opens to everybody: %s", operation, c.body)
 		}
@@ -84,7 +84,7 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change fun
 		}
 	}
 	err := w.ensureToEnd(ctx, s)
-	if told {
+	if warns {
 		assert.True(t, w.warned(ctx, s), "no event tells of ranges that cannot be read; the answer was: %v", err)
 	}
 	check("after the change")

@@ -38,8 +38,8 @@ type Strictness struct {
 	Immediate string
 }
 
-// spared reports whether a table names a field.
-func spared(table map[string]string, operation, path string) bool {
+// isExempt reports whether a table names a field.
+func isExempt(table map[string]string, operation, path string) bool {
 	for _, name := range []string{path, operation + " " + path} {
 		if table[name] != "" {
 			return true
@@ -55,7 +55,7 @@ func spared(table map[string]string, operation, path string) bool {
 
 func runStrictness(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, "no order is kept: "+name, func(t *testing.T) { runOrders(t, newFixture(t), name) })
 		virtual(t, "values are checked: "+name, func(t *testing.T) { runValues(t, newFixture(t), name) })
 	}
@@ -67,7 +67,7 @@ func runStrictness(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 		require.Empty(t, f.Strictness.Immediate)
 	})
-	if of(t, newFixture, func(f *Fixture) bool { return f.Lag != nil }) {
+	if readFixture(t, newFixture, func(f *Fixture) bool { return f.Lag != nil }) {
 		t.Run("lag", func(t *testing.T) {
 			t.Parallel()
 			at := func(lag time.Duration) (shown []string) {
@@ -76,7 +76,7 @@ func runStrictness(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			}
 			once := at(0)
 			require.NotEmpty(t, once)
-			assert.NotSubset(t, at(slices.Max(of(t, newFixture, (*Fixture).lags))), once, "some of these reads are late")
+			assert.NotSubset(t, at(slices.Max(readFixture(t, newFixture, (*Fixture).lags))), once, "some of these reads are late")
 		})
 	}
 }
@@ -89,8 +89,8 @@ func runShown(t *testing.T, f *Fixture, lag time.Duration) []string {
 	w.addNode(ctx, "worker-1", nil)
 	other := otherService()
 	w.createService(ctx, other)
-	reads, shown := map[string]inspected{}, map[string]bool{}
-	w.inspect(func(operation string, write bool, c inspected) func() {
+	reads, shown := map[string]inspectedCall{}, map[string]bool{}
+	w.inspect(func(operation string, write bool, c inspectedCall) func() {
 		if !write {
 			reads[operation] = c
 		}
@@ -103,7 +103,7 @@ func runShown(t *testing.T, f *Fixture, lag time.Duration) []string {
 		w.Lag(lag)
 	}
 	time.Sleep(2 * lag)
-	w.inspect(func(_ string, write bool, _ inspected) func() {
+	w.inspect(func(_ string, write bool, _ inspectedCall) func() {
 		if !write {
 			return nil
 		}
@@ -137,20 +137,20 @@ func otherService() *v1.Service {
 var answerID = regexp.MustCompile(`(?i)"RequestId":"[^"]*"`)
 
 // answers are what a call is answered with, one time or another, whatever the order.
-func (i inspected) answers(t *testing.T) map[string]bool {
+func (i inspectedCall) answers(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for range readings {
 		answer := i.again()
-		text, err := json.Marshal(InOrder(parsed(answer.Body.Bytes())))
+		text, err := json.Marshal(InOrder(parseAnswer(answer.Body.Bytes())))
 		require.NoError(t, err)
 		all[fmt.Sprint(answer.Code, answerID.ReplaceAllString(string(text), ""))] = true
 	}
 	return all
 }
 
-// live takes a Service through its life, with another one there all the time, while every call to the cloud is inspected.
-func (w *world) live(name string, see func(operation string, write bool, c inspected) (after func())) {
+// playLife takes a Service through its life, with another one there all the time, while every call to the cloud is inspected.
+func (w *world) playLife(name string, see func(operation string, write bool, c inspectedCall) (after func())) {
 	ctx, c := w.t.Context(), w.Services[name]
 	w.addNode(ctx, "worker-1", nil)
 	w.addNode(ctx, "worker-2", nil)
@@ -171,18 +171,18 @@ func (w *world) live(name string, see func(operation string, write bool, c inspe
 }
 
 // inspect has calls to the cloud inspected, one at a time.
-func (w *world) inspect(see func(operation string, write bool, c inspected) (after func())) {
+func (w *world) inspect(see func(operation string, write bool, c inspectedCall) (after func())) {
 	turn := make(chan struct{}, 1) // a mutex would stop the clock
 	w.Sim.Inspect(func(r *http.Request, body []byte, ask func(*http.Request) *httptest.ResponseRecorder) func() {
 		turn <- struct{}{}
 		defer func() { <-turn }()
 		operation, write := w.Sim.Operation(r)
-		return see(operation, write, inspected{r, body, ask})
+		return see(operation, write, inspectedCall{r, body, ask})
 	})
 }
 
-// inspected is a call, and a way to ask something else in its place.
-type inspected struct {
+// inspectedCall is a call, and a way to ask something else in its place.
+type inspectedCall struct {
 	request *http.Request
 	body    []byte
 	ask     func(*http.Request) *httptest.ResponseRecorder
@@ -195,7 +195,7 @@ const WrongHeader = "X-Simulated-Wrong"
 const requestID = "requestId"
 
 // with returns the answer to the same call with another body.
-func (i inspected) with(body []byte) *httptest.ResponseRecorder {
+func (i inspectedCall) with(body []byte) *httptest.ResponseRecorder {
 	r := i.request.Clone(context.WithoutCancel(i.request.Context()))
 	query := r.URL.Query()
 	if query.Has(requestID) { // a cloud that knows it looks at nothing else
@@ -207,7 +207,7 @@ func (i inspected) with(body []byte) *httptest.ResponseRecorder {
 }
 
 // again returns the answer to the same call.
-func (i inspected) again() *httptest.ResponseRecorder { return i.with(i.body) }
+func (i inspectedCall) again() *httptest.ResponseRecorder { return i.with(i.body) }
 
 // readings is how often a list is read until its order counts as kept.
 const readings = 24
@@ -217,7 +217,7 @@ func runOrders(t *testing.T, f *Fixture, name string) {
 	t.Helper()
 	w := newWorld(t, f)
 	orders := map[string]map[string]map[string]bool{} // by list and elements
-	w.live(name, func(operation string, write bool, c inspected) func() {
+	w.playLife(name, func(operation string, write bool, c inspectedCall) func() {
 		if write {
 			return nil
 		}
@@ -226,7 +226,7 @@ func runOrders(t *testing.T, f *Fixture, name string) {
 			if answer.Code != http.StatusOK {
 				return nil
 			}
-			eachList(parsed(answer.Body.Bytes()), "", func(path string, elements []string) {
+			eachList(parseAnswer(answer.Body.Bytes()), "", func(path string, elements []string) {
 				list := operation + " " + path
 				if orders[list] == nil {
 					orders[list] = map[string]map[string]bool{}
@@ -244,7 +244,7 @@ func runOrders(t *testing.T, f *Fixture, name string) {
 	for list, sets := range orders {
 		operation, path, _ := cutLast(list)
 		several := slices.ContainsFunc(slices.Collect(maps.Values(sets)), func(orders map[string]bool) bool { return len(orders) > 1 })
-		if !several && !spared(f.Strictness.Ordered, operation, path) {
+		if !several && !isExempt(f.Strictness.Ordered, operation, path) {
 			kept = append(kept, list)
 		}
 	}
@@ -261,9 +261,8 @@ func cutLast(text string) (before, after string, found bool) {
 	return text[:i], text[i+1:], true
 }
 
-// parsed is what an answer says, as decoded JSON; nil if it is neither JSON nor XML. Elements of the same name within one, and those
-// named for being one of many, are lists.
-func parsed(body []byte) any {
+// parseAnswer returns an answer as decoded JSON; nil if it is neither JSON nor XML. XML elements of the same name within one are a list.
+func parseAnswer(body []byte) any {
 	var v any
 	if json.Unmarshal(body, &v) == nil {
 		return v
@@ -274,14 +273,14 @@ func parsed(body []byte) any {
 		if err != nil {
 			return nil
 		}
-		if start, ok := token.(xml.StartElement); ok {
-			v, _ := parsedElement(decoder, start)
+		if _, ok := token.(xml.StartElement); ok {
+			v, _ := parseElement(decoder)
 			return v
 		}
 	}
 }
 
-func parsedElement(decoder *xml.Decoder, _ xml.StartElement) (any, error) {
+func parseElement(decoder *xml.Decoder) (any, error) {
 	kids, text := map[string][]any{}, ""
 	for {
 		token, err := decoder.Token()
@@ -292,7 +291,7 @@ func parsedElement(decoder *xml.Decoder, _ xml.StartElement) (any, error) {
 		case xml.CharData:
 			text += string(token)
 		case xml.StartElement:
-			kid, err := parsedElement(decoder, token)
+			kid, err := parseElement(decoder)
 			if err != nil {
 				return nil, err
 			}
@@ -323,7 +322,7 @@ func eachList(v any, path string, see func(path string, elements []string)) {
 	case []any:
 		var elements []string
 		for _, element := range v {
-			text, err := json.Marshal(InOrder(copied(element)))
+			text, err := json.Marshal(InOrder(deepCopy(element)))
 			if err != nil {
 				return
 			}
@@ -336,19 +335,19 @@ func eachList(v any, path string, see func(path string, elements []string)) {
 	}
 }
 
-// copied is a deep copy of decoded JSON.
-func copied(v any) any {
+// deepCopy copies decoded JSON.
+func deepCopy(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		c := make(map[string]any, len(v))
 		for name, value := range v {
-			c[name] = copied(value)
+			c[name] = deepCopy(value)
 		}
 		return c
 	case []any:
 		c := make([]any, len(v))
 		for i, value := range v {
-			c[i] = copied(value)
+			c[i] = deepCopy(value)
 		}
 		return c
 	}
@@ -374,9 +373,9 @@ func runValues(t *testing.T, f *Fixture, name string) {
 	defer func() { // also where the life does not end, for what was taken
 		assert.Empty(t, strings.Join(slices.Sorted(maps.Keys(taken)), "\n"), "the cloud refuses these, says its API; what takes any value stands in Strictness.Free")
 	}()
-	w.live(name, func(operation string, write bool, c inspected) func() {
+	w.playLife(name, func(operation string, write bool, c inspectedCall) func() {
 		wrong := func(path, what string, body []byte) {
-			if spared(f.Strictness.Free, operation, path) {
+			if isExempt(f.Strictness.Free, operation, path) {
 				return
 			}
 			c.request.Header.Set(WrongHeader, what)

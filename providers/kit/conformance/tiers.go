@@ -15,7 +15,7 @@ import (
 // triesAll reports whether everything is tried: in the full tier, and where the fixture asks for it.
 func triesAll(t *testing.T, newFixture func(t testing.TB) *Fixture) bool {
 	t.Helper()
-	return tier.All() || of(t, newFixture, func(f *Fixture) bool { return f.Whole })
+	return tier.All() || readFixture(t, newFixture, func(f *Fixture) bool { return f.Whole })
 }
 
 // interruption is a way in which a life is broken, once.
@@ -74,8 +74,9 @@ func breakEveryCall(calls []simkit.Call) (all []brokenLife) {
 	return all
 }
 
-// breakWrites has each write refused and its answer lost, in a process that goes on and in one that ends. Each kind of write is
-// answered with a proxy's page once, and each kind of read is broken at its first and last call, in one way after the other.
+// breakWrites has the connection cut before each write and its answer lost after it, in a process that goes on and in one that
+// ends. Each kind of write is answered with a proxy's page once, and each kind of read is broken at its first and last call, in one way
+// after the other.
 func breakWrites(calls []simkit.Call) (all []brokenLife) {
 	writes, pages := 0, map[string]bool{}
 	var reads []string

@@ -29,8 +29,8 @@ type transcript struct {
 	secrets []string
 	// leaks are texts for people that have a secret in them.
 	leaks []string
-	// told is how often each event was there already.
-	told map[string]int32
+	// eventCounts is how often each event was there already.
+	eventCounts map[string]int32
 	// bodies are those that were sent last, by the kind of object.
 	bodies map[string]map[string]any
 	ports  map[string][]string
@@ -40,7 +40,7 @@ type transcript struct {
 
 func newTranscript(secrets []string) *transcript {
 	return &transcript{
-		secrets: secrets, names: names{of: map[string]string{}, services: map[string]string{}}, told: map[string]int32{},
+		secrets: secrets, names: names{byIdentity: map[string]string{}, services: map[string]string{}}, eventCounts: map[string]int32{},
 		bodies: map[string]map[string]any{},
 	}
 }
@@ -390,7 +390,7 @@ func (tr *transcript) replaceValues(key string, v any) any {
 // width is how long a line of a transcript may be before a document is broken up.
 const width = 120
 
-// longList is how many elements a list has that shows each on a line of up to elementWidth, without what is null. So does one with nulls.
+// A list of longList elements, or with nulls in it, has each on a line of up to elementWidth, without the nulls.
 const longList, elementWidth = 4, 240
 
 func dropNulls(v any) any {

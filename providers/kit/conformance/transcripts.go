@@ -37,9 +37,9 @@ const transcriptFolder = "testdata/transcripts"
 // runTranscripts plays all scenarios, each in a world of its own, and compares what was said with the transcripts.
 func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	names, files, rows, outside := listNames(t, newFixture)
+	names, files, rows, servesKnown := listNames(t, newFixture)
 	require.NotEmpty(t, files, "a cloud with load balancers has transcripts: see docs/developing-a-provider.md")
-	require.True(t, outside, "Fixture.Serves tells where the ports of load balancers lead")
+	require.True(t, servesKnown, "Fixture.Serves tells where the ports of load balancers lead")
 	var mu sync.Mutex
 	played, used := 0, map[string]bool{}
 	t.Cleanup(func() {
@@ -72,8 +72,10 @@ func runTranscripts(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 }
 
 // listNames returns the names of all scenarios of a cloud, of its transcripts and of its rows of planned writes, and whether it says where
-// ports lead as far as it must.
-func listNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []string, files map[string]bool, rows []string, outside bool) {
+// ports lead, unless there is no cloud outside of the cluster.
+func listNames(
+	t *testing.T, newFixture func(t testing.TB) *Fixture,
+) (names []string, files map[string]bool, rows []string, servesKnown bool) {
 	t.Helper()
 	files = map[string]bool{}
 	synctest.Test(t, func(t *testing.T) {
@@ -96,9 +98,9 @@ func listNames(t *testing.T, newFixture func(t testing.TB) *Fixture) (names []st
 				require.Contains(t, names, scenario, "an exception of %q names a scenario that there is not", rule)
 			}
 		}
-		rows, outside = listRows(f.PlannedWrites), f.Serves != nil || !f.outside()
+		rows, servesKnown = listRows(f.PlannedWrites), f.Serves != nil || !f.outside()
 	})
-	return names, files, rows, outside
+	return names, files, rows, servesKnown
 }
 
 func (f *Fixture) listScenarios() []Scenario { return append(f.listCommon(), f.Scenarios...) }
@@ -302,9 +304,9 @@ func (p *Play) listNewEvents(ctx context.Context) (lines []string) {
 	list, err := p.w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	require.NoError(p.w.t, err)
 	for _, e := range list.Items {
-		told := p.text.told[e.Name]
-		p.text.told[e.Name] = max(e.Count, 1)
-		if max(e.Count, 1) > told {
+		before := p.text.eventCounts[e.Name]
+		p.text.eventCounts[e.Name] = max(e.Count, 1)
+		if max(e.Count, 1) > before {
 			lines = append(lines, fmt.Sprintf("%s %s %s/%s: %s", e.Type, e.Reason, e.InvolvedObject.Kind, e.InvolvedObject.Name, e.Message))
 		}
 	}

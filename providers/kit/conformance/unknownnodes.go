@@ -24,7 +24,7 @@ func runUnknownNodes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		},
 		"all nodes have another controller's provider ID": func(_ int, n *v1.Node) { n.Spec.ProviderID = "elsewhere://" + n.Name },
 	} {
-		for _, name := range of(t, newFixture, serviceNames) {
+		for _, name := range readFixture(t, newFixture, serviceNames) {
 			virtual(t, what+": "+name, func(t *testing.T) { runUnknown(t, newFixture(t), name, change) })
 		}
 	}

@@ -18,7 +18,7 @@ import (
 
 func runVanish(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		for _, restart := range []bool{false, true} {
 			for _, shown := range []bool{false, true} {
 				title := fmt.Sprintf("%s loses its load balancer alone, status written %t, restart %t", name, shown, restart)

@@ -22,21 +22,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-// runUnasked: for a Service without portable annotations the cloud gets byte for byte the requests that it gets from a program which
-// knows none, from the creation to the deletion, whether or not other classes have defaults.
-func runUnasked(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+// runWithoutPortable: for a Service without portable annotations the cloud gets byte for byte the requests that it gets from a program
+// which knows none, from the creation to the deletion, whether or not other classes have defaults.
+func runWithoutPortable(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
-	for _, name := range of(t, newFixture, serviceNames) {
+	for _, name := range readFixture(t, newFixture, serviceNames) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			without := recorded(t, newFixture, name, func(f *Fixture) { f.bare = true })
+			without := recordLife(t, newFixture, name, func(f *Fixture) { f.bare = true })
 			require.NotEmpty(t, without)
-			assert.Equal(t, without, recorded(t, newFixture, name, func(*Fixture) {}), "nothing portable is asked for")
+			assert.Equal(t, without, recordLife(t, newFixture, name, func(*Fixture) {}), "nothing portable is asked for")
 			others := defaults.Set{"other": {portable.Scheme: portable.SchemeInternal, portable.BackendSelector: "pool=edge"}}
-			assert.Equal(t, without, recorded(t, newFixture, name, func(f *Fixture) { f.defaults.Use(others) }), "another class has defaults")
+			assert.Equal(t, without, recordLife(t, newFixture, name, func(f *Fixture) { f.defaults.Use(others) }), "another class has defaults")
 			nodes := defaults.Set{"": {portable.BackendSelector: "pool=edge"}}
-			with := recorded(t, newFixture, name, func(f *Fixture) { f.defaults.Use(nodes) })
-			assert.Equal(t, of(t, newFixture, (*Fixture).outside), !slices.Equal(without, with), "a default about nodes shows in what is recorded")
+			with := recordLife(t, newFixture, name, func(f *Fixture) { f.defaults.Use(nodes) })
+			assert.Equal(t, readFixture(t, newFixture, (*Fixture).outside), !slices.Equal(without, with), "a default about nodes shows in what is recorded")
 		})
 	}
 }
@@ -53,8 +53,8 @@ func (f *Fixture) openBare(in registry.Inputs) (cloudprovider.Interface, error) 
 	}), nil
 }
 
-// recorded are the requests that the life of a Service makes, in their order. Those of the same moment have none.
-func recorded(t *testing.T, newFixture func(t testing.TB) *Fixture, name string, change func(*Fixture)) (requests []string) {
+// recordLife returns the requests that the life of a Service makes, in their order. Those of the same moment have none.
+func recordLife(t *testing.T, newFixture func(t testing.TB) *Fixture, name string, change func(*Fixture)) (requests []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t)
@@ -78,17 +78,17 @@ func recorded(t *testing.T, newFixture func(t testing.TB) *Fixture, name string,
 		w.restart()
 		w.ensure(ctx, c.Service, nil)
 		w.remove(ctx, c.Service, nil)
-		requests = lines(w.Sim.Calls().Latest)
+		requests = describeRequests(w.Sim.Calls().Latest)
 	})
 	return requests
 }
 
-// generated are IDs that are made up at random, here or in the simulated cloud: UUIDs, and the IDs of clusters on Google Compute Engine.
-var generated = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16}\b`)
+// generatedIDs are made up at random, here or in the simulated cloud: UUIDs, and the IDs of clusters on Google Compute Engine.
+var generatedIDs = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|\b[0-9a-f]{16}\b`)
 
-// written is a body as it was sent. Of a document that was read from the cloud and is written back, which its etag tells, lists are
-// sorted: they have the order in which the cloud gave them.
-func written(body string) string {
+// normalizeBody returns a body as it was sent. Of a document that was read from the cloud and is written back, which its etag tells, lists
+// are sorted: they have the order in which the cloud gave them.
+func normalizeBody(body string) string {
 	var document map[string]any
 	if json.Unmarshal([]byte(body), &document) != nil || document["etag"] == nil {
 		return body
@@ -108,29 +108,29 @@ func InOrder(v any) any {
 			v[i] = InOrder(v[i])
 		}
 		slices.SortFunc(v, func(a, b any) int {
-			return strings.Compare(generated.ReplaceAllString(fmt.Sprint(a), "*"), generated.ReplaceAllString(fmt.Sprint(b), "*"))
+			return strings.Compare(generatedIDs.ReplaceAllString(fmt.Sprint(a), "*"), generatedIDs.ReplaceAllString(fmt.Sprint(b), "*"))
 		})
 	}
 	return v
 }
 
-// lines are calls as they were sent, with names for generated IDs in the order in which they appear. Calls that differ in IDs alone and
-// follow each other are sorted: the cloud promises no order of what it lists.
-func lines(calls []simkit.Call) []string {
+// describeRequests returns calls as they were sent, with names for generated IDs in the order in which they appear. Calls
+// that differ in IDs alone and follow each other are sorted: the cloud promises no order of what it lists.
+func describeRequests(calls []simkit.Call) []string {
 	slices.SortStableFunc(calls, func(a, b simkit.Call) int {
 		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Method+a.URL+a.Body, b.Method+b.URL+b.Body))
 	})
 	names := map[string]string{}
 	all := make([]string, len(calls))
 	for i, c := range calls {
-		all[i] = generated.ReplaceAllStringFunc(fmt.Sprintln(c.Method, c.URL, written(c.Body)), func(id string) string {
+		all[i] = generatedIDs.ReplaceAllStringFunc(fmt.Sprintln(c.Method, c.URL, normalizeBody(c.Body)), func(id string) string {
 			if names[id] == "" {
 				names[id] = fmt.Sprintf("ID-%d", len(names)+1)
 			}
 			return names[id]
 		})
 	}
-	shape := func(i int) string { return calls[i].Method + generated.ReplaceAllString(calls[i].URL, "*") }
+	shape := func(i int) string { return calls[i].Method + generatedIDs.ReplaceAllString(calls[i].URL, "*") }
 	for from := 0; from < len(all); {
 		to := from + 1
 		for to < len(all) && shape(to) == shape(from) {
