@@ -227,6 +227,9 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 
 // Observe implements services.Reconciler.
 func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o observation, err error) {
+	if _, some := restricted(r.Service); r.Purpose == services.Narrow && !some {
+		return o, nil
+	}
 	switch r.Purpose {
 	case services.Ensure, services.Plan, services.Narrow:
 		if o.features, err = l.api.octavia(ctx); err != nil {

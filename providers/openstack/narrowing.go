@@ -23,10 +23,16 @@ type narrowing struct {
 	whole bool
 }
 
+// restricted are the source ranges of a Service; some is false where everybody may connect, or where none of them can be read.
+func restricted(service *v1.Service) (asked sources.Set, some bool) {
+	asked, _ = sources.ForService(service, annotationSourceRanges)
+	return asked, !asked.Everybody() && (!asked.Partial() || len(asked.Networks()) > 0)
+}
+
 // Narrowing implements services.Narrower: in listeners, and with ovn, which keeps the client's address, in the security group.
 func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o observation) ([]change, error) {
-	asked, _ := sources.ForService(r.Service, annotationSourceRanges)
-	if o.lb == nil || asked.Everybody() || (asked.Partial() && len(asked.Networks()) == 0) {
+	asked, some := restricted(r.Service)
+	if o.lb == nil || !some {
 		return nil, nil
 	}
 	n := narrowing{asked, r.Purpose != services.Narrow}

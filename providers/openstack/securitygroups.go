@@ -139,7 +139,9 @@ func (l *loadBalancers) groupCreation(service *v1.Service) change {
 
 func (l *loadBalancers) groupDeletions(groups []securityGroup) (changes []change) {
 	for _, g := range groups {
-		changes = append(changes, deletionOf("security group "+g.Name, func(ctx context.Context) error { return l.dropGroup(ctx, g) }))
+		c := deletionOf("security group "+g.Name, func(ctx context.Context) error { return l.dropGroup(ctx, g) })
+		c.Compare = func() (before, after any) { return map[string]any{"name": g.Name}, nil }
+		changes = append(changes, c)
 	}
 	return changes
 }
