@@ -156,14 +156,16 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	return k
 }
 
-// denierAt returns whether a Service that has an address, or asks for it, wants all others than those who may connect denied there. One that
-// has none yet may be about to have any, and of one with a fault nobody knows. addresses are the public ones that may be asked for by name.
+// denierAt returns whether a Service that has an address, or asks for it, wants all others denied there. One that shows none yet may be
+// about to have any, and of one with a fault nobody knows. addresses are the public ones that may be asked for by name.
 func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bool {
 	return func(s *v1.Service, ip string) bool {
 		s = r.translate(s)
 		a := doc{"properties": doc{"ipAddress": ip}}
-		if i := slices.IndexFunc(addresses, func(known doc) bool { return sameIP(str(known, "properties", "ipAddress"), ip) }); i >= 0 {
-			a = addresses[i]
+		for _, known := range addresses {
+			if sameIP(str(known, "properties", "ipAddress"), ip) {
+				a = known
+			}
 		}
 		if s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) > 0 && !asksFor(s, a) {
 			return false

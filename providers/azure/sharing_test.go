@@ -355,71 +355,78 @@ func (w *world) isDenied(ip string) bool {
 	})
 }
 
+// denials are what becomes of two Services on an address, of which the first has all others denied there.
+var denials = map[string]func(w *world, first, second *v1.Service, isDenied func(bool)){
+	"both asked, and change": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+		w.change(second, deny)
+		w.ensure(second)
+		w.change(first, relent)
+		w.ensure(first)
+		isDenied(true)
+		w.change(second, relent)
+		w.ensure(second)
+		isDenied(false)
+	},
+	"both asked, and go": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+		w.change(second, deny)
+		w.ensure(second)
+		w.remove(first)
+		isDenied(true)
+		w.remove(second)
+		isDenied(false)
+	},
+	"both change at once": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+		w.change(second, deny)
+		w.ensure(second)
+		w.change(first, relent)
+		w.change(second, relent)
+		w.together([]*v1.Service{first, second}, w.ensure)
+		isDenied(false)
+	},
+	"one asked": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
+		w.change(first, relent)
+		w.ensure(first)
+		isDenied(false)
+	},
+	"the one that asked goes": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
+		w.remove(first)
+		isDenied(false)
+	},
+	"the other one has a fault": func(w *world, first, second *v1.Service, isDenied func(bool)) {
+		w.change(second, func(s *v1.Service) { s.Annotations[annotationIdle] = "1000" })
+		w.change(first, relent)
+		w.ensure(first)
+		isDenied(true)
+		w.change(second, func(s *v1.Service) { delete(s.Annotations, annotationIdle) })
+		w.ensure(first)
+		isDenied(false)
+	},
+	"another one is about to come": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
+		third := webNumber(2, denyOthers)
+		w.Apply(third)
+		w.change(first, relent)
+		w.ensure(first)
+		isDenied(true)
+		w.ensure(third)
+		w.ensure(first)
+		isDenied(false)
+	},
+}
+
+// denyOthers are the annotations of a Service that has all others denied, deny adds them, and relent takes the denial away.
+var denyOthers = map[string]string{annotationAllowedRanges: "192.0.2.0/24", annotationDenyAll: "true"}
+
+func deny(s *v1.Service) { maps.Copy(s.Annotations, denyOthers) }
+
+func relent(s *v1.Service) { delete(s.Annotations, annotationDenyAll) }
+
 // TestDenialAtASharedAddress: all others are denied at an address as long as a Service that has it asks for that, and no longer.
 func TestDenialAtASharedAddress(t *testing.T) {
 	t.Parallel()
-	narrow := map[string]string{annotationAllowedRanges: "192.0.2.0/24", annotationDenyAll: "true"}
-	deny := func(s *v1.Service) { maps.Copy(s.Annotations, narrow) }
-	relent := func(s *v1.Service) { delete(s.Annotations, annotationDenyAll) }
-	for name, test := range map[string]func(w *world, first, second *v1.Service, isDenied func(bool)){
-		"both asked, and change": func(w *world, first, second *v1.Service, isDenied func(bool)) {
-			w.change(second, deny)
-			w.ensure(second)
-			w.change(first, relent)
-			w.ensure(first)
-			isDenied(true)
-			w.change(second, relent)
-			w.ensure(second)
-			isDenied(false)
-		},
-		"both asked, and go": func(w *world, first, second *v1.Service, isDenied func(bool)) {
-			w.change(second, deny)
-			w.ensure(second)
-			w.remove(first)
-			isDenied(true)
-			w.remove(second)
-			isDenied(false)
-		},
-		"both change at once": func(w *world, first, second *v1.Service, isDenied func(bool)) {
-			w.change(second, deny)
-			w.ensure(second)
-			w.change(first, relent)
-			w.change(second, relent)
-			w.together([]*v1.Service{first, second}, w.ensure)
-			isDenied(false)
-		},
-		"one asked": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
-			w.change(first, relent)
-			w.ensure(first)
-			isDenied(false)
-		},
-		"the one that asked goes": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
-			w.remove(first)
-			isDenied(false)
-		},
-		"the other one has a fault": func(w *world, first, second *v1.Service, isDenied func(bool)) {
-			w.change(second, func(s *v1.Service) { s.Annotations[annotationIdle] = "1000" })
-			w.change(first, relent)
-			w.ensure(first)
-			isDenied(true)
-			w.change(second, func(s *v1.Service) { delete(s.Annotations, annotationIdle) })
-			w.ensure(first)
-			isDenied(false)
-		},
-		"another one is about to come": func(w *world, first, _ *v1.Service, isDenied func(bool)) {
-			third := webNumber(2, narrow)
-			w.Apply(third)
-			w.change(first, relent)
-			w.ensure(first)
-			isDenied(true)
-			w.ensure(third)
-			w.ensure(first)
-			isDenied(false)
-		},
-	} {
+	for name, test := range denials {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			sharing(t, narrow, func(w *world, first, second *v1.Service, ip string) {
+			sharing(t, denyOthers, func(w *world, first, second *v1.Service, ip string) {
 				require.True(w, w.isDenied(ip))
 				test(w, first, second, func(want bool) {
 					w.Helper()
