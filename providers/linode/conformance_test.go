@@ -65,7 +65,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Claims:  claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:     server, Network: network,
 		Lag:      sim.SetListingLag,
-		Provider: Description(), NotNarrowed: "one call writes the whole firewall, after nodes are read",
+		Provider: Description(), Everybody: []string{openToAll, anyIPv4, anyIPv6}, Filters: []string{"POST /v4/networking/firewalls"},
 		Inputs: func() registry.Inputs { return testInputs(url, flags, nil) },
 		Routes: func() {
 			inVPC()
@@ -161,6 +161,9 @@ func byHand(t testing.TB, url string, dial func(ctx context.Context, network, ad
 	return strconv.Itoa(nb.ID)
 }
 
+// openToAll is how a snapshot says that a NodeBalancer has no firewall.
+const openToAll = "everybody may connect"
+
 // snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
 func snapshot(t testing.TB, sim *linodesim.Sim) string {
 	var all strings.Builder
@@ -170,6 +173,9 @@ func snapshot(t testing.TB, sim *linodesim.Sim) string {
 		all.Write(text)
 	}
 	for i, nb := range sim.NodeBalancers() {
+		if !slices.ContainsFunc(sim.Firewalls(), func(f linodesim.Firewall) bool { return slices.Contains(f.Devices(), nb.ID) }) {
+			show(openToAll)
+		}
 		for _, c := range nb.Configs() {
 			nodes := []string{}
 			for _, n := range c.Nodes() {

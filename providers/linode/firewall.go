@@ -49,25 +49,33 @@ func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) 
 	})
 }
 
+// attachedFirewalls reads those of a NodeBalancer, nil before it is made, and returns what a Service asks for besides the rules of its own.
+func (l *loadBalancers) attachedFirewalls(
+	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
+) (want desiredFirewalls, attached []*linodego.Firewall, err error) {
+	mark, err := l.mark(ctx)
+	if err != nil {
+		return want, nil, err
+	}
+	id := 0
+	want = desiredFirewalls{attach: s.FirewallID, mark: mark}
+	if nb != nil {
+		id, want.noted = nb.ID, notedFirewalls(nb.Tags)
+		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
+		attached, err = l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(id), q)
+	}
+	want.ours = func(f *linodego.Firewall) bool { return madeFor(f, service, l.config.Prefix, mark, id) }
+	return want, attached, err
+}
+
 // desireFirewalls reads what exists and decides; nb is nil before it is made.
 func (l *loadBalancers) desireFirewalls(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (p firewallPlan, findings []services.Finding, err error) {
-	mark, err := l.mark(ctx)
+	want, attached, err := l.attachedFirewalls(ctx, service, s, nb)
 	if err != nil {
 		return p, nil, err
 	}
-	id := 0
-	var attached []*linodego.Firewall
-	want := desiredFirewalls{attach: s.FirewallID}
-	if nb != nil {
-		id, want.noted = nb.ID, notedFirewalls(nb.Tags)
-		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: ensureMaxAge}
-		if attached, err = l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(id), q); err != nil {
-			return p, nil, err
-		}
-	}
-	want.ours = func(f *linodego.Firewall) bool { return madeFor(f, service, l.config.Prefix, mark, id) }
 	var named *linodego.Firewall
 	if s.ACL != nil && s.FirewallID == 0 {
 		rules, err := firewallRules(s.ACL, service, label(l.config.Prefix, service))
@@ -76,10 +84,14 @@ func (l *loadBalancers) desireFirewalls(
 		}
 		want.rules = &rules
 		if !slices.ContainsFunc(attached, want.ours) {
-			if named, findings, err = l.namedFirewall(ctx, service, mark); err != nil {
+			if named, findings, err = l.namedFirewall(ctx, service, want.mark); err != nil {
 				return p, findings, err
 			}
 		}
+	}
+	id := 0
+	if nb != nil {
+		id = nb.ID
 	}
 	p = planFirewalls(want, id, attached, named)
 	p.name = label(l.config.Prefix, service)
@@ -218,7 +230,11 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)
 		change.Compare = func() (before, after any) { return nil, map[string]any{"firewall": title} }
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
-			return f, l.attach(ctx, nb, cmp.Or(st.id, f.firewall))
+			id := cmp.Or(st.id, f.firewall)
+			if id == 0 {
+				return f, nil // making it failed
+			}
+			return f, l.attach(ctx, nb, id)
 		}
 	case detachFirewall:
 		change.Object, change.Detail = fmt.Sprintf("NodeBalancer %d", nb.ID), fmt.Sprintf("%s: %s", st.kind, title)

@@ -44,6 +44,15 @@ func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.
 	if strings.Count(ports, ",")+1 > maxPortPieces {
 		return set, fmt.Errorf("annotation %s: a firewall rule holds at most %d ports, and the Service has more", annotationFirewallACL, maxPortPieces)
 	}
+	set.Inbound = rulesOn(ports, action, *list, service, firewallLabel)
+	if len(set.Inbound) > maxRules {
+		return set, fmt.Errorf("annotation %s: too many networks: a firewall holds %d rules of %d networks", annotationFirewallACL, maxRules, maxRuleAddresses)
+	}
+	return set, nil
+}
+
+// rulesOn are those about ports for a list of networks, as few as hold it; none for no network.
+func rulesOn(ports, action string, list addressList, service *v1.Service, firewallLabel string) (rules []linodego.FirewallRule) {
 	rule := func(description string, v4, v6 []string) linodego.FirewallRule {
 		r := linodego.FirewallRule{
 			Action: action, Label: cut(action+"-"+service.Name, maxRuleLabel), Description: cutWithDots(description, maxDescription),
@@ -58,20 +67,19 @@ func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.
 		return r
 	}
 	text := fmt.Sprintf("%s: %s, for %s", madeMark, firewallLabel, service.Name)
-	if len(list.IPv4)+len(list.IPv6) <= maxRuleAddresses {
-		set.Inbound = []linodego.FirewallRule{rule(text, list.IPv4, list.IPv6)}
-		return set, nil
+	switch n := len(list.IPv4) + len(list.IPv6); {
+	case n == 0:
+		return nil
+	case n <= maxRuleAddresses:
+		return []linodego.FirewallRule{rule(text, list.IPv4, list.IPv6)}
 	}
 	for chunk := range slices.Chunk(list.IPv4, maxRuleAddresses) {
-		set.Inbound = append(set.Inbound, rule(fmt.Sprintf("Rule %d, %s", len(set.Inbound), text), chunk, nil))
+		rules = append(rules, rule(fmt.Sprintf("Rule %d, %s", len(rules), text), chunk, nil))
 	}
 	for chunk := range slices.Chunk(list.IPv6, maxRuleAddresses) {
-		set.Inbound = append(set.Inbound, rule(fmt.Sprintf("Rule %d, %s", len(set.Inbound), text), nil, chunk))
+		rules = append(rules, rule(fmt.Sprintf("Rule %d, %s", len(rules), text), nil, chunk))
 	}
-	if len(set.Inbound) > maxRules {
-		return set, fmt.Errorf("annotation %s: too many networks: a firewall holds %d rules of %d networks", annotationFirewallACL, maxRules, maxRuleAddresses)
-	}
-	return set, nil
+	return rules
 }
 
 func portList(service *v1.Service) string {
@@ -130,6 +138,8 @@ type desiredFirewalls struct {
 	noted []int
 	// rules are those of the Service's own firewall; nil if it wants none.
 	rules *linodego.FirewallRuleSet
+	// mark is that of the cluster.
+	mark string
 	// ours reports whether a controller made a firewall for this very Service.
 	ours func(*linodego.Firewall) bool
 }

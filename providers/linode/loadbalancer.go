@@ -168,7 +168,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 	case f.Verdict == ownership.Refused:
 		klog.InfoS("Leaving a NodeBalancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
 		return finding{}, nil, nil
-	case f.nb == nil || r.Purpose == services.Lookup:
+	case f.nb == nil || r.Purpose == services.Lookup || r.Purpose == services.Narrow:
 		return f, nil, nil
 	case r.Purpose == services.Delete:
 		if _, kept, err := deletionSettings(r.Service); kept || err != nil {

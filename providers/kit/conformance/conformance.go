@@ -108,6 +108,8 @@ type Fixture struct {
 	Everybody []string
 	// NotNarrowed is why former clients are not shut out while something else of a Service is refused; "" where they are.
 	NotNarrowed string
+	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
+	Filters []string
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to

@@ -90,8 +90,8 @@ func (n *narrowing) narrow() {
 	})
 }
 
-// writes narrows where nothing is refused, and returns the operations that write, but for those that shut somebody out, and which of them
-// let in who is asked for.
+// writes narrows where nothing is refused, and returns the operations that write, but for those by which somebody is shut out, and which of
+// them let in who is asked for.
 func (n *narrowing) writes() (operations []string, opens map[string]bool) {
 	n.narrow()
 	opens = map[string]bool{}
@@ -114,7 +114,7 @@ func (n *narrowing) writes() (operations []string, opens map[string]bool) {
 	n.Sim.Inspect(nil)
 	require.Less(n.t, open, n.open, "everybody is shut out")
 	slices.Sort(operations)
-	return slices.DeleteFunc(slices.Compact(operations), func(o string) bool { return closing[o] }), opens
+	return slices.DeleteFunc(slices.Compact(operations), func(o string) bool { return closing[o] || slices.Contains(n.Filters, o) }), opens
 }
 
 // run narrows where something is refused. serves is set where who is asked for can be let in.

@@ -1,0 +1,193 @@
+package linode
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/linode/linodego"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+
+var _ services.Narrower[finding] = (*loadBalancers)(nil)
+
+// clients are those whom a Service lets in, or keeps out where deny is set.
+type clients struct {
+	sources.Set
+
+	deny bool
+}
+
+// clientsOf reads what can be read of them, from the annotation and else from the source ranges.
+func clientsOf(service *v1.Service) clients {
+	text := service.Annotations[annotationFirewallACL]
+	if text == "" {
+		set, _ := sources.Parse(placeSourceRanges, service.Spec.LoadBalancerSourceRanges)
+		return clients{Set: set}
+	}
+	a := &acl{}
+	if err := json.Unmarshal([]byte(text), a); err != nil || (a.Allow == nil) == (a.Deny == nil) {
+		return clients{Set: sources.New(nil, true)}
+	}
+	list := cmp.Or(a.Allow, a.Deny)
+	set, _ := sources.Parse(annotationFirewallACL, slices.Concat(list.IPv4, list.IPv6))
+	return clients{set, a.Deny != nil}
+}
+
+// restrict reports whether anybody is kept out, as far as the setting can be read.
+func (c clients) restrict() bool {
+	texts := c.Texts()
+	return len(texts) > 0 && (c.deny || !slices.Contains(texts, anyIPv4) || !slices.Contains(texts, anyIPv6))
+}
+
+// Narrowing implements services.Narrower, in the firewall of the Service's own, which is made where the NodeBalancer has none. One of
+// somebody else's decides by itself.
+func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
+	s, _, _ := parseSettings(r.Service, l.config) // what else is wrong does not matter here
+	asked := clientsOf(r.Service)
+	if f.nb == nil || s.FirewallID == 0 && (!asked.restrict() || r.Service.Annotations[annotationFirewallID] != "") {
+		return nil, nil
+	}
+	want, attached, err := l.attachedFirewalls(ctx, r.Service, s, f.nb)
+	if err != nil || slices.ContainsFunc(attached, func(f *linodego.Firewall) bool { return !want.ours(f) }) {
+		return nil, err
+	}
+	d := &desiredState{settings: s, balancer: &desired{tags: tagsOf(r.Cluster, l.config, s)}}
+	var named *linodego.Firewall
+	if s.FirewallID == 0 {
+		if len(attached) == 0 {
+			if named, _, err = l.namedFirewall(ctx, r.Service, want.mark); err != nil {
+				return nil, err
+			}
+		}
+		if want.rules = asked.rules(r, s, attached, label(l.config.Prefix, r.Service)); want.rules == nil {
+			return nil, nil
+		}
+	} else if len(attached) > 0 {
+		return nil, nil // nothing tells whether that one lets fewer in
+	}
+	d.firewalls = planFirewalls(want, f.nb.ID, attached[:min(len(attached), 1)], named)
+	d.firewalls.name = label(l.config.Prefix, r.Service)
+	d.marks, err = l.marks(ctx, r.Service)
+	return l.firewallChanges(f.nb, d), err
+}
+
+// rules are those that shut out whom a firewall lets in against the Service, or everybody where there is none; nil where there is nobody.
+// Where nothing is wrong with the Service they are all that it asks for.
+func (c clients) rules(r services.Request, s settings, attached []*linodego.Firewall, name string) *linodego.FirewallRuleSet {
+	have := linodego.FirewallRuleSet{InboundPolicy: actionAccept, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
+	if len(attached) > 0 {
+		have = attached[0].Rules
+	}
+	rules, narrower := c.narrow(have, r.Service, name)
+	if !narrower {
+		return nil
+	}
+	if r.Purpose != services.Narrow && s.ACL != nil {
+		if whole, err := firewallRules(s.ACL, r.Service, name); err == nil {
+			return &whole
+		}
+	}
+	return &rules
+}
+
+// narrow returns the rules of a firewall without those whom a Service does not let in, and whether that shuts anybody out. Nobody new is
+// let in by them. Of rules that do not fit, those are left out that let somebody in.
+func (c clients) narrow(have linodego.FirewallRuleSet, service *v1.Service, name string) (after linodego.FirewallRuleSet, narrower bool) {
+	ports := portsOfRules(have.Inbound, service)
+	var allowing, denying []linodego.FirewallRule
+	for _, rule := range have.Inbound {
+		if rule.Action == actionAccept {
+			allowing = append(allowing, rule)
+		} else {
+			denying = append(denying, rule)
+		}
+	}
+	after = have
+	switch {
+	case c.deny:
+		var more []linodego.FirewallRule
+		for some := range slices.Chunk(ports, maxPortPieces) {
+			more = append(more, rulesOn(strings.Join(some, ","), actionDrop, listOf(c.Networks()), service, name)...)
+		}
+		narrower = !contains(denying, more)
+		denying = append(more, slices.DeleteFunc(denying, func(r linodego.FirewallRule) bool {
+			return contains(more, []linodego.FirewallRule{r})
+		})...)
+	case have.InboundPolicy == actionDrop:
+		var kept []linodego.FirewallRule
+		for _, rule := range allowing {
+			networks, closes := c.Narrow(networksOf(rule), false)
+			if narrower = narrower || closes; closes {
+				kept = append(kept, rulesOn(rule.Ports, actionAccept, listOf(networks), service, name)...)
+			} else {
+				kept = append(kept, rule)
+			}
+		}
+		allowing = kept
+	default:
+		after.InboundPolicy, narrower, allowing = actionDrop, true, nil
+		for some := range slices.Chunk(ports, maxPortPieces) {
+			allowing = append(allowing, rulesOn(strings.Join(some, ","), actionAccept, listOf(c.Networks()), service, name)...)
+		}
+	}
+	after.Inbound = slices.Concat([]linodego.FirewallRule{}, denying, allowing)
+	after.Inbound = after.Inbound[:min(len(after.Inbound), maxRules)]
+	return after, narrower
+}
+
+// portsOfRules are the ports of a Service, and those that rules are about: they are served until they go.
+func portsOfRules(rules []linodego.FirewallRule, service *v1.Service) []string {
+	ports := strings.Split(portList(service), ",")
+	for _, rule := range rules {
+		for port := range strings.SplitSeq(rule.Ports, ",") {
+			if port = strings.TrimSpace(port); port != "" && !slices.Contains(ports, port) {
+				ports = append(ports, port)
+			}
+		}
+	}
+	return ports
+}
+
+// contains reports whether rules do all that others do.
+func contains(rules, others []linodego.FirewallRule) bool {
+	have := ruleTexts(linodego.FirewallRuleSet{Inbound: rules})
+	return !slices.ContainsFunc(ruleTexts(linodego.FirewallRuleSet{Inbound: others}), func(text string) bool {
+		return !slices.Contains(have, text)
+	})
+}
+
+// networksOf are those that a rule is about.
+func networksOf(r linodego.FirewallRule) (networks []netip.Prefix) {
+	for _, list := range []*[]string{r.Addresses.IPv4, r.Addresses.IPv6} {
+		if list == nil {
+			continue
+		}
+		for _, text := range *list {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				networks = append(networks, p.Masked())
+			}
+		}
+	}
+	return networks
+}
+
+// listOf splits networks by their families.
+func listOf(networks []netip.Prefix) (list addressList) {
+	for _, p := range networks {
+		if p.Addr().Is4() {
+			list.IPv4 = append(list.IPv4, p.String())
+		} else {
+			list.IPv6 = append(list.IPv6, p.String())
+		}
+	}
+	return list
+}
