@@ -89,6 +89,8 @@ type Provider struct {
 	Extras []string
 	// Controllers are those beside the framework's. The cloud starts them as a ControllerRunner.
 	Controllers []Controller
+	// PodRanges is set where the provider itself gives nodes their pod ranges with --allocate-node-cidrs, and no controller of its own does.
+	PodRanges   bool
 	Options     []schema.OptionRow
 	Annotations []schema.AnnotationRow
 	// Unmanaged says why a Node with the provider's ID is none of its nodes, and "" for one that is; nil where the ID decides.

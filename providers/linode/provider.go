@@ -26,6 +26,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
 		ProviderIDPrefixes: []string{providerIDPrefix},
+		PodRanges:          true,
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},
 		Features: registry.Features{
 			Instances: registry.Done, Routes: registry.Done,

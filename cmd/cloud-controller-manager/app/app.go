@@ -138,10 +138,12 @@ func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	m.services.more, m.services.leaves = m.classesOfControllers(), m.leftToOthers(in)
 	trimInformers(c, m.services)
 	m.lease.watch(c)
+	useControllerAccounts(c)
 	if err == nil {
 		var cloud cloudprovider.Interface
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {
 			tellBuild(m.providers, cloud.ProviderName())
+			m.warnOfFlags(cloud.ProviderName(), in)
 			if guarded, ok := cloud.(*guard.Cloud); ok {
 				guarded.RegisterMetrics(legacyregistry.MustRegister, legacyregistry.CustomMustRegister)
 			}

@@ -43,7 +43,7 @@ const (
 func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstructor {
 	all := map[string]frameworkapp.ControllerInitFuncConstructor{}
 	maps.Copy(all, frameworkapp.DefaultInitFuncConstructors)
-	all[names.NodeRouteController] = withOurNodes(all[names.NodeRouteController])
+	all[names.NodeRouteController] = withOurNodes(whereRoutes(all[names.NodeRouteController]))
 	all[names.ServiceLBController] = withServiceNodes(m.withDefaults(withRetry(withFrame(all[names.ServiceLBController]))))
 	all[names.CloudNodeLifecycleController] = withFrame(all[names.CloudNodeLifecycleController])
 	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{

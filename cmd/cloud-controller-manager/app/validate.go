@@ -7,8 +7,6 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/cloud-provider/names"
-
-	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 // validate refuses nonsense before anything starts. The provider's name comes first and alone: without it nothing else
@@ -44,8 +42,7 @@ func (m *manager) validate() error {
 			strings.Join(m.options.Generic.Controllers, ","), names.NodeRouteController))
 	}
 	in, err := m.inputs()
-	routes := p.Features.Routes == registry.Done && (p.Routes == nil || (err == nil && p.Routes(in)))
-	if routes && shared.ConfigureCloudRoutes && enabled.Has(names.NodeRouteController) && shared.ClusterCIDR == "" {
+	if err == nil && m.makesRoutes(p, in) && shared.ClusterCIDR == "" {
 		problems = append(problems, fmt.Errorf("--cluster-cidr is missing: provider %s manages routes; set it to the range of pod addresses, or set --configure-cloud-routes=false", p.Name))
 	}
 	problems = append(problems, m.policy.Validate(), m.services.validate(), m.kubeconfigs())

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	controllermanager "k8s.io/controller-manager/app"
+	"k8s.io/controller-manager/controller"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// makesRoutes reports whether the cloud, its configuration and the arguments lead to routes to the pods' networks.
+func (m *manager) makesRoutes(p registry.Provider, in registry.Inputs) bool {
+	return p.Features.Routes == registry.Done && (p.Routes == nil || p.Routes(in)) &&
+		m.options.KubeCloudShared.ConfigureCloudRoutes && m.enabledControllers().Has(names.NodeRouteController)
+}
+
+// givesPodRanges reports whether --allocate-node-cidrs makes the cloud give nodes their pod ranges.
+func (m *manager) givesPodRanges(p registry.Provider) bool {
+	enabled := m.enabledControllers()
+	return p.PodRanges || slices.ContainsFunc(p.Controllers, func(c registry.Controller) bool { return c.PodRanges && enabled.Has(c.Name) })
+}
+
+// withoutEffect are the flags that were set although nothing follows from them on this cloud as it is configured.
+func (m *manager) withoutEffect(p registry.Provider, in registry.Inputs) (flags []string) {
+	shared := m.options.KubeCloudShared
+	routes, ranges := m.makesRoutes(p, in), m.givesPodRanges(p)
+	allocates := ranges && shared.AllocateNodeCIDRs
+	for _, f := range []struct {
+		name    string
+		effects bool
+	}{
+		{"allocate-node-cidrs", ranges || !shared.AllocateNodeCIDRs},
+		{"cidr-allocator-type", allocates},
+		{"cluster-cidr", routes || allocates},
+		{"configure-cloud-routes", routes || !shared.ConfigureCloudRoutes},
+		{"route-reconciliation-period", routes},
+	} {
+		if !f.effects && m.cmd.Flags().Changed(f.name) {
+			flags = append(flags, "--"+f.name)
+		}
+	}
+	return flags
+}
+
+// warnOfFlags tells once of all flags without effect: they are accepted, so that arguments of other controllers start.
+func (m *manager) warnOfFlags(provider string, in registry.Inputs) {
+	p, err := m.providers.Lookup(provider)
+	if err != nil {
+		return
+	}
+	if flags := m.withoutEffect(p, in); len(flags) > 0 {
+		const message = "no effect on %s as it is configured: %s; leave them out, or configure routes or pod ranges where the cloud has them"
+		klog.Warning(fmt.Sprintf(message, heading(p), strings.Join(flags, ", ")))
+	}
+}
+
+// whereRoutes starts the controller of routes only where the cloud makes some: elsewhere the framework warns of a flag that nobody may have
+// set.
+func whereRoutes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	construct := inner.Constructor
+	inner.Constructor = func(
+		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
+	) frameworkapp.InitFunc {
+		start := construct(i, c, cloud)
+		return func(ctx context.Context, cc controllermanager.ControllerContext) (controller.Interface, bool, error) {
+			if _, ok := cloud.Routes(); !ok {
+				return nil, false, nil
+			}
+			return start(ctx, cc)
+		}
+	}
+	return inner
+}

@@ -1,0 +1,85 @@
+package app
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/kubernetes"
+	restclient "k8s.io/client-go/rest"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// exampleFlags are those of the DaemonSet in Kubernetes' documentation of cloud controller managers.
+var exampleFlags = []string{
+	"--leader-elect=true", "--use-service-account-credentials", "--allocate-node-cidrs=true", "--configure-cloud-routes=true",
+	"--cluster-cidr=172.17.0.0/16",
+}
+
+// TestFlagsWithoutEffect: the flags of Kubernetes' example are accepted, and those that mean nothing to a cloud are named.
+func TestFlagsWithoutEffect(t *testing.T) {
+	routes := func(p *registry.Provider) { p.Features.Routes = registry.Done }
+	ranges := func(p *registry.Provider) { p.PodRanges = true }
+	unconfigured := func(p *registry.Provider) {
+		p.Features.Routes = registry.Done
+		p.Routes = func(registry.Inputs) bool { return false }
+	}
+	controller := func(p *registry.Provider) {
+		p.Controllers = []registry.Controller{{Name: "alpha-ranges", PodRanges: true}}
+	}
+	for name, c := range map[string]struct {
+		change func(*registry.Provider)
+		args   []string
+		want   []string
+	}{
+		"nothing is set":              {nil, nil, nil},
+		"neither routes nor ranges":   {nil, exampleFlags, []string{"--allocate-node-cidrs", "--cluster-cidr", "--configure-cloud-routes"}},
+		"routes":                      {routes, exampleFlags, []string{"--allocate-node-cidrs"}},
+		"routes that nobody asks for": {unconfigured, exampleFlags, []string{"--allocate-node-cidrs", "--cluster-cidr", "--configure-cloud-routes"}},
+		"ranges":                      {ranges, exampleFlags, []string{"--configure-cloud-routes"}},
+		"ranges of a controller":      {controller, exampleFlags, []string{"--configure-cloud-routes"}},
+		"that controller is off": {
+			controller, append([]string{"--controllers=*,-alpha-ranges"}, exampleFlags...),
+			[]string{"--allocate-node-cidrs", "--cluster-cidr", "--configure-cloud-routes"},
+		},
+		"the controller of routes is off": {
+			routes, []string{"--controllers=*,-route", "--cluster-cidr=172.17.0.0/16", "--route-reconciliation-period=1m"},
+			[]string{"--cluster-cidr", "--route-reconciliation-period"},
+		},
+		"switched off":              {nil, []string{"--allocate-node-cidrs=false", "--configure-cloud-routes=false"}, nil},
+		"a way to choose no ranges": {routes, []string{"--cidr-allocator-type=CloudAllocator", "--cluster-cidr=10.0.0.0/8"}, []string{"--cidr-allocator-type"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newManager(t, provider("alpha", c.change))
+			require.NoError(t, check(t, m, c.args...))
+			p, err := m.providers.Lookup("alpha")
+			require.NoError(t, err)
+			in, err := m.inputs()
+			require.NoError(t, err)
+			assert.Equal(t, c.want, m.withoutEffect(p, in))
+		})
+	}
+}
+
+// accountOf is a builder of clients that says whose they are.
+type accountOf string
+
+func (a accountOf) Config(name string) (*restclient.Config, error) { return a.ConfigOrDie(name), nil }
+func (a accountOf) ConfigOrDie(string) *restclient.Config {
+	return &restclient.Config{Username: string(a)}
+}
+func (a accountOf) Client(string) (kubernetes.Interface, error) { return nil, nil }
+func (a accountOf) ClientOrDie(string) kubernetes.Interface     { return nil }
+
+// TestControllerAccounts: the framework's controllers have accounts of their own, and nothing else has one.
+func TestControllerAccounts(t *testing.T) {
+	t.Parallel()
+	clients := newControllerClients(accountOf("own"), accountOf("program"))
+	for name, want := range map[string]string{
+		"node-controller": "own", "service-controller": "own", "route-controller": "own",
+		"cloud-provider-alpha": "program", "cloud-controller-manager-guard": "program", cloudAPIController: "program",
+	} {
+		assert.Equal(t, want, clients.ConfigOrDie(name).Username, name)
+	}
+}
