@@ -13,6 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
 // TestTypeIsFixed: scenario 63, and fault 11: a Service never has two load balancers, and what it had is deleted with it, of either kind.
@@ -203,4 +204,27 @@ func TestTypeAfterALostCreation(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestLoadBalancersOfAnotherClusterStay when a Service goes that has their name.
+func TestLoadBalancersOfAnotherClusterStay(t *testing.T) {
+	eachKind(t, []string{"a"}, func(w *testWorld, s *v1.Service, nodes []*v1.Node) {
+		w.mark()
+		s.Annotations[annotationRuleMode] = "SL-All"
+		w.serving(s)
+		w.served(s, nodes)
+		theirs := document{tagCluster: "anyccm:99999999-7a66-4b58-8b4b-0a61c1f9e0a1"}
+		if isNetworkService(s) {
+			require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) { lb.Doc["freeformTags"] = theirs }))
+		} else {
+			require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["freeformTags"] = theirs }))
+		}
+		w.start()
+		w.serving(s)
+		time.Sleep(time.Minute)
+		_, err := w.ensure(s, nodes)
+		require.ErrorContains(w, err, "is left alone")
+		_ = w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s)
+		assert.Equal(w, 1, len(w.sim.LoadBalancers())+len(w.sim.NetworkLoadBalancers()), "the load balancer of the other cluster stays")
+	})
 }
