@@ -184,7 +184,7 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 		return []change{r.creatingGroup(q.Service, d)}, nil
 	}
 	listeners, extra := matchListeners(o.lb.Listeners, d.listeners)
-	all := append(r.recording(q.Service, d.record), ruleChanges[observation](r.book, q.Service, early(d.lists, d.wasHealth))...)
+	all := append(r.recording(q.Service, d.record), ruleChanges[observation](r.book, q.Service, early(d.lists, d.former))...)
 	all = append(all, r.groupOpenings(d)...)
 	certificates, old := r.certificateChanges(o.lb, d)
 	all = append(all, certificates...)
@@ -226,7 +226,7 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 	all = append(all, old...)
 	all = append(all, r.changesOfWhole(o.lb, d)...)
 	all = append(all, r.groupClosings(d)...)
-	return append(all, ruleChanges[observation](r.book, q.Service, late(d.lists, d.wasHealth))...), nil
+	return append(all, ruleChanges[observation](r.book, q.Service, late(d.lists, d.former))...), nil
 }
 
 // ruleSetChanges make and change rule sets, and remove those that are not wanted, which goes last.

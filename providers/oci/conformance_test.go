@@ -38,7 +38,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	config := sim.CloudConfig(network.Serve(t, server))
 	f := &conformance.Fixture{
-		Sim: server, Network: network, Provider: Description(), NotNarrowed: "security lists and groups are changed in their order", CallsPerInstance: 2,
+		Sim: server, Network: network, Provider: Description(), CallsPerInstance: 2,
 		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
 		Repeats:      true,
 		Inputs:       func() registry.Inputs { return inputs(config) },
@@ -91,7 +91,7 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
-	f.PlannedWrites, f.Interrupts, f.Unserved = plannedWrites, interrupts, notToAll
+	f.PlannedWrites, f.Unserved = plannedWrites, notToAll
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
 	f.Serves, f.LeftBehind, f.Snapshot = sim.Serves, func(state, _ string) string { return state }, func() string { return snapshot(t, sim) }

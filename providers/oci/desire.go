@@ -227,9 +227,7 @@ func (r *reconciler) desireRules(ctx context.Context, q services.Request, s sett
 		return nil
 	}
 	d.lists, _, err = r.book.plan(ctx, request)
-	if there.health != 0 && there.health != asked.health {
-		d.wasHealth = there.health
-	}
+	d.former = there.leftFor(asked)
 	return err
 }
 

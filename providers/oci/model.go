@@ -52,11 +52,10 @@ type spec struct {
 	secrets      []string
 	// ruleSets are nil where they are left alone.
 	ruleSets map[string]document
-	// lists are the security lists to be changed; wasHealth is the port that the load balancer asks nodes at where that is to be another
-	// one.
-	lists     []listPlan
-	wasHealth int
-	group     groupPlan
+	// lists are the security lists to be changed; former are the ports of nodes that it serves by and is to leave.
+	lists  []listPlan
+	former []int
+	group  groupPlan
 	// record is the compartment that the Service's record is to name.
 	record string
 	// create is what an absent load balancer is made by.
@@ -466,34 +465,31 @@ func statusOf(lb *loadBalancer, mode string) *v1.LoadBalancerStatus {
 }
 
 // early are the changes of security lists that come before all others: what is needed is opened, and what is not is closed, but for the
-// port that the load balancer still asks nodes at, without which all would count as failed.
-func early(plans []listPlan, asked int) (all []listPlan) {
+// ports of nodes that the load balancer still uses.
+func early(plans []listPlan, former []int) (all []listPlan) {
 	for _, p := range plans {
-		if p.claim.keep = asked; asked != 0 {
-			before := document{ingressField: p.before[ingressField], egressField: p.before[egressField]}
-			if p.after, p.added, p.removed = p.claim.apply(before); p.after == nil {
-				continue
-			}
+		p.claim.keep = former
+		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
+			all = append(all, p)
 		}
-		all = append(all, p)
 	}
 	return all
 }
 
 // late are those that come after: what early has left open is closed.
-func late(plans []listPlan, asked int) []listPlan {
-	if asked == 0 {
+func late(plans []listPlan, former []int) (all []listPlan) {
+	if len(former) == 0 {
 		return nil
 	}
-	plans = slices.Clone(plans)
 	for i, p := range plans {
-		for _, first := range early(plans[i:i+1], asked) {
-			if after, added, removed := p.claim.apply(first.after); after != nil {
-				plans[i].before, plans[i].after, plans[i].added, plans[i].removed = first.after, after, added, removed
-			}
+		for _, first := range early(plans[i:i+1], former) {
+			p.before = first.after
+		}
+		if p.after, p.added, p.removed = p.claim.apply(p.before); p.after != nil {
+			all = append(all, p)
 		}
 	}
-	return plans
+	return all
 }
 
 // sameItems reports whether rules of a rule set are there: each as it is asked for, with what the cloud fills in, and no others.

@@ -165,7 +165,7 @@ func (r *networkReconciler) Changes(q services.Request, o networkObservation, d 
 	case o.lb == nil:
 		return append(append(all, adapted(r.lb.groupOpenings(rules)...)...), r.creating(q.Service, d)), nil
 	}
-	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, early(rules.lists, rules.wasHealth))...)
+	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, early(rules.lists, rules.former))...)
 	all = append(all, adapted(r.lb.groupOpenings(rules)...)...)
 	wider := d.version == versionBoth && o.lb.Version != versionBoth
 	if wider {
@@ -182,7 +182,7 @@ func (r *networkReconciler) Changes(q services.Request, o networkObservation, d 
 		all = append(all, r.versionChange(o.lb, d.version))
 	}
 	all = append(all, adapted(r.lb.groupClosings(rules)...)...)
-	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, late(rules.lists, rules.wasHealth))...)
+	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, late(rules.lists, rules.former))...)
 	return r.whenIdle(o.lb, all), nil
 }
 

@@ -26,6 +26,7 @@ import (
 type served interface {
 	cloudprovider.LoadBalancer
 	guard.Planner
+	guard.Narrower
 	Begin()
 	Served(service *v1.Service)
 	Doubt(service *v1.Service, what string) error
@@ -58,6 +59,7 @@ type kinds struct {
 var (
 	_ cloudprovider.LoadBalancer = (*kinds)(nil)
 	_ guard.Planner              = (*kinds)(nil)
+	_ guard.Narrower             = (*kinds)(nil)
 )
 
 // newKinds returns both kinds. Names are not unique in the cloud.
@@ -211,13 +213,36 @@ func (k *kinds) EnsureLoadBalancer(
 		if why != "" && k.events != nil {
 			k.events.Event(service, v1.EventTypeWarning, eventOtherKind, why)
 		}
+		if why != "" {
+			err = errors.Join(err, k.narrow(ctx, cluster, service, other))
+		}
 		return nil, err
 	}
 	status, err := own.EnsureLoadBalancer(ctx, cluster, service, nodes)
-	if err == nil {
+	switch {
+	case err == nil:
 		other.Served(service)
+	case k.invalid(service): // what asks for its kind as well, perhaps
+		err = errors.Join(err, k.narrow(ctx, cluster, service, other))
 	}
 	return status, err
+}
+
+// NarrowLoadBalancer implements guard.Narrower, for both kinds.
+func (k *kinds) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
+	own, other := k.of(service)
+	return k.narrow(ctx, cluster, service, own, other)
+}
+
+// narrow shuts out clients whom a Service no longer lets in, of some kinds. Where everybody may connect it makes no call.
+func (k *kinds) narrow(ctx context.Context, cluster string, service *v1.Service, of ...*kind) error {
+	var failed []error
+	if _, some := clientsOf(services.Request{Service: service}); some {
+		for _, one := range of {
+			failed = append(failed, k.unlessUnserved(ctx, one, one.NarrowLoadBalancer(ctx, cluster, service)))
+		}
+	}
+	return errors.Join(failed...)
 }
 
 // begin notes that work has begun: what a process before this one may have had made is looked for by both kinds from now on.

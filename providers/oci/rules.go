@@ -124,6 +124,21 @@ func accessOf(service *v1.Service, preserve bool) (access, error) {
 	return access{ports: portsOf(service), health: healthPort(service), sources: sources, preserve: preserve}, err
 }
 
+// leftFor are the ports of nodes that what keeps serving uses, and that it leaves for those of another access.
+func (a access) leftFor(asked access) (all []int) {
+	used := []int{asked.health}
+	for _, p := range asked.ports {
+		used = append(used, p.node)
+	}
+	all = append(all, a.health)
+	for _, p := range a.ports {
+		if slices.ContainsFunc(asked.ports, func(q rulePort) bool { return q.protocol == p.protocol && q.port == p.port }) {
+			all = append(all, p.node)
+		}
+	}
+	return slices.DeleteFunc(all, func(port int) bool { return port == 0 || slices.Contains(used, port) })
+}
+
 // frontOpenings are those of the subnets of a load balancer: its clients come in, and what it sends reaches the nodes. Without networks of
 // nodes the way out is somebody else's.
 func (a access) frontOpenings(nodes []string) openings {
@@ -215,8 +230,14 @@ type claim struct {
 	others others
 	// mark is the description of rules that this cluster made; "" where the identity of the cluster is not known.
 	mark string
-	// keep is a port of nodes that the load balancer still asks, 0 is none.
-	keep int
+	// keep are ports of nodes that the load balancer still uses.
+	keep []int
+	// lets are set where clients are to lose access, and nothing else is to change; ports are those that clients use. closes are the openings
+	// of such clients, and closesOnly is set where those that stay get no opening of their own.
+	lets       *clients
+	ports      map[rulePort]bool
+	closes     openings
+	closesOnly bool
 	// closesNothing is set where a node's subnet is not known: what is open may be for it.
 	closesNothing bool
 	// service is whose claim it is, and unmarked is set where the Service may have rules without a description, as Oracle's own controller
@@ -324,7 +345,9 @@ func (c claim) marksIn(rule document) []string {
 func (c claim) drops(rule document, o opening) bool {
 	said, _ := rule["description"].(string)
 	switch {
-	case c.closesNothing || c.wanted[o] || c.others.need(o) || c.keep != 0 && o.port == c.keep:
+	case c.closesNothing || c.wanted[o] || c.others.need(o) || slices.Contains(c.keep, o.port):
+		return false
+	case c.closes != nil && !c.closes[o]:
 		return false
 	case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark):
 		return true
@@ -370,6 +393,9 @@ func (c claim) settled(rule document) bool {
 
 // apply is a security list as it should be for a Service: the rest stays as it is. It is nil where nothing changes.
 func (c claim) apply(list document) (after document, added, removed []opening) {
+	if c.lets != nil {
+		c = c.narrowed(list)
+	}
 	have, foreign := openings{}, openings{}
 	after = document{}
 	for field, egress := range map[string]bool{ingressField: false, egressField: true} {

@@ -366,7 +366,7 @@ func TestClaims(t *testing.T) {
 		"a port that others have":  {web.rule("mine"), claim{mark: "mine", others: others{ports: map[int]bool{80: true}}}, true},
 		"a range of ports":         {ranged, claim{former: openings{web: true}, unmarked: true}, true},
 		"only some ports of those": {from, claim{former: openings{web: true}, unmarked: true}, true},
-		"kept for a while":         {web.rule("mine"), claim{mark: "mine", keep: 80}, true},
+		"kept for a while":         {web.rule("mine"), claim{mark: "mine", keep: []int{80}}, true},
 	} {
 		after, _, removed := c.claim.apply(document{ingressField: []any{c.rule}, egressField: []any{}})
 		assert.Equal(t, c.stays, after == nil && len(removed) == 0, name)

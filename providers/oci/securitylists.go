@@ -122,6 +122,8 @@ type ruleRequest struct {
 	four, six bool
 	// leaving is set where the Service goes: nothing is wanted any more, and what cannot be found holds up nothing.
 	leaving bool
+	// narrows is set where clients alone are to lose access: what cannot be found holds up nothing either.
+	narrows bool
 	// unmarked is set where the load balancer was made by Oracle's own controller, which describes no rule.
 	unmarked bool
 }
@@ -151,17 +153,20 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 			return nil, missed, cloudapi.NotAbsence(err)
 		}
 		c := claims[id]
-		after, added, removed := c.apply(l.doc)
-		if after != nil {
-			plans = append(plans, listPlan{
-				id: id, claim: *c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]},
-				after: after, added: added, removed: removed,
-			})
+		if p, due := c.plan(l); due {
+			plans = append(plans, p)
 			continue
 		}
 		b.hold(r.service.UID, id, c.held())
 	}
 	return plans, missed, nil
+}
+
+// plan is what is to become of a security list by a claim; due is false where that is nothing.
+func (c claim) plan(l securityList) (p listPlan, due bool) {
+	p = listPlan{id: l.ID, claim: c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]}}
+	p.after, p.added, p.removed = c.apply(p.before)
+	return p, p.after != nil
 }
 
 // unreachable reports whether something is not there, or not for us.
@@ -186,10 +191,10 @@ func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 	b.held[uid][id] = all
 }
 
-// held is what a Service has in a list after its claim: what it had as well, where nothing is closed.
+// held is what a Service has in a list after its claim: what it had as well, where not all is closed.
 func (c claim) held() heldRules {
 	all := maps.Clone(c.wanted)
-	if c.closesNothing {
+	if c.closesNothing || len(c.keep) > 0 {
 		maps.Copy(all, c.former)
 	}
 	return heldRules{all, c.unmarked}
@@ -204,26 +209,9 @@ func (b *ruleBook) holds(uid types.UID) bool {
 
 // claims are what a load balancer wants of each security list.
 func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*claim, missed []error, err error) {
-	list, err := b.cluster.Services(ctx)
+	all, at, err := b.beginClaims(ctx, r)
 	if err != nil {
 		return nil, nil, err
-	}
-	mark, err := b.cluster.Mark(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	all = map[string]*claim{}
-	others, err := b.othersThan(ctx, r.service, list)
-	if err != nil {
-		return nil, nil, err
-	}
-	at := func(id string) *claim {
-		if all[id] == nil {
-			all[id] = &claim{
-				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
-			}
-		}
-		return all[id]
 	}
 	front, missed, err := b.placesOf(ctx, r, r.balancers)
 	if err != nil {
@@ -253,6 +241,31 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		}
 	}
 	return all, missed, nil
+}
+
+// beginClaims returns no claims, and what begins one of a security list.
+func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[string]*claim, at func(string) *claim, err error) {
+	list, err := b.cluster.Services(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	mark, err := b.cluster.Mark(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	others, err := b.othersThan(ctx, r.service, list)
+	if err != nil {
+		return nil, nil, err
+	}
+	all = map[string]*claim{}
+	return all, func(id string) *claim {
+		if all[id] == nil {
+			all[id] = &claim{
+				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
+			}
+		}
+		return all[id]
+	}, nil
 }
 
 // othersThan are what Services need of security lists other than one of them.
@@ -374,6 +387,10 @@ func (b *ruleBook) placesOf(ctx context.Context, r ruleRequest, ids []string) (a
 		case r.leaving && unreachable(err):
 			missed = append(missed, err)
 			continue
+		case err != nil && r.narrows:
+			b.subnets.Invalidate(id)
+			missed = append(missed, cloudapi.NotAbsence(err))
+			continue
 		case err != nil:
 			b.subnets.Invalidate(id)
 			return nil, missed, cloudapi.NotAbsence(err)
@@ -424,6 +441,8 @@ func (b *ruleBook) subnetsOf(ctx context.Context, r ruleRequest) (ids []string, 
 		case errors.Is(err, cloudapi.ErrNotFound):
 		case err != nil && ctx.Err() == nil && (r.leaving || aboutOne(err)):
 			missed = append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err))
+		case err != nil && r.narrows: // of the others nobody can tell either
+			return sortedKeys(found), append(missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)), nil
 		case err != nil:
 			return nil, missed, fmt.Errorf("finding the subnet of node %s: %w", n.Name, err)
 		case place != "":

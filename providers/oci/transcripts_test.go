@@ -73,16 +73,11 @@ var unplanned = map[string]string{
 	"annotation-security-rule-management-mode/it is None": "which rules of security lists a Service has is in the memory of the program alone, and plan begins without",
 }
 
-// interrupts are steps in which a port leads nowhere for a moment, and notToAll those that end with ports which do not lead to all nodes.
-var (
-	interrupts = map[string]string{
-		"node-ports/one changes": "one write of a security list opens the new node port and shuts the former one, before the backends change",
-	}
-	notToAll = map[string]string{
-		"annotation-security-rule-management-mode/it is None":        "the rules are the user's then",
-		"annotation-security-rule-management-mode/it is SL-Frontend": "the rules of the nodes are the user's then",
-	}
-)
+// notToAll are steps that end with ports which do not lead to all nodes.
+var notToAll = map[string]string{
+	"annotation-security-rule-management-mode/it is None":        "the rules are the user's then",
+	"annotation-security-rule-management-mode/it is SL-Frontend": "the rules of the nodes are the user's then",
+}
 
 // groupsOf are annotations of a Service whose rules are in network security groups.
 func groupsOf() map[string]string {

@@ -1,0 +1,257 @@
+package oci
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"slices"
+
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file closes what a Service no longer asks for, before anything else of it is changed.
+
+var (
+	_ services.Narrower[observation]        = (*reconciler)(nil)
+	_ services.Narrower[networkObservation] = (*networkReconciler)(nil)
+)
+
+// clients are who may connect.
+type clients struct {
+	asked sources.Set
+	// whole is set where nothing else is wrong with the Service, so that all of them may connect from now on.
+	whole bool
+}
+
+// clientsOf are the clients of a Service; some is false where everybody may connect, or where nobody can tell who may.
+func clientsOf(q services.Request) (c clients, some bool) {
+	c.asked, _ = sources.ForService(q.Service, v1.AnnotationLoadBalancerSourceRangesKey)
+	c.whole = q.Purpose != services.Narrow
+	if c.asked.Partial() {
+		return c, len(c.asked.Networks()) > 0
+	}
+	return c, !slices.Equal(c.asked.Texts(everybody), []string{everybody}) // which alone stands for everybody of all families
+}
+
+// narrow says which openings close, and which are to be made before that: each port and family by itself.
+func (c clients) narrow(have openings) (add, remove openings) {
+	add, remove = openings{}, openings{}
+	kindOf := func(o opening, p netip.Prefix) opening {
+		o.network = everybody
+		if p.Addr().Is6() {
+			o.network = everybodySix
+		}
+		return o
+	}
+	networks := map[opening][]netip.Prefix{}
+	for o := range have {
+		if p, err := netip.ParsePrefix(o.network); err == nil {
+			kind := kindOf(o, p)
+			networks[kind] = append(networks[kind], p.Masked())
+		}
+	}
+	after := map[opening][]netip.Prefix{}
+	for kind, some := range networks {
+		six := kind.network == everybodySix
+		var narrower bool
+		after[kind], narrower = c.asked.Families(!six, six).Narrow(some, c.whole)
+		for _, p := range after[kind] {
+			if narrower && !slices.Contains(some, p) {
+				kind.network = p.String()
+				add[kind] = true
+			}
+		}
+	}
+	for o := range have {
+		if p, err := netip.ParsePrefix(o.network); err == nil && !slices.Contains(after[kindOf(o, p)], p.Masked()) {
+			remove[o] = true
+		}
+	}
+	return add, remove
+}
+
+// Narrowing implements services.Narrower.
+func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
+	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // what else is wrong does not matter here
+	return r.narrow(ctx, q, s, o)
+}
+
+// Narrowing implements services.Narrower.
+func (r *networkReconciler) Narrowing(ctx context.Context, q services.Request, o networkObservation) ([]networkChange, error) {
+	if o.lb == nil {
+		return nil, nil
+	}
+	s, _, _ := parseNetwork(q.Service) // what else is wrong does not matter here
+	common := s.plain(q.Service, o.lb.Version != versionIPv6, o.lb.Version != versionIPv4)
+	all, err := r.lb.narrow(ctx, q, common, observation{lb: o.lb.plain(), group: o.group})
+	return adapted(all...), err
+}
+
+// narrow is the same for both kinds of load balancers: in the network security group of the Service, and in security lists.
+func (r *reconciler) narrow(ctx context.Context, q services.Request, s settings, o observation) (all []change, err error) {
+	lets, some := clientsOf(q)
+	if !some || o.lb == nil || len(o.lb.Addresses) == 0 {
+		return nil, nil
+	}
+	if o.group != nil {
+		all, err = r.narrowGroups(ctx, q.Service, o.group, lets)
+	}
+	attached := o.group != nil && slices.Contains(o.lb.Groups, o.group.ID)
+	if !s.managesLists() && !r.book.holds(q.Service.UID) && (s.mode != modeGroups || attached) {
+		return all, err
+	}
+	nodes := q.Nodes
+	if len(nodes) == 0 {
+		nodes = r.instances.nodes.Nodes()
+	}
+	plans, failed := r.book.narrowings(ctx, ruleRequest{
+		service: q.Service, access: access{ports: portsOf(q.Service), health: healthPort(q.Service), preserve: s.preserve},
+		former: accessThere(o.lb, nil), frontend: s.mode == modeFrontend, balancers: o.lb.Subnets, nodes: s.eligible(nodes),
+		four: !s.sixAlone, six: s.six, unmarked: unmarked(o.lb), narrows: true,
+	}, lets)
+	return append(all, r.narrowingChanges(q.Service, plans)...), errors.Join(err, failed)
+}
+
+// narrowGroups narrows the group of a load balancer, and those of the nodes.
+func (r *reconciler) narrowGroups(ctx context.Context, service *v1.Service, group *securityGroup, lets clients) ([]change, error) {
+	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
+	if err != nil {
+		return nil, cloudapi.NotAbsence(err)
+	}
+	var d spec
+	var failed []error
+	for _, id := range append([]string{group.ID}, backsOf(front.Rules, service)...) {
+		there, err := r.groups.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound): // its rules are gone with it
+		case err != nil:
+			failed = append(failed, err)
+		default:
+			e := groupEdit{id: id}
+			e.add, e.remove = lets.narrowGroup(there.Rules, service)
+			d.group.edits = append(d.group.edits, e)
+		}
+	}
+	return append(r.groupOpenings(d), r.groupClosings(d)...), errors.Join(failed...)
+}
+
+// narrowGroup says which rules for clients a group is to get, and the IDs of those that go.
+func (c clients) narrowGroup(rules []document, service *v1.Service) (add []document, remove []string) {
+	have, ids := openings{}, map[opening][]string{}
+	for _, d := range rules {
+		o, single := openingOf(d, false)
+		if single && d["description"] == "service-uid-"+string(service.UID) && d["direction"] == "INGRESS" && d["sourceType"] == sideNetwork {
+			id, _ := d["id"].(string)
+			have[o], ids[o] = true, append(ids[o], id)
+		}
+	}
+	opens, closes := c.narrow(have)
+	for _, o := range opens.sorted() {
+		add = append(add, groupRule(service, false, sideNetwork, o.network, o.protocol, o.port))
+	}
+	for _, o := range closes.sorted() {
+		remove = append(remove, ids[o]...)
+	}
+	return add, remove
+}
+
+// narrowings are what is to become of security lists by which clients come in whom a Service no longer lets in. The plans count although it
+// returns an error, too.
+func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) (plans []listPlan, err error) {
+	all, at, err := b.beginClaims(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	front, missed, err := b.placesOf(ctx, r, r.balancers)
+	if err != nil {
+		return nil, err
+	}
+	// Nodes that see the addresses of clients let them in, too. Where a subnet of the load balancer is not known, nor is its own way in.
+	seen := (r.access.preserve || r.former.preserve) && !r.frontend && len(missed) == 0
+	places := front
+	if seen {
+		ids, unseen, err := b.subnetsOf(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		back, more, err := b.placesOf(ctx, r, ids)
+		if err != nil {
+			return nil, err
+		}
+		places, missed = append(places, back...), append(append(missed, unseen...), more...)
+	}
+	for _, p := range places {
+		at(p.list)
+	}
+	b.copyHeld(r.service.UID, at)
+	networks := networksOf(front, r.four, r.six)
+	for _, id := range sortedKeys(all) {
+		l, err := b.lists.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
+		if err != nil {
+			missed = append(missed, cloudapi.NotAbsence(err))
+			continue
+		}
+		c := all[id]
+		c.lets, c.ports = &lets, map[rulePort]bool{}
+		for _, a := range []access{r.access, r.former} {
+			a.preserve = false
+			maps.Copy(c.wanted, a.backOpenings(networks))
+			for _, p := range a.ports {
+				c.ports[rulePort{protocol: p.protocol, port: p.port}] = true
+				if seen {
+					c.ports[rulePort{protocol: p.protocol, port: p.node}] = true
+				}
+			}
+		}
+		if p, due := c.plan(l); due {
+			plans = append(plans, p)
+		}
+	}
+	return plans, errors.Join(missed...)
+}
+
+// narrowed is the claim of one that lets clients in where it is about one security list: their openings that close, and what is opened for
+// the others.
+func (c claim) narrowed(list document) claim {
+	have := openings{}
+	for _, v := range listOf(list[ingressField]) {
+		rule, _ := v.(document)
+		o, single := openingOf(rule, false)
+		if single && c.ports[rulePort{protocol: o.protocol, port: o.port}] && c.drops(rule, o) {
+			have[o] = true
+		}
+	}
+	if c.wanted, c.closes = c.lets.narrow(have); c.closesOnly {
+		c.wanted = openings{}
+	}
+	return c
+}
+
+// narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same.
+func (r *reconciler) narrowingChanges(service *v1.Service, plans []listPlan) []change {
+	all := ruleChanges[observation](r.book, service, plans)
+	for i, p := range plans {
+		all[i].Make = func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			err := r.book.edit(ctx, p.id, p.claim)
+			if cloudapi.Refused(err) && len(p.added) > 0 {
+				p.claim.closesOnly = true
+				return o, errors.Join(err, r.book.edit(ctx, p.id, p.claim))
+			}
+			if err == nil {
+				now := maps.Clone(p.claim.former)
+				for _, a := range p.added {
+					now[a] = true
+				}
+				r.book.hold(service.UID, p.id, heldRules{now, p.claim.unmarked})
+			}
+			return o, err
+		}
+	}
+	return all
+}

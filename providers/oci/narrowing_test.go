@@ -1,0 +1,200 @@
+package oci
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+)
+
+// mayConnect are the networks that rules of lists and groups let in to a port.
+func (w *testWorld) mayConnect(port string) (all []string) {
+	rules := strings.Split(w.allRules(), "\n")
+	for _, g := range w.sim.Groups() {
+		rules = append(rules, g.Rules...)
+	}
+	for _, rule := range rules {
+		words := strings.Fields(rule)
+		if len(words) > 3 && words[0] == "ingress" && words[2] == port && !strings.HasPrefix(words[3], "ocid1.") {
+			all = append(all, words[3])
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// narrowedKinds are how rules of both kinds of load balancers are managed.
+func narrowedKinds() map[string]map[string]string {
+	return map[string]map[string]string{
+		"lb, lists": {}, "lb, clients alone": {annotationRuleMode: "SL-Frontend"}, "lb, groups": groupsOf(),
+		"nlb, lists":  ofNetwork(annotationRuleMode, "SL-All"),
+		"nlb, groups": ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)),
+	}
+}
+
+// TestFormerClientsAreShutOut although something else of the Service is refused.
+func TestFormerClientsAreShutOut(t *testing.T) {
+	refusing := func(operation string) func(*testWorld, *v1.Service, *[]*v1.Node) {
+		return func(w *testWorld, s *v1.Service, _ *[]*v1.Node) {
+			s.Spec.Ports = append(s.Spec.Ports, conformance.Port("more", 54, 30054))
+			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: operation, Writes: true})
+		}
+	}
+	annotation := func(key, value string) func(*testWorld, *v1.Service, *[]*v1.Node) {
+		return func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) { s.Annotations[key] = value }
+	}
+	for name, hinder := range map[string]func(*testWorld, *v1.Service, *[]*v1.Node){
+		"a backend set": refusing("/backendSets"), "a listener": refusing("/listeners"),
+		"a session affinity": func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+		"an address":         func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) { s.Spec.LoadBalancerIP = "192.0.2.99" },
+		"a type":             annotation(annotationType, "nonsense"), "another type": func(_ *testWorld, s *v1.Service, _ *[]*v1.Node) {
+			s.Annotations[annotationType] = map[bool]string{true: typeBalancer, false: typeNetwork}[isNetworkService(s)]
+			s.Annotations[annotationRuleMode] = modeOfBoth(s)
+		},
+		"no node": func(_ *testWorld, _ *v1.Service, nodes *[]*v1.Node) { *nodes = nil },
+		"a node that cannot be read": func(w *testWorld, _ *v1.Service, _ *[]*v1.Node) {
+			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "GET /instances"})
+		},
+	} {
+		for kind, annotations := range narrowedKinds() {
+			t.Run(kind+"/"+name, func(t *testing.T) {
+				marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+					s := local(conformance.Service("web", maps.Clone(annotations), web()))
+					w.serving(s)
+					s.Status.LoadBalancer = *w.served(s, nodes)
+					require.Contains(w, w.mayConnect("80"), everybody)
+					time.Sleep(time.Hour)
+					s = s.DeepCopy()
+					s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+					hinder(w, s, &nodes)
+					w.start()
+					w.serving(s)
+					_, err := w.ensure(s, nodes)
+					assert.Equal(w, []string{"203.0.113.0/24"}, w.mayConnect("80"), "%v", err)
+					if name != "a node that cannot be read" { // in what security lists nodes are is not known then
+						assert.NotContains(w, w.mayConnect("30080"), everybody, "%v", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// modeOfBoth is the mode of a Service, said so that it holds for the other type, too.
+func modeOfBoth(s *v1.Service) string {
+	if mode := s.Annotations[annotationRuleMode]; mode != "" {
+		return mode
+	}
+	return "SL-All"
+}
+
+// TestNarrowingAtALimit: what has no room is not let in, and what is not asked for is shut out all the same.
+func TestNarrowingAtALimit(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", map[string]string{}, web())
+		w.serving(s)
+		w.served(s, nodes)
+		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
+			for n := len(in); n < 200; n++ {
+				in = append(in, opening{false, numberTCP, 20000 + n, everybody}.rule("by hand"))
+			}
+			return in, out
+		})
+		time.Sleep(time.Minute)
+		s = s.DeepCopy()
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "203.0.113.0/24"}
+		w.serving(s)
+		_, err := w.ensure(s, nodes)
+		require.Error(w, err)
+		assert.Empty(w, w.mayConnect("80"), "%v", err)
+		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) { return in[1:], out })
+		time.Sleep(time.Minute)
+		w.served(s, nodes)
+		assert.Equal(w, []string{"192.0.2.0/24", "203.0.113.0/24"}, w.mayConnect("80"))
+	})
+}
+
+// TestNarrowingLeavesOthers: what another Service, another cluster or somebody by hand lets in stays, and so do health checks.
+func TestNarrowingLeavesOthers(t *testing.T) {
+	const theirs = "anyccm:99999999-7a66-4b58-8b4b-0a61c1f9e0a1"
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
+			return append(in, opening{false, numberTCP, 80, "198.51.100.0/24"}.rule("by hand"), opening{false, numberTCP, 80, "192.0.2.0/24"}.rule(theirs)), out
+		})
+		s := local(conformance.Service("web", ofNetwork(annotationRuleMode, "SL-All"), web()))
+		b := other(map[string]string{}, conformance.Port("http", 80, 30090))
+		b.Spec.LoadBalancerSourceRanges = []string{"10.1.0.0/16"}
+		w.serving(s, b)
+		s.Status.LoadBalancer = *w.served(s, nodes)
+		w.served(b, nodes)
+		time.Sleep(time.Minute)
+		s = s.DeepCopy()
+		s.Spec.LoadBalancerSourceRanges, s.Spec.SessionAffinity = []string{"203.0.113.0/24"}, v1.ServiceAffinityClientIP
+		w.serving(s, b)
+		_, err := w.ensure(s, nodes)
+		require.Error(w, err)
+		assert.Equal(w, []string{"10.1.0.0/16", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}, w.mayConnect("80"))
+		assert.Equal(w, []string{balancerNet, "203.0.113.0/24"}, w.mayConnect("30080"), "the load balancer reaches the nodes")
+		assert.Equal(w, []string{balancerNet}, w.mayConnect("32000"), "health checks get in")
+	})
+}
+
+// TestNarrowingIsTriedInEachList: a list that is refused, or that nobody can read, keeps no other one open.
+func TestNarrowingIsTriedInEachList(t *testing.T) {
+	for name, fault := range map[string]func(w *testWorld){
+		"refused": func(w *testWorld) {
+			w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: putList, Names: ocisim.BalancerList})
+		},
+		"hidden": func(w *testWorld) { w.sim.Hide("/securityLists/" + ocisim.BalancerList) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := local(conformance.Service("web", ofNetwork(annotationRuleMode, "SL-All"), web()))
+				w.serving(s)
+				w.served(s, nodes)
+				require.Contains(w, w.mayConnect("30080"), everybody)
+				time.Sleep(time.Minute)
+				fault(w)
+				s = s.DeepCopy()
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+				w.serving(s)
+				_, err := w.ensure(s, nodes)
+				require.ErrorContains(w, err, ocisim.BalancerList)
+				assert.NotContains(w, w.mayConnect("30080"), everybody)
+			})
+		})
+	}
+}
+
+// TestNarrowingThatIsNone costs nothing.
+func TestNarrowingThatIsNone(t *testing.T) {
+	for kind, annotations := range narrowedKinds() {
+		t.Run(kind, func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := local(conformance.Service("web", maps.Clone(annotations), web()))
+				cost := func(ranges ...string) map[string]int {
+					s = s.DeepCopy()
+					s.Spec.LoadBalancerSourceRanges = ranges
+					w.serving(s)
+					w.served(s, nodes)
+					time.Sleep(time.Minute)
+					w.Server.ResetCalls()
+					w.served(s, nodes)
+					return w.Server.Calls().ByOperation
+				}
+				assert.Equal(w, cost(), cost("203.0.113.0/24"))
+			})
+		})
+	}
+}
