@@ -71,8 +71,8 @@ func unlessInCluster(c *harness.Cluster, shown string) string {
 	return shown
 }
 
-// written reports whether the program wrote an event. The API server has complaints of its own.
-func written(c *harness.Cluster, e v1.Event) bool {
+// wroteEvent reports whether the program wrote an event. The API server has complaints of its own.
+func wroteEvent(c *harness.Cluster, e v1.Event) bool {
 	return slices.ContainsFunc(e.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == filepath.Base(c.Programs.CCM) })
 }
 

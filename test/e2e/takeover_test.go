@@ -82,7 +82,7 @@ func TestTakeover(t *testing.T) {
 // that sends whether it differs or not changes nothing.
 func TestTheWayBack(t *testing.T) {
 	onEachTakeover(t, func(l *leftCluster) {
-		l.kinds = slices.DeleteFunc(l.kinds, func(name string) bool { return l.is.Kinds[name].OneWay != "" })
+		l.kinds = slices.DeleteFunc(l.kinds, func(name string) bool { return l.takeover.Kinds[name].OneWay != "" })
 		if len(l.balanced()) == 0 {
 			return
 		}
@@ -97,25 +97,25 @@ func TestTheWayBack(t *testing.T) {
 			require.NoError(l.t, err)
 		}
 		l.waitWork(m, len(l.balanced()))
-		if l.is.WayBack.Settled != "" {
-			waitState(l.t, l.c, "what is made for all Services", l.value(l.is.WayBack.Settled, l.scene("")))
+		if l.takeover.WayBack.Settled != "" {
+			waitState(l.t, l.c, "what is made for all Services", l.value(l.takeover.WayBack.Settled, l.scene("")))
 		}
 		m.Stop(patience)
 		before := l.state()
 		for _, name := range l.balanced() {
-			missing := expectations.Lacks(l.value(l.is.WayBack.Finds, l.scene(name)), before)
+			missing := expectations.Lacks(l.value(l.takeover.WayBack.Finds, l.scene(name)), before)
 			assert.Empty(l.t, missing, "%s is found", name)
-			l.sendAll(name, l.is.WayBack.Requests)
+			l.sendAll(name, l.takeover.WayBack.Requests)
 		}
-		l.sendAll("", l.is.WayBack.Shared)
-		unordered := l.is.WayBack.Unordered
+		l.sendAll("", l.takeover.WayBack.Shared)
+		unordered := l.takeover.WayBack.Unordered
 		assert.Equal(l.t, expectations.Sorted(before, unordered), expectations.Sorted(l.state(), unordered), "nothing changed but orders that say nothing")
 	})
 }
 
 // balanced are the kinds with load balancers.
 func (l *leftCluster) balanced() []string {
-	return slices.DeleteFunc(slices.Clone(l.kinds), func(name string) bool { return !l.is.Kinds[name].LoadBalancer() })
+	return slices.DeleteFunc(slices.Clone(l.kinds), func(name string) bool { return !l.takeover.Kinds[name].LoadBalancer() })
 }
 
 // start starts the program with nothing counted.
@@ -127,10 +127,10 @@ func (l *leftCluster) start() *harness.CCM {
 
 // records are those that our program adds to a kind.
 func (l *leftCluster) records(kind string) map[string]string {
-	if own := l.is.Kinds[kind].Records; own != nil {
+	if own := l.takeover.Kinds[kind].Records; own != nil {
 		return own
 	}
-	return l.is.Records
+	return l.takeover.Records
 }
 
 // recorded is how many Services get records.
@@ -196,7 +196,7 @@ func (l *leftCluster) requireServices(before map[string]*v1.Service) {
 		assert.Equal(l.t, was.Spec, s.Spec, name)
 		assert.Equal(l.t, was.Finalizers, s.Finalizers, name)
 		assert.Equal(l.t, was.Labels, s.Labels, name)
-		if len(records) == 0 || !l.is.Kinds[name].LoadBalancer() {
+		if len(records) == 0 || !l.takeover.Kinds[name].LoadBalancer() {
 			assert.Equal(l.t, was.Annotations, s.Annotations, name)
 			assert.Equal(l.t, was.ResourceVersion, s.ResourceVersion, "%s was not written at all", name)
 			continue
@@ -233,12 +233,12 @@ func (l *leftCluster) requireDeletion(before any) {
 			l.t.Logf("the cloud holds %v", holdings(l.t, l.c))
 		}
 	}()
-	if l.is.Rest != "" {
-		before = expectations.Settled(withRest(before, l.value(l.is.Rest, l.scene(""))))
+	if l.takeover.Rest != "" {
+		before = expectations.Settled(withRest(before, l.value(l.takeover.Rest, l.scene(""))))
 	}
 	waitWholeState(l.t, l.c, before)
 	for _, name := range l.balanced() {
-		if reason := l.is.Kinds[name].Event; reason != "" {
+		if reason := l.takeover.Kinds[name].Event; reason != "" {
 			requireEvent(l.t, l.c, metav1.NamespaceDefault, reason, name)
 		}
 	}

@@ -36,6 +36,8 @@ import (
 // Fixture is one simulated cloud, and how to reach it as the provider does. What concerns nodes, load balancers or routes is set
 // where the provider has them.
 type Fixture struct {
+	// The cloud, and the provider on it.
+
 	// Provider is the description of the provider. Its Features say what is tried.
 	Provider registry.Provider
 	// Inputs are those of the provider that is opened next. The suite adds the guard, the way to the simulated cloud and the
@@ -48,6 +50,18 @@ type Fixture struct {
 	// Kube returns the client that the provider is given; nil means the fake API server itself. A provider without a cloud is tried at
 	// its ConfigMaps: see KubeAPI.
 	Kube func(rest clientset.Interface) clientset.Interface
+	// RefuseAccount makes the cloud refuse our credential.
+	RefuseAccount func()
+	// OtherAccount makes the cloud look as another account's credential sees it: reachable, and without our instances.
+	OtherAccount func()
+	// Limited puts the cloud's published limits in force, in the simulator and in the provider that is opened next; nil where
+	// the cloud publishes none that a test could hold.
+	Limited func()
+	// Whole has the fast tier try everything, too: the template does, whose tests are those of the suite, the guard and the kit.
+	Whole bool
+
+	// Nodes and routes.
+
 	// AddInstance starts an instance and returns its provider ID.
 	AddInstance func(name string) string
 	// RemoveInstance destroys an instance.
@@ -58,8 +72,47 @@ type Fixture struct {
 	CallsPerInstance int
 	// InstanceListing is the operation that lists instances, such as "GET /v2/droplets".
 	InstanceListing string
-	// OtherAccount makes the cloud look as another account's credential sees it: reachable, and without our instances.
-	OtherAccount func()
+	// MalformedIDs begin like the provider's own but name nothing.
+	MalformedIDs []string
+	// Routes makes the provider that is opened next one that makes routes, in the networks of ClusterCIDR, and instances such
+	// that can have them.
+	Routes func()
+
+	// Load balancers: what is tried, and how it shows.
+
+	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
+	Services map[string]Case
+	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
+	// run. An empty cloud is "".
+	Snapshot func() string
+	// Serves tells for each port of a load balancer, such as "tcp/80", where it leads: "backend:port", with a backend named by its
+	// node, its address or its identity. A port that is there more than once has a word behind it: "tcp/80 ipv6". It is nil without a
+	// cloud outside of the cluster.
+	Serves func() map[string][]string
+	// Target is the port of the nodes to which a port of a Service leads; nil where it is the node port always.
+	Target func(s *v1.Service, port v1.ServicePort) int32
+	// LeftBehind is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one
+	// that does not answer, which its health checks are for. It returns a state (Snapshot) with that backend, less what the
+	// cloud itself removes together with the instance of that name. It is nil where the backend goes with the instance.
+	LeftBehind func(state, instance string) string
+	// RemoveLoadBalancers deletes all load balancers as somebody does by hand, and leaves what providers make together with them, such
+	// as addresses, firewalls and target groups; nil where there is nothing of that kind.
+	RemoveLoadBalancers func()
+	// Repeats is set where the cloud knows a creation by a token, so that one whose answer was lost is asked for again at once.
+	Repeats bool
+	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
+	Portable map[string]PortableCase
+	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
+	UDP, DualStack, SourceRanges FeatureCase
+	// Everybody is how the Snapshot and the bodies of writes say that all may connect, where not by a network of all addresses.
+	Everybody []string
+	// NotNarrowed is why former clients are not shut out while something else of a Service is refused; "" where they are.
+	NotNarrowed string
+	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
+	Filters []string
+
+	// Whose a load balancer is.
+
 	// OtherCluster makes the provider that is opened next another cluster's, on clouds where the cluster is told apart by
 	// settings, and names in the cloud come from the UID of the Service: a copy keeps that, as after a restore. It is nil
 	// where the namespace kube-system tells clusters apart.
@@ -72,21 +125,11 @@ type Fixture struct {
 	ChosenName map[string]string
 	// OwnMark is set where the settings say which cluster this is, so that nothing is read for that.
 	OwnMark bool
-	// RefuseAccount makes the cloud refuse our credential.
-	RefuseAccount func()
-	// LeftBehind is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one
-	// that does not answer, which its health checks are for. It returns a state (Snapshot) with that backend, less what the
-	// cloud itself removes together with the instance of that name. It is nil where the backend goes with the instance.
-	LeftBehind func(state, instance string) string
-	// MalformedIDs begin like the provider's own but name nothing.
-	MalformedIDs []string
-	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
-	Services map[string]Case
-	// Repeats is set where the cloud knows a creation by a token, so that one whose answer was lost is asked for again at once.
-	Repeats bool
-	// Limited puts the cloud's published limits in force, in the simulator and in the provider that is opened next; nil where
-	// the cloud publishes none that a test could hold.
-	Limited func()
+	// Claims is how Services can ask for load balancers that they were not given.
+	Claims *Claims
+
+	// How kind the simulated cloud may be.
+
 	// Lag makes reads show what was before for a while, as the cloud's own may; nil on clouds whose reads show at once what was
 	// written.
 	Lag func(time.Duration)
@@ -94,39 +137,13 @@ type Fixture struct {
 	Lags []time.Duration
 	// Strictness is where the cloud is as kind as no simulator may be without a reason.
 	Strictness Strictness
-	// RemoveLoadBalancers deletes all load balancers as somebody does by hand, and leaves what providers make together with them, such
-	// as addresses, firewalls and target groups; nil where there is nothing of that kind.
-	RemoveLoadBalancers func()
-	// Routes makes the provider that is opened next one that makes routes, in the networks of ClusterCIDR, and instances such
-	// that can have them.
-	Routes func()
-	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
-	Portable map[string]PortableCase
-	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
-	UDP, DualStack, SourceRanges FeatureCase
-	// Everybody is how the Snapshot and the bodies of writes say that all may connect, where not by a network of all addresses.
-	Everybody []string
-	// NotNarrowed is why former clients are not shut out while something else of a Service is refused; "" where they are.
-	NotNarrowed string
-	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
-	Filters []string
-	// Claims is how Services can ask for load balancers that they were not given.
-	Claims *Claims
-	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
-	// run. An empty cloud is "".
-	Snapshot func() string
-	// Whole has the fast tier try everything, too: the template does, whose tests are those of the suite, the guard and the kit.
-	Whole bool
+
+	// Transcripts.
+
 	// Transcripts is testdata/transcripts of the provider's folder, embedded: what the cloud is told in each scenario.
 	Transcripts fs.FS
 	// Scenarios are those that this cloud has besides the common ones.
 	Scenarios []Scenario
-	// Serves tells for each port of a load balancer, such as "tcp/80", where it leads: "backend:port", with a backend named by its
-	// node, its address or its identity. A port that is there more than once has a word behind it: "tcp/80 ipv6". It is nil without a
-	// cloud outside of the cluster.
-	Serves func() map[string][]string
-	// Target is the port of the nodes to which a port of a Service leads; nil where it is the node port always.
-	Target func(s *v1.Service, port v1.ServicePort) int32
 	// Names are names of identities in the cloud, by kind and parent, such as "listener/80", where those that are found by themselves
 	// (see names) do not do.
 	Names func() map[string]string

@@ -24,18 +24,18 @@ import (
 
 // leftCluster is a cluster that the cloud's own controller leaves, or that ours leaves to it.
 type leftCluster struct {
-	t       *testing.T
-	c       *harness.Cluster
-	is      expectations.Takeover
-	cluster expectations.LeftCluster
-	kinds   []string
-	base    expectations.Scene
+	t        *testing.T
+	c        *harness.Cluster
+	takeover expectations.Takeover
+	cluster  expectations.LeftCluster
+	kinds    []string
+	base     expectations.Scene
 }
 
 // newLeftCluster starts one, without controllers, and makes what there is in the cloud before there are Services.
-func newLeftCluster(t *testing.T, provider, name string, is expectations.Takeover) *leftCluster {
+func newLeftCluster(t *testing.T, provider, name string, takeover expectations.Takeover) *leftCluster {
 	t.Helper()
-	l := &leftCluster{t: t, is: is, cluster: is.Cluster(name), kinds: is.KindsOf(name)}
+	l := &leftCluster{t: t, takeover: takeover, cluster: takeover.Cluster(name), kinds: takeover.KindsOf(name)}
 	if t.Parallel(); len(l.kinds) == 0 {
 		t.Fatal("the cluster has no kinds")
 	}
@@ -43,7 +43,7 @@ func newLeftCluster(t *testing.T, provider, name string, is expectations.Takeove
 	env, err := l.c.Cloud.Environment(t.Context())
 	require.NoError(t, err)
 	l.base = expectations.Scene{
-		Token: testToken, URL: l.c.Cloud.URL, Environment: env, Common: is.Common,
+		Token: testToken, URL: l.c.Cloud.URL, Environment: env, Common: takeover.Common,
 		Answers: map[string]any{}, AnswerHeaders: map[string]map[string]string{},
 	}
 	if l.cluster.Objects != "" {
@@ -73,7 +73,7 @@ func (l *leftCluster) scene(name string) expectations.Scene {
 	byName := func(a, b any) int { return strings.Compare(nameIn(a), nameIn(b)) }
 	slices.SortFunc(s.Nodes, byName)
 	if name != "" {
-		s.Service, s.Kind, s.With, s.Number = l.plain(services[name]), name, l.is.Kinds[name].With, slices.Index(l.kinds, name)
+		s.Service, s.Kind, s.With, s.Number = l.plain(services[name]), name, l.takeover.Kinds[name].With, slices.Index(l.kinds, name)
 	}
 	return s
 }
@@ -100,14 +100,14 @@ func (l *leftCluster) state() any {
 
 func (l *leftCluster) value(text string, s expectations.Scene) any {
 	l.t.Helper()
-	v, err := l.is.Value(text, s)
+	v, err := l.takeover.Value(text, s)
 	require.NoError(l.t, err)
 	return v
 }
 
 func (l *leftCluster) text(text string, s expectations.Scene) string {
 	l.t.Helper()
-	rendered, err := l.is.Text(text, s)
+	rendered, err := l.takeover.Text(text, s)
 	require.NoError(l.t, err)
 	return rendered
 }
@@ -121,7 +121,7 @@ func (l *leftCluster) registerNodes() {
 		s := l.scene("")
 		s.Item = l.plain(i)
 		n := &v1.Node{}
-		require.NoError(l.t, l.is.Into(l.is.Node, s, n))
+		require.NoError(l.t, l.takeover.Into(l.takeover.Node, s, n))
 		if n.Labels == nil {
 			n.Labels = map[string]string{}
 		}
@@ -136,7 +136,7 @@ func (l *leftCluster) registerNodes() {
 func (l *leftCluster) createOthers() {
 	l.t.Helper()
 	for _, name := range l.kinds {
-		if !l.is.Kinds[name].LoadBalancer() {
+		if !l.takeover.Kinds[name].LoadBalancer() {
 			l.createService(name, nil)
 		}
 	}
@@ -145,11 +145,11 @@ func (l *leftCluster) createOthers() {
 // createService makes a Service as its user wrote it.
 func (l *leftCluster) createService(name string, finalizers []string) {
 	l.t.Helper()
-	kind := l.is.Kinds[name]
+	kind := l.takeover.Kinds[name]
 	spec := expectations.Merged(object{
 		"type": "LoadBalancer", "selector": object{"app": name}, "ports": []any{object{"name": "http", "protocol": "TCP", "port": 80}},
 	}, kind.Spec)
-	written, err := l.is.Filled(l.plain(object{
+	written, err := l.takeover.Filled(l.plain(object{
 		"metadata": object{"name": name, "annotations": kind.Annotations, "finalizers": finalizers}, "spec": spec,
 	}), l.base)
 	require.NoError(l.t, err)
@@ -168,11 +168,11 @@ func (l *leftCluster) leaveServices() (before any) {
 	before = wholeState(l.t, l.c)
 	for _, name := range l.balanced() {
 		l.leave(name)
-		if l.is.Kinds[name].Stays != "" {
+		if l.takeover.Kinds[name].Stays != "" {
 			before = expectations.Settled(waitStill(l.t, l.c))
 		}
 	}
-	l.sendAll("", l.is.Shared)
+	l.sendAll("", l.takeover.Shared)
 	waitStill(l.t, l.c)
 	return before
 }
@@ -180,33 +180,33 @@ func (l *leftCluster) leaveServices() (before any) {
 // leave makes a Service and its objects in the cloud, and records them.
 func (l *leftCluster) leave(name string) {
 	l.t.Helper()
-	kind := l.is.Kinds[name]
-	finalizers := l.is.Finalizers
+	kind := l.takeover.Kinds[name]
+	finalizers := l.takeover.Finalizers
 	if kind.Finalizers != nil {
 		finalizers = kind.Finalizers
 	}
 	l.createService(name, finalizers)
-	s := l.sendAll(name, l.is.Requests)
-	recorded := l.is.Annotations
+	s := l.sendAll(name, l.takeover.Requests)
+	recorded := l.takeover.Annotations
 	if kind.Recorded != nil {
 		recorded = *kind.Recorded
 	}
 	services := l.c.Kube.CoreV1().Services(metav1.NamespaceDefault)
 	if recorded != "" {
 		var annotations map[string]string
-		require.NoError(l.t, l.is.Into(recorded, s, &annotations))
+		require.NoError(l.t, l.takeover.Into(recorded, s, &annotations))
 		patch, err := json.Marshal(object{"metadata": object{"annotations": annotations}})
 		require.NoError(l.t, err)
 		_, err = services.Patch(l.t.Context(), name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 		require.NoError(l.t, err)
 	}
-	shown := l.is.Status
+	shown := l.takeover.Status
 	if kind.Status != "" {
 		shown = kind.Status
 	}
 	service, err := services.Get(l.t.Context(), name, metav1.GetOptions{})
 	require.NoError(l.t, err)
-	require.NoError(l.t, l.is.Into(shown, s, &service.Status.LoadBalancer.Ingress))
+	require.NoError(l.t, l.takeover.Into(shown, s, &service.Status.LoadBalancer.Ingress))
 	_, err = services.UpdateStatus(l.t.Context(), service, metav1.UpdateOptions{})
 	require.NoError(l.t, err)
 }
@@ -214,7 +214,7 @@ func (l *leftCluster) leave(name string) {
 // sendAll sends requests about a Service, or about all.
 func (l *leftCluster) sendAll(name string, requests []expectations.Request) expectations.Scene {
 	l.t.Helper()
-	s, kind := l.scene(name), l.is.Kinds[name]
+	s, kind := l.scene(name), l.takeover.Kinds[name]
 	for _, r := range requests {
 		if slices.Contains(kind.Without, r.Name) && r.Name != "" {
 			continue
@@ -241,7 +241,7 @@ func (l *leftCluster) send(r expectations.Request, kind expectations.LeftKind, s
 	if r.When != "" && strings.TrimSpace(l.text(r.When, s)) != "true" {
 		return
 	}
-	body, err := l.is.Body(r, kind, s)
+	body, err := l.takeover.Body(r, kind, s)
 	require.NoError(l.t, err)
 	if r.Action != "" {
 		require.NoError(l.t, l.c.Cloud.Do(l.t.Context(), r.Action, body))
@@ -296,7 +296,7 @@ func (l *leftCluster) call(ctx context.Context, r expectations.Request, body any
 		require.NoError(l.t, err)
 		wire.Body, wire.Headers["Content-Type"] = text, "application/json"
 	}
-	for _, headers := range []map[string]string{l.is.Headers, r.Headers} {
+	for _, headers := range []map[string]string{l.takeover.Headers, r.Headers} {
 		for name, value := range headers {
 			wire.Headers[name] = l.text(value, s)
 		}
