@@ -199,3 +199,23 @@ func TestTiers(t *testing.T) {
 		assert.Len(t, w.sim.Objects("addresses"), 1, "a user's address is never released")
 	})
 }
+
+// TestUsersAddressOfItsName: a user's address that has the name of the load balancer is neither taken nor released, and the load balancer
+// does not lose its own for it.
+func TestUsersAddressOfItsName(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, ip := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+		w.reserve(testLB, map[string]any{"address": "203.0.113.200", "description": "mine"})
+		time.Sleep(time.Minute)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(t, w.server.Calls().Writes)
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("b", 443, 30443))
+		require.ErrorContains(t, w.refuse(s), "delete or rename address "+testLB)
+		assert.Equal(t, ip, w.rule()["IPAddress"])
+		require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", w.Current(s)))
+		assert.Len(t, w.sim.Objects("addresses"), 1)
+	})
+}

@@ -117,3 +117,85 @@ func TestSharedRuleSurvivesItsLastService(t *testing.T) {
 		}
 	}
 }
+
+// TestPortWithinTheRange: a port between those that are there changes the firewall rule alone.
+func TestPortWithinTheRange(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))))
+		w.server.ResetCalls()
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("c", 81, 30081))
+		w.ensure(w.write(s))
+		calls := w.server.Calls()
+		assert.Equal(t, 1, calls.Writes, "%v", calls.ByOperation)
+		w.holds("firewalls", "k8s-fw-"+testLB, map[string]any{"allowed": allowTCP("80-81", "443")})
+	})
+}
+
+// TestSourceRanges: other networks are a change of the firewall rule alone; an IPv6 network among them is refused, and what is asked for no
+// longer closes all the same.
+func TestSourceRanges(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, _ := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.7/24", "198.51.100.0/24"}
+		w.server.ResetCalls()
+		s, _ = w.ensure(w.write(s))
+		assert.Equal(t, 1, w.server.Calls().Writes)
+		w.holds("firewalls", "k8s-fw-"+testLB, map[string]any{"sourceRanges": []any{"192.0.2.0/24", "198.51.100.0/24"}})
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "2001:db8::/64"}
+		w.server.ResetCalls()
+		require.ErrorContains(t, w.refuse(s), "is not an IPv4 network")
+		assert.Equal(t, 1, w.server.Calls().Writes)
+		w.holds("firewalls", "k8s-fw-"+testLB, map[string]any{"sourceRanges": []any{"192.0.2.0/24"}})
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning LoadBalancerConfigError")
+	})
+}
+
+// TestTagsOfNewNodes: the firewall rules name the tags of all nodes, also of those that join later; nodes whose tags cannot be told say
+// which setting helps, and no rule without tags is made.
+func TestTagsOfNewNodes(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, strings.Replace(usual, "node-tags = node\n", "", 1))
+		w.addNode(gcesim.Spec{Name: "gke-a-1", Tags: []string{"gke-a", "other"}})
+		for _, s := range []string{"web", "within"} {
+			service := testService(s, conformance.Port("a", 80, 30080))
+			if s == "within" {
+				service.Annotations[annotationType] = "Internal"
+				service.UID = "b4c1f6b5-27a6-64b5-88b4-b0a61c1f9e0a"
+			}
+			w.ensure(w.apply(service))
+		}
+		tags := func() (all []any) {
+			for _, f := range w.sim.Objects("firewalls") {
+				all = append(all, f["targetTags"])
+			}
+			return all
+		}
+		for _, list := range tags() {
+			assert.Equal(t, []any{"gke-a"}, list)
+		}
+		time.Sleep(5 * time.Minute)
+		w.addNode(gcesim.Spec{Name: "pool-b-1", Tags: []string{"pool-b"}})
+		for _, name := range []string{"web", "within"} {
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(testService(name)), w.nodes))
+		}
+		traffic := 0
+		for _, f := range w.sim.Objects("firewalls") {
+			if !strings.Contains(fmt.Sprint(f["name"]), "-hc") {
+				traffic++
+				assert.Equal(t, []any{"gke-a", "pool-b"}, f["targetTags"], f["name"])
+			}
+		}
+		assert.Equal(t, 2, traffic)
+
+		w = newTestWorld(t, strings.Replace(usual, "node-tags = node\n", "", 1))
+		w.addNode(gcesim.Spec{Name: "n1", Tags: []string{"another"}})
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.apply(testService("web", conformance.Port("a", 80, 30080))), w.nodes)
+		require.Error(t, err)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "node-tags")
+		assert.Empty(t, w.sim.Objects("firewalls"))
+	})
+}

@@ -304,3 +304,77 @@ func TestTheClustersSubnet(t *testing.T) {
 		assert.Equal(t, 1, calls.ByOperation["GET networks/{name}"], "%v", calls.ByOperation)
 	})
 }
+
+// TestBackendServiceOfIngress: an external forwarding rule with a backend service is ingress-gce's, whatever the Service says.
+func TestBackendServiceOfIngress(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		w.sim.Put("global/healthChecks/theirs", map[string]any{"type": "HTTP", "httpHealthCheck": map[string]any{"port": 80.0}})
+		w.sim.Put("regions/us-central1/backendServices/theirs", map[string]any{
+			"loadBalancingScheme": "EXTERNAL", "protocol": "TCP", "healthChecks": []any{"global/healthChecks/theirs"},
+		})
+		w.sim.Put("regions/us-central1/forwardingRules/"+testLB, map[string]any{
+			"IPProtocol": "TCP", "ports": []any{"80"}, "backendService": "regions/us-central1/backendServices/theirs",
+		})
+		s := w.apply(testService("web", conformance.Port("a", 80, 30080)))
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		require.Error(t, err)
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+		require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+		assert.Zero(t, w.server.Calls().Writes)
+	})
+}
+
+// TestStaleFingerprint: somebody else changes the backend service between our look and our write; the write is refused, and made again
+// on what is there by then.
+func TestStaleFingerprint(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		s, ip := w.ensure(w.apply(internalService("web")))
+		w.sim.Edit("backendServices", loadBalancerName("", s), func(d map[string]any) {
+			d["fingerprint"], d["connectionDraining"] = "another=", map[string]any{"drainingTimeoutSec": 42}
+		})
+		s.Spec.SessionAffinity = "ClientIP"
+		s = w.write(s)
+		status, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		for range 3 {
+			if err == nil {
+				break
+			}
+			time.Sleep(15 * time.Second)
+			status, err = w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+		}
+		require.NoError(t, err)
+		assert.Equal(t, ip, status.Ingress[0].IP)
+		backend := w.sim.Objects("backendServices")[0]
+		assert.Equal(t, "CLIENT_IP", backend["sessionAffinity"])
+		assert.EqualValues(t, 42, backend["connectionDraining"].(map[string]any)["drainingTimeoutSec"])
+	})
+}
+
+// TestInstanceInAnotherGroup: an instance that another load balancer's group has is refused by the API, whose words the error has.
+func TestInstanceInAnotherGroup(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		const group = "zones/us-central1-a/instanceGroups/theirs"
+		w.sim.Put(group, map[string]any{})
+		w.sim.Edit("instanceGroups", "theirs", func(d map[string]any) {
+			d["members"] = []any{"https://www.googleapis.com/compute/v1/" + hopTo("n1")}
+		})
+		w.sim.Put("global/healthChecks/theirs", map[string]any{"type": "HTTP", "httpHealthCheck": map[string]any{"port": 80.0}})
+		w.sim.Put("regions/us-central1/backendServices/theirs", map[string]any{
+			"loadBalancingScheme": "INTERNAL", "protocol": "TCP", "healthChecks": []any{"global/healthChecks/theirs"},
+			"backends": []any{map[string]any{"group": group}},
+		})
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.apply(internalService("web")), w.nodes)
+		require.ErrorContains(t, err, "instance may belong to at most one load-balanced instance group")
+		for _, g := range w.sim.Objects("instanceGroups") {
+			if g["name"] == "theirs" {
+				assert.Len(t, g["members"], 1, "it is not taken away from the other one")
+			}
+		}
+	})
+}

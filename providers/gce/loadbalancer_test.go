@@ -1,6 +1,7 @@
 package gce
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,8 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
@@ -348,5 +352,87 @@ func TestSharedNetworkAsksTheAdministratorOnce(t *testing.T) {
 				strings.Contains(e, "--allow tcp:80 --source-ranges 0.0.0.0/0 --destination-ranges 203.0.") &&
 				strings.HasSuffix(strings.TrimSuffix(e, "`"), "--target-tags node --priority 1000 --project host-project")
 		}), "%v", events)
+	})
+}
+
+// TestSharedCheckInUse: what another process's load balancer uses stays when our last one goes, and that is no failure.
+func TestSharedCheckInUse(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		for _, kind := range []string{"", "Internal"} {
+			w := newTestWorld(t, usual)
+			w.withIdentity()
+			w.addNode(gcesim.Spec{Name: "n1"})
+			s := testService("web", conformance.Port("a", 80, 30080))
+			s.Annotations[annotationType] = kind
+			s, _ = w.ensure(w.apply(s))
+			if kind == "" {
+				w.sim.Put("regions/us-central1/targetPools/theirs", map[string]any{"healthChecks": []any{"global/httpHealthChecks/" + sharedCheck}})
+			} else {
+				w.sim.Put("regions/us-central1/backendServices/theirs", map[string]any{
+					"loadBalancingScheme": "INTERNAL", "protocol": "TCP", "healthChecks": []any{"global/healthChecks/" + sharedCheck},
+					"backends": []any{map[string]any{"group": "zones/us-central1-a/instanceGroups/k8s-ig--0123456789abcdef"}},
+				})
+			}
+			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+			assert.Len(t, append(w.sim.Objects("httpHealthChecks"), w.sim.Objects("healthChecks")...), 1)
+			firewalls := w.sim.Objects("firewalls")
+			require.Len(t, firewalls, 1, "its firewall rule stays with it")
+			assert.Contains(t, firewalls[0]["name"], sharedCheck)
+			assert.Empty(t, w.sim.Objects("forwardingRules"))
+			if kind != "" {
+				assert.Len(t, w.members(), 1, "the other one's instances stay")
+			}
+			_, exists, err := w.loadBalancers.GetLoadBalancer(t.Context(), "kubernetes", w.Current(s))
+			require.NoError(t, err)
+			assert.False(t, exists)
+		}
+	})
+}
+
+// TestLocalTrafficThenClusterIP: a Service with local traffic that is no load balancer any more has lost what told of its own health
+// check; that goes all the same.
+func TestLocalTrafficThenClusterIP(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		for _, c := range []string{"rich", "withinRich"} {
+			s, _ := w.ensure(w.apply(cases()[c].Service))
+			s.Spec.Type, s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceTypeClusterIP, "", 0
+			w.restart()
+			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
+			for _, kind := range snapshotKinds {
+				assert.Empty(t, w.sim.Objects(kind), "%s: %s", c, kind)
+			}
+		}
+	})
+}
+
+// TestFinalizerThatIsForbidden: the error names the right that is missing.
+func TestFinalizerThatIsForbidden(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		w.Kube.PrependReactor("patch", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, apierrors.NewForbidden(v1.Resource("services/status"), "web", errors.New("no"))
+		})
+		_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.apply(testService("web", conformance.Port("a", 80, 30080))), w.nodes)
+		require.ErrorContains(t, err, "grant patch on services/status")
+	})
+}
+
+// TestRuleThatVanished: a forwarding rule that was deleted by hand keeps nothing else from being deleted.
+func TestRuleThatVanished(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.addNode(gcesim.Spec{Name: "n1"})
+		for name, service := range cases() {
+			s, _ := w.ensure(w.apply(service.Service))
+			w.sim.Edit("forwardingRules", loadBalancerName("", s), nil)
+			w.restart()
+			require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s), name)
+			for _, kind := range snapshotKinds {
+				assert.Empty(t, w.sim.Objects(kind), "%s: %s", name, kind)
+			}
+		}
 	})
 }

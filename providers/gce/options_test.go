@@ -255,3 +255,23 @@ func TestCredentialsFile(t *testing.T) {
 		assert.NotContains(t, err.Error(), "hidden")
 	})
 }
+
+// TestTokenBodyIsNeverShown: whatever prints the configuration leaves the secret out.
+func TestTokenBodyIsNeverShown(t *testing.T) {
+	t.Parallel()
+	c, _, err := parseConfig(testInputs(usual+"token-url = https://tokens.example.com/\ntoken-body = \"the-secret\"\n", nil))
+	require.NoError(t, err)
+	assert.Equal(t, "the-secret", c.TokenBody.Reveal())
+	assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", c, c, c, c.TokenBody), "the-secret")
+}
+
+// TestEndpointWithoutFinalSlash: the SDK would cut off what follows the last slash.
+func TestEndpointWithoutFinalSlash(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"https://compute.example.com/compute/v1", "https://compute.example.com/compute/v1/"} {
+		c, warnings, err := parseConfig(testInputs(usual+"api-endpoint = "+text+"\n", nil))
+		require.NoError(t, err)
+		require.NoError(t, warnings)
+		assert.Equal(t, "https://compute.example.com/compute/v1/", c.Endpoint)
+	}
+}

@@ -4,10 +4,13 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
@@ -36,5 +39,38 @@ func TestPoolsOfManyInstancesAreListed(t *testing.T) {
 			require.Len(t, p.Instances, instances)
 			require.Same(t, &all[0].Instances[0], &p.Instances[0], "one list in memory")
 		}
+	})
+}
+
+// crowd adds many instances with their nodes, in the first zone.
+func (w *world) crowd(from, to int) {
+	w.T.Helper()
+	for i := from; i < to; i++ {
+		name := fmt.Sprintf("n%04d", i)
+		node := nodeNamed(name, w.sim.AddInstance(gcesim.Spec{Name: name}))
+		w.nodes = append(w.nodes, node)
+		w.Register(node)
+	}
+}
+
+// TestManyMembers: a pool is made with as many instances as the call takes, and the rest follow in large steps.
+func TestManyMembers(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		w := newTestWorld(t, usual)
+		w.crowd(0, 250)
+		s, _ := w.ensure(w.apply(testService("web", conformance.Port("a", 80, 30080))))
+		calls := w.server.Calls()
+		assert.Equal(t, 1, calls.ByOperation["POST targetPools"])
+		assert.Equal(t, 1, calls.ByOperation["POST targetPools/{name}/addInstance"])
+		assert.Len(t, w.sim.Objects("targetPools")[0]["instances"], 250)
+		w.crowd(250, 2550)
+		time.Sleep(5 * time.Minute)
+		w.server.ResetCalls()
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes))
+		calls = w.server.Calls()
+		assert.Equal(t, 3, calls.ByOperation["POST targetPools/{name}/addInstance"])
+		assert.Equal(t, 3, calls.Writes)
+		assert.Len(t, w.sim.Objects("targetPools")[0]["instances"], 2550)
+		assert.Empty(t, calls.Refused)
 	})
 }

@@ -3,6 +3,7 @@ package gce
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -90,4 +91,19 @@ func (w *world) refuse(s *v1.Service) error {
 	_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), "kubernetes", w.write(s), w.nodes)
 	require.Error(w.T, err)
 	return err
+}
+
+// holds compares fields of an object in the cloud.
+func (w *world) holds(collection, name string, want map[string]any) {
+	w.T.Helper()
+	for _, o := range w.sim.Objects(collection) {
+		if o["name"] != name {
+			continue
+		}
+		for key, value := range want {
+			assert.EqualValues(w.T, value, o[key], "%s %s: %s", collection, name, key)
+		}
+		return
+	}
+	assert.Fail(w.T, "missing", "%s %s", collection, name)
 }
