@@ -97,7 +97,8 @@ func (r *reconciler) externalFront(
 			return err
 		}
 		if a.found = inGroup(named); a.found == nil {
-			return fmt.Errorf("PublicIP from annotation azure-pip-name%s=%s for service %s doesn't exist", map[bool]string{true: "-IPv6"}[f.six], name, serviceName(q.Service))
+			annotation := map[bool]string{true: annotationName6, false: annotationName}[f.six]
+			return fmt.Errorf("annotation %s: resource group %s has no public IP address %q; create it, or name another one", annotation, group, name)
 		}
 	case prefixID == "" && ip != "":
 		at := func(d doc) bool { return sameIP(str(d, "properties", "ipAddress"), ip) }
@@ -105,7 +106,7 @@ func (r *reconciler) externalFront(
 			return err
 		}
 		if a.found = inGroup(at); a.found == nil {
-			return fmt.Errorf("findMatchedPIPByLoadBalancerIP: cannot find public IP with IP address %s in resource group %s", ip, group)
+			return fmt.Errorf("resource group %s has no public IP address with the address %s; create it there, or name the group by annotation %s", group, ip, annotationGroup)
 		}
 		a.name = str(a.found, "name")
 		a.managed = r.servedBy(a.found, q.Service, q.Cluster)
@@ -273,7 +274,8 @@ func wantLabel(want doc, s *settings, owner string, tags map[string]string) erro
 		have, _ = tag(tagsOf(want), legacyLabelTag)
 	}
 	if have != "" && !strings.EqualFold(have, owner) {
-		return fmt.Errorf("there is an existing service %s consuming the DNS label on the public IP, so the service cannot set the DNS label annotation with this value", have)
+		return fmt.Errorf("annotation %s: Service %s has set the DNS label of this public IP address, and only one Service may; remove it from one of them",
+			annotationLabel, have)
 	}
 	p := props(want)
 	switch {

@@ -11,6 +11,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -260,24 +262,24 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		s.ports[p.Port] = own
 		interval, number := s.probeTimes(p.Port)
 		refuse(interval*number >= 120, "port "+strconv.Itoa(int(p.Port)),
-			"total probe should be less than 120, please adjust interval and number of probe accordingly")
-		refuse(p.Protocol == v1.ProtocolSCTP && !s.Internal, "port "+strconv.Itoa(int(p.Port)), "SCTP is only supported on standard loadbalancer in internal mode")
+			"%d probes at intervals of %d s take %d s; choose fewer or shorter ones, below 120 s in all", number, interval, interval*number)
+		refuse(p.Protocol == v1.ProtocolSCTP && !s.Internal, "port "+strconv.Itoa(int(p.Port)),
+			"a public load balancer serves no SCTP; set annotation "+annotationInternal+`: "true", or use TCP or UDP`)
 	}
 	spec := len(service.Spec.LoadBalancerSourceRanges) > 0
 	refuse(spec && (service.Annotations[annotationAllowedRanges] != ""), "annotation "+annotationAllowedRanges,
-		"cannot set both spec.LoadBalancerSourceRanges and service annotation %s", annotationAllowedRanges)
+		"is set beside spec.loadBalancerSourceRanges; keep one of them")
 	s.Link.given = slices.ContainsFunc(linkAnnotations(), func(key string) bool { return service.Annotations[key] != "" })
 	err = errors.Join(err, s.Link.judge(service, &s))
 	for _, a := range s.Additional {
 		_, bad := netip.ParseAddr(a)
-		refuse(bad != nil, "annotation "+annotationAdditional, "unable to get additional public IPs: %q is no address", a)
+		refuse(bad != nil, "annotation "+annotationAdditional, "%q is not an IP address; list addresses such as 203.0.113.7, separated by commas", a)
 	}
 	ip := service.Spec.LoadBalancerIP
 	address, bad := netip.ParseAddr(ip)
-	refuse(ip != "" && bad != nil, "spec.loadBalancerIP", "%q is no IP address", ip)
+	refuse(ip != "" && bad != nil, "spec.loadBalancerIP", "%q is not an IP address; use a form such as 203.0.113.7", ip)
 	refuse(ip != "" && bad == nil && !s.Internal && notPublic(address), "spec.loadBalancerIP",
-		"external Service %q cannot use non-public LoadBalancer IP %q; use an internal LoadBalancer annotation or a valid Azure Public IP address",
-		service.Namespace+"/"+service.Name, ip)
+		"%q is not a public address; name a public IP address of Azure, or set annotation "+annotationInternal+`: "true"`, ip)
 	return s, warnings, err
 }
 
@@ -392,6 +394,29 @@ func parent(p netip.Prefix) netip.Prefix {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
-	_, warnings, err = parseSettings(service)
-	return warnings, err
+	s, warnings, err := parseSettings(service)
+	if err != nil {
+		return warnings, err
+	}
+	for _, f := range s.clientFindings(service) {
+		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: f.Message, Warning: true})
+	}
+	return warnings, nil
+}
+
+// clientFindings say where others may connect, or may not, than the author of a Service may expect.
+func (s *settings) clientFindings(service *v1.Service) (findings []services.Finding) {
+	_, bad := s.ranges(service)
+	if len(bad) > 0 {
+		findings = append(findings, services.Warning(eventSourceRanges, "%s: not legal networks (host bits must be zero); they are left out, and all others "+
+			"are denied", strings.Join(bad, ", ")))
+	}
+	if s.NoFloating && (s.DenyAll || len(bad) > 0) {
+		findings = append(findings, services.Warning(eventSourceRanges, "with annotation %s, rules name the nodes, and none denies all others: connections from "+
+			"the virtual network are let in to the node ports", annotationNoFloating))
+	}
+	if len(s.ServiceTags) > 0 && len(service.Spec.LoadBalancerSourceRanges)+len(s.AllowedRanges)+len(s.SourceRanges) > 0 {
+		findings = append(findings, services.Warning(eventConflict, "both service tags and networks are given; both may connect"))
+	}
+	return findings
 }

@@ -46,7 +46,7 @@ func TestAddressOfAnotherNamespace(t *testing.T) {
 					s.Spec.Ports[0].Port = 8080
 					s.Annotations[annotationLabel] = "mine"
 				})
-				require.ErrorContains(w, w.refuse(claimer), "there is an existing service default/web consuming the DNS label")
+				require.ErrorContains(w, w.refuse(claimer), "Service default/web has set the DNS label of this public IP address")
 				w.change(claimer, func(s *v1.Service) {
 					delete(s.Annotations, annotationLabel)
 					s.Annotations[annotationTags], s.Annotations[annotationIPTags] = "team=tenant", "FirstPartyUsage=/x"

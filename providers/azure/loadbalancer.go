@@ -109,20 +109,7 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	if err != nil {
 		return append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
-	_, bad := s.ranges(q.Service)
-	hasBad := len(bad) > 0
-	if hasBad {
-		findings = append(findings, services.Warning(eventSourceRanges, "%s: not legal networks (host bits must be zero); they are left out, and all others "+
-			"are denied", strings.Join(bad, ", ")))
-	}
-	if s.NoFloating && (s.DenyAll || hasBad) {
-		findings = append(findings, services.Warning(eventSourceRanges, "with annotation %s, rules name the nodes, and none denies all others: connections from "+
-			"the virtual network are let in to the node ports", annotationNoFloating))
-	}
-	if len(s.ServiceTags) > 0 && len(q.Service.Spec.LoadBalancerSourceRanges)+len(s.AllowedRanges)+len(s.SourceRanges) > 0 {
-		findings = append(findings, services.Warning(eventConflict, "both service tags and networks are given; both may connect"))
-	}
-	return findings, nil
+	return append(findings, s.clientFindings(q.Service)...), nil
 }
 
 // addressGroup is the resource group of a Service's public addresses.
@@ -331,7 +318,8 @@ func (r *reconciler) internalFront(ctx context.Context, service *v1.Service, s *
 	var subnet doc
 	if err := r.api.get(ctx, "subnet "+name, f.subnet, networkVersion, &subnet); err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			return fmt.Errorf("ensure(%s/%s): lb(%s) - failed to get subnet: %s/%s", service.Namespace, service.Name, str(lb, "name"), c.Network, name)
+			return fmt.Errorf("load balancer %s: virtual network %s has no subnet %s; name one of its subnets by annotation %s or subnetName of the cloud config",
+				str(lb, "name"), c.Network, name, annotationSubnet)
 		}
 		return err
 	}

@@ -77,7 +77,7 @@ func TestInternalSubnets(t *testing.T) {
 		w.ensure(s)
 		assert.Equal(w, []string{base + "-far"}, namesOf(w.parts("kubernetes-internal", "frontendIPConfigurations")))
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationSubnet] = "missing" })
-		require.ErrorContains(w, w.refuse(s), "failed to get subnet: k8s-vnet/missing")
+		require.ErrorContains(w, w.refuse(s), "virtual network k8s-vnet has no subnet missing; name one of its subnets")
 	})
 }
 
@@ -105,9 +105,9 @@ func TestAddressesOfUsers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.join("n1")
 		w.Apply(s)
-		require.ErrorContains(w, w.refuse(s), "cannot find public IP with IP address 20.99.0.1 in resource group k8s-rg")
+		require.ErrorContains(w, w.refuse(s), "resource group k8s-rg has no public IP address with the address 20.99.0.1")
 		w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = ""; s.Annotations[annotationName] = "mine" })
-		require.ErrorContains(w, w.refuse(s), "PublicIP from annotation azure-pip-name=mine for service default/web doesn't exist")
+		require.ErrorContains(w, w.refuse(s), "has no public IP address \"mine\"; create it, or name another one")
 		ip := w.sim.AddAddress("mine")
 		time.Sleep(time.Minute)
 		assert.Equal(w, ip, w.ensure(s).Status.LoadBalancer.Ingress[0].IP)
@@ -195,7 +195,7 @@ func TestLabelOfAnotherService(t *testing.T) {
 		ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
 		second := webNumber(1, map[string]string{annotationIPv4: ip, annotationLabel: "mine"}, func(s *v1.Service) { s.Spec.Ports[0].Port = 81 })
 		w.Apply(second)
-		require.ErrorContains(w, w.refuse(second), "there is an existing service default/web consuming the DNS label on the public IP")
+		require.ErrorContains(w, w.refuse(second), "Service default/web has set the DNS label of this public IP address")
 	})
 }
 
@@ -236,7 +236,7 @@ func TestProtocols(t *testing.T) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
 			delete(s.Annotations, annotationAllPorts)
 		})
-		require.ErrorContains(w, w.refuse(s), "SCTP is only supported on standard loadbalancer in internal mode")
+		require.ErrorContains(w, w.refuse(s), "a public load balancer serves no SCTP")
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationInternal] = "true" })
 		w.ensure(s)
 		rules := w.parts("kubernetes-internal", "loadBalancingRules")
@@ -266,7 +266,7 @@ func TestProbes(t *testing.T) {
 		},
 		"app protocol":      {app: &https, want: doc{"protocol": "Https", "requestPath": "/"}},
 		"odd app protocol":  {app: &odd, want: doc{"protocol": "Tcp"}},
-		"too long in all":   {annotations: map[string]string{annotationProbeInterval: "59", annotationProbeNumber: "3"}, refused: "total probe should be less than 120"},
+		"too long in all":   {annotations: map[string]string{annotationProbeInterval: "59", annotationProbeNumber: "3"}, refused: "3 probes at intervals of 59 s take 177 s; choose fewer or shorter ones, below 120 s in all"},
 		"interval of port":  {annotations: map[string]string{prefix + "port_80_health-probe_interval": "7"}, want: doc{"intervalInSeconds": 7.0}},
 		"interval too low":  {annotations: map[string]string{annotationProbeInterval: "4"}, refused: "4"},
 		"idle too long":     {annotations: map[string]string{annotationIdle: "101"}, refused: "101"},
@@ -350,7 +350,7 @@ func TestRanges(t *testing.T) {
 			namesOf(w.securityRules()), "a network that is none denies all others")
 		assert.Contains(w, strings.Join(w.Events(), "\n"), "10.1.2.3/24")
 		w.change(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"} })
-		require.ErrorContains(w, w.refuse(s), "cannot set both spec.LoadBalancerSourceRanges and service annotation")
+		require.ErrorContains(w, w.refuse(s), "is set beside spec.loadBalancerSourceRanges; keep one of them")
 		w.change(s, func(s *v1.Service) {
 			s.Annotations = map[string]string{annotationServiceTags: "AzureFrontDoor.Backend,Storage"}
 		})
