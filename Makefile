@@ -28,8 +28,8 @@ help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # A name that is no provider's ends a build at once, with the list of those that are.
-NAMED      = $(sort $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/))))
-check-names = $(if $(filter-out $(NAMED),$(1)),$(error there is no provider $(filter-out $(NAMED),$(1)); there are $(NAMED)))
+CLOUDS     = $(sort $(filter-out kit,$(patsubst providers/%/,%,$(wildcard providers/*/))))
+check-names = $(if $(filter-out $(CLOUDS),$(1)),$(error there is no provider $(filter-out $(CLOUDS),$(1)); there are $(CLOUDS)))
 
 .PHONY: build
 build: ## Build bin/cloud-controller-manager; PROVIDERS="a b" builds a slim binary with these clouds alone
