@@ -43,3 +43,20 @@ func TestBusyOctavia(t *testing.T) {
 		assert.Equal(t, 5, w.sim.Listeners()[0].ConnectionLimit)
 	})
 }
+
+// TestMemberWhoseAnswerWasLost: what a lost write has added is seen when nodes change next, and goes with its node.
+func TestMemberWhoseAnswerWasLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		before := w.nodes
+		w.addNode(openstacksim.Spec{Name: "n3"})
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /load-balancer/v2.0/lbaas/pools/{id}/members", Writes: true})
+		require.NoError(t, err)
+		require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		w.server.ClearFaults()
+		require.Len(t, w.sim.Pools()[0].BackendMembers(), 3)
+		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), before))
+		assert.Len(t, w.sim.Pools()[0].BackendMembers(), 2, "the member of a node that left")
+	})
+}
