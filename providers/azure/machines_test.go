@@ -127,6 +127,40 @@ func TestManyNodesJoinAtOnce(t *testing.T) {
 	})
 }
 
+// TestTimeToAnAddress: the first Service over many nodes waits until the limit of calls has let out the writes of their machines, one each,
+// which no call of Azure's joins, and for the end of Azure's work once for each batch.
+func TestTimeToAnAddress(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		nodes   int
+		isAlone bool
+	}{"200 in a scale set": {200, false}, "200 alone": {200, true}, "1000 in a scale set": {1000, false}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				for i := range c.nodes {
+					if name := fmt.Sprintf("n%d", i); c.isAlone {
+						w.joinAs(name, w.sim.AddMachine(name))
+					} else {
+						w.join(name)
+					}
+				}
+				s := webService(nil)
+				w.Apply(s)
+				w.server.ResetCalls()
+				began := time.Now()
+				w.ensure(s)
+				took, calls := time.Since(began), w.server.Calls()
+				writes := time.Duration(c.nodes-75) * time.Second / 4 // a burst of 75, and four in a second
+				assert.Less(w, took, writes+30*time.Second)
+				assert.LessOrEqual(w, calls.Writes, c.nodes+4, "each machine once: %v", calls.ByOperation)
+				assert.LessOrEqual(w, calls.Reads, c.nodes*9/4+40, "each machine, and the end of the work on it: %v", calls.ByOperation)
+				assert.Len(w, docs(w.parts("kubernetes", "backendAddressPools")[0], "properties", "backendIPConfigurations"), c.nodes)
+			})
+		})
+	}
+}
+
 // TestStoppedMachinesCostNothing: machines that take no change are not read again for every Service.
 func TestStoppedMachinesCostNothing(t *testing.T) {
 	t.Parallel()

@@ -13,7 +13,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 // This file keeps the members of pools by network interface: Azure records them on the side of the machines.
@@ -268,55 +270,88 @@ type edition struct {
 	start func(ctx context.Context) (wait func() error, err error)
 }
 
-// make makes changes: each write is sent while Azure works on those before it, because that takes long, and the work of all is
-// waited for together. What was refused because of somebody else's work is tried again.
+// maxBatch is how many changes begin before the end of others is waited for. Reads tell of each end, and their limits leave room for two
+// batches under way.
+const maxBatch = 75
+
+// make makes changes, all of them whatever becomes of the others: while Azure works on one batch, the next one is sent.
 func (m *members) make(ctx context.Context, work []edition) error {
-	waits := make([]func() error, len(work))
-	var problems []error
-	for i, e := range work {
-		problems = append(problems, m.alone(ctx, e.id, func() (err error) {
-			waits[i], err = e.start(ctx)
-			return err
-		}))
+	problems := make([]error, len(work))
+	var underWay [2]sync.WaitGroup
+	for first := 0; first < len(work); first += maxBatch {
+		group, last := &underWay[first/maxBatch%len(underWay)], min(first+maxBatch, len(work))
+		group.Wait()
+		m.begin(ctx, work[first:last], problems[first:last], group)
 	}
-	for i, e := range work {
-		if waits[i] == nil {
-			continue
-		}
-		err := waits[i]()
-		if errors.Is(err, cloudapi.ErrConflict) {
-			err = m.alone(ctx, e.id, func() error {
-				wait, err := e.start(ctx)
-				if err != nil || wait == nil {
-					return err
-				}
-				return wait()
-			})
-		}
-		problems = append(problems, err)
+	for i := range underWay {
+		underWay[i].Wait()
 	}
 	return errors.Join(problems...)
+}
+
+// begin sends changes, a few at a time, and leaves the wait for the end of each to a group.
+func (m *members) begin(ctx context.Context, work []edition, problems []error, group *sync.WaitGroup) {
+	waits, starts := make([]func() error, len(work)), make([]func() error, len(work))
+	for i, e := range work {
+		starts[i] = func() error {
+			defer rescue.Into(&problems[i], "changing "+nameOf(e.id))
+			problems[i] = m.alone(ctx, e.id, func() (err error) {
+				waits[i], err = e.start(ctx)
+				return err
+			})
+			return nil
+		}
+	}
+	_ = waiting.Together(starts...) // each problem is in its place
+	for i, e := range work {
+		if problems[i] != nil || waits[i] == nil {
+			continue
+		}
+		group.Add(1)
+		rescue.Go("waiting for a change of "+nameOf(e.id), func() {
+			defer group.Done()
+			defer rescue.Into(&problems[i], "waiting for a change of "+nameOf(e.id))
+			problems[i] = m.end(ctx, e, waits[i])
+		})
+	}
+}
+
+// end waits for the end of a change. What was refused because of somebody else's work is tried again.
+func (m *members) end(ctx context.Context, e edition, wait func() error) error {
+	err := wait()
+	if !errors.Is(err, cloudapi.ErrConflict) {
+		return err
+	}
+	return m.alone(ctx, e.id, func() error {
+		wait, err := e.start(ctx)
+		if err != nil || wait == nil {
+			return err
+		}
+		return wait()
+	})
 }
 
 // stateAge is how old the state of a machine may be that is about to join: all Services ask for the same machines at the same time.
 const stateAge = 10 * time.Second
 
 // able leaves out machines that take no change: those that are going, or stopped, or that Azure does not have.
-func (m *members) able(ctx context.Context, list []memberAt) (able []memberAt, err error) {
-	states := map[machineID]bool{}
+func (m *members) able(ctx context.Context, list []memberAt) ([]memberAt, error) {
+	places := map[machineID]*bool{}
+	var reads []func() error
 	for _, at := range list {
-		ok, known := states[at.machine]
-		if !known {
-			if ok, err = m.takesChange(ctx, at.machine); err != nil {
-				return nil, err
-			}
-			states[at.machine] = ok
-		}
-		if ok {
-			able = append(able, at)
+		if places[at.machine] == nil {
+			takes := new(bool)
+			places[at.machine] = takes
+			reads = append(reads, func() (err error) {
+				*takes, err = m.takesChange(ctx, at.machine)
+				return err
+			})
 		}
 	}
-	return able, nil
+	if err := waiting.Together(reads...); err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(list), func(at memberAt) bool { return !*places[at.machine] }), nil
 }
 
 func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
