@@ -51,7 +51,8 @@ func TestMemberWhoseAnswerWasLost(t *testing.T) {
 		w, s := served(t, "", web(nil))
 		before := w.nodes
 		w.addNode(openstacksim.Spec{Name: "n3"})
-		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /load-balancer/v2.0/lbaas/pools/{id}/members", Writes: true})
+		lost := simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /load-balancer/v2.0/lbaas/pools/{id}/members", Writes: true}
+		_, err := w.server.AddFault(lost)
 		require.NoError(t, err)
 		require.Error(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 		w.server.ClearFaults()
