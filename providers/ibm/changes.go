@@ -71,13 +71,13 @@ func (r *reconciler) one(ctx context.Context, o observation, write call) (observ
 	after, err := write(ctx, "/load_balancers/"+url.PathEscape(lb.ID), o)
 	if err == nil {
 		busy := *after.lb
-		if after.parts != nil {
+		if after.parts != nil { // which are not read for Narrow
 			after.parts.showIn(&busy)
+			r.parts.Put(after.parts)
 		}
 		busy.Provisioning = stateBusy
 		after.lb = &busy
 		r.known.PutPartial(&busy)
-		r.parts.Put(after.parts)
 		return after, nil
 	}
 	r.known.Invalidate(lb.ID)

@@ -26,7 +26,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
 		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
-		ChosenName: map[string]string{annotationName: "shop"}, NotNarrowed: "rules of the own group come first, but no node and no check may fail",
+		ChosenName: map[string]string{annotationName: "shop"},
+		Filters:    []string{postGroup, attach}, Everybody: []string{`"` + defaults + `"`, `"port_max":53,"protocol":"tcp","remote":{"cidr_block":"0.0.0.0/0"`},
 		Sim: server, Network: network, Provider: Description(),
 		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(t, sim), PlannedWrites: plannedWrites,
 		Names: func() map[string]string { return identities(sim) }, Unserved: notToAll(), Interrupts: interrupts(),

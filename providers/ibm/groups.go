@@ -119,6 +119,10 @@ func sources(service *v1.Service) (list []string, err error) {
 
 // rulesFor are those of a Service's own group: the networks reach its ports, and the load balancer reaches everything.
 func rulesFor(ports []port, networks []string) (list []rule) {
+	return append(clientRules(ports, networks), outboundRules()...)
+}
+
+func clientRules(ports []port, networks []string) (list []rule) {
 	for _, p := range ports {
 		for _, n := range networks {
 			list = append(list, rule{
@@ -126,6 +130,10 @@ func rulesFor(ports []port, networks []string) (list []rule) {
 			})
 		}
 	}
+	return list
+}
+
+func outboundRules() (list []rule) {
 	for _, protocol := range []string{protocolTCP, protocolUDP} {
 		list = append(list, rule{Direction: outbound, Family: familyIPv4, Protocol: protocol, Remote: remote{CIDR: everybody}})
 	}

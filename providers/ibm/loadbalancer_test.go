@@ -58,6 +58,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.UDP = conformance.FeatureCase{With: map[string]string{annotationFeatures: featureNLB, annotationCheckUDP: "10256"}, Shows: `"udp"`}
+	f.SourceRanges.Prepare = func() { openDefaultGroup(t, sim) }
 	f.Lag = sim.SetListingLag
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
@@ -71,6 +72,16 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 			"POST /v1/load_balancers dns.instance.crn": "any CRN",
 		},
 	}
+}
+
+// openDefaultGroup lets everybody in by the default group of the VPC, as people do for load balancers.
+func openDefaultGroup(t testing.TB, sim *ibmsim.Sim) {
+	t.Helper()
+	require.NoError(t, sim.EditSecurityGroup(defaults, func(g *ibmsim.SecurityGroup) {
+		g.Rules = append(g.Rules, ibmsim.Rule{
+			ID: "r006-everybody", Direction: inbound, Family: familyIPv4, Protocol: "any", Remote: ibmsim.Remote{CIDR: everybody},
+		})
+	}))
 }
 
 // ranged is a Service that only some may reach.

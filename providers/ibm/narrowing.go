@@ -1,0 +1,186 @@
+package ibm
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	kitsources "github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+
+var _ services.Narrower[observation] = (*reconciler)(nil)
+
+// Narrowing implements services.Narrower: in the rules of the Service's own security group, or by such a group instead of others.
+func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
+	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
+	asked, _ := kitsources.Parse(kitsources.Field, q.Service.Spec.LoadBalancerSourceRanges)
+	name := groupName(r.config.Cluster, q.Service)
+	switch {
+	case o.lb == nil, o.lb.takesGroups() != nil, s.Groups != "":
+		return nil, nil
+	case asked.Everybody(), asked.Partial() && len(asked.Networks()) == 0:
+		return nil, nil
+	case !o.lb.has(name) && s.asked(annotationGroups): // nothing tells whether those let more in
+		return nil, nil
+	}
+	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
+	have, err := r.groupFor(ctx, q.Service, o.lb, query)
+	if err != nil {
+		return nil, err
+	}
+	if !o.lb.network() {
+		s.Ranges = "" // of ports, which application load balancers do not have
+	}
+	a := access{name: name, have: have, groups: []named{{Name: name}}}
+	if have != nil {
+		a.groups[0].ID = have.ID
+	}
+	if a.has, err = r.groupsOf(ctx, o.lb, a.groups); err != nil {
+		return nil, err
+	}
+	before, err := r.rulesOf(ctx, a.has, have, query)
+	if err != nil {
+		return nil, err
+	}
+	var narrower bool
+	if a.rules, narrower = narrowRules(before, s.ports(q.Service), asked.Families(true, false), len(a.has) == 1 && have != nil); !narrower {
+		return nil, nil
+	}
+	if networks, err := sources(q.Service); err == nil && q.Purpose != services.Narrow {
+		if whole := rulesFor(s.ports(q.Service), networks); len(whole) <= maxRules {
+			a.rules = whole
+		}
+	}
+	if have == nil {
+		if a.vpc, err = r.vpc(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return r.narrowing(a), nil
+}
+
+// rulesOf are those of the groups that a load balancer has.
+func (r *reconciler) rulesOf(ctx context.Context, has []named, own *securityGroup, q inventory.Query) (list []rule, err error) {
+	for _, n := range has {
+		if own != nil && own.ID == n.ID {
+			list = append(list, own.Rules...)
+			continue
+		}
+		g, err := r.groups.Get(ctx, n.ID, q)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, g.Rules...)
+	}
+	return list, nil
+}
+
+// narrowRules are the rules of a Service's own group that let in nobody new, and whether that shuts anybody out, as it does where others
+// than the own group decided before.
+func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (after []rule, narrower bool) {
+	if !own {
+		for _, p := range ports {
+			var networks []netip.Prefix
+			for _, r := range before {
+				if network, is := r.network(); is && r.lets(p) {
+					networks = append(networks, network)
+				}
+			}
+			networks, _ = asked.Narrow(networks, false)
+			after = append(after, rulesOn([]port{p}, networks)...)
+		}
+		return slices.Concat(outboundRules(), after[:min(len(after), maxRules-len(outboundRules()))]), true
+	}
+	type kind struct {
+		protocol string
+		min, max int
+	}
+	from := map[kind][]netip.Prefix{}
+	var kinds []kind
+	for _, r := range before {
+		network, is := r.network()
+		k := kind{r.Protocol, r.PortMin, r.PortMax}
+		switch {
+		case r.Direction == outbound:
+			after = append(after, r)
+		case !is: // which only somebody else makes there
+			narrower = true
+		default:
+			if from[k] == nil {
+				kinds = append(kinds, k)
+			}
+			from[k] = append(from[k], network)
+		}
+	}
+	for _, k := range kinds {
+		networks, closes := asked.Narrow(from[k], false)
+		narrower = narrower || closes
+		after = append(after, rulesOn([]port{{protocol: k.protocol, port: k.min, max: k.max}}, networks)...)
+	}
+	return after[:min(len(after), maxRules)], narrower
+}
+
+// network is the one that an inbound rule lets in; false where it is about something else.
+func (r rule) network() (netip.Prefix, bool) {
+	p, err := netip.ParsePrefix(r.plain().Remote.CIDR)
+	return p.Masked(), err == nil && r.Direction == inbound
+}
+
+// rulesOn let networks reach ports.
+func rulesOn(ports []port, networks []netip.Prefix) (list []rule) {
+	var texts []string
+	for _, n := range networks {
+		texts = append(texts, n.String())
+	}
+	slices.Sort(texts)
+	return clientRules(ports, slices.Compact(texts))
+}
+
+// narrowing are the changes after which a load balancer has a group of its own with these rules, and no other one.
+func (r *reconciler) narrowing(a access) []change {
+	d := spec{access: a}
+	list := r.accessBefore(d)
+	if a.have != nil {
+		if bindings := r.bindings(d); len(bindings) > 0 {
+			list = append(list, inOrder(bindings[0], bindings[1:]))
+		}
+		return list
+	}
+	creation := list[0]
+	create := creation.Make
+	creation.Replan = false
+	creation.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+		o, err := create(ctx, q, o)
+		if err != nil {
+			return o, err
+		}
+		made, err := r.listedGroup(ctx, q.Service, inventory.Query{MaxAge: observedMaxAge})
+		if err != nil || made == nil {
+			return o, err
+		}
+		own := a
+		own.have, own.groups = made, []named{{ID: made.ID, Name: made.Name}}
+		bindings := r.bindings(spec{access: own})
+		return inOrder(bindings[0], bindings[1:]).Make(ctx, q, o)
+	}
+	return []change{creation}
+}
+
+// inOrder is one change that makes several, each only after the one before it: a load balancer never has no group.
+func inOrder(first change, others []change) change {
+	begin := first.Make
+	first.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+		o, err := begin(ctx, q, o)
+		for _, c := range others {
+			if err == nil {
+				o, err = c.Make(ctx, q, o)
+			}
+		}
+		return o, err
+	}
+	return first
+}

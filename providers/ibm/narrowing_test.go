@@ -1,0 +1,122 @@
+package ibm
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// TestFormerClientsAreShutOut although something else of the Service is refused.
+func TestFormerClientsAreShutOut(t *testing.T) {
+	t.Parallel()
+	const former, inside, beside = "198.51.0.0/16", "198.51.100.0/24", "192.0.2.0/24"
+	lets := func(list ...string) (rules []string) {
+		for _, network := range list {
+			rules = append(rules, "tcp 80-80 "+network)
+		}
+		return rules
+	}
+	narrowings := map[string]struct{ from, to, refused, asked []string }{
+		"from everybody": {nil, []string{inside, beside}, lets(beside, inside), lets(beside, inside)},
+		"to a part":      {[]string{former}, []string{inside, beside}, lets(inside), lets(beside, inside)},
+		"to others":      {[]string{former}, []string{beside}, nil, lets(beside)},
+		"one is left":    {[]string{former, beside}, []string{beside, "203.0.113.0/24"}, lets(beside), lets(beside, "203.0.113.0/24")},
+	}
+	hindrances := map[string]struct {
+		hinder  func(*world, *v1.Service)
+		refused bool
+	}{
+		"an annotation": {func(_ *world, s *v1.Service) { s.Annotations[annotationCheckDelay] = "nonsense" }, true},
+		"no node":       {func(w *world, _ *v1.Service) { w.nodes = nil }, false},
+		"another write": {func(w *world, s *v1.Service) {
+			s.Spec.Ports[0].NodePort = 30099
+			_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: "pools", Writes: true})
+			require.NoError(w.t, err)
+		}, false},
+	}
+	for what, h := range hindrances {
+		for name, n := range narrowings {
+			t.Run(name+", "+what, func(t *testing.T) {
+				t.Parallel()
+				inWorld(t, 1, 30*time.Second, nil, func(w *world) {
+					openDefaultGroup(w.t, w.sim)
+					s := ranged("web", n.from...)
+					w.mustEnsure(s)
+					s.Spec.LoadBalancerSourceRanges = n.to
+					h.hinder(w, s)
+					err := w.ensure(s)
+					require.Error(w.t, err)
+					want := map[bool][]string{true: n.refused, false: n.asked}[h.refused]
+					assert.Equal(w.t, want, w.lets(), "may connect; the answer was: %v", err)
+					assert.Equal(w.t, []string{groupName(ibmsim.Cluster, s)}, w.groups())
+				})
+			})
+		}
+	}
+}
+
+// TestNarrowingIsNotHeldUpByARefusedRule: each is tried, and an error names what failed.
+func TestNarrowingIsNotHeldUpByARefusedRule(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := ranged("web", "198.51.0.0/16", "192.0.2.0/24")
+		w.mustEnsure(s)
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: postRule, Writes: true})
+		require.NoError(w.t, err)
+		err = w.ensure(s)
+		require.ErrorContains(w.t, err, "changing security group")
+		assert.Empty(w.t, w.lets(), "may connect")
+	})
+}
+
+// TestNarrowingAtALimit: what does not fit into a group keeps nobody in.
+func TestNarrowingAtALimit(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := ranged("web", "10.0.0.0/8", "192.0.2.0/24")
+		w.mustEnsure(s)
+		s.Spec.LoadBalancerSourceRanges = nil
+		for n := range maxRules {
+			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.0.%d.0/24", n))
+		}
+		err := w.ensure(s)
+		require.ErrorContains(w.t, err, "takes 250 rules")
+		assert.NotContains(w.t, w.lets(), "tcp 80-80 192.0.2.0/24")
+		assert.NotContains(w.t, w.lets(), "tcp 80-80 10.0.0.0/8")
+		assert.Contains(w.t, w.lets(), "tcp 80-80 10.0.1.0/24")
+	})
+}
+
+// TestNothingIsNarrowed where groups of the user decide, or nothing that is asked for can be read.
+func TestNothingIsNarrowed(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(s *v1.Service){
+		"the user's groups":           func(s *v1.Service) { s.Annotations[annotationGroups] = ibmsim.WebGroup },
+		"ranges that cannot be read":  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} },
+		"nothing restricts who may":   func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = nil },
+		"the same ranges, other form": func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.7/24"} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 0, nil, func(w *world) {
+				s := ranged("web", "192.0.2.0/24")
+				s.Spec.Ports = []v1.ServicePort{conformance.Port("http", 80, 30080)}
+				w.mustEnsure(s)
+				w.writes()
+				change(s)
+				require.NoError(w.t, w.cloud.loadBalancers.NarrowLoadBalancer(w.t.Context(), "", s))
+				assert.Empty(w.t, w.writes())
+			})
+		})
+	}
+}
