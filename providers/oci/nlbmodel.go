@@ -126,6 +126,15 @@ func (s networkSettings) preserves(service *v1.Service) bool {
 	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && s.Preserve
 }
 
+// seesClients reports whether the nodes of a Service see the addresses of clients.
+func seesClients(service *v1.Service) bool {
+	if !isNetworkService(service) {
+		return false
+	}
+	s, _, _ := parseNetwork(service) // what else is wrong does not matter here
+	return s.preserves(service)
+}
+
 // sets are the backend sets by name.
 func (s networkSettings) sets(service *v1.Service, targets []target, four, six bool) map[string]document {
 	all := map[string]document{}

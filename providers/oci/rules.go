@@ -3,6 +3,7 @@ package oci
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,8 +178,8 @@ func (a access) backOpenings(balancers []string) openings {
 // others are what the other Services of the cluster need.
 type others struct {
 	clients openings
-	// ports are those of nodes, and those of load balancers of which nobody knows who may come in.
-	ports map[int]bool
+	// fronts are ports of which nobody knows what clients may come in, and backs those at which load balancers reach nodes.
+	fronts, backs map[int]bool
 }
 
 // mayNeed reports whether a Service may have a load balancer that is to stay.
@@ -189,17 +190,17 @@ func mayNeed(s *v1.Service) bool {
 // needsOf are what Services need. there is the load balancer of a Service as far as it is known: what it still uses of before stays open
 // until it is changed.
 func needsOf(list []*v1.Service, there func(*v1.Service) *loadBalancer) others {
-	all := others{openings{}, map[int]bool{}}
+	all := others{openings{}, map[int]bool{}, map[int]bool{}}
 	for _, s := range list {
-		a, err := accessOf(s, false)
+		a, err := accessOf(s, seesClients(s))
 		for _, p := range a.ports {
-			all.ports[p.port] = all.ports[p.port] || err != nil
+			all.fronts[p.port] = all.fronts[p.port] || err != nil
+			all.fronts[p.node] = all.fronts[p.node] || err != nil && a.preserve
+			all.backs[p.node] = true
 		}
+		all.backs[a.health] = true
 		maps.Copy(all.clients, a.frontOpenings(nil))
-		all.ports[a.health] = true
-		for _, p := range a.ports {
-			all.ports[p.node] = true
-		}
+		maps.Copy(all.clients, a.backOpenings(nil))
 		all.stillUsed(a, there(s))
 	}
 	return all
@@ -211,16 +212,34 @@ func (o others) stillUsed(asked access, lb *loadBalancer) {
 		return
 	}
 	is := accessThere(lb, nil)
-	o.ports[is.health] = true
+	o.backs[is.health] = true
 	for _, p := range is.ports {
-		o.ports[p.node] = true
+		o.backs[p.node] = true
 		if !slices.ContainsFunc(asked.ports, func(q rulePort) bool { return q.port == p.port }) {
-			o.ports[p.port] = true
+			o.fronts[p.port] = true
+		}
+		if is.preserve && !(asked.preserve && slices.Contains(asked.ports, p)) {
+			o.fronts[p.node] = true
 		}
 	}
 }
 
-func (o others) need(p opening) bool { return o.clients[p] || o.ports[p.port] }
+// need reports whether others need an opening: load balancers reach nodes from the networks of subnets alone.
+func (o others) need(p opening) bool {
+	return o.clients[p] || o.fronts[p.port] && !p.egress || o.backs[p.port] && (p.egress || p.mayBeSubnet())
+}
+
+// The shortest prefixes of subnets.
+const (
+	shortestSubnet    = 16
+	shortestSubnetSix = 64
+)
+
+// mayBeSubnet reports whether what a rule opens to may be a subnet.
+func (o opening) mayBeSubnet() bool {
+	p, err := netip.ParsePrefix(o.network)
+	return err != nil || p.Addr().Is4() && p.Bits() >= shortestSubnet || p.Addr().Is6() && p.Bits() >= shortestSubnetSix
+}
 
 // claim is what a Service wants of one security list.
 type claim struct {
@@ -234,8 +253,11 @@ type claim struct {
 	keep []int
 	// lets are set where clients are to lose access, and nothing else is to change; ports are those that clients use. closes are the openings
 	// of such clients, and closesOnly is set where those that stay get no opening of their own.
-	lets       *clients
-	ports      map[rulePort]bool
+	lets  *clients
+	ports map[rulePort]bool
+	// ended are the directions, protocols and ports of a load balancer of Oracle's own controller that goes: rules without a description go
+	// with it, for whatever network they are.
+	ended      openings
 	closes     openings
 	closesOnly bool
 	// closesNothing is set where a node's subnet is not known: what is open may be for it.
@@ -352,7 +374,9 @@ func (c claim) drops(rule document, o opening) bool {
 	case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark):
 		return true
 	}
-	return said == "" && c.unmarked && c.former[o]
+	of := o
+	of.network = ""
+	return said == "" && c.unmarked && (c.former[o] || c.ended[of])
 }
 
 // without is a rule without the mark of this cluster; nil where no other cluster needs it.

@@ -356,14 +356,18 @@ func TestClaims(t *testing.T) {
 		claim claim
 		stays bool
 	}{
-		"wanted":                   {web.rule("mine"), claim{wanted: openings{web: true}, mark: "mine"}, true},
-		"of before":                {web.rule(""), claim{former: openings{web: true}, unmarked: true}, false},
-		"of somebody else":         {web.rule(""), claim{former: openings{web: true}, mark: "mine"}, true},
-		"of nobody knows whom":     {web.rule(""), claim{}, true},
-		"marked":                   {web.rule("mine"), claim{mark: "mine"}, false},
-		"of another cluster":       {web.rule("theirs"), claim{mark: "mine", former: openings{web: true}}, true},
-		"needed by others":         {web.rule("mine"), claim{mark: "mine", others: others{clients: openings{web: true}}}, true},
-		"a port that others have":  {web.rule("mine"), claim{mark: "mine", others: others{ports: map[int]bool{80: true}}}, true},
+		"wanted":                  {web.rule("mine"), claim{wanted: openings{web: true}, mark: "mine"}, true},
+		"of before":               {web.rule(""), claim{former: openings{web: true}, unmarked: true}, false},
+		"of somebody else":        {web.rule(""), claim{former: openings{web: true}, mark: "mine"}, true},
+		"of nobody knows whom":    {web.rule(""), claim{}, true},
+		"marked":                  {web.rule("mine"), claim{mark: "mine"}, false},
+		"of another cluster":      {web.rule("theirs"), claim{mark: "mine", former: openings{web: true}}, true},
+		"needed by others":        {web.rule("mine"), claim{mark: "mine", others: others{clients: openings{web: true}}}, true},
+		"a port that others have": {web.rule("mine"), claim{mark: "mine", others: others{fronts: map[int]bool{80: true}}}, true},
+		"a port of nodes":         {web.rule("mine"), claim{mark: "mine", others: others{backs: map[int]bool{80: true}}}, false},
+		"a subnet to nodes": {
+			opening{false, numberTCP, 80, balancerNet}.rule("mine"), claim{mark: "mine", others: others{backs: map[int]bool{80: true}}}, true,
+		},
 		"a range of ports":         {ranged, claim{former: openings{web: true}, unmarked: true}, true},
 		"only some ports of those": {from, claim{former: openings{web: true}, unmarked: true}, true},
 		"kept for a while":         {web.rule("mine"), claim{mark: "mine", keep: []int{80}}, true},

@@ -235,12 +235,38 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 		c.closesNothing = !r.leaving && len(missed) > 0
 	}
 	if r.leaving {
+		if r.unmarked {
+			endAll(all, front, back, r)
+		}
 		for _, c := range all {
 			maps.Copy(c.former, c.wanted)
 			c.wanted = openings{}
 		}
 	}
 	return all, missed, nil
+}
+
+// endAll has claims end all rules of exactly the ports of a load balancer that Oracle's own controller made, as that does.
+func endAll(all map[string]*claim, front, back []place, r ruleRequest) {
+	for _, a := range []access{r.access, r.former} {
+		a.sources, a.preserve = []string{""}, true
+		for _, p := range front {
+			all[p.list].end(a.frontOpenings([]string{""}), a.health)
+		}
+		for _, p := range back {
+			all[p.list].end(a.backOpenings(nil), a.health)
+		}
+	}
+}
+
+// end has a claim end openings of any network, but for the port of health checks, which all Services may have. Where nobody knows whose
+// rules without a description are, they stay.
+func (c *claim) end(all openings, health int) {
+	maps.DeleteFunc(all, func(o opening, _ bool) bool { return o.port == health || c.mark == "" })
+	if c.ended == nil {
+		c.ended = openings{}
+	}
+	maps.Copy(c.ended, all)
 }
 
 // beginClaims returns no claims, and what begins one of a security list.

@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -343,6 +344,59 @@ func TestRangesThereAndBack(t *testing.T) {
 				assert.NotContains(w, w.allRules(), "10.9.0.0/16")
 				w.deleted(s)
 				assert.Empty(w, w.allRules())
+			})
+		})
+	}
+}
+
+// TestNodePortOfAnother: that another Service's node port has the number of a Service's own port keeps no client of the latter in, neither
+// when its source ranges are narrowed nor when it goes.
+func TestNodePortOfAnother(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", map[string]string{}, conformance.Port("web", 30090, 30080))
+		b := other(map[string]string{}, conformance.Port("alt", 8080, 30090))
+		w.serving(s, b)
+		w.served(s, nodes)
+		w.served(b, nodes)
+		s = s.DeepCopy()
+		s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
+		w.serving(s, b)
+		w.served(s, nodes)
+		assert.Equal(w, []string{"10.0.0.0/8", balancerNet}, w.mayConnect("30090"))
+		w.deleted(s)
+		assert.Equal(w, []string{balancerNet}, w.mayConnect("30090"), "the load balancer of the other Service reaches the nodes")
+		assert.Contains(w, w.allRules(), "egress 6 30090 "+nodeNet)
+	})
+}
+
+// TestRulesOfATakeoverGo: rules without a description of exactly the ports of a load balancer that Oracle's own controller made go with it,
+// where no other Service has the port: that one leaves them open when source ranges are narrowed, and takes them away in the end.
+func TestRulesOfATakeoverGo(t *testing.T) {
+	for shared, left := range map[bool][]string{false: nil, true: {everybody}} {
+		t.Run(fmt.Sprint("shared ", shared), func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", map[string]string{}, web())
+				w.serving(s)
+				w.served(s, nodes)
+				require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
+				w.sim.EditList(ocisim.BalancerList, func([]any, []any) (in, out []any) {
+					return []any{
+							opening{false, numberTCP, 80, everybody}.rule(""), opening{false, numberTCP, 80, "198.51.100.0/24"}.rule(""),
+							opening{false, numberTCP, 81, "198.51.100.0/24"}.rule(""), opening{false, numberTCP, 80, "192.0.2.0/24"}.rule("by hand"),
+						},
+						[]any{opening{true, numberTCP, 30080, "10.0.128.0/18"}.rule(""), opening{true, numberTCP, kubeProxy, "10.0.128.0/18"}.rule("")}
+				})
+				w.start()
+				w.serving(s)
+				if shared {
+					b := other(map[string]string{}, conformance.Port("http", 80, 30090))
+					w.serving(s, b)
+				}
+				w.deleted(s)
+				assert.Equal(w, slices.Sorted(slices.Values(append(left, "192.0.2.0/24"))), w.mayConnect("80"))
+				assert.Equal(w, []string{"198.51.100.0/24"}, w.mayConnect("81"), "a port of nobody's")
+				assert.NotContains(w, w.allRules(), "egress 6 30080")
+				assert.Contains(w, w.allRules(), "egress 6 10256 10.0.128.0/18", "all Services may have the port of health checks")
 			})
 		})
 	}
