@@ -636,19 +636,18 @@ func (r *reconciler) Deletions(
 
 // Exists implements services.Reconciler.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o *observed) (*v1.LoadBalancerStatus, bool, error) {
-	base, found := baseName(q.Service), false
+	if !r.hasAny(q, o) {
+		_, due, err := r.securityChange(q, o, nil) // rules are left where all else was deleted by hand
+		return nil, due, err
+	}
+	base := baseName(q.Service)
 	status := &v1.LoadBalancerStatus{}
 	for _, lb := range o.lbs {
-		found = found || hasPart(lb, base)
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			if ip := r.ipOf(o, lb, str(f, "name")); ownedBy(base, str(f, "name")) && ip != "" {
 				status.Ingress = append(status.Ingress, v1.LoadBalancerIngress{IP: ip})
 			}
 		}
-	}
-	found = found || slices.ContainsFunc(o.addresses, func(a doc) bool { return r.servedBy(a, q.Service, q.Cluster) })
-	if !found {
-		return nil, false, nil
 	}
 	// Azure promises no order of frontends: the Service's own is that of the status.
 	list, _ := families(q.Service)

@@ -48,7 +48,17 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 	if err := r.observeAddresses(ctx, q, o); err != nil {
 		return nil, err
 	}
+	if q.Purpose == services.Lookup && r.hasAny(q, o) {
+		return o, nil // whatever rules it has
+	}
 	return o, r.observeGroup(ctx, q, o)
+}
+
+// hasAny reports whether a Service has a part of a load balancer, or a public address.
+func (r *reconciler) hasAny(q services.Request, o *observed) bool {
+	base := baseName(q.Service)
+	return slices.ContainsFunc(o.lbs, func(lb doc) bool { return hasPart(lb, base) }) ||
+		slices.ContainsFunc(o.addresses, func(a doc) bool { return r.servedBy(a, q.Service, q.Cluster) })
 }
 
 // observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.
@@ -168,9 +178,7 @@ func (g *addressGroups) with(base string, groups []string) []string {
 }
 
 func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *observed) error {
-	if q.Purpose == services.Lookup {
-		return nil
-	}
+	mayLack := q.Purpose == services.Delete || q.Purpose == services.Lookup
 	known, err := r.cluster.Services(ctx)
 	if err != nil {
 		return err
@@ -178,14 +186,14 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 	o.known = known
 	r.traces.forgetOthers(known, q.Service)
 	if r.config.SecurityGroup == "" {
-		if q.Purpose == services.Delete {
+		if mayLack {
 			return nil
 		}
 		return &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: "reading the security group", Message: "securityGroupName is not configured"}
 	}
 	o.group, err = r.resources.single.Get(ctx, strings.ToLower(r.groupID()), inventory.Query{MaxAge: lookAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		if q.Purpose == services.Delete {
+		if mayLack {
 			return nil
 		}
 		return fmt.Errorf("nsg %q not found: %w", r.config.SecurityGroup, err)

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -49,4 +50,69 @@ func TestDeletionWithoutRights(t *testing.T) {
 			})
 		})
 	}
+}
+
+// removeByHand deletes the load balancers and the public address of the Service default/web, as somebody does by hand.
+func (w *world) removeByHand() {
+	w.Helper()
+	w.sim.RemoveLoadBalancers()
+	require.NoError(w, w.cloud.reconciler.api.remove(w.Context(), webPIP, pipID(webPIP), networkVersion, ""))
+	waitFor(2 * lookAge)
+}
+
+// TestRulesThatAreLeftAlone: where a load balancer and its address were deleted by hand, the rules of the security group are what is left
+// of a Service, and go with it.
+func TestRulesThatAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	for name, annotations := range map[string]map[string]string{
+		"public":            nil,
+		"networks":          {annotationAllowedRanges: "192.0.2.0/24", annotationDenyAll: "true"},
+		"node ports":        {annotationNoFloating: "true"},
+		"internal":          {annotationInternal: "true", annotationAllowedRanges: "192.0.2.0/24"},
+		"a further address": {annotationAdditional: "203.0.113.7"},
+	} {
+		for _, isRestarted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, restarted %t", name, isRestarted), func(t *testing.T) {
+				t.Parallel()
+				s := webService(annotations)
+				withNode(t, s, func(w *world) {
+					w.ensure(s)
+					w.removeByHand()
+					if isRestarted {
+						w.restart()
+					}
+					require.NotEmpty(w, w.securityRules())
+					_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), clusterName, w.Current(s))
+					require.NoError(w, err)
+					assert.True(w, exists)
+					w.remove(s)
+					assert.Empty(w, w.sim.Snapshot())
+				})
+			})
+		}
+	}
+}
+
+// TestNothingIsLeft: a Service that never had anything, beside one that has the same port, is gone at the cost of one read of the security
+// group, which all share.
+func TestNothingIsLeft(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		waitFor(2 * lookAge)
+		w.server.ResetCalls()
+		for i := range 3 {
+			gone := webNumber(i+1, nil)
+			w.Apply(gone)
+			_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), clusterName, gone)
+			require.NoError(w, err)
+			assert.False(w, exists)
+		}
+		calls := w.server.Calls()
+		assert.Zero(w, calls.Writes)
+		assert.Equal(w, map[string]int{
+			"GET Microsoft.Network/loadBalancers": 1, "GET Microsoft.Network/publicIPAddresses": 1, "GET Microsoft.Network/networkSecurityGroups/{name}": 1,
+		}, calls.ByOperation)
+	})
 }
