@@ -74,7 +74,7 @@ func newFixtureBehind(
 				c.PerMinute, c.PerHour = digitaloceansim.PublishedPerMinute, digitaloceansim.PublishedPerHour
 			})
 		},
-		Provider: Description(), NotNarrowed: "one call writes the whole load balancer",
+		Provider: Description(), Everybody: []string{`"allow": []`, everywhereV4, everywhereV6},
 		Inputs: func() registry.Inputs { return testInputs(url, env) },
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))

@@ -42,14 +42,16 @@ func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	} {
 		virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(true, hinder) })
 	}
-	var writes []string
+	var writes map[string]int
 	var opens map[string]bool
 	synctest.Test(t, func(t *testing.T) { writes, opens = newNarrowing(t, newFixture).writes() })
 	require.NotEmpty(t, writes, "another port is written, too")
-	for _, operation := range writes {
+	for operation, first := range writes {
 		virtual(t, operation+" is refused", func(t *testing.T) {
-			newNarrowing(t, newFixture).run(!opens[operation], func(_ context.Context, w *world, _ *v1.Service) {
-				w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: operation + "$", Writes: true})
+			newNarrowing(t, newFixture).run(first > 1 || !opens[operation], func(_ context.Context, w *world, _ *v1.Service) {
+				w.failCalls(simkit.Fault{
+					Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: operation + "$", Writes: true, From: first,
+				})
 			})
 		})
 	}
@@ -90,20 +92,22 @@ func (n *narrowing) narrow() {
 	})
 }
 
-// writes narrows where nothing is refused, and returns the operations that write, but for those by which somebody is shut out, and which of
-// them let in who is asked for.
-func (n *narrowing) writes() (operations []string, opens map[string]bool) {
+// writes narrows where nothing is refused, and returns the operations that write, each with the first call that is not one by which
+// somebody is shut out, and which of them let in who is asked for.
+func (n *narrowing) writes() (first map[string]int, opens map[string]bool) {
 	n.narrow()
 	opens = map[string]bool{}
-	open, closing, last := n.open, map[string]bool{}, ""
+	open, calls, closed, last := n.open, map[string]int{}, map[string]int{}, ""
 	n.inspect(func(operation string, write bool, _ inspectedCall) func() {
 		if write {
-			operations, last = append(operations, operation), operation
+			calls[operation], last = calls[operation]+1, operation
 		}
 		return func() { // what a write does may show with a later call
 			state := n.Snapshot()
 			now := n.countEverybody(state)
-			closing[last] = closing[last] || now < open
+			if now < open {
+				closed[last] = calls[last]
+			}
 			open = now
 			if len(opens) == 0 && strings.Contains(state, sourceRange) {
 				opens[last] = true
@@ -113,8 +117,13 @@ func (n *narrowing) writes() (operations []string, opens map[string]bool) {
 	n.ensure(n.t.Context(), n.service, nil)
 	n.Sim.Inspect(nil)
 	require.Less(n.t, open, n.open, "everybody is shut out")
-	slices.Sort(operations)
-	return slices.DeleteFunc(slices.Compact(operations), func(o string) bool { return closing[o] || slices.Contains(n.Filters, o) }), opens
+	first = map[string]int{}
+	for operation, all := range calls {
+		if all > closed[operation] && !slices.Contains(n.Filters, operation) {
+			first[operation] = closed[operation] + 1
+		}
+	}
+	return first, opens
 }
 
 // run narrows where something is refused. serves is set where who is asked for can be let in.

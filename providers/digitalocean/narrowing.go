@@ -1,0 +1,129 @@
+package digitalocean
+
+import (
+	"cmp"
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/digitalocean/godo"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+
+var _ services.Narrower[finding] = (*loadBalancers)(nil)
+
+// nobody is an address for documentation, from which no connection comes: without any allow rule everybody gets in.
+const nobody = "ip:192.0.2.0"
+
+// NarrowLoadBalancer implements guard.Narrower.
+func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
+	if disowned, err := isDisowned(service); err != nil || disowned {
+		return err
+	}
+	return l.LoadBalancer.NarrowLoadBalancer(ctx, cluster, service)
+}
+
+// Narrowing implements services.Narrower: one call writes the load balancer as it is, but for its allow and deny rules.
+func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
+	if f.lb == nil || f.lb.Type == godo.LoadBalancerTypeGlobal {
+		return nil, nil
+	}
+	have := deref(f.lb.Firewall, godo.LBFirewall{})
+	after := narrow(have, r.Service)
+	if sameFirewall(&have, &after) {
+		return nil, nil
+	}
+	if r.Purpose != services.Narrow {
+		s, _, err := parseSettings(r.Service.Annotations, l.config.DefaultType, f.lb.Type)
+		if whole, unreadable := firewallRules(r.Service, s); err == nil && unreadable == nil {
+			after = *whole
+		}
+	}
+	vanished := l.vanished(ctx, f.lb, nil)
+	request := keepFixed(f.lb, withoutDroplets(f.lb, vanished).AsRequest())
+	request.SizeSlug, request.SizeUnit = keptSize(f.lb)
+	request.Firewall = &after
+	slices.Sort(request.Tags) // the API promises no order
+	slices.SortFunc(request.ForwardingRules, func(a, b godo.ForwardingRule) int {
+		return cmp.Or(cmp.Compare(a.EntryPort, b.EntryPort), strings.Compare(a.EntryProtocol, b.EntryProtocol))
+	})
+	changes := l.changes(f.lb, vanished, []step{{kind: replace, request: request, reasons: []string{"firewall"}}})
+	marks, err := l.marks(ctx, r.Service, f)
+	if err == nil && l.unmarked(f, desired{request: &godo.LoadBalancerRequest{Tags: marks}}) {
+		changes = append(changes, l.marking(f.lb, marks))
+	}
+	return changes, err
+}
+
+// narrow returns the rules of a load balancer without those whom a Service does not let in. Nobody new is let in by them.
+func narrow(have godo.LBFirewall, service *v1.Service) godo.LBFirewall {
+	after := godo.LBFirewall{Allow: have.Allow, Deny: slices.Clone(have.Deny)}
+	denied := networksOf(have.Deny)
+	for _, rule := range strings.Split(service.Annotations[annotationDenyRules], ",") {
+		if p, is := networkOf(rule); is && !slices.Contains(denied, p) {
+			after.Deny = append(after.Deny, strings.TrimSpace(rule))
+		}
+	}
+	before := networksOf(have.Allow)
+	if len(have.Allow) == 0 {
+		before = networksOf([]string{"cidr:" + everywhereV4, "cidr:" + everywhereV6})
+	}
+	networks, closes := clientsOf(service).Narrow(before, false)
+	if !closes {
+		return after
+	}
+	after.Allow = nil
+	for _, p := range networks {
+		rule := "cidr:" + p.String()
+		if at := slices.IndexFunc(have.Allow, func(rule string) bool { q, is := networkOf(rule); return is && p == q }); at >= 0 {
+			rule = have.Allow[at]
+		}
+		after.Allow = append(after.Allow, rule)
+	}
+	if len(after.Allow) == 0 {
+		after.Allow = []string{nobody}
+	}
+	return after
+}
+
+// clientsOf are those whom a Service lets in, as far as they can be read: its source ranges, else its allow rules.
+func clientsOf(service *v1.Service) sources.Set {
+	set, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
+	text := strings.TrimSpace(service.Annotations[annotationAllowRules])
+	if !set.Everybody() || text == "" {
+		return set
+	}
+	rules := slices.DeleteFunc(strings.Split(text, ","), func(rule string) bool { return strings.TrimSpace(rule) == "" })
+	networks := networksOf(rules)
+	return sources.New(networks, len(rules) == 0 || len(networks) < len(rules))
+}
+
+// networksOf are those of rules that can be read.
+func networksOf(rules []string) (networks []netip.Prefix) {
+	for _, rule := range rules {
+		if p, is := networkOf(rule); is {
+			networks = append(networks, p)
+		}
+	}
+	return networks
+}
+
+// networkOf is that of an allow or deny rule.
+func networkOf(rule string) (netip.Prefix, bool) {
+	kind, text, _ := strings.Cut(strings.TrimSpace(rule), ":")
+	ip, noAddress := netip.ParseAddr(text)
+	p, noNetwork := netip.ParsePrefix(text)
+	switch {
+	case kind == "ip" && noAddress == nil:
+		return netip.PrefixFrom(ip, ip.BitLen()), true
+	case kind == "cidr" && noNetwork == nil:
+		return p.Masked(), true
+	}
+	return netip.Prefix{}, false
+}
