@@ -51,7 +51,7 @@ func (l *loadBalancers) comeBackLocked(applied wanted, back comeBack) {
 			return
 		}
 		for pause := updatePauseLeast; ; pause = min(pause*2, updatePauseMost) {
-			err := l.renew(base, applied.service, func(s *serviceState) bool {
+			err := l.renew(base, applied.service, &update{}, func(s *serviceState) bool {
 				if s.deleted || s.newest.number != applied.number {
 					return false
 				}

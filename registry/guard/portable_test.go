@@ -434,6 +434,34 @@ func TestLabelsAreFollowed(t *testing.T) {
 	})
 }
 
+// TestFailedLabelChange: nobody else tries a change of labels again that fails at once, and nobody else tells of it.
+func TestFailedLabelChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		inner := newSlowCloud()
+		g, events := translating(inner)
+		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+		g.ownership.setLister(listers.NewNodeLister(store))
+		edge, other := map[string]string{"pool": "edge"}, map[string]string{"pool": "batch"}
+		a, b := labelled("a", edge), labelled("b", other)
+		require.NoError(t, store.Add(a))
+		require.NoError(t, store.Add(b))
+		_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", asking(map[string]string{portable.BackendSelector: "pool=edge"}), []*v1.Node{a, b})
+		require.NoError(t, err)
+		inner.failures["web"] = []error{errors.New("no")}
+		now := labelled("b", edge)
+		require.NoError(t, store.Update(now))
+		g.loadBalancers.labelHandler().OnUpdate(b, now)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		assert.Equal(t, "a,b", inner.nodesOf("web"))
+		told := drained(events)
+		require.Len(t, told, 1)
+		assert.Contains(t, told[0], "Warning UpdateLoadBalancerFailed")
+		assert.Zero(t, g.loadBalancers.states.underWay())
+	})
+}
+
 // following is a guarded cloud with a Service whose selector leaves the first of two Nodes.
 type following struct {
 	*seeing

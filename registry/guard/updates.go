@@ -67,7 +67,7 @@ type serviceState struct {
 	changed chan struct{}
 }
 
-// update is one such goroutine, and the call that waits for it.
+// update is one such goroutine, and the call that waits for it. It is detached where nobody hears of its failures.
 type update struct {
 	result   chan error
 	detached bool
@@ -241,15 +241,16 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 		return err
 	}
 	want, selects := l.want(cluster, service, nodes), portable.Selects(translated.Service.Annotations)
-	return l.renew(ctx, service, func(s *serviceState) bool {
+	return l.renew(ctx, service, &update{}, func(s *serviceState) bool {
 		l.states.noteLocked(s, want, selects)
 		return true
 	})
 }
 
-// follow applies again what a Service with a selector was noted with last, because labels of Nodes have changed.
+// follow applies again what a Service with a selector was noted with last, because labels of Nodes have changed. Nobody else tries that
+// again where it fails.
 func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
-	return l.renew(ctx, service, func(s *serviceState) bool {
+	return l.renew(ctx, service, &update{detached: true}, func(s *serviceState) bool {
 		want, ok := l.states.selected[service.UID]
 		if ok {
 			if want.all {
@@ -265,7 +266,7 @@ func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
 // renew brings a load balancer to what note notes under the lock, and waits for that for a moment.
 //
 //nolint:contextcheck // what goes on in the background must not end with the caller
-func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, note func(*serviceState) bool) error {
+func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, u *update, note func(*serviceState) bool) error {
 	t := &l.states
 	base := t.background()
 	t.mu.Lock()
@@ -280,7 +281,7 @@ func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, note fun
 		t.mu.Unlock()
 		return nil
 	}
-	u := &update{result: make(chan error, 2)} // one answer for work that goes on, one for its end
+	u.result = make(chan error, 2) // one answer for work that goes on, one for its end
 	s.work = u
 	t.mu.Unlock()
 	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })

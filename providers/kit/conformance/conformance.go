@@ -106,6 +106,12 @@ type Fixture struct {
 	UDP, DualStack, SourceRanges FeatureCase
 	// Everybody is how the Snapshot and the bodies of writes say that all may connect, where not by a network of all addresses.
 	Everybody []string
+	// NodeRules begins the lines of the Snapshot about what nodes let in, where a change of nodes sets that by the Service of now.
+	NodeRules string
+	// SetRightWithNodes is why a change of nodes sets right what else is not as a Service asks; "" where it does not.
+	SetRightWithNodes string
+	// Dispensable are reads without which the work goes on, with the reason.
+	Dispensable map[string]string
 	// NotNarrowed is why former clients are not shut out while something else of a Service is refused; "" where they are.
 	NotNarrowed string
 	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
@@ -256,6 +262,12 @@ var parts = []part{
 	{name: "Orphans", applies: (*Fixture).hasLoadBalancers, run: runOrphans},
 	// somebody deletes the load balancer, and not what belongs to it
 	{name: "Vanish", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, run: runVanish},
+	// a change of nodes is about nodes alone
+	{name: "NodeChanges", applies: (*Fixture).hasLoadBalancers, run: runNodeChanges},
+	// what is not read is not taken for absence
+	{name: "Unread", applies: (*Fixture).hasLoadBalancers, run: runUnread},
+	// the pause that a cloud asks for is kept
+	{name: "RateLimited", applies: (*Fixture).hasLoadBalancers, run: runRateLimited},
 	{name: "Routes", applies: (*Fixture).hasRoutes, run: runRoutes},
 	// null, redirects, listings without end
 	{name: "HostileAnswers", applies: (*Fixture).outside, run: runHostileAnswers},
