@@ -217,12 +217,14 @@ func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBa
 	if len(lb.rules) == 0 {
 		return nil
 	}
-	for _, found := range lb.rules {
-		m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: membersMaxAge})
-		if err != nil {
-			return err
+	if q.Purpose != services.Narrow {
+		for _, found := range lb.rules {
+			m, err := r.members.Get(ctx, found.ID, inventory.Query{MaxAge: membersMaxAge})
+			if err != nil {
+				return err
+			}
+			lb.members[found.ID] = m.IDs
 		}
-		lb.members[found.ID] = m.IDs
 	}
 	if lb.network, err = r.networks.Get(ctx, lb.rules[0].NetworkID, inventory.Query{MaxAge: networkMaxAge}); err != nil {
 		return fmt.Errorf("could not find network %s: %w", lb.rules[0].NetworkID, err)
@@ -236,8 +238,10 @@ func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBa
 		return cloudapi.NotAbsence(err)
 	}
 	lb.address = &a
-	if err := r.readPolicies(ctx, q, lb); err != nil {
-		return err
+	if q.Purpose != services.Narrow {
+		if err := r.readPolicies(ctx, q, lb); err != nil {
+			return err
+		}
 	}
 	return r.readFilter(ctx, lb)
 }

@@ -185,7 +185,8 @@ func TestFirewallRulesMadeByHand(t *testing.T) {
 		assert.Equal(t, []string{everybody, "192.0.2.7/32"}, opened(), "everybody may come in anyway")
 
 		w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"} })
-		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteFirewallRule", Code: 530, Text: "the router is down"})
+		// Both rules are tried to be deleted first, and again with all other changes.
+		w.sim.FailJobs(cloudstacksim.Failure{Command: "deleteFirewallRule", Code: 530, Text: "the router is down", Count: 3})
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "the router is down")
 		time.Sleep(2 * observedMaxAge)

@@ -1,0 +1,123 @@
+package cloudstack
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+)
+
+// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+
+var _ services.Narrower[*loadBalancer] = (*reconciler)(nil)
+
+// nobody is a network for documentation, from which no connection comes: a rule without networks lets everybody in.
+const nobody = "192.0.2.0/32"
+
+// Narrowing implements services.Narrower: in the firewall or the network ACL list, and in the networks of the rules themselves.
+func (r *reconciler) Narrowing(ctx context.Context, q services.Request, lb *loadBalancer) (list []lbChange, err error) {
+	if len(lb.rules) == 0 || lb.foreign || lb.address == nil {
+		return nil, nil
+	}
+	asked, _ := sources.Parse(sources.Field, q.Service.Spec.LoadBalancerSourceRanges)
+	var whole []string // all that are asked for, where nothing is wrong with the Service
+	if q.Purpose != services.Narrow {
+		whole = ranges(q.Service)
+	}
+	seen := map[string]bool{}
+	for _, found := range lb.rules {
+		port := found.transport() + found.PublicPort
+		if found.AddressID == lb.address.ID && !seen[port] {
+			list = append(list, r.narrowPort(lb, found, asked.Families(true, false), whole)...)
+		}
+		seen[port] = true
+	}
+	more, err := r.narrowRules(ctx, q, lb)
+	return append(list, more...), err
+}
+
+// narrowPort narrows what the filter of the network lets in to the port of a rule.
+func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string) (closing []lbChange) {
+	var have []string
+	switch lb.network.filter() {
+	case byFirewall:
+		_, all := firewallOf(lb.firewall, found.AddressID, found.transport(), found.port(), nil)
+		for _, f := range all {
+			have = append(have, cidrs(f.CIDRs)...)
+			closing = append(closing, r.shut(lb.network, f))
+		}
+	case byACL:
+		if lb.acl.shared {
+			return nil
+		}
+		v := aclOf(lb.acl.items, lb.name, found.transport(), found.port(), nil)
+		for _, i := range v.surplus {
+			if i.allows() {
+				have = append(have, cidrs(i.CIDRs)...)
+				closing = append(closing, r.disallow(lb.network, i))
+			}
+		}
+	case open:
+	}
+	texts, narrower := narrow(asked, have, whole)
+	switch {
+	case !narrower:
+		return nil
+	case len(texts) == 0:
+		return closing
+	}
+	d := spec{name: lb.name, network: lb.network, sources: texts}
+	return r.opening(lb, d, wish{Port: found.port(), Protocol: found.Protocol})
+}
+
+// narrowRules narrows the networks of rules, where CloudStack changes them in place.
+func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *loadBalancer) (list []lbChange, err error) {
+	asked, _ := sources.ParseList(q.Service.Annotations[annotationSourceCIDRs])
+	var whole []string
+	if s, _, err := parseSettings(q.Service); err == nil && q.Purpose != services.Narrow {
+		whole = cidrs(strings.Join(s.SourceCIDRs, ","))
+	}
+	for _, found := range lb.rules {
+		have := cidrs(found.CIDRs)
+		texts, narrower := narrow(asked.Families(true, false), have, whole)
+		if len(texts) == 0 {
+			texts = []string{nobody}
+		}
+		if !narrower || slices.Equal(texts, have) {
+			continue
+		}
+		inPlace, err := r.api.changesNetworks(ctx)
+		if err != nil || !inPlace {
+			return list, err
+		}
+		nodePort, _ := strconv.Atoi(found.PrivatePort) // which CloudStack gives
+		w := wish{
+			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: found.port(), NodePort: nodePort, CIDRs: texts,
+		}
+		list = append(list, r.updating(spec{name: lb.name, network: lb.network, inPlace: true}, found, w, "networks that may reach it"))
+	}
+	return list, nil
+}
+
+// narrow returns which networks are to be let in instead of others, in the form of the API, and whether that shuts anybody out.
+func narrow(asked sources.Set, have, whole []string) (texts []string, narrower bool) {
+	var networks []netip.Prefix
+	for _, text := range have {
+		if p, err := netip.ParsePrefix(text); err == nil {
+			networks = append(networks, p.Masked())
+		}
+	}
+	networks, narrower = asked.Narrow(networks, false)
+	if whole != nil {
+		return whole, narrower
+	}
+	for _, p := range networks {
+		texts = append(texts, p.String())
+	}
+	slices.Sort(texts)
+	return slices.Compact(texts), narrower
+}
