@@ -234,13 +234,7 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 			after = append(after, d)
 			continue
 		}
-		var needed []string
-		for _, p := range ports {
-			samePort := func(o string) bool { return strings.HasSuffix(o, " "+p) }
-			if slices.Contains(others, strings.ToLower(protocol)+" "+p) || protocol == "*" && slices.ContainsFunc(others, samePort) {
-				needed = append(needed, p)
-			}
-		}
+		needed := portsInUse(ports, protocol, others)
 		switch {
 		case len(needed) == 0:
 		case len(needed) == len(ports):
@@ -260,6 +254,17 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", after)
 	}
 	return len(after) > 0 || len(docs(rule, "properties", "destinationApplicationSecurityGroups")) > 0, split, true
+}
+
+// portsInUse are those of ports that others have, of a protocol or of any ("*").
+func portsInUse(ports []string, protocol string, others []string) (needed []string) {
+	for _, p := range ports {
+		samePort := func(o string) bool { return strings.HasSuffix(o, " "+p) }
+		if slices.Contains(others, strings.ToLower(protocol)+" "+p) || protocol == "*" && slices.ContainsFunc(others, samePort) {
+			needed = append(needed, p)
+		}
+	}
+	return needed
 }
 
 // grant adds addresses to the rule of an access, which is made where it does not exist.

@@ -65,7 +65,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 func narrow(have godo.LBFirewall, service *v1.Service) godo.LBFirewall {
 	after := godo.LBFirewall{Allow: have.Allow, Deny: slices.Clone(have.Deny)}
 	denied := networksOf(have.Deny)
-	for _, rule := range strings.Split(service.Annotations[annotationDenyRules], ",") {
+	for rule := range strings.SplitSeq(service.Annotations[annotationDenyRules], ",") {
 		if p, is := networkOf(rule); is && !slices.Contains(denied, p) {
 			after.Deny = append(after.Deny, strings.TrimSpace(rule))
 		}

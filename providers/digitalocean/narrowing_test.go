@@ -43,9 +43,11 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 		"by allow rules": {
 			ranges(), rules(annotationAllowRules, "ip:192.0.2.7, cidr:"+inside), allow("cidr:192.0.2.7/32", "cidr:"+inside), allow("cidr:"+inside, "ip:192.0.2.7"),
 		},
-		"some are denied": {ranges(former), func(s *v1.Service) { s.Annotations[annotationDenyRules] = "ip:198.51.0.7" },
+		"some are denied": {
+			ranges(former), func(s *v1.Service) { s.Annotations[annotationDenyRules] = "ip:198.51.0.7" },
 			digitaloceansim.Firewall{Allow: []string{"cidr:" + former}, Deny: []string{"ip:198.51.0.7"}},
-			digitaloceansim.Firewall{Allow: []string{"cidr:" + former}, Deny: []string{"ip:198.51.0.7"}}},
+			digitaloceansim.Firewall{Allow: []string{"cidr:" + former}, Deny: []string{"ip:198.51.0.7"}},
+		},
 	}
 	for name, n := range narrowings {
 		for what, h := range hindrances() {

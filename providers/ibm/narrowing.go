@@ -19,12 +19,7 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
 	asked, _ := kitsources.Parse(kitsources.Field, q.Service.Spec.LoadBalancerSourceRanges)
 	name := groupName(r.config.Cluster, q.Service)
-	switch {
-	case o.lb == nil, o.lb.takesGroups() != nil, s.Groups != "":
-		return nil, nil
-	case asked.Everybody(), asked.Partial() && len(asked.Networks()) == 0:
-		return nil, nil
-	case !o.lb.has(name) && s.asked(annotationGroups): // nothing tells whether those let more in
+	if asked.Everybody() || (asked.Partial() && len(asked.Networks()) == 0) || !o.lb.filtersByOwnGroup(name, s) {
 		return nil, nil
 	}
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
@@ -61,6 +56,12 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 		}
 	}
 	return r.narrowing(a), nil
+}
+
+// filtersByOwnGroup reports whether rules of a security group of the Service say who may connect. Of groups that were named before,
+// nothing tells whether they let more in.
+func (lb *loadBalancer) filtersByOwnGroup(name string, s settings) bool {
+	return lb != nil && lb.takesGroups() == nil && s.Groups == "" && (lb.has(name) || !s.asked(annotationGroups))
 }
 
 // rulesOf are those of the groups that a load balancer has.

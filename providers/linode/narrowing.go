@@ -119,9 +119,9 @@ func (c clients) narrow(have linodego.FirewallRuleSet, service *v1.Service, name
 			more = append(more, rulesOn(strings.Join(some, ","), actionDrop, listOf(c.Networks()), service, name)...)
 		}
 		narrower = !contains(denying, more)
-		denying = append(more, slices.DeleteFunc(denying, func(r linodego.FirewallRule) bool {
+		denying = slices.Concat(more, slices.DeleteFunc(denying, func(r linodego.FirewallRule) bool {
 			return contains(more, []linodego.FirewallRule{r})
-		})...)
+		}))
 	case have.InboundPolicy == actionDrop:
 		var kept []linodego.FirewallRule
 		for _, rule := range allowing {

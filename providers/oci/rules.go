@@ -218,7 +218,7 @@ func (o others) stillUsed(asked access, lb *loadBalancer) {
 		if !slices.ContainsFunc(asked.ports, func(q rulePort) bool { return q.port == p.port }) {
 			o.fronts[p.port] = true
 		}
-		if is.preserve && !(asked.preserve && slices.Contains(asked.ports, p)) {
+		if is.preserve && (!asked.preserve || !slices.Contains(asked.ports, p)) {
 			o.fronts[p.node] = true
 		}
 	}

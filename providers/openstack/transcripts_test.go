@@ -35,6 +35,23 @@ func names(sim *openstacksim.Sim) map[string]string {
 			all[p.ID] = "port/" + name
 		}
 	}
+	namePools(sim, all)
+	for _, f := range sim.FloatingIPs() {
+		if port := all[valueOf(f.PortID)]; port != "" {
+			all[f.ID] = "floatingip/" + strings.TrimPrefix(port, "port/")
+			all[f.Address] = "floating-address/" + strings.TrimPrefix(port, "port/")
+		}
+	}
+	for _, g := range sim.SecurityGroups() {
+		for _, r := range g.Rules {
+			all[r.ID] = strings.TrimSuffix(fmt.Sprint("rule/", r.Direction, "/", r.EtherType, "/", valueOf(r.Protocol), "-", valueOf(r.Min)), "/-0")
+		}
+	}
+	return all
+}
+
+// namePools names listeners, pools, members and monitors by the port that they serve.
+func namePools(sim *openstacksim.Sim, all map[string]string) {
 	ports, byName := map[string]string{}, map[string]string{} // by pool
 	for _, l := range sim.Listeners() {
 		port := strconv.Itoa(l.ProtocolPort)
@@ -59,18 +76,6 @@ func names(sim *openstacksim.Sim) map[string]string {
 			all[m.ID] = "member/" + port + "/" + m.Name
 		}
 	}
-	for _, f := range sim.FloatingIPs() {
-		if port := all[valueOf(f.PortID)]; port != "" {
-			all[f.ID] = "floatingip/" + strings.TrimPrefix(port, "port/")
-			all[f.Address] = "floating-address/" + strings.TrimPrefix(port, "port/")
-		}
-	}
-	for _, g := range sim.SecurityGroups() {
-		for _, r := range g.Rules {
-			all[r.ID] = strings.TrimSuffix(fmt.Sprint("rule/", r.Direction, "/", r.EtherType, "/", valueOf(r.Protocol), "-", valueOf(r.Min)), "/-0")
-		}
-	}
-	return all
 }
 
 // Why ports lead nowhere for a moment, and what plan leaves out.

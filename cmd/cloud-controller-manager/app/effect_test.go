@@ -44,7 +44,8 @@ func TestFlagsWithoutEffect(t *testing.T) {
 			[]string{"--allocate-node-cidrs", "--cluster-cidr", "--configure-cloud-routes"},
 		},
 		"the controller of routes is off": {
-			routes, []string{"--controllers=*,-route", "--cluster-cidr=172.17.0.0/16", "--route-reconciliation-period=1m"},
+			routes,
+			[]string{"--controllers=*,-route", "--cluster-cidr=172.17.0.0/16", "--route-reconciliation-period=1m"},
 			[]string{"--cluster-cidr", "--route-reconciliation-period"},
 		},
 		"switched off":              {nil, []string{"--allocate-node-cidrs=false", "--configure-cloud-routes=false"}, nil},
@@ -66,11 +67,13 @@ func TestFlagsWithoutEffect(t *testing.T) {
 type accountOf string
 
 func (a accountOf) Config(name string) (*restclient.Config, error) { return a.ConfigOrDie(name), nil }
+
 func (a accountOf) ConfigOrDie(string) *restclient.Config {
 	return &restclient.Config{Username: string(a)}
 }
-func (a accountOf) Client(string) (kubernetes.Interface, error) { return nil, nil }
-func (a accountOf) ClientOrDie(string) kubernetes.Interface     { return nil }
+
+func (a accountOf) Client(name string) (kubernetes.Interface, error) { return a.ClientOrDie(name), nil }
+func (a accountOf) ClientOrDie(string) kubernetes.Interface          { return nil }
 
 // TestControllerAccounts: the framework's controllers have accounts of their own, and nothing else has one.
 func TestControllerAccounts(t *testing.T) {
