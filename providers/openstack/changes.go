@@ -339,8 +339,9 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 			after.pools = append(after.pools, pool{
 				ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence,
 			})
-			if request.ListenerID != "" {
-				after.pools[len(after.pools)-1].Listeners = []reference{{request.ListenerID}}
+			if at := slices.IndexFunc(after.listeners, func(l listener) bool { return l.ID == request.ListenerID }); at >= 0 {
+				after.listeners[at].DefaultPoolID = made
+				after.lead(request.ListenerID, &made)
 			}
 		}
 	case updatePool, setMembers, addMember, removeMember, createMonitor, updateMonitor, deleteMonitor:

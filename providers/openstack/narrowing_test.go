@@ -214,3 +214,35 @@ func TestAnotherPoolTakesOver(t *testing.T) {
 		})
 	}
 }
+
+// TestPoolOfAPolicy: a pool of the user's that a policy of a listener leads to is never taken for the listener's own.
+func TestPoolOfAPolicy(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*world, *v1.Service, string){
+		"another protocol": func(_ *world, s *v1.Service, _ string) { s.Annotations[annotationProxyProtocol] = textTrue },
+		"ours was deleted": func(w *world, _ *v1.Service, own string) { w.sim.DropPool(own); w.restart() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "", web(nil))
+				own := w.sim.Pools()[0].ID
+				request := poolRequest{LoadBalancerID: s.Annotations[annotationID], Name: "images", Protocol: "TCP", Method: "ROUND_ROBIN"}
+				made, err := w.api.do(t.Context(), step{kind: createPool, id: request.LoadBalancerID, body: request})
+				require.NoError(t, err)
+				time.Sleep(time.Minute)
+				listener := w.sim.Listeners()[0].ID
+				w.sim.ChangePool(made, func(p *openstacksim.Pool) { p.RedirectFrom(listener); p.FillMembers(3) })
+				s, _ = w.changed(s, func(s *v1.Service) { change(w, s, own) })
+				require.Len(t, w.sim.Pools(), 2)
+				for _, p := range w.sim.Pools() {
+					if p.ID == made {
+						assert.Len(t, p.BackendMembers(), 3, "the user's")
+					}
+				}
+				assert.NotContains(t, []string{own, made}, *w.sim.Listeners()[0].DefaultPoolID)
+				w.requireNoWrites(s)
+			})
+		})
+	}
+}

@@ -214,11 +214,10 @@ type details struct {
 // ours stands for the time of change of parts that we changed after they were read.
 const ours = "ours"
 
-// poolOf returns the pool of a listener, or nil.
+// poolOf returns the pool of a listener, or nil. Pools list listeners, too, but also those of which only a policy leads there.
 func (d *details) poolOf(l listener) *pool {
 	for i := range d.pools {
-		p := &d.pools[i]
-		if p.ID == l.DefaultPoolID || slices.Contains(p.Listeners, reference{l.ID}) {
+		if p := &d.pools[i]; p.ID == l.DefaultPoolID {
 			return p
 		}
 	}

@@ -78,8 +78,8 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 type groupChanges struct{ opens, closes []change }
 
 // around puts the changes of a load balancer between those of its security group.
-func (g groupChanges) around(changes []change) []change {
-	return slices.Concat(g.opens, changes, g.closes)
+func (c groupChanges) around(changes []change) []change {
+	return slices.Concat(c.opens, changes, c.closes)
 }
 
 // groupsMaxAge is how old the picture of security groups may be: since a look began nothing but our own changes was made.

@@ -136,7 +136,12 @@ type Pool struct {
 	ProjectID          string       `json:"project_id"`
 
 	members []*Member
+	// redirects are the listeners with policies that lead to it.
+	redirects []Ref
 }
+
+// RedirectFrom has a policy of a listener lead to a pool.
+func (p *Pool) RedirectFrom(listener string) { p.redirects = append(p.redirects, Ref{listener}) }
 
 // BackendMembers returns the members of a pool.
 func (p Pool) BackendMembers() []Member {
@@ -524,6 +529,7 @@ func (s *Sim) showPool(p *Pool) *Pool {
 			shown.Listeners = append(shown.Listeners, Ref{l.ID})
 		}
 	}
+	shown.Listeners = append(shown.Listeners, p.redirects...)
 	return &shown
 }
 
