@@ -112,8 +112,6 @@ type Fixture struct {
 	SetRightWithNodes string
 	// Dispensable are reads without which the work goes on, with the reason.
 	Dispensable map[string]string
-	// NotNarrowed is why former clients are not shut out while something else of a Service is refused; "" where they are.
-	NotNarrowed string
 	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
 	Filters []string
 
@@ -249,7 +247,7 @@ var parts = []part{
 	// source ranges that cannot be read open nothing
 	{name: "Sources", applies: (*Fixture).hasSources, run: Sources},
 	// former clients are shut out whatever else is refused
-	{name: "Narrowing", applies: (*Fixture).narrows, run: Narrowing},
+	{name: "Narrowing", applies: (*Fixture).hasSources, run: Narrowing},
 	// nobody gets another's load balancer by asking for it
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
 	// reads are behind writes

@@ -19,9 +19,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// narrows reports whether former clients are to be shut out whatever else of a Service is refused.
-func (f *Fixture) narrows() bool { return f.hasSources() && f.NotNarrowed == "" }
-
 // Narrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
 // and whoever is gets in.
 func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
