@@ -45,10 +45,8 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	if a.rules, narrower = narrowRules(before, s.ports(q.Service), asked.Families(true, false), len(a.has) == 1 && have != nil); !narrower {
 		return nil, nil
 	}
-	if networks, err := sources(q.Service); err == nil && q.Purpose != services.Narrow {
-		if whole := rulesFor(s.ports(q.Service), networks); len(whole) <= maxRules {
-			a.rules = whole
-		}
+	if q.Purpose != services.Narrow {
+		a.rules = wholeRules(q, s, a.rules)
 	}
 	if have == nil {
 		if a.vpc, err = r.vpc(ctx); err != nil {
@@ -56,6 +54,15 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 		}
 	}
 	return r.narrowing(a), nil
+}
+
+// wholeRules are all that a Service asks for, or the narrowed ones where those cannot be told or are too many.
+func wholeRules(q services.Request, s settings, narrowed []rule) []rule {
+	networks, err := sources(q.Service)
+	if whole := rulesFor(s.ports(q.Service), networks); err == nil && len(whole) <= maxRules {
+		return whole
+	}
+	return narrowed
 }
 
 // filtersByOwnGroup reports whether rules of a security group of the Service say who may connect. Of groups that were named before,
