@@ -424,7 +424,7 @@ func (l *loadBalancers) delete(ctx context.Context, service *v1.Service, id stri
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(service), "loadBalancer", id)
 	err := l.api.deleteLoadBalancer(ctx, id)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-		l.observed.Invalidate(id)
+		l.observed.Doubt(id)
 		return err
 	}
 	l.observed.Forget(id)
@@ -443,7 +443,7 @@ func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st ste
 		return nil, err
 	}
 	if err != nil {
-		l.observed.Invalidate(id)
+		l.observed.Doubt(id)
 		if errors.Is(err, cloudapi.ErrInvalid) {
 			// A droplet may have gone since it was last seen.
 			l.instances.droplets.InvalidateAll()

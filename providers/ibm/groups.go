@@ -233,7 +233,7 @@ func (r *reconciler) knowGroup(g securityGroup) {
 
 // doubtGroup notes that it is not known what a group is like.
 func (r *reconciler) doubtGroup(id string) {
-	r.groups.Invalidate(id)
+	r.groups.Doubt(id)
 	r.seen.Delete(id)
 }
 

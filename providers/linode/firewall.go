@@ -332,8 +332,12 @@ func (l *loadBalancers) deleteFirewall(ctx context.Context, id int) error {
 // firewallCall makes a change whose effect on the firewall is read afterwards.
 func (l *loadBalancers) firewallCall(ctx context.Context, id int, doing string, change func(context.Context) error) error {
 	err := do(ctx, doing, change)
+	if err != nil {
+		l.firewalls.Doubt(id)
+		return err
+	}
 	l.firewalls.Invalidate(id)
-	return err
+	return nil
 }
 
 // adoptFirewallForDeletion gives the firewall of a NodeBalancer that is about to go our label, if Linode's own controller

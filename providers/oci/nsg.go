@@ -385,7 +385,7 @@ func (g *securityGroups) wrote(id string, body document, made []document, err er
 	known, ok := g.rules.Peek(id)
 	asked, _ := body["securityRules"].([]document)
 	if err != nil || !ok || len(made) != len(asked) || slices.ContainsFunc(made, func(d document) bool { return d["id"] == nil }) {
-		g.rules.Invalidate(id)
+		g.rules.Doubt(id)
 		return
 	}
 	removed, _ := body["securityRuleIds"].([]string)

@@ -618,7 +618,7 @@ func (b *ruleBook) write(ctx context.Context, id string, batch []*edit) error {
 				return nil
 			}
 		}
-		b.lists.Invalidate(id)
+		b.lists.Doubt(id)
 		if !errors.Is(err, cloudapi.ErrConflict) {
 			return cloudapi.NotAbsence(err)
 		}

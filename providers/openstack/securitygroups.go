@@ -255,7 +255,7 @@ func (l *loadBalancers) openRule(ctx context.Context, groupID string, rule secur
 	rule.GroupID = groupID
 	made, err := neutron[securityRule](ctx, l.api, "opening a port", http.MethodPost, "security-group-rules", "security_group_rule", rule, http.StatusCreated)
 	if err != nil {
-		l.groups.Invalidate(groupID)
+		l.groups.Doubt(groupID)
 		return cloudapi.NotAbsence(err)
 	}
 	l.noteRules(groupID, func(rules []securityRule) []securityRule { return append(rules, *made) })
@@ -266,7 +266,7 @@ func (l *loadBalancers) openRule(ctx context.Context, groupID string, rule secur
 func (l *loadBalancers) closeRule(ctx context.Context, groupID string, rule securityRule) error {
 	_, err := request[struct{}](ctx, l.api, network, "removing a rule", http.MethodDelete, "security-group-rules/"+rule.ID, nil, "", http.StatusNoContent)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-		l.groups.Invalidate(groupID)
+		l.groups.Doubt(groupID)
 		return err
 	}
 	l.noteRules(groupID, func(rules []securityRule) []securityRule {

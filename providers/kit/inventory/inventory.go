@@ -233,6 +233,7 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 			continue
 		}
 		f := i.readLocked(ctx, id, q, asked)
+		q = i.demandLocked(id, f.began, q)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
 		if !goesOn(err, asked) && q.settledBy(err, asked.Sub(f.began)) {
@@ -340,8 +341,7 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	}
 }
 
-// Invalidate makes the next question about an object read it, for writes that have ended. The object may also be one that nobody knows
-// yet.
+// Invalidate makes the next question about an object read it, for writes that have ended. The object may be one that nobody knows yet.
 func (i *view[ID]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -26,6 +26,14 @@ func (i *view[ID]) Doubt(id ID) {
 	i.unsettled[id] = time.Now().Add(pendingMemory)
 }
 
+// demandLocked is what a question asks of a read that began at a time: to begin after it, where a write may still be under way.
+func (i *view[ID]) demandLocked(id ID, began time.Time, q Query) Query {
+	if began.Before(i.unsettled[id]) {
+		q.MaxAge, q.MaxMissAge = 0, 0
+	}
+	return q
+}
+
 // answersLocked reports whether what was read of an object at a time answers a question that lets it be so old.
 func (i *view[ID]) answersLocked(id ID, read, asked time.Time, maxAge time.Duration) bool {
 	if read.Before(i.unsettled[id]) {

@@ -303,3 +303,22 @@ func TestWriteThatTakesEffectLate(t *testing.T) {
 		})
 	})
 }
+
+// TestReadUnderWayAtALateWrite: who asks while a read is under way that began after a write failed does not get what that one shows.
+func TestReadUnderWayAtALateWrite(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := newCloud(95)
+		i := newInventory(c)
+		_, err := i.Get(t.Context(), 1, known)
+		require.NoError(t, err)
+		c.latency = 3 * time.Second
+		i.Doubt(1)
+		go func() { _, _ = i.Get(t.Context(), 1, known) }()
+		time.Sleep(2 * time.Second)
+		c.set(object{id: 1, name: "n1", rev: 7})
+		o, err := i.Get(t.Context(), 1, known)
+		require.NoError(t, err)
+		assert.Equal(t, 7, o.rev)
+	})
+}
