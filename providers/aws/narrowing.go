@@ -23,16 +23,10 @@ var (
 // shortestSubnet is the shortest prefix of a subnet of a VPC.
 const shortestSubnet = 16
 
-// restricted are the source ranges of a Service; some is false where everybody may come in, or where none of them can be read.
-func restricted(service *v1.Service) (asked kitsources.Set, some bool) {
-	asked, _ = kitsources.ForService(service, annotationSourceRanges)
-	return asked, !asked.Everybody() && (!asked.Partial() || len(asked.Networks()) > 0)
-}
-
 // Narrowing implements services.Narrower: in the group of the load balancer itself, and in those of the nodes.
 func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o networkObserved) (changes []networkChange, err error) {
-	asked, some := restricted(r.Service)
-	if !some || o.network == nil || o.groups == nil {
+	asked, _ := kitsources.ForService(r.Service, annotationSourceRanges)
+	if !asked.Restricts() || o.network == nil || o.groups == nil {
 		return nil, nil
 	}
 	_, id, err := c.api.ready(ctx)
@@ -63,8 +57,8 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 func (c *classicReconciler) Narrowing(
 	ctx context.Context, r services.Request, o classicObserved,
 ) (changes []services.Change[classicObserved], err error) {
-	asked, some := restricted(r.Service)
-	if !some || o.classic == nil {
+	asked, _ := kitsources.ForService(r.Service, annotationSourceRanges)
+	if !asked.Restricts() || o.classic == nil {
 		return nil, nil
 	}
 	_, id, err := c.api.ready(ctx)

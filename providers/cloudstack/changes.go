@@ -52,7 +52,7 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 		list = append(list, r.opening(lb, d, w)...)
 	}
 	for _, o := range obsolete {
-		if !slices.ContainsFunc(d.rules, func(w wish) bool {
+		if !slices.ContainsFunc(d.rules, func(w wantedRule) bool {
 			return w.Port == o.port() && transport(w.Protocol) == o.transport() && o.AddressID == addressID
 		}) {
 			list = append(list, r.closing(lb, o)...)
@@ -63,7 +63,7 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 }
 
 // serving are the changes of the rule for one port, and of the machines behind it.
-func (r *reconciler) serving(lb *loadBalancer, d spec, w wish, serving map[int]rule) []lbChange {
+func (r *reconciler) serving(lb *loadBalancer, d spec, w wantedRule, serving map[int]rule) []lbChange {
 	found, there := serving[w.Port]
 	if !there {
 		return append([]lbChange{r.creating(d, w), r.assigning(w, d.backends.members)}, r.sticking(lb, d, w, "")...)
@@ -87,7 +87,7 @@ func refusedPort(err error) bool {
 }
 
 // creating makes a rule. What is refused for the port itself is kept for the end.
-func (r *reconciler) creating(d spec, w wish) lbChange {
+func (r *reconciler) creating(d spec, w wantedRule) lbChange {
 	c := step(guard.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		made, err := r.create(ctx, lb, d, w)
 		if err != nil {
@@ -108,7 +108,7 @@ func (r *reconciler) creating(d spec, w wish) lbChange {
 	return c
 }
 
-func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wish) (made rule, err error) {
+func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wantedRule) (made rule, err error) {
 	if lb.address == nil {
 		return made, errors.New("there is no address yet")
 	}
@@ -132,7 +132,7 @@ func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wis
 }
 
 // updating changes what can be changed of a rule.
-func (r *reconciler) updating(d spec, found rule, w wish, detail string) lbChange {
+func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) lbChange {
 	c := step(guard.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		p := params{"id": found.ID, "name": w.Name, "algorithm": w.Algorithm, "protocol": w.Protocol}
 		if !slices.Equal(cidrs(found.CIDRs), w.CIDRs) {
@@ -159,7 +159,7 @@ func (r *reconciler) updating(d spec, found rule, w wish, detail string) lbChang
 		return nil
 	})
 	c.Compare = func() (before, after any) {
-		return wish{
+		return wantedRule{
 			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: w.Port,
 			NodePort: w.NodePort, CIDRs: cidrs(found.CIDRs),
 		}, w
@@ -180,7 +180,7 @@ func (r *reconciler) lost(id string, err error) error {
 }
 
 // assigning puts machines behind a rule that was just made.
-func (r *reconciler) assigning(w wish, ids []string) lbChange {
+func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
 	if len(ids) == 0 {
 		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
 		c := step(guard.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)

@@ -48,7 +48,7 @@ func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
 		return nil, nil
 	}
 	var refused []string
-	d.rules = slices.DeleteFunc(d.rules, func(w wish) bool {
+	d.rules = slices.DeleteFunc(d.rules, func(w wantedRule) bool {
 		if w.Protocol == protocolUDP {
 			refused = append(refused, strconv.Itoa(w.Port))
 		}

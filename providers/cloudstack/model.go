@@ -91,8 +91,8 @@ func cidrs(text string) []string {
 	return slices.Compact(list)
 }
 
-// wish is a rule as a Service asks for it.
-type wish struct {
+// wantedRule is a rule as a Service asks for it.
+type wantedRule struct {
 	Name, Protocol, Algorithm string
 	Port, NodePort            int
 	CIDRs                     []string
@@ -102,7 +102,7 @@ type wish struct {
 type spec struct {
 	name    string
 	network network
-	rules   []wish
+	rules   []wantedRule
 	// sources are the networks that the firewall lets in.
 	sources []string
 	// wanted is the address that the Service names, "" for any.
@@ -117,19 +117,19 @@ type spec struct {
 }
 
 // desire returns the rules that a Service asks for.
-func desire(service *v1.Service, s settings) []wish {
+func desire(service *v1.Service, s settings) []wantedRule {
 	algorithm := algorithmRoundRobin
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		algorithm = algorithmSource
 	}
 	sources := cidrs(strings.Join(s.SourceCIDRs, ","))
-	var list []wish
+	var list []wantedRule
 	for _, p := range service.Spec.Ports {
 		protocol := strings.ToLower(string(cmp.Or(p.Protocol, v1.ProtocolTCP)))
 		if protocol == protocolTCP && s.ProxyProtocol {
 			protocol = protocolProxy
 		}
-		list = append(list, wish{
+		list = append(list, wantedRule{
 			Name: loadBalancerName("", service) + "-" + protocol + "-" + strconv.Itoa(int(p.Port)), Protocol: protocol, Algorithm: algorithm,
 			Port: int(p.Port), NodePort: int(p.NodePort), CIDRs: sources,
 		})
@@ -138,7 +138,7 @@ func desire(service *v1.Service, s settings) []wish {
 }
 
 // fits says how a rule differs from what is asked for: what can be changed where it is, and whether it has to be made again.
-func (r rule) fits(w wish, inPlace bool) (differs []string, again bool) {
+func (r rule) fits(w wantedRule, inPlace bool) (differs []string, again bool) {
 	if r.PrivatePort != strconv.Itoa(w.NodePort) || r.transport() != transport(w.Protocol) {
 		return []string{"node port or protocol"}, true
 	}
@@ -157,12 +157,12 @@ func (r rule) fits(w wish, inPlace bool) (differs []string, again bool) {
 }
 
 // matched divides the rules of a Service at its address: those that serve what is asked for, by public port, and those that do not.
-func matched(rules []rule, addressID string, wishes []wish) (serving map[int]rule, obsolete []rule) {
+func matched(rules []rule, addressID string, wanted []wantedRule) (serving map[int]rule, obsolete []rule) {
 	serving = map[int]rule{}
 	sorted := slices.Clone(rules)
 	// A rule with the right name comes first; of two that are alike, always the same.
 	exact := func(r rule) bool {
-		return slices.ContainsFunc(wishes, func(w wish) bool { return w.Name == r.Name && w.Port == r.port() })
+		return slices.ContainsFunc(wanted, func(w wantedRule) bool { return w.Name == r.Name && w.Port == r.port() })
 	}
 	slices.SortFunc(sorted, func(a, b rule) int {
 		if exact(a) != exact(b) {
@@ -175,7 +175,7 @@ func matched(rules []rule, addressID string, wishes []wish) (serving map[int]rul
 	})
 	for _, r := range sorted {
 		_, taken := serving[r.port()]
-		asked := slices.ContainsFunc(wishes, func(w wish) bool { return w.Port == r.port() })
+		asked := slices.ContainsFunc(wanted, func(w wantedRule) bool { return w.Port == r.port() })
 		if r.AddressID != addressID || taken || !asked {
 			obsolete = append(obsolete, r)
 			continue

@@ -48,7 +48,7 @@ func TestNetworksOfRules(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, []string{"0.0.0.0/0"}, cidrs(""))
 	assert.Equal(t, cidrs("10.0.0.0/8 192.0.2.0/24"), cidrs("192.0.2.0/24,10.0.0.0/8"))
-	w := wish{Name: "n", Protocol: "tcp", Algorithm: "roundrobin", Port: 80, NodePort: 30080, CIDRs: cidrs("")}
+	w := wantedRule{Name: "n", Protocol: "tcp", Algorithm: "roundrobin", Port: 80, NodePort: 30080, CIDRs: cidrs("")}
 	r := rule{Name: "n", Protocol: "tcp", Algorithm: "roundrobin", PublicPort: "80", PrivatePort: "30080"}
 	for _, inPlace := range []bool{false, true} {
 		differs, again := r.fits(w, inPlace)

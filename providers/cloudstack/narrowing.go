@@ -2,7 +2,6 @@ package cloudstack
 
 import (
 	"context"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,7 +70,7 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 		return closing
 	}
 	d := spec{name: lb.name, network: lb.network, sources: texts}
-	return r.opening(lb, d, wish{Port: found.port(), Protocol: found.Protocol})
+	return r.opening(lb, d, wantedRule{Port: found.port(), Protocol: found.Protocol})
 }
 
 // narrowRules narrows the networks of rules, where CloudStack changes them in place.
@@ -95,7 +94,7 @@ func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *lo
 			return list, err
 		}
 		nodePort, _ := strconv.Atoi(found.PrivatePort) // which CloudStack gives
-		w := wish{
+		w := wantedRule{
 			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: found.port(), NodePort: nodePort, CIDRs: texts,
 		}
 		list = append(list, r.updating(spec{name: lb.name, network: lb.network, inPlace: true}, found, w, "networks that may reach it"))
@@ -105,19 +104,9 @@ func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *lo
 
 // narrow returns which networks are to be let in instead of others, in the form of the API, and whether that shuts anybody out.
 func narrow(asked sources.Set, have, whole []string) (texts []string, narrower bool) {
-	var networks []netip.Prefix
-	for _, text := range have {
-		if p, err := netip.ParsePrefix(text); err == nil {
-			networks = append(networks, p.Masked())
-		}
-	}
-	networks, narrower = asked.Narrow(networks, false)
+	texts, narrower = asked.NarrowTexts(have, false)
 	if whole != nil {
 		return whole, narrower
 	}
-	for _, p := range networks {
-		texts = append(texts, p.String())
-	}
-	slices.Sort(texts)
-	return slices.Compact(texts), narrower
+	return texts, narrower
 }

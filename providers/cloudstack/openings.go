@@ -17,7 +17,7 @@ import (
 // This file opens and closes ports, in the firewall of an address and in the network ACL list of a tier.
 
 // opening are the changes by which the clients that a Service asks for, and no others, reach one of its ports.
-func (r *reconciler) opening(lb *loadBalancer, d spec, w wish) []lbChange {
+func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange {
 	protocol := transport(w.Protocol)
 	switch lb.network.filter() {
 	case byFirewall:

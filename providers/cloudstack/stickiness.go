@@ -242,7 +242,7 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 }
 
 // sticking are the changes of the stickiness policies of a rule. Policies that somebody made stay, and nothing is added to them.
-func (r *reconciler) sticking(lb *loadBalancer, d spec, w wish, ruleID string) (list []lbChange) {
+func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID string) (list []lbChange) {
 	want, asked := d.sticky[w.Port]
 	found := lb.policies[ruleID]
 	if lb.noPolicies || (asked && len(found.with(false)) > 0) {
@@ -262,7 +262,7 @@ func (r *reconciler) sticking(lb *loadBalancer, d spec, w wish, ruleID string) (
 }
 
 // sticky makes a policy. It needs the rule, which may have been made a moment ago.
-func (r *reconciler) sticky(d spec, w wish, want stickiness) lbChange {
+func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 	what := "stickiness policy of load balancer rule " + w.Name
 	c := step(guard.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		at := slices.IndexFunc(lb.rules, func(found rule) bool {

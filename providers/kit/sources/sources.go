@@ -102,6 +102,9 @@ func (s Set) Everybody() bool { return s.everybody }
 // Partial reports whether some of the setting could not be read. Nothing may be opened or widened by what is left.
 func (s Set) Partial() bool { return s.partial }
 
+// Restricts reports whether a setting says who may not connect: not where everybody may, nor where nothing of it could be read.
+func (s Set) Restricts() bool { return !s.everybody && (!s.partial || len(s.networks) > 0) }
+
 // Networks are those that may connect, in the order of the setting: none where everybody or nobody may.
 func (s Set) Networks() []netip.Prefix { return s.networks }
 
@@ -131,7 +134,7 @@ func (s Set) Texts(everybody ...string) []string {
 // between. Otherwise, and of a set that is Partial, nothing widens: what is opened by itself lies in what closes. Of a set of which nothing
 // could be read, all stays.
 func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narrower bool) {
-	if s.everybody || s.partial && len(s.networks) == 0 {
+	if !s.Restricts() {
 		return have, false
 	}
 	within := func(inner, outer netip.Prefix) bool {
@@ -175,5 +178,5 @@ func (s Set) NarrowTexts(have []string, whole bool) (after []string, narrower bo
 		after = append(after, p.String())
 	}
 	slices.Sort(after)
-	return after, true
+	return slices.Compact(after), true
 }
