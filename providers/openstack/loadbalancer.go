@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -227,7 +228,7 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 
 // Observe implements services.Reconciler.
 func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o observation, err error) {
-	if _, some := restricted(r.Service); r.Purpose == services.Narrow && !some {
+	if asked, _ := sources.ForService(r.Service, annotationSourceRanges); r.Purpose == services.Narrow && !asked.Restricts() {
 		return o, nil
 	}
 	switch r.Purpose {

@@ -23,16 +23,10 @@ type narrowing struct {
 	whole bool
 }
 
-// restricted are the source ranges of a Service; some is false where everybody may connect, or where none of them can be read.
-func restricted(service *v1.Service) (asked sources.Set, some bool) {
-	asked, _ = sources.ForService(service, annotationSourceRanges)
-	return asked, !asked.Everybody() && (!asked.Partial() || len(asked.Networks()) > 0)
-}
-
 // Narrowing implements services.Narrower: in listeners, and with ovn, which keeps the client's address, in the security group.
 func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o observation) ([]change, error) {
-	asked, some := restricted(r.Service)
-	if o.lb == nil || !some {
+	asked, _ := sources.ForService(r.Service, annotationSourceRanges)
+	if o.lb == nil || !asked.Restricts() {
 		return nil, nil
 	}
 	n := narrowing{asked, r.Purpose != services.Narrow}
@@ -45,12 +39,14 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 	if parts == nil {
 		parts, err = l.glance(ctx, o.lb)
 	}
+	var changes []change
 	if inGroups {
-		changes, groupErr := l.narrowGroups(ctx, r.Service, o, parts, n)
-		return changes, errors.Join(err, groupErr)
+		var groupErr error
+		changes, groupErr = l.narrowGroups(ctx, r.Service, o, parts, n)
+		err = errors.Join(err, groupErr)
 	}
-	if err != nil {
-		return nil, err
+	if parts == nil || !inListeners {
+		return changes, err
 	}
 	n.Set, _ = ofFamilies(n.Set, r.Service, o.lb)
 	var steps []step
@@ -59,13 +55,13 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 			steps = append(steps, st)
 		}
 	}
-	changes := l.stepChanges(o.lb, parts, steps)
+	listeners := l.stepChanges(o.lb, parts, steps)
 	for i, st := range steps {
-		changes[i].Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+		listeners[i].Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			return l.narrowListener(ctx, r, o, st.id, n)
 		}
 	}
-	return changes, nil
+	return append(changes, listeners...), err
 }
 
 // listenerStep takes networks out of the list of a listener. An empty list would let everybody in: where none is left, it gets one that

@@ -246,3 +246,19 @@ func TestPoolOfAPolicy(t *testing.T) {
 		})
 	}
 }
+
+// TestNarrowingOfAnotherProvider: the option is about new load balancers. Where the provider of an old one filters in listeners, they are
+// narrowed there, too.
+func TestNarrowingOfAnotherProvider(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		service := web(nil)
+		asks(formerRange, otherRange)(service)
+		w, s := served(t, "manage-security-groups = true\nlb-provider = amphora\n", service)
+		require.ElementsMatch(t, []string{formerRange, otherRange}, mayConnect(w))
+		w.file = "manage-security-groups = true\nlb-provider = ovn\n"
+		w.restart()
+		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+		assert.Equal(t, []string{formerRange}, mayConnect(w))
+	})
+}
