@@ -81,7 +81,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 }
 
 // rules are those that shut out whom a firewall lets in against the Service, or everybody where there is none; nil where there is nobody.
-// Where nothing is wrong with the Service they are all that it asks for.
+// Where nothing is wrong with the Service they are all that it asks for, but while former ports are served.
 func (c clients) rules(r services.Request, s settings, attached []*linodego.Firewall, name string) *linodego.FirewallRuleSet {
 	have := linodego.FirewallRuleSet{InboundPolicy: actionAccept, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
 	if len(attached) > 0 {
@@ -91,7 +91,8 @@ func (c clients) rules(r services.Request, s settings, attached []*linodego.Fire
 	if !narrower {
 		return nil
 	}
-	if r.Purpose != services.Narrow && s.ACL != nil {
+	served := strings.Join(portsOfRules(have.Inbound, r.Service), ",")
+	if r.Purpose != services.Narrow && s.ACL != nil && served == portList(r.Service) {
 		if whole, err := firewallRules(s.ACL, r.Service, name); err == nil {
 			return &whole
 		}
@@ -127,7 +128,10 @@ func (c clients) narrow(have linodego.FirewallRuleSet, service *v1.Service, name
 		for _, rule := range allowing {
 			networks, closes := c.Narrow(networksOf(rule), false)
 			if narrower = narrower || closes; closes {
-				kept = append(kept, rulesOn(rule.Ports, actionAccept, listOf(networks), service, name)...)
+				for _, inner := range rulesOn(rule.Ports, actionAccept, listOf(networks), service, name) {
+					inner.Protocol = rule.Protocol
+					kept = append(kept, inner)
+				}
 			} else {
 				kept = append(kept, rule)
 			}

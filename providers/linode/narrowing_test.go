@@ -8,11 +8,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/linode/linodego"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
 // mayConnect are the policy and the rules of the only firewall that is attached; "everybody" where there is none.
@@ -98,6 +100,27 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestFormerPortIsServed: where ports and source ranges change together, those who are still asked for reach the former port until it goes,
+// by its protocol.
+func TestFormerPortIsServed(t *testing.T) {
+	t.Parallel()
+	const former, inside = "198.51.0.0/16", "198.51.100.0/24"
+	w := lbWorld(t, 1)
+	s := service("web", nil, port("http", 80, 30080))
+	ranges(former)(s)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	w.sim.ChangeFirewall(w.sim.Firewalls()[0].ID, func(f *linodesim.Firewall) { f.Rules.Inbound[0].Protocol = string(linodego.UDP) })
+	w.loadBalancers.firewalls.InvalidateAll()
+	ranges(inside)(s)
+	s.Spec.Ports[0].Port = 8080
+	w.Apply(s)
+	_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), nil)
+	require.Error(t, err, "there is no node")
+	assert.Equal(t, "DROP, ACCEPT 80 "+inside, w.mayConnect())
+	assert.EqualValues(t, linodego.UDP, w.sim.Firewalls()[0].Rules.Inbound[0].Protocol)
 }
 
 // TestNarrowingAtALimit: what does not fit into a firewall keeps nobody in.
