@@ -19,7 +19,7 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	s, _, _ := parseSettings(q.Service) // what else is wrong does not matter here
 	asked, _ := kitsources.Parse(kitsources.Field, q.Service.Spec.LoadBalancerSourceRanges)
 	name := groupName(r.config.Cluster, q.Service)
-	if asked.Everybody() || (asked.Partial() && len(asked.Networks()) == 0) || !o.lb.filtersByOwnGroup(name, s) {
+	if !asked.Restricts() || !o.lb.filtersByOwnGroup(name, s) {
 		return nil, nil
 	}
 	query := inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge}
@@ -56,10 +56,17 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	return r.narrowing(a), nil
 }
 
-// wholeRules are all that a Service asks for, or the narrowed ones where those cannot be told or are too many.
+// wholeRules are all that a Service asks for, or the narrowed ones where those cannot be told, are too many, or are about former ports,
+// too, which are served until they go.
 func wholeRules(q services.Request, s settings, narrowed []rule) []rule {
 	networks, err := sources(q.Service)
-	if whole := rulesFor(s.ports(q.Service), networks); err == nil && len(whole) <= maxRules {
+	ports := s.ports(q.Service)
+	former := slices.ContainsFunc(narrowed, func(r rule) bool {
+		return r.Direction == inbound && !slices.ContainsFunc(ports, func(p port) bool {
+			return p.protocol == r.Protocol && p.port <= r.PortMin && r.PortMax <= p.max
+		})
+	})
+	if whole := rulesFor(ports, networks); err == nil && !former && len(whole) <= maxRules {
 		return whole
 	}
 	return narrowed
@@ -154,7 +161,8 @@ func (r *reconciler) narrowing(a access) []change {
 	list := r.accessBefore(d)
 	if a.have != nil {
 		if bindings := r.bindings(d); len(bindings) > 0 {
-			list = append(list, inOrder(bindings[0], bindings[1:]))
+			list = append(list, bindings...)
+			return []change{inOrder(list[0], list[1:])} // without its rules the group would let nobody in
 		}
 		return list
 	}

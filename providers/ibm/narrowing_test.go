@@ -79,6 +79,44 @@ func TestNarrowingIsNotHeldUpByARefusedRule(t *testing.T) {
 	})
 }
 
+// TestFormerPortIsServed: where ports and source ranges change together, those who are still asked for reach the former port until it goes.
+func TestFormerPortIsServed(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 30*time.Second, nil, func(w *world) {
+		s := ranged("web", "198.51.0.0/16")
+		w.mustEnsure(s)
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+		s.Spec.Ports[0].Port = 8080
+		w.nodes = nil
+		require.Error(w.t, w.ensure(s))
+		assert.Equal(w.t, []string{"tcp 80-80 198.51.100.0/24"}, w.lets())
+	})
+}
+
+// TestGroupWithoutItsRulesIsNotBound: it would shut out everybody.
+func TestGroupWithoutItsRulesIsNotBound(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 30*time.Second, nil, func(w *world) {
+		openDefaultGroup(w.t, w.sim)
+		s := ranged("web")
+		w.mustEnsure(s)
+		before := w.groups()
+		s.Annotations[annotationCheckDelay] = "nonsense"
+		fail := func(operation, ranges string) {
+			w.server.ClearFaults()
+			_, err := w.server.AddFault(simkit.Fault{
+				Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: operation, Writes: true,
+			})
+			require.NoError(w.t, err)
+			s.Spec.LoadBalancerSourceRanges = []string{ranges}
+			require.Error(w.t, w.ensure(s))
+			assert.Equal(w.t, before, w.groups())
+		}
+		fail("targets", "198.51.100.0/24")
+		fail(postRule, "192.0.2.0/24")
+	})
+}
+
 // TestNarrowingAtALimit: what does not fit into a group keeps nobody in.
 func TestNarrowingAtALimit(t *testing.T) {
 	t.Parallel()
