@@ -369,13 +369,16 @@ func (r *reconciler) Changes(q services.Request, o *observed, d *spec) ([]servic
 	if c, ok := r.memberChange(q, o, d.LB, d.Fronts); ok {
 		list = append(list, c)
 	}
-	switch c, ok, err := r.securityChange(q, o, d); {
-	case err != nil && (q.Purpose == services.Plan || len(list) == 0):
-		return nil, err
-	case err != nil: // no node waits for room in the security group
-		fail := func(context.Context, *services.Request, *observed) (*observed, error) { return o, err }
-		return append(list, services.Change[*observed]{Wait: true, Make: fail}), nil //nolint:nilerr // it fails when it is its turn
-	case ok:
+	c, due, refused := r.securityChange(q, o, d)
+	if refused != nil {
+		if q.Purpose == services.Plan || len(list) == 0 {
+			return nil, refused
+		}
+		// It fails when it is its turn, and ends the rest: no node waits for room in the security group.
+		fail := func(context.Context, *services.Request, *observed) (*observed, error) { return o, refused }
+		c, due = services.Change[*observed]{Wait: true, Make: fail}, true
+	}
+	if due {
 		list = append(list, c)
 	}
 	// The other side serves until this one does.
