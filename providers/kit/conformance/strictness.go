@@ -141,7 +141,7 @@ func (i inspectedCall) answers(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for range readings {
-		answer := i.again()
+		answer := i.with(i.body)
 		text, err := json.Marshal(InOrder(parseAnswer(answer.Body.Bytes())))
 		require.NoError(t, err)
 		all[fmt.Sprint(answer.Code, answerID.ReplaceAllString(string(text), ""))] = true
@@ -206,9 +206,6 @@ func (i inspectedCall) with(body []byte) *httptest.ResponseRecorder {
 	return i.ask(r)
 }
 
-// again returns the answer to the same call.
-func (i inspectedCall) again() *httptest.ResponseRecorder { return i.with(i.body) }
-
 // readings is how often a list is read until its order counts as kept.
 const readings = 24
 
@@ -222,7 +219,7 @@ func runOrders(t *testing.T, f *Fixture, name string) {
 			return nil
 		}
 		for range readings {
-			answer := c.again()
+			answer := c.with(c.body)
 			if answer.Code != http.StatusOK {
 				return nil
 			}
