@@ -36,6 +36,12 @@ func (w *world) mayConnect() string {
 	return "everybody"
 }
 
+func (w *world) fault(status int, operation string, writes bool) {
+	w.T.Helper()
+	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: status, Operation: operation, Writes: writes})
+	require.NoError(w.T, err)
+}
+
 func ranges(list ...string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = list }
 }
@@ -72,10 +78,13 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 	}{
 		"an annotation": {func(_ *world, s *v1.Service) { s.Annotations[annotationCheckInterval] = "nonsense" }, true},
 		"no node":       {func(w *world, _ *v1.Service) { w.nodes = nil }, false},
+		"no port is read": {func(w *world, _ *v1.Service) {
+			w.loadBalancers.details.InvalidateAll()
+			w.fault(http.StatusForbidden, "configs", false)
+		}, true},
 		"another write": {func(w *world, s *v1.Service) {
 			s.Annotations[annotationAlgorithm] = "source"
-			_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: "configs", Writes: true})
-			require.NoError(w.T, err)
+			w.fault(http.StatusBadRequest, "configs", true)
 		}, false},
 	}
 	for what, h := range hindrances {

@@ -236,6 +236,9 @@ func runOtherCluster(t *testing.T, f *Fixture, chosen map[string]string, restore
 	} else {
 		copied.UID = "9d1f6b52-7a66-4b58-8b4b-0a61c1f9e0b2"
 	}
+	if f.hasSources() {
+		copied.Spec.LoadBalancerSourceRanges = []string{sourceRange} // nor narrow it
+	}
 	w.createService(ctx, copied)
 	w.restart()
 	w.Sim.ResetCalls()

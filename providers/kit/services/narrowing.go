@@ -68,8 +68,8 @@ func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, 
 	return b, nil
 }
 
-// look validates a Service and observes what it has. Where that is refused, it observes for Narrow, as the request says then, if something
-// may be open.
+// look validates a Service, observes what it has, and asks whose that is. Where one of these is refused, it observes for Narrow, as the
+// request says then, if something may be open.
 func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *report) (b beginning[O], refusal error) {
 	l.creations.begin()
 	if r.Purpose != Narrow {
@@ -79,7 +79,10 @@ func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *rep
 			b.observed, refusal = l.Reconciler.Observe(ctx, *r)
 		}
 		if refusal == nil {
-			return l.checkOwner(ctx, *r, findings, b.observed)
+			b, refusal = l.checkOwner(ctx, *r, findings, b.observed)
+		}
+		if refusal == nil {
+			return b, nil
 		}
 	}
 	_, narrows := l.Reconciler.(Narrower[O])

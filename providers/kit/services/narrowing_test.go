@@ -21,6 +21,8 @@ type fence struct {
 	// blind is set where Observe fails but for Narrow, and refused are the closings that the cloud refuses.
 	blind   bool
 	refused []string
+	// ownerless is set where whose it is cannot be read but for Narrow.
+	ownerless bool
 	// elsewhere is set where the Service is another controller's.
 	elsewhere bool
 }
@@ -39,9 +41,16 @@ func (f *fence) Observe(ctx context.Context, r Request) ([]string, error) {
 	return f.shelf.Observe(ctx, r)
 }
 
+func (f *fence) CheckOwner(ctx context.Context, r Request, observed []string) ([]string, []Finding, error) {
+	if f.ownerless && r.Purpose != Narrow {
+		return nil, nil, errors.New("a port cannot be read")
+	}
+	return f.shelf.CheckOwner(ctx, r, observed)
+}
+
 func (f *fence) Narrowing(_ context.Context, _ Request, observed []string) (list []Change[[]string], err error) {
 	for _, o := range f.open {
-		if slices.Contains(f.lets, o) {
+		if slices.Contains(f.lets, o) || (f.foreign && observed == nil) {
 			continue
 		}
 		list = append(list, Change[[]string]{
@@ -103,7 +112,11 @@ func narrowingCases() map[string]narrowingCase {
 		},
 		"it is somebody else's": {
 			fence: fence{shelf: &shelf{stored: []string{}, foreign: true}, open: []string{"x"}},
-			calls: []string{"observe ensure"}, open: []string{"x"}, err: errForeign.Error(),
+			calls: []string{"observe ensure", "observe narrow"}, open: []string{"x"}, err: errForeign.Error(),
+		},
+		"whose it is cannot be told by all that is read": {
+			fence: fence{shelf: &shelf{stored: []string{}}, open: []string{"x"}, ownerless: true},
+			calls: []string{"observe ensure", "observe narrow", "close x"}, err: "a port cannot be read",
 		},
 		"each is tried, and the rest as well": {
 			fence: fence{shelf: &shelf{stored: []string{}, want: []string{"a"}, fail: "a"}, open: []string{"x", "y"}, refused: []string{"x"}},
