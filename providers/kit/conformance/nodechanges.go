@@ -70,13 +70,8 @@ func runChangedByHand(t *testing.T, f *Fixture, name string) {
 func runNodeForAMoment(t *testing.T, f *Fixture, name string) {
 	t.Helper()
 	ctx := t.Context()
-	w := newWorld(t, f)
-	c := w.Services[name]
-	w.addNode(ctx, "worker-1", nil)
-	w.addNode(ctx, "worker-2", nil)
+	w, c, _ := newServedWorld(t, f, name)
 	both := w.nodes
-	w.createService(ctx, c.Service)
-	w.ensure(ctx, c.Service, nil)
 	w.nodes = both[:1]
 	w.updateNodes(ctx, c.Service)
 	backends := func() any {
