@@ -112,7 +112,7 @@ func (c clients) narrow(have linodego.FirewallRuleSet, service *v1.Service, name
 			denying = append(denying, rule)
 		}
 	}
-	after = have
+	after = linodego.FirewallRuleSet{InboundPolicy: have.InboundPolicy, OutboundPolicy: have.OutboundPolicy, Outbound: have.Outbound}
 	switch {
 	case c.deny:
 		var more []linodego.FirewallRule

@@ -141,6 +141,9 @@ func (s *Sim) AddFirewall(label string, nodeBalancers ...int) int {
 var firewallLabel = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9_.-]{1,30}[a-zA-Z0-9]$`)
 
 func checkRules(r *Rules) error {
+	if r.Version != 0 || r.Fingerprint != "" {
+		return invalid("rules", "version and fingerprint are set by the API alone")
+	}
 	for _, p := range []string{r.InboundPolicy, r.OutboundPolicy} {
 		if p != "ACCEPT" && p != "DROP" {
 			return invalid("rules", "policies must be ACCEPT or DROP")
