@@ -317,8 +317,8 @@ func TestClosedWhileListingsLag(t *testing.T) {
 		for _, restarts := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, ", restarts ", restarts), func(t *testing.T) {
 				t.Parallel()
+				fault := fault // which the case beside it changes, too
 				fault.Writes = true
-				fault.From = 0
 				writes := closing(t, fault, restarts)
 				require.Positive(t, writes)
 				for fault.From = 1; fault.From <= writes; fault.From++ {
