@@ -55,8 +55,12 @@ func (i *view[ID]) addPrefetches() {
 	}
 }
 
+// batchPause is what the first of several questions at the same moment waits for the others, so that one call answers them all.
+const batchPause = time.Millisecond
+
 // runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
 func (i *view[ID]) runBatches(ctx context.Context) {
+	time.Sleep(batchPause)
 	for {
 		i.addPrefetches()
 		i.mu.Lock()
