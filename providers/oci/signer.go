@@ -128,11 +128,12 @@ func parseKey(text, passphrase []byte) (*rsa.PrivateKey, error) {
 	if block == nil {
 		return nil, errors.New("it is not PEM")
 	}
-	data := block.Bytes
+	data, refusal := block.Bytes, errors.New("it is neither PKCS#1 nor PKCS#8")
 	if x509.IsEncryptedPEMBlock(block) { //nolint:staticcheck // what Oracle's documentation made keys with for years
+		refusal = errors.New("it is encrypted, and auth.key_passphrase does not open it")
 		var err error
 		if data, err = x509.DecryptPEMBlock(block, passphrase); err != nil { //nolint:staticcheck // the same
-			return nil, errors.New("it is encrypted, and auth.key_passphrase does not open it")
+			return nil, refusal
 		}
 	}
 	if block.Type == "ENCRYPTED PRIVATE KEY" {
@@ -143,7 +144,7 @@ func parseKey(text, passphrase []byte) (*rsa.PrivateKey, error) {
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(data)
 	if err != nil {
-		return nil, errors.New("it is neither PKCS#1 nor PKCS#8")
+		return nil, refusal // one wrong passphrase in 256 opens it to something else
 	}
 	key, ok := parsed.(*rsa.PrivateKey)
 	if !ok {
