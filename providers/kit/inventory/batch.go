@@ -55,12 +55,8 @@ func (i *view[ID]) addPrefetches() {
 	}
 }
 
-// batchPause is what the first of several questions at the same moment waits for the others, so that one call answers them all.
-const batchPause = time.Millisecond
-
 // runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
 func (i *view[ID]) runBatches(ctx context.Context) {
-	time.Sleep(batchPause)
 	for {
 		i.addPrefetches()
 		i.mu.Lock()
@@ -94,22 +90,19 @@ func (i *view[ID]) readBatch(ctx context.Context, ids []ID) {
 	for _, v := range values {
 		found[i.source.ID(v)] = v
 	}
+	// All at once: whoever is answered asks for the next one right away.
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	for _, id := range ids {
-		i.mu.Lock()
 		f := i.reads[id]
-		if v, ok := found[id]; ok || err != nil {
+		switch v, ok := found[id]; {
+		case ok || err != nil:
 			i.completeLocked(f, id, v, err)
-			i.mu.Unlock()
-			continue
-		}
-		if !f.asked {
+		case !f.asked:
 			i.unanswered[id] = struct{}{}
 			i.completeLocked(f, id, nil, errUnanswered)
-			i.mu.Unlock()
-			continue
+		default: // whoever waits for the next batch does not wait for the proofs of this one
+			rescue.Go("reading "+i.source.Kind, func() { i.read(ctx, f, id) })
 		}
-		i.mu.Unlock()
-		// Whoever waits for the next batch does not wait for the proofs of this one.
-		rescue.Go("reading "+i.source.Kind, func() { i.read(ctx, f, id) })
 	}
 }
