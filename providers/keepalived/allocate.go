@@ -22,8 +22,9 @@ type holder struct {
 	name string
 	// service is nil where it is no Service, or one that is gone.
 	service *v1.Service
-	// wants is set where the Service asks for the address and does not have it yet.
-	wants bool
+	// wants is set where the Service asks for the address and does not have it yet, and excess where one object lists more addresses than
+	// it can have: those are given last, and keep nobody out.
+	wants, excess bool
 }
 
 // usage says who has which address.
@@ -35,9 +36,22 @@ func (u usage) add(a netip.Addr, h holder) {
 	}
 }
 
+// addList notes what one object lists, of which no more than limit can be its own.
+func (u usage) addList(list []netip.Addr, limit int, h holder) {
+	for i, a := range list {
+		h.excess = i >= limit
+		u.add(a, h)
+	}
+}
+
+// firm are those who have an address or ask for it, without those who list it in excess.
+func (u usage) firm(a netip.Addr) []holder {
+	return slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return h.excess })
+}
+
 // having are those who have an address, without those who only ask for it.
 func (u usage) having(a netip.Addr) []holder {
-	return slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return h.wants })
+	return slices.DeleteFunc(u.firm(a), func(h holder) bool { return h.wants })
 }
 
 // world is what counts when a Service is given addresses.
@@ -75,9 +89,11 @@ func (w world) used(self types.UID) usage {
 		}
 	}
 	for _, n := range w.nodes {
+		var list []netip.Addr
 		for _, a := range n.Status.Addresses {
-			u.add(sloppy(a.Address), holder{name: "Node " + n.Name})
+			list = append(list, sloppy(a.Address))
 		}
+		u.addList(slices.DeleteFunc(list, func(a netip.Addr) bool { return !a.IsValid() }), maxNodeAddresses, holder{name: "Node " + n.Name})
 	}
 	for _, a := range w.foreign {
 		u.add(a, holder{name: "another key of the ConfigMap"})
@@ -86,12 +102,14 @@ func (w world) used(self types.UID) usage {
 }
 
 // addService notes what a Service has and what it asks for. Only load balancers count for what they ask, and only where they could have
-// it: one Service with a long list would else keep everybody from a pool.
+// it.
 func (w world) addService(u usage, s *v1.Service) {
 	h := holder{name: "Service " + s.Namespace + "/" + s.Name, service: s}
+	var list []netip.Addr
 	for _, text := range s.Spec.ExternalIPs {
-		u.add(sloppy(text), h)
+		list = append(list, sloppy(text))
 	}
+	u.addList(list, maxAddresses, h)
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return
 	}
@@ -100,16 +118,18 @@ func (w world) addService(u usage, s *v1.Service) {
 	}
 	h.wants = !w.annotated
 	if list := lenientList(s.Annotations[annotationIPs]); w.annotated || len(list) <= maxAddresses {
-		for _, a := range list {
-			u.add(a, h)
-		}
+		u.addList(list, maxAddresses, h)
 	}
 	h.wants = true
 	u.add(parsed(s.Spec.LoadBalancerIP), h)
 }
 
-// maxAddresses is how many addresses a Service has at most: one of each family.
-const maxAddresses = 2
+const (
+	// maxAddresses is how many addresses a Service has at most: one of each family.
+	maxAddresses = 2
+	// maxNodeAddresses is how many a Node has: an internal and an external one of each family.
+	maxNodeAddresses = 2 * maxAddresses
+)
 
 // parsed is the address that a text is; an invalid one where it is none. An address has one form here: what differs in form alone, such
 // as ::ffff:10.0.0.1 and 10.0.0.1, would be given twice. A zone is free text, which must reach no file.
@@ -273,6 +293,9 @@ func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, pool
 	}
 	a, ok := p.next(v6, func(a netip.Addr) bool { return len(u[a]) > 0 })
 	if !ok {
+		a, ok = p.next(v6, func(a netip.Addr) bool { return len(u.firm(a)) > 0 })
+	}
+	if !ok {
 		return netip.Addr{}, exhausted(eventNoAddress, "no addresses available in %s [%s]: enlarge it, or delete Services of type LoadBalancer", p.key, p.text)
 	}
 	return a, nil
@@ -291,7 +314,7 @@ func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool
 		return netip.Addr{}, false
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(u), netip.Addr.Compare) {
-		if a.Is4() && p.contains(a) && w.obstacle(s, a, u) == "" {
+		if a.Is4() && p.contains(a) && len(u.firm(a)) > 0 && w.obstacle(s, a, u) == "" {
 			return a, true
 		}
 	}
@@ -300,7 +323,7 @@ func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool
 
 // obstacle names what keeps a Service from having an address; "" where nothing does.
 func (w world) obstacle(s *v1.Service, a netip.Addr, u usage) string {
-	for _, h := range u[a] {
+	for _, h := range u.firm(a) {
 		switch {
 		case h.service == nil, w.exclusive, a.Is6():
 			return "is in use by " + h.name
@@ -341,8 +364,13 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 		if slices.Contains(has, a) {
 			continue // it was the first to have it
 		}
-		rivals := slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return !h.wants || older(s, h.service) })
-		if why := w.obstacle(s, a, usage{a: append(u.having(a), rivals...)}); why != "" {
+		younger := func(h holder) bool { return older(s, h.service) }
+		rivals := slices.DeleteFunc(u.firm(a), func(h holder) bool { return !h.wants || younger(h) })
+		having := u.having(a)
+		if w.givenBefore(s, a) {
+			having = slices.DeleteFunc(having, younger)
+		}
+		if why := w.obstacle(s, a, usage{a: append(having, rivals...)}); why != "" {
 			return choice{}, exhausted(eventAddressInUse, "address %s %s; choose another one", a, why)
 		}
 		switch {
@@ -359,6 +387,12 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 	}
 	c.addresses = slices.Clone(asked)
 	return c, nil
+}
+
+// givenBefore reports whether kube-vip's own controller may have given a Service an address that it gave to a younger one as well.
+func (w world) givenBefore(s *v1.Service, a netip.Addr) bool {
+	_, ours := s.Labels[labelImplementation]
+	return w.annotated && !ours && slices.Contains(recorded(s), a)
 }
 
 // askable refuses an address that no Service like this one can have, whoever has it.

@@ -371,3 +371,34 @@ func TestSharedPortsChange(t *testing.T) {
 		assert.Equal(t, before, s.writes())
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.0/29", "allow-share-global": "true"}))
 }
+
+// TestOneListTakesNoPool: what one object lists beyond what it can have is given last, and keeps nobody out.
+func TestOneListTakesNoPool(t *testing.T) {
+	t.Parallel()
+	var all []string
+	var reported []v1.NodeAddress
+	for i := range 6 {
+		all = append(all, fmt.Sprintf("10.0.0.%d", 1+i))
+		reported = append(reported, v1.NodeAddress{Type: v1.NodeInternalIP, Address: all[i]})
+	}
+	tenant := service("tenant", 1, func(s *v1.Service) { s.Spec.Type, s.Spec.ExternalIPs = v1.ServiceTypeClusterIP, all })
+	lister := service("tenant", 2, annotated(strings.Join(all, ",")))
+	for name, c := range map[string]struct {
+		services  []*v1.Service
+		nodes     []*v1.Node
+		annotated bool
+		free      string
+	}{
+		"externalIPs":               {services: []*v1.Service{tenant}, free: "10.0.0.3"},
+		"a Node's addresses":        {nodes: []*v1.Node{{Status: v1.NodeStatus{Addresses: reported}}}, free: "10.0.0.5"},
+		"an annotation of kube-vip": {services: []*v1.Service{lister}, annotated: true, free: "10.0.0.3"},
+	} {
+		w := worldOf(map[string]string{"range-global": "10.0.0.1-10.0.0.6", "range-more": "10.0.0.1-10.0.0.7", "allow-share-global": "true"})
+		w.services, w.nodes, w.annotated = c.services, c.nodes, c.annotated
+		lacking := policy(v1.IPFamilyPolicySingleStack, v1.IPv4Protocol)
+		assert.Equal(t, "10.0.0.6", chosen(t, w, service("default", 3, lacking), "10.0.0.6"), name)
+		w.pools.data["allow-share-global"] = "false"
+		assert.Equal(t, c.free, chosen(t, w, service("default", 3, lacking), ""), name)
+		assert.Equal(t, "10.0.0.7", chosen(t, w, service("more", 3, lacking), ""), "%s: what nobody lists is given first", name)
+	}
+}

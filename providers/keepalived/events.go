@@ -34,7 +34,7 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Node", Reason: eventNodeLeftOut, Type: "Warning",
-			What: "The Node is left out of keepalived.conf: it has no InternalIP of the family that keepalived's nodes talk in, or another Node has the same.",
+			What: "The Node is left out of keepalived.conf: it has no InternalIP of the family that keepalived's nodes talk in, or an older Node has the same.",
 			Do:   "Have kubelet report the address (`--node-ip`), or leave the Node out by `KEEPALIVED_NODE_SELECTOR`.",
 		},
 		{

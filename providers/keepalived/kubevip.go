@@ -125,11 +125,17 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 	if err != nil {
 		return nil, err
 	}
-	d, err := r.desire(ctx, q.Service, &observed{has: recorded(q.Service)}, all)
+	// The copy of the Service may be older than the finalizer that it has just got, and the API server refuses changes of old versions.
+	at := slices.IndexFunc(all, func(s *v1.Service) bool { return s.UID == q.Service.UID })
+	if at < 0 {
+		return nil, fmt.Errorf("giving Service %s/%s an address: it is gone", q.Service.Namespace, q.Service.Name)
+	}
+	current := all[at]
+	d, err := r.desire(ctx, current, &observed{has: recorded(current)}, all)
 	if err != nil {
 		return nil, r.reported(q, err)
 	}
-	written, err := r.patch(ctx, q.Service, marksOf(q.Service), d.written)
+	written, err := r.patch(ctx, current, marksOf(current), d.written)
 	if err != nil {
 		return nil, err
 	}
@@ -141,10 +147,11 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 		return nil, err
 	}
 	u := w.used(written.UID)
-	for _, a := range d.addresses {
+	had := recorded(current)
+	for _, a := range slices.DeleteFunc(slices.Clone(d.addresses), func(a netip.Addr) bool { return slices.Contains(had, a) }) {
 		rivals := slices.DeleteFunc(u.having(a), func(h holder) bool { return h.service == nil })
 		if why := w.obstacle(written, a, usage{a: rivals}); why != "" && !a.IsUnspecified() {
-			if _, err := r.patch(ctx, written, marksOf(written), marksOf(q.Service)); err != nil {
+			if _, err := r.patch(ctx, written, marksOf(written), marksOf(current)); err != nil {
 				return nil, err
 			}
 			return nil, fmt.Errorf("address %s %s, which was faster; another one is chosen", a, why)

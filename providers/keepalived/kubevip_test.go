@@ -1,6 +1,7 @@
 package keepalived
 
 import (
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubetesting "k8s.io/client-go/testing"
 )
@@ -252,4 +254,56 @@ func TestKubeVIPByClass(t *testing.T) {
 	assert.Equal(t, []bool{true, true, false}, left(map[string]string{envClass: "1", envClassName: "example.com/other"}))
 	_, _, err := parseConfig(inputs(map[string]string{envClass: "perhaps"}))
 	require.ErrorContains(t, err, envClass)
+}
+
+// TestKubeVIPStaleCopy: the framework hands over the copy of before it wrote its finalizer. A new Service costs one write besides, and two
+// listings: one to choose, one to see whether another process chose the same.
+func TestKubeVIPStaleCopy(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		web.ResourceVersion = "1"
+		s.Apply(web)
+		stale := s.Current(web)
+		now := stale.DeepCopy()
+		now.ResourceVersion, now.Finalizers = "2", []string{"service.kubernetes.io/load-balancer-cleanup"}
+		require.NoError(t, s.Kube.Tracker().Update(v1.SchemeGroupVersion.WithResource("services"), now, "default"))
+		s.Kube.PrependReactor("patch", "services", func(a kubetesting.Action) (bool, runtime.Object, error) {
+			if !strings.Contains(string(a.(kubetesting.PatchAction).GetPatch()), `"resourceVersion":"2"`) {
+				return true, nil, apierrors.NewConflict(v1.Resource("services"), web.Name, errors.New("an old version"))
+			}
+			return false, nil, nil
+		})
+		s.Kube.ClearActions()
+		_, err := c.loadBalancers.EnsureLoadBalancer(t.Context(), "", stale, nil)
+		require.NoError(t, err)
+		lists := 0
+		for _, a := range s.Kube.Actions() {
+			if a.Matches("list", "services") {
+				lists++
+			}
+		}
+		assert.Equal(t, 1, s.kubeWrites())
+		assert.Equal(t, 2, lists)
+		assert.Equal(t, served("10.0.0.1"), marksOf(s.Current(web)))
+		assert.NotEmpty(t, s.Current(web).Finalizers)
+	}, kubeVIPPools())
+}
+
+// TestTakeoverOfAddressGivenTwice: kube-vip's own controller gives the address of a Service that chose it, and so has no label, to a later
+// one. The older one keeps it, and the younger one is told.
+func TestTakeoverOfAddressGivenTwice(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c := s.start()
+		web := service("default", 1, annotated("10.0.0.1"), asks("10.0.0.1"))
+		late := service("default", 2, annotated("10.0.0.1"), asks("10.0.0.1"))
+		late.Labels = map[string]string{labelImplementation: implementation}
+		s.Apply(web, late)
+		assert.Equal(t, served("10.0.0.1"), marksOf(ensureMarked(t, s, c, web)))
+		assert.NotContains(t, strings.Join(s.Events(), "\n"), eventAddressInUse)
+		ensureMarked(t, s, c, late)
+		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventAddressInUse+" address 10.0.0.1 is in use by Service default/s1")
+		assert.Equal(t, 1, s.kubeWrites(), "the label alone")
+	}, kubeVIPPools())
 }

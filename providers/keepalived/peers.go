@@ -28,11 +28,14 @@ type leftOut struct {
 	why  string
 }
 
-// peersOf are the nodes that may hold addresses, by name: each has an internal address of the family of the first one, which no other node
-// has. An address that is announced is none of a node's own: a kubelet may report it while its node holds it.
+// peersOf are the nodes that may hold addresses, by name: each has an internal address of the family of the first one, which no older node
+// has: a kubelet reports what it likes, but not when its Node was created. An address that is announced is none of a node's own: a kubelet
+// may report it while its node holds it.
 func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []leftOut) {
 	v6 := len(announced) > 0 && announced[0].Is6()
-	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int { return cmp.Compare(a.Name, b.Name) })
+	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
 	owners := map[netip.Addr]string{}
 	for _, n := range nodes {
 		at := slices.IndexFunc(n.Status.Addresses, func(a v1.NodeAddress) bool {
@@ -46,12 +49,13 @@ func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []lef
 		}
 		address := parsed(n.Status.Addresses[at].Address)
 		if other, taken := owners[address]; taken {
-			left = append(left, leftOut{n, fmt.Sprintf("Node %s has its InternalIP %s as well", other, address)})
+			left = append(left, leftOut{n, fmt.Sprintf("Node %s, which is older, has its InternalIP %s as well", other, address)})
 			continue
 		}
 		owners[address] = n.Name
 		peers = append(peers, peer{n.Name, address})
 	}
+	slices.SortFunc(peers, func(a, b peer) int { return cmp.Compare(a.name, b.name) })
 	return peers, left
 }
 

@@ -21,7 +21,7 @@ func TestNodeWithoutAddress(t *testing.T) {
 	}{
 		"none":                  {node("bare"), "no address of type InternalIP and family IPv4 of its own"},
 		"the other family":      {node("six", "fd00::99"), "no address of type InternalIP and family IPv4 of its own"},
-		"that of another node":  {node("twin", "10.99.0.11"), "Node node-1.example.com has its InternalIP 10.99.0.11 as well"},
+		"that of another node":  {node("twin", "10.99.0.11"), "Node node-1.example.com, which is older, has its InternalIP 10.99.0.11 as well"},
 		"one that it announces": {node("vip", "10.98.0.1"), "no address of type InternalIP and family IPv4 of its own"},
 		"text":                  {node("evil", "10.99.0.77\n    notify /bin/sh"), "no address of type InternalIP"},
 		"loopback":              {node("lo", "127.0.0.1"), "no address of type InternalIP"},
@@ -99,4 +99,18 @@ func TestCommandKnowsNodes(t *testing.T) {
 		assert.Contains(t, text, "@node-3 priority 252\n")
 		assert.NotContains(t, text, "10.98.0.2/32")
 	})
+}
+
+// TestClaimedAddress: a kubelet that reports the address of another node puts its own one out of the file, whatever it is called.
+func TestClaimedAddress(t *testing.T) {
+	t.Parallel()
+	created := func(n *v1.Node, second int64) *v1.Node {
+		n.CreationTimestamp = metav1.Unix(second, 0)
+		return n
+	}
+	honest, other, claimant := created(node("worker-1", "10.0.0.1"), 1), created(node("worker-2", "10.0.0.2"), 3), created(node("a", "10.0.0.1"), 2)
+	peers, left := peersOf([]*v1.Node{claimant, other, honest}, addresses(1, 0))
+	assert.Equal(t, []peer{{"worker-1", netip.MustParseAddr("10.0.0.1")}, {"worker-2", netip.MustParseAddr("10.0.0.2")}}, peers)
+	require.Len(t, left, 1)
+	assert.Equal(t, leftOut{claimant, "Node worker-1, which is older, has its InternalIP 10.0.0.1 as well"}, left[0])
 }

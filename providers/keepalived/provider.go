@@ -242,7 +242,7 @@ func installation() registry.Installation {
 		Migration: registry.Migration{
 			Credentials: "there are none",
 			ClusterName: "nothing",
-			Written:     "nothing but the finalizer on Services that have none; scale keepalived-cloud-provider to 0 first, and give kube-vip-cloud-provider's lease to ours, `leaderElection.leaseName=kube-vip-cloud-controller`",
+			Written:     "the finalizer on Services that have none, and with kube-vip the label `implementation: kube-vip`, and the annotation `kube-vip.io/loadbalancerIPs` where `spec.loadBalancerIP` alone has the address, on Services that lack them; scale keepalived-cloud-provider to 0 first, and give kube-vip-cloud-provider's lease to ours, `leaderElection.leaseName=kube-vip-cloud-controller`",
 		},
 		MaxSlimMiB: 45,
 	}
