@@ -19,15 +19,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
 const (
 	// attachedMaxAge is how old what is known of a subnet's security lists may be, and of when these were made.
 	attachedMaxAge = time.Hour
-	// maxOutdated is how often a security list is read again because somebody else has written it.
-	maxOutdated = 5
+	// gatherEdits is how long the first change of a security list waits for others of the same moment, and listTimeout bounds a write.
+	gatherEdits = 10 * time.Millisecond
+	listTimeout = 2 * time.Minute
 )
 
 // securityList is one as the API has it. It is never changed in place.
@@ -45,12 +46,10 @@ type ruleBook struct {
 	instances *instances
 	cluster   *ownership.Cluster
 
-	locks keylock.Locks
-	mu    sync.Mutex
-	// pending are the edits of a list that wait for whoever writes it next, and held what Services have in lists, as far as this process
-	// knows.
-	pending map[string][]*edit
-	held    map[types.UID]map[string]heldRules
+	writer shared.Writer[securityList]
+	mu     sync.Mutex
+	// held is what Services have in lists, as far as this process knows.
+	held map[types.UID]map[string]heldRules
 	// places are the subnets of instances, which never change.
 	places map[string]string
 	// there is the load balancer of a Service, as far as it is known; nil is none. look makes those of Services known that a process
@@ -65,15 +64,9 @@ type heldRules struct {
 	unmarked bool
 }
 
-// edit is what a Service wants to be changed.
-type edit struct {
-	claim claim
-	done  bool
-}
-
 func newRuleBook(a *api, i *instances, c *ownership.Cluster) *ruleBook {
 	b := &ruleBook{
-		api: a, subnets: i.networks.subnets, instances: i, cluster: c, pending: map[string][]*edit{},
+		api: a, subnets: i.networks.subnets, instances: i, cluster: c,
 		held: map[types.UID]map[string]heldRules{}, places: map[string]string{},
 		there: func(*v1.Service) *loadBalancer { return nil },
 	}
@@ -542,86 +535,57 @@ func summary(word string, list []opening) string {
 	return word + " " + strings.Join(texts, ", ")
 }
 
-// edit has a claim applied to a security list, by whoever writes it next.
+// edit has a claim applied to a security list, together with those of other Services that wait.
 func (b *ruleBook) edit(ctx context.Context, id string, c claim) error {
-	e := &edit{claim: c}
-	b.mu.Lock()
-	b.pending[id] = append(b.pending[id], e)
-	b.mu.Unlock()
-	unlock, err := b.locks.Lock(ctx, id)
-	if err != nil {
-		b.take(id, e)
-		return fmt.Errorf("waiting for security list %s: %w", id, err)
+	target := shared.Target[securityList]{
+		ID: id, Name: "security list " + id, Timeout: listTimeout, Gather: func() time.Duration { return gatherEdits },
+		Open: func() shared.Document[securityList] { return storedList{b, id} },
 	}
-	defer unlock()
-	if e.done {
-		return nil
-	}
-	batch := b.take(id, nil)
-	if err := b.write(ctx, id, batch); err != nil {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.pending[id] = append(b.pending[id], slices.DeleteFunc(batch, func(o *edit) bool { return o == e })...) // they try it themselves
-		return err
-	}
-	for _, o := range batch {
-		o.done = true
-	}
-	return nil
-}
-
-// take takes edits off: one, or all where that is nil.
-func (b *ruleBook) take(id string, one *edit) (taken []*edit) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if one == nil {
-		taken = b.pending[id]
-		delete(b.pending, id)
-		return taken
-	}
-	b.pending[id] = slices.DeleteFunc(b.pending[id], func(e *edit) bool { return e == one })
-	return nil
-}
-
-// write applies edits to a security list under its ETag, again and again where somebody else has written it meanwhile.
-func (b *ruleBook) write(ctx context.Context, id string, batch []*edit) error {
-	what := "changing security list " + id
-	var err error
-	for range maxOutdated {
-		var l securityList
-		if l, err = b.lists.Get(ctx, id, inventory.Query{}); err != nil {
-			return cloudapi.NotAbsence(err)
-		}
+	_, err := b.writer.Submit(ctx, target, func(ctx context.Context, l securityList) (securityList, error) {
 		list, err := b.cluster.Services(ctx) // those of now: what was claimed may be minutes old
 		if err != nil {
-			return err
+			return l, err
 		}
-		doc, changed := l.doc, false
-		for _, e := range batch {
-			c := e.claim
-			if c.others, err = b.othersThan(ctx, c.service, list); err != nil {
-				return err
-			}
-			if after, _, _ := c.apply(doc); after != nil {
-				doc, changed = after, true
-			}
+		c := c
+		if c.others, err = b.othersThan(ctx, c.service, list); err != nil {
+			return l, err
 		}
-		if !changed {
-			return nil
+		after, _, _ := c.apply(l.doc)
+		if after == nil {
+			return l, shared.ErrKeep
 		}
-		body := document{ingressField: doc[ingressField], egressField: doc[egressField]}
-		var now document
-		header, failed := b.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(id), body, &now, http.Header{ifMatch: {l.etag}})
-		if err = failed; err == nil {
-			if l, err = listFrom(what, id, header, now); err == nil {
-				b.lists.Put(l)
-				return nil
-			}
-		}
-		b.lists.Doubt(id)
-		if !errors.Is(err, cloudapi.ErrConflict) {
-			return cloudapi.NotAbsence(err)
-		}
-	}
+		l.doc = after
+		return l, nil
+	})
 	return err
+}
+
+// storedList is a security list as the cloud has it, which is written under its ETag.
+type storedList struct {
+	book *ruleBook
+	id   string
+}
+
+func (s storedList) Read(ctx context.Context, _ bool) (securityList, error) {
+	l, err := s.book.lists.Get(ctx, s.id, inventory.Query{})
+	return l, cloudapi.NotAbsence(err)
+}
+
+func (s storedList) Write(ctx context.Context, before, after securityList) (securityList, error) {
+	what := "changing security list " + s.id
+	body := document{ingressField: after.doc[ingressField], egressField: after.doc[egressField]}
+	var now document
+	header, err := s.book.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(s.id), body, &now, http.Header{ifMatch: {before.etag}})
+	if err == nil {
+		after, err = listFrom(what, s.id, header, now)
+	}
+	if err == nil {
+		s.book.lists.Put(after)
+		return after, nil
+	}
+	s.book.lists.Doubt(s.id)
+	if errors.Is(err, cloudapi.ErrConflict) {
+		return after, shared.Outdated(err)
+	}
+	return after, cloudapi.NotAbsence(err)
 }

@@ -1,0 +1,182 @@
+// Package shared writes documents that several Services edit: a security list, a load balancer with the rules of many, a ConfigMap.
+// All edits that wait at a moment are one write, which names the version that it was made of.
+package shared
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// ErrKeep is the answer of an edit that leaves the document as it is.
+var ErrKeep = errors.New("nothing to change")
+
+// errNoResult is the answer to edits whose write panicked.
+var errNoResult = errors.New("the write ended without a result: this is a bug")
+
+// maxTries bounds how often a document is read and edited again because somebody else wrote first.
+const maxTries = 10
+
+// Edit returns what becomes of a document; it does not change the one that it is given. It is asked again with a newer one where somebody
+// else wrote meanwhile. Its error is for whoever handed it in, and leaves the other edits alone.
+type Edit[D any] func(ctx context.Context, before D) (after D, err error)
+
+// Document reads and writes one document. A new one is opened for each write with all its tries.
+type Document[D any] interface {
+	// Read returns the document of now. A copy from memory will do, unless it is to be fresh.
+	Read(ctx context.Context, fresh bool) (D, error)
+	// Write stores what the edits made, and returns the document as it then is. An error by Outdated has it read and edited again.
+	Write(ctx context.Context, before, after D) (D, error)
+}
+
+// Target is the document that an edit is for.
+type Target[D any] struct {
+	// ID tells documents apart, and Name is for the log.
+	ID, Name string
+	// Gather is how long edits wait for others before each write; nil is not at all.
+	Gather func() time.Duration
+	// Timeout bounds one write with all that it takes.
+	Timeout time.Duration
+	Open    func() Document[D]
+}
+
+// Outdated marks an error of a write whose document is no longer what was read; its message stays.
+func Outdated(err error) error { return outdated{err} }
+
+type outdated struct{ error }
+
+func (o outdated) Unwrap() error { return o.error }
+
+// Writer writes documents, each one after the other. The zero value is ready.
+type Writer[D any] struct {
+	mu sync.Mutex
+	// waiting are the edits for the next write of a document; there is an entry as long as somebody sees to that document.
+	waiting map[string][]*submission[D]
+}
+
+type submission[D any] struct {
+	edit Edit[D]
+	done chan struct{}
+	doc  D
+	err  error
+}
+
+// make makes the edit; a panic in it is its own error.
+func (s *submission[D]) make(ctx context.Context, target Target[D], before D) (after D, err error) {
+	defer rescue.Into(&err, "editing "+target.Name)
+	return s.edit(ctx, before)
+}
+
+func (s *submission[D]) complete(d D, err error) {
+	s.doc, s.err = d, err
+	close(s.done)
+}
+
+// Submit hands in an edit and waits until it is written. It returns the document as it then is. Whoever gives up by the context leaves the
+// edit behind: others may be in the same write.
+func (w *Writer[D]) Submit(ctx context.Context, target Target[D], edit Edit[D]) (D, error) {
+	mine := &submission[D]{edit: edit, done: make(chan struct{})}
+	w.mu.Lock()
+	if w.waiting == nil {
+		w.waiting = map[string][]*submission[D]{}
+	}
+	_, busy := w.waiting[target.ID]
+	w.waiting[target.ID] = append(w.waiting[target.ID], mine)
+	w.mu.Unlock()
+	if !busy {
+		rescue.Go("writing "+target.Name, func() { w.writeAll(context.WithoutCancel(ctx), target) })
+	}
+	select {
+	case <-mine.done:
+		return mine.doc, mine.err
+	case <-ctx.Done():
+		var none D
+		return none, ctx.Err()
+	}
+}
+
+// writeAll writes until nobody waits.
+func (w *Writer[D]) writeAll(ctx context.Context, target Target[D]) {
+	for busy := true; busy; {
+		if target.Gather != nil {
+			time.Sleep(target.Gather())
+		}
+		w.mu.Lock()
+		batch := w.waiting[target.ID]
+		w.waiting[target.ID] = nil
+		w.mu.Unlock()
+		settle(ctx, target, batch)
+		w.mu.Lock()
+		if busy = len(w.waiting[target.ID]) > 0; !busy {
+			delete(w.waiting, target.ID)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// settle writes a batch. Where the cloud refuses it as a whole, each edit is tried alone, so that one Service's fault is its own.
+func settle[D any](ctx context.Context, target Target[D], batch []*submission[D]) {
+	var after D
+	err := errNoResult
+	func() {
+		defer rescue.Into(&err, "writing "+target.Name)
+		bounded, cancel := context.WithTimeout(ctx, target.Timeout)
+		defer cancel()
+		after, err = write(bounded, target, &batch)
+	}()
+	if len(batch) > 1 && errors.Is(err, cloudapi.ErrInvalid) {
+		for _, s := range batch {
+			settle(ctx, target, []*submission[D]{s})
+		}
+		return
+	}
+	for _, s := range batch {
+		s.complete(after, err)
+	}
+}
+
+// write writes a batch, again and again where somebody else was faster. Edits that fail by themselves are answered and leave the batch.
+func write[D any](ctx context.Context, target Target[D], batch *[]*submission[D]) (D, error) {
+	document := target.Open()
+	for try := 1; ; try++ {
+		before, err := document.Read(ctx, try > 1)
+		if err != nil {
+			return before, err
+		}
+		after, changed := apply(ctx, target, before, batch)
+		if !changed {
+			return before, nil
+		}
+		after, err = document.Write(ctx, before, after)
+		late, isOutdated := errors.AsType[outdated](err)
+		switch {
+		case !isOutdated:
+			return after, err
+		case try == maxTries:
+			return after, late.error
+		}
+	}
+}
+
+// apply makes the edits of a batch one after the other.
+func apply[D any](ctx context.Context, target Target[D], before D, batch *[]*submission[D]) (after D, changed bool) {
+	after = before
+	var left []*submission[D]
+	for _, s := range *batch {
+		next, err := s.make(ctx, target, after)
+		switch {
+		case err == nil:
+			after, changed = next, true
+		case !errors.Is(err, ErrKeep):
+			s.complete(before, err)
+			continue
+		}
+		left = append(left, s)
+	}
+	*batch = left
+	return after, changed
+}
