@@ -308,7 +308,7 @@ func familyName(v6 bool) v1.IPFamily {
 	return v1.IPv4Protocol
 }
 
-// shared is the lowest address of the pool that others have and the Service may share.
+// mergeData is the lowest address of the pool that others have and the Service may share.
 func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool) {
 	if v6 || w.exclusive || !w.pools.shares(s.Namespace) {
 		return netip.Addr{}, false

@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
 )
 
 const (
@@ -23,8 +25,6 @@ const (
 	writeTimeout = 20 * time.Second
 	// unwatchedMaxAge is for how long memory is believed where no watch tells of changes.
 	unwatchedMaxAge = 10 * time.Second
-	// maxConflicts bounds how often a write is computed again because somebody else wrote.
-	maxConflicts = 10
 	// maxOwn is how many versions are remembered that we wrote, to tell them from those of others.
 	maxOwn = 64
 )
@@ -32,21 +32,20 @@ const (
 // change makes another record of the one that is stored. It is called again where somebody else wrote meanwhile.
 type change func(record) (record, error)
 
-// pending is a change that waits to be written.
-type pending struct {
-	apply change
-	done  chan struct{}
-	after record
-	err   error
+// version is the ConfigMap of one moment, nil where there is none, and the record of it.
+type version struct {
+	stored *v1.ConfigMap
+	record record
 }
 
-// book is the ConfigMap that says who has which address. Changes that come together are one write, and each write names the version
-// that it was made of, so that no process writes over what another one wrote.
+// book is the ConfigMap that says who has which address. Each write names the version that it was made of, so that no process writes over
+// what another one wrote.
 type book struct {
 	namespace, name string
 	// publish completes a record by the data that belong to it.
 	publish func(ctx context.Context, before, after record) (record, error)
 
+	writer shared.Writer[version]
 	mu     sync.Mutex
 	client kubernetes.Interface
 	// known is the ConfigMap as it was read or written last, nil where there is none; fresh is unset where nobody knows.
@@ -56,9 +55,6 @@ type book struct {
 	asked   time.Time
 	watched func() bool
 	own     []string
-	// waiting are changes for the next write, and writing is set while somebody sees to one.
-	waiting []*pending
-	writing bool
 	wrote   time.Time
 	// reading is held while the API server is asked, so that concurrent questions are one.
 	reading chan struct{}
@@ -141,86 +137,46 @@ func (b *book) current(ctx context.Context) (*v1.ConfigMap, error) {
 	return cm, nil
 }
 
-// commit makes a change and returns what is stored then. Whoever comes first writes for all who come within a moment.
+// commit makes a change and returns what is stored then.
 func (b *book) commit(ctx context.Context, apply change) (record, error) {
-	p := &pending{apply: apply, done: make(chan struct{})}
+	target := shared.Target[version]{
+		ID: b.title(), Name: b.title(), Gather: b.pause, Timeout: writeTimeout, Open: func() shared.Document[version] { return b },
+	}
+	after, err := b.writer.Submit(ctx, target, func(_ context.Context, before version) (version, error) {
+		next, err := apply(before.record)
+		return version{before.stored, next}, err
+	})
+	return after.record, err
+}
+
+// pause is how long a change waits for others that are written with it.
+func (b *book) pause() time.Duration {
 	b.mu.Lock()
-	b.waiting = append(b.waiting, p)
-	leads := !b.writing
-	b.writing = true
-	wait := max(gather, writeSpacing-time.Since(b.wrote))
-	b.mu.Unlock()
-	if leads {
-		b.lead(context.WithoutCancel(ctx), wait)
-	}
-	select {
-	case <-p.done:
-		return p.after, p.err
-	case <-ctx.Done():
-		return record{}, fmt.Errorf("changing %s: %w", b.title(), ctx.Err())
-	}
+	defer b.mu.Unlock()
+	return max(gather, writeSpacing-time.Since(b.wrote))
 }
 
-// lead waits for others and writes what is waiting then. Others wait for it, so that it ends whoever gives up.
-func (b *book) lead(ctx context.Context, wait time.Duration) {
-	<-time.After(wait)
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	b.mu.Lock()
-	batch := b.waiting
-	b.waiting, b.writing = nil, false
-	b.mu.Unlock()
-	b.write(ctx, batch)
-	for _, p := range batch {
-		close(p.done)
-	}
-}
-
-// write writes a batch of changes, of what is stored at that moment.
-func (b *book) write(ctx context.Context, batch []*pending) {
-	var err error
-	for range maxConflicts {
-		if err = b.tryWrite(ctx, batch); !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) {
-			break
-		}
-	}
-	if err == nil {
-		return
-	}
-	err = kubeError(err, "changing "+b.title())
-	for _, p := range batch {
-		if p.err == nil {
-			p.after, p.err = record{}, err
-		}
-	}
-}
-
-func (b *book) tryWrite(ctx context.Context, batch []*pending) error {
+// Read implements shared.Document.
+func (b *book) Read(ctx context.Context, _ bool) (version, error) {
 	cm, err := b.current(ctx)
 	if err != nil {
-		return err
+		return version{}, err
 	}
-	before, err := readRecord(cm)
-	if err != nil {
-		return err
+	r, err := readRecord(cm)
+	return version{cm, r}, err
+}
+
+// Write implements shared.Document.
+func (b *book) Write(ctx context.Context, before, after version) (version, error) {
+	r, err := b.publish(ctx, before.record, after.record)
+	if err != nil || (slices.Equal(before.record.entries, r.entries) && maps.Equal(before.record.data, r.data)) {
+		return version{before.stored, r}, err
 	}
-	after := before
-	for _, p := range batch {
-		next, err := p.apply(after)
-		if p.err = err; err == nil {
-			after = next
-		}
+	err = b.store(ctx, before.stored, r)
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		err = shared.Outdated(err)
 	}
-	if after, err = b.publish(ctx, before, after); err != nil {
-		return err
-	}
-	for _, p := range batch {
-		p.after = after
-	}
-	if slices.Equal(before.entries, after.entries) && maps.Equal(before.data, after.data) {
-		return nil
-	}
-	return b.store(ctx, cm, after)
+	return version{before.stored, r}, err
 }
 
 // store writes the ConfigMap, of the version that cm is.

@@ -340,13 +340,13 @@ func (r *reconciler) publish(ctx context.Context, before, after record) (record,
 		return after, nil
 	}
 	if r.config.Announcer == announcerVIP {
-		if slices.Equal(before.entries, after.entries) && maps.Equal(shared(before, after), before.data) {
+		if slices.Equal(before.entries, after.entries) && maps.Equal(mergeData(before, after), before.data) {
 			return after, nil
 		}
 		if all, err := r.cluster.Services(ctx); err == nil {
 			after = after.named(all)
 		}
-		after.data = shared(before, after)
+		after.data = mergeData(before, after)
 		return after, nil
 	}
 	text, err := r.rendered(ctx, after)

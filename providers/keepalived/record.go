@@ -184,8 +184,8 @@ func (r record) encode() string {
 	return string(text)
 }
 
-// shared are the keys that kube-keepalived-vip reads, put in the place of those of the record before.
-func shared(before, after record) map[string]string {
+// mergeData puts the keys that kube-keepalived-vip reads in the place of those of the record before.
+func mergeData(before, after record) map[string]string {
 	data := maps.Clone(before.data)
 	if data == nil {
 		data = map[string]string{}

@@ -5,6 +5,7 @@ package shared
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -35,7 +36,7 @@ type Document[D any] interface {
 
 // Target is the document that an edit is for.
 type Target[D any] struct {
-	// ID tells documents apart, and Name is for the log.
+	// ID tells documents apart, and Name is for errors and the log.
 	ID, Name string
 	// Gather is how long edits wait for others before each write; nil is not at all.
 	Gather func() time.Duration
@@ -95,7 +96,7 @@ func (w *Writer[D]) Submit(ctx context.Context, target Target[D], edit Edit[D]) 
 		return mine.doc, mine.err
 	case <-ctx.Done():
 		var none D
-		return none, ctx.Err()
+		return none, fmt.Errorf("waiting until %s is written: %w", target.Name, ctx.Err())
 	}
 }
 
