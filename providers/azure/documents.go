@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	cloudproviderapi "k8s.io/cloud-provider/api"
@@ -12,12 +11,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
 )
 
 // errKeep is the answer of an edit that leaves the document as it is; errRemove asks for its deletion.
 var (
-	errKeep   = errors.New("nothing to change")
+	errKeep   = shared.ErrKeep
 	errRemove = errors.New("to be deleted")
 )
 
@@ -35,31 +34,22 @@ type document struct {
 	gather time.Duration
 }
 
-// documents writes documents that several Services share: all edits that wait at a moment go out as one write, under the document's ETag.
+// documents writes documents that several Services share, under their ETags.
 type documents struct {
 	api *api
 	// read returns the document of now, or nil; wrote takes in what was written, nil for what was deleted or is not known.
-	read  func(ctx context.Context, id string, fresh bool) (doc, error)
-	wrote func(id string, d doc)
-
-	mu      sync.Mutex
-	waiting map[string][]*submission
-	busy    map[string]bool
+	read   func(ctx context.Context, id string, fresh bool) (doc, error)
+	wrote  func(id string, d doc)
+	writer shared.Writer[draft]
 }
 
-type submission struct {
-	edit edit
-	done chan outcome
-}
-
-type outcome struct {
-	doc doc
-	err error
+// draft is a document, nil where it does not exist, and whether it is to be deleted.
+type draft struct {
+	doc    doc
+	remove bool
 }
 
 const (
-	// maxConflicts bounds how often a write is tried again because somebody else wrote first.
-	maxConflicts = 5
 	// busyPatience bounds how long a write is tried again because Azure works on the same resource for somebody else, and busyPause is
 	// the time between two tries.
 	busyPatience = time.Minute
@@ -81,169 +71,87 @@ const codeOutdated = "PreconditionFailed"
 
 // submit hands in an edit, and waits until it is written. It returns the document as it then is, nil where it was deleted.
 func (s *documents) submit(ctx context.Context, target document, e edit) (doc, error) {
-	mine := &submission{edit: e, done: make(chan outcome, 1)}
-	s.mu.Lock()
-	if s.waiting == nil {
-		s.waiting, s.busy = map[string][]*submission{}, map[string]bool{}
-	}
-	s.waiting[target.id] = append(s.waiting[target.id], mine)
-	lead := !s.busy[target.id]
-	s.busy[target.id] = true
-	s.mu.Unlock()
-	if lead {
-		detached, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeDeadline)
-		rescue.Go("writing "+target.what, func() {
-			defer cancel()
-			s.lead(detached, target)
-		})
-	}
-	select {
-	case o := <-mine.done:
-		return o.doc, o.err
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// lead writes until nobody waits.
-func (s *documents) lead(ctx context.Context, target document) {
-	pause := time.NewTimer(target.gather)
-	defer pause.Stop()
-	select {
-	case <-pause.C:
-	case <-ctx.Done(): // every write then fails, and is told so
-	}
-	for {
-		s.mu.Lock()
-		batch := s.waiting[target.id]
-		delete(s.waiting, target.id)
-		if len(batch) == 0 {
-			delete(s.busy, target.id)
-			s.mu.Unlock()
-			return
-		}
-		s.mu.Unlock()
-		s.settle(ctx, target, batch)
-	}
-}
-
-// settle writes a batch. Where Azure refuses it as a whole, each edit is tried alone, so that one Service's fault is its own.
-func (s *documents) settle(ctx context.Context, target document, batch []*submission) {
-	failed := func(err error) {
-		for _, b := range batch {
-			b.done <- outcome{nil, err}
-		}
-	}
-	err := errors.New("the write ended without a result: this is a bug")
-	func() {
-		defer rescue.Into(&err, "writing "+target.what)
-		err = s.write(ctx, target, &batch)
-	}()
-	switch {
-	case err == nil:
-	case len(batch) > 1 && errors.Is(err, cloudapi.ErrInvalid):
-		for _, b := range batch {
-			s.settle(ctx, target, []*submission{b})
-		}
-	default:
-		failed(err)
-	}
-}
-
-// write makes one document of a batch and puts it. Edits that fail by themselves are answered and leave the batch. What is to be deleted is
-// read before, because others may have put something there, and again after its members left, which changes it.
-func (s *documents) write(ctx context.Context, target document, batch *[]*submission) error {
-	var removal removal
-	for conflicts, fresh := 0, false; ; fresh = true {
-		before, err := s.read(ctx, target.id, fresh)
-		if err != nil {
-			return err
-		}
-		after, changed, remove := s.apply(target, before, batch)
-		if len(*batch) == 0 {
-			return nil
-		}
-		again := false
+	after, err := s.writer.Submit(ctx, shared.Target[draft]{
+		ID: target.id, Name: target.what, Timeout: writeDeadline,
+		Gather: func() time.Duration { return target.gather },
+		Open:   func() shared.Document[draft] { return &writing{documents: s, target: target} },
+	}, func(_ context.Context, before draft) (after draft, err error) {
 		switch {
-		case remove && before != nil:
-			after = nil
-			again, err = s.tryRemoval(ctx, target, before, fresh, &removal)
-		case remove, !changed:
-			after = before
-		default:
-			err = whileBusy(ctx, func() error { return s.put(ctx, target, before, after) })
-			if err == nil {
-				after, err = s.read(ctx, target.id, true)
-			}
-		}
-		if again {
-			continue
-		}
-		if err == nil {
-			for _, b := range *batch {
-				b.done <- outcome{after, nil}
-			}
-			return nil
-		}
-		s.wrote(target.id, nil)
-		if !errors.Is(err, cloudapi.ErrConflict) || codeOf(err) != codeOutdated || conflicts == maxConflicts {
-			return err
-		}
-		conflicts++
-	}
-}
-
-// removal is how far the deletion of a document is: its members have left, or the cloud has refused it because of a member that came.
-type removal struct{ isPrepared, wasRefused bool }
-
-// tryRemoval deletes a document, or reports that it is to be read again before that.
-func (s *documents) tryRemoval(ctx context.Context, target document, before doc, fresh bool, r *removal) (again bool, err error) {
-	switch {
-	case !fresh:
-		return true, nil
-	case target.beforeRemoval == nil:
-		return false, s.remove(ctx, target, before)
-	case !r.isPrepared:
-		err = target.beforeRemoval(ctx, before)
-		r.isPrepared = err == nil
-		return r.isPrepared, err
-	}
-	err = s.remove(ctx, target, before)
-	if !r.wasRefused && strings.EqualFold(codeOf(err), codeInUse) {
-		r.isPrepared, r.wasRefused = false, true
-		return true, nil
-	}
-	return false, err
-}
-
-// apply makes the edits of a batch one after the other.
-func (*documents) apply(target document, before doc, batch *[]*submission) (after doc, changed, remove bool) {
-	if before != nil {
-		after = jsondoc.Clone(before)
-	}
-	var left []*submission
-	for _, b := range *batch {
-		draft := doc(nil)
-		switch {
-		case after != nil:
-			draft = jsondoc.Clone(after)
+		case before.doc != nil:
+			after.doc = jsondoc.Clone(before.doc)
 		case target.create != nil:
-			draft = target.create()
+			after.doc = target.create()
 		}
-		err := b.edit(draft)
-		switch {
-		case err == nil:
-			after, changed, remove = draft, true, false
-		case errors.Is(err, errRemove):
-			after, changed, remove = draft, true, true
-		case !errors.Is(err, errKeep):
-			b.done <- outcome{nil, err}
-			continue
+		if err = e(after.doc); errors.Is(err, errRemove) {
+			after.remove, err = true, nil
 		}
-		left = append(left, b)
+		return after, err
+	})
+	return after.doc, err
+}
+
+// writing is one write of a document with its tries. The document was read fresh or not; before its deletion its members have left, and the
+// cloud may have refused that because of a member that came.
+type writing struct {
+	*documents
+	target                          document
+	isFresh, isPrepared, wasRefused bool
+}
+
+// Read implements shared.Document.
+func (w *writing) Read(ctx context.Context, fresh bool) (draft, error) {
+	w.isFresh = fresh
+	d, err := w.read(ctx, w.target.id, fresh)
+	return draft{doc: d}, err
+}
+
+// Write implements shared.Document.
+func (w *writing) Write(ctx context.Context, before, after draft) (draft, error) {
+	var err error
+	switch {
+	case after.remove && before.doc == nil:
+		return before, nil
+	case after.remove:
+		after.doc, err = nil, w.tryRemoval(ctx, before.doc)
+	default:
+		if err = whileBusy(ctx, func() error { return w.put(ctx, w.target, before.doc, after.doc) }); err == nil {
+			after.doc, err = w.read(ctx, w.target.id, true)
+		}
 	}
-	*batch = left
-	return after, changed, remove
+	switch {
+	case err == nil, errors.Is(err, errReadAgain):
+		return after, err
+	case errors.Is(err, cloudapi.ErrConflict) && codeOf(err) == codeOutdated:
+		err = shared.Outdated(err)
+	}
+	w.wrote(w.target.id, nil)
+	return draft{}, err
+}
+
+// errReadAgain has a document read again before it is deleted.
+var errReadAgain = shared.Outdated(errors.New("it is read before its deletion"))
+
+// tryRemoval deletes a document. It is read before, because others may have put something there, and again after its members left, which
+// changes it.
+func (w *writing) tryRemoval(ctx context.Context, before doc) error {
+	switch {
+	case !w.isFresh:
+		return errReadAgain
+	case w.target.beforeRemoval == nil:
+		return w.remove(ctx, w.target, before)
+	case !w.isPrepared:
+		if err := w.target.beforeRemoval(ctx, before); err != nil {
+			return err
+		}
+		w.isPrepared = true
+		return errReadAgain
+	}
+	err := w.remove(ctx, w.target, before)
+	if !w.wasRefused && strings.EqualFold(codeOf(err), codeInUse) {
+		w.isPrepared, w.wasRefused = false, true
+		return errReadAgain
+	}
+	return err
 }
 
 func (s *documents) put(ctx context.Context, target document, before, after doc) error {
