@@ -210,7 +210,7 @@ func TestClasses(t *testing.T) {
 		assert.Equal(t, other, w.sim.LoadBalancers()[1].VIPSubnetID, "for internal Services the annotation beats the class")
 		assert.Empty(t, w.server.Calls().Refused)
 
-		s, _, err := parseSettings(external, w.config)
+		s, _, err := parseSettings(external, w.config, "")
 		require.NoError(t, err)
 		for name, c := range map[string]struct {
 			s    settings

@@ -64,6 +64,7 @@ const (
 	protocolProxy           = "PROXY"
 	protocolProxyV2         = "PROXYV2"
 
+	methodRoundRobin   = "ROUND_ROBIN"
 	methodSourceIPPort = "SOURCE_IP_PORT"
 	providerOVN        = "ovn"
 	storeBarbican      = "barbican"
@@ -142,7 +143,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Method }, schema.AnnotationRow{
 		Key: annotationMethod, Changes: schema.InPlace, Spec: schema.Spec{Choices: methods(), DefaultHelp: "the option lb-method", Help: "Algorithm of the pools. The provider ovn supports only SOURCE_IP_PORT."},
 	}).Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
-		portable.RoundRobin: "ROUND_ROBIN", portable.LeastConnections: "LEAST_CONNECTIONS", portable.SourceIP: "SOURCE_IP",
+		portable.RoundRobin: methodRoundRobin, portable.LeastConnections: "LEAST_CONNECTIONS", portable.SourceIP: "SOURCE_IP",
 	}}),
 	schema.EnumAnnotation(
 		func(s *settings) *string { return &s.Proxy }, schema.AnnotationRow{
@@ -243,11 +244,12 @@ func (r requirement) matches(labels map[string]string) bool {
 	return ok && (r.anyValue || v == r.value)
 }
 
-// parseSettings reads the annotations of a Service; options fill in what they leave open.
-func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
+// parseSettings reads the annotations of a Service; options fill in what they leave open. What is possible, and the algorithm, follow from
+// the provider of its load balancer; "" where that is not known yet.
+func parseSettings(service *v1.Service, c Config, provider string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := schema.Problems(err)
-	s.fillIn(service.Annotations, c.LoadBalancer)
+	s.fillIn(service.Annotations, c.LoadBalancer, provider)
 	if s.nodeSelector, err = parseSelector(s.NodeSelector); err != nil && service.Annotations[annotationNodeSelector] == "" {
 		problems = append(problems, &schema.Problem{Place: "key [LoadBalancer] node-selector of the cloud config", Value: s.NodeSelector, Reason: err.Error()})
 	}
@@ -257,15 +259,30 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			problems = append(problems, unknownClass(s.ClassName, c.Classes))
 		}
 	}
-	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer)...)
+	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer, provider)...)
 	s.sources, err = sources.ForService(service, annotationSourceRanges)
 	problems = append(problems, schema.Problems(err)...)
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return s, warnings, errors.Join(problems...)
 }
 
+// expectedProvider is the provider of a Service's load balancer before that was looked at: what has one already may have another one than
+// new ones get.
+func (o loadBalancerConfig) expectedProvider(service *v1.Service) string {
+	if service.Annotations[annotationID] != "" {
+		return ""
+	}
+	return o.Provider
+}
+
 // fillIn takes from the options what the annotations leave open.
-func (s *settings) fillIn(given map[string]string, o loadBalancerConfig) {
+func (s *settings) fillIn(given map[string]string, o loadBalancerConfig, provider string) {
+	switch {
+	case provider == providerOVN:
+		o.Method = methodSourceIPPort
+	case o.Provider == providerOVN && o.Method == methodSourceIPPort: // which no other provider knows
+		o.Method = methodRoundRobin
+	}
 	s.internal = o.Internal || s.Internal == textTrue
 	s.keepFloatingIP, s.forwardedFor = s.KeepFloatingIP == textTrue, s.ForwardedFor == textTrue
 	s.monitor = s.Monitor == textTrue || (s.Monitor == "" && o.CreateMonitor)
@@ -295,7 +312,7 @@ func unknownClass(name string, classes map[string]class) error {
 }
 
 // contradictions are faults of two or more settings together.
-func (s *settings) contradictions(given map[string]string, o loadBalancerConfig) []error {
+func (s *settings) contradictions(given map[string]string, o loadBalancerConfig, provider string) []error {
 	var problems []error
 	refuse := func(key, value, reason string) {
 		problems = append(problems, &schema.Problem{Place: "annotation " + key, Value: value, Reason: reason})
@@ -303,7 +320,7 @@ func (s *settings) contradictions(given map[string]string, o loadBalancerConfig)
 	if s.proxy() != "" && s.forwardedFor {
 		refuse(annotationProxyProtocol, s.Proxy, "and "+annotationForwardedFor+" exclude each other; keep one")
 	}
-	if o.Provider == providerOVN {
+	if provider == providerOVN {
 		for key, asked := range map[string]bool{
 			annotationProxyProtocol: s.proxy() != "", annotationForwardedFor: s.forwardedFor, annotationTLSContainerRef: s.TLSContainerRef != "",
 			annotationMethod: s.Method != methodSourceIPPort,

@@ -20,7 +20,7 @@ const maxTwins = 3
 
 // Deletions implements services.Reconciler. What is ours goes, and what others use stays.
 func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
-	s, _, _ := parseSettings(r.Service, l.config) // what decides about deletion was looked at before
+	s, _ := l.settings(r.Service, o.lb) // what decides about deletion was looked at before
 	if o.lb != nil {
 		return []change{{
 			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(o.lb), Detail: "or the ports of the Service, where others use it"},

@@ -68,6 +68,13 @@ func classOf(status int, kind, message string, recognised bool) error {
 	return cloudapi.ClassOfStatus(status)
 }
 
+// faultOf is the type by which Neutron names a failure, or "".
+func faultOf(err error) string {
+	said, _ := errors.AsType[gophercloud.ErrUnexpectedResponseCode](err)
+	kind, _, _ := readFault(said.Body)
+	return kind
+}
+
 // readFault finds what a service says about a failure. Each has a form of its own; see "Error bodies" of their API
 // references.
 func readFault(body []byte) (kind, message string, recognised bool) {

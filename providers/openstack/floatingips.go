@@ -435,7 +435,7 @@ func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error
 // leftovers reports whether anything of a Service is left without its load balancer.
 func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
 	left, err := l.leftFloatingIPs(ctx, cluster, service, leftNow())
-	if s, _, _ := parseSettings(service, l.config); err != nil || (len(left) > 0 && !s.keepFloatingIP) {
+	if s, _ := l.settings(service, nil); err != nil || (len(left) > 0 && !s.keepFloatingIP) {
 		return true, err
 	}
 	groups, err := l.securityGroups(ctx, service, ensureMaxAge)

@@ -214,7 +214,7 @@ func refused(err error) ([]services.Finding, error) {
 
 // Validate implements services.Reconciler.
 func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
-	_, warnings, err := parseSettings(r.Service, l.config)
+	_, warnings, err := parseSettings(r.Service, l.config, l.config.LoadBalancer.expectedProvider(r.Service))
 	var findings []services.Finding
 	for _, w := range schema.Problems(warnings) {
 		findings = append(findings, services.Warning(eventIgnored, "%s", w))
@@ -237,7 +237,7 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 			return o, err
 		}
 	case services.Delete:
-		_, _, err := parseSettings(r.Service, l.config)
+		_, err := l.settings(r.Service, nil)
 		if err := concerning(err, annotationKeepFloatingIP); err != nil {
 			return o, err // in doubt nothing is deleted
 		}
@@ -276,7 +276,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	}
 	o.role = role
 	if r.Purpose == services.UpdateNodes {
-		o.features, err = l.updatable(ctx, r)
+		o.features, err = l.updatable(ctx, r, o.lb)
 	}
 	return o, nil, err
 }
@@ -285,8 +285,8 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
 
 // updatable refuses a change of nodes where it is in doubt what the members should be.
-func (l *loadBalancers) updatable(ctx context.Context, r services.Request) (f features, err error) {
-	_, _, err = parseSettings(r.Service, l.config)
+func (l *loadBalancers) updatable(ctx context.Context, r services.Request, lb *loadBalancer) (f features, err error) {
+	_, err = l.settings(r.Service, lb)
 	if err := concerning(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
 		annotationClass, annotationMemberSubnetID, annotationSubnetID); err != nil {
 		return f, err
@@ -299,9 +299,10 @@ func (l *loadBalancers) updatable(ctx context.Context, r services.Request) (f fe
 
 // Desire implements services.Reconciler.
 func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (desired, []services.Finding, error) {
-	s, _, err := parseSettings(r.Service, l.config)
+	s, err := l.settings(r.Service, o.lb)
 	if err != nil {
-		return desired{}, nil, err
+		findings, err := refused(err)
+		return desired{}, findings, err
 	}
 	findings := l.unsupported(r.Service, s, o.lb, o.features)
 	if found, err := l.checkCertificates(ctx, s); err != nil {
@@ -325,6 +326,12 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	}
 	d, found, err := l.desire(ctx, r, s, o)
 	return d, append(findings, found...), err
+}
+
+// settings are what a Service asks for, of its load balancer where there is one. Validate has told what is ignored.
+func (l *loadBalancers) settings(service *v1.Service, lb *loadBalancer) (settings, error) {
+	s, _, err := parseSettings(service, l.config, lb.providerOr(l.config.LoadBalancer.Provider))
+	return s, err
 }
 
 // desire computes what a load balancer that can be changed should be, and the steps to that.
@@ -427,7 +434,7 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 	case o.parts == nil:
 		return nil, nil, unchangeable(o.lb)
 	}
-	s, _, settingsErr := parseSettings(r.Service, l.config)
+	s, settingsErr := l.settings(r.Service, o.lb)
 	members, err := l.backends(ctx, r.Service, r.Nodes, s)
 	if err != nil {
 		return nil, nil, err
@@ -451,7 +458,7 @@ func (l *loadBalancers) Exists(ctx context.Context, r services.Request, o observ
 		left, err := l.leftovers(ctx, r.Cluster, r.Service)
 		return &v1.LoadBalancerStatus{}, left, err
 	}
-	s, _, _ := parseSettings(r.Service, l.config) // a fault in other annotations does not hide what is there
+	s, _ := l.settings(r.Service, o.lb) // a fault in other annotations does not hide what is there
 	address := o.lb.VIPAddress
 	f, err := l.attached(ctx, o.lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil {

@@ -4,14 +4,18 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 var _ services.Narrower[observation] = (*loadBalancers)(nil)
@@ -30,8 +34,9 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 		return nil, nil
 	}
 	n := narrowing{asked, r.Purpose != services.Narrow}
-	inGroups := l.config.LoadBalancer.Provider == providerOVN && l.config.LoadBalancer.ManageSecurityGroups
-	inListeners := o.features.acl(o.lb.providerOr(l.config.LoadBalancer.Provider)) && o.lb.Status != statusError // which Octavia never changes
+	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
+	inGroups := provider == providerOVN && l.config.LoadBalancer.ManageSecurityGroups
+	inListeners := o.features.acl(provider) && o.lb.Status != statusError // which Octavia never changes
 	if !inGroups && !inListeners {
 		return nil, nil
 	}
@@ -159,61 +164,125 @@ func clientPorts(service *v1.Service, d *details, r role) map[clientRule]bool {
 	return ports
 }
 
-// narrowGroups narrows the rules for clients in the security groups of a Service. Each rule is a change: all that opens is tried before
-// what closes, and holds it up no more than other rules do.
+// narrowGroups narrows the rules for clients in the security groups of a Service: each port by a change of its own.
 func (l *loadBalancers) narrowGroups(
 	ctx context.Context, service *v1.Service, o observation, d *details, n narrowing,
-) (opens []change, err error) {
+) (changes []change, err error) {
 	groups, err := l.securityGroups(ctx, service, newMaxAge)
-	var closes []change
 	for _, g := range groups {
-		ports := clientPorts(service, d, o.role)
-		delete(ports, clientRule{"tcp", etherTypeV4, int(service.Spec.HealthCheckNodePort)}) // health checks come from elsewhere
-		delete(ports, clientRule{"tcp", etherTypeV6, int(service.Spec.HealthCheckNodePort)})
-		add, remove := n.rules(g, ports)
-		for _, rule := range add {
-			opens = append(opens, l.ruleOpening(g, rule))
-		}
-		for _, rule := range remove {
-			closes = append(closes, l.ruleClosing(g, rule))
+		for _, rules := range n.rules(g, service, d, o.role) {
+			changes = append(changes, l.ruleNarrowing(g, rules))
 		}
 	}
-	return append(opens, closes...), err
+	return changes, err
 }
 
-// rules decides about the rules for clients of a group.
-func (n narrowing) rules(g securityGroup, ports map[clientRule]bool) (add, remove []securityRule) {
+// ruleChanges are those of the rules for the clients of one port.
+type ruleChanges struct{ add, remove []securityRule }
+
+// rules decides about the rules for clients of a group. Health checks come from elsewhere.
+func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, as role) (list []ruleChanges) {
+	ports := clientPorts(service, d, as)
+	delete(ports, clientRule{"tcp", etherTypeV4, int(service.Spec.HealthCheckNodePort)})
+	delete(ports, clientRule{"tcp", etherTypeV6, int(service.Spec.HealthCheckNodePort)})
 	have := map[clientRule][]netip.Prefix{}
 	for _, r := range g.Rules {
 		if kind := r.kind(); r.Direction == "ingress" && r.Min == r.Max && ports[kind] {
 			have[kind] = append(have[kind], r.network())
 		}
 	}
-	for kind := range have {
+	for _, kind := range slices.SortedFunc(maps.Keys(have), clientRule.compare) {
 		v6 := kind.etherType == etherTypeV6
 		after, narrower := n.Families(!v6, v6).Narrow(have[kind], n.whole)
 		if !narrower {
 			continue
 		}
+		var c ruleChanges
 		for _, r := range g.Rules {
 			if r.Direction == "ingress" && r.Min == r.Max && r.kind() == kind && !slices.Contains(after, r.network()) {
-				remove = append(remove, r)
+				c.remove = append(c.remove, r)
 			}
 		}
 		for _, p := range after {
 			if !slices.Contains(have[kind], p) {
-				add = append(add, securityRule{
+				c.add = append(c.add, securityRule{
 					Direction: "ingress", EtherType: kind.etherType, Protocol: kind.protocol, Min: kind.port, Max: kind.port, Prefix: p.String(),
 				})
 			}
 		}
+		list = append(list, c)
 	}
-	for _, list := range [][]securityRule{add, remove} {
-		slices.SortFunc(list, func(a, b securityRule) int {
-			return cmp.Or(a.kind().compare(b.kind()), strings.Compare(a.Prefix, b.Prefix))
-		})
+	return list
+}
+
+// ruleNarrowing is the change that narrows who reaches a port.
+func (l *loadBalancers) ruleNarrowing(g securityGroup, c ruleChanges) change {
+	return change{
+		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: "narrow who reaches a port"},
+		Compare: func() (before, after any) {
+			return map[string]any{"rules": texts(c.remove)}, map[string]any{"rules": texts(c.add)}
+		},
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			return o, l.narrowRules(ctx, g.ID, c)
+		},
 	}
-	return add, remove
+}
+
+// narrowRules lets in who may connect from now on, and then shuts out all others. A rule stays as long as what lies in it fails to be
+// opened, unless that is refused for good; where there is no room for one more, those that go make it.
+func (l *loadBalancers) narrowRules(ctx context.Context, groupID string, c ruleChanges) error {
+	var failed []error
+	var later, crowded []securityRule
+	for _, r := range c.add {
+		err := l.openRuleAgain(ctx, groupID, r)
+		switch {
+		case errors.Is(err, cloudapi.ErrQuota):
+			crowded = append(crowded, r)
+			continue
+		case cloudapi.Retryable(err):
+			later = append(later, r)
+		}
+		failed = append(failed, err)
+	}
+	for _, r := range c.remove {
+		covers := func(o securityRule) bool {
+			return r.network().Bits() <= o.network().Bits() && r.network().Contains(o.network().Addr())
+		}
+		if !slices.ContainsFunc(later, covers) {
+			failed = append(failed, l.closeRule(ctx, groupID, r))
+		}
+	}
+	for _, r := range crowded {
+		failed = append(failed, l.openRule(ctx, groupID, r))
+	}
+	return errors.Join(failed...)
+}
+
+// openTries is how often a rule is tried to be added before one that it replaces stays for longer.
+const openTries = 3
+
+// openRuleAgain adds a rule to a group, and tries again what fails for a moment. An answer that was lost may have been good.
+func (l *loadBalancers) openRuleAgain(ctx context.Context, groupID string, rule securityRule) (err error) {
+	for range openTries {
+		if err = l.openRule(ctx, groupID, rule); err == nil || !cloudapi.Retryable(err) {
+			return err
+		}
+		g, lookErr := l.groups.Get(ctx, groupID, inventory.Query{})
+		if lookErr != nil {
+			return errors.Join(err, lookErr)
+		}
+		if slices.ContainsFunc(g.Rules, rule.same) {
+			return nil
+		}
+	}
+	return err
+}
+
+func texts(rules []securityRule) (list []string) {
+	for _, r := range rules {
+		list = append(list, r.text())
+	}
+	return list
 }
 
 func (r securityRule) kind() clientRule {

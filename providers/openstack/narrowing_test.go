@@ -1,6 +1,7 @@
 package openstack
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +160,65 @@ func TestNarrowingOfRules(t *testing.T) {
 	})
 }
 
+// TestOpeningOfWhoIsAskedForFails: who may connect from now on is let in before the rule goes that let them in before. Where that fails for
+// a moment it is tried again, and the former rule stays as long; what Neutron refuses for good keeps nothing open.
+func TestOpeningOfWhoIsAskedForFails(t *testing.T) {
+	t.Parallel()
+	const operation, wide, narrow = "POST /networking/v2.0/security-group-rules", "tcp 30080 0.0.0.0/0", "tcp 30080 " + formerRange
+	for name, c := range map[string]struct {
+		fault      simkit.Fault
+		now, later []string
+		writes     int
+	}{
+		"once":         {simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Count: 1}, []string{narrow}, []string{narrow}, 3},
+		"answer lost":  {simkit.Fault{Kind: simkit.FaultLost, Count: 1}, []string{narrow}, []string{narrow}, 2},
+		"for a while":  {simkit.Fault{Kind: simkit.FaultStatus, Status: 500}, []string{wide}, []string{narrow}, openTries},
+		"refused":      {simkit.Fault{Kind: simkit.FaultStatus, Status: 400}, nil, nil, 2},
+		"one is there": {simkit.Fault{Kind: simkit.FaultStatusAfter, Status: 409, Count: 1}, []string{narrow}, []string{narrow}, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", web(nil))
+				require.Equal(t, []string{wide}, groupRules(w))
+				c.fault.Operation = operation
+				fault, err := w.server.AddFault(c.fault)
+				require.NoError(t, err)
+				w.server.ResetCalls()
+				_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+				assert.Equal(t, c.now, groupRules(w))
+				assert.Equal(t, c.writes, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+				w.server.RemoveFault(fault)
+				_ = w.refuse(s)
+				assert.Equal(t, c.later, groupRules(w))
+			})
+		})
+	}
+}
+
+// TestOpeningWaitsForRoom: where the quota of rules is used up, the former rule makes room for who may connect from now on.
+func TestOpeningWaitsForRoom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", web(nil))
+		w.sim.SetQuota("security_group_rule", 1)
+		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+		assert.Equal(t, []string{"tcp 30080 " + formerRange}, groupRules(w))
+	})
+}
+
+// TestOtherPortsAreNarrowed: a rule that stays because of a failure holds up no other port.
+func TestOtherPortsAreNarrowed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "POST /networking/v2.0/security-group-rules", Count: openTries})
+		require.NoError(t, err)
+		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
+		assert.Equal(t, []string{"tcp 30080 0.0.0.0/0", "tcp 30443 " + formerRange}, groupRules(w))
+	})
+}
+
 // TestNarrowingIsPlanned: a plan of a Service that is refused says who is shut out.
 func TestNarrowingIsPlanned(t *testing.T) {
 	t.Parallel()
@@ -260,5 +320,65 @@ func TestNarrowingOfAnotherProvider(t *testing.T) {
 		w.restart()
 		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
 		assert.Equal(t, []string{formerRange}, mayConnect(w))
+	})
+}
+
+// TestProviderOfAnExistingLoadBalancer: the option says which provider new load balancers get. What an old one needs follows from its own.
+func TestProviderOfAnExistingLoadBalancer(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ before, after, algorithm, rule string }{
+		"amphora":            {"", "lb-provider = ovn\n", "ROUND_ROBIN", "tcp 30080 10.0.0.0/16"},
+		"ovn":                {"lb-provider = ovn\n", "", "SOURCE_IP_PORT", "tcp 30080 " + formerRange},
+		"amphora, lb-method": {"", "lb-provider = ovn\nlb-method = SOURCE_IP\n", "SOURCE_IP", "tcp 30080 10.0.0.0/16"},
+		"ovn, and lb-method": {"lb-provider = ovn\n", "lb-method = SOURCE_IP\n", "SOURCE_IP_PORT", "tcp 30080 " + formerRange},
+		"amphora, ovn alone": {"", "lb-provider = ovn\nlb-method = SOURCE_IP_PORT\n", "ROUND_ROBIN", "tcp 30080 10.0.0.0/16"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				const managed = "manage-security-groups = true\n"
+				service := web(nil)
+				asks(formerRange)(service)
+				w, s := served(t, managed+c.before, service)
+				w.file = managed + c.after
+				w.restart()
+				s, _ = w.ensure(s)
+				assert.Equal(t, []string{c.rule}, groupRules(w))
+				assert.Equal(t, c.algorithm, w.sim.Pools()[0].Algorithm)
+				w.requireNoWrites(s)
+				w.addNode(openstacksim.Spec{Name: "late"})
+				w.update(s)
+				_ = w.refuse(s, asks(otherRange), func(s *v1.Service) { s.Annotations[annotationNodeSelector] = "=" })
+				want := []string{c.rule}
+				if strings.HasSuffix(c.rule, formerRange) {
+					want = nil
+				}
+				assert.Equal(t, want, groupRules(w))
+			})
+		})
+	}
+}
+
+// TestSettingsOfAnExistingLoadBalancer: what its provider cannot do is refused, and what it can do is not, whatever new ones get.
+func TestSettingsOfAnExistingLoadBalancer(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "", web(nil))
+		w.file = "lb-provider = ovn\n"
+		w.restart()
+		s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = "v1" })
+		assert.Equal(t, "PROXY", w.sim.Pools()[0].Protocol)
+		s.Annotations[annotationMethod] = "LEAST_CONNECTIONS"
+		w.changed(s, func(s *v1.Service) { s.Annotations[annotationMethod] = "LEAST_CONNECTIONS" })
+		assert.Equal(t, "LEAST_CONNECTIONS", w.sim.Pools()[0].Algorithm)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		w, s := served(t, "lb-provider = ovn\n", web(nil))
+		w.file = ""
+		w.restart()
+		w.server.ResetCalls()
+		err := w.refuse(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = "v1" })
+		require.ErrorContains(t, err, "is not possible with the provider ovn")
+		assert.Zero(t, w.server.Calls().Writes)
 	})
 }

@@ -135,7 +135,7 @@ func count(section, key, standard string, least, most float64, help string, at f
 
 // methods are the algorithms that Octavia knows; ovn knows the last alone.
 func methods() []string {
-	return []string{"ROUND_ROBIN", "LEAST_CONNECTIONS", "SOURCE_IP", methodSourceIPPort}
+	return []string{methodRoundRobin, "LEAST_CONNECTIONS", "SOURCE_IP", methodSourceIPPort}
 }
 
 // Options is the table of the provider's options: the keys of cloud.conf as OpenStack's own controller has them.
@@ -194,7 +194,7 @@ var Options = schema.Options[Config]{
 	schema.StringOption(func(c *Config) *string { return &c.LoadBalancer.Provider }, schema.OptionRow{
 		FileKey: "[LoadBalancer] lb-provider", Spec: schema.Spec{Default: "amphora", Help: "Octavia's provider of new load balancers, such as amphora or ovn."},
 	}),
-	choice("LoadBalancer", "lb-method", "ROUND_ROBIN", "Algorithm of pools. The provider ovn needs SOURCE_IP_PORT, which is its default.", methods(), func(c *Config) *string { return &c.LoadBalancer.Method }),
+	choice("LoadBalancer", "lb-method", methodRoundRobin, "Algorithm of pools. Those of the provider ovn have SOURCE_IP_PORT.", methods(), func(c *Config) *string { return &c.LoadBalancer.Method }),
 	text("LoadBalancer", "subnet-id", "Subnet of the address of load balancers, and of members where no other is set.", func(c *Config) *string { return &c.LoadBalancer.SubnetID }),
 	text("LoadBalancer", "member-subnet-id", "Subnet of members.", func(c *Config) *string { return &c.LoadBalancer.MemberSubnetID }),
 	text("LoadBalancer", "network-id", "Network of the address of load balancers.", func(c *Config) *string { return &c.LoadBalancer.NetworkID }),
@@ -314,9 +314,6 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c.Classes = classes
 	if err == nil {
 		err = c.contradictions()
-	}
-	if c.LoadBalancer.Provider == providerOVN && keys["[LoadBalancer] lb-method"] == "" {
-		c.LoadBalancer.Method = methodSourceIPPort
 	}
 	return c, Options.Unknown(rest), errors.Join(iniErr, classErr, err)
 }

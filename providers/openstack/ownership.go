@@ -336,7 +336,7 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 		return role{}, append(findings, services.Refused(r.Service, d)...), d.Err()
 	}
 	if !as.owner {
-		s, _, _ := parseSettings(r.Service, l.config) // they were looked at before
+		s, _ := l.settings(r.Service, o.lb) // they were looked at before
 		if err := l.checkShare(r.Service, s, o.lb, as, o.features); err != nil {
 			return role{}, append(findings, services.Warning(eventNotOurs, "%s", err)), err
 		}

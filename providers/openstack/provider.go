@@ -106,7 +106,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 // where no cloud config was given.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	c, _, _ := parseConfig(in)
-	s, warnings, err := parseSettings(service, c)
+	s, warnings, err := parseSettings(service, c, c.LoadBalancer.expectedProvider(service))
 	problems := schema.Problems(err)
 	if len(in.File) == 0 {
 		kept := problems[:0]

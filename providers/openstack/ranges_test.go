@@ -24,8 +24,8 @@ func TestNarrowingInSecurityGroups(t *testing.T) {
 	conformance.Narrowing(t, func(t testing.TB) *conformance.Fixture { return newFixtureWith(t, "lb-provider = ovn\n") })
 }
 
-// TestUnreadableRangesOpenNothing: with ovn the security group is what holds the source ranges. Ranges that cannot be read are refused; a
-// node that joins afterwards becomes a member, and opens nothing.
+// TestUnreadableRangesOpenNothing: with ovn the security group is what holds the source ranges. Ranges that cannot be read are refused, and
+// who lies in none that can be is shut out; a node that joins afterwards becomes a member, and changes nothing of who may connect.
 func TestUnreadableRangesOpenNothing(t *testing.T) {
 	t.Parallel()
 	const open = "tcp 30080 198.51.100.0/24"
@@ -34,7 +34,7 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 		refused string
 		want    []string
 	}{
-		"one": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }, `"010.0.0.0/8" is not a network`, nil},
+		"one": {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"010.0.0.0/8"} }, `"010.0.0.0/8" is not a network`, []string{open}},
 		"one of several": {func(s *v1.Service) {
 			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "010.0.0.0/8", "192.0.2.0/24"}
 		}, `"010.0.0.0/8" is not a network`, []string{open}},
@@ -45,7 +45,13 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 		"an annotation of commas": {func(s *v1.Service) {
 			s.Spec.LoadBalancerSourceRanges = nil
 			s.Annotations = map[string]string{annotationSourceRanges: ","}
-		}, "holds no network", nil},
+		}, "holds no network", []string{open}},
+		"a part of one": {func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{"198.51.0.0/16", "010.0.0.0/8"}
+		}, `"010.0.0.0/8" is not a network`, []string{open}},
+		"one inside": {func(s *v1.Service) {
+			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.128/25", "010.0.0.0/8"}
+		}, `"010.0.0.0/8" is not a network`, []string{"tcp 30080 198.51.100.128/25"}},
 		"a port more": {func(s *v1.Service) {
 			s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24", "010.0.0.0/8"}
 			s.Spec.Ports = append(s.Spec.Ports, servicePort("more", 81, 30081))
@@ -63,6 +69,7 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 				w.Apply(s)
 				_, err := w.try(s)
 				require.ErrorContains(t, err, c.refused)
+				require.ElementsMatch(t, c.want, groupRules(w))
 				w.addNode(openstacksim.Spec{Name: "late"})
 				require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
 				assert.ElementsMatch(t, c.want, groupRules(w))

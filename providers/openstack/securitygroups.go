@@ -111,11 +111,18 @@ func (l *loadBalancers) planGroups(
 		g.opens = []change{l.groupCreation(service)}
 		return g, nil
 	}
-	wanted, err := wantedRules(service, s, from.CIDR, l.config.LoadBalancer.Provider, groups[0].Rules)
+	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
+	wanted, err := wantedRules(service, s, from.CIDR, provider)
 	if err != nil {
 		return g, err
 	}
-	g.addRules(l, groups[0], wanted)
+	if provider == providerOVN && s.sources.Partial() { // all that may be done about clients is to narrow who they are
+		for _, c := range (narrowing{s.sources, false}).rules(groups[0], service, o.parts, o.role) {
+			g.opens = append(g.opens, l.ruleNarrowing(groups[0], c))
+		}
+	} else {
+		g.addRules(l, groups[0], wanted)
+	}
 	if err := g.addPorts(ctx, l, groups[0], subnetID, members); err != nil {
 		return g, err
 	}
@@ -161,13 +168,12 @@ func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Ser
 }
 
 // wantedRules open the node ports to the network of the load balancer; with ovn, which keeps the client's address, to the
-// source ranges. Where some of those cannot be read, only what is open already is wanted.
-func wantedRules(service *v1.Service, s settings, members, provider string, have []securityRule) ([]securityRule, error) {
-	from, frozen := []string{members}, false
+// source ranges.
+func wantedRules(service *v1.Service, s settings, members, provider string) (rules []securityRule, err error) {
+	from := []string{members}
 	if provider == providerOVN {
-		from, frozen = s.sources.Texts(everybody(familyOf(service) == v1.IPv6Protocol)), s.sources.Partial()
+		from = s.sources.Texts(everybody(familyOf(service) == v1.IPv6Protocol))
 	}
-	var rules []securityRule
 	add := func(protocol string, port int, prefix string) error {
 		p, err := netip.ParsePrefix(prefix)
 		if err != nil {
@@ -177,10 +183,7 @@ func wantedRules(service *v1.Service, s settings, members, provider string, have
 		if p.Addr().Is6() {
 			family = etherTypeV6
 		}
-		r := securityRule{Direction: "ingress", EtherType: family, Protocol: protocol, Min: port, Max: port, Prefix: prefix}
-		if !frozen || prefix == members || slices.ContainsFunc(have, r.same) {
-			rules = append(rules, r)
-		}
+		rules = append(rules, securityRule{Direction: "ingress", EtherType: family, Protocol: protocol, Min: port, Max: port, Prefix: prefix})
 		return nil
 	}
 	if n := int(service.Spec.HealthCheckNodePort); n != 0 {
@@ -359,9 +362,13 @@ func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string)
 		err = &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "changing the security groups of port " + p.ID, Message: errWrongAnswer.Error()}
 	}
 	switch {
-	case errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), p.ID):
+	case errors.Is(err, cloudapi.ErrNotFound) && faultOf(err) == "PortNotFound":
 		l.instances.ports.Forget(p.ID) // its machine may have gone while its Node is still kept
 		return nil
+	case errors.Is(err, cloudapi.ErrNotFound):
+		l.groups.InvalidateAll() // somebody deleted one of them
+		l.instances.ports.Invalidate(p.ID)
+		return cloudapi.NotAbsence(err)
 	case err != nil:
 		l.instances.ports.Invalidate(p.ID)
 		return err

@@ -185,7 +185,7 @@ func (l *loadBalancers) partsForEnsure(ctx context.Context, r *services.Request,
 	if o.parts, err = l.glance(ctx, o.lb); err != nil || !o.parts.listed {
 		return o.parts, err
 	}
-	s, _, err := parseSettings(r.Service, l.config)
+	s, err := l.settings(r.Service, o.lb)
 	if err == nil {
 		var d desired
 		if d, _, err = l.desire(ctx, *r, s, o); err == nil && len(d.steps) == 0 {

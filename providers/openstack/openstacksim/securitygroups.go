@@ -33,6 +33,19 @@ type SecurityRule struct {
 // SecurityGroups returns all security groups.
 func (s *Sim) SecurityGroups() []SecurityGroup { return copies(s, &s.groups) }
 
+// DropSecurityGroup takes a security group off all ports and deletes it.
+func (s *Sim) DropSecurityGroup(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range s.ports.all() {
+		if i := slices.Index(p.SecurityGroups, id); i >= 0 {
+			p.SecurityGroups = slices.Delete(slices.Clone(p.SecurityGroups), i, i+1)
+			p.Revision++
+		}
+	}
+	s.groups.remove(id)
+}
+
 func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) error {
 	switch {
 	case id == "" && r.Method == http.MethodPost:
@@ -69,6 +82,17 @@ func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) 
 	return nil
 }
 
+// rules are those of all groups.
+func (s *Sim) rules() []any {
+	all := []any{}
+	for _, g := range s.groups.all() {
+		for _, rule := range g.Rules {
+			all = append(all, rule)
+		}
+	}
+	return all
+}
+
 func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) error {
 	switch {
 	case id == "" && r.Method == http.MethodPost:
@@ -89,18 +113,15 @@ func (s *Sim) serveRules(w http.ResponseWriter, r *http.Request, id, _ string) e
 				return failure(http.StatusConflict, "SecurityGroupRuleExists", "Security group rule already exists.")
 			}
 		}
+		if s.overQuota("security_group_rule", len(s.rules())) {
+			return failure(http.StatusConflict, "OverQuota", "Quota exceeded for resources: ['security_group_rule'].")
+		}
 		in.ID = s.newID(0x5e)
 		g.Rules = append(g.Rules, in)
 		write(w, http.StatusCreated, map[string]any{"security_group_rule": in})
 		return nil
 	case id == "":
-		all := []any{}
-		for _, g := range s.groups.all() {
-			for _, rule := range g.Rules {
-				all = append(all, rule)
-			}
-		}
-		return s.listing(w, r, "security_group_rules", all, equalFilter)
+		return s.listing(w, r, "security_group_rules", s.rules(), equalFilter)
 	}
 	for _, g := range s.groups.all() {
 		if i := slices.IndexFunc(g.Rules, func(x SecurityRule) bool { return x.ID == id }); i >= 0 && r.Method == http.MethodDelete {
