@@ -334,6 +334,7 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 			target := document{id: id, what: "public IP address " + a.name, version: networkVersion}
 			if a.found == nil {
 				target.create = func() doc { return jsondoc.Clone(a.fresh) }
+				r.resources.noteStray(doc{"id": id, "name": a.name, "tags": a.fresh["tags"]})
 			}
 			after, err := r.resources.documents.submit(ctx, target, a.edit)
 			if a.found == nil {
@@ -398,6 +399,9 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 			})
 			if err != nil {
 				return o, err
+			}
+			if after == nil {
+				r.resources.forgetStray(docID(a))
 			}
 			return r.look(ctx, q, o, after)
 		},

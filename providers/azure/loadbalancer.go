@@ -87,7 +87,6 @@ type reconciler struct {
 	kube      kubernetes.Interface
 	endpoints *endpoints
 	latest    latest
-	groups    addressGroups
 	traces    traces
 	translate func(*v1.Service) *v1.Service
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -107,18 +106,25 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 	if o.mark, err = r.cluster.Mark(ctx); err != nil {
 		return err
 	}
-	base := baseName(q.Service)
 	// The usual group comes first: its first listing tells of addresses in others.
-	groups := r.groups.with(base, append([]string{r.config.Group, r.addressGroup(q.Service)}, groupsIn(o.lbs, base)...))
-	for _, g := range groups {
+	var groups []string
+	for _, g := range append([]string{r.config.Group, r.addressGroup(q.Service)}, groupsIn(o.lbs, baseName(q.Service))...) {
+		if slices.Contains(groups, g) {
+			continue
+		}
+		groups = append(groups, g)
 		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
 		if r.holdsNothing(g, q, err) {
 			continue
 		}
 		if err != nil {
+			if g != r.config.Group && passedOver(err) {
+				r.resources.forgetGroup(g)
+			}
 			return err
 		}
 		for _, a := range list {
+			r.resources.noteStray(a)
 			if uid, marked := tag(tagsOf(a), clusterTag); marked && ownership.Foreign(o.mark, []string{ownership.ClusterMark(uid)}) {
 				o.foreign = append(o.foreign, a)
 				continue
@@ -153,28 +159,6 @@ func groupsIn(lbs []doc, base string) (groups []string) {
 		}
 	}
 	return groups
-}
-
-// addressGroups are the resource groups in which Services have had public addresses since the start: one that a Service names no more may
-// still hold one of it.
-type addressGroups struct {
-	mu   sync.Mutex
-	seen map[string][]string
-}
-
-// with adds resource groups of a Service, and returns all.
-func (g *addressGroups) with(base string, groups []string) []string {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.seen == nil {
-		g.seen = map[string][]string{}
-	}
-	for _, group := range groups {
-		if !slices.Contains(g.seen[base], group) {
-			g.seen[base] = append(g.seen[base], group)
-		}
-	}
-	return slices.Clone(g.seen[base])
 }
 
 func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *observed) error {

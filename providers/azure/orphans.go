@@ -262,6 +262,9 @@ func (r *reconciler) removeAddress(ctx context.Context, id string) error {
 		}
 		return errRemove
 	})
+	if err == nil {
+		r.resources.forgetStray(strings.ToLower(id))
+	}
 	return err
 }
 

@@ -113,6 +113,9 @@ func (r *reconciler) observeLinks(ctx context.Context, service *v1.Service, o *o
 	}
 	for _, g := range groups {
 		list, err := r.resources.linksOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
+		if g != r.config.LinkGroup && passedOver(err) {
+			r.resources.forgetGroup(g)
+		}
 		if errors.Is(err, cloudapi.ErrUnauthorized) && !asked {
 			continue
 		}

@@ -25,8 +25,8 @@ type resources struct {
 	links     map[string]*inventory.Inventory[string, doc]
 	known     []any
 	zonesRead bool
-	// strays are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as the first
-	// listing showed them; nil before that.
+	// strays are public addresses for Services in other resource groups than the usual one, by their IDs in lower case, as they were seen
+	// last; nil before the first listing, which shows them all.
 	strays map[string]doc
 }
 
@@ -102,6 +102,14 @@ func (r *resources) addressesOf(group string) *inventory.Inventory[string, doc] 
 		r.addresses[group] = r.inventory("public address", r.addressPath(group))
 	}
 	return r.addresses[group]
+}
+
+// forgetGroup forgets a resource group that is not there, or not to be seen: any group may be named.
+func (r *resources) forgetGroup(group string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.addresses, group)
+	delete(r.links, group)
 }
 
 // addressPath is where the public addresses of a resource group are.

@@ -48,14 +48,17 @@ func (r *resources) splitUsual(all []doc) (usual []doc) {
 		r.strays = map[string]doc{}
 	}
 	for _, a := range all {
-		if _, given := servicesOf(a); groupOf(docID(a)) == r.api.config.Group {
+		if groupOf(docID(a)) == r.api.config.Group {
 			usual = append(usual, a)
-		} else if given {
+		} else if _, given := servicesOf(a); given {
 			r.strays[docID(a)] = a
 		}
 	}
 	return usual
 }
+
+// noteStray notes an address that is for Services, or about to be made for one, where it is in another resource group than the usual one.
+func (r *resources) noteStray(a doc) { r.splitUsual([]doc{a}) }
 
 // strayIDs are the IDs, in lower case, of addresses in other resource groups of which something is true.
 func (r *resources) strayIDs(is func(doc) bool) (ids []string) {

@@ -197,3 +197,65 @@ func TestOrphansInOtherResourceGroups(t *testing.T) {
 		})
 	}
 }
+
+// TestResourceGroupsNamedOneAfterAnother: what a Service names no more costs no call, and nothing is remembered of it but addresses that
+// are there.
+func TestResourceGroupsNamedOneAfterAnother(t *testing.T) {
+	t.Parallel()
+	s := webElsewhere()
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		for i := range 200 {
+			w.change(s, func(s *v1.Service) { s.Annotations[annotationGroup] = fmt.Sprint("no-such-", i) })
+			require.Error(w, w.refuse(s))
+		}
+		w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
+		w.ensure(s)
+		assert.Nil(w, w.sim.Shown(otherPIP(webPIP)), "the address in the first group is the Service's still, and goes")
+		waitFor(2 * lookAge)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Equal(w, 1, w.server.Calls().ByOperation["GET Microsoft.Network/publicIPAddresses"], "that of the usual group")
+		assert.LessOrEqual(w, w.server.Calls().Total, 3, "%v", w.server.Calls().ByOperation)
+		resources := w.cloud.reconciler.resources
+		assert.LessOrEqual(w, len(resources.addresses), 2)
+		assert.Empty(w, resources.strays)
+	})
+}
+
+// TestAddressElsewhereIsForgottenWithItsService: a Service that was served from another resource group leaves nothing to remember.
+func TestAddressElsewhereIsForgottenWithItsService(t *testing.T) {
+	t.Parallel()
+	s := webElsewhere()
+	withNode(t, s, func(w *world) {
+		w.ensure(s)
+		assert.Len(w, w.cloud.reconciler.resources.strays, 1)
+		w.remove(s)
+		assert.Empty(w, w.cloud.reconciler.resources.strays)
+	})
+}
+
+// TestAddressElsewhereWithoutTheSubscription: a credential for resource groups alone finds the former address as long as the program runs,
+// also where the answer to its creation was lost.
+func TestAddressElsewhereWithoutTheSubscription(t *testing.T) {
+	t.Parallel()
+	for name, fault := range map[string]string{"made": "", "answer lost": simkit.FaultLost} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webElsewhere()
+			withNode(t, s, func(w *world) {
+				w.sim.GrantGroupsAlone()
+				if fault != "" {
+					_, err := w.server.AddFault(simkit.Fault{Kind: fault, Operation: "PUT Microsoft.Network/publicIPAddresses/{name}", Writes: true})
+					require.NoError(w, err)
+				}
+				_, _ = w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes)
+				w.server.ClearFaults()
+				require.NotNil(w, w.sim.Shown(otherPIP(webPIP)))
+				w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
+				w.ensure(s)
+				assert.Nil(w, w.sim.Shown(otherPIP(webPIP)))
+			})
+		})
+	}
+}
