@@ -24,11 +24,11 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 		return c, false, nil
 	}
 	k := r.claimOf(q, o, d)
-	return r.groupChange(o, func(group doc, known []*v1.Service) error {
+	return r.groupChange(o, func(group doc, now moment) error {
 		if group == nil {
 			return errKeep
 		}
-		changed, err := applyClaim(group, k.spareOthers(known, q.Service))
+		changed, err := applyClaim(group, r.claimAt(k, q, o, now))
 		if err == nil && !changed && (!failed(group) || d == nil) {
 			err = errKeep
 		}
@@ -36,12 +36,19 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	})
 }
 
-// groupEdit changes the rules of a security group; known are the Services of the cluster at that moment.
-type groupEdit func(group doc, known []*v1.Service) error
+// moment is what is known of others while rules are written: the Services of the cluster, and its load balancers.
+type moment struct {
+	known []*v1.Service
+	lbs   []doc
+}
+
+// groupEdit changes the rules of a security group.
+type groupEdit func(group doc, now moment) error
 
 // groupChange writes the security group.
 func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*observed], due bool, err error) {
-	if err = e(jsondoc.Clone(o.group), o.known); errors.Is(err, errKeep) {
+	planned := moment{o.known, o.lbs}
+	if err = e(jsondoc.Clone(o.group), planned); errors.Is(err, errKeep) {
 		return c, false, nil
 	} else if err != nil {
 		return c, false, err
@@ -50,17 +57,22 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
 			draft := jsondoc.Clone(o.group)
-			_ = e(draft, o.known) // it was tried
+			_ = e(draft, planned) // it was tried
 			return o.group, draft
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
 			after, err := r.resources.documents.submit(ctx, target, func(group doc) error {
-				known, err := r.cluster.Services(ctx) // those of now: a Service that has come meanwhile may have its rules there already
+				// A Service that has come meanwhile may have its rules there already.
+				var now moment
+				var err error
+				if now.known, err = r.cluster.Services(ctx); err == nil {
+					now.lbs, err = r.balancersOf(ctx, q.Cluster)
+				}
 				if err != nil {
 					return err
 				}
-				return e(group, known)
+				return e(group, now)
 			})
 			if err != nil {
 				return o, err
@@ -101,10 +113,29 @@ func nodePortsTaken(known []*v1.Service, s *v1.Service) map[string]bool {
 func portsOfOthers(lb, f doc, base string) (ports []string) {
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
 		if sameID(str(rule, "properties", "frontendIPConfiguration", "id"), str(f, "id")) && !ownedBy(base, str(rule, "name")) {
-			ports = append(ports, strings.ToLower(str(rule, "properties", "protocol"))+" "+strconv.Itoa(num(rule, "properties", "frontendPort")))
+			ports = append(ports, portAt(rule, "frontendPort"))
 		}
 	}
 	return ports
+}
+
+// portsIn are the ports of the rules of a Service, and those on nodes, each with its protocol.
+func portsIn(lb doc, base string) (ports []string) {
+	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
+		if ownedBy(base, str(rule, "name")) {
+			ports = append(ports, portAt(rule, "frontendPort"), portAt(rule, "backendPort"))
+		}
+	}
+	return ports
+}
+
+// portAt is a port of a rule of a load balancer with its protocol in lower case, as rules of the security group have it.
+func portAt(rule doc, key string) string {
+	protocol := strings.ToLower(str(rule, "properties", "protocol"))
+	if protocol == "all" {
+		protocol = "*"
+	}
+	return protocol + " " + strconv.Itoa(num(rule, "properties", key))
 }
 
 // addressesFor are the public addresses that are for a Service alone. They tell which rules are its own, also where its load balancer has
@@ -122,7 +153,7 @@ func (r *reconciler) addressesFor(q services.Request, o *observed) (list []strin
 // which repeats it.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
-	k := claim{shared: map[string][]string{}, nodes: nodeIPs(o.withVouched(slices.Concat(r.instances.known(), q.Nodes)))}
+	k := claim{nodes: o.namedNodes}
 	if nodePortsTaken(o.known, q.Service) != nil {
 		k.mark = o.mark
 	}
@@ -141,8 +172,11 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 			if mine && ip != "" {
 				proven = append(proven, ip)
 			}
-			k.shared[ip] = append(k.shared[ip], portsOfOthers(lb, f, base)...)
 		}
+	}
+	k.named = additional(q.Service)
+	for _, shown := range q.Service.Status.LoadBalancer.Ingress {
+		k.named = append(k.named, shown.IP)
 	}
 	k.own = r.traces.addressesOf(q.Service, proven, rules)
 	if d == nil {
@@ -154,6 +188,24 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	destinations = append(destinations, d.Additional...)
 	k.wanted = accesses(*d, slices.DeleteFunc(destinations, func(ip string) bool { return ip == "" }))
 	return k
+}
+
+// claimAt returns a claim as it is at a moment, without what the others of the cluster have.
+func (r *reconciler) claimAt(k claim, q services.Request, o *observed, now moment) claim {
+	base := baseName(q.Service)
+	k.shared, k.kept = map[string][]string{}, nil
+	for _, lb := range now.lbs {
+		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
+			ip := r.ipOf(o, lb, str(f, "name"))
+			k.shared[ip] = append(k.shared[ip], portsOfOthers(lb, f, base)...)
+		}
+		for _, gone := range basesIn(lb) {
+			if !slices.ContainsFunc(now.known, func(s *v1.Service) bool { return strings.EqualFold(baseName(s), gone) }) {
+				k.kept = append(k.kept, portsIn(lb, gone)...)
+			}
+		}
+	}
+	return k.spareOthers(now.known, q.Service)
 }
 
 // denierAt returns whether a Service that has an address, or asks for it, wants all others denied there. One that shows none yet may be
@@ -177,21 +229,6 @@ func (r *reconciler) denierAt(addresses []doc) func(s *v1.Service, ip string) bo
 	}
 }
 
-// withVouched are nodes, with the addresses that their machines have where these were read.
-func (o *observed) withVouched(nodes []*v1.Node) []*v1.Node {
-	read := map[string]*v1.Node{}
-	for _, n := range o.nodes {
-		read[n.Name] = n
-	}
-	list := slices.Clone(nodes)
-	for i, n := range list {
-		if v := read[n.Name]; v != nil {
-			list[i] = v
-		}
-	}
-	return list
-}
-
 // findUnproven tells of further addresses that stay in rules in which the Service wants them no more, because nothing shows that they were
 // put there for it; d is nil for a Service that goes.
 func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (findings []services.Finding) {
@@ -204,7 +241,7 @@ func (r *reconciler) findUnproven(q services.Request, o *observed, d *spec) (fin
 	if len(further) == 0 {
 		return nil
 	}
-	k := r.claimOf(q, o, d).spareOthers(o.known, q.Service)
+	k := r.claimAt(r.claimOf(q, o, d), q, o, moment{o.known, o.lbs})
 	for _, p := range q.Service.Spec.Ports { // a rule is about the ports of the Service, or about its node ports
 		k.nodePorts = append(k.nodePorts, strings.ToLower(securityProtocol(p.Protocol))+" "+strconv.Itoa(int(p.Port)))
 	}

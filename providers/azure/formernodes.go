@@ -63,9 +63,9 @@ func (f *formerNodes) found(ip, rule string) {
 }
 
 // nodeIPs are the addresses of nodes.
-func nodeIPs(lists ...[]*v1.Node) []string {
+func nodeIPs(list []*v1.Node) []string {
 	found := map[string]bool{}
-	for _, node := range slices.Concat(lists...) {
+	for _, node := range list {
 		for _, six := range []bool{false, true} {
 			if ip := internalIP(node, six); ip != "" {
 				found[ip] = true
@@ -100,12 +100,12 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 
 // findFormerNodes finds what is left of nodes that went while the program did not run: free addresses of the network that rules for the
 // Service's node ports alone name, and no Node has. What another cluster uses is not free. Where Azure does not tell, they stay.
-func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, group doc) error {
+func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
 	if r.config.Network == "" {
 		return nil
 	}
 	k := claim{nodePorts: nodePortsOf(q.Service)}
-	nodes, rules := nodeIPs(r.instances.known(), q.Nodes), docs(group, "properties", "securityRules")
+	nodes, rules := o.namedNodes, docs(o.group, "properties", "securityRules")
 	former := r.former.look(rules, nodes)
 	for _, rule := range rules {
 		if !managed(rule) || !k.onNodes(str(rule, "properties", "protocol"), plural(rule, "destinationPortRange", "destinationPortRanges")) {

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -185,4 +186,63 @@ func TestNodeThatWentBeforeItsService(t *testing.T) {
 		w.remove(s)
 		assert.Empty(w, w.sim.Snapshot())
 	})
+}
+
+// lie makes the Node of a machine tell an address of somebody else's instead of its own.
+func (w *world) lie(ip string) {
+	w.Helper()
+	n := w.nodes[0].DeepCopy()
+	n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: ip}}
+	w.tell(n)
+}
+
+// tell replaces the only Node.
+func (w *world) tell(n *v1.Node) {
+	w.Helper()
+	w.nodes, w.known = []*v1.Node{n}, []*v1.Node{n}
+	require.NoError(w, w.shown.Update(n))
+}
+
+// TestAddressThatANodeSaysItHas: what a kubelet writes into its Node, and no machine of the cluster has, is neither opened nor closed:
+// another cluster's address stays in the rule that both have, whatever becomes of the Service and of the Node.
+func TestAddressThatANodeSaysItHas(t *testing.T) {
+	t.Parallel()
+	const theirs = "10.240.77.7"
+	for name, then := range map[string]func(w *world, s *v1.Service, honest *v1.Node){
+		"the Service stays": func(w *world, s *v1.Service, _ *v1.Node) { w.ensure(s) },
+		"the Service goes":  func(w *world, s *v1.Service, _ *v1.Node) { w.remove(s) },
+		"floating IP comes back": func(w *world, s *v1.Service, _ *v1.Node) {
+			w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationNoFloating) })
+			w.ensure(s)
+		},
+		"the Node tells the truth again": func(w *world, s *v1.Service, honest *v1.Node) {
+			w.ensure(s)
+			w.tell(honest)
+			w.ensure(s)
+			w.remove(s)
+		},
+		"the Service is lost": func(w *world, s *v1.Service, _ *v1.Node) {
+			w.lose(s)
+			w.deleteOrphans()
+		},
+	} {
+		for opened, want := range map[bool][]string{true: {"Internet"}, false: nil} {
+			t.Run(fmt.Sprint(name, " ", opened), func(t *testing.T) {
+				t.Parallel()
+				s := webService(map[string]string{annotationNoFloating: "true"})
+				withNode(t, s, func(w *world) {
+					w.ensure(s)
+					w.sim.Take(theirs)
+					if opened {
+						w.nameInRule(theirs)
+					}
+					honest := w.nodes[0]
+					w.lie(theirs)
+					then(w, s, honest)
+					assert.Equal(w, want, w.mayEnter(theirs))
+					assert.Equal(w, name == "the Service stays", len(w.mayEnter(internalIP(honest, false))) > 0)
+				})
+			})
+		}
+	}
 }

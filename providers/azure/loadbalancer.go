@@ -59,6 +59,8 @@ type observed struct {
 	cluster   string
 	// nodes are those that receive traffic, with the addresses that their machines have, where addresses of nodes matter.
 	nodes []*v1.Node
+	// namedNodes are addresses of nodes, which their machines have, in rules of the security group.
+	namedNodes []string
 	// sets are the names of the scale sets or availability sets of machines, where there are several load balancers; ownPools are the pools
 	// that the Service has for itself then, and pools are those that it may have.
 	sets     map[machineID]string

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	v1 "k8s.io/api/core/v1"
-
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
@@ -85,11 +83,11 @@ func (r *reconciler) Narrowing(_ context.Context, q services.Request, o *observe
 	if d.denies() {
 		denied = accesses(*d, r.servedAt(o, d.Base))
 	}
-	c, due, err := r.groupChange(o, func(group doc, known []*v1.Service) error {
+	c, due, err := r.groupChange(o, func(group doc, now moment) error {
 		if group == nil {
 			return errKeep
 		}
-		changed, err := k.spareOthers(known, q.Service).narrow(group, asked, denied)
+		changed, err := r.claimAt(k, q, o, now).narrow(group, asked, denied)
 		if err == nil && !changed {
 			err = errKeep
 		}
@@ -119,11 +117,8 @@ func (c claim) narrow(group doc, asked clients, denied []access) (changed bool, 
 	var kept []doc
 	var split, inside []access
 	for _, rule := range docs(group, "properties", "securityRules") {
-		before := access{
-			six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"), protocol: str(rule, "properties", "protocol"),
-			ports: plural(rule, "destinationPortRange", "destinationPortRanges"), destinations: destinationsOf(rule),
-		}
-		sources, narrower := asked.narrow(plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), before.six)
+		before := accessOf(rule)
+		sources, narrower := asked.narrow(before.sources, before.six)
 		if !managed(rule) || !narrower || !strings.EqualFold(str(rule, "properties", "access"), "Allow") {
 			kept = append(kept, rule)
 			continue

@@ -5,13 +5,16 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -60,10 +63,10 @@ func (w *world) fail(operation string) {
 	require.NoError(w, err)
 }
 
-// TestNarrowingIsNotHeldUpByARefusedWrite of the load balancer, of its members, or of an address.
 // joinAlone adds a node that no scale set brings into the pool.
 func (w *world) joinAlone(name string) { w.joinAs(name, w.sim.AddMachine(name)) }
 
+// TestNarrowingIsNotHeldUpByARefusedWrite of the load balancer, of its members, or of an address.
 func TestNarrowingIsNotHeldUpByARefusedWrite(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -179,5 +182,127 @@ func TestNarrowingIsNotHeldUpByAFullGroup(t *testing.T) {
 				assert.Equal(w, 2, strings.Count(w.sim.Snapshot(), " pool kubernetes member "), "n2 has joined: %v", err)
 			})
 		})
+	}
+}
+
+// TestRuleWithAPriorityOfSomebodys: a rule of ours that was given another priority by hand is still one that a Service leaves.
+func TestRuleWithAPriorityOfSomebodys(t *testing.T) {
+	t.Parallel()
+	moved := func(rules []doc) []doc {
+		props(rules[0])["priority"] = 400
+		return rules
+	}
+	t.Run("narrowed", func(t *testing.T) {
+		serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
+			w.changeGroup(moved)
+			w.change(s, narrowed(kept))
+			w.ensure(s)
+			assert.Equal(w, []string{kept}, w.mayEnter(ip))
+		})
+	})
+	t.Run("removed", func(t *testing.T) {
+		serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
+			w.changeGroup(moved)
+			w.remove(s)
+			assert.Empty(w, w.mayEnter(ip))
+		})
+	})
+	t.Run("joined", func(t *testing.T) {
+		serveNarrowed(t, nil, func(w *world, _ *v1.Service, _ string) {
+			w.changeGroup(moved)
+			second := webNumber(1, nil)
+			w.Apply(second)
+			ip := w.ensure(second).Status.LoadBalancer.Ingress[0].IP
+			require.Equal(w, []string{"Internet"}, w.mayEnter(ip))
+			waitFor(2 * lookAge)
+			w.remove(second)
+			assert.Empty(w, w.mayEnter(ip))
+		})
+	})
+}
+
+// TestNarrowingLeavesWhatAnotherServiceGotMeanwhile, on an address that both have.
+func TestNarrowingLeavesWhatAnotherServiceGotMeanwhile(t *testing.T) {
+	t.Parallel()
+	later := func(ip string) *v1.Service {
+		return webNumber(1, map[string]string{annotationIPv4: ip}, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 })
+	}
+	t.Run("planned before", func(t *testing.T) {
+		serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
+			second := later(ip)
+			w.Apply(second)
+			w.change(s, narrowed(kept))
+			r := w.cloud.reconciler
+			q := services.Request{Purpose: services.Ensure, Cluster: clusterName, Service: w.Current(s), Nodes: w.nodes}
+			o, err := r.Observe(w.Context(), q)
+			require.NoError(w, err)
+			o, _, err = r.CheckOwner(w.Context(), q, o)
+			require.NoError(w, err)
+			d, _, err := r.Desire(w.Context(), q, o)
+			require.NoError(w, err)
+			changes, err := r.Changes(q, o, d)
+			require.NoError(w, err)
+			require.Len(w, changes, 1)
+			w.ensure(second)
+			require.True(w, w.allowed(ip, "8080"))
+			_, err = changes[0].Make(w.Context(), &q, o)
+			require.NoError(w, err)
+			assert.True(w, w.allowed(ip, "8080"), "the second one was let in already")
+		})
+	})
+	for _, half := range []int{0, 3, 6, 9} {
+		t.Run(fmt.Sprint("at the same time ", half), func(t *testing.T) {
+			serveNarrowed(t, nil, func(w *world, s *v1.Service, ip string) {
+				second := later(ip)
+				w.Apply(second)
+				w.change(s, narrowed(kept))
+				for i := range 3 {
+					w.joinAlone(fmt.Sprint("alone-", i))
+				}
+				var all sync.WaitGroup
+				all.Go(func() {
+					_, err := w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(second), w.nodes)
+					assert.NoError(w, err)
+				})
+				waitFor(time.Duration(half) * 500 * time.Millisecond)
+				w.ensure(s)
+				all.Wait()
+				assert.Equal(w, []string{kept, "Internet"}, w.mayEnter(ip), "both are served")
+			})
+		})
+	}
+}
+
+// TestRuleThatSomebodyChanged says again what its name stands for, whatever somebody has made of it by hand.
+func TestRuleThatSomebodyChanged(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(p doc){
+		"sources":      func(p doc) { setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"}) },
+		"denied":       func(p doc) { p["access"] = "Deny" },
+		"ports":        func(p doc) { setPlural(p, "destinationPortRange", "destinationPortRanges", []string{"80", "22"}) },
+		"all ports":    func(p doc) { setPlural(p, "destinationPortRange", "destinationPortRanges", []string{"*"}) },
+		"protocol":     func(p doc) { p["protocol"] = "*" },
+		"source ports": func(p doc) { p["sourcePortRange"] = "1024-65535" },
+	} {
+		for _, from := range [][]string{{kept}, nil} {
+			t.Run(fmt.Sprint(name, " ", from), func(t *testing.T) {
+				serveNarrowed(t, from, func(w *world, s *v1.Service, _ string) {
+					before := w.securityRules()
+					w.changeGroup(func(rules []doc) []doc {
+						change(props(rules[0]))
+						return rules
+					})
+					w.restart()
+					w.ensure(s)
+					after := w.securityRules()
+					require.Len(w, after, 1)
+					assert.Equal(w, accessOf(before[0]), accessOf(after[0]))
+					assert.Equal(w, "*", str(after[0], "properties", "sourcePortRange"))
+					w.server.ResetCalls()
+					w.ensure(s)
+					assert.Zero(w, w.server.Calls().Writes)
+				})
+			})
+		}
 	}
 }

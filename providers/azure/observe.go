@@ -18,19 +18,12 @@ import (
 
 // Observe reads the load balancers, the public addresses and the security group, which all Services share.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
-	all, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
+	lbs, err := r.balancersOf(ctx, q.Cluster)
 	if err != nil {
 		return nil, err
 	}
-	o := &observed{cluster: q.Cluster}
-	names := r.config.namesOf(q.Cluster)
+	o := &observed{cluster: q.Cluster, lbs: lbs}
 	r.latest.note(q)
-	for _, lb := range all {
-		if slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, str(lb, "name")) }) {
-			o.lbs = append(o.lbs, lb)
-		}
-	}
-	slices.SortFunc(o.lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
 	if err := r.observePools(ctx, q.Service, o); err != nil {
 		return nil, err
 	}
@@ -51,6 +44,17 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed
 		return o, nil // whatever rules it has
 	}
 	return o, r.observeGroup(ctx, q, o)
+}
+
+// balancersOf are the load balancers of a cluster's names, in the order of their IDs.
+func (r *reconciler) balancersOf(ctx context.Context, cluster string) ([]doc, error) {
+	all, err := r.resources.loadBalancers.All(ctx, inventory.Query{MaxAge: lookAge})
+	names := r.config.namesOf(cluster)
+	lbs := slices.DeleteFunc(slices.Clone(all), func(lb doc) bool {
+		return !slices.ContainsFunc(names, func(n string) bool { return strings.EqualFold(n, str(lb, "name")) })
+	})
+	slices.SortFunc(lbs, func(a, b doc) int { return strings.Compare(docID(a), docID(b)) })
+	return lbs, err
 }
 
 // hasAny reports whether a Service has a part of a load balancer, or a public address.
@@ -185,5 +189,26 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 	if err != nil {
 		return err
 	}
-	return r.findFormerNodes(ctx, q, o.group)
+	if o.namedNodes, err = r.nodesNamed(ctx, q, o.group); err != nil {
+		return err
+	}
+	return r.findFormerNodes(ctx, q, o)
+}
+
+// nodesNamed are the addresses of nodes that rules of the security group name, as far as their machines have them.
+func (r *reconciler) nodesNamed(ctx context.Context, q services.Request, group doc) ([]string, error) {
+	named := map[string]bool{}
+	for _, rule := range docs(group, "properties", "securityRules") {
+		for _, ip := range destinationsOf(rule) {
+			named[ip] = managed(rule) || named[ip]
+		}
+	}
+	nodes := slices.DeleteFunc(slices.Concat(r.instances.known(), q.Nodes), func(n *v1.Node) bool {
+		return !named[internalIP(n, false)] && !named[internalIP(n, true)]
+	})
+	vouched, err := r.vouched(ctx, nodes)
+	if q.Purpose == services.Narrow {
+		err = nil // what is the Service's beyond doubt is closed all the same
+	}
+	return nodeIPs(vouched), err
 }

@@ -48,11 +48,7 @@ func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
 		p := rule["properties"]
 		if ownedBy(base, str(rule, "name")) && !flag(p, "enableFloatingIP") && num(p, "backendPort") > 0 {
-			protocol := strings.ToLower(str(p, "protocol"))
-			if protocol == "all" {
-				protocol = "*"
-			}
-			k.nodePorts = append(k.nodePorts, protocol+" "+strconv.Itoa(num(p, "backendPort")))
+			k.nodePorts = append(k.nodePorts, portAt(rule, "backendPort"))
 		}
 	}
 	k.spare(living)
@@ -122,7 +118,8 @@ func (c *cloud) nodeAddresses(ctx context.Context) ([]string, error) {
 	for i := range list.Items {
 		nodes[i] = &list.Items[i]
 	}
-	return nodeIPs(nodes), nil
+	nodes, err = c.reconciler.vouched(ctx, nodes)
+	return nodeIPs(nodes), err
 }
 
 // closeAddress takes a public address that is about to be deleted, and that is behind no frontend, out of the security group.

@@ -4,6 +4,7 @@ import (
 	"crypto/md5" //nolint:gosec // part of names, as Azure's own controller makes them; nothing is protected by it
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -52,11 +53,21 @@ func (a access) name() string {
 	return rulePrefix + "_allow_" + familyName(a.six) + "_" + hex.EncodeToString(sum[:])
 }
 
-// managed reports whether a rule is one of those that this program, or Azure's own, makes.
+// managed reports whether a rule is one of those that this program, or Azure's own, makes: by its priority or, where somebody has changed
+// that, by its name.
 func managed(rule doc) bool {
 	priority := num(rule, "properties", "priority")
-	return strings.HasPrefix(str(rule, "name"), rulePrefix) && priority >= firstPriority && priority <= lastPriority &&
-		strings.EqualFold(str(rule, "properties", "direction"), "Inbound")
+	return strings.HasPrefix(str(rule, "name"), rulePrefix) && strings.EqualFold(str(rule, "properties", "direction"), "Inbound") &&
+		(priority >= firstPriority && priority <= lastPriority || strings.EqualFold(accessOf(rule).name(), str(rule, "name")))
+}
+
+// accessOf is what a rule says.
+func accessOf(rule doc) access {
+	return access{
+		deny: strings.EqualFold(str(rule, "properties", "access"), "Deny"), six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"),
+		protocol: str(rule, "properties", "protocol"), sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"),
+		ports: plural(rule, "destinationPortRange", "destinationPortRanges"), destinations: destinationsOf(rule),
+	}
 }
 
 // plural reads a field that may stand in singular or plural.
@@ -90,6 +101,8 @@ type claim struct {
 	// shared are the ports, with their protocol in lower case, that other Services have on an address.
 	shared map[string][]string
 	wanted []access
+	// kept are the ports of load balancers that stay without a Service, and named the addresses that the Service names or shows.
+	kept, named []string
 	// nodes are the addresses of nodes, and nodePorts the ports there that are the Service's, with their protocol in lower case.
 	nodes, nodePorts []string
 	// living are the other Services of the cluster, nil where they are not known, and denies says whether one wants all others than those who
@@ -156,10 +169,7 @@ func (c claim) isOnNodes(rule doc, ports []string) bool {
 // isLeft reports whether a rule that names nodes is left of a Service whose node ports have changed, or that has none any more: its name
 // says that a controller made it, and no Service has its ports.
 func (c claim) isLeft(rule doc) bool {
-	a := access{
-		six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"), protocol: str(rule, "properties", "protocol"),
-		sources: plural(rule, "sourceAddressPrefix", "sourceAddressPrefixes"), ports: plural(rule, "destinationPortRange", "destinationPortRanges"),
-	}
+	a := accessOf(rule)
 	return c.taken != nil && strings.EqualFold(a.name(), str(rule, "name")) && !slices.ContainsFunc(a.ports, func(p string) bool {
 		return c.taken[strings.ToLower(a.protocol)+" "+p]
 	})
@@ -230,6 +240,9 @@ func withdraw(rule doc, c claim, wanted []string) (stays bool, split []access, t
 			continue
 		}
 		others := c.shared[canonicalIP(d)]
+		if hasIP(furtherIn(rule, c.mark), d) && !hasIP(c.named, d) {
+			others = slices.Concat(others, c.kept)
+		}
 		if deny && len(others) > 0 && c.isDenied(d) {
 			after = append(after, d)
 			continue
@@ -280,8 +293,12 @@ func grant(rules []doc, a access) (after []doc, changed bool, err error) {
 				all = append(all, d)
 			}
 		}
+		said := a.isSaidBy(rule)
+		if !said {
+			a.write(props(rule))
+		}
 		if len(all) == len(have) || slices.Contains(have, "*") {
-			return rules, false, nil
+			return rules, !said, nil
 		}
 		setPlural(props(rule), "destinationAddressPrefix", "destinationAddressPrefixes", all)
 		return rules, true, nil
@@ -290,15 +307,47 @@ func grant(rules []doc, a access) (after []doc, changed bool, err error) {
 	if err != nil {
 		return rules, false, err
 	}
-	p := doc{"direction": "Inbound", "priority": priority, "sourcePortRange": "*", "protocol": a.protocol, "access": "Allow"}
-	if a.deny {
-		p["access"], p["protocol"], p["sourceAddressPrefix"], p["destinationPortRange"] = "Deny", "*", "*", "*"
-	} else {
-		setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", a.sources)
-		p["destinationPortRanges"] = anyList(slices.Sorted(slices.Values(a.ports)))
-	}
+	p := doc{"direction": "Inbound", "priority": priority}
+	a.write(p)
 	setPlural(p, "destinationAddressPrefix", "destinationAddressPrefixes", a.destinations)
 	return append(rules, doc{"name": a.name(), "properties": p}), true, nil
+}
+
+// write makes the properties of a rule what its name stands for.
+func (a access) write(p doc) {
+	for _, key := range []string{"sourcePortRanges", "sourceApplicationSecurityGroups", "destinationPortRange", "destinationPortRanges"} {
+		delete(p, key)
+	}
+	p["sourcePortRange"], p["protocol"], p["access"] = "*", a.protocol, "Allow"
+	if a.deny {
+		p["protocol"], p["access"], p["destinationPortRange"] = "*", "Deny", "*"
+		setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", []string{"*"})
+		return
+	}
+	setPlural(p, "sourceAddressPrefix", "sourceAddressPrefixes", a.sources)
+	p["destinationPortRanges"] = anyList(slices.Sorted(slices.Values(a.ports)))
+}
+
+// isSaidBy reports whether a rule still says what its name stands for: whoever may write the security group may have changed it.
+func (a access) isSaidBy(rule doc) bool {
+	want, have := doc{}, accessOf(rule)
+	a.write(want)
+	wanted := accessOf(doc{"properties": want})
+	return have.deny == wanted.deny && strings.EqualFold(have.protocol, wanted.protocol) &&
+		sameTexts(have.sources, wanted.sources) && sameTexts(have.ports, wanted.ports) &&
+		sameTexts(plural(rule, "sourcePortRange", "sourcePortRanges"), []string{"*"})
+}
+
+// sameTexts compares lists as sets, whose case says nothing.
+func sameTexts(a, b []string) bool {
+	set := func(list []string) map[string]bool {
+		found := map[string]bool{}
+		for _, text := range list {
+			found[strings.ToLower(text)] = true
+		}
+		return found
+	}
+	return maps.Equal(set(a), set(b))
 }
 
 // freePriority is the first free one: upwards for rules that allow, downwards for those that deny.

@@ -154,6 +154,28 @@ func TestFurtherAddressOfAServiceThatIsKept(t *testing.T) {
 	}
 }
 
+// TestFurtherAddressOfAServiceThatIsGone: where the load balancer of a Service stays when that has gone, so does its further address,
+// whatever becomes of others with the same ports. It goes with the last part of the load balancer.
+func TestFurtherAddressOfAServiceThatIsGone(t *testing.T) {
+	t.Parallel()
+	const further, own = "203.0.113.7", "203.0.113.8"
+	first, second := webService(map[string]string{annotationAdditional: further}), webNumber(1, map[string]string{annotationAdditional: own})
+	withNode(t, first, func(w *world) {
+		w.Apply(second)
+		w.ensure(first)
+		w.ensure(second)
+		w.lose(first)
+		w.change(second, func(s *v1.Service) { delete(s.Annotations, annotationAdditional) })
+		w.ensure(second)
+		assert.True(w, w.allowed(further, "80"), "the load balancer of the first one serves")
+		assert.False(w, w.allowed(own, "80"))
+		w.remove(second)
+		assert.True(w, w.allowed(further, "80"))
+		w.deleteOrphans()
+		assert.Empty(w, w.sim.Snapshot())
+	})
+}
+
 // TestFurtherAddressThatComesMeanwhile: a Service that waits for its turn to write the security group leaves alone what another one has
 // opened since it looked.
 func TestFurtherAddressThatComesMeanwhile(t *testing.T) {

@@ -239,7 +239,7 @@ func TestAddressElsewhereIsForgottenWithItsService(t *testing.T) {
 // also where the answer to its creation was lost.
 func TestAddressElsewhereWithoutTheSubscription(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]string{"made": "", "answer lost": simkit.FaultLost} {
+	for name, fault := range map[string]string{"made": "", "answer lost": simkit.FaultLost, "seen after a restart": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := webElsewhere()
@@ -252,6 +252,10 @@ func TestAddressElsewhereWithoutTheSubscription(t *testing.T) {
 				_, _ = w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), clusterName, w.Current(s), w.nodes)
 				w.server.ClearFaults()
 				require.NotNil(w, w.sim.Shown(otherPIP(webPIP)))
+				if name == "seen after a restart" {
+					w.restart()
+					w.ensure(s)
+				}
 				w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
 				w.ensure(s)
 				assert.Nil(w, w.sim.Shown(otherPIP(webPIP)))
