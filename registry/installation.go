@@ -21,8 +21,9 @@ type Installation struct {
 	ReadsSecrets string
 	// SystemRights are what serving Services needs in the namespace kube-system.
 	SystemRights []Right
-	// ServiceRights are what serving Services needs in the whole cluster besides what it needs with every cloud.
-	ServiceRights []Right
+	// NodeRights and ServiceRights are what the provider itself needs in the whole cluster for Nodes and for Services, besides reading them.
+	// The framework's controllers have rights of their own.
+	NodeRights, ServiceRights []Right
 	// Secret is the name of the Secret in the examples: that of the cloud's own manifests, where they have one.
 	Secret string
 	// Set are further values in the example of the installation, such as "options.REGION=nyc3".

@@ -84,7 +84,8 @@ type cloudOf struct {
 	ReadsSecrets bool           `json:"readsSecrets"`
 	// SystemRights are on objects of the namespace kube-system.
 	SystemRights []registry.Right `json:"systemRights,omitempty"`
-	// ServiceRights are on objects of the whole cluster.
+	// NodeRights and ServiceRights are on objects of the whole cluster.
+	NodeRights    []registry.Right `json:"nodeRights,omitempty"`
 	ServiceRights []registry.Right `json:"serviceRights,omitempty"`
 	// InCluster are the options of the example, of a provider without a cloud outside of the cluster.
 	InCluster map[string]string `json:"inCluster,omitempty"`
@@ -132,8 +133,8 @@ func providersOf(providers []registry.Provider) []byte {
 		i := p.Installation
 		one := cloudOf{
 			Credentials: []credentialOf{}, Controllers: []controllerOf{}, ReadsSecrets: i.ReadsSecrets != "", SystemRights: i.SystemRights,
-			ServiceRights: i.ServiceRights,
-			InCluster:     inCluster(p),
+			NodeRights: i.NodeRights, ServiceRights: i.ServiceRights,
+			InCluster: inCluster(p),
 			Config: configOf{
 				Format: i.Config.Format, File: i.Config.File, HoldsCredentials: i.Config.HoldsCredentials, Required: i.Config.Required,
 				SecretKeys: []string{},

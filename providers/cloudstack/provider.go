@@ -123,7 +123,8 @@ func installation() registry.Installation {
 			Format: registry.INI, AnyCase: true, File: "cloud-config", HoldsCredentials: true,
 			Example: "Global: {api-url: https://cloud.example.com/client/api, api-key: key, secret-key: secret}",
 		},
-		Secret: "cloudstack-secret",
+		Secret:        "cloudstack-secret",
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret `cloudstack-secret` and its file can stay",
 			ClusterName: "no name in the cloud",

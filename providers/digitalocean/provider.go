@@ -122,9 +122,10 @@ func permissions() []registry.Permission {
 // installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
-		Credentials: []registry.Credential{{Name: "token", Key: "access-token", Env: "DO_ACCESS_TOKEN_FILE", Help: "API token."}},
-		Config:      registry.CloudConfig{Format: registry.YAML, File: "config.yaml", Example: "region: nyc3"},
-		Secret:      Name,
+		Credentials:   []registry.Credential{{Name: "token", Key: "access-token", Env: "DO_ACCESS_TOKEN_FILE", Help: "API token."}},
+		Config:        registry.CloudConfig{Format: registry.YAML, File: "config.yaml", Example: "region: nyc3"},
+		Secret:        Name,
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret `digitalocean` with the key `access-token` can stay",
 			ClusterName: "no name in the cloud",

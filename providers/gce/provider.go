@@ -142,7 +142,8 @@ func installation() registry.Installation {
 		Config: registry.CloudConfig{
 			Format: registry.INI, AnyCase: true, File: "gce.conf", HoldsCredentials: true, Example: "global: {project-id: my-project, regional: true}",
 		},
-		Secret: Name,
+		Secret:        Name,
+		ServiceRights: []registry.Right{{Resources: []string{"services/status"}, Verbs: []string{"patch"}}},
 		SystemRights: []registry.Right{
 			{Resources: []string{"configmaps"}, Names: []string{idConfigMap}, Verbs: []string{"get"}},
 			{Resources: []string{"configmaps"}, Verbs: []string{"create"}},

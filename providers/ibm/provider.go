@@ -111,7 +111,9 @@ func installation() registry.Installation {
 			Format: registry.INI, AnyCase: true, File: "cloud.conf", Required: true,
 			Example: "global: {version: 1.1.0}",
 		},
-		Secret: "ibm-cloud-credentials",
+		Secret:        "ibm-cloud-credentials",
+		NodeRights:    []registry.Right{{Resources: []string{"nodes/status"}, Verbs: []string{"patch"}}},
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret `ibm-cloud-credentials` can stay",
 			ClusterName: "no name in the cloud, where `clusterID` is used instead",

@@ -227,7 +227,8 @@ func (r *reconciler) client() kubernetes.Interface {
 // installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
-		Set: []string{"options.KEEPALIVED_ANNOUNCER=keepalived", "options.KEEPALIVED_SERVICE_CIDR=192.168.10.0/26"},
+		Set:           []string{"options.KEEPALIVED_ANNOUNCER=keepalived", "options.KEEPALIVED_SERVICE_CIDR=192.168.10.0/26"},
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		SystemRights: []registry.Right{
 			{
 				Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch", "update"}, Names: []string{defaultBook, vipBook, defaultPool},

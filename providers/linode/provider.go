@@ -150,6 +150,8 @@ func installation() registry.Installation {
 			"In a VPC: `--set options.vpc-names=cluster`. For routes also `--set options.enable-route-controller=true " +
 				"--set routes.clusterCIDR=10.192.0.0/10`. For TLS ports see `readSecrets`.",
 		},
+		NodeRights:    []registry.Right{{Resources: []string{"nodes", "nodes/status"}, Verbs: []string{"patch"}}},
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret `ccm-linode` can stay: `credentials.keys.token=apiToken`",
 			ClusterName: "no name in the cloud",

@@ -123,6 +123,8 @@ func installation() registry.Installation {
 		ReadsSecrets: "certificates of Services that end TLS",
 		Notes: []string{"The cloud config is `cloud-provider.yaml` as Oracle's own controller has it. Where it is in a Secret already, name that " +
 			"Secret in the chart's values."},
+		NodeRights:    []registry.Right{{Resources: []string{"nodes"}, Verbs: []string{"patch"}}},
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret with `cloud-provider.yaml` can stay",
 			ClusterName: "no name in the cloud",

@@ -147,8 +147,9 @@ func installation() registry.Installation {
 			Format: registry.INI, AnyCase: true, File: "cloud.conf", HoldsCredentials: true, Required: true, Example: "Global: {auth-url: https://keystone/v3}",
 			Sections: []registry.NamedSection{{Kind: "LoadBalancerClass", Keys: slices.Sorted(maps.Keys(classTable(&class{})))}},
 		},
-		Secret: Name,
-		Notes:  []string{"For routes set `[Route] router-id` and `routes.clusterCIDR`."},
+		Secret:        Name,
+		Notes:         []string{"For routes set `[Route] router-id` and `routes.clusterCIDR`."},
+		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{
 			Credentials: "the Secret with `cloud.conf` can stay",
 			ClusterName: "part of the names of load balancers, keep it",

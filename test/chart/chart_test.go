@@ -305,6 +305,57 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 	}
 }
 
+// TestRightsOfEachController: with an account for each controller, an account has what its controller needs, and the program reads, and
+// writes what the cloud's own part does.
+func TestRightsOfEachController(t *testing.T) {
+	t.Parallel()
+	const events, name = "create patch update", "x-cloud-controller-manager"
+	for _, p := range clouds() {
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			expected, err := expectations.Read("../..", p)
+			require.NoError(t, err)
+			want := map[string]map[string]string{
+				name:                         {"nodes": "get list watch", "services": "list watch", "events": events, "namespaces kube-system": "get"},
+				name + "-node-controller":    {"nodes": "delete patch update", "nodes/status": "patch", "events": events},
+				name + "-service-controller": {"services": "patch", "services/status": "patch", "events": events},
+				name + "-route-controller":   {"nodes/status": "patch", "events": events},
+			}
+			for _, more := range []map[string]string{expected.ProgramRights, expected.ServiceRights} {
+				for what, verbs := range more {
+					all := append(strings.Fields(want[name][what]), strings.Fields(verbs)...)
+					slices.Sort(all)
+					want[name][what] = strings.Join(all, " ")
+				}
+			}
+			all := objects(t, render(t, "x", given(p)+"serviceAccount: {perController: true}\n"))
+			have := map[string]map[string]string{}
+			for key, o := range all {
+				b, ok := o.(*rbacv1.ClusterRoleBinding)
+				if !ok || b.RoleRef.Name == "system:auth-delegator" {
+					continue
+				}
+				account := b.Subjects[0]
+				assert.Contains(t, all, "ServiceAccount/"+account.Name, key)
+				assert.Equal(t, "ccm", account.Namespace)
+				role, ok := all["ClusterRole/"+b.RoleRef.Name].(*rbacv1.ClusterRole)
+				require.True(t, ok)
+				have[account.Name] = map[string]string{}
+				grants(have[account.Name], role.Rules)
+			}
+			assert.Equal(t, want, have)
+			role, ok := all["Role/"+name+":controllers"].(*rbacv1.Role)
+			require.True(t, ok)
+			tokens := map[string]string{}
+			grants(tokens, role.Rules)
+			accounts := strings.Join([]string{name + "-node-controller", name + "-service-controller", name + "-route-controller"}, ",")
+			assert.Equal(t, map[string]string{"serviceaccounts " + accounts: "get", "serviceaccounts/token " + accounts: "create"}, tokens)
+			_, c := container(t, all)
+			assert.Subset(t, c.Args, []string{"--use-service-account-credentials=true", "--controller-accounts=ccm/" + name})
+		})
+	}
+}
+
 // systemRights are the rights in kube-system that a cloud alone has.
 func systemRights(t *testing.T, p registry.Provider) map[string]string {
 	t.Helper()

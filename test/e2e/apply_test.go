@@ -194,11 +194,11 @@ func (h *applyHands) status(command []string, chart string) int {
 
 // command is kubectl with the manifest of a chart, or helm with the chart.
 func (h *applyHands) command(command []string, chart string) *exec.Cmd {
-	program, what := h.c.Programs.Helm, chart
+	path, what := h.c.Programs.Helm, chart
 	if command[0] == "kubectl" {
-		program, what = h.c.Programs.Kubectl, filepath.Join(chart, "templates", "service.yaml")
+		path, what = h.c.Programs.Kubectl, filepath.Join(chart, "templates", "service.yaml")
 	}
-	cmd := exec.CommandContext(h.t.Context(), program, append(slices.Clone(command[1:]), what)...)
+	cmd := exec.CommandContext(h.t.Context(), path, append(slices.Clone(command[1:]), what)...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+h.c.Kubeconfig, "HOME="+h.c.Dir)
 	return cmd
 }

@@ -1,15 +1,18 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
@@ -40,51 +43,111 @@ func TestExampleFlags(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.WaitServed(t.Context(), "web", patience)
 		require.NoError(t, err)
-		requireOwnAccounts(t, c)
+		have := writers(t, c)
+		assert.Equal(t, map[string]bool{"node-controller": true}, have["update nodes"])
+		assert.Equal(t, map[string]bool{"service-controller": true}, have["patch services/status"])
+		assert.Equal(t, map[string]bool{program: true}, have["update leases"])
+		events, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=EnsuredLoadBalancer"})
+		require.NoError(t, err)
+		assert.NotEmpty(t, events.Items)
 	})
 }
 
 // grantEverything makes the program's account an administrator, as Kubernetes' example does.
 func grantEverything(t *testing.T, c *harness.Cluster) {
 	t.Helper()
-	name := "cloud-controller-manager"
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "system:" + name, Labels: map[string]string{"app.kubernetes.io/name": name}},
+		ObjectMeta: metav1.ObjectMeta{Name: "system:" + program, Labels: map[string]string{"app.kubernetes.io/name": program}},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: metav1.NamespaceSystem}},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: program, Namespace: metav1.NamespaceSystem}},
 	}
 	_, err := c.Kube.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{})
 	require.NoError(t, err)
 }
 
-// requireOwnAccounts: Nodes and statuses of Services are written by the accounts of their controllers, none of which was denied anything.
-func requireOwnAccounts(t *testing.T, c *harness.Cluster) {
+// TestControllerAccounts: with the chart's value each controller writes with its own ServiceAccount and the rights of its role, and the
+// cloud's part with the program's account what the cloud's description says.
+func TestControllerAccounts(t *testing.T) {
+	all := func(registry.Features) bool { return true }
+	onEachCloud(t, all, func(t *testing.T, provider string, expected expectations.Cloud) {
+		p, err := registry.Linked().Lookup(provider)
+		require.NoError(t, err)
+		c := newClusterOn(t, provider, "--instances=2")
+		values := harness.Values{"serviceAccount.perController": true, "routes.clusterCIDR": "172.17.0.0/16"}
+		_, err = c.Install(t.Context(), program, values)
+		require.NoError(t, err)
+		m := startRelease(t, c, values, quickDeletion, nil)
+		log, err := os.ReadFile(m.Log)
+		require.NoError(t, err)
+		routes := p.Features.Routes == registry.Done && !strings.Contains(string(log), "--cluster-cidr; leave")
+		want := map[string]map[string]bool{"update leases": {program: true}}
+		if p.Features.Instances == registry.Done {
+			joinNodes(t, c, 2)
+			want["update nodes"] = map[string]bool{program + "-node-controller": true}
+			want["delete nodes"] = want["update nodes"]
+		}
+		if p.Features.LoadBalancers == registry.Done {
+			_, err = c.CreateService(t.Context(), "web", expected.Service)
+			require.NoError(t, err)
+			_, err = c.WaitServed(t.Context(), "web", patience)
+			require.NoError(t, err)
+			want["patch services/status"] = map[string]bool{program + "-service-controller": true}
+		}
+		if routes {
+			_, err = c.Kube.CoreV1().Nodes().Patch(
+				t.Context(), "node-1", types.MergePatchType, []byte(`{"spec":{"podCIDR":"172.17.1.0/24","podCIDRs":["172.17.1.0/24"]}}`), metav1.PatchOptions{},
+			)
+			require.NoError(t, err)
+			require.NoError(t, harness.Eventually(t.Context(), patience, "the route", func(ctx context.Context) error {
+				if !writers(t, c)["patch nodes/status"][program+"-route-controller"] {
+					return errors.New("nobody tells of it")
+				}
+				return nil
+			}))
+		}
+		if p.Features.Instances == registry.Done {
+			require.NoError(t, c.Cloud.Remove(t.Context(), "node-2"))
+			require.NoError(t, c.SetReady(t.Context(), "node-2", false))
+			waitGone(t, c, "node-2")
+		}
+		have := writers(t, c)
+		for what, accounts := range want {
+			for _, r := range slices.Concat(p.Installation.NodeRights, p.Installation.ServiceRights) {
+				verb, resource, _ := strings.Cut(what, " ")
+				if slices.Contains(r.Verbs, verb) && slices.Contains(r.Resources, resource) {
+					delete(have[what], program)
+				}
+			}
+			assert.Equal(t, accounts, have[what], what)
+		}
+	})
+}
+
+// writers are the ServiceAccounts of kube-system that wrote objects, by verb and resource. None was denied anything.
+func writers(t *testing.T, c *harness.Cluster) map[string]map[string]bool {
 	t.Helper()
-	requests, err := c.API.Audit("system:serviceaccount:" + metav1.NamespaceSystem + ":")
+	const prefix = "system:serviceaccount:" + metav1.NamespaceSystem + ":"
+	requests, err := c.API.Audit(prefix)
 	require.NoError(t, err)
-	writers := map[string]map[string]bool{}
+	all := map[string]map[string]bool{}
 	for _, r := range requests {
 		assert.NotEqual(t, 403, r.ResponseStatus.Code, "denied: %s: %s %s", r.User.Username, r.Verb, r.URI)
 		path, _, _ := strings.Cut(r.URI, "?")
-		for kind, is := range map[string]bool{
-			"a Node":                  strings.HasPrefix(path, "/api/v1/nodes/"),
-			"a Service's status":      strings.Contains(path, "/services/") && strings.HasSuffix(path, "/status"),
-			"the program's own lease": strings.Contains(path, "/leases/"),
-		} {
-			if !is || r.Verb == "get" {
+		parts := strings.Split(path, "/")
+		for _, resource := range []string{"nodes", "services", "leases"} {
+			i := slices.Index(parts, resource)
+			if i < 0 || slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
 				continue
 			}
-			if writers[kind] == nil {
-				writers[kind] = map[string]bool{}
+			what := r.Verb + " " + resource
+			if len(parts) > i+2 {
+				what += "/" + parts[i+2]
 			}
-			writers[kind][strings.TrimPrefix(r.User.Username, "system:serviceaccount:"+metav1.NamespaceSystem+":")] = true
+			if all[what] == nil {
+				all[what] = map[string]bool{}
+			}
+			all[what][strings.TrimPrefix(r.User.Username, prefix)] = true
 		}
 	}
-	assert.Equal(t, map[string]map[string]bool{
-		"a Node": {"node-controller": true}, "a Service's status": {"service-controller": true},
-		"the program's own lease": {"cloud-controller-manager": true},
-	}, writers)
-	events, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=EnsuredLoadBalancer"})
-	require.NoError(t, err)
-	assert.NotEmpty(t, events.Items, v1.EventTypeNormal)
+	return all
 }

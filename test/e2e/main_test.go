@@ -40,6 +40,9 @@ const patience = 3 * time.Minute
 // quickDeletion has the program look ten times as often and take a tenth of the time to delete a Node.
 var quickDeletion = []string{"--node-deletion-grace-period=2s", "--node-monitor-period=500ms", "--node-deletion-confirmation-time=1s"}
 
+// program is the name of the release, of its ServiceAccount and of its lease.
+const program = "cloud-controller-manager"
+
 const testToken = "dop_v1_5up3r53cr3tt0k3nf0rt35t5"
 
 // newCluster starts a cluster for one test; cloud are further arguments of the simulated cloud.

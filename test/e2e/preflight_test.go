@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -18,29 +20,12 @@ import (
 // TestPreflight: a set-up that is right passes, and what is wrong is named with what to do; nothing is changed.
 func TestPreflight(t *testing.T) {
 	c := newCluster(t, "--instances=2")
-	startCCM(t, c, nil, nil)
+	m := startCCM(t, c, nil, nil)
 	joinNodes(t, c, 2)
 	env, err := c.Cloud.Environment(t.Context())
 	require.NoError(t, err)
 	preflight := func(env map[string]string, args ...string) (map[string]string, bool) {
-		cmd := exec.CommandContext(t.Context(), c.Programs.CCM, append([]string{"preflight", "--cloud-provider=digitalocean", "-o", "json"}, args...)...)
-		for k, v := range env {
-			cmd.Env = append(cmd.Env, k+"="+v)
-		}
-		out, err := cmd.Output()
-		var report struct {
-			OK      bool
-			Results []struct{ Check, Result, Message, Fix string }
-		}
-		require.NoError(t, json.Unmarshal(out, &report), "%s", out)
-		assert.Equal(t, report.OK, err == nil, "the exit code agrees")
-		all := map[string]string{}
-		for _, r := range report.Results {
-			all[r.Check] = r.Result + ": " + r.Message
-			assert.True(t, r.Result == "ok" || r.Fix != "", "%s: no fix is named", r.Check)
-		}
-		assert.NotContains(t, string(out), testToken)
-		return all, report.OK
+		return preflightResults(t, c, env, args...)
 	}
 	kubeconfig := "--kubeconfig=" + c.Kubeconfig
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
@@ -75,4 +60,58 @@ func TestPreflight(t *testing.T) {
 	all, ok = preflight(env, kubeconfig)
 	assert.False(t, ok)
 	assert.Contains(t, all["nodes"], "1 of 3 nodes cannot be served: stray")
+
+	m.Stop(patience)
+	accountsAreChecked(t, c, env)
+}
+
+// accountsAreChecked: where each controller has an account of its own, preflight names what one of them lacks.
+func accountsAreChecked(t *testing.T, c *harness.Cluster, env map[string]string) {
+	t.Helper()
+	_, err := c.Install(t.Context(), program, harness.Values{"serviceAccount.perController": true})
+	require.NoError(t, err)
+	const account = "system:serviceaccount:kube-system:" + program
+	accounts := []string{"--kubeconfig=" + c.Kubeconfig, "--as=" + account, "--controller-accounts=kube-system/" + program}
+	const allowed = "ok: everything that the controllers do is allowed to "
+	all, _ := preflightResults(t, c, env, accounts...)
+	assert.Equal(t, strings.Join([]string{
+		allowed + account, allowed + account + "-node-controller", allowed + account + "-route-controller", allowed + account + "-service-controller", "",
+	}, "\n"), all["rights"])
+	require.NoError(t, c.Kube.RbacV1().ClusterRoleBindings().Delete(t.Context(), "kube-system:"+program+":route-controller", metav1.DeleteOptions{}))
+	require.NoError(t, c.Kube.RbacV1().Roles(metav1.NamespaceSystem).Delete(t.Context(), program+":controllers", metav1.DeleteOptions{}))
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the roles to count no more", func(context.Context) error {
+		all, _ = preflightResults(t, c, env, accounts...)
+		for _, want := range []string{
+			"error: " + account + " is not allowed: create serviceaccounts/token, get serviceaccounts\n",
+			"error: " + account + "-route-controller is not allowed: create events, patch events, patch nodes/status, update events\n",
+		} {
+			if !strings.Contains(all["rights"], want) {
+				return errors.New(all["rights"])
+			}
+		}
+		return nil
+	}))
+}
+
+// preflightResults are the results of the checks by their names, and whether all passed, which the exit status says as well.
+func preflightResults(t *testing.T, c *harness.Cluster, env map[string]string, args ...string) (map[string]string, bool) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), c.Programs.CCM, append([]string{"preflight", "--cloud-provider=digitalocean", "-o", "json"}, args...)...)
+	for k, v := range env {
+		cmd.Env = append(cmd.Env, k+"="+v)
+	}
+	out, err := cmd.Output()
+	var report struct {
+		OK      bool
+		Results []struct{ Check, Result, Message, Fix string }
+	}
+	require.NoError(t, json.Unmarshal(out, &report), "%s", out)
+	assert.Equal(t, report.OK, err == nil, "the exit code agrees")
+	all := map[string]string{}
+	for _, r := range report.Results {
+		all[r.Check] += r.Result + ": " + r.Message + "\n"
+		assert.True(t, r.Result == "ok" || r.Fix != "", "%s: no fix is named", r.Check)
+	}
+	assert.NotContains(t, string(out), testToken)
+	return all, report.OK
 }

@@ -33,6 +33,8 @@ type Cloud struct {
 	SystemRights map[string]string `json:"systemRights"`
 	// ServiceRights are rights in the whole cluster besides those of every cloud: verbs by API group and resource.
 	ServiceRights map[string]string `json:"serviceRights"`
+	// ProgramRights are those of every cloud that the cloud's part needs itself, where each controller has an account of its own.
+	ProgramRights map[string]string `json:"programRights"`
 	// LifeCycle are kinds of Services by name; each is followed from its creation to its end.
 	LifeCycle map[string]Kind `json:"lifeCycle"`
 	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.

@@ -246,3 +246,30 @@ object.spec.type == 'LoadBalancer' && {{ $has }} && {{ $is }}
 object.spec.type == 'LoadBalancer' && (!{{ $has }} || {{ $is }})
 {{- end }}
 {{- end }}
+
+{{- /* The framework's controllers that run, by the names of their accounts. */ -}}
+{{- define "ccm.accounts" -}}
+{{- $names := list -}}
+{{- if or (include "ccm.runs" (dict "root" . "name" "cloud-node-controller")) (include "ccm.runs" (dict "root" . "name" "cloud-node-lifecycle-controller")) }}{{ $names = append $names "node-controller" }}{{ end -}}
+{{- if include "ccm.runs" (dict "root" . "name" "service-lb-controller") }}{{ $names = append $names "service-controller" }}{{ end -}}
+{{- if include "ccm.runs" (dict "root" . "name" "node-route-controller") }}{{ $names = append $names "route-controller" }}{{ end -}}
+{{- $names | toJson }}
+{{- end }}
+
+{{- /* What one of the framework's controllers writes, as rules, one a line. */ -}}
+{{- define "ccm.controllerRules" -}}
+{{- $rules := list -}}
+{{- $node := include "ccm.runs" (dict "root" .root "name" "cloud-node-controller") -}}
+{{- $lifecycle := include "ccm.runs" (dict "root" .root "name" "cloud-node-lifecycle-controller") -}}
+{{- $isNode := eq .controller "node-controller" -}}
+{{- if and $isNode $node }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes], verbs: [update, patch]}" }}{{ end -}}
+{{- if and $isNode $lifecycle }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes], verbs: [patch, delete]}" }}{{ end -}}
+{{- if or (and $isNode $node) (eq .controller "route-controller") }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes/status], verbs: [patch]}" }}{{ end -}}
+{{- if eq .controller "service-controller" }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [services, services/status], verbs: [patch]}" }}{{ end -}}
+{{- join "\n" $rules }}
+{{- end }}
+
+{{- /* A right of the cloud's description as a rule. */ -}}
+{{- define "ccm.rule" -}}
+- {apiGroups: [{{ default "" .group | quote }}], resources: [{{ join ", " .resources }}], {{ with .names }}resourceNames: [{{ join ", " . }}], {{ end }}verbs: [{{ join ", " .verbs }}]}
+{{- end }}

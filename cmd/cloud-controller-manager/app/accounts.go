@@ -1,6 +1,14 @@
 package app
 
 import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	restclient "k8s.io/client-go/rest"
 	cloudprovider "k8s.io/cloud-provider"
@@ -9,53 +17,95 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 )
 
+// controllerAccounts says which ServiceAccounts the framework's controllers have with --use-service-account-credentials.
+type controllerAccounts struct {
+	// place is namespace/prefix, or empty for the accounts that Kubernetes itself knows.
+	place string
+}
+
+func (a *controllerAccounts) addFlag(fs *pflag.FlagSet) {
+	fs.StringVar(&a.place, "controller-accounts", a.place,
+		"ServiceAccounts of the controllers with --use-service-account-credentials, as NAMESPACE/PREFIX: PREFIX-node-controller, PREFIX-service-controller and PREFIX-route-controller. Without it they are node-controller, service-controller and route-controller of kube-system.")
+}
+
+// validate refuses what no ServiceAccounts can be called by.
+func (a *controllerAccounts) validate() error {
+	if a.place == "" {
+		return nil
+	}
+	namespace, prefix, _ := strings.Cut(a.place, "/")
+	var problems []error
+	for _, text := range slices.Concat(validation.IsDNS1123Label(namespace), validation.IsDNS1123Subdomain(prefix)) {
+		problems = append(problems, fmt.Errorf("--controller-accounts=%s: use NAMESPACE/PREFIX, such as kube-system/cloud-controller-manager: %s", a.place, text))
+	}
+	return errors.Join(problems...)
+}
+
+// account returns the namespace and the name of a controller's ServiceAccount.
+func (a *controllerAccounts) account(controller string) (namespace, name string) {
+	namespace, prefix, ok := strings.Cut(a.place, "/")
+	if !ok {
+		return metav1.NamespaceSystem, controller
+	}
+	return namespace, prefix + "-" + controller
+}
+
+// controllerNames are the names by which the framework's controllers ask for their clients.
+func controllerNames() (list []string) {
+	for _, controller := range frameworkapp.DefaultInitFuncConstructors {
+		list = append(list, controller.InitContext.ClientName)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
 // controllerClients gives each of the framework's controllers a client with its own ServiceAccount. Everything else, such as the cloud's
 // part, works as the program itself: no role of Kubernetes gives accounts of its names any rights.
 type controllerClients struct {
 	own, program cloudprovider.ControllerClientBuilder
-	controllers  map[string]bool
+	accounts     *controllerAccounts
+	controllers  []string
 }
 
-// useControllerAccounts makes --use-service-account-credentials mean the framework's controllers.
-func useControllerAccounts(c *config.CompletedConfig) {
+// use makes --use-service-account-credentials mean the framework's controllers.
+func (a *controllerAccounts) use(c *config.CompletedConfig) {
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		return
 	}
-	c.ClientBuilder = newControllerClients(c.ClientBuilder, clientbuilder.SimpleControllerClientBuilder{ClientConfig: c.Kubeconfig})
+	namespace, _ := a.account("")
+	own := clientbuilder.NewDynamicClientBuilder(restclient.AnonymousClientConfig(c.Kubeconfig), c.Client.CoreV1(), namespace)
+	c.ClientBuilder = controllerClients{own, clientbuilder.SimpleControllerClientBuilder{ClientConfig: c.Kubeconfig}, a, controllerNames()}
 }
 
-func newControllerClients(own, program cloudprovider.ControllerClientBuilder) controllerClients {
-	clients := controllerClients{own: own, program: program, controllers: map[string]bool{}}
-	for _, controller := range frameworkapp.DefaultInitFuncConstructors {
-		clients.controllers[controller.InitContext.ClientName] = true
+// choose returns what makes the clients of a name, and the name that it makes them by.
+func (c controllerClients) choose(name string) (cloudprovider.ControllerClientBuilder, string) {
+	if !slices.Contains(c.controllers, name) {
+		return c.program, name
 	}
-	return clients
-}
-
-// builder returns what makes the clients of a name.
-func (c controllerClients) builder(name string) cloudprovider.ControllerClientBuilder {
-	if c.controllers[name] {
-		return c.own
-	}
-	return c.program
+	_, account := c.accounts.account(name)
+	return c.own, account
 }
 
 // Config implements cloudprovider.ControllerClientBuilder.
 func (c controllerClients) Config(name string) (*restclient.Config, error) {
-	return c.builder(name).Config(name)
+	builder, name := c.choose(name)
+	return builder.Config(name)
 }
 
 // ConfigOrDie implements cloudprovider.ControllerClientBuilder.
 func (c controllerClients) ConfigOrDie(name string) *restclient.Config {
-	return c.builder(name).ConfigOrDie(name)
+	builder, name := c.choose(name)
+	return builder.ConfigOrDie(name)
 }
 
 // Client implements cloudprovider.ControllerClientBuilder.
 func (c controllerClients) Client(name string) (kubernetes.Interface, error) {
-	return c.builder(name).Client(name)
+	builder, name := c.choose(name)
+	return builder.Client(name)
 }
 
 // ClientOrDie implements cloudprovider.ControllerClientBuilder.
 func (c controllerClients) ClientOrDie(name string) kubernetes.Interface {
-	return c.builder(name).ClientOrDie(name)
+	builder, name := c.choose(name)
+	return builder.ClientOrDie(name)
 }

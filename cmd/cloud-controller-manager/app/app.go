@@ -59,6 +59,7 @@ type manager struct {
 	services  serviceSelection
 	defaults  serviceDefaults
 	adopt     registry.Adoption
+	accounts  controllerAccounts
 	insecure  bool
 	options   *options.CloudControllerManagerOptions
 	cmd       *cobra.Command
@@ -82,7 +83,7 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	m.options = o
 	m.services.defaults = &m.defaults
 	chosen := choose(m.providers, m.args)
-	flags := commonFlags(&m.policy, &m.services, &m.defaults, &m.adopt, &m.insecure)
+	flags := commonFlags(&m.policy, &m.services, &m.defaults, &m.adopt, &m.accounts, &m.insecure)
 	showAll := chosen.addTo(&flags)
 	cmd := frameworkapp.NewCloudControllerManagerCommand(o, m.openCloud, m.controllers(), m.aliases(), flags, stop)
 	showAll()
@@ -138,7 +139,7 @@ func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	m.services.more, m.services.leaves = m.classesOfControllers(), m.leftToOthers(in)
 	trimInformers(c, m.services)
 	m.lease.watch(c)
-	useControllerAccounts(c)
+	m.accounts.use(c)
 	if err == nil {
 		var cloud cloudprovider.Interface
 		if cloud, err = m.providers.Open(c.ComponentConfig.KubeCloudShared.CloudProvider.Name, in); err == nil {

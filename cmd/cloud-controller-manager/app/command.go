@@ -93,11 +93,10 @@ func (c *cloudCommand) inputs() (registry.Provider, registry.Inputs, error) {
 
 // connect makes a client of the API server and gives it to the cloud.
 func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interface, error) {
-	config, err := clusterConfig(c.kubeconfig)
+	config, err := c.configAs(c.as)
 	if err != nil {
 		return nil, err
 	}
-	config.Impersonate.UserName = c.as
 	if c.readOnly {
 		readOnly(config)
 	}
@@ -107,6 +106,16 @@ func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interf
 	}
 	cloud.Initialize(clientbuilder.SimpleControllerClientBuilder{ClientConfig: config}, c.cmd.Context().Done())
 	return client, nil
+}
+
+// configAs says how the API server is reached as a user; empty for one's own.
+func (c *cloudCommand) configAs(user string) (*restclient.Config, error) {
+	config, err := clusterConfig(c.kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	config.Impersonate.UserName = user
+	return config, nil
 }
 
 // clusterConfig says how the API server is reached: by the file that --kubeconfig names, by those of KUBECONFIG, or from within a pod.

@@ -68,8 +68,8 @@ type accountOf string
 
 func (a accountOf) Config(name string) (*restclient.Config, error) { return a.ConfigOrDie(name), nil }
 
-func (a accountOf) ConfigOrDie(string) *restclient.Config {
-	return &restclient.Config{Username: string(a)}
+func (a accountOf) ConfigOrDie(name string) *restclient.Config {
+	return &restclient.Config{Username: string(a) + " " + name}
 }
 
 func (a accountOf) Client(name string) (kubernetes.Interface, error) { return a.ClientOrDie(name), nil }
@@ -78,11 +78,36 @@ func (a accountOf) ClientOrDie(string) kubernetes.Interface          { return ni
 // TestControllerAccounts: the framework's controllers have accounts of their own, and nothing else has one.
 func TestControllerAccounts(t *testing.T) {
 	t.Parallel()
-	clients := newControllerClients(accountOf("own"), accountOf("program"))
-	for name, want := range map[string]string{
-		"node-controller": "own", "service-controller": "own", "route-controller": "own",
-		"cloud-provider-alpha": "program", "cloud-controller-manager-guard": "program", cloudAPIController: "program",
+	for place, want := range map[string]map[string]string{
+		"": {
+			"node-controller": "own node-controller", "service-controller": "own service-controller", "route-controller": "own route-controller",
+			"cloud-provider-alpha": "program cloud-provider-alpha", "cloud-controller-manager-guard": "program cloud-controller-manager-guard",
+			cloudAPIController: "program " + cloudAPIController,
+		},
+		"ccm/x": {"node-controller": "own x-node-controller", "cloud-provider-alpha": "program cloud-provider-alpha"},
 	} {
-		assert.Equal(t, want, clients.ConfigOrDie(name).Username, name)
+		clients := controllerClients{accountOf("own"), accountOf("program"), &controllerAccounts{place}, controllerNames()}
+		for name, account := range want {
+			assert.Equal(t, account, clients.ConfigOrDie(name).Username, name)
+		}
 	}
+}
+
+// TestControllerAccountsAreChecked: accounts are called by a namespace and a prefix, and only where the controllers have some.
+func TestControllerAccountsAreChecked(t *testing.T) {
+	const own = "--use-service-account-credentials"
+	for place, want := range map[string]string{
+		"ccm/x":  "",
+		"x":      "--controller-accounts=x: use NAMESPACE/PREFIX, such as kube-system/cloud-controller-manager: ",
+		"ccm/X_": "--controller-accounts=ccm/X_: use NAMESPACE/PREFIX, such as kube-system/cloud-controller-manager: ",
+	} {
+		err := check(t, newManager(t, provider("alpha", nil)), "--controller-accounts="+place, own)
+		if want == "" {
+			require.NoError(t, err)
+			continue
+		}
+		assert.ErrorContains(t, err, want)
+	}
+	err := check(t, newManager(t, provider("alpha", nil)), "--controller-accounts=ccm/x")
+	assert.EqualError(t, err, "--controller-accounts=ccm/x: has no effect without "+own)
 }

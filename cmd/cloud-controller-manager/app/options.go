@@ -70,13 +70,16 @@ func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
 }
 
 // commonFlags returns the flags that every provider shares.
-func commonFlags(p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, insecure *bool) cliflag.NamedFlagSets {
+func commonFlags(
+	p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, accounts *controllerAccounts, insecure *bool,
+) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	addEndpointFlag(sets.FlagSet("cloud endpoints"), insecure)
 	p.AddFlags(sets.FlagSet("node guard"))
 	s.addFlags(sets.FlagSet("service selection"))
 	d.addFlags(sets.FlagSet("service selection"))
 	adopt.AddFlag(sets.FlagSet("load balancers"))
+	accounts.addFlag(sets.FlagSet("controller accounts"))
 	return sets
 }
 
@@ -87,7 +90,7 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), new(bool))
+	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), &controllerAccounts{}, new(bool))
 	commands := append(subcommands(choose(&registry.Registry{}, nil)),
 		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), m.aliases(), ours, nil))
 	return m.providers.FlagClashes(func(name string) bool {

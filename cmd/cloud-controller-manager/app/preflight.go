@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -36,8 +34,9 @@ const (
 type preflight struct {
 	cloudCommand
 
-	output  string
-	results []result
+	output   string
+	accounts controllerAccounts
+	results  []result
 }
 
 // result is the outcome of one check.
@@ -63,6 +62,9 @@ func preflightCommand(c choice) *cobra.Command {
 			if _, err := p.providers.Lookup(p.provider); err != nil {
 				return usage(err)
 			}
+			if err := p.accounts.validate(); err != nil {
+				return usage(err)
+			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), preflightTimeout)
 			defer cancel()
 			p.run(ctx)
@@ -72,6 +74,7 @@ func preflightCommand(c choice) *cobra.Command {
 	p.addFlags()
 	p.cmd.Flags().StringVar(&p.as, "as", "",
 		"Ask the cluster as this user, such as system:serviceaccount:kube-system:cloud-controller-manager. Requires the right to impersonate it.")
+	p.accounts.addFlag(p.cmd.Flags())
 	addOutputFlag(p.cmd, &p.output, humanText)
 	c.addFlags(p.cmd)
 	return p.cmd
@@ -107,7 +110,7 @@ func (p *preflight) run(ctx context.Context) {
 		return
 	}
 	if p.checkCluster(ctx, client) {
-		p.checkRights(ctx, client)
+		p.checkRights(ctx, client, provider.Installation)
 		if works {
 			p.checkNodes(ctx, client, cloud, sameInstance(provider))
 		}
@@ -158,69 +161,6 @@ func (p *preflight) checkCluster(ctx context.Context, client kubernetes.Interfac
 	}
 	p.note("cluster ID", passed, "load balancers are marked with "+string(namespace.UID), "")
 	return true
-}
-
-// right is one that the program needs.
-type right struct{ verb, group, resource, subresource string }
-
-func rights() []right {
-	var list []right
-	for resource, verbs := range map[string]string{
-		"/nodes": "get list watch update patch delete", "/nodes/status": "patch", "/services": "list watch patch", "/services/status": "patch", "/events": "create patch update",
-		"coordination.k8s.io/leases": "create get update",
-	} {
-		group, rest, _ := strings.Cut(resource, "/")
-		name, sub, _ := strings.Cut(rest, "/")
-		for verb := range strings.FieldsSeq(verbs) {
-			list = append(list, right{verb, group, name, sub})
-		}
-	}
-	slices.SortFunc(list, func(a, b right) int {
-		return strings.Compare(a.resource+a.subresource+a.verb, b.resource+b.subresource+b.verb)
-	})
-	return list
-}
-
-// who is the user whose rights are checked, as the API server knows it.
-func (p *preflight) who(ctx context.Context, client kubernetes.Interface) string {
-	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	switch {
-	case err == nil && review.Status.UserInfo.Username != "":
-		return review.Status.UserInfo.Username
-	case p.as != "":
-		return p.as
-	}
-	return "whoever runs this"
-}
-
-// checkRights asks the API server whether whoever runs this may do what the program does.
-func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface) {
-	who := p.who(ctx, client)
-	var missing []string
-	for _, r := range rights() {
-		attributes := &authorizationv1.ResourceAttributes{Verb: r.verb, Group: r.group, Resource: r.resource, Subresource: r.subresource}
-		if r.resource == "leases" {
-			attributes.Namespace, attributes.Name = metav1.NamespaceSystem, "cloud-controller-manager"
-			if r.verb == "create" {
-				attributes.Name = ""
-			}
-		}
-		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			p.note("rights", severityWarning, "the rights cannot be asked for: "+err.Error(), "")
-			return
-		}
-		if !review.Status.Allowed {
-			missing = append(missing, strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/"))
-		}
-	}
-	if len(missing) > 0 {
-		p.note("rights", severityError, who+" is not allowed: "+strings.Join(missing, ", "), "install the chart with rbac.create, or grant these; --as asks for the rights of another user, such as the program's ServiceAccount")
-		return
-	}
-	p.note("rights", passed, "everything that the controllers do is allowed to "+who, "")
 }
 
 // checkNodes looks for nodes that the program cannot serve.

@@ -73,6 +73,39 @@ func (s *rightsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// preflightOutput is what preflight prints about a toy cloud and the API server.
+func preflightOutput(t *testing.T, api http.Handler, args ...string) (string, error) {
+	t.Helper()
+	server := httptest.NewServer(api)
+	t.Cleanup(server.Close)
+	kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
+	require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
+		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n"+
+		"clusters: [{name: c, cluster: {server: \""+server.URL+"\"}}]\n"), 0o600))
+	m := newManager(t, provider("toy", func(p *registry.Provider) {
+		p.New = func(registry.Inputs) (cloudprovider.Interface, error) { return &fake.Cloud{}, nil }
+	}))
+	m.args = append([]string{"preflight", "--cloud-provider=toy", "--kubeconfig=" + kubeconfig}, args...)
+	cmd, err := m.command(nil)
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cmd.SetArgs(m.args)
+	cmd.SetOut(&out)
+	err = cmd.ExecuteContext(t.Context())
+	return out.String(), err
+}
+
+// TestPreflightOfEachAccount: where each controller has an account of its own, each is asked for what its controller does.
+func TestPreflightOfEachAccount(t *testing.T) {
+	out, err := preflightOutput(t, &rightsServer{}, "--as="+programAccount, "--controller-accounts=ccm/x")
+	require.Error(t, err)
+	const allowed, account = `ok +rights +everything that the controllers do is allowed to `, "system:serviceaccount:ccm:x"
+	assert.Regexp(t, allowed+programAccount+`\n`, out)
+	assert.Regexp(t, `error +rights +`+account+`-node-controller is not allowed: delete nodes\n`, out)
+	assert.Regexp(t, allowed+account+`-route-controller\n`, out)
+	assert.Regexp(t, allowed+account+`-service-controller\n`, out)
+}
+
 // TestPreflightAs: rights are those of the user that --as names, or else of whoever asks, and the result names whose.
 func TestPreflightAs(t *testing.T) {
 	for as, want := range map[string]string{
@@ -80,27 +113,13 @@ func TestPreflightAs(t *testing.T) {
 		programAccount: `error +rights +` + programAccount + ` is not allowed: delete nodes`,
 	} {
 		api := &rightsServer{}
-		server := httptest.NewServer(api)
-		t.Cleanup(server.Close)
-		kubeconfig := filepath.Join(t.TempDir(), "kubeconfig")
-		require.NoError(t, os.WriteFile(kubeconfig, []byte("apiVersion: v1\nkind: Config\ncurrent-context: c\n"+
-			"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n"+
-			"clusters: [{name: c, cluster: {server: \""+server.URL+"\"}}]\n"), 0o600))
-		m := newManager(t, provider("toy", func(p *registry.Provider) {
-			p.New = func(registry.Inputs) (cloudprovider.Interface, error) { return &fake.Cloud{}, nil }
-		}))
-		m.args = []string{"preflight", "--cloud-provider=toy", "--kubeconfig=" + kubeconfig}
+		var args []string
 		if as != "" {
-			m.args = append(m.args, "--as="+as)
+			args = append(args, "--as="+as)
 		}
-		cmd, err := m.command(nil)
-		require.NoError(t, err)
-		var out bytes.Buffer
-		cmd.SetArgs(m.args)
-		cmd.SetOut(&out)
-		err = cmd.ExecuteContext(t.Context())
+		out, err := preflightOutput(t, api, args...)
 		assert.Equal(t, as == "", err == nil, "%v", err)
-		assert.Regexp(t, want, out.String())
+		assert.Regexp(t, want, out)
 		require.NotEmpty(t, api.users)
 		for _, user := range api.users {
 			assert.Equal(t, cmp.Or(as, "admin"), user, "the whole cluster is asked as that user")
