@@ -27,8 +27,11 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 	f.Services = map[string]conformance.Case{
 		"internal": {Service: conformance.Service("internal", map[string]string{annotationInternal: "true"}, http), Change: more},
 		"plain":    {Service: conformance.Service("plain", nil, http), Change: more},
-		"private":  {Service: private, Change: func(s *v1.Service) { s.Annotations[annotationLinkProxy] = "true" }},
-		"rich":     {Service: rich, Change: func(s *v1.Service) { s.Annotations[annotationIdle] = "20" }},
+		"private": {
+			Service: private, Change: func(s *v1.Service) { s.Annotations[annotationLinkProxy] = "true" },
+			Unique: []string{annotationLinkName, annotationLinkIPs},
+		},
+		"rich": {Service: rich, Change: func(s *v1.Service) { s.Annotations[annotationIdle] = "20" }, Unique: []string{annotationLabel}},
 	}
 	const filledIn = "the API fills it in, and ignores what a write says about it"
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.

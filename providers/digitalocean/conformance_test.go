@@ -128,10 +128,12 @@ func serviceCases(certificate string) map[string]conformance.Case {
 		"rich": {
 			Service: richService(certificate),
 			Change:  func(s *v1.Service) { s.Annotations[annotationName] = "renamed" },
+			Unique:  []string{annotationName, annotationIP},
 		},
 		"rich-network": {
 			Service: networkService(),
 			Change:  func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = s.Spec.LoadBalancerSourceRanges[:1] },
+			Unique:  []string{annotationName},
 		},
 	}
 }

@@ -40,13 +40,20 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	if err := all(reads); err != nil {
 		return err
 	}
-	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service)
-	if !goes || r.Purpose == services.UpdateNodes || !o.identified || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
+	if goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service); !goes || r.Purpose == services.UpdateNodes {
 		return nil
 	}
 	at, err := b.api.places.get(ctx)
 	if err != nil {
 		return err
+	}
+	return b.findUnusedGroups(ctx, at, o)
+}
+
+// findUnusedGroups fills in the zones whose instance group no load balancer needs but that of the Service.
+func (b *reconciler) findUnusedGroups(ctx context.Context, at place, o *observation) error {
+	if !o.identified || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
+		return nil
 	}
 	zones, err := b.api.groupsNamed(ctx, at, groupName(o.cluster))
 	for _, zone := range zones {
@@ -434,13 +441,19 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 }
 
 func (b *reconciler) deleteBackend(ctx context.Context, _ *services.Request, at place, o *observation) error {
+	groups := o.backend.Backends
 	err := removed(ctx, b.api, b.api.stores.backends, at.backend(o.name), "deleting backend service "+o.name, func(id string) (*compute.Operation, error) {
 		return b.api.sdk.RegionBackendServices.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
 	})
-	if err == nil {
-		o.backend = nil
+	if err != nil {
+		return err
 	}
-	return err
+	o.backend = nil
+	unused := func(g *compute.Backend) bool { return !b.othersUse(*o, indexGroup, resource(g.Group)) }
+	if len(o.groupZones) > 0 || !slices.ContainsFunc(groups, unused) {
+		return nil
+	}
+	return b.findUnusedGroups(ctx, at, o) // those who used them when this Service was looked at have gone since
 }
 
 // internalLeft reports whether something of an internal load balancer is there.

@@ -135,7 +135,7 @@ func serviceCases() map[string]conformance.Case {
 			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) },
 		},
 		"rich": {
-			Service: richService(),
+			Service: richService(), Unique: []string{annotationReservedIPv4},
 			Change: func(s *v1.Service) {
 				s.Annotations[annotationThrottle] = "5"
 				s.Annotations[annotationPort+"80"] = `{"protocol": "tcp", "proxy-protocol": "v1"}`

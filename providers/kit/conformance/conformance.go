@@ -198,6 +198,8 @@ type Case struct {
 	Service *v1.Service
 	// Change alters the Service in a way that needs a write.
 	Change func(*v1.Service)
+	// Unique are the annotations of the Service that name what no two Services have, such as an address.
+	Unique []string
 }
 
 // Run runs the suite. Every test gets a fixture of its own, and runs in virtual time: whatever waits costs nothing.
@@ -256,6 +258,8 @@ var parts = []part{
 	{name: "Creations", applies: (*Fixture).hasLoadBalancers, run: runCreations},
 	// somebody deletes all that a Service has; two processes work at once
 	{name: "ByHand", applies: (*Fixture).hasLoadBalancers, run: runByHand},
+	// what is deleted at the same moment leaves nothing of what it shares
+	{name: "Together", applies: (*Fixture).hasLoadBalancers, run: runTogether},
 	// what a Service leaves that went without its finalizer
 	{name: "Orphans", applies: (*Fixture).hasLoadBalancers, run: runOrphans},
 	// somebody deletes the load balancer, and not what belongs to it
