@@ -81,7 +81,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			"classic":      {Service: service("classic", nil, servicePort("http", 80, 30080)), Change: addPort},
 			"network":      {Service: nlb("network", nil, servicePort("http", 80, 30080)), Change: addPort},
 			"rich classic": {Service: richClassic(), Change: changeClassic},
-			"rich network": {Service: richNetwork(), Change: changeNetwork},
+			"rich network": {Service: richNetwork(), Change: changeNetwork, Unique: []string{annotationPrivateAddresses}},
 		},
 		Portable: map[string]conformance.PortableCase{
 			portable.Certificate:    {Value: someARN},

@@ -133,7 +133,7 @@ func serviceCases() map[string]conformance.Case {
 			Change:  func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30082)) },
 		},
 		"rich": {
-			Service: richService(),
+			Service: richService(), Unique: []string{annotationAddress},
 			Change: func(s *v1.Service) {
 				s.Annotations[annotationProxyProtocol] = "false"
 				delete(s.Annotations, annotationStickiness)

@@ -40,7 +40,8 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	if err := all(reads); err != nil {
 		return err
 	}
-	if goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service); !goes || r.Purpose == services.UpdateNodes {
+	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service)
+	if !goes || r.Purpose == services.UpdateNodes {
 		return nil
 	}
 	at, err := b.api.places.get(ctx)

@@ -42,6 +42,9 @@ func (c Case) copies(count int) (all []*v1.Service) {
 		for i := range s.Spec.Ports {
 			s.Spec.Ports[i].NodePort += int32(10 * number) //nolint:gosec // three Services at most
 		}
+		if s.Spec.HealthCheckNodePort != 0 {
+			s.Spec.HealthCheckNodePort += int32(10 * number) //nolint:gosec // as before
+		}
 		all = append(all, s)
 	}
 	return all
