@@ -40,9 +40,6 @@ type deletions struct {
 	// suspects are Nodes whose instance was called gone and was not seen since, by UID. Those that were let go stay for the
 	// window, so that a slow loss of a cluster is noticed too.
 	suspects map[string]*memory
-	// known are Nodes that were asked about, by UID, with the time of the last answer; it stands in for count before the
-	// informers have synced.
-	known map[string]time.Time
 	// alive is when an instance of the cluster was last seen, however old that answer was.
 	alive time.Time
 	// returned is when the instance of a suspect was last seen after a single read had called it gone.
@@ -77,7 +74,6 @@ type verdictOn struct {
 func newDeletions(p Policy, count func() int, changed func(*v1.Node) string, account func(context.Context) error, w *witnesses) *deletions {
 	return &deletions{
 		policy: p, count: count, changed: changed, account: account, witnesses: w, heard: w.heard, suspects: map[string]*memory{},
-		known: map[string]time.Time{},
 	}
 }
 
@@ -116,7 +112,7 @@ func (d *deletions) seen(node *v1.Node) {
 		}
 		delete(d.suspects, key(node))
 	}
-	d.known[key(node)], d.alive = now, now
+	d.alive = now
 	d.sweepLocked(now)
 }
 
@@ -215,9 +211,7 @@ func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold,
 		return holdUnconfirmed, "the instance was seen while the decision was made"
 	}
 	vanished, released := d.vanishedLocked()
-	if total == 0 {
-		total = len(d.known)
-	} else {
+	if total > 0 { // or the Nodes of the cluster are not known yet, so that Floor alone counts
 		total += released
 	}
 	now := time.Now()
@@ -248,7 +242,6 @@ func (d *deletions) record(node *v1.Node, single bool) suspect {
 	if single {
 		m.read = now
 	}
-	d.known[key(node)] = now
 	d.sweepLocked(now)
 	return m.suspect
 }
@@ -314,11 +307,6 @@ func (d *deletions) sweepLocked(now time.Time) {
 		}
 		if unheard > d.policy.Window {
 			delete(d.suspects, k)
-		}
-	}
-	for k, at := range d.known {
-		if now.Sub(at) > d.policy.Window {
-			delete(d.known, k)
 		}
 	}
 }

@@ -502,6 +502,7 @@ func TestDisownedFollowsNoLabels(t *testing.T) {
 		f := newFollowing(t)
 		disown(t, f.guard.loadBalancers, f.s)
 		assert.Zero(t, f.relabel())
+		assert.Empty(t, f.guard.loadBalancers.states.selecting(), "what is remembered of it")
 	})
 }
 
@@ -518,8 +519,8 @@ func TestDeadServiceFollowsNoLabels(t *testing.T) {
 		_, exists, err := l.GetLoadBalancer(t.Context(), "c", f.s)
 		require.NoError(t, err)
 		require.False(t, exists, "the framework calls nothing else then")
-		assert.Zero(t, f.relabel(), "calls for a Service that is no more")
 		assert.Empty(t, l.states.selecting(), "what is remembered of it")
+		assert.Zero(t, f.relabel(), "calls for a Service that is no more")
 	})
 }
 
