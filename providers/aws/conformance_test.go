@@ -74,7 +74,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		OtherAccount:    sim.Blind,
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
-		OwnMark:             true,
+		ClusterInSettings:   true,
 		OtherCluster:        func() { file = strings.ReplaceAll(file, awssim.ClusterID, "restored") },
 		MalformedIDs:        []string{providerIDPrefix, "aws://i-1", "aws:///", "aws:///us-east-1a/vol-1", "aws:///us-east-1a/i-1/suffix"},
 		Services: map[string]conformance.Case{

@@ -36,6 +36,7 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 	const filledIn = "the API fills it in, and ignores what a write says about it"
 	// Names come from the UID of the Service, and the mark of the cluster from its namespace kube-system.
 	f.OtherCluster = func() {}
+	f.EachNode = "members are on the network interface of each machine"
 	f.Strictness = conformance.Strictness{
 		Immediate: "a change shows in its resource from its answer on, in the state Updating; its end is an operation that is waited for",
 		Free: map[string]string{

@@ -97,8 +97,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		Transcripts: transcripts, Secrets: []string{testToken}, Interrupts: interrupts(), Scenarios: scenarios(sim),
 		PlannedWrites: plannedWrites, Unplanned: unplanned, Serves: sim.Serves,
-		Target:   func(_ *v1.Service, port v1.ServicePort) int32 { return port.Port },
-		Snapshot: func() string { return snapshot(sim) }, Names: func() map[string]string { return fingerprints(sim) },
+		EmptyOfNodes: regexp.MustCompile(`\n\{\n "kind": "compute#instanceGroup",[^}]*"size": 0,[^}]*\}`),
+		Target:       func(_ *v1.Service, port v1.ServicePort) int32 { return port.Port },
+		Snapshot:     func() string { return snapshot(sim) }, Names: func() map[string]string { return fingerprints(sim) },
 		Sim: server, Network: network, Provider: Description(),
 		Inputs: func() registry.Inputs { return testInputs(file, env) },
 		AddInstance: func(name string) string {

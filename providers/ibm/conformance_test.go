@@ -25,7 +25,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	address := network.Serve(t, server)
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
-		OwnNames: true, OwnMark: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
+		OwnNames: true, ClusterInSettings: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
 		ChosenName: map[string]string{annotationName: "shop"},
 		Filters:    []string{postGroup, attach}, Everybody: []string{`"` + defaults + `"`, `"port_max":53,"protocol":"tcp","remote":{"cidr_block":"0.0.0.0/0"`},
 		Sim: server, Network: network, Provider: Description(),

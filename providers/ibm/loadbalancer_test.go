@@ -62,7 +62,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 	f.Lag = sim.SetListingLag
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
-	f.LeftBehind = func(state, _ string) string { return state }
+	f.StateWithoutInstance = func(state, _ string) string { return state }
 	f.Portable = map[string]conformance.PortableCase{
 		portable.Subnet: {Value: "lb-subnet"}, portable.CheckPort: {Value: "8081"},
 		portable.SecurityGroups: {Value: ibmsim.WebGroup},

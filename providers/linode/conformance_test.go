@@ -94,9 +94,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				"ipv4": firstAddress, "data[].ipv4": firstAddress,
 			},
 		},
-		UDP:        conformance.FeatureCase{Shows: `"udp"`},
-		DualStack:  conformance.FeatureCase{With: map[string]string{annotationIPv6Ingress: "true"}, Shows: `"ip":"2001:db8:1:`},
-		LeftBehind: func(state, _ string) string { return state },
+		UDP:                  conformance.FeatureCase{Shows: `"udp"`},
+		DualStack:            conformance.FeatureCase{With: map[string]string{annotationIPv6Ingress: "true"}, Shows: `"ip":"2001:db8:1:`},
+		StateWithoutInstance: func(state, _ string) string { return state },
 		MalformedIDs: []string{
 			providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0", providerIDPrefix + "007",
 			providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1",

@@ -39,9 +39,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	config := sim.CloudConfig(network.Serve(t, server))
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(), CallsPerInstance: 2,
-		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
-		Repeats:      true,
-		Inputs:       func() registry.Inputs { return inputs(config) },
+		OtherCluster:   func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
+		CreationTokens: true,
+		Inputs:         func() registry.Inputs { return inputs(config) },
 	}
 	instanceOf := func(providerID string) string {
 		id, err := parseProviderID(providerID)
@@ -91,11 +91,13 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
+	f.MostBackends = 512 // of a backend set
 	f.Dispensable = map[string]string{"GET /privateIps": "subnets that may not be read are taken for those of others, with what their security lists let in"}
 	f.PlannedWrites, f.Unserved = plannedWrites, notToAll
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}
-	f.Serves, f.LeftBehind, f.Snapshot = sim.Serves, func(state, _ string) string { return state }, func() string { return snapshot(t, sim) }
+	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }
+	f.StateWithoutInstance = func(state, _ string) string { return state }
 	f.Portable = portableCases(t, sim)
 	f.DualStack = conformance.FeatureCase{
 		With:    map[string]string{annotationSubnet1: ocisim.DualSubnet()},

@@ -89,9 +89,10 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 			}
 		},
 		SetRightWithNodes: "a load balancer that somebody changed is set right at the next occasion",
+		EachNode:          "each port of a node gets the security group, and Neutron has no call for several",
 		Strictness:        strictness(),
 		// The port goes with its server, and what the port had with it.
-		LeftBehind: func(state, server string) string {
+		StateWithoutInstance: func(state, server string) string {
 			return strings.ReplaceAll(state, ",\n \"on "+server+"\"", "")
 		},
 		MalformedIDs: []string{

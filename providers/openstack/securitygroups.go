@@ -326,11 +326,7 @@ func (l *loadBalancers) portChange(p *port, g securityGroup, action string, grou
 			return map[string]any{"security_groups": p.SecurityGroups}, map[string]any{"security_groups": groups(p, g)}
 		},
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			now, known := l.instances.ports.Peek(p.ID)
-			if !known {
-				now = p
-			}
-			return o, l.setGroups(ctx, now, groups(now, g))
+			return o, l.setGroups(ctx, p, func(now *port) []string { return groups(now, g) })
 		},
 	}
 }
@@ -352,8 +348,17 @@ func (l *loadBalancers) portsWith(ctx context.Context, g securityGroup, age time
 }
 
 // setGroups writes the groups of a port, unless somebody else changed the port since it was read. A port that is gone
-// needs none.
-func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string) error {
+// needs none. All Services with the node write the port, one after the other.
+func (l *loadBalancers) setGroups(ctx context.Context, p *port, change func(now *port) []string) error {
+	unlock, err := l.Lock(ctx, "port "+p.ID)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if now, known := l.instances.ports.Peek(p.ID); known {
+		p = now
+	}
+	groups := change(p)
 	klog.InfoS("Changing the security groups of a port", "port", p.ID, "device", p.DeviceID, "groups", groups)
 	after, err := neutron[port](ifRevision(ctx, p.Revision), l.api, "changing the security groups of port "+p.ID, http.MethodPut, "ports/"+p.ID, "port", map[string]any{
 		"security_groups": groups,
@@ -370,7 +375,8 @@ func (l *loadBalancers) setGroups(ctx context.Context, p *port, groups []string)
 		l.instances.ports.Invalidate(p.ID)
 		return cloudapi.NotAbsence(err)
 	case err != nil:
-		l.instances.ports.Invalidate(p.ID)
+		l.instances.ports.Doubt(p.ID)
+		l.instances.ports.InvalidateAll() // it may have the group by now, and be looked for by it
 		return err
 	}
 	l.instances.ports.Put(after)
@@ -404,7 +410,7 @@ func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
 		return err
 	}
 	for _, p := range having {
-		if err := l.setGroups(ctx, p, p.without(g)); err != nil {
+		if err := l.setGroups(ctx, p, func(now *port) []string { return now.without(g) }); err != nil {
 			return err
 		}
 	}

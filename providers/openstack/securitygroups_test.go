@@ -72,6 +72,6 @@ func TestPortThatIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := served(t, "manage-security-groups = true\n", web(nil))
-		require.NoError(t, w.loadBalancers.setGroups(t.Context(), &port{ID: someID}, []string{}))
+		require.NoError(t, w.loadBalancers.setGroups(t.Context(), &port{ID: someID}, func(*port) []string { return []string{} }))
 	})
 }

@@ -42,6 +42,6 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryNodes(t, sim, f)
 	tryNSX(t, sim.NSX, f)
 	f.Routes = func() { routes = "route:\n  routerPath: " + nsxsim.Tier1 + "\n" }
-	f.LeftBehind = func(state, _ string) string { return state } // pools know addresses alone
+	f.StateWithoutInstance = func(state, _ string) string { return state } // pools know addresses alone
 	return f
 }

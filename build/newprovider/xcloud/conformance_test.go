@@ -22,8 +22,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	env := map[string]string{"XCLOUD_TOKEN": testToken, "XCLOUD_URL": network.Serve(t, server)}
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(),
-		Inputs: func() registry.Inputs { return conformance.Inputs(nil, env) },
-		Whole:  true, // template
+		Inputs:   func() registry.Inputs { return conformance.Inputs(nil, env) },
+		FullTier: true, // template
 	}
 	tryNodes(t, sim, f)                    // nodes
 	tryLoadBalancers(t, sim, f)            // load balancers

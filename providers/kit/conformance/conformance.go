@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -57,8 +58,8 @@ type Fixture struct {
 	// Limited puts the cloud's published limits in force, in the simulator and in the provider that is opened next; nil where
 	// the cloud publishes none that a test could hold.
 	Limited func()
-	// Whole has the fast tier try everything, too: the template does, whose tests are those of the suite, the guard and the kit.
-	Whole bool
+	// FullTier has the fast tier try everything, too: the template does, whose tests are those of the suite, the guard and the kit.
+	FullTier bool
 
 	// Nodes and routes.
 
@@ -91,15 +92,15 @@ type Fixture struct {
 	Serves func() map[string][]string
 	// Target is the port of the nodes to which a port of a Service leads; nil where it is the node port always.
 	Target func(s *v1.Service, port v1.ServicePort) int32
-	// LeftBehind is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one
+	// StateWithoutInstance is set where load balancers know backends by address alone: the cloud takes an instance that is gone for one
 	// that does not answer, which its health checks are for. It returns a state (Snapshot) with that backend, less what the
 	// cloud itself removes together with the instance of that name. It is nil where the backend goes with the instance.
-	LeftBehind func(state, instance string) string
+	StateWithoutInstance func(state, instance string) string
 	// RemoveLoadBalancers deletes all load balancers as somebody does by hand, and leaves what providers make together with them, such
 	// as addresses, firewalls and target groups; nil where there is nothing of that kind.
 	RemoveLoadBalancers func()
-	// Repeats is set where the cloud knows a creation by a token, so that one whose answer was lost is asked for again at once.
-	Repeats bool
+	// CreationTokens is set where the cloud knows a creation by a token, so that one whose answer was lost is asked for again at once.
+	CreationTokens bool
 	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
 	Portable map[string]PortableCase
 	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
@@ -108,6 +109,14 @@ type Fixture struct {
 	Everybody []string
 	// NodeRules begins the lines of the Snapshot about what nodes let in, where a change of nodes sets that by the Service of now.
 	NodeRules string
+	// OneAfterAnother is why Services that are reconciled at the same moment go one after the other; "" where they do not.
+	OneAfterAnother string
+	// EachNode is why a load balancer takes a call for each of its nodes; "" where nodes are read by the page and written by the batch.
+	EachNode string
+	// MostBackends is how many nodes the cloud takes behind a load balancer, where that is less than the tests have; 0 is no such number.
+	MostBackends int
+	// EmptyOfNodes matches what of the Snapshot was made for nodes, has none any more and goes with the Service; nil where nothing does.
+	EmptyOfNodes *regexp.Regexp
 	// SetRightWithNodes is why a change of nodes sets right what else is not as a Service asks; "" where it does not.
 	SetRightWithNodes string
 	// Dispensable are reads without which the work goes on, with the reason.
@@ -127,8 +136,8 @@ type Fixture struct {
 	// ChosenName are annotations by which a Service chooses the name of its load balancer, where load balancers are found by it and OwnNames
 	// does not hold for it; nil where no name tells whose a load balancer is.
 	ChosenName map[string]string
-	// OwnMark is set where the settings say which cluster this is, so that nothing is read for that.
-	OwnMark bool
+	// ClusterInSettings is set where the settings say which cluster this is, so that nothing is read for that.
+	ClusterInSettings bool
 	// Claims is how Services can ask for load balancers that they were not given.
 	Claims *Claims
 
@@ -270,6 +279,10 @@ var parts = []part{
 	{name: "Unread", applies: (*Fixture).hasLoadBalancers, run: runUnread},
 	// the pause that a cloud asks for is kept
 	{name: "RateLimited", applies: (*Fixture).hasLoadBalancers, run: runRateLimited},
+	// how long Services keep each other waiting
+	{name: "AtOnce", applies: (*Fixture).hasLoadBalancers, run: runAtOnce},
+	// the time to an address grows with pages and batches alone
+	{name: "ManyNodes", applies: (*Fixture).hasLoadBalancers, run: runManyNodes},
 	{name: "Routes", applies: (*Fixture).hasRoutes, run: runRoutes},
 	// null, redirects, listings without end
 	{name: "HostileAnswers", applies: (*Fixture).outside, run: runHostileAnswers},

@@ -102,7 +102,7 @@ func runGivenUp(t *testing.T, f *Fixture, name string, lag time.Duration, fault 
 		require.Empty(t, w.Snapshot(), "after the answer to write %d was lost", k)
 		require.NoError(t, w.kube.CoreV1().Services(current.Namespace).Delete(ctx, current.Name, metav1.DeleteOptions{}))
 		if err == nil {
-			require.True(t, k > 1 || f.Repeats)
+			require.True(t, k > 1 || f.CreationTokens)
 			return
 		}
 		time.Sleep(settledIn) // until nothing of this round is remembered

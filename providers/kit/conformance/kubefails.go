@@ -62,7 +62,7 @@ func runKubeFails(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				failures = failures[i%len(failures):][:1]
 			}
 			virtual(t, name+" while "+o.name+" fails: what is served stays", func(t *testing.T) { runOutage(t, newFixture(t), name, o, failures) })
-			if o.marks && !readFixture(t, newFixture, func(f *Fixture) bool { return f.OwnMark }) {
+			if o.marks && !readFixture(t, newFixture, func(f *Fixture) bool { return f.ClusterInSettings }) {
 				virtual(t, name+" while "+o.name+" fails: nothing is made, changed or deleted", func(t *testing.T) {
 					runUnmarked(t, newFixture(t), name, o, failures)
 				})

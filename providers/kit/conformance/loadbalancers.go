@@ -169,8 +169,8 @@ func runLostInstance(t *testing.T, f *Fixture) {
 	w.ensure(ctx, c.Service, nil)
 	assert.NotEqual(t, unchanged, w.Snapshot(), "the change is applied")
 	expected := alone // the lost backend is left out
-	if w.LeftBehind != nil {
-		expected = w.LeftBehind(both, "worker-2") // or it is for the health checks to find
+	if w.StateWithoutInstance != nil {
+		expected = w.StateWithoutInstance(both, "worker-2") // or it is for the health checks to find
 		require.NotEqual(t, expected, alone)
 	}
 	assert.Equal(t, expected, w.Snapshot(), "the change is applied, and everything else stays")

@@ -23,6 +23,7 @@ func runNodeChanges(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			virtual(t, name+" was changed by hand", func(t *testing.T) { runChangedByHand(t, newFixture(t), name) })
 		}
 		virtual(t, name+" has a node for a moment", func(t *testing.T) { runNodeForAMoment(t, newFixture(t), name) })
+		virtual(t, name+" has a wrong annotation", func(t *testing.T) { runNodeDespiteAnnotation(t, newFixture(t), name) })
 		virtual(t, name+" is read no further than nodes need", func(t *testing.T) { runPartlyRead(t, newFixture(t), name) })
 	}
 }
@@ -65,6 +66,23 @@ func runChangedByHand(t *testing.T, f *Fixture, name string) {
 	assert.Empty(t, w.Snapshot())
 }
 
+// runNodeDespiteAnnotation: a Service is refused for an annotation of the cloud's. Nodes join and leave all the same.
+func runNodeDespiteAnnotation(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w, c, two := newServedWorld(t, f, name)
+	both := w.nodes
+	key := w.refusedAnnotation(ctx, c.Service)
+	w.changeService(ctx, c.Service, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, noLegalValue) })
+	require.Error(t, w.ensureToEnd(ctx, c.Service), key)
+	w.nodes = both[:1]
+	w.updateNodes(ctx, c.Service)
+	require.Equal(t, w.outside(), two != w.Snapshot(), "a node left")
+	w.nodes = both
+	w.updateNodes(ctx, c.Service)
+	assert.Equal(t, two, w.Snapshot(), "a node joined")
+}
+
 // runNodeForAMoment: answers are lost from each write on by which a node joins, and it leaves soon, while what was read before is young
 // enough to be believed.
 func runNodeForAMoment(t *testing.T, f *Fixture, name string) {
@@ -74,13 +92,13 @@ func runNodeForAMoment(t *testing.T, f *Fixture, name string) {
 	both := w.nodes
 	w.nodes = both[:1]
 	w.updateNodes(ctx, c.Service)
-	backends := func() any {
-		if w.Serves == nil {
+	state := func() string {
+		if w.EmptyOfNodes == nil {
 			return w.Snapshot()
 		}
-		return w.Serves()
+		return w.EmptyOfNodes.ReplaceAllString(w.Snapshot(), "")
 	}
-	one := backends()
+	one := state()
 	time.Sleep(settledIn)
 	for k := 1; ; k++ {
 		require.Less(t, k, maxCalls)
@@ -94,7 +112,7 @@ func runNodeForAMoment(t *testing.T, f *Fixture, name string) {
 		w.Sim.ClearFaults()
 		w.nodes = both[:1]
 		w.update(ctx, c.Service, func() {})
-		require.Equal(t, one, backends(), "after the answer to write %d was lost", k)
+		require.Equal(t, one, state(), "after the answer to write %d was lost", k)
 		if !struck {
 			require.Equal(t, w.outside(), k > 1, "a node that joins is written")
 			break

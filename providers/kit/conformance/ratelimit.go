@@ -52,7 +52,7 @@ func runRefusedForRate(t *testing.T, f *Fixture) {
 	time.Sleep(2 * time.Minute) // what was read is old, and sessions go on
 	var list []*v1.Service
 	for i := range limitedServices {
-		s := Service(fmt.Sprintf("web-%d", i), nil, Port("http", int32(8001+i), int32(30801+i)))
+		s := makeNumbered(i)
 		w.createService(ctx, s)
 		list = append(list, s)
 	}

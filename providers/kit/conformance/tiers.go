@@ -15,7 +15,7 @@ import (
 // triesAll reports whether everything is tried: in the full tier, and where the fixture asks for it.
 func triesAll(t *testing.T, newFixture func(t testing.TB) *Fixture) bool {
 	t.Helper()
-	return tier.All() || readFixture(t, newFixture, func(f *Fixture) bool { return f.Whole })
+	return tier.All() || readFixture(t, newFixture, func(f *Fixture) bool { return f.FullTier })
 }
 
 // interruption is a way in which a life is broken, once.
