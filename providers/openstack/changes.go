@@ -50,8 +50,49 @@ const maxRounds = 5
 // planner returns the steps that are due on a load balancer with its parts.
 type planner func(*loadBalancer, *details) ([]step, error)
 
-// stepChanges are the changes of a load balancer that exists.
-func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []step) []change {
+// setback is a failure that holds up nothing but what needs what failed.
+type setback struct {
+	what string
+	// holds are the ports of the Service, and the servers, that wait for it.
+	holds []string
+	err   error
+}
+
+// isHeld reports whether something failed in this turn, or waits for what failed.
+func (o observation) isHeld(what string) bool {
+	return slices.ContainsFunc(o.setbacks, func(s setback) bool { return s.what == what || slices.Contains(s.holds, what) })
+}
+
+// maxSetbacks is how much may fail in a turn that goes on: more has a common reason.
+const maxSetbacks = 5
+
+// withSetback notes that something was refused, after which all else is done. Where no answer came, nothing else is tried.
+func (o observation) withSetback(what string, holds []string, err error) (observation, error) {
+	if !cloudapi.Refused(err) || errors.Is(err, cloudapi.ErrRateLimited) || len(o.setbacks) == maxSetbacks {
+		return o, err
+	}
+	o.setbacks = append(slices.Clone(o.setbacks), setback{what, holds, err})
+	return o, nil
+}
+
+// failure is the change that fails where something did, when all else is done.
+func failure() change {
+	return change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
+		var failed []error
+		for _, s := range o.setbacks {
+			failed = append(failed, s.err)
+		}
+		return o, errors.Join(failed...)
+	}}
+}
+
+// free are the steps that wait for nothing that failed.
+func (o observation) free(steps []step) []step {
+	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isHeld(st.port) })
+}
+
+// stepChanges are the changes of a load balancer that exists. after is how much had failed when they were planned.
+func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []step, after int) []change {
 	changes := make([]change, len(steps))
 	for i, st := range steps {
 		changes[i] = change{
@@ -61,6 +102,9 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 			Replan:  true,
 			Compare: func() (before, after any) { return st.compare(lb, parts) },
 			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+				if len(o.setbacks) > after {
+					return o, nil // it may need what failed, and is planned again
+				}
 				return l.makeStep(ctx, r, o, st, len(steps)-i-1)
 			},
 		}
@@ -169,6 +213,11 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 		}
 		o.parts, o.settled, o.changed = nil, false, true
 		return o, nil
+	case st.beside && errors.Is(err, cloudapi.ErrQuota):
+		o.crowded = true
+		return o, nil
+	case err != nil && st.port != "" && !cloudapi.Retryable(err):
+		return o.withSetback(st.port, nil, err)
 	case err != nil:
 		return o, err
 	case lb == nil && r.Purpose != services.UpdateNodes:
@@ -338,6 +387,7 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 		if request, ok := st.body.(poolRequest); ok {
 			after.pools = append(after.pools, pool{
 				ID: made, Name: request.Name, Protocol: request.Protocol, Method: request.Method, Persistence: request.Persistence,
+				Tags: request.Tags,
 			})
 			if at := slices.IndexFunc(after.listeners, func(l listener) bool { return l.ID == request.ListenerID }); at >= 0 {
 				after.listeners[at].DefaultPoolID = made
@@ -462,6 +512,9 @@ func (p *pool) update(u map[string]any) {
 	}
 	if name, ok := u["name"].(string); ok {
 		p.Name = name
+	}
+	if tags, ok := u["tags"].([]string); ok {
+		p.Tags = tags
 	}
 }
 

@@ -103,6 +103,9 @@ type observation struct {
 	settled, again bool
 	// changed is set when changes of ours were looked at afterwards.
 	changed bool
+	// setbacks are what failed in this turn, and crowded is set where the quota has no room for a pool beside another one.
+	setbacks []setback
+	crowded  bool
 	// conflicts is how often in a row Octavia worked for somebody else when it was asked for a change.
 	conflicts int
 	// address is what the Service shows.
@@ -341,7 +344,8 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	if d.members, err = l.backends(ctx, r.Service, r.Nodes, s); err != nil {
 		return d, nil, err
 	}
-	want, err := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, d.members)
+	want, err := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, o.open(d.members))
+	want.crowded = o.crowded
 	if err != nil {
 		findings, err := refused(err)
 		return d, findings, err
@@ -356,6 +360,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	if more, err := refused(err); err != nil {
 		return d, append(findings, more...), err
 	}
+	d.steps = o.free(d.steps)
 	d.groups, err = l.planGroups(ctx, r.Service, o, s, subnetID, d.members)
 	return d, findings, err
 }
@@ -391,7 +396,7 @@ func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([
 	case o.lb.Status == statusError:
 		return append(l.repairs(o.lb, d.renew), l.creationAfter(r.Service, d)...), nil
 	}
-	return d.groups.around(l.stepChanges(o.lb, o.parts, d.steps)), unchangeable(o.lb)
+	return d.groups.around(l.stepChanges(o.lb, o.parts, d.steps, len(o.setbacks))), unchangeable(o.lb)
 }
 
 // unchangeable is the error about a load balancer in a status that is neither work nor failure.
@@ -440,7 +445,8 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 		return nil, nil, err
 	}
 	subnetID := memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
-	want, rangesErr := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, members)
+	want, rangesErr := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, o.open(members))
+	want.crowded = o.crowded
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
 	if o.changed && settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
 		l.wantIdentity(o.lb, o.role, o.features, &want)
@@ -449,7 +455,7 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 		}
 	}
 	groups, err := l.planGroups(ctx, r.Service, o, s, subnetID, members)
-	return groups.around(l.stepChanges(o.lb, o.parts, steps)), nil, err
+	return groups.around(l.stepChanges(o.lb, o.parts, o.free(steps), len(o.setbacks))), nil, err
 }
 
 // Exists implements services.Reconciler.

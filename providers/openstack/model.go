@@ -94,6 +94,21 @@ func (r role) mine(l listener) bool {
 	return slices.Contains(l.Tags, r.name) || (r.former != "" && slices.Contains(l.Tags, r.former))
 }
 
+// owns reports whether a pool without a listener belongs to the Service: by its name, which that of a Service called alike in a cluster
+// called alike has as well. Only the owner's may be without a mark.
+func (r role) owns(p *pool) bool {
+	number, _, _ := strings.Cut(strings.TrimPrefix(p.Name, "pool_"), "_")
+	if index, err := strconv.Atoi(number); err != nil || p.Name != partName("pool", index, r.name) {
+		return false
+	}
+	for _, t := range p.Tags {
+		if strings.HasPrefix(t, markPrefix) {
+			return t == r.mark
+		}
+	}
+	return r.owner || r.mark == ""
+}
+
 // The marks of clusters and Services among tags begin so.
 var markPrefix, servicePrefix = ownership.ClusterMark(""), ownership.ServiceMark("")
 
@@ -102,6 +117,8 @@ type wantedPort struct {
 	listener listenerRequest
 	pool     poolRequest // with its members
 	monitor  *monitorRequest
+	// tags are those of a pool that has no listener for a while.
+	tags []string
 }
 
 // wantedState is a load balancer as the Service wants it.
@@ -110,8 +127,19 @@ type wantedState struct {
 	// name and tags are those of the load balancer; nil leaves them as they are.
 	name *string
 	tags []string
-	// serial is set where members are changed one by one.
-	serial bool
+	// serial is set where members are changed one by one, and crowded where a pool has no room beside another one.
+	serial, crowded bool
+}
+
+// key names a port of a Service.
+func (r listenerRequest) key() string { return fmt.Sprintf("%s/%d", transportOf(r.Protocol), r.Port) }
+
+// serving are steps for a port of the Service.
+func serving(port string, steps []step) []step {
+	for i := range steps {
+		steps[i].port = port
+	}
+	return steps
 }
 
 // transportOf is the protocol of layer 4 that a listener occupies.
@@ -184,6 +212,9 @@ func wantPort(
 	}
 	byHealthPort := checksHealthPort(service, s, protocol, provider, f)
 	w := wantedPort{listener: l, pool: poolRequest{Name: partName("pool", index, r.name), Protocol: poolProtocol(protocol, s), Method: s.Method}}
+	if f.tags() && r.mark != "" {
+		w.tags = []string{r.name, r.mark}
+	}
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		w.pool.Persistence = &persistence{Type: "SOURCE_IP"}
 	}
@@ -231,6 +262,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 	kept := map[string]bool{}
 	var creates, changes []step
 	for _, w := range want.ports {
+		port := w.listener.key()
 		n := slices.IndexFunc(d.listeners, func(l listener) bool {
 			return l.Port == w.listener.Port && transportOf(l.Protocol) == transportOf(w.listener.Protocol)
 		})
@@ -243,16 +275,16 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 			// goes first.
 			request := w.listener
 			request.LoadBalancerID = lb.ID
-			creates = append(creates, step{kind: createListener, id: lb.ID, body: request, reason: "missing"})
+			creates = append(creates, step{kind: createListener, id: lb.ID, body: request, reason: "missing", port: port})
 			continue
 		}
 		l := d.listeners[n]
 		kept[l.ID] = true
 		if u, reason := listenerChanges(l, w.listener); reason != "" {
-			changes = append(changes, step{kind: updateListener, id: l.ID, body: u, reason: reason})
+			changes = append(changes, step{kind: updateListener, id: l.ID, body: u, reason: reason, port: port})
 		}
-		changes = append(changes, poolSteps(lb, d, l, w, want.serial)...)
-		if next := d.poolBeside(l, w.pool); next != nil {
+		changes = append(changes, serving(port, poolSteps(lb, d, l, w, want, r))...)
+		if next := d.poolBeside(l, w.pool, r); next != nil {
 			kept[next.ID] = true
 		}
 	}
@@ -283,10 +315,8 @@ func orphanedPools(d *details, r role, kept map[string]bool) []step {
 	var steps []step
 	for i := range d.pools {
 		p := &d.pools[i]
-		rest, ours := strings.CutPrefix(p.Name, "pool_")
-		_, name, _ := strings.Cut(rest, "_")
 		used := slices.ContainsFunc(d.listeners, func(l listener) bool { return d.poolOf(l) == p })
-		if ours && !used && !kept[p.ID] && name == r.name && len(p.Listeners) == 0 {
+		if r.owns(p) && !used && !kept[p.ID] && len(p.Listeners) == 0 {
 			steps = append(steps, step{kind: deletePool, id: p.ID, reason: "without a listener"})
 		}
 	}
@@ -320,7 +350,7 @@ func planMembers(d *details, want wantedState, r role, refused bool) []step {
 				continue
 			}
 			if p := d.poolOf(l); p != nil {
-				steps = append(steps, memberSteps(p, w.pool.Members, want.serial)...)
+				steps = append(steps, serving(w.listener.key(), memberSteps(p, w.pool.Members, want.serial))...)
 			}
 		}
 	}
@@ -420,22 +450,23 @@ func splitName(name string) (cluster, rest string) {
 }
 
 // poolBeside is the pool that is set up to take the place of a listener's, whose protocol cannot be changed; nil if there is none.
-func (d *details) poolBeside(l listener, w poolRequest) (next *pool) {
+func (d *details) poolBeside(l listener, w poolRequest, r role) (next *pool) {
 	if p := d.poolOf(l); p == nil || p.Protocol == w.Protocol {
 		return nil
 	}
 	for i := range d.pools {
 		p := &d.pools[i]
 		free := len(p.Listeners) == 0 && !slices.ContainsFunc(d.listeners, func(l listener) bool { return l.DefaultPoolID == p.ID })
-		if free && p.Name == w.Name && p.Protocol == w.Protocol && (next == nil || p.ID < next.ID) {
+		if free && r.owns(p) && p.Name == w.Name && p.Protocol == w.Protocol && (next == nil || p.ID < next.ID) {
 			next = p
 		}
 	}
 	return next
 }
 
-// poolSteps are the steps for the pool of a listener that exists. One of another protocol serves until another pool takes its place.
-func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, serial bool) []step {
+// poolSteps are the steps for the pool of a listener that exists. One of another protocol serves until another pool takes its place, which
+// is complete by then where there is room for both.
+func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want wantedState, r role) []step {
 	request := w.pool
 	request.Members, request.Monitor = nil, nil
 	p := d.poolOf(l)
@@ -444,16 +475,32 @@ func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, serial bo
 		return []step{{kind: createPool, id: l.ID, body: request, reason: "missing"}}
 	}
 	if p.Protocol == w.pool.Protocol {
-		return poolChanges(p, w, serial)
+		return poolChanges(p, w, want.serial)
 	}
-	next := d.poolBeside(l, w.pool)
-	if next == nil {
-		request.LoadBalancerID = lb.ID
-		return []step{{kind: createPool, id: lb.ID, body: request, reason: "protocol"}}
+	next := d.poolBeside(l, w.pool, r)
+	switch {
+	case next == nil && want.crowded:
+		return []step{{kind: deletePool, id: p.ID, reason: "protocol, and no room for another pool beside it"}}
+	case next == nil:
+		request.LoadBalancerID, request.Tags = lb.ID, w.tags
+		return []step{{kind: createPool, id: lb.ID, body: request, reason: "protocol", beside: true}}
 	}
-	return append(poolChanges(next, w, serial), step{
-		kind: updateListener, id: l.ID, body: listenerUpdate{DefaultPoolID: &next.ID}, reason: "default_pool_id",
-	})
+	var steps []step
+	if !want.crowded {
+		steps = poolChanges(next, w, want.serial)
+		for i := range steps {
+			steps[i].beside = true
+		}
+	}
+	if !r.owns(p) { // by which it is found when no listener has it any more
+		former := map[string]any{"name": w.pool.Name}
+		kept := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == "" || strings.HasPrefix(t, markPrefix) })
+		if tags := append(kept, w.tags...); !services.SameSet(tags, p.Tags) {
+			former["tags"] = tags
+		}
+		steps = append(steps, step{kind: updatePool, id: p.ID, body: former, reason: "name and tags, before it goes"})
+	}
+	return append(steps, step{kind: updateListener, id: l.ID, body: listenerUpdate{DefaultPoolID: &next.ID}, reason: "default_pool_id"})
 }
 
 // poolChanges are the steps by which a pool becomes the wanted one.

@@ -60,7 +60,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 			steps = append(steps, st)
 		}
 	}
-	listeners := l.stepChanges(o.lb, parts, steps)
+	listeners := l.stepChanges(o.lb, parts, steps, 0)
 	for i, st := range steps {
 		listeners[i].Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			return l.narrowListener(ctx, r, o, st.id, n)

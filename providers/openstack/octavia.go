@@ -82,6 +82,7 @@ type (
 		Method      string       `json:"lb_algorithm"`
 		Persistence *persistence `json:"session_persistence"`
 		Listeners   []reference  `json:"listeners"`
+		Tags        []string     `json:"tags"`
 		MonitorID   string       `json:"healthmonitor_id"`
 		// Owners are the load balancers that it belongs to, MemberIDs its members.
 		Owners    []reference `json:"loadbalancers"`
@@ -174,6 +175,7 @@ type (
 		Protocol       string          `json:"protocol"`
 		Method         string          `json:"lb_algorithm"`
 		Persistence    *persistence    `json:"session_persistence,omitempty"`
+		Tags           []string        `json:"tags,omitempty"`
 		Members        []memberRequest `json:"members,omitempty"`
 		Monitor        *monitorRequest `json:"healthmonitor,omitempty"`
 	}
@@ -358,6 +360,9 @@ type step struct {
 	body    any
 	// reason says what differs.
 	reason string
+	// port is the port of the Service that it serves, and beside is set where it sets up a pool that has yet to take over.
+	port   string
+	beside bool
 }
 
 // call is where a step of each kind goes: the path, in which {} stands for the step's object, and the key of its body.

@@ -77,9 +77,9 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 // any more.
 type groupChanges struct{ opens, closes []change }
 
-// around puts the changes of a load balancer between those of its security group.
+// around puts the changes of a load balancer between those of its security group. Nothing closes where something failed.
 func (c groupChanges) around(changes []change) []change {
-	return slices.Concat(c.opens, changes, c.closes)
+	return slices.Concat(c.opens, changes, []change{failure()}, c.closes)
 }
 
 // groupsMaxAge is how old the picture of security groups may be: since a look began nothing but our own changes was made.
@@ -107,8 +107,10 @@ func (l *loadBalancers) planGroups(
 	if err != nil {
 		return g, err
 	}
-	if len(groups) == 0 {
+	if len(groups) == 0 && !o.isHeld(securityGroupName(service)) {
 		g.opens = []change{l.groupCreation(service)}
+	}
+	if len(groups) == 0 {
 		return g, nil
 	}
 	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
@@ -118,12 +120,14 @@ func (l *loadBalancers) planGroups(
 	}
 	if provider == providerOVN && s.sources.Partial() { // all that may be done about clients is to narrow who they are
 		for _, c := range (narrowing{s.sources, false}).rules(groups[0], service, o.parts, o.role) {
-			g.opens = append(g.opens, l.ruleNarrowing(groups[0], c))
+			if what := "clients of " + texts(c.remove)[0]; !o.isHeld(what) {
+				g.opens = append(g.opens, held(l.ruleNarrowing(groups[0], c), what))
+			}
 		}
 	} else {
-		g.addRules(l, groups[0], wanted)
+		g.addRules(l, groups[0], wanted, o, service)
 	}
-	if err := g.addPorts(ctx, l, groups[0], subnetID, members); err != nil {
+	if err := g.addPorts(ctx, l, groups[0], subnetID, members, o); err != nil {
 		return g, err
 	}
 	g.closes = append(g.closes, l.groupDeletions(groups[1:])...)
@@ -139,7 +143,7 @@ func (l *loadBalancers) groupCreation(service *v1.Service) change {
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			err := l.createSecurityGroup(ctx, service)
 			r.Asked(err)
-			return o, err
+			return o.withSetback(securityGroupName(service), nil, err)
 		},
 	}
 }
@@ -205,10 +209,10 @@ func wantedRules(service *v1.Service, s settings, members, provider string) (rul
 }
 
 // addRules adds what makes the rules of a group be the wanted ones.
-func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule) {
+func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule, o observation, service *v1.Service) {
 	for i, w := range wanted {
-		if !slices.ContainsFunc(g.Rules, w.same) && !slices.ContainsFunc(wanted[:i], w.same) {
-			c.opens = append(c.opens, l.ruleOpening(g, w))
+		if !slices.ContainsFunc(g.Rules, w.same) && !slices.ContainsFunc(wanted[:i], w.same) && !o.isHeld(w.text()) {
+			c.opens = append(c.opens, held(l.ruleOpening(g, w), w.text(), o.waiting(service, w.Min)...))
 		}
 	}
 	for _, have := range g.Rules {
@@ -216,6 +220,41 @@ func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []secu
 			c.closes = append(c.closes, l.ruleClosing(g, have))
 		}
 	}
+}
+
+// held is a change whose failure holds up what needs it, and nothing else.
+func held(c change, what string, holds ...string) change {
+	carryOut := c.Make
+	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
+		_, err := carryOut(ctx, r, o)
+		return o.withSetback(what, holds, err)
+	}
+	return c
+}
+
+// waiting are the ports of a Service that need a node port which their pools do not lead to yet.
+func (o observation) waiting(service *v1.Service, nodePort int) (ports []string) {
+	for _, p := range service.Spec.Ports {
+		key := listenerRequest{Protocol: string(p.Protocol), Port: int(p.Port)}.key()
+		leads := slices.ContainsFunc(o.parts.listeners, func(l listener) bool {
+			pool := o.parts.poolOf(l)
+			return pool != nil && listenerRequest{Protocol: l.Protocol, Port: l.Port}.key() == key &&
+				slices.ContainsFunc(pool.members.list(), func(m member) bool { return m.Port == nodePort })
+		})
+		if int(p.NodePort) == nodePort && !leads {
+			ports = append(ports, key)
+		}
+	}
+	return ports
+}
+
+// open leaves out the backends whose port failed to be opened, but for those that are members already.
+func (o observation) open(members []backend) []backend {
+	return slices.DeleteFunc(slices.Clone(members), func(b backend) bool {
+		return o.isHeld("server "+b.serverID) && !slices.ContainsFunc(o.parts.pools, func(p pool) bool {
+			return slices.ContainsFunc(p.members.list(), func(m member) bool { return m.Address == b.address })
+		})
+	})
 }
 
 // ruleOpening is the change that adds a rule to a group.
@@ -287,7 +326,7 @@ func (l *loadBalancers) noteRules(groupID string, change func([]securityRule) []
 }
 
 // addPorts adds what puts the group on the ports of the members, and takes it off all others.
-func (c *groupChanges) addPorts(ctx context.Context, l *loadBalancers, g securityGroup, subnetID string, members []backend) error {
+func (c *groupChanges) addPorts(ctx context.Context, l *loadBalancers, g securityGroup, subnetID string, members []backend, o observation) error {
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(members)}
 	wanted := map[string]*port{}
 	for _, m := range members {
@@ -305,8 +344,8 @@ func (c *groupChanges) addPorts(ctx context.Context, l *loadBalancers, g securit
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
-		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) {
-			c.opens = append(c.opens, l.portChange(p, g, "add", (*port).with))
+		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) && !o.isHeld("port "+id) {
+			c.opens = append(c.opens, held(l.portChange(p, g, "add", (*port).with), "port "+id, "server "+p.DeviceID))
 		}
 	}
 	having, err := l.portsWith(ctx, g, updateMaxAge)

@@ -20,6 +20,7 @@ type createPool struct {
 	Persistence    *Persistence   `json:"session_persistence"`
 	Members        []createMember `json:"members"`
 	Monitor        *createMonitor `json:"healthmonitor"`
+	Tags           []string       `json:"tags"`
 }
 
 type createMember struct {
@@ -61,6 +62,10 @@ func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute lb_algorithm. Value: '%s'", in.Algorithm)
 	case lb.Provider == "ovn" && strings.HasPrefix(in.Protocol, "PROXY"):
 		return nil, failure(http.StatusNotImplemented, "", "OVN provider does not support %s protocol", in.Protocol)
+	case len(in.Tags) > 0 && s.octavia < 5:
+		return nil, failure(http.StatusBadRequest, "", "Invalid input for field/attribute: unknown attribute in this version")
+	case s.overQuota("pool", len(s.pools.order)):
+		return nil, failure(http.StatusForbidden, "", "Quota has been met for resources: Pool")
 	}
 	if err := checkPersistence(in.Persistence); err != nil {
 		return nil, err
@@ -68,7 +73,7 @@ func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 	p := &Pool{
 		ID: s.newID(0xb0), Name: in.Name, Protocol: in.Protocol, Algorithm: in.Algorithm, Persistence: in.Persistence,
 		LoadBalancers: []Ref{{lb.ID}},
-		Tags:          []string{}, AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
+		Tags:          append([]string{}, in.Tags...), AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
 	}
 	if err := s.setMembers(p, in.Members); err != nil {
 		return nil, err
@@ -138,6 +143,8 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 		); i >= 0 {
 			*m = *p.members[i]
 			m.ProvisioningStatus = PendingUpdate
+		} else if s.overQuota("member", s.countMembers()) {
+			return failure(http.StatusForbidden, "", "Quota has been met for resources: Member")
 		} else {
 			m.ID = s.newID(0x3e)
 		}
@@ -161,6 +168,13 @@ func (s *Sim) setMembers(p *Pool, list []createMember) error {
 	return nil
 }
 
+func (s *Sim) countMembers() (all int) {
+	for _, p := range s.pools.all() {
+		all += len(p.members)
+	}
+	return all
+}
+
 // monitorTypes are the types of health monitors that go with the protocol of a pool.
 func monitorTypes(pool string) []string {
 	switch transport(pool) {
@@ -180,6 +194,9 @@ func (s *Sim) addMonitor(lb *LoadBalancer, p *Pool, in createMonitor) error {
 		return failure(http.StatusBadRequest, "", "Validation failure: The associated pool protocol is %s, so only a %s health monitor is supported.", p.Protocol, strings.Join(monitorTypes(p.Protocol), "/"))
 	case lb.Provider == "ovn" && in.Type != "TCP" && in.Type != "UDP-CONNECT":
 		return failure(http.StatusNotImplemented, "", "OVN provider does not support %s health monitor type", in.Type)
+	}
+	if s.overQuota("healthmonitor", len(s.monitors.order)) {
+		return failure(http.StatusForbidden, "", "Quota has been met for resources: Health Monitor")
 	}
 	if err := checkMonitorNumbers(in.Delay, in.Timeout, in.MaxRetries, in.MaxRetriesDown); err != nil {
 		return err
@@ -321,6 +338,7 @@ func updatePool(r *http.Request, lb *LoadBalancer, p *Pool) error {
 		Name        *string         `json:"name"`
 		Algorithm   *string         `json:"lb_algorithm"`
 		Persistence json.RawMessage `json:"session_persistence"`
+		Tags        *[]string       `json:"tags"`
 	}
 	if err := decodeBody(r, "pool", &in); err != nil {
 		return err
@@ -330,6 +348,7 @@ func updatePool(r *http.Request, lb *LoadBalancer, p *Pool) error {
 	}
 	assign(&p.Algorithm, in.Algorithm)
 	assign(&p.Name, in.Name)
+	assign(&p.Tags, in.Tags)
 	if len(in.Persistence) > 0 {
 		var persistence *Persistence
 		if err := json.Unmarshal(in.Persistence, &persistence); err != nil {
