@@ -99,7 +99,9 @@ func TestFormerPoolOfAnotherName(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w, s := served(t, "", web(nil))
-				w.sim.ChangePool(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) { p.Name, p.Tags = "renamed by hand", []string{"mine", markPrefix + "former"} })
+				w.sim.ChangePool(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) {
+					p.Name, p.Tags = "renamed by hand", []string{"mine", markPrefix + "former"}
+				})
 				w.restart()
 				change := func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = textTrue }
 				if refused != "" {

@@ -326,7 +326,9 @@ func (l *loadBalancers) noteRules(groupID string, change func([]securityRule) []
 }
 
 // addPorts adds what puts the group on the ports of the members, and takes it off all others.
-func (c *groupChanges) addPorts(ctx context.Context, l *loadBalancers, g securityGroup, subnetID string, members []backend, o observation) error {
+func (c *groupChanges) addPorts(
+	ctx context.Context, l *loadBalancers, g securityGroup, subnetID string, members []backend, o observation,
+) error {
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(members)}
 	wanted := map[string]*port{}
 	for _, m := range members {

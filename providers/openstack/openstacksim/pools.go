@@ -73,7 +73,8 @@ func (s *Sim) addPool(lb *LoadBalancer, in createPool) (*Pool, error) {
 	p := &Pool{
 		ID: s.newID(0xb0), Name: in.Name, Protocol: in.Protocol, Algorithm: in.Algorithm, Persistence: in.Persistence,
 		LoadBalancers: []Ref{{lb.ID}},
-		Tags:          append([]string{}, in.Tags...), AdminStateUp: true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
+		Tags:          append([]string{}, in.Tags...),
+		AdminStateUp:  true, ProvisioningStatus: PendingCreate, OperatingStatus: "OFFLINE", ProjectID: Project,
 	}
 	if err := s.setMembers(p, in.Members); err != nil {
 		return nil, err
