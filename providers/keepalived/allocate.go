@@ -308,13 +308,13 @@ func familyName(v6 bool) v1.IPFamily {
 	return v1.IPv4Protocol
 }
 
-// mergeData is the lowest address of the pool that others have and the Service may share.
+// shared is the lowest address of the pool that others have and the Service may share.
 func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool) {
 	if v6 || w.exclusive || !w.pools.shares(s.Namespace) {
 		return netip.Addr{}, false
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(u), netip.Addr.Compare) {
-		if a.Is4() && p.contains(a) && len(u.firm(a)) > 0 && w.obstacle(s, a, u) == "" {
+		if a.Is4() && p.contains(a) && len(u.firm(a)) > 0 && w.obstacle(s, a, usage{a: u.firm(a)}) == "" {
 			return a, true
 		}
 	}
@@ -323,7 +323,7 @@ func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool
 
 // obstacle names what keeps a Service from having an address; "" where nothing does.
 func (w world) obstacle(s *v1.Service, a netip.Addr, u usage) string {
-	for _, h := range u.firm(a) {
+	for _, h := range u[a] {
 		switch {
 		case h.service == nil, w.exclusive, a.Is6():
 			return "is in use by " + h.name
@@ -364,13 +364,12 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 		if slices.Contains(has, a) {
 			continue // it was the first to have it
 		}
-		younger := func(h holder) bool { return older(s, h.service) }
-		rivals := slices.DeleteFunc(u.firm(a), func(h holder) bool { return !h.wants || younger(h) })
-		having := u.having(a)
-		if w.givenBefore(s, a) {
-			having = slices.DeleteFunc(having, younger)
+		holders := slices.Clone(u[a])
+		if p.contains(a) { // which nobody takes by a long list
+			holders = u.firm(a)
 		}
-		if why := w.obstacle(s, a, usage{a: append(having, rivals...)}); why != "" {
+		holders = slices.DeleteFunc(holders, func(h holder) bool { return (h.wants || w.givenBefore(s, a)) && older(s, h.service) })
+		if why := w.obstacle(s, a, usage{a: holders}); why != "" {
 			return choice{}, exhausted(eventAddressInUse, "address %s %s; choose another one", a, why)
 		}
 		switch {
@@ -389,10 +388,11 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 	return c, nil
 }
 
-// givenBefore reports whether kube-vip's own controller may have given a Service an address that it gave to a younger one as well.
+// givenBefore reports whether kube-vip's own controller may have given a Service an address that it gave to a younger one as well. Its
+// author can write the annotation, and not the status.
 func (w world) givenBefore(s *v1.Service, a netip.Addr) bool {
 	_, ours := s.Labels[labelImplementation]
-	return w.annotated && !ours && slices.Contains(recorded(s), a)
+	return w.annotated && !ours && slices.Contains(recorded(s), a) && slices.Contains(statusAddresses(s), a)
 }
 
 // askable refuses an address that no Service like this one can have, whoever has it.

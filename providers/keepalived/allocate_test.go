@@ -400,5 +400,8 @@ func TestOneListTakesNoPool(t *testing.T) {
 		w.pools.data["allow-share-global"] = "false"
 		assert.Equal(t, c.free, chosen(t, w, service("default", 3, lacking), ""), name)
 		assert.Equal(t, "10.0.0.7", chosen(t, w, service("more", 3, lacking), ""), "%s: what nobody lists is given first", name)
+		w.pools.data["range-default"] = "10.0.0.7-10.0.0.9"
+		_, err := w.choose(service("default", 3, lacking), lenientList("10.0.0.6"), nil)
+		assert.ErrorContains(t, err, "10.0.0.6 is in use by", "%s: outside of the pools a long list counts as well", name)
 	}
 }

@@ -131,7 +131,7 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 		return nil, fmt.Errorf("giving Service %s/%s an address: it is gone", q.Service.Namespace, q.Service.Name)
 	}
 	current := all[at]
-	d, err := r.desire(ctx, current, &observed{has: recorded(current)}, all)
+	d, err := r.desire(ctx, r.translate(current), &observed{has: recorded(current)}, all)
 	if err != nil {
 		return nil, r.reported(q, err)
 	}

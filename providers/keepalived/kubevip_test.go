@@ -12,6 +12,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	kubetesting "k8s.io/client-go/testing"
+
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 var kubeVIPEnv = map[string]string{envPoolConfigMap: "pools"}
@@ -300,10 +302,24 @@ func TestTakeoverOfAddressGivenTwice(t *testing.T) {
 		late := service("default", 2, annotated("10.0.0.1"), asks("10.0.0.1"))
 		late.Labels = map[string]string{labelImplementation: implementation}
 		s.Apply(web, late)
+		s.refused(c, web, eventAddressInUse, "10.0.0.1 is in use by Service default/s2")
+		web.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.1"}} // which no author of a Service writes
+		s.Apply(web)
 		assert.Equal(t, served("10.0.0.1"), marksOf(ensureMarked(t, s, c, web)))
 		assert.NotContains(t, strings.Join(s.Events(), "\n"), eventAddressInUse)
 		ensureMarked(t, s, c, late)
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventAddressInUse+" address 10.0.0.1 is in use by Service default/s1")
 		assert.Equal(t, 1, s.kubeWrites(), "the label alone")
+	}, kubeVIPPools())
+}
+
+// TestPortableAddressIsMarked: the address that a portable annotation asks for is what kube-vip is told.
+func TestPortableAddressIsMarked(t *testing.T) {
+	t.Parallel()
+	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
+		c, web := s.start(), service("default", 1)
+		web.Annotations = map[string]string{portable.Address: "10.0.0.3"}
+		s.Apply(web)
+		assert.Equal(t, "10.0.0.3", marksOf(ensureMarked(t, s, c, web)).Addresses)
 	}, kubeVIPPools())
 }

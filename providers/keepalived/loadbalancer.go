@@ -60,10 +60,12 @@ type reconciler struct {
 	left   map[string]string
 	events eventwriter.EventRecorder
 	retry  func(func(*v1.Service) bool)
+	// translate shows a Service of the API server as the framework's calls show it, with what its portable annotations stand for.
+	translate func(*v1.Service) *v1.Service
 }
 
-func newReconciler(c Config) *reconciler {
-	r := &reconciler{config: c, choosing: make(chan struct{}, 1), waiting: map[string]struct{}{}}
+func newReconciler(c Config, translate func(*v1.Service) *v1.Service) *reconciler {
+	r := &reconciler{config: c, choosing: make(chan struct{}, 1), waiting: map[string]struct{}{}, translate: translate}
 	r.book = newBook(c.Namespace, c.ConfigMap, r.publish)
 	r.pools = &poolSource{namespace: c.PoolNamespace, name: c.PoolConfigMap, cidr: c.ServiceCIDR}
 	return r

@@ -71,8 +71,9 @@ type cloud struct {
 	kube          kubernetes.Interface
 }
 
-func buildCloud(config Config, _ noAPI, _ registry.Inputs) (*cloud, error) {
-	c := &cloud{reconciler: newReconciler(config)}
+func buildCloud(config Config, _ noAPI, in registry.Inputs) (*cloud, error) {
+	translate := func(s *v1.Service) *v1.Service { return registry.Translate(Description(), in, s).Service }
+	c := &cloud{reconciler: newReconciler(config, translate)}
 	c.Name, c.Begin, c.Inform, c.Check = Name, c.begin, c.inform, c.check
 	c.loadBalancers = &services.LoadBalancer[*observed, desired]{
 		Reconciler: c.reconciler, Creations: services.Creations{Shows: creationShows, Repeat: true},

@@ -317,7 +317,7 @@ func TestRightsOfEachController(t *testing.T) {
 			require.NoError(t, err)
 			want := map[string]map[string]string{
 				name:                         {"nodes": "get list watch", "services": "list watch", "events": events, "namespaces kube-system": "get"},
-				name + "-node-controller":    {"nodes": "delete patch update", "nodes/status": "patch", "events": events},
+				name + "-node-controller":    {"nodes": "delete get patch update", "nodes/status": "patch", "events": events},
 				name + "-service-controller": {"services": "patch", "services/status": "patch", "events": events},
 				name + "-route-controller":   {"nodes/status": "patch", "events": events},
 			}

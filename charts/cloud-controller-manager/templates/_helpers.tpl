@@ -247,25 +247,23 @@ object.spec.type == 'LoadBalancer' && (!{{ $has }} || {{ $is }})
 {{- end }}
 {{- end }}
 
-{{- /* The framework's controllers that run, by the names of their accounts. */ -}}
+{{- /* The framework's controllers by the names of their accounts. All of them: the program asks for a client of each. */ -}}
 {{- define "ccm.accounts" -}}
-{{- $names := list -}}
-{{- if or (include "ccm.runs" (dict "root" . "name" "cloud-node-controller")) (include "ccm.runs" (dict "root" . "name" "cloud-node-lifecycle-controller")) }}{{ $names = append $names "node-controller" }}{{ end -}}
-{{- if include "ccm.runs" (dict "root" . "name" "service-lb-controller") }}{{ $names = append $names "service-controller" }}{{ end -}}
-{{- if include "ccm.runs" (dict "root" . "name" "node-route-controller") }}{{ $names = append $names "route-controller" }}{{ end -}}
-{{- $names | toJson }}
+{{- list "node-controller" "service-controller" "route-controller" | toJson }}
 {{- end }}
 
-{{- /* What one of the framework's controllers writes, as rules, one a line. */ -}}
+{{- /* What one of the framework's controllers does with its own account, as rules, one a line: it reads a Node before it patches it. */ -}}
 {{- define "ccm.controllerRules" -}}
 {{- $rules := list -}}
 {{- $node := include "ccm.runs" (dict "root" .root "name" "cloud-node-controller") -}}
 {{- $lifecycle := include "ccm.runs" (dict "root" .root "name" "cloud-node-lifecycle-controller") -}}
+{{- $service := include "ccm.runs" (dict "root" .root "name" "service-lb-controller") -}}
+{{- $route := include "ccm.runs" (dict "root" .root "name" "node-route-controller") -}}
 {{- $isNode := eq .controller "node-controller" -}}
-{{- if and $isNode $node }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes], verbs: [update, patch]}" }}{{ end -}}
-{{- if and $isNode $lifecycle }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes], verbs: [patch, delete]}" }}{{ end -}}
-{{- if or (and $isNode $node) (eq .controller "route-controller") }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes/status], verbs: [patch]}" }}{{ end -}}
-{{- if eq .controller "service-controller" }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [services, services/status], verbs: [patch]}" }}{{ end -}}
+{{- if and $isNode $node }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes], verbs: [get, update, patch]}" }}{{ end -}}
+{{- if and $isNode $lifecycle }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes], verbs: [get, patch, delete]}" }}{{ end -}}
+{{- if or (and $isNode $node) (and $route (eq .controller "route-controller")) }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [nodes/status], verbs: [patch]}" }}{{ end -}}
+{{- if and $service (eq .controller "service-controller") }}{{ $rules = append $rules "- {apiGroups: [\"\"], resources: [services, services/status], verbs: [patch]}" }}{{ end -}}
 {{- join "\n" $rules }}
 {{- end }}
 

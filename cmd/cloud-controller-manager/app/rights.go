@@ -22,9 +22,10 @@ func (r right) String() string {
 	return strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/")
 }
 
-// frameworkRights are what the framework's controllers write, by the name of their client. They read as the program does.
+// frameworkRights are what the framework's controllers do by their own clients, by the name of these: a Node is read before it is patched.
+// All else they read as the program does.
 var frameworkRights = map[string]map[string]string{
-	"node-controller":    {"/nodes": "update patch delete", "/nodes/status": "patch", "/events": "create patch update"},
+	"node-controller":    {"/nodes": "get update patch delete", "/nodes/status": "patch", "/events": "create patch update"},
 	"service-controller": {"/services": "patch", "/services/status": "patch", "/events": "create patch update"},
 	"route-controller":   {"/nodes/status": "patch", "/events": "create patch update"},
 }

@@ -77,10 +77,16 @@ func (s *submission[D]) complete(d D, err error) {
 	close(s.done)
 }
 
-// Submit hands in an edit and waits until it is written. It returns the document as it then is. Whoever gives up by the context leaves the
-// edit behind: others may be in the same write.
+// Submit hands in an edit and waits until it is written. It returns the document as it then is. When the context ends, the edit is made no
+// more, unless it is being written.
 func (w *Writer[D]) Submit(ctx context.Context, target Target[D], edit Edit[D]) (D, error) {
-	mine := &submission[D]{edit: edit, done: make(chan struct{})}
+	mine := &submission[D]{done: make(chan struct{})}
+	mine.edit = func(writing context.Context, before D) (D, error) {
+		if ctx.Err() != nil {
+			return before, ctx.Err()
+		}
+		return edit(writing, before)
+	}
 	w.mu.Lock()
 	if w.waiting == nil {
 		w.waiting = map[string][]*submission[D]{}
@@ -129,7 +135,7 @@ func settle[D any](ctx context.Context, target Target[D], batch []*submission[D]
 		defer cancel()
 		after, err = write(bounded, target, &batch)
 	}()
-	if len(batch) > 1 && errors.Is(err, cloudapi.ErrInvalid) {
+	if len(batch) > 1 && (errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota)) {
 		for _, s := range batch {
 			settle(ctx, target, []*submission[D]{s})
 		}

@@ -47,6 +47,8 @@ func (l *list) Write(_ context.Context, before, after []string) ([]string, error
 		return nil, shared.Outdated(cloudapi.ErrConflict)
 	case slices.Contains(after, "bad"):
 		return nil, cloudapi.ErrInvalid
+	case slices.Contains(after, "many"):
+		return nil, cloudapi.ErrQuota
 	}
 	l.items, l.writes = after, append(l.writes, after)
 	return after, nil
@@ -95,6 +97,7 @@ func TestFaultOfAnEditIsItsOwn(t *testing.T) {
 		err  error
 	}{
 		"refused by the cloud": {add("bad"), cloudapi.ErrInvalid},
+		"no room for it":       {add("many"), cloudapi.ErrQuota},
 		"an error":             {func(context.Context, []string) ([]string, error) { return nil, fault }, fault},
 		"a panic":              {func(context.Context, []string) ([]string, error) { panic("the end") }, rescue.ErrCrashed},
 	} {
@@ -146,17 +149,23 @@ func TestOthersThatNeverRestEndTheWrite(t *testing.T) {
 	})
 }
 
-func TestWhoeverGivesUpLeavesTheEdit(t *testing.T) {
+func TestEditOfWhoeverGaveUpIsNotMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &list{others: func() { time.Sleep(time.Second) }}
 		var w shared.Writer[[]string]
+		target := shared.Target[[]string]{ID: "l", Name: "list l", Timeout: time.Minute, Open: func() shared.Document[[]string] { return l }}
+		var all sync.WaitGroup
+		all.Go(func() {
+			_, err := w.Submit(t.Context(), target, add("a"))
+			assert.NoError(t, err)
+		})
+		synctest.Wait() // "a" is being written
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		target := shared.Target[[]string]{ID: "l", Name: "list l", Timeout: time.Minute, Open: func() shared.Document[[]string] { return l }}
-		_, err := w.Submit(ctx, target, add("a"))
+		_, err := w.Submit(ctx, target, add("b"))
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		_, err = w.Submit(t.Context(), target, add("b"))
-		require.NoError(t, err)
-		assert.Equal(t, []string{"a", "b"}, l.items)
+		all.Wait()
+		synctest.Wait()
+		assert.Equal(t, []string{"a"}, l.items)
 	})
 }
