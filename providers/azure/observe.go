@@ -118,13 +118,13 @@ func (r *reconciler) observeAddresses(ctx context.Context, q services.Request, o
 		}
 		groups = append(groups, g)
 		list, err := r.resources.addressesOf(g).All(ctx, inventory.Query{MaxAge: lookAge})
+		if g != r.config.Group && passedOver(err) {
+			r.resources.forgetGroup(g)
+		}
 		if r.holdsNothing(g, q, err) {
 			continue
 		}
 		if err != nil {
-			if g != r.config.Group && passedOver(err) {
-				r.resources.forgetGroup(g)
-			}
 			return err
 		}
 		for _, a := range list {

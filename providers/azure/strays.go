@@ -29,8 +29,11 @@ func (r *resources) listUsual(ctx context.Context) ([]doc, int, error) {
 	r.mu.Unlock()
 	if !read {
 		all, pages, err := r.listSubscription(ctx)
-		if err == nil || !passedOver(err) {
-			return r.splitUsual(all), pages, err
+		if err == nil {
+			return r.splitUsual(all), pages, nil
+		}
+		if !passedOver(err) {
+			return nil, pages, err
 		}
 	}
 	all, pages, err := list[doc](ctx, r.api, "public addresses", r.addressPath(r.api.config.Group), networkVersion)

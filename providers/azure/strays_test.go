@@ -263,3 +263,27 @@ func TestAddressElsewhereWithoutTheSubscription(t *testing.T) {
 		})
 	}
 }
+
+// TestFailedFirstListing: a listing that fails after a start does not hide the addresses that it would have shown.
+func TestFailedFirstListing(t *testing.T) {
+	t.Parallel()
+	for n := range 6 {
+		s := webElsewhere()
+		withNode(t, s, func(w *world) {
+			w.ensure(s)
+			w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationGroup) })
+			w.interrupt(n + 1)
+			_, _ = w.Reconcile(w.cloud.loadBalancers, clusterName, s, w.nodes) // at some n it is over before that
+			w.server.ClearFaults()
+			w.restart()
+			_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: "GET Microsoft.Network/publicIPAddresses"})
+			require.NoError(w, err)
+			_, err = w.Reconcile(w.cloud.loadBalancers, clusterName, s, w.nodes)
+			require.Error(w, err)
+			w.server.ClearFaults()
+			waitFor(lookAge)
+			w.ensure(s)
+			assert.Nil(w, w.sim.Shown(otherPIP(webPIP)), "nobody has it any more")
+		})
+	}
+}
