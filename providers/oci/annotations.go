@@ -115,6 +115,8 @@ type settings struct {
 	ruleSets map[string]document
 	// mode says how security rules are managed.
 	mode string
+	// addressPlace is what names Address: the annotation, or the field of the Service.
+	addressPlace string
 	// preserve, six and sixAlone are of network load balancers alone: nodes see the addresses of clients, and which versions of IP there
 	// are.
 	preserve, six, sixAlone bool
@@ -390,6 +392,14 @@ func refuseFor(key, value, format string, args ...any) error {
 	return &schema.Problem{Place: "annotation " + key, Value: value, Reason: fmt.Sprintf(format, args...)}
 }
 
+// requestedAddress is the reserved address that a Service asks for, by an annotation or by its field, and where it says so.
+func requestedAddress(annotated string, service *v1.Service) (address, place string) {
+	if address = strings.TrimSpace(annotated); address != "" {
+		return address, "annotation " + annotationAddress
+	}
+	return service.Spec.LoadBalancerIP, portable.FieldLoadBalancerIP
+}
+
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are
 // managed where no annotation says so.
 func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
@@ -448,9 +458,7 @@ func (s *settings) complete(service *v1.Service, mode string) (problems []error)
 			s.ruleSets[name] = jsondoc.Clone(document{"items": set.Items})
 		}
 	}
-	if s.Address = strings.TrimSpace(s.Address); s.Address == "" {
-		s.Address = service.Spec.LoadBalancerIP
-	}
+	s.Address, s.addressPlace = requestedAddress(s.Address, service)
 	s.mode = s.modeOf(mode)
 	return problems
 }
@@ -522,9 +530,9 @@ func (s settings) judgeFields(service *v1.Service) (problems []error) {
 	switch err := addressForm(s.Address); {
 	case s.Address == "":
 	case err != nil:
-		field("spec.loadBalancerIP", s.Address, "invalid value %q provided for LoadBalancerIP", s.Address)
+		field(s.addressPlace, s.Address, "invalid value %q provided for LoadBalancerIP", s.Address)
 	case s.Internal:
-		field("spec.loadBalancerIP", s.Address, "invalid service: cannot create a private load balancer with Reserved IP")
+		field(s.addressPlace, s.Address, "invalid service: cannot create a private load balancer with Reserved IP")
 	}
 	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
 		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")

@@ -14,6 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file has the parts of what is desired that are read: where a load balancer is, its address, and its security rules.
@@ -58,7 +59,7 @@ func judgeKept(lb *loadBalancer, s settings, service *v1.Service) (notice string
 	has := slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.IP == s.Address })
 	switch {
 	case s.Address != "" && !has && len(lb.Addresses) > 0:
-		return "", refuseFor(annotationAddress, s.Address, "The Load Balancer service reserved IP cannot be updated after the Load Balancer is created.")
+		return "", s.refuseAddress("The Load Balancer service reserved IP cannot be updated after the Load Balancer is created.")
 	case s.Address == "" && reserved >= 0:
 		return fmt.Sprintf("load balancer %s keeps its reserved address %s until it is made again", lb.Name, lb.Addresses[reserved].IP), nil
 	case wantsSix(service) == v1.IPFamilyPolicyRequireDualStack && lb.IPMode != modeSix:
@@ -162,12 +163,18 @@ func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s set
 	if s.Address == "" {
 		return nil
 	}
-	p.reserved, err = r.reservedAddress(ctx, s.Address)
+	p.reserved, err = r.reservedAddress(ctx, s)
 	return err
 }
 
+// refuseAddress is what is wrong with the reserved address that a Service asks for.
+func (s settings) refuseAddress(format string, args ...any) error {
+	return &schema.Problem{Place: s.addressPlace, Value: s.Address, Reason: fmt.Sprintf(format, args...)}
+}
+
 // reservedAddress finds the ID of a reserved public address that is free.
-func (r *reconciler) reservedAddress(ctx context.Context, ip string) (string, error) {
+func (r *reconciler) reservedAddress(ctx context.Context, s settings) (string, error) {
+	ip := s.Address
 	var found struct {
 		ID      string `json:"id"`
 		Address string `json:"ipAddress"`
@@ -177,13 +184,13 @@ func (r *reconciler) reservedAddress(ctx context.Context, ip string) (string, er
 	_, err := r.api.call(ctx, what, http.MethodPost, byAddressPath, document{"ipAddress": ip}, &found, "")
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return "", misplaced(refuseFor(annotationAddress, ip, "there is no such reserved public address, or the policies of the user hide it"))
+		return "", misplaced(s.refuseAddress("there is no such reserved public address, or the policies of the user hide it"))
 	case err != nil:
 		return "", err
 	case found.ID == "" || found.Address != ip:
 		return "", cloudapi.Unclear(what, "the answer is about another one")
 	case found.State != "AVAILABLE":
-		return "", misplaced(refuseFor(annotationAddress, ip, "The IP address provided is not available for use. It is %s", found.State))
+		return "", misplaced(s.refuseAddress("The IP address provided is not available for use. It is %s", found.State))
 	}
 	return found.ID, nil
 }

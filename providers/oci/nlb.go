@@ -295,7 +295,7 @@ func (r *networkReconciler) desirePlace(
 	}
 	reserved := []any{}
 	if common.Address != "" {
-		id, err := r.lb.reservedAddress(ctx, common.Address)
+		id, err := r.lb.reservedAddress(ctx, common)
 		if errors.Is(err, errPlace) {
 			findings = append(findings, services.Warning(eventConfigError, "%v", err))
 		}

@@ -289,26 +289,22 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
 		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
 	}
-	switch ip := s.reserved(service); {
+	switch ip, place := requestedAddress(s.Address, service); {
 	case ip == "":
 	case addressForm(ip) != nil:
-		field("spec.loadBalancerIP", ip, "invalid value %q provided for LoadBalancerIP", ip)
+		field(place, ip, "invalid value %q provided for LoadBalancerIP", ip)
 	case s.Internal:
-		field("spec.loadBalancerIP", ip, "invalid service: cannot create a private load balancer with Reserved IP")
+		field(place, ip, "invalid service: cannot create a private load balancer with Reserved IP")
 	}
 	return problems
 }
 
-// reserved is the reserved address that a Service asks for; "" is none.
-func (s networkSettings) reserved(service *v1.Service) string {
-	return cmp.Or(strings.TrimSpace(s.Address), service.Spec.LoadBalancerIP)
-}
-
 // plain are the settings in the words of load balancers of the other kind, as far as both have them: security rules are the same.
 func (s networkSettings) plain(service *v1.Service, four, six bool) settings {
+	address, place := requestedAddress(s.Address, service)
 	return settings{
 		Groups: s.Groups, BackGroups: s.BackGroups, Selector: s.Selector,
-		OwnCompartment: s.Compartment, Address: s.reserved(service), mode: s.mode(),
+		OwnCompartment: s.Compartment, Address: address, addressPlace: place, mode: s.mode(),
 		preserve: s.preserves(service), six: six, sixAlone: !four,
 	}
 }

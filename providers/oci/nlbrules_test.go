@@ -97,7 +97,7 @@ func TestNetworkReserved(t *testing.T) {
 		s := conformance.Service("web", ofNetwork(networkExternal, "true"), web())
 		s.Spec.LoadBalancerIP = "192.0.2.8"
 		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "there is no such reserved public address")
+		require.ErrorContains(w, err, `spec.loadBalancerIP: "192.0.2.8" there is no such reserved public address`)
 		assert.Contains(w, <-events.Events, eventConfigError)
 		s.Spec.LoadBalancerIP = "192.0.2.7"
 		assert.Equal(w, []string{"192.0.2.7"}, ips(w.served(s, nodes)))
