@@ -214,7 +214,7 @@ func (f *file) setYAML(section, name, key string, value *yaml.Node, ok bool) err
 	if !ok {
 		return badYAML(value, path, "must have keys")
 	}
-	text, err := scalar(value)
+	text, err := scalar(value, key == "datacenters")
 	if err != nil {
 		return badYAML(value, path, err.Error())
 	}
@@ -247,8 +247,8 @@ func pairs(node *yaml.Node, f func(key string, value *yaml.Node, ok bool)) {
 	}
 }
 
-// scalar is a value as text: a list with commas, a mapping as JSON.
-func scalar(node *yaml.Node) (string, error) {
+// scalar is a value as text: a list with commas, a mapping as JSON. Items of a list of names keep their commas, escaped.
+func scalar(node *yaml.Node, ofNames bool) (string, error) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -264,7 +264,11 @@ func scalar(node *yaml.Node) (string, error) {
 			if n.Kind != yaml.ScalarNode {
 				return "", errors.New("must be a list of texts")
 			}
-			items = append(items, n.Value)
+			item := n.Value
+			if ofNames {
+				item = strings.ReplaceAll(item, ",", escapedComma)
+			}
+			items = append(items, item)
 		}
 		return strings.Join(items, ","), nil
 	}

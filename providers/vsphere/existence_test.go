@@ -10,6 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
 	v1 "k8s.io/api/core/v1"
+	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -486,4 +487,33 @@ func TestSameHostName(t *testing.T) {
 			require.ErrorContains(w, err, "Multiple VMs found", "a UUID of neither proves nothing")
 		}
 	})
+}
+
+// TestDatacenterWithComma: an item of a list in YAML is one name; where a text is a list, %2c stands for the comma.
+func TestDatacenterWithComma(t *testing.T) {
+	for name, datacenters := range map[string]string{
+		"a list":  `["Berlin - Region, State"]`,
+		"a text":  `"Berlin - Region%2C State"`,
+		"by path": `["/Berlin - Region, State"]`,
+	} {
+		for where, config := range map[string]string{
+			"global":  "global: {server: \"SERVER1\", user: ccm@vsphere.local, password: ccm-password, datacenters: " + datacenters + "}",
+			"vcenter": "vcenter:\n  one: {server: \"SERVER1\", user: ccm@vsphere.local, password: ccm-password, datacenters: " + datacenters + "}\n",
+		} {
+			t.Run(name+", "+where, func(t *testing.T) {
+				inWorld(t, config, nil, func(w *testWorld) {
+					m := w.sims[0].Add(vspheresim.Spec{Name: "worker"})
+					w.sims[0].RenameDatacenter("DC0", "Berlin - Region, State")
+					w.start()
+					var got *cloudprovider.InstanceMetadata
+					var err error
+					for range 2 { // the first look finds what was renamed
+						got, err = w.Metadata(conformance.NewNode("worker", ""))
+					}
+					require.NoError(w, err)
+					assert.Equal(w, providerIDPrefix+m.UUID, got.ProviderID)
+				})
+			})
+		}
+	}
 }

@@ -155,7 +155,7 @@ var Options = schema.Options[Config]{
 	toggle("global.insecureFlag", "VSPHERE_INSECURE", "Do not verify certificates.", func(c *Config) *bool { return &c.Global.Insecure }),
 	schema.ListOption(func(c *Config) *[]string { return &c.raw.Datacenters }, row{
 		FileKey: "global.datacenters", Env: "VSPHERE_DATACENTER",
-		Spec: schema.Spec{Help: "Datacenters by name, inventory path or reference; all below the root folder where there are none."},
+		Spec: schema.Spec{Help: "Datacenters by name, inventory path or reference; all below the root folder where there are none. A comma in a name is written %2c where a text is a list; an item of a list in YAML is one name."},
 	}),
 	text("global.caFile", "VSPHERE_CAFILE", "Files with the authorities that signed the certificates of vCenters, separated by colons; they replace the "+
 		"system's.", func(c *Config) *string { return &c.Global.CAFile }),

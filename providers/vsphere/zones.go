@@ -76,6 +76,9 @@ const (
 	folderOfMachines = "vm"
 )
 
+// escapedComma stands for a comma in the name of a datacenter, as vCenter itself writes its separators.
+const escapedComma = "%2c"
+
 // datacenters finds the configured datacenters: by name or path, or by reference. Without any there are those below the root folder.
 func (t tree) datacenters(configured []string, root types.ManagedObjectReference) (map[types.ManagedObjectReference]bool, error) {
 	found := map[types.ManagedObjectReference]bool{}
@@ -89,6 +92,7 @@ func (t tree) datacenters(configured []string, root types.ManagedObjectReference
 	slices.Sort(names)
 	var problems []error
 	for _, wanted := range configured {
+		wanted = strings.NewReplacer(escapedComma, ",", strings.ToUpper(escapedComma), ",").Replace(wanted)
 		known := false
 		for ref := range found {
 			if t.isDatacenter(ref, wanted, root) {
