@@ -28,7 +28,15 @@ func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.No
 	}
 	return l.behind.Of(ctx, nodes, network{subnetID, s.IPv6Backends}, func() (wantedNodes, error) {
 		list, err := l.reached(ctx, s, nodes, subnetID)
-		return wantedOf(list), err
+		if err != nil {
+			return wantedNodes{}, err
+		}
+		w := wantedOf(list)
+		if subnetID != 0 {
+			w.streams.subnets, err = l.vpcs.resolve(ctx, networkMaxAge)
+			w.datagrams.subnets = w.streams.subnets
+		}
+		return w, err
 	})
 }
 

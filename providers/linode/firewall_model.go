@@ -40,13 +40,16 @@ func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.
 		list, action, policy = a.Deny, actionDrop, actionAccept
 	}
 	set := linodego.FirewallRuleSet{InboundPolicy: policy, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
-	ports := portList(service)
-	if strings.Count(ports, ",")+1 > maxPortPieces {
-		return set, fmt.Errorf("annotation %s: a firewall rule holds at most %d ports, and the Service has more", annotationFirewallACL, maxPortPieces)
+	for ports := range slices.Chunk(strings.Split(portList(service), ","), maxPortPieces) {
+		set.Inbound = append(set.Inbound, rulesOn(strings.Join(ports, ","), action, *list, service, firewallLabel)...)
 	}
-	set.Inbound = rulesOn(ports, action, *list, service, firewallLabel)
 	if len(set.Inbound) > maxRules {
-		return set, fmt.Errorf("annotation %s: too many networks: a firewall holds %d rules of %d networks", annotationFirewallACL, maxRules, maxRuleAddresses)
+		place := placeSourceRanges
+		if service.Annotations[annotationFirewallACL] != "" {
+			place = "annotation " + annotationFirewallACL
+		}
+		return set, fmt.Errorf("%s: too many networks for so many ports: a firewall holds %d rules of %d networks and %d ports", place, maxRules,
+			maxRuleAddresses, maxPortPieces)
 	}
 	return set, nil
 }

@@ -289,8 +289,9 @@ func TestFirewallRules(t *testing.T) {
 	for i := range int32(16) {
 		s.Spec.Ports = append(s.Spec.Ports, port("p", 1000+i, 31000+i))
 	}
-	_, err = rules(1, 0)
-	require.ErrorContains(t, err, "at most 15 ports")
+	n, err := rules(1, 0)
+	require.NoError(t, err)
+	assert.Equal(t, 2, n, "17 ports")
 }
 
 // TestSourcesOfUDP: firewalls of NodeBalancers filter TCP alone, so that a Service with ports of UDP is told that its sources do not hold
@@ -325,4 +326,32 @@ func TestSourcesOfUDP(t *testing.T) {
 			assert.Contains(t, events, "everybody may reach port 53")
 		})
 	}
+}
+
+// TestManyPortsWithRanges: a rule has 15 ports, and a firewall more rules than one. What does not fit is refused by the words of what the
+// Service says.
+func TestManyPortsWithRanges(t *testing.T) {
+	t.Parallel()
+	s := service("web", nil)
+	for i := range int32(31) {
+		s.Spec.Ports = append(s.Spec.Ports, port(fmt.Sprint("p", i), 9000+2*i, 30000+i))
+	}
+	s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+	w := lbWorld(t, 1)
+	w.Apply(s)
+	w.ensure(s)
+	var ports []int
+	for _, r := range w.sim.Firewalls()[0].Rules.Inbound {
+		ports = append(ports, strings.Count(r.Ports, ",")+1)
+	}
+	assert.Equal(t, []int{15, 15, 1}, ports)
+	w.server.ResetCalls()
+	w.ensure(s)
+	assert.Zero(t, w.server.Calls().Writes)
+	var networks []string
+	for i := range 255 * 9 {
+		networks = append(networks, fmt.Sprintf("10.%d.%d.0/24", i/250, i%250))
+	}
+	_, err := firewallRules(&acl{Allow: &addressList{IPv4: networks}}, s, "")
+	require.ErrorContains(t, err, "spec.loadBalancerSourceRanges: too many networks for so many ports")
 }

@@ -41,8 +41,9 @@ type nodeSet struct {
 	ports []uint16
 	// ids are the steps from one ID to the next, as varints; nil where no node has one.
 	ids []byte
-	// subnetID is that of the addresses, where we ask for it.
+	// subnetID is that of the addresses, where we ask for it; of those that are in another one of the subnets of the VPC, that one.
 	subnetID int
+	subnets  []subnet
 	// compared is what was found when these rows were last compared as what is wanted; nil if that is not kept.
 	compared *comparison
 }
@@ -138,11 +139,26 @@ func (s nodeSet) portAt(i int) uint16 {
 // at is a node as a request has it, without its ID.
 func (s nodeSet) at(i int) nodeOptions {
 	row := s.rows[i]
-	o := nodeOptions{Address: row.host, Label: row.label, Weight: row.weight, Mode: row.mode, SubnetID: s.subnetID}
+	o := nodeOptions{Address: row.host, Label: row.label, Weight: row.weight, Mode: row.mode, SubnetID: s.subnetWith(row.host)}
 	if port := s.portAt(i); port != 0 {
 		o.Address += ":" + strconv.Itoa(int(port))
 	}
 	return o
+}
+
+// subnetWith is the subnet that a NodeBalancer reaches an address in.
+func (s nodeSet) subnetWith(host string) int {
+	address, err := netip.ParseAddr(host)
+	at := slices.IndexFunc(s.subnets, func(n subnet) bool { return n.id == s.subnetID })
+	if err != nil || at < 0 {
+		return s.subnetID
+	}
+	for _, n := range s.subnets {
+		if network, err := netip.ParsePrefix(n.ipv4); err == nil && n.vpcID == s.subnets[at].vpcID && network.Contains(address) {
+			return n.id
+		}
+	}
+	return s.subnetID
 }
 
 // all goes through the nodes with their IDs.

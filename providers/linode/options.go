@@ -117,7 +117,7 @@ var Options = schema.Options[Config]{
 		Flag: "vpc-names", FileKey: "vpcNames", Spec: schema.Spec{Help: "Labels of the VPCs of the cluster. Excludes --vpc-ids."},
 	}),
 	schema.ListOption(func(c *Config) *[]string { return &c.SubnetNames }, schema.OptionRow{
-		Flag: "subnet-names", FileKey: "subnetNames", Spec: schema.Spec{Default: "default", Help: "Labels of the subnets in these VPCs."},
+		Flag: "subnet-names", FileKey: "subnetNames", Spec: schema.Spec{Default: "default", Help: "Labels of the subnets in these VPCs. NodeBalancers are in the first one; backends may be in any."},
 	}),
 	schema.IntListOption(func(c *Config) *[]int { return &c.VPCIDs }, schema.OptionRow{
 		Flag: "vpc-ids", FileKey: "vpcIDs", Spec: schema.Spec{Help: "IDs of the VPCs. Needs --subnet-ids; excludes --vpc-names."},

@@ -1,6 +1,7 @@
 package linode
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,8 +101,12 @@ func (v *vpcs) resolveOnce(ctx context.Context, maxAge time.Duration) ([]subnet,
 		if err != nil {
 			return nil, err
 		}
+		place := func(s linodego.VPCSubnet) int {
+			return max(slices.Index(v.config.SubnetIDs, s.ID), slices.Index(v.config.SubnetNames, s.Label))
+		}
+		list = slices.SortedStableFunc(slices.Values(list), func(a, b linodego.VPCSubnet) int { return cmp.Compare(place(a), place(b)) })
 		for _, s := range list {
-			if slices.Contains(v.config.SubnetIDs, s.ID) || slices.Contains(v.config.SubnetNames, s.Label) {
+			if place(s) >= 0 {
 				found[s.Label], found[strconv.Itoa(s.ID)] = true, true
 				own = append(own, subnet{vpcID: vpcID, id: s.ID, ipv4: s.IPv4})
 			}

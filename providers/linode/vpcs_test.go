@@ -132,3 +132,31 @@ func TestAddressesThatMove(t *testing.T) {
 	}
 	assert.EqualValues(t, 2, readings.Load())
 }
+
+// TestNodesInTwoSubnets: backends are in the subnet of their address, and NodeBalancers reach them from the first subnet that is named,
+// whatever order the API shows.
+func TestNodesInTwoSubnets(t *testing.T) {
+	t.Parallel()
+	for i, names := range []string{"default,spare", "spare,default"} {
+		var subnets []int
+		w := newTestWorld(t, map[string]string{"vpc-names": "cluster", "subnet-names": names}, func(s *linodesim.Sim) {
+			_, subnets = s.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"}, [2]string{"spare", "10.1.0.0/16"})
+		})
+		own, err := w.loadBalancers.vpcs.resolve(t.Context(), networkMaxAge)
+		require.NoError(t, err)
+		assert.Equal(t, subnets[i], own[0].id, names)
+		w.addNode(linodesim.Spec{Label: "worker-1", SubnetID: subnets[0], Private: true})
+		w.addNode(linodesim.Spec{Label: "worker-2", SubnetID: subnets[1], Private: true})
+		s := service("web", nil, port("http", 80, 30080))
+		w.Apply(s)
+		w.ensure(s)
+		got := map[string]int{}
+		for _, n := range w.sim.NodeBalancers()[0].Configs()[0].Nodes() {
+			got[n.Label] = *n.VPCConfigID
+		}
+		assert.Equal(t, map[string]int{"worker-1": subnets[0], "worker-2": subnets[1]}, got, names)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(t, w.server.Calls().Writes)
+	}
+}
