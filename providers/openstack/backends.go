@@ -31,7 +31,7 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 		if !isSelected(n, s) {
 			continue
 		}
-		address, err := l.addressOf(ctx, n, familyOf(service))
+		address, err := l.addressAt(ctx, n, familyOf(service), cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, l.config.LoadBalancer.MemberSubnetID))
 		if err != nil {
 			return nil, err
 		}
@@ -66,6 +66,33 @@ func distinctBackends(list []backend) []backend {
 	})
 	slices.SortFunc(list, func(a, b backend) int { return strings.Compare(a.name, b.name) })
 	return list
+}
+
+// addressAt is the address of a node on a subnet, where one is asked for and its server has one there; else that of addressOf.
+func (l *loadBalancers) addressAt(ctx context.Context, node *v1.Node, family v1.IPFamily, subnetID string) (string, error) {
+	chosen, err := l.addressOf(ctx, node, family)
+	id, idErr := l.config.parseProviderID(node.Spec.ProviderID)
+	if err != nil || subnetID == "" || idErr != nil {
+		return chosen, err
+	}
+	ports, err := l.instances.portsOf(
+		ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
+	)
+	if err != nil {
+		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
+	}
+	there := ""
+	for _, p := range ports {
+		for _, f := range p.FixedIPs {
+			if f.SubnetID == subnetID && f.Address == chosen {
+				return chosen, nil
+			}
+			if f.SubnetID == subnetID && there == "" && (family == "" || isIPv6(f.Address) == (family == v1.IPv6Protocol)) {
+				there = f.Address
+			}
+		}
+	}
+	return cmp.Or(there, chosen), nil
 }
 
 // addressOf chooses among the addresses of a node by what the Node tells; but whoever controls a kubelet may write there what he

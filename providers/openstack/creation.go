@@ -158,6 +158,11 @@ func (l *loadBalancers) placeVIP(
 	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *loadBalancerRequest,
 ) (found string, findings []services.Finding, err error) {
 	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
+	if networkID != "" && subnetID == "" && familyOf(service) == v1.IPv6Protocol && s.PortID == "" {
+		if subnetID, err = l.subnetOfFamily(ctx, networkID, 6); err != nil {
+			return "", nil, err
+		}
+	}
 	if networkID == "" && subnetID == "" {
 		if subnetID, err = l.subnetOf(ctx, members); err != nil {
 			if s.PortID == "" {
@@ -226,13 +231,18 @@ func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID st
 		}
 		networkID, family = first.NetworkID, first.IPVersion
 	}
+	return l.subnetOfFamily(ctx, networkID, 10-family)
+}
+
+// subnetOfFamily is the first subnet of a network that is of IPv4 or IPv6; "" if there is none. Octavia by itself takes one of IPv4.
+func (l *loadBalancers) subnetOfFamily(ctx context.Context, networkID string, version int) (string, error) {
 	all, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
 	if err != nil {
 		return "", err
 	}
 	slices.SortFunc(all, func(a, b subnet) int { return strings.Compare(a.ID, b.ID) })
 	for _, one := range all {
-		if one.NetworkID == networkID && one.IPVersion != family {
+		if one.NetworkID == networkID && one.IPVersion == version {
 			return one.ID, nil
 		}
 	}

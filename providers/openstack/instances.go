@@ -41,9 +41,11 @@ const (
 	// networksMaxAge is for what administrators change: networks, subnets, flavors.
 	networksMaxAge = 10 * time.Minute
 
-	indexName   = "name"
-	indexDevice = "device"
-	indexGroup  = "security group"
+	indexName = "name"
+	// indexLowerName is for a name in lower case.
+	indexLowerName = "name in lower case"
+	indexDevice    = "device"
+	indexGroup     = "security group"
 )
 
 // address is one entry of a server's addresses.
@@ -155,7 +157,10 @@ func newInstances(c Config, a *api, n *networks) *instances {
 		config: c, api: a, networks: n, nodes: &nodecount.Counter{}, flavors: map[string]string{},
 		servers: inventory.New(inventory.Source[string, server]{
 			Kind: "server", Patience: readPatience, ID: func(s server) string { return s.id }, List: a.listServers, Get: a.getServer,
-			Indexes: map[string]func(server) []string{indexName: func(s server) []string { return []string{s.name} }},
+			Indexes: map[string]func(server) []string{
+				indexName:      func(s server) []string { return []string{s.name} },
+				indexLowerName: func(s server) []string { return []string{strings.ToLower(s.name)} },
+			},
 		}),
 		ports: inventory.New(inventory.Source[string, *port]{
 			Kind: "port", Patience: readPatience, ID: func(p *port) string { return p.ID },
@@ -220,9 +225,11 @@ func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int
 	return read()
 }
 
-// search finds a server by its name.
+// search finds a server by its name, which kubelets write in lower case.
 func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, server], error) {
-	return nodes.Search[string, server]{Keys: []nodes.Key[server]{{Index: indexName, Value: node.Name}}}, nil
+	return nodes.Search[string, server]{Keys: []nodes.Key[server]{
+		{Index: indexName, Value: node.Name}, {Index: indexLowerName, Value: strings.ToLower(node.Name)},
+	}}, nil
 }
 
 func (s server) state() (nodes.State, error) {
@@ -239,9 +246,9 @@ func (i *instances) providerID(s server) string {
 	return providerIDPrefix + "/" + s.id
 }
 
-// verify compares names.
+// verify compares names, without regard to case.
 func (*instances) verify(_ context.Context, node *v1.Node, s server) (why string, err error) {
-	if s.name != node.Name {
+	if !strings.EqualFold(s.name, node.Name) {
 		return fmt.Sprintf("server %s is named %q and not like the Node", s.id, s.name), nil
 	}
 	return "", nil

@@ -116,6 +116,10 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 // owners returns the nodes by the addresses of their servers' ports. What a Node says of itself counts for nothing: whoever
 // runs a kubelet could take the routes of others away.
 func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.Node, error) {
+	reached, err := r.reached(ctx)
+	if err != nil {
+		return nil, err
+	}
 	owners := map[string]*v1.Node{}
 	for _, n := range nodes {
 		id, err := r.instances.config.parseProviderID(n.Spec.ProviderID)
@@ -130,11 +134,25 @@ func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.N
 		}
 		for _, p := range ports {
 			for _, f := range p.FixedIPs {
-				owners[f.Address] = n
+				if len(reached) == 0 || reached[f.SubnetID] {
+					owners[f.Address] = n
+				}
 			}
 		}
 	}
 	return owners, nil
+}
+
+// reached are the subnets that the router has a port on. None are known where its ports are another project's.
+func (r *routes) reached(ctx context.Context) (map[string]bool, error) {
+	ports, err := r.instances.portsOf(ctx, r.id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: pairsMaxAge, MaxUnlistedAge: pairsMaxAge})
+	subnets := map[string]bool{}
+	for _, p := range ports {
+		for _, f := range p.FixedIPs {
+			subnets[f.SubnetID] = true
+		}
+	}
+	return subnets, err
 }
 
 func (r *routes) checkExtension(ctx context.Context) error {
@@ -315,8 +333,8 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 	return nil
 }
 
-// nextHop is the first internal address of the destination's family that a port of the node's server has. The cloud tells it,
-// and not the Node.
+// nextHop is the first internal address of the destination's family that a port of the node's server has, on a subnet of the router. The
+// cloud tells it, and not the Node.
 func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string) (string, error) {
 	prefix, err := netip.ParsePrefix(destination)
 	if err != nil {
@@ -327,6 +345,10 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 	if err != nil {
 		return "", fmt.Errorf("finding the next hop of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
+	reached, err := r.reached(ctx)
+	if err != nil {
+		return "", err
+	}
 	for _, a := range m.NodeAddresses {
 		if ip, err := netip.ParseAddr(a.Address); err != nil || a.Type != v1.NodeInternalIP || ip.Is4() != prefix.Addr().Is4() {
 			continue
@@ -335,11 +357,11 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 		if err != nil {
 			return "", err
 		}
-		if p != nil {
+		if p != nil && (len(reached) == 0 || reached[p.subnetOf(a.Address)]) {
 			return a.Address, nil
 		}
 	}
-	return "", fmt.Errorf("node %s has no internal address of the family of %s on a port of its server", node.Name, destination)
+	return "", fmt.Errorf("node %s has no internal address of the family of %s on a port of its server that router %s reaches", node.Name, destination, r.id)
 }
 
 // change adds or removes one route of the router: alone where Neutron can, else by the whole list, which must not have

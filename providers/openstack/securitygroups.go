@@ -127,7 +127,7 @@ func (l *loadBalancers) planGroups(
 	} else {
 		g.addRules(l, groups[0], wanted, o, service)
 	}
-	if err := g.addPorts(ctx, l, groups[0], subnetID, members, o); err != nil {
+	if err := g.addPorts(ctx, l, groups[0], members, o); err != nil {
 		return g, err
 	}
 	g.closes = append(g.closes, l.groupDeletions(groups[1:])...)
@@ -327,7 +327,7 @@ func (l *loadBalancers) noteRules(groupID string, change func([]securityRule) []
 
 // addPorts adds what puts the group on the ports of the members, and takes it off all others.
 func (c *groupChanges) addPorts(
-	ctx context.Context, l *loadBalancers, g securityGroup, subnetID string, members []backend, o observation,
+	ctx context.Context, l *loadBalancers, g securityGroup, members []backend, o observation,
 ) error {
 	q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: len(members)}
 	wanted := map[string]*port{}
@@ -340,7 +340,7 @@ func (c *groupChanges) addPorts(
 			return err
 		}
 		for _, p := range ports {
-			if at := p.subnetOf(m.address); p.secured() && at != "" && (subnetID == "" || at == subnetID) {
+			if p.secured() && p.has(m.address) {
 				wanted[p.ID] = p
 			}
 		}
