@@ -31,7 +31,8 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 		if !isSelected(n, s) {
 			continue
 		}
-		address, err := l.addressAt(ctx, n, familyOf(service), cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, l.config.LoadBalancer.MemberSubnetID))
+		asked := cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, l.config.LoadBalancer.MemberSubnetID)
+		address, err := l.addressAt(ctx, n, familyOf(service), asked)
 		if err != nil {
 			return nil, err
 		}
