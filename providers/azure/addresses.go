@@ -120,6 +120,9 @@ func (r *reconciler) externalFront(
 			have := named(suffix)
 			return isSixAddress(have), have != nil
 		}))
+		if err := checkName("public IP address", a.name, "shorten --cluster-name"); a.found == nil && err != nil {
+			return err
+		}
 	}
 	if a.found != nil && isSixAddress(a.found) != f.six {
 		return fmt.Errorf("public IP address %s is one of %s, and the Service needs one of %s: name another one", a.name, familyName(!f.six), familyName(f.six))
@@ -228,7 +231,8 @@ func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
 		if _, ok := tag(tagsOf(d), serviceTag); !ok {
 			key = legacyServiceTag
 		}
-		tags[key] = strings.Join(append(slices.Clone(list), owner), ",")
+		list = append(slices.Clone(list), owner)
+		tags[key] = strings.Join(list, ",")
 	}
 	for key, v := range r.config.tags {
 		setTag(tags, key, v)
@@ -243,6 +247,9 @@ func (r *reconciler) shapeAddress(d doc, s *settings, owner string) error {
 		if s.IPTagsGiven {
 			wantIPTags(d, s.IPTags)
 		}
+	}
+	if err := checkTagSizes(tags); err != nil {
+		return fmt.Errorf("public IP address %s is to be for %d Services, and %w: give this Service an address of its own", str(d, "name"), len(list), err)
 	}
 	upgrade(d)
 	mergeTags(d, tags, r.config.SystemTags, clusterTag, "k8s-azure-", legacyServiceTag, "kubernetes-")
@@ -336,14 +343,14 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 				target.create = func() doc { return jsondoc.Clone(a.fresh) }
 				r.resources.noteStray(doc{"id": id, "name": a.name, "tags": a.fresh["tags"]})
 			}
-			after, err := r.resources.documents.submit(ctx, target, a.edit)
+			_, err := r.resources.documents.submit(ctx, target, a.edit)
 			if a.found == nil {
 				q.Asked(err)
 			}
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	}, true
 }
@@ -403,7 +410,7 @@ func (r *reconciler) release(a doc) services.Change[*observed] {
 			if after == nil {
 				r.resources.forgetStray(docID(a))
 			}
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	}
 }

@@ -224,7 +224,7 @@ func checkTags(text string) error {
 			}
 		}
 	}
-	return nil
+	return checkTagSizes(pairs(text))
 }
 
 // portableAddress gives each family its address.

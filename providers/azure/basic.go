@@ -71,7 +71,7 @@ func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]
 				if err != nil {
 					return o, err
 				}
-				return r.look(ctx, q, o, nil)
+				return r.look(ctx, q, o)
 			},
 		})
 	}

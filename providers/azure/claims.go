@@ -62,7 +62,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
-			after, err := r.resources.documents.submit(ctx, target, func(group doc) error {
+			_, err := r.resources.documents.submit(ctx, target, func(group doc) error {
 				// A Service that has come meanwhile may have its rules there already.
 				var now moment
 				var err error
@@ -77,8 +77,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 			if err != nil {
 				return o, err
 			}
-			r.traces.forgetUnnamed(q.Service, docs(after, "properties", "securityRules"))
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	}, true, nil
 }
@@ -178,7 +177,7 @@ func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	for _, shown := range q.Service.Status.LoadBalancer.Ingress {
 		k.named = append(k.named, shown.IP)
 	}
-	k.own = r.traces.addressesOf(q.Service, proven, rules)
+	k.own = slices.Concat(proven, o.left, shownAddresses(q.Service, rules, k.mark))
 	if d == nil {
 		return k
 	}

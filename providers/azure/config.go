@@ -99,6 +99,9 @@ func parseTags(list, asMap string) (map[string]string, error) {
 			setTag(tags, strings.TrimSpace(key), strings.TrimSpace(fmt.Sprint(given[key])))
 		}
 	}
+	if err := checkTagSizes(tags); err != nil {
+		return nil, &schema.Problem{Place: "key tags or tagsMap of the cloud config", Reason: err.Error()}
+	}
 	return tags, nil
 }
 

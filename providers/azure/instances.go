@@ -296,6 +296,9 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 		return nil, nil //nolint:nilerr // another cloud's node, which is behind no load balancer
 	}
 	cards, err := i.networks.all.Find(ctx, indexMachine, string(id), queryMembers)
+	if err == nil && len(cards) == 0 {
+		cards, err = i.cardsElsewhere(ctx, id)
+	}
 	if err != nil || len(cards) == 0 {
 		return nil, err
 	}
@@ -311,6 +314,23 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 		return nil, nil
 	}
 	return card.addresses(), err
+}
+
+// cardsElsewhere is the network interface that speaks for a machine, where it is in a resource group that is not listed.
+func (i *instances) cardsElsewhere(ctx context.Context, id machineID) ([]networkInterface, error) {
+	m, err := i.inventory.Get(ctx, id, queryMembers)
+	nic := m.primaryInterface()
+	if errors.Is(err, cloudapi.ErrNotFound) || err == nil && nic == "" {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	card, err := i.networks.all.Get(ctx, strings.ToLower(nic), queryMembers)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return nil, nil
+	}
+	return []networkInterface{card}, err
 }
 
 // zone is the availability zone, or else the fault domain. That of a machine outside of zones never changes, so that a Node which has it

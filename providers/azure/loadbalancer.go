@@ -69,6 +69,8 @@ type observed struct {
 	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and that this one, which leaves them, is the
 	// last to use.
 	inherited []string
+	// left are the addresses that the Service's frontends had before what was changed since.
+	left []string
 	// foreign are public addresses that carry the mark of another cluster. Nothing is done with them.
 	foreign []doc
 	// known are the Services of the cluster.
@@ -89,7 +91,6 @@ type reconciler struct {
 	kube      kubernetes.Interface
 	endpoints *endpoints
 	latest    latest
-	traces    traces
 	translate func(*v1.Service) *v1.Service
 }
 
@@ -224,6 +225,9 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 		if err = d.rulesFor(c, q.Service, s, f, suffix, c.loadBalancerID(d.LB)); err != nil {
 			return nil, err
 		}
+	}
+	if err = d.checkNames(lb); err != nil {
+		return nil, err
 	}
 	if lb != nil {
 		if err = conflicts(lb, d.Base, *d); err == nil && r.fillsPools(d.Internal) {
@@ -429,14 +433,14 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 			return lb, draft
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)
+			_, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)
 			if action == guard.PlanCreate {
 				q.Asked(err)
 			}
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	}, true, nil
 }
@@ -500,13 +504,13 @@ func (r *reconciler) loadBalancerDocument(d *spec, mark string) document {
 	}
 }
 
-// look puts a newer document of a load balancer into what is observed; nil where it is gone.
-func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed, _ doc) (*observed, error) {
+// look observes again, after a write, and takes over what was decided before.
+func (r *reconciler) look(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 	now, err := r.Observe(ctx, *q)
 	if err != nil {
 		return o, err
 	}
-	now.mark, now.inherited = o.mark, o.inherited
+	now.mark, now.inherited, now.left = o.mark, o.inherited, slices.Concat(o.left, r.servedAt(o, baseName(q.Service)))
 	now.splitBasic(*q)
 	if o.linksRead {
 		err = r.observeLinks(ctx, q.Service, now, false)
@@ -541,13 +545,13 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Compare: p.compare,
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.members.apply(ctx, str(lb, "id"), func(lb doc, machines map[string]machineID) membership {
+			err := r.members.apply(ctx, str(lb, "id"), func(lb doc, machines map[string]machineID) membership {
 				return r.members.plan(lb, machines, fronts, nodes)
 			})
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	}, true
 }

@@ -82,9 +82,6 @@ func uniquePools(service *v1.Service) poolNames {
 	return poolNames{baseName(service), baseName(service) + strings.ToLower(sixSuffix)}
 }
 
-// maxPartName is how many characters Azure takes in the name of a part of a load balancer, or of a public address.
-const maxPartName = 80
-
 // choosePools are the names of the pools of a Service alone: those that Azure's own controller gives, unless they are too long or another
 // Service has one of them.
 func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc) poolNames {

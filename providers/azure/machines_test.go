@@ -312,3 +312,97 @@ func TestScaleSetOfAnotherLoadBalancer(t *testing.T) {
 		assert.Contains(w, w.sim.Snapshot(), "by-hand pool pool member busy")
 	})
 }
+
+// TestMembersLeaveAfterOthersJoined: where all nodes are others, the former ones serve until one of the new ones does.
+func TestMembersLeaveAfterOthersJoined(t *testing.T) {
+	t.Parallel()
+	s := webService(nil)
+	inWorld(t, func(w *world) {
+		w.Apply(s)
+		w.joinAlone("former")
+		w.ensure(s)
+		members := func() (cards []string) {
+			for _, pool := range w.parts("kubernetes", "backendAddressPools") {
+				for _, config := range docs(pool, "properties", "backendIPConfigurations") {
+					cards = append(cards, nameOf(ownerOf(str(config, "id"))))
+				}
+			}
+			return cards
+		}
+		w.joinAlone("next")
+		w.nodes = w.nodes[1:]
+		require.NoError(w, w.sim.SetPower(w.nodes[0].Spec.ProviderID, "stopped"))
+		waitFor(2 * lookAge)
+		w.update(s)
+		assert.Equal(w, []string{"former-nic"}, members(), "the next one takes no change")
+		require.NoError(w, w.sim.SetPower(w.nodes[0].Spec.ProviderID, "running"))
+		waitFor(2 * lookAge)
+		w.update(s)
+		assert.Equal(w, []string{"next-nic"}, members())
+	})
+}
+
+// TestVanishedMachinesAreReadOnce: machines that are gone while their Nodes are not are read once, however many Services ask.
+func TestVanishedMachinesAreReadOnce(t *testing.T) {
+	t.Parallel()
+	const gone = 10
+	for name, together := range map[string]bool{"together": true, "one after the other": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, func(w *world) {
+				list := w.served(40, 2)
+				for i := range gone {
+					w.joinAlone(fmt.Sprint("gone-", i))
+				}
+				w.together(list, func(s *v1.Service) *v1.Service { w.update(s); return s })
+				for _, n := range w.nodes[2:] {
+					require.NoError(w, w.sim.RemoveByID(n.Spec.ProviderID))
+				}
+				waitFor(2 * lookAge)
+				w.server.ResetCalls()
+				if together {
+					w.together(list, func(s *v1.Service) *v1.Service { w.update(s); return s })
+				} else {
+					for _, s := range list {
+						w.update(s)
+					}
+				}
+				calls := w.server.Calls()
+				assert.LessOrEqual(w, calls.ByOperation["GET Microsoft.Compute/virtualMachines/{name}"], gone, "%v", calls.ByOperation)
+				assert.LessOrEqual(w, calls.Reads, gone+15, "%v", calls.ByOperation)
+				assert.Zero(w, calls.Writes)
+			})
+		})
+	}
+}
+
+// TestInterfaceInAnotherResourceGroup: a machine whose network interface is in another resource group is served by its address.
+func TestInterfaceInAnotherResourceGroup(t *testing.T) {
+	t.Parallel()
+	s := webService(map[string]string{annotationNoFloating: "true"})
+	inWorld(t, func(w *world) {
+		w.byAddress()
+		machine := w.sim.AddMachine("alone")
+		here := azuresim.ID("Microsoft.Network/networkInterfaces", "alone-nic")
+		there := strings.Replace(here, "/"+azuresim.Group+"/", "/"+azuresim.OtherGroup+"/", 1)
+		card := w.sim.Shown(here)
+		card["id"] = there
+		w.sim.Leave(there, card)
+		require.NoError(w, w.sim.Change(machine, func(d map[string]any) {
+			props(d)["networkProfile"] = doc{"networkInterfaces": []any{doc{"id": there, "properties": doc{"primary": true}}}}
+		}))
+		require.NoError(w, w.sim.RemoveByID("azure://"+here))
+		n := w.joinAs("alone", machine)
+		w.Apply(s)
+		w.restart()
+		w.ensure(s)
+		assert.Equal(w, members4(n), w.pool("kubernetes"))
+		require.Len(w, w.securityRules(), 1)
+		assert.Contains(w, destinationsOf(w.securityRules()[0]), internalIP(n, false))
+		waitFor(2 * lookAge)
+		w.server.ResetCalls()
+		w.ensure(s)
+		assert.Zero(w, w.server.Calls().Writes)
+		assert.LessOrEqual(w, w.server.Calls().Reads, 8, "%v", w.server.Calls().ByOperation)
+	})
+}

@@ -98,18 +98,26 @@ func (m *members) machinesOf(ctx context.Context, lbs ...doc) (map[string]machin
 	return machines, nil
 }
 
-// plan compares the members of a load balancer with the nodes. It makes no call.
-func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
-	wanted := map[machineID]bool{}
+// note remembers which machines are those of nodes.
+func (m *members) note(nodes []*v1.Node) {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if m.were == nil {
 		m.were = map[machineID]bool{}
 	}
 	for _, n := range nodes {
 		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
-		wanted[id], m.were[id] = true, true
+		m.were[id] = true
 	}
-	m.mu.Unlock()
+}
+
+// plan compares the members of a load balancer with the nodes. It makes no call.
+func (m *members) plan(lb doc, machines map[string]machineID, fronts []front, nodes []*v1.Node) (p membership) {
+	wanted := map[machineID]bool{}
+	for _, n := range nodes {
+		id, _ := parseProviderID(n.Spec.ProviderID) // eligible nodes have one
+		wanted[id] = true
+	}
 	if len(wanted) == 0 {
 		return p // a pool is never emptied
 	}
@@ -176,36 +184,63 @@ func (m *members) machineOf(ctx context.Context, config string) (machineID, erro
 	return machineID(strings.ToLower(card.Properties.Machine.ID)), nil
 }
 
-// apply makes memberships, and tells the load balancer's newest document.
-func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, machines map[string]machineID) membership) (doc, error) {
+// apply makes memberships.
+func (m *members) apply(ctx context.Context, lb string, compute func(lb doc, machines map[string]machineID) membership) error {
 	unlock, err := m.locks.Lock(ctx, strings.ToLower(lb))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer unlock()
 	now, err := m.resources.read(ctx, lb, false)
 	if err != nil || now == nil {
-		return now, err
+		return err
 	}
 	machines, err := m.machinesOf(ctx, now)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	p := compute(now, machines)
-	if len(p.join)+len(p.leave) == 0 {
-		return now, nil
-	}
 	if p.join, err = m.able(ctx, p.join); err != nil {
-		return nil, err
+		return err
 	}
+	last := p.holdLast(now, machines)
 	if len(p.join)+len(p.leave) == 0 {
-		return now, nil
+		return nil
 	}
 	defer m.resources.wrote(lb, nil)
 	if err := m.change(ctx, p); err != nil {
-		return nil, err
+		return err
 	}
-	return m.resources.read(ctx, lb, true)
+	if now, err = m.resources.read(ctx, lb, true); err != nil || now == nil || len(last) == 0 {
+		return err
+	}
+	if machines, err = m.machinesOf(ctx, now); err != nil {
+		return err
+	}
+	second := membership{leave: last}
+	second.holdLast(now, machines)
+	return m.change(ctx, second)
+}
+
+// holdLast holds back those that leave a pool in which nobody stays. They leave once others have joined, which may fail.
+func (p *membership) holdLast(lb doc, machines map[string]machineID) (last []memberAt) {
+	serving := map[string]bool{}
+	for _, pool := range docs(lb, "properties", "backendAddressPools") {
+		for _, config := range docs(pool, "properties", "backendIPConfigurations") {
+			leaves := slices.ContainsFunc(p.leave, func(at memberAt) bool {
+				return sameID(at.pool, str(pool, "id")) && at.machine == machines[str(config, "id")]
+			})
+			serving[docID(pool)] = serving[docID(pool)] || !leaves
+		}
+	}
+	isLast := func(at memberAt) bool { return !serving[strings.ToLower(at.pool)] }
+	for _, at := range p.leave {
+		if isLast(at) {
+			last = append(last, at)
+		}
+	}
+	p.leave = slices.DeleteFunc(slices.Clone(p.leave), isLast)
+	return last
 }
 
 // poolChange puts configurations of a family into a pool, or takes them out of it.
@@ -355,7 +390,7 @@ func (m *members) able(ctx context.Context, list []memberAt) ([]memberAt, error)
 }
 
 func (m *members) takesChange(ctx context.Context, id machineID) (bool, error) {
-	machine, err := m.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: stateAge})
+	machine, err := m.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: stateAge, MaxMissAge: queryMembers.MaxMissAge})
 	if _, uniform := id.uniform(); err == nil && uniform && machine.Properties.View == nil {
 		machine, err = m.instances.get(ctx, id) // the listing has no power states
 	}
@@ -470,7 +505,7 @@ func (m *members) edit(id machineID, changes []poolChange) edition {
 		if _, uniform := id.uniform(); uniform {
 			return absent(m.startInstance(ctx, id, changes))
 		}
-		machine, err := m.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: queryMembers.MaxAge})
+		machine, err := m.instances.inventory.Get(ctx, id, queryMembers)
 		if err != nil {
 			return absent(nil, err)
 		}

@@ -67,6 +67,7 @@ func (r *reconciler) hasAny(q services.Request, o *observed) bool {
 // observeNodes reads what is to be known of nodes: the machines of members, and with several load balancers the sets of machines.
 func (r *reconciler) observeNodes(ctx context.Context, q services.Request, o *observed) (err error) {
 	if needsMembers := q.Purpose != services.Lookup && q.Purpose != services.Delete; needsMembers && r.config.PoolType == poolNIC {
+		r.members.note(r.config.eligible(q.Nodes))
 		if o.machines, err = r.members.machinesOf(ctx, o.lbs...); err != nil {
 			return err
 		}
@@ -172,7 +173,6 @@ func (r *reconciler) observeGroup(ctx context.Context, q services.Request, o *ob
 		return err
 	}
 	o.known = known
-	r.traces.forgetOthers(known, q.Service)
 	if r.config.SecurityGroup == "" {
 		if mayLack {
 			return nil

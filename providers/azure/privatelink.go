@@ -24,9 +24,6 @@ import (
 // ownerTag is the tag that names the Service of a private link service.
 const ownerTag = "k8s-azure-owner-service"
 
-// maxLinkName is how long the names of the IP configurations of private link services may be.
-const maxLinkName = 80
-
 // linkSettings are what the annotations of a Service say about its private link service.
 type linkSettings struct {
 	Create, Proxy        bool
@@ -58,6 +55,9 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 		if a, bad := netip.ParseAddr(ip); bad != nil || !a.Is4() {
 			refuse(annotationLinkIPs, "%q is not an address of IPv4", ip)
 		}
+	}
+	if bad := checkName("private link service", l.Name, "shorten it"); bad != nil {
+		refuse(annotationLinkName, "%v", bad)
 	}
 	if len(ips) > l.Count {
 		refuse(annotationLinkCount, "%d addresses are given, and %d may be there; set it to %d at least", len(ips), l.Count, len(ips))
@@ -176,7 +176,7 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 				if err := r.removeLink(ctx, l); err != nil {
 					return o, err
 				}
-				return r.look(ctx, q, o, nil)
+				return r.look(ctx, q, o)
 			},
 		})
 	}
@@ -327,7 +327,7 @@ func linkConfigs(link, subnet, subnetID string, s *linkSettings) (list []doc) {
 			end = "-static-" + ips[i]
 			p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", ips[i]
 		}
-		list = append(list, doc{"name": begin[:min(len(begin), maxLinkName-len(end))] + end, "properties": p})
+		list = append(list, doc{"name": begin[:min(len(begin), maxPartName-len(end))] + end, "properties": p})
 	}
 	return list
 }
@@ -438,14 +438,14 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			defer r.forgetFronts(doc{"properties": doc{"loadBalancerFrontendIpConfigurations": []any{doc{"id": l.front}}}})
 			target := document{id: l.id, what: "private link service " + nameOf(l.id), version: networkVersion, create: func() doc { return jsondoc.Clone(l.fresh) }}
-			after, err := r.resources.documents.submit(ctx, target, l.edit)
+			_, err := r.resources.documents.submit(ctx, target, l.edit)
 			if l.found == nil {
 				q.Asked(err)
 			}
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	})
 }

@@ -23,11 +23,11 @@ func (r *reconciler) removal(q services.Request, lb doc, a around) services.Chan
 			return lb, draft
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
-			after, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
+			_, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))
 			if err != nil {
 				return o, err
 			}
-			return r.look(ctx, q, o, after)
+			return r.look(ctx, q, o)
 		},
 	}
 }

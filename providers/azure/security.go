@@ -2,9 +2,11 @@ package azure
 
 import (
 	"crypto/md5" //nolint:gosec // part of names, as Azure's own controller makes them; nothing is protected by it
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -133,7 +135,39 @@ func furtherIn(rule doc, mark string) []string {
 	if mark == "" || !ours {
 		return nil
 	}
-	return strings.Fields(list)
+	packed, isPacked := strings.CutPrefix(list, packedNote)
+	if !isPacked {
+		return strings.Fields(list)
+	}
+	data, _ := base64.RawURLEncoding.DecodeString(packed) // what somebody has broken names nothing
+	width := net.IPv4len
+	if strings.Contains(strings.Join(destinationsOf(rule), ""), ":") {
+		width = net.IPv6len
+	}
+	var ips []string
+	for part := range slices.Chunk(data, width) {
+		if ip, ok := netip.AddrFromSlice(part); ok {
+			ips = append(ips, ip.String())
+		}
+	}
+	return ips
+}
+
+// packedNote begins a note of more further addresses than there is room for as text: their bytes, in base64.
+const packedNote = "base64:"
+
+// packNote is such a note, of as many addresses as there is room for.
+func packNote(mark string, list []string) string {
+	text := mark + " " + packedNote
+	var data []byte
+	for _, s := range list {
+		ip, err := netip.ParseAddr(s)
+		more := slices.Concat(data, ip.AsSlice())
+		if err == nil && len(text)+base64.RawURLEncoding.EncodedLen(len(more)) <= maxDescription {
+			data = more
+		}
+	}
+	return text + base64.RawURLEncoding.EncodeToString(data)
 }
 
 // noteFurther writes down which further addresses the cluster put into a rule, as many as there is room for. A description of somebody
@@ -143,13 +177,11 @@ func noteFurther(rule doc, mark string, list []string) {
 	if mark == "" || str(p, "description") != "" && furtherIn(rule, mark) == nil {
 		return
 	}
-	text := mark
-	for _, ip := range list {
-		if len(text)+1+len(ip) <= maxDescription {
-			text += " " + ip
-		}
+	text := mark + " " + strings.Join(list, " ")
+	if len(text) > maxDescription {
+		text = packNote(mark, list)
 	}
-	if delete(p, "description"); text != mark {
+	if delete(p, "description"); len(list) > 0 {
 		p["description"] = text
 	}
 }

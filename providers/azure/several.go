@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -372,7 +371,7 @@ func (r *reconciler) readSets(ctx context.Context, o *observed, nodes []*v1.Node
 			o.sets[id] = nameOf(set)
 			continue
 		}
-		m, err := r.instances.inventory.Get(ctx, id, inventory.Query{MaxAge: queryMembers.MaxAge})
+		m, err := r.instances.inventory.Get(ctx, id, queryMembers)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
 		case err != nil:

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -309,24 +310,78 @@ func TestFurtherAddressThatStaysIsTold(t *testing.T) {
 	}
 }
 
-// TestFormerAddressIsForgotten: an address that no rule names any more, or whose Service wants no load balancer, is nobody's. Who has it
-// next keeps his rules.
-func TestFormerAddressIsForgotten(t *testing.T) {
+// TestShownAddresses: what a status shows was the Service's, but for further addresses. Where it cannot be told which these are, none was.
+func TestShownAddresses(t *testing.T) {
 	t.Parallel()
-	const former = "10.240.7.7"
-	rules := []doc{leftAllow("IPv4", "x", 500, "Tcp", "10.0.0.0/8", former, "80")}
-	for name, forget := range map[string]func(t *traces, s *v1.Service){
-		"no rule names it": func(t *traces, s *v1.Service) { t.forgetUnnamed(s, nil) },
-		"it wants no load balancer": func(t *traces, s *v1.Service) {
-			s.Spec.Type = v1.ServiceTypeClusterIP
-			t.forgetOthers([]*v1.Service{s}, webNumber(1, nil))
-		},
+	const own, further, mark = "20.50.0.8", "203.0.113.7", "anyccm:x"
+	noted := []doc{{"name": rulePrefix, "properties": doc{"description": mark + " " + further, "destinationAddressPrefixes": []any{own, further}}}}
+	for name, c := range map[string]struct {
+		annotation string
+		rules      []doc
+		shown      []string
+		want       []string
+	}{
+		"its own":                {shown: []string{own}, want: []string{own}},
+		"annotated":              {annotation: further, shown: []string{own, further}, want: []string{own}},
+		"annotated once":         {rules: noted, shown: []string{own, further}, want: []string{own}},
+		"annotated once, untold": {shown: []string{own, further}},
+		"none":                   {},
 	} {
-		s, seen := webService(nil), &traces{}
-		require.Equal(t, []string{former}, seen.addressesOf(s, []string{former}, rules), name)
-		require.Equal(t, []string{former}, seen.addressesOf(s, nil, rules), name+": a rule is left")
-		forget(seen, s)
-		assert.Empty(t, seen.addressesOf(s, nil, rules), name)
+		s := webService(map[string]string{annotationAdditional: c.annotation})
+		for _, ip := range c.shown {
+			s.Status.LoadBalancer.Ingress = append(s.Status.LoadBalancer.Ingress, v1.LoadBalancerIngress{IP: ip})
+		}
+		assert.Equal(t, c.want, shownAddresses(s, c.rules, mark), name)
+	}
+}
+
+// TestAddressThatWasLeftBeforeARestart: a Service that takes another address, and no longer wants a further one, leaves neither open,
+// although the program that knew them has ended.
+func TestAddressThatWasLeftBeforeARestart(t *testing.T) {
+	t.Parallel()
+	const further = "203.0.113.7"
+	s := webService(map[string]string{annotationName: "one", annotationAdditional: further})
+	withNode(t, s, func(w *world) {
+		one, two := w.sim.AddAddress("one"), w.sim.AddAddress("two")
+		w.ensure(s)
+		require.True(w, w.allowed(one, "80"))
+		w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationName: "two"} })
+		w.fail("PUT Microsoft.Network/networkSecurityGroups")
+		_ = w.refuse(s)
+		w.server.ClearFaults()
+		w.restart()
+		w.ensure(s)
+		assert.False(w, w.allowed(one, "80"))
+		assert.False(w, w.allowed(further, "80"))
+		assert.True(w, w.allowed(two, "80"))
+	})
+}
+
+// TestManyFurtherAddresses: more of them than the description of a rule has room for as text are taken out again.
+func TestManyFurtherAddresses(t *testing.T) {
+	t.Parallel()
+	for name, form := range map[string]string{"IPv4": "203.0.113.%d", "IPv6": "2001:db8:aaaa:bbbb:cccc:dddd:eeee:%d"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var many []string
+			for i := range map[string]int{"IPv4": 16, "IPv6": 4}[name] {
+				many = append(many, fmt.Sprintf(form, 100+i))
+			}
+			s := webService(map[string]string{annotationAdditional: strings.Join(many, ",")})
+			withNode(t, s, func(w *world) {
+				w.ensure(s)
+				for _, rule := range w.securityRules() {
+					assert.LessOrEqual(w, len(str(rule, "properties", "description")), maxDescription)
+				}
+				w.restart()
+				w.change(s, func(s *v1.Service) { s.Annotations[annotationAdditional] = strings.Join(many[1:], ",") })
+				w.ensure(s)
+				assert.False(w, w.allowed(many[0], "80"))
+				assert.True(w, w.allowed(many[len(many)-1], "80"))
+				w.remove(s)
+				assert.Empty(w, w.securityRules())
+			})
+		})
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // object is a resource, or a part of one, as JSON has it.
@@ -398,8 +399,28 @@ func checkTopLevel(asked object) *failure {
 		if _, ok := value.(string); !ok {
 			return invalid("InvalidRequestContent", refusal+": the value of the tag %s is not a string.", name)
 		}
+		if len(name) > maxTagName {
+			return invalid("InvalidTagName", "Tag name too large. Following tag name '%s' exceeded the maximum length. "+
+				"Maximum allowed length for tag name - '%d' characters.", name, maxTagName)
+		}
+		if utf8.RuneCountInString(value.(string)) > maxTagValue {
+			return invalid("InvalidTagValueLength", "Tag value too large. Following tag value '%s' exceeded the maximum length. "+
+				"Maximum allowed length for tag value - '%d' characters.", value, maxTagValue)
+		}
 	}
 	return nil
+}
+
+// How many characters names of network resources and of their parts, and names and values of tags may have.
+const (
+	maxName     = 80
+	maxTagName  = 512
+	maxTagValue = 256
+)
+
+func longName(name string) *failure {
+	return invalid("InvalidResourceName", "Resource name %s is invalid. The name can be up to %d characters long. It must begin with a word character, "+
+		"and it must end with a word character or with '_'. The name may contain word characters or '.', '-', '_'.", name, maxName)
 }
 
 // sameZones compares zones, whose order says nothing.
@@ -441,6 +462,9 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	}
 	if len(p.pairs) > 2 && s.resources[strings.ToLower(ownerOf(p.id()))] == nil {
 		return fail(http.StatusNotFound, "ParentResourceNotFound", "Can not perform requested operation on nested resource. Parent resource is not found.")
+	}
+	if strings.EqualFold(p.namespace, "Microsoft.Network") && len(p.pairs[len(p.pairs)-1]) > maxName {
+		return longName(p.pairs[len(p.pairs)-1])
 	}
 	if f := legal(s.shared, k.fields, asked["properties"], properties(found), "properties"); f != nil {
 		return f

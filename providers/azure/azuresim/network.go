@@ -119,8 +119,11 @@ func checkUnique(_ *resource, props object) *failure {
 		seen := map[string]bool{}
 		for _, item := range items(props, key) {
 			name := strings.ToLower(text(item, "name"))
-			if name == "" || seen[name] || len(name) > 80 {
-				return invalid("InvalidResourceName", "%s: the name %q is missing, too long or there twice.", key, name)
+			if len(name) > maxName {
+				return longName(name)
+			}
+			if name == "" || seen[name] {
+				return invalid("InvalidResourceName", "%s: the name %q is missing or there twice.", key, name)
 			}
 			seen[name] = true
 		}

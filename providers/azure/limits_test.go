@@ -1,0 +1,112 @@
+package azure
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+)
+
+// TestNamesBeyondTheLimits: a name that Azure would refuse is refused before anything is written, with the limit and what to do. The
+// longest one that Azure takes is served.
+func TestNamesBeyondTheLimits(t *testing.T) {
+	t.Parallel()
+	linked := map[string]string{annotationInternal: "true", annotationPrivateLink: "true", annotationLinkName: strings.Repeat("l", 81)}
+	prefixID := azuresim.ID("Microsoft.Network/publicIPPrefixes", strings.Repeat("p", 80))
+	internal := map[string]string{annotationInternal: "true"}
+	for name, c := range map[string]struct {
+		cluster     int
+		annotations map[string]string
+		alter       func(*v1.Service)
+		refusal     string
+	}{
+		"public address":           {47, nil, nil, ""},
+		"longer public address":    {48, nil, nil, "would have a name of 81 characters, and Azure takes at most 80: shorten --cluster-name"},
+		"public address of IPv6":   {42, nil, bothFamilies, ""},
+		"longer address of IPv6":   {43, nil, bothFamilies, "would have a name of 81 characters, and Azure takes at most 80: shorten --cluster-name"},
+		"load balancer":            {71, internal, nil, ""},
+		"longer load balancer":     {72, internal, nil, "would have a name of 81 characters, and Azure takes at most 80: shorten --cluster-name, or what the cloud config"},
+		"private link service":     {9, linked, nil, annotationLinkName},
+		"tag of the address":       {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 256)}, nil, ""},
+		"longer tag":               {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 257)}, nil, "the value of tag team has 257 characters, and Azure takes at most 256"},
+		"longer name of a tag":     {9, map[string]string{annotationTags: strings.Repeat("x", 513) + "=a"}, nil, "has 513 characters, and Azure takes at most 512"},
+		"prefix of a long address": {48, map[string]string{annotationPrefixID: prefixID}, nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := webService(c.annotations)
+			if c.alter != nil {
+				c.alter(s)
+			}
+			withNode(t, s, func(w *world) {
+				w.sim.Leave(prefixID, doc{"location": azuresim.Location})
+				w.server.ResetCalls()
+				_, err := w.Reconcile(w.cloud.loadBalancers, strings.Repeat("c", c.cluster), s, w.nodes)
+				if c.refusal == "" {
+					require.NoError(w, err)
+					return
+				}
+				require.ErrorContains(w, err, c.refusal)
+				assert.Zero(w, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
+				assert.Contains(w, strings.Join(w.Events(), "\n"), c.refusal)
+			})
+		})
+	}
+}
+
+// TestTagsOfTheConfigurationBeyondTheLimits are refused at the start.
+func TestTagsOfTheConfigurationBeyondTheLimits(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{`"tags":"team=%s"`, `"tagsMap":{"team":"%s"}`} {
+		_, _, err := parseConfig(inputs(minimal + "," + fmt.Sprintf(text, strings.Repeat("x", 257)) + "}"))
+		require.ErrorContains(t, err, "the value of tag team has 257 characters, and Azure takes at most 256")
+	}
+}
+
+// TestMoreServicesThanATagNames: of Services that share an address, the first whose name the tag has no room for is refused without a
+// write. The others are served on.
+func TestMoreServicesThanATagNames(t *testing.T) {
+	t.Parallel()
+	first := webService(nil)
+	withNode(t, first, func(w *world) {
+		ip := w.ensure(first).Status.LoadBalancer.Ingress[0].IP
+		add := func(i int) *v1.Service {
+			s := webNumber(i, map[string]string{annotationIPv4: ip}, func(s *v1.Service) {
+				s.Name, s.Spec.Ports[0].Port = fmt.Sprintf("echo-server-number-%02d", i), int32(8000+i)
+			})
+			w.Apply(s)
+			return s
+		}
+		room := 1 + (maxTagValue-len("default/web"))/len(",default/echo-server-number-00")
+		for i := 1; i < room; i++ {
+			w.ensure(add(i))
+		}
+		w.server.ResetCalls()
+		require.ErrorContains(w, w.refuse(add(room)), fmt.Sprintf("is to be for %d Services, and the value of tag k8s-azure-service has ", room+1))
+		assert.Zero(w, w.server.Calls().Writes)
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "and Azure takes at most 256: give this Service an address of its own")
+		assert.Len(w, w.parts("kubernetes", "loadBalancingRules"), room)
+	})
+}
+
+// TestSimulatorKnowsTheLimits: it refuses what Azure refuses, by Azure's codes.
+func TestSimulatorKnowsTheLimits(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		address := func(tags doc) doc {
+			return doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "tags": tags, "properties": doc{"publicIPAllocationMethod": "Static"}}
+		}
+		put := func(name string, tags doc) error {
+			return w.cloud.reconciler.api.put(w.Context(), "a public address", pipID(name), networkVersion, address(tags), "")
+		}
+		require.NoError(w, put(strings.Repeat("n", maxPartName), doc{strings.Repeat("k", maxTagName): strings.Repeat("v", maxTagValue)}))
+		assert.Equal(w, "InvalidResourceName", codeOf(put(strings.Repeat("n", maxPartName+1), nil)))
+		assert.Equal(w, "InvalidTagValueLength", codeOf(put("a", doc{"k": strings.Repeat("v", maxTagValue+1)})))
+		assert.Equal(w, "InvalidTagName", codeOf(put("a", doc{strings.Repeat("k", maxTagName+1): "v"})))
+	})
+}
