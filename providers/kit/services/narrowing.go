@@ -8,8 +8,10 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 	servicehelper "k8s.io/cloud-provider/service/helpers"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
@@ -56,9 +58,9 @@ func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, 
 	}
 	due, failed := narrower.Narrowing(ctx, asked, b.observed)
 	for i := range due {
-		due[i].Phase, due[i].Replan = PhaseNarrow, false
+		due[i].Replan = false
 	}
-	observed, did, err := l.makeAll(ctx, &asked, findings, due, b.observed)
+	observed, did, err := l.makeAll(ctx, &asked, findings, EachTried(due), b.observed)
 	r.Service = asked.Service
 	failed = errors.Join(failed, err)
 	b = beginning[O]{observed: observed, known: failed == nil, wrote: did.wrote, failed: failed}
@@ -107,6 +109,14 @@ func (l *LoadBalancer[O, D]) checkOwner(ctx context.Context, r Request, findings
 // mayBeOpen reports whether something may have been opened for a Service: before that it gets the framework's finalizer.
 func mayBeOpen(service *v1.Service) bool {
 	return len(service.Status.LoadBalancer.Ingress) > 0 || slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer)
+}
+
+// MayPass reports whether what failed may succeed later without anybody changing something. Where a page came in place of an answer, its
+// status says whether that is so.
+func MayPass(err error) bool {
+	_, asks := errors.AsType[*cloudproviderapi.RetryError](err)
+	refused := errors.Is(err, cloudapi.ErrTransient) && cloudapi.Refused(err) && !cloudapi.NotSent(err)
+	return asks || errors.Is(err, ErrGone) || (cloudapi.Retryable(err) && !refused)
 }
 
 // joinErrors is what a narrowing and the rest of a reconciliation failed with, said once where both failed alike.

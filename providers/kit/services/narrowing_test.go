@@ -10,7 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -210,4 +212,46 @@ func TestPhases(t *testing.T) {
 	s.fail = "c"
 	require.ErrorContains(t, try(due[2:]), "refused")
 	assert.Equal(t, []string{"delete c"}, s.calls, "the first that fails is the last where one needs the other")
+}
+
+// TestOpeningBeforeItsClosing: who is asked for stays in while the opening for them fails for now, and nobody does by a lasting refusal.
+func TestOpeningBeforeItsClosing(t *testing.T) {
+	failure := func(class error) error { return &cloudapi.Error{Class: class, Operation: "opening"} }
+	for name, c := range map[string]struct {
+		fails []error
+		calls []string
+	}{
+		"nothing fails":       {nil, []string{"open x", "close x", "close y"}},
+		"for now":             {[]error{failure(cloudapi.ErrTransient)}, []string{"open x", "close y"}},
+		"a conflict":          {[]error{failure(cloudapi.ErrConflict)}, []string{"open x", "close y"}},
+		"more time":           {[]error{cloudproviderapi.NewRetryError("wait", 1)}, []string{"open x", "close y"}},
+		"it went away":        {[]error{ErrGone}, []string{"open x", "close y"}},
+		"for ever":            {[]error{failure(cloudapi.ErrInvalid)}, []string{"open x", "close x", "close y"}},
+		"a page that refuses": {[]error{&cloudapi.Error{Class: cloudapi.ErrTransient, Status: 400}}, []string{"open x", "close x", "close y"}},
+		"no room":             {[]error{failure(cloudapi.ErrQuota)}, []string{"open x", "close x", "close y"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &shelf{}
+			l, events, service := serve(s)
+			var failed error
+			change := func(word, what string) Change[[]string] {
+				return Change[[]string]{
+					Planned: guard.Planned{Object: what}, Phase: PhaseNarrow,
+					Make: func(context.Context, *Request, []string) ([]string, error) {
+						s.calls = append(s.calls, word+" "+what)
+						if failed = nil; word == "open" && len(c.fails) > 0 {
+							failed, c.fails = c.fails[0], c.fails[1:]
+						}
+						return nil, failed
+					},
+				}
+			}
+			due := []Change[[]string]{change("open", "x"), change("close", "x"), change("close", "y")}
+			due[0].Opens, due[1].Closes, due[2].Closes = "x", "x", "y"
+			fails := len(c.fails) > 0
+			_, _, err := l.makeAll(t.Context(), &Request{Service: service}, &report{events: events, service: service}, due, nil)
+			assert.Equal(t, c.calls, s.calls)
+			assert.Equal(t, fails, err != nil, "%v", err)
+		})
+	}
 }

@@ -126,6 +126,9 @@ type Change[O any] struct {
 	Compare func() (before, after any)
 	// Wait is set where nothing is written: Make waits for the cloud, and plan does not mention it.
 	Wait bool
+	// Opens and Closes say of narrowings what they are about. Where one that opens it fails for now, those that close it are not made: they
+	// would shut out whom a refused Service still asks for. A lasting refusal keeps nobody in.
+	Opens, Closes string
 }
 
 // Reconciler is what a cloud supplies for one kind of load balancer. O is what is observed, D what is desired.
@@ -169,9 +172,17 @@ type Phase int
 const (
 	// PhaseOpen is that of all that is asked for, one change after the other: the first that fails is the last.
 	PhaseOpen Phase = iota
-	// PhaseNarrow is that of what Narrowing returns. Each is tried, whatever becomes of the others.
+	// PhaseNarrow is that of what shuts clients out. Each is tried, whatever becomes of the others.
 	PhaseNarrow
 )
+
+// EachTried has each of some changes tried, whatever becomes of the others. What follows waits until none of them fails.
+func EachTried[O any](list []Change[O]) []Change[O] {
+	for i := range list {
+		list[i].Phase = PhaseNarrow
+	}
+	return list
+}
 
 // triesAll reports whether a change is tried although another one of its phase has failed.
 func (p Phase) triesAll() bool { return p != PhaseOpen }
@@ -512,30 +523,21 @@ func (l *LoadBalancer[O, D]) makeAll(
 ) (after O, did outcome, err error) {
 	var failed []error
 	var phase Phase
+	waits := map[string]bool{"": false}
 	for i, c := range due {
-		if len(failed) > 0 && c.Phase != phase {
-			break
+		switch {
+		case len(failed) > 0 && c.Phase != phase:
+			return observed, did, errors.Join(failed...)
+		case waits[c.Closes]:
+			continue
 		}
-		if c.Creates && !l.Creations.Repeat {
-			if err := l.creations.doubt(r.Service, c.Object, l.Creations); err != nil {
-				return observed, did, errors.Join(append(failed, err)...)
-			}
-		}
-		if !c.Wait {
-			klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
-				"detail", c.Detail, "more", len(due)-i-1)
-		}
-		after, err := c.Make(ctx, r, observed)
-		if c.Creates {
-			r.Asked(err)
-		}
-		l.creations.take(r, l.Creations)
-		findings.take(r)
+		after, err := l.makeOne(ctx, r, findings, c, observed, len(due)-i-1)
 		did.wrote = did.wrote || !c.Wait
 		switch {
 		case err != nil && (!c.Phase.triesAll() || ctx.Err() != nil):
 			return after, did, errors.Join(append(failed, err)...)
 		case err != nil:
+			waits[c.Opens] = waits[c.Opens] || c.Opens != "" && MayPass(err)
 			failed, phase = append(failed, err), c.Phase
 			continue
 		}
@@ -545,6 +547,28 @@ func (l *LoadBalancer[O, D]) makeAll(
 		}
 	}
 	return observed, did, errors.Join(failed...)
+}
+
+// makeOne makes one change, of which more follow.
+func (l *LoadBalancer[O, D]) makeOne(
+	ctx context.Context, r *Request, findings *report, c Change[O], observed O, more int,
+) (after O, err error) {
+	if c.Creates && !l.Creations.Repeat {
+		if err := l.creations.doubt(r.Service, c.Object, l.Creations); err != nil {
+			return observed, err
+		}
+	}
+	if !c.Wait {
+		klog.InfoS("Changing load balancer", "service", klog.KObj(r.Service), "action", c.Action, "object", c.Object,
+			"detail", c.Detail, "more", more)
+	}
+	after, err = c.Make(ctx, r, observed)
+	if c.Creates {
+		r.Asked(err)
+	}
+	l.creations.take(r, l.Creations)
+	findings.take(r)
+	return after, err
 }
 
 // report turns findings into events, each once in a call however often it is found.
