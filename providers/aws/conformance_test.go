@@ -93,13 +93,21 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				annotationType: typeNLB, portable.Scheme: portable.SchemeInternal, portable.Subnet: "private-us-east-1a",
 			}},
 		},
-		UDP:       conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "UDP"},
-		DualStack: conformance.FeatureCase{With: map[string]string{annotationType: typeNLB}, Shows: "dualstack"},
-		Snapshot:  func() string { return snapshot(sim) },
+		Snapshot: func() string { return snapshot(sim) },
 	}
 	f.NodeRules, f.Dispensable = "security group nodes rule ", dispensable
 	addTranscripts(f, sim, func() { file = strings.ReplaceAll(file, managedGroups, "") })
+	tryFeatures(f)
 	return f
+}
+
+// tryFeatures says how the suite tries features, and source ranges of both kinds of load balancers.
+func tryFeatures(f *conformance.Fixture) {
+	const later = "a load balancer that is protected from deletion goes on serving"
+	network := map[string]string{annotationType: typeNLB}
+	f.UDP, f.DualStack = conformance.FeatureCase{With: network, Shows: "UDP"}, conformance.FeatureCase{With: network, Shows: "dualstack"}
+	f.SourceRanges.ClosesLater = later
+	f.Scopes = map[string]conformance.FeatureCase{"network": {With: network, ClosesLater: later}}
 }
 
 func instanceID(t testing.TB, providerID string) string {

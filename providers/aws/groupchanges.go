@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -170,9 +171,9 @@ func nodeRuleChanges[O any](groups *securityGroups, rules nodeRules, part change
 		if c = c.part(part); c.empty() {
 			continue
 		}
+		scopes := map[changePart]string{part: c.group.id}
 		changes = append(changes, services.Change[O]{
-			Planned: c.planned(),
-			Compare: c.compare,
+			Planned: c.planned(), Compare: c.compare, Opens: scopes[opening], Closes: scopes[closing],
 			Make: func(ctx context.Context, r *services.Request, o O) (O, error) {
 				err := groups.change(ctx, c.group.id, part, rules.decide)
 				if len(c.add) > 0 {
@@ -242,22 +243,19 @@ func withoutRulesFor(all map[string]securityGroup, sources []securityGroup) map[
 	return kept
 }
 
-// closingChange removes the rules of nodes for a load balancer that is deleted.
+// closingChange removes the rules of nodes for a load balancer that is deleted. Each group is tried.
 func closingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
 	return services.Change[O]{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "rules of nodes", Detail: fmt.Sprintf("in %d security groups", len(left.opened))},
 		Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+			var failed []error
 			for _, g := range left.groups {
-				if err := groups.closeTo(ctx, g.id); err != nil {
-					return o, err
-				}
+				failed = append(failed, groups.closeTo(ctx, g.id))
 			}
 			for _, g := range left.opened {
-				if err := groups.change(ctx, g.id, wholeChange, left.decide); err != nil {
-					return o, err
-				}
+				failed = append(failed, groups.change(ctx, g.id, wholeChange, left.decide))
 			}
-			return o, nil
+			return o, errors.Join(failed...)
 		},
 	}
 }

@@ -2,6 +2,7 @@ package aws
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -122,7 +123,25 @@ func (l *loadBalancers) EnsureLoadBalancer(
 		l.reportPrevious(service)
 		return nil, cloudprovider.ImplementedElsewhere
 	}
-	return l.kinds(service)[0].EnsureLoadBalancer(ctx, cluster, service, nodes)
+	kinds := l.kinds(service)
+	status, err := kinds[0].EnsureLoadBalancer(ctx, cluster, service, nodes)
+	if err != nil {
+		if narrowing := l.narrowFormerKind(ctx, cluster, service); narrowing != nil {
+			err = errors.Join(err, narrowing)
+		}
+	}
+	return status, err
+}
+
+// narrowFormerKind narrows a load balancer of another kind than the Service asks for, which is refused. What was just read shows it.
+func (l *loadBalancers) narrowFormerKind(ctx context.Context, cluster string, service *v1.Service) error {
+	var have bothKinds
+	have.classic, _ = l.records.classics.Peek(loadBalancerName(service))
+	have.network, _ = l.records.networks.Peek(loadBalancerName(service))
+	if kindChanged(service, have) == nil {
+		return nil
+	}
+	return l.kinds(service)[1].NarrowLoadBalancer(ctx, cluster, service)
 }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer, for the kind of load balancer that the Service has.
@@ -160,7 +179,7 @@ func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, 
 	if _, elsewhere := kindOf(service); elsewhere {
 		return nil
 	}
-	return l.kinds(service)[0].NarrowLoadBalancer(ctx, cluster, service)
+	return errors.Join(l.kinds(service)[0].NarrowLoadBalancer(ctx, cluster, service), l.narrowFormerKind(ctx, cluster, service))
 }
 
 // PlanLoadBalancer implements guard.Planner.

@@ -210,3 +210,35 @@ func TestNarrowingKeepsHealthChecks(t *testing.T) {
 		})
 	}
 }
+
+// TestNarrowingOfTheFormerKind: another kind of load balancer is refused, and the one that is there is narrowed all the same.
+func TestNarrowingOfTheFormerKind(t *testing.T) {
+	t.Parallel()
+	const managed = "NLBSecurityGroupMode = Managed\n"
+	for name, c := range map[string]struct {
+		file string
+		s    *v1.Service
+		to   string
+	}{
+		"classic to network":                 {"", service("web", map[string]string{}, servicePort("http", 80, 30080)), typeNLB},
+		"network to classic":                 {"", nlb("web", nil, servicePort("http", 80, 30080)), ""},
+		"network with a group, to classic":   {managed, nlb("web", nil, servicePort("http", 80, 30080)), ""},
+		"classic to network, with its group": {managed, service("web", map[string]string{}, servicePort("http", 80, 30080)), typeNLB},
+	} {
+		for _, guarded := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				w := startWorld(t, c.file, awssim.Options{})
+				s := w.narrowed(c.s.DeepCopy(), func(s *v1.Service) { s.Annotations[annotationType] = c.to })
+				var err error
+				if guarded { // which has refused it
+					require.NoError(t, w.loadBalancers.NarrowLoadBalancer(t.Context(), w.cluster, w.Current(s)))
+					err = kindChanged(s, bothKinds{classic: &classicLoadBalancer{}, network: &networkLoadBalancer{}})
+				} else {
+					_, err = w.try(s)
+				}
+				w.closedBeside(err, "another kind")
+			})
+		}
+	}
+}

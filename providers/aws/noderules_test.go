@@ -2,6 +2,8 @@ package aws
 
 import (
 	"fmt"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -547,4 +549,64 @@ func TestPreserveAnnotationGoes(t *testing.T) {
 	assert.NotContains(t, w.ports("10.0.0.0/24"), 30080, "until the annotation says otherwise")
 	require.NoError(t, w.remove(s))
 	assert.Empty(t, rules(w.group("nodes")))
+}
+
+// TestClosingIsTriedInEachGroup: a group that EC2 does not change when a Service goes keeps no other one open.
+func TestClosingIsTriedInEachGroup(t *testing.T) {
+	t.Parallel()
+	for kind, s := range map[string]*v1.Service{
+		"network": nlb("web", nil, servicePort("http", 80, 30080)), "classic": service("web", nil, servicePort("http", 80, 30080)),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			w.ownedGroup(gpuGroup, "fresh")
+			w.addNode(awssim.Spec{Name: "n9", Groups: []string{gpuGroup}})
+			w.Apply(s)
+			w.restart()
+			w.ensure(s)
+			require.NotEmpty(t, rules(w.group("nodes")))
+			require.NotEmpty(t, rules(w.group("fresh")))
+			undo := w.fault(simkit.Fault{
+				Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "EC2 RevokeSecurityGroupIngress", Names: awssim.NodeGroup,
+			})
+			require.Error(t, w.remove(s))
+			assert.NotEmpty(t, rules(w.group("nodes")))
+			assert.Empty(t, rules(w.group("fresh")))
+			undo()
+			require.NoError(t, w.remove(s))
+			assert.Empty(t, slices.Concat(rules(w.group("nodes")), rules(w.group("fresh"))))
+		})
+	}
+}
+
+// TestAnotherGroupOnTheNodes: a group that somebody adds to the nodes, of which none has the cluster's tag, shuts nobody out.
+func TestAnotherGroupOnTheNodes(t *testing.T) {
+	t.Parallel()
+	for kind, s := range map[string]*v1.Service{
+		"network": nlb("web", nil, servicePort("http", 80, 30080)), "classic": service("web", nil, servicePort("http", 80, 30080)),
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{})
+			w.sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) { g.Tags = nil })
+			w.Apply(s)
+			w.restart()
+			w.ensure(s)
+			before := rules(w.group("nodes"))
+			require.NotEmpty(t, before)
+			monitoring := w.sim.AddGroup(awssim.Group{Name: "monitoring"})
+			for _, i := range w.sim.List() {
+				w.sim.Change(i.ID, func(i *awssim.Instance) { i.Interfaces[0].Groups = append(i.Interfaces[0].Groups, monitoring) })
+			}
+			w.restart()
+			w.addNode(awssim.Spec{Name: "n2", Groups: []string{awssim.NodeGroup, monitoring}})
+			w.update(s)
+			w.ensure(s)
+			assert.Equal(t, before, rules(w.group("nodes")))
+			assert.Empty(t, rules(w.group("monitoring")))
+			require.NoError(t, w.remove(s))
+			assert.Empty(t, rules(w.group("nodes")))
+		})
+	}
 }

@@ -439,22 +439,20 @@ func (s *securityGroups) adopt(ctx context.Context, id *identity, g securityGrou
 	return g, nil
 }
 
-// closeTo removes the rules of other groups that let a group in.
+// closeTo removes the rules of other groups that let a group in. Each is tried.
 func (s *securityGroups) closeTo(ctx context.Context, id string) error {
 	all, err := s.all(ctx)
 	if err != nil {
 		return err
 	}
 	mine := func(r rule) bool { return r.source.group == id }
+	var failed []error
 	for _, g := range groupsByID(all) {
-		if g.id == id || !slices.ContainsFunc(g.rules, mine) {
-			continue
-		}
-		if err := s.sync(ctx, g.id, nil, mine); err != nil {
-			return err
+		if g.id != id && slices.ContainsFunc(g.rules, mine) {
+			failed = append(failed, s.sync(ctx, g.id, nil, mine))
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }
 
 func groupsByID(all map[string]securityGroup) []securityGroup {

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	elbv2 "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2"
@@ -217,21 +218,38 @@ func rangesOf(s settings, v6 bool) []netip.Prefix {
 	return everybody
 }
 
-// nodeGroupsOf are the security groups of backends that rules go into. A node that has none is a finding.
+// nodeGroupsOf are the security groups of backends that rules go into. Where none of a node's groups has the tag, those that have rules for
+// load balancers go on having them: another group that somebody adds shuts nobody out. A node that has none is a finding.
 func nodeGroupsOf(id *identity, all map[string]securityGroup, backends []backend) (list []string, findings []services.Finding) {
 	for _, b := range backends {
 		g, err := nodeGroup(id, b.groups, all)
-		if err != nil {
+		used := slices.DeleteFunc(slices.Clone(b.groups), func(g string) bool {
+			return !slices.ContainsFunc(all[g].rules, madeForLoadBalancers(all))
+		})
+		switch {
+		case err != nil && len(used) > 0:
+			list = append(list, used...)
+			continue
+		case err != nil:
 			findings = append(findings, services.Warning(eventNoNodeGroup,
 				"node %s (%s) lets the load balancer in only if its own rules do: %v", b.node, b.id, err))
 			continue
 		}
-		if g != "" && !slices.Contains(list, g) {
+		if g != "" {
 			list = append(list, g)
 		}
 	}
 	slices.Sort(list)
-	return list, findings
+	return slices.Compact(list), findings
+}
+
+// madeForLoadBalancers reports whether a rule of nodes was made for a load balancer, of any Service.
+func madeForLoadBalancers(all map[string]securityGroup) func(rule) bool {
+	return func(r rule) bool {
+		network, _ := ruleOf(r)
+		_, classic := classicMark(r)
+		return network != "" || classic || strings.HasPrefix(all[r.source.group].name, classicGroupName(""))
+	}
 }
 
 // tagsFor are the tags of what is made for a Service.
