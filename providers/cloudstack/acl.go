@@ -91,8 +91,9 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 			v.hand, v.missing = &i, false
 		}
 	}
-	if v.hand != nil {
-		return v // an item of ours beside one made by hand stays until the Service goes
+	if v.hand != nil { // an item of ours beside it stays until the Service goes, but for former clients
+		own = slices.DeleteFunc(own, func(i aclItem) bool { return within(cidrs(i.CIDRs), sources) })
+		v.missing = len(own) > 0
 	}
 	for _, i := range own {
 		if v.missing && i.allows() && slices.Equal(cidrs(i.CIDRs), sources) {

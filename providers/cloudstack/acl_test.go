@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,6 +66,33 @@ func TestACLItemsMadeByHand(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFormerClientsBesideAnItemMadeByHand: the Service's own item lets in nobody else than it asks for, and stays beside one made by hand.
+func TestFormerClientsBesideAnItemMadeByHand(t *testing.T) {
+	inCluster(t, aTier, func(w *cluster) {
+		s := w.served(w.serve("web", port("http", 80, 30080)))
+		w.sim.AddACLItem(cloudstacksim.ACLItem{
+			Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{"198.51.100.0/24"}, Action: "Allow", Traffic: "Ingress", List: w.sim.Networks()[0].ACL,
+		})
+		lets := func() (all []string) {
+			for _, i := range w.sim.ACLItems() {
+				all = append(all, strings.Join(i.CIDRs, ","))
+			}
+			slices.Sort(all)
+			return all
+		}
+		time.Sleep(2 * observedMaxAge)
+		s = w.served(s)
+		require.Equal(t, []string{everybody, "198.51.100.0/24"}, lets())
+		s = s.DeepCopy()
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
+		w.Apply(s)
+		s = w.served(s)
+		assert.Equal(t, []string{"192.0.2.0/24", "198.51.100.0/24"}, lets())
+		w.remove(s)
+		assert.Equal(t, []string{"198.51.100.0/24"}, lets())
+	})
 }
 
 // TestACLsOfOthersAreNotWritten: lists that belong to no VPC are never written to.

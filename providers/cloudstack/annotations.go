@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -206,9 +205,5 @@ func ranges(service *v1.Service) []string {
 	for _, r := range service.Spec.LoadBalancerSourceRanges {
 		list = append(list, strings.TrimSpace(r))
 	}
-	if len(list) == 0 {
-		list = []string{everybody}
-	}
-	slices.Sort(list)
-	return slices.Compact(list)
+	return cidrs(strings.Join(list, ","))
 }

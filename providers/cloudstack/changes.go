@@ -311,7 +311,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	}
 	var list []lbChange
 	for _, found := range lb.rules {
-		list = append(list, r.closing(lb, found)...)
+		list = append(list, services.EachTried(r.closing(lb, found))...)
 	}
 	for _, found := range lb.rules {
 		list = append(list, r.deleting(lb, found))

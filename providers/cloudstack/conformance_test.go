@@ -193,7 +193,7 @@ func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
 	for _, p := range sim.Policies() {
 		show(map[string]any{"method": p.Method, "params": p.Params, "description": p.Description})
 	}
-	for _, f := range sim.Firewalls() {
+	for _, f := range joinFirewalls(sim.Firewalls()) {
 		show(map[string]any{"firewall": f.Protocol, "start": f.Start, "end": f.End, "cidrs": slices.Sorted(slices.Values(f.CIDRs))})
 	}
 	for _, i := range sim.ACLItems() {
@@ -204,4 +204,20 @@ func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
 	}
 	slices.Sort(lines)
 	return strings.Join(lines, "\n")
+}
+
+// joinFirewalls are firewall rules with those of a port joined that have no network in common: how they came about does not matter.
+func joinFirewalls(all []cloudstacksim.Firewall) (joined []cloudstacksim.Firewall) {
+	for _, f := range all {
+		at := slices.IndexFunc(joined, func(o cloudstacksim.Firewall) bool {
+			same := o.Address == f.Address && o.Protocol == f.Protocol && o.Start == f.Start && o.End == f.End
+			return same && !slices.ContainsFunc(o.CIDRs, func(c string) bool { return slices.Contains(f.CIDRs, c) })
+		})
+		if at < 0 {
+			joined = append(joined, f)
+			continue
+		}
+		joined[at].CIDRs = slices.Concat(joined[at].CIDRs, f.CIDRs)
+	}
+	return joined
 }

@@ -81,11 +81,16 @@ func loadBalancerName(_ string, service *v1.Service) string {
 }
 
 // cidrs are the networks of a list, in whichever form the API has it: with blanks as they were created, with commas as they were changed.
-// None at all is everybody.
+// Bits of hosts are left out. None at all is everybody.
 func cidrs(text string) []string {
 	list := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
 	if len(list) == 0 {
 		list = []string{everybody}
+	}
+	for i, one := range list {
+		if p, err := netip.ParsePrefix(one); err == nil {
+			list[i] = p.Masked().String()
+		}
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
@@ -294,27 +299,29 @@ func (f firewallRule) opens(protocol string, port int) bool {
 	return strings.EqualFold(f.Protocol, protocol) && f.Start == port && f.End == port
 }
 
-// firewallOf compares the firewall rules of a port with the networks that may reach it: whether one of them is as it should be, and which
-// of them are too much. CloudStack has no mark for them, so that nobody knows who made one. Beside the one that is as it should be, those
-// are too much that let others in than the Service asks for: where they stayed, former source ranges would let clients in for ever. What
-// lets in nobody else stays, until the source ranges change or the port goes.
-func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (there bool, surplus []firewallRule) {
-	var others []firewallRule
+// firewallOf compares the firewall rules of a port with the networks that may reach it: which of them no rule lets in, and which rules are
+// too much. CloudStack has no mark for them, so that nobody knows who made one. Those are too much that let others in than the Service asks
+// for: where they stayed, former source ranges would let clients in for ever. What lets in nobody else stays, until source ranges change or
+// the port goes.
+func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (missing []string, surplus []firewallRule) {
+	missing = slices.Clone(sources)
+	var parts []firewallRule
 	for _, f := range all {
+		list := cidrs(f.CIDRs)
 		switch {
 		case f.AddressID != addressID || !f.opens(protocol, port) || f.State == stateDeleting:
-		case !there && slices.Equal(cidrs(f.CIDRs), sources):
-			there = true
+		case !slices.ContainsFunc(list, func(c string) bool { return !slices.Contains(sources, c) }):
+			missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(list, c) })
+		case within(list, sources):
+			parts = append(parts, f)
 		default:
-			others = append(others, f)
-		}
-	}
-	for _, f := range others {
-		if !there || !within(cidrs(f.CIDRs), sources) {
 			surplus = append(surplus, f)
 		}
 	}
-	return there, surplus
+	if len(missing) > 0 {
+		surplus = append(surplus, parts...)
+	}
+	return missing, surplus
 }
 
 // within reports whether every network of a list is part of one of another list.
@@ -328,11 +335,13 @@ func within(list, sources []string) bool {
 	})
 }
 
-// overlaps reports whether firewall rules and a list share a network, which the API does not allow of two rules for one port.
-func overlaps(rules []firewallRule, sources []string) bool {
-	return slices.ContainsFunc(rules, func(f firewallRule) bool {
-		return slices.ContainsFunc(cidrs(f.CIDRs), func(c string) bool { return slices.Contains(sources, c) })
-	})
+// shared are the networks of a list that firewall rules have, too: the API does not allow that of two rules for one port.
+func shared(rules []firewallRule, list []string) (both []string) {
+	for _, f := range rules {
+		both = append(both, slices.DeleteFunc(cidrs(f.CIDRs), func(c string) bool { return !slices.Contains(list, c) })...)
+	}
+	slices.Sort(both)
+	return slices.Compact(both)
 }
 
 // backends are the virtual machines behind a load balancer.

@@ -24,18 +24,20 @@ func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange 
 		if lb.address == nil {
 			return []lbChange{r.letIn(d, protocol, w.Port)}
 		}
-		there, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, w.Port, d.sources)
-		var removed, list []lbChange
-		for _, f := range surplus {
-			removed = append(removed, r.shut(lb.network, f))
-		}
-		if !there {
+		missing, surplus := firewallOf(lb.firewall, lb.address.ID, protocol, w.Port, d.sources)
+		both := shared(surplus, missing)
+		missing = slices.DeleteFunc(missing, func(c string) bool { return slices.Contains(both, c) })
+		var list []lbChange
+		if d.sources = missing; len(missing) > 0 {
 			list = append(list, r.letIn(d, protocol, w.Port))
 		}
-		if !there && overlaps(surplus, d.sources) {
-			return append(removed, list...) // two rules may not share a network
+		for _, f := range surplus {
+			list = append(list, r.shut(lb.network, f))
 		}
-		return append(list, removed...)
+		if d.sources = both; len(both) > 0 {
+			list = append(list, r.letBackIn(d, protocol, w.Port, surplus))
+		}
+		return list
 	case byACL:
 		if lb.acl.shared {
 			return nil
@@ -100,8 +102,26 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 		lb.firewall = append(lb.firewall, made)
 		return nil
 	})
-	c.Creates = true
+	c.Creates, c.Opens = true, what
 	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
+}
+
+// letBackIn makes a rule for networks of rules that were deleted for it: two may not share a network. Where it fails for now, the first of
+// these comes back.
+func (r *reconciler) letBackIn(d spec, protocol string, port int, former []firewallRule) lbChange {
+	c := r.letIn(d, protocol, port)
+	c.Opens, c.Closes = "", c.Opens // it waits as they do
+	open := c.Make
+	c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
+		lb, err := open(ctx, q, lb)
+		if err == nil || !services.MayPass(err) {
+			return lb, err
+		}
+		d.sources = cidrs(former[0].CIDRs)
+		lb, failed := r.letIn(d, protocol, port).Make(context.WithoutCancel(ctx), q, lb)
+		return lb, errors.Join(err, failed)
+	}
+	return c
 }
 
 // shut deletes a rule of the firewall.
@@ -118,6 +138,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 		lb.firewall = slices.DeleteFunc(slices.Clone(lb.firewall), func(o firewallRule) bool { return o.ID == f.ID })
 		return nil
 	})
+	c.Closes = what
 	return comparing(c, f, nil)
 }
 
@@ -151,7 +172,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 		lb.acl = &known
 		return nil
 	})
-	c.Creates = true
+	c.Creates, c.Opens = true, what
 	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
@@ -161,6 +182,7 @@ func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	c := step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		return r.api.jobs.in(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
 	})
+	c.Closes = what
 	return comparing(c, i, nil)
 }
 

@@ -123,29 +123,34 @@ func TestFirewallOf(t *testing.T) {
 	for name, c := range map[string]struct {
 		all     []firewallRule
 		sources string
-		there   bool
+		missing string
 		surplus []string
 	}{
-		"as asked for":                {all: rules("10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
-		"a part of what is asked for": {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.0.0.0/8", there: true},
-		"a part of everybody":         {all: rules("192.0.2.0/24,198.51.100.7/32", everybody), sources: everybody, there: true},
+		"as asked for":                {all: rules("10.0.0.0/8"), sources: "10.0.0.0/8"},
+		"a part of what is asked for": {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.0.0.0/8"},
+		"a part of everybody":         {all: rules("192.0.2.0/24,198.51.100.7/32", everybody), sources: everybody},
 		"others": {
-			all: rules("10.0.0.0/8", "192.0.2.0/24"), sources: "10.0.0.0/8", there: true, surplus: []string{"192.0.2.0/24"},
+			all: rules("10.0.0.0/8", "192.0.2.0/24"), sources: "10.0.0.0/8", surplus: []string{"192.0.2.0/24"},
 		},
 		"others beside a part": {
-			all: rules("10.0.0.0/8", "10.1.0.0/16,192.0.2.0/24"), sources: "10.0.0.0/8", there: true,
+			all: rules("10.0.0.0/8", "10.1.0.0/16,192.0.2.0/24"), sources: "10.0.0.0/8",
 			surplus: []string{"10.1.0.0/16,192.0.2.0/24"},
 		},
-		"more than is asked for":            {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.1.0.0/16", there: true, surplus: []string{"10.0.0.0/8"}},
-		"former ranges, before the new one": {all: rules("10.1.0.0/16"), sources: "10.0.0.0/8", surplus: []string{"10.1.0.0/16"}},
-		"what cannot be read":               {all: rules("10.0.0.0/8", "nonsense"), sources: "10.0.0.0/8", there: true, surplus: []string{"nonsense"}},
-		"a port that goes":                  {all: rules("10.0.0.0/8", "192.0.2.0/24"), surplus: []string{"10.0.0.0/8", "192.0.2.0/24"}},
+		"more than is asked for": {all: rules("10.1.0.0/16", "10.0.0.0/8"), sources: "10.1.0.0/16", surplus: []string{"10.0.0.0/8"}},
+		"former ranges, before the new one": {
+			all: rules("10.1.0.0/16"), sources: "10.0.0.0/8", missing: "10.0.0.0/8", surplus: []string{"10.1.0.0/16"},
+		},
+		"one of two":           {all: rules("10.0.0.0/8"), sources: "10.0.0.0/8,192.0.2.0/24", missing: "192.0.2.0/24"},
+		"both, by a rule each": {all: rules("192.0.2.0/24", "10.0.0.0/8"), sources: "10.0.0.0/8,192.0.2.0/24"},
+		"with bits of hosts":   {all: rules("10.7.7.7/8"), sources: "10.0.0.0/8"},
+		"what cannot be read":  {all: rules("10.0.0.0/8", "nonsense"), sources: "10.0.0.0/8", surplus: []string{"nonsense"}},
+		"a port that goes":     {all: rules("10.0.0.0/8", "192.0.2.0/24"), surplus: []string{"10.0.0.0/8", "192.0.2.0/24"}},
 	} {
 		var sources []string
 		if c.sources != "" {
 			sources = cidrs(c.sources)
 		}
-		there, surplus := firewallOf(
+		missing, surplus := firewallOf(
 			append(c.all, firewallRule{AddressID: someID, Protocol: "tcp", Start: 1, End: 1024, CIDRs: "192.0.2.0/24"}),
 			someID, "tcp", 80, sources,
 		)
@@ -153,7 +158,7 @@ func TestFirewallOf(t *testing.T) {
 		for _, f := range surplus {
 			ids = append(ids, f.ID)
 		}
-		assert.Equal(t, c.there, there, name)
+		assert.Equal(t, c.missing, strings.Join(missing, ","), name)
 		assert.Equal(t, c.surplus, ids, name)
 	}
 }

@@ -66,14 +66,8 @@ var values = map[string][]conformance.Legal{
 
 // interrupts are the steps in which a port leads nowhere for a while.
 func interrupts() map[string]string {
-	const (
-		portIsFixed = "CloudStack changes no private port of a rule and has one rule for a public port: the rule is made again"
-		oneRule     = "CloudStack refuses a firewall rule for a port beside one that has a network in common with it: the old one goes first"
-	)
-	return map[string]string{
-		"node-ports/one changes": portIsFixed, "node-ports/they are swapped": portIsFixed,
-		"source-ranges/widened": oneRule, "source-ranges/narrowed again": oneRule,
-	}
+	const portIsFixed = "CloudStack changes no private port of a rule and has one rule for a public port: the rule is made again"
+	return map[string]string{"node-ports/one changes": portIsFixed, "node-ports/they are swapped": portIsFixed}
 }
 
 // scenarios are those of annotations, of a tier of a VPC, of an address that two Services share, and of what others leave. theirWorld is
