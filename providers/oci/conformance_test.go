@@ -56,6 +56,11 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f.OtherAccount = func() { sim.SetBlind(true) }
 	tryLoadBalancers(t, sim, f)
 	tryNetworkLoadBalancers(sim, f)
+	const later = "the group of a load balancer goes with it"
+	f.Scopes = map[string]conformance.FeatureCase{
+		"groups": {With: groupsOf(), ClosesLater: later}, "network, lists": {With: ofNetwork(annotationRuleMode, "SL-All")},
+		"network, groups": {With: ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)), ClosesLater: later},
+	}
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}
 	return f
 }

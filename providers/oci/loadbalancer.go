@@ -435,6 +435,7 @@ func (r *reconciler) Deletions(
 	for _, err := range missed {
 		findings = append(findings, services.Warning(eventRulesLeft, "rules that were made for the Service may be left: %v", err))
 	}
+	all = services.EachTried(all)
 	if o.lb != nil {
 		all = append(all, r.deleting(o.lb))
 	}

@@ -239,7 +239,7 @@ func (r *reconciler) narrowingChanges(service *v1.Service, plans []listPlan) []c
 	for i, p := range plans {
 		all[i].Make = func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			err := r.book.edit(ctx, p.id, p.claim)
-			if cloudapi.Refused(err) && len(p.added) > 0 {
+			if err != nil && !services.MayPass(err) && len(p.added) > 0 {
 				p.claim.closesOnly = true
 				return o, errors.Join(err, r.book.edit(ctx, p.id, p.claim))
 			}

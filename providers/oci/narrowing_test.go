@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -172,6 +173,51 @@ func TestNarrowingIsTriedInEachList(t *testing.T) {
 				_, err := w.ensure(s, nodes)
 				require.ErrorContains(w, err, ocisim.BalancerList)
 				assert.NotContains(w, w.mayConnect("30080"), everybody)
+			})
+		})
+	}
+}
+
+// TestClosingIsTriedInEachList when a Service goes: what one list refuses keeps no other one open, and the load balancer serves until then.
+func TestClosingIsTriedInEachList(t *testing.T) {
+	for name, refused := range map[string]string{"the first": ocisim.BalancerList, "the second": ocisim.DefaultList} {
+		for kind, annotations := range map[string]map[string]string{"lb": {}, "nlb": ofNetwork(annotationRuleMode, "SL-All")} {
+			t.Run(kind+", "+name, func(t *testing.T) {
+				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+					s := local(conformance.Service("web", maps.Clone(annotations), web()))
+					w.serving(s)
+					w.served(s, nodes)
+					before := len(strings.Split(w.allRules(), "\n"))
+					w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: putList, Names: refused})
+					w.serving()
+					require.ErrorContains(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s), refused)
+					assert.Less(w, len(strings.Split(w.allRules(), "\n")), before, w.allRules())
+				})
+			})
+		}
+	}
+}
+
+// TestListThatCannotBeWrittenForNow keeps those in whom a refused Service still asks for; a refusal for good keeps nobody in.
+func TestListThatCannotBeWrittenForNow(t *testing.T) {
+	for status, c := range map[int]struct {
+		count int
+		keeps bool
+	}{http.StatusPreconditionFailed: {maxOutdated, true}, http.StatusBadRequest: {1, false}} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+				s := conformance.Service("web", map[string]string{}, web())
+				w.serving(s)
+				s.Status.LoadBalancer = *w.served(s, nodes)
+				time.Sleep(time.Minute)
+				s = s.DeepCopy()
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+				s.Annotations[annotationType] = "nonsense"
+				w.serving(s)
+				w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: status, Operation: putList, Count: c.count})
+				_, err := w.ensure(s, nodes)
+				require.Error(w, err)
+				assert.Equal(w, c.keeps, len(w.mayConnect("80")) > 0, "%v", err)
 			})
 		})
 	}

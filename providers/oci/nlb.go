@@ -422,7 +422,7 @@ func (r *networkReconciler) Deletions(
 	for _, err := range missed {
 		findings = append(findings, services.Warning(eventRulesLeft, "rules that were made for the Service may be left: %v", err))
 	}
-	all = adapted(rules...)
+	all = services.EachTried(adapted(rules...))
 	if o.lb != nil {
 		all = append(all, r.deleting(o.lb))
 	}

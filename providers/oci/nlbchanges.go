@@ -191,6 +191,7 @@ func adapted(list ...change) (all []networkChange) {
 	for _, c := range list {
 		all = append(all, networkChange{
 			Planned: c.Planned, Replan: c.Replan, Creates: c.Creates, Compare: c.Compare, Wait: c.Wait,
+			Phase: c.Phase, Opens: c.Opens, Closes: c.Closes,
 			Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
 				after, err := c.Make(ctx, q, observation{group: o.group})
 				o.group = after.group

@@ -327,7 +327,9 @@ func (r *reconciler) creatingGroup(service *v1.Service, d spec) change {
 func (r *reconciler) groupOpenings(d spec) (all []change) {
 	for _, e := range d.group.edits {
 		for some := range slices.Chunk(e.add, maxAtOnce) {
-			all = append(all, r.groupCall(e.id, fmt.Sprintf("adding %d rules", len(some)), "addSecurityRules", document{"securityRules": some}))
+			c := r.groupCall(e.id, fmt.Sprintf("adding %d rules", len(some)), "addSecurityRules", document{"securityRules": some})
+			c.Opens = e.id
+			all = append(all, c)
 		}
 		if e.tag {
 			all = append(all, r.taggingGroup(e))
@@ -340,7 +342,9 @@ func (r *reconciler) groupOpenings(d spec) (all []change) {
 func (r *reconciler) groupClosings(d spec) (all []change) {
 	for _, e := range d.group.edits {
 		for some := range slices.Chunk(e.remove, maxAtOnce) {
-			all = append(all, r.groupCall(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some}))
+			c := r.groupCall(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
+			c.Closes = e.id
+			all = append(all, c)
 		}
 	}
 	if d.group.obsolete != nil {

@@ -2,6 +2,7 @@ package oci
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -100,10 +101,13 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		all = ruleChanges[observation](r.book, gone, plans)
 		last = func() error { return r.remove(ctx, q, lb) }
 	}
+	var failed []error
 	for _, c := range all {
-		if _, err := c.Make(ctx, q, observation{}); err != nil {
-			return err
-		}
+		_, err := c.Make(ctx, q, observation{})
+		failed = append(failed, err)
+	}
+	if err := errors.Join(failed...); err != nil {
+		return err
 	}
 	return last()
 }
