@@ -30,8 +30,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	more := map[string]any{} // keys of azure.json
 	f := &conformance.Fixture{
 		Sim: server, Network: network, Provider: Description(), Everybody: []string{"from Internet[", `"sourceAddressPrefix":"Internet"`},
-		Inputs: func() registry.Inputs { return inputs(configWith(t, sim.CloudConfig(url), more)) },
-		Routes: func() {}, // the inputs have ClusterCIDR, the cloud config a route table
+		HostBits: "Azure's own controller lets nobody in by it, and so do we",
+		Inputs:   func() registry.Inputs { return inputs(configWith(t, sim.CloudConfig(url), more)) },
+		Routes:   func() {}, // the inputs have ClusterCIDR, the cloud config a route table
 	}
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)

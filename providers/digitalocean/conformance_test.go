@@ -74,7 +74,8 @@ func newFixtureBehind(
 				c.PerMinute, c.PerHour = digitaloceansim.PublishedPerMinute, digitaloceansim.PublishedPerHour
 			})
 		},
-		Provider: Description(), Everybody: []string{`"allow": []`, everywhereV4, everywhereV6},
+		SourceRanges: conformance.FeatureCase{ClosesLater: "the rules are those of the load balancer itself"},
+		Provider:     Description(), Everybody: []string{`"allow": []`, everywhereV4, everywhereV6},
 		Inputs: func() registry.Inputs { return testInputs(url, env) },
 		AddInstance: func(name string) string {
 			return providerIDPrefix + strconv.Itoa(sim.AddDroplet(digitaloceansim.Spec{Name: name}))

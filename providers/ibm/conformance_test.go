@@ -26,8 +26,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
 		OwnNames: true, ClusterInSettings: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
-		ChosenName: map[string]string{annotationName: "shop"},
-		Filters:    []string{postGroup, attach}, Everybody: []string{`"` + defaults + `"`, `"port_max":53,"protocol":"tcp","remote":{"cidr_block":"0.0.0.0/0"`},
+		ChosenName:   map[string]string{annotationName: "shop"},
+		SourceRanges: conformance.FeatureCase{ClosesLater: "a security group that a load balancer has cannot be deleted, and a load balancer without any is open to more"},
+		Filters:      []string{postGroup, attach}, Everybody: []string{`"` + defaults + `"`, `"port_max":53,"protocol":"tcp","remote":{"cidr_block":"0.0.0.0/0"`},
 		Sim: server, Network: network, Provider: Description(),
 		Transcripts: transcripts, Secrets: []string{testKey}, Scenarios: scenarios(t, sim), PlannedWrites: plannedWrites,
 		Names: func() map[string]string { return identities(sim) }, Unserved: notToAll(), Interrupts: interrupts(),

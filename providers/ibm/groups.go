@@ -421,7 +421,7 @@ func (r *reconciler) namedGroups(
 }
 
 // accessBefore are the changes that come before all others: a group is made, and its rules are set, before the load balancer changes, which
-// takes minutes. What is allowed longer comes first, unless the group has no room for both.
+// takes minutes. What is allowed longer comes first, as far as the group has room for both.
 func (r *reconciler) accessBefore(d spec) []change {
 	a := d.access
 	switch {
@@ -432,15 +432,17 @@ func (r *reconciler) accessBefore(d spec) []change {
 	}
 	var added, removed []change
 	for _, want := range missingRules(a.rules, a.have.Rules) {
-		added = append(added, r.addingRule(*a.have, want))
+		c := r.addingRule(*a.have, want)
+		c.Opens = want.ports()
+		added = append(added, c)
 	}
 	for _, extra := range missingRules(a.have.Rules, a.rules) {
-		removed = append(removed, r.removingRule(*a.have, extra))
+		c := r.removingRule(*a.have, extra)
+		c.Closes = extra.ports()
+		removed = append(removed, c)
 	}
-	if len(a.have.Rules)+len(added) > maxRules {
-		return append(removed, added...)
-	}
-	return append(added, removed...)
+	room := min(len(added), max(0, maxRules-len(a.have.Rules)))
+	return slices.Concat(added[:room], removed, added[room:])
 }
 
 // wanted are the groups that a load balancer is to have, among them one that is not there yet and has no ID.
@@ -556,13 +558,18 @@ func (r *reconciler) changingGroup(
 	}
 }
 
-// text is a rule in a few words.
-func (r rule) text() string {
+// ports are those that a rule is about, in a few words.
+func (r rule) ports() string {
 	ports := "all ports"
 	if r.PortMin != 0 {
 		ports = strconv.Itoa(r.PortMin) + "-" + strconv.Itoa(r.PortMax)
 	}
-	return fmt.Sprintf("%s %s %s %s", r.Direction, r.Protocol, ports, cmp.Or(r.Remote.CIDR, r.Remote.Address, r.Remote.ID))
+	return r.Direction + " " + r.Protocol + " " + ports
+}
+
+// text is a rule in a few words.
+func (r rule) text() string {
+	return r.ports() + " " + cmp.Or(r.Remote.CIDR, r.Remote.Address, r.Remote.ID)
 }
 
 func (r *reconciler) addingRule(g securityGroup, want rule) change {

@@ -79,6 +79,26 @@ func TestNarrowingIsNotHeldUpByARefusedRule(t *testing.T) {
 	})
 }
 
+// TestOpeningThatFailsOnce: a refused Service lets those in that it asks for, as soon as the cloud takes the rule for them.
+func TestOpeningThatFailsOnce(t *testing.T) {
+	t.Parallel()
+	inWorld(t, 1, 0, nil, func(w *world) {
+		s := ranged("web", "198.51.0.0/16", "192.0.2.0/24")
+		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("more", 81, 30081))
+		w.mustEnsure(s)
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+		s.Annotations[annotationCheckDelay] = "nonsense"
+		_, err := w.server.AddFault(simkit.Fault{
+			Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: postRule, Writes: true, Count: 1,
+		})
+		require.NoError(w.t, err)
+		require.Error(w.t, w.ensure(s))
+		assert.Equal(w.t, []string{"tcp 80-80 192.0.2.0/24", "tcp 80-80 198.51.0.0/16", "tcp 81-81 198.51.100.0/24"}, w.lets())
+		require.Error(w.t, w.ensure(s))
+		assert.Equal(w.t, []string{"tcp 80-80 198.51.100.0/24", "tcp 81-81 198.51.100.0/24"}, w.lets())
+	})
+}
+
 // TestFormerPortIsServed: where ports and source ranges change together, those who are still asked for reach the former port until it goes.
 func TestFormerPortIsServed(t *testing.T) {
 	t.Parallel()

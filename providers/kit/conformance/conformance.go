@@ -105,6 +105,8 @@ type Fixture struct {
 	Portable map[string]PortableCase
 	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
 	UDP, DualStack, SourceRanges FeatureCase
+	// Scopes are further kinds of load balancers and of rules in which SourceRanges are tried, by name.
+	Scopes map[string]FeatureCase
 	// Everybody is how the Snapshot and the bodies of writes say that all may connect, where not by a network of all addresses.
 	Everybody []string
 	// NodeRules begins the lines of the Snapshot about what nodes let in, where a change of nodes sets that by the Service of now.
@@ -123,6 +125,8 @@ type Fixture struct {
 	Dispensable map[string]string
 	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
 	Filters []string
+	// HostBits is why a network that has bits of hosts lets nobody in.
+	HostBits string
 
 	// Whose a load balancer is.
 
@@ -256,9 +260,11 @@ var parts = []part{
 	{name: "Instances", applies: (*Fixture).hasNodes, run: runInstances},
 	{name: "LoadBalancers", applies: (*Fixture).hasLoadBalancers, run: runLoadBalancers},
 	// source ranges that cannot be read open nothing
-	{name: "Sources", applies: (*Fixture).hasSources, run: Sources},
+	{name: "Sources", applies: (*Fixture).hasSources, run: inEachScope(Sources)},
 	// former clients are shut out whatever else is refused
-	{name: "Narrowing", applies: (*Fixture).hasSources, run: Narrowing},
+	{name: "Narrowing", applies: (*Fixture).hasSources, run: inEachScope(Narrowing)},
+	// source ranges are removed, Services share a port, and go
+	{name: "Access", applies: (*Fixture).hasSources, run: inEachScope(runAccess)},
 	// nobody gets another's load balancer by asking for it
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
 	// reads are behind writes

@@ -29,6 +29,8 @@ type FeatureCase struct {
 	// not. Source ranges show by themselves. Without a cloud outside of the cluster it may be empty: an address alone shows neither
 	// protocols nor who may come in, and the Service is served without a warning.
 	Shows string
+	// ClosesLater is why openings of a Service that goes close only with its load balancer, or after it.
+	ClosesLater string
 }
 
 // sourceRange is who may come in, where source ranges are tried.

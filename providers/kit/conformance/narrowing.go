@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -39,6 +41,7 @@ func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	} {
 		virtual(t, name, func(t *testing.T) { newNarrowing(t, newFixture).run(true, hinder) })
 	}
+	narrowingFailsOnce(t, newFixture)
 	var writes map[string]int
 	var opens map[string]bool
 	synctest.Test(t, func(t *testing.T) { writes, opens = newNarrowing(t, newFixture).writes() })
@@ -52,6 +55,36 @@ func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			})
 		})
 	}
+}
+
+// narrowingFailsOnce has each write fail for a moment by which a refused Service is narrowed: whoever is asked for gets in all the same.
+func narrowingFailsOnce(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	writes := 0
+	synctest.Test(t, func(t *testing.T) { writes = newNarrowing(t, newFixture).failOnce(0) })
+	require.NotZero(t, writes, "a refused Service is narrowed, too")
+	for k := range writes {
+		virtual(t, fmt.Sprintf("write %d of a refused Service fails once", k+1), func(t *testing.T) { newNarrowing(t, newFixture).failOnce(k + 1) })
+	}
+}
+
+// failOnce has a write fail, or none, and returns how many there are.
+func (n *narrowing) failOnce(write int) (writes int) {
+	ctx := n.t.Context()
+	n.narrow()
+	n.changeService(ctx, n.service, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, guard.AnnotationIPMode, noLegalValue) })
+	n.Sim.ResetCalls()
+	if write > 0 {
+		n.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Writes: true, From: write, Count: 1})
+	}
+	err := n.ensureToEnd(ctx, n.service)
+	writes = n.Sim.Calls().Writes
+	time.Sleep(settledIn)
+	err = errors.Join(err, n.ensureToEnd(ctx, n.service))
+	state := n.Snapshot()
+	assert.Less(n.t, n.countEverybody(state), n.open, "everybody may still connect; the answers were: %v\n%s", err, state)
+	assert.Contains(n.t, state, sourceRange, "nobody may connect; the answers were: %v", err)
+	return writes
 }
 
 // noLegalValue is illegal for each annotation that does not take every text.

@@ -1,0 +1,197 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// runAccess is about who may connect while Services change, share a port and go.
+func runAccess(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	virtual(t, "source ranges are removed", func(t *testing.T) { runRangesRemoved(t, newFixture) })
+	virtual(t, "source ranges are said twice, and with bits of hosts", func(t *testing.T) { runRangesTwice(t, newFixture) })
+	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture) })
+	runClosings(t, newFixture)
+}
+
+// inEachScope runs a part for each kind of load balancers and of rules that a cloud has.
+func inEachScope(run func(*testing.T, func(testing.TB) *Fixture)) func(*testing.T, func(testing.TB) *Fixture) {
+	return func(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+		run(t, newFixture)
+		for name := range readFixture(t, newFixture, func(f *Fixture) map[string]FeatureCase { return f.Scopes }) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				run(t, func(t testing.TB) *Fixture {
+					f := newFixture(t)
+					f.SourceRanges = f.Scopes[name]
+					return f
+				})
+			})
+		}
+	}
+}
+
+// newAccess serves a Service with source ranges.
+func newAccess(t *testing.T, newFixture func(t testing.TB) *Fixture, ranges ...string) (*world, *v1.Service) {
+	t.Helper()
+	f := newFixture(t)
+	if f.SourceRanges.Prepare != nil {
+		f.SourceRanges.Prepare()
+	}
+	w, s := newWorld(t, f), featureService(f.SourceRanges.With)
+	w.addNode(t.Context(), "worker-1", nil)
+	s.Spec.LoadBalancerSourceRanges = ranges
+	w.createService(t.Context(), s)
+	w.ensure(t.Context(), s, nil)
+	return w, s
+}
+
+// setRanges changes the source ranges of a Service.
+func (w *world) setRanges(s *v1.Service, ranges ...string) {
+	w.changeService(w.t.Context(), s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })
+	w.ensure(w.t.Context(), s, nil)
+}
+
+// runRangesRemoved: without source ranges everybody may connect, as to a Service that never had any, and with them nobody else.
+func runRangesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	w, s := newAccess(t, newFixture)
+	open := w.countEverybody(w.Snapshot())
+	w.setRanges(s, sourceRange)
+	narrow := w.Snapshot()
+	assert.Less(t, w.countEverybody(narrow), open)
+	w.restart()
+	w.setRanges(s)
+	assert.Equal(t, open, w.countEverybody(w.Snapshot()), "%s", w.Snapshot())
+	w.restart()
+	w.setRanges(s, sourceRange)
+	assert.Equal(t, narrow, w.Snapshot())
+}
+
+// runRangesTwice: how networks are written makes no difference.
+func runRangesTwice(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	w, s := newAccess(t, newFixture, sourceRange)
+	once := w.Snapshot()
+	w.Sim.ResetCalls()
+	again := sourceRange
+	if w.HostBits == "" {
+		again = "203.0.113.77/24"
+	}
+	w.setRanges(s, sourceRange, again, sourceRange)
+	w.requireNoWrites("they say the same")
+	assert.Equal(t, once, w.Snapshot())
+}
+
+// otherRange is who may come in to another Service.
+const otherRange = "198.51.100.0/24"
+
+// runSharedPort: a Service has the port and the clients of another one for a while, and goes. The other one keeps all it has.
+func runSharedPort(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	w, s := newAccess(t, newFixture, sourceRange)
+	alone := w.Snapshot()
+	second := claimer(Case{Service: featureService(w.SourceRanges.With)})
+	second.Spec.LoadBalancerSourceRanges = []string{sourceRange, otherRange}
+	w.createService(ctx, second)
+	w.ensure(ctx, second, nil)
+	both := w.Snapshot()
+	w.setRanges(second, otherRange)
+	w.Sim.ResetCalls()
+	w.ensure(ctx, s, nil)
+	w.requireNoWrites("what it lets in is as it was")
+	w.setRanges(second, sourceRange, otherRange)
+	assert.Equal(t, both, w.Snapshot())
+	w.remove(ctx, second, nil)
+	assert.Equal(t, alone, w.Snapshot())
+	w.ensure(ctx, s, nil)
+	w.requireNothingRefused()
+}
+
+// closings are the writes of a deletion, and what each of them closes.
+type closings struct {
+	*world
+	service *v1.Service
+	// open is how often the cloud says after each write that everybody may connect, and served whether it serves still.
+	open   []int
+	served []bool
+}
+
+// runClosings: when a Service goes, each opening is closed although another one cannot be, and all are before its load balancer goes.
+func runClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	var all closings
+	synctest.Test(t, func(t *testing.T) { all = newClosings(t, newFixture); all.watch(0) })
+	gone := slices.Index(all.served, false)
+	require.Positive(t, gone, "the load balancer goes")
+	before := all.open[0] - all.open[gone-1] // what is closed before it goes
+	virtual(t, "all is closed before the load balancer goes", func(t *testing.T) {
+		if newFixture(t).SourceRanges.ClosesLater != "" {
+			return
+		}
+		assert.Zero(t, all.open[gone-1], "after write %d, before the load balancer goes: %v", gone-1, all.open)
+	})
+	for k := 1; k < gone; k++ {
+		closes := all.open[k-1] - all.open[k]
+		if closes == 0 {
+			continue
+		}
+		virtual(t, fmt.Sprintf("closing %d is refused when the Service goes", k), func(t *testing.T) {
+			c := newClosings(t, newFixture)
+			c.watch(k)
+			last := len(c.open) - 1
+			assert.LessOrEqual(t, c.open[last], all.open[0]-before+closes, "the others are closed: %v", c.open)
+			assert.True(t, c.served[last], "the load balancer is there until all is closed")
+			c.Sim.ClearFaults()
+			c.remove(t.Context(), c.service, nil)
+			assert.Empty(t, c.Snapshot())
+		})
+	}
+}
+
+func newClosings(t *testing.T, newFixture func(t testing.TB) *Fixture) closings {
+	t.Helper()
+	w, s := newAccess(t, newFixture)
+	w.changeService(t.Context(), s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, Port("more", 54, 30054)) })
+	w.ensure(t.Context(), s, nil)
+	time.Sleep(settledIn)
+	return closings{world: w, service: s}
+}
+
+// watch asks once for the deletion of the Service, of which one write may be refused.
+func (c *closings) watch(refused int) {
+	ctx := c.t.Context()
+	look := func() {
+		c.open, c.served = append(c.open, c.countEverybody(c.Snapshot())), append(c.served, len(c.Serves()) > 0)
+	}
+	look()
+	if refused > 0 {
+		c.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Writes: true, From: refused, Count: 1})
+	}
+	c.inspect(func(_ string, write bool, _ inspectedCall) func() {
+		return func() { // what a write does may show with a later call
+			switch last := len(c.open) - 1; {
+			case write:
+				look()
+			case last > 0:
+				c.open[last], c.served[last] = min(c.open[last], c.countEverybody(c.Snapshot())), c.served[last] && len(c.Serves()) > 0
+			}
+		}
+	})
+	defer c.Sim.Inspect(nil)
+	going := c.world.service(ctx, c.service)
+	going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	_ = c.loadBalancer().EnsureLoadBalancerDeleted(ctx, clusterName, going)
+}
