@@ -203,7 +203,7 @@ func TestListThatCannotBeWrittenForNow(t *testing.T) {
 	for status, c := range map[int]struct {
 		count int
 		keeps bool
-	}{http.StatusPreconditionFailed: {maxOutdated, true}, http.StatusBadRequest: {1, false}} {
+	}{http.StatusPreconditionFailed: {10, true}, http.StatusBadRequest: {1, false}} {
 		t.Run(strconv.Itoa(status), func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{}, web())
