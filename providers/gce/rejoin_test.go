@@ -104,6 +104,42 @@ func TestRecreatedInstanceRejoinsLater(t *testing.T) {
 	}
 }
 
+// TestRejoiningWaitsForItsTurn: while a load balancer is reconciled, no instance is put back.
+func TestRejoiningWaitsForItsTurn(t *testing.T) {
+	for _, kind := range []string{"", "Internal"} {
+		t.Run("kind "+kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w, _ := inTwoZones(t, kind)
+				w.look()
+				w.recreate(w.nodes[1])
+				w.look()
+				var keys []string
+				for _, p := range w.api.stores.pools.PeekAll() {
+					keys = append(keys, p.Name)
+				}
+				for _, g := range w.api.stores.groups.PeekAll() {
+					keys = append(keys, "instance group "+g.id.zone+"/"+g.id.name)
+				}
+				var unlocks []func()
+				for _, key := range keys {
+					unlock, err := w.loadBalancers.reconciler.lock(t.Context(), key)
+					require.NoError(t, err)
+					unlocks = append(unlocks, unlock)
+				}
+				done := make(chan error)
+				go func() { done <- w.loadBalancers.reconciler.rejoin(t.Context()) }()
+				time.Sleep(time.Minute)
+				assert.Equal(t, []string{"a1"}, w.membersEverywhere(), "a Service has its turn")
+				for _, unlock := range unlocks {
+					unlock()
+				}
+				require.NoError(t, <-done)
+				assert.Equal(t, []string{"a1", "b1"}, w.membersEverywhere())
+			})
+		})
+	}
+}
+
 // TestMissedInstanceRejoins: an instance that was missed when its load balancers were last changed is waited for without a call: the first
 // read that shows it wakes those who wait.
 func TestMissedInstanceRejoins(t *testing.T) {

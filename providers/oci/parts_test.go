@@ -385,6 +385,28 @@ func TestForeignCertificate(t *testing.T) {
 	})
 }
 
+// TestRotationWaitsForItsTurn: while the load balancer is reconciled, its certificates stay as they are.
+func TestRotationWaitsForItsTurn(t *testing.T) {
+	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		w.keep("default", "web-tls")
+		s := secure()
+		w.serving(s)
+		w.served(s, nodes)
+		w.keep("default", "web-tls")
+		time.Sleep(time.Minute)
+		w.Server.ResetCalls()
+		unlock, err := w.cloud.loadBalancers.balance.Lock(w.Context(), w.balancer().ID)
+		require.NoError(w, err)
+		done := make(chan error)
+		go func() { done <- w.cloud.rotate(w.Context()) }()
+		time.Sleep(time.Minute)
+		assert.Empty(w, w.writes(), "a Service has its turn")
+		unlock()
+		require.NoError(w, <-done)
+		assert.Len(w, w.writes(), 3)
+	})
+}
+
 // TestDisownedIsNotRotated: the certificates of a load balancer that its Service disowns stay as they are.
 func TestDisownedIsNotRotated(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {

@@ -64,6 +64,8 @@ type backendsCloud struct {
 	mu      sync.Mutex
 	have    map[string]string
 	updates int
+	// hold is how a load balancer is made, where that takes time.
+	hold func(context.Context, *v1.Service) error
 }
 
 func (*backendsCloud) ProviderName() string { return "fake" }
@@ -84,7 +86,12 @@ func (c *backendsCloud) take(s *v1.Service, nodes []*v1.Node) {
 	c.have[s.Name] = strings.Join(names, " ")
 }
 
-func (c *backendsCloud) EnsureLoadBalancer(_ context.Context, _ string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+func (c *backendsCloud) EnsureLoadBalancer(ctx context.Context, _ string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
+	if c.hold != nil {
+		if err := c.hold(ctx, s); err != nil {
+			return nil, err
+		}
+	}
 	c.take(s, nodes)
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: "198.51.100.1"}}}, nil
 }

@@ -428,6 +428,8 @@ func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		kubelet(v1.ConditionUnknown, w.nodes[28:]...)
 		assert.Len(t, w.pass(w.nodes[26:28]), 2)
 	})
+	virtual(t, "a credential that sees a part of the machines", func(t *testing.T) { runPartSeen(t, newFixture(t)) })
+	virtual(t, "a credential that lists a part of the machines and may read none", func(t *testing.T) { runNoneReadable(t, newFixture(t)) })
 	virtual(t, "an announced removal of all nodes but those that are ready", func(t *testing.T) {
 		w := newGuardedWorld(t, newFixture(t), 8, strictPolicy)
 		kubelet(v1.ConditionTrue, w.nodes...)
@@ -441,4 +443,43 @@ func runGuardCredentials(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		assert.Empty(t, w.pass(w.nodes[2:]))
 		assert.Len(t, w.pass(w.nodes[2:]), 6)
 	})
+}
+
+// blindFor is for how long a credential does not see what it saw before.
+const blindFor = 10 * time.Minute
+
+// runPartSeen: while one kubelet is silent, half of the instances are not seen any more. Its Node stays, and an event says why.
+func runPartSeen(t *testing.T, f *Fixture) {
+	t.Helper()
+	w := newGuardedWorld(t, f, 10, strictPolicy)
+	kubelet(v1.ConditionTrue, w.nodes...)
+	w.pass(w.nodes)
+	for _, n := range w.nodes[5:] {
+		w.RemoveInstance(n.Spec.ProviderID)
+	}
+	kubelet(v1.ConditionUnknown, w.nodes[5])
+	for began := time.Now(); time.Since(began) < blindFor; time.Sleep(monitorPeriod) {
+		assert.Empty(t, w.pass(w.nodes[5:6]))
+	}
+	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+	require.NoError(t, err)
+	assert.True(t, slices.ContainsFunc(list.Items, func(e v1.Event) bool {
+		return e.Reason == guard.EventNodeDeletionHeld && e.InvolvedObject.Name == w.nodes[5].Name &&
+			strings.Contains(e.Message, "the credential sees only a part of the cluster")
+	}), "an event says why: %v", list.Items)
+}
+
+// runNoneReadable: listings lack the instance of a silent kubelet, and whoever reads it alone is forbidden to. That is no absence.
+func runNoneReadable(t *testing.T, f *Fixture) {
+	t.Helper()
+	w := newGuardedWorld(t, f, 10, strictPolicy)
+	kubelet(v1.ConditionTrue, w.nodes...)
+	w.pass(w.nodes)
+	id := path.Base(w.nodes[5].Spec.ProviderID)
+	w.failCalls(simkit.Fault{Kind: simkit.FaultUnlisted, Names: id})
+	w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Names: id})
+	kubelet(v1.ConditionUnknown, w.nodes[5])
+	for began := time.Now(); time.Since(began) < blindFor; time.Sleep(monitorPeriod) {
+		assert.Empty(t, w.pass(w.nodes[5:6]))
+	}
 }
