@@ -175,7 +175,8 @@ func AsStored(s *v1.Service) {
 			port.Protocol = v1.ProtocolTCP
 		}
 		if port.NodePort == 0 && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts) {
-			port.NodePort = anyNodePort + int32(i)
+			first := slices.IndexFunc(s.Spec.Ports, func(o v1.ServicePort) bool { return o.Port == port.Port })
+			port.NodePort = max(s.Spec.Ports[first].NodePort, anyNodePort+int32(first)) // two protocols of one port share it
 		}
 	}
 	if s.Spec.ExternalTrafficPolicy == "" {

@@ -97,6 +97,10 @@ type Provider struct {
 	Unmanaged func(*v1.Node) string
 	// Fields are fields of Services by which the cloud serves portable annotations; portable.FieldLoadBalancerIP is the only one.
 	Fields []schema.AnnotationRow
+	// ServiceFields say what becomes of what the spec of a Service asks for. Provider.CheckService and the reconciliation judge by them.
+	ServiceFields schema.Fields
+	// FieldOptions are options by which rows of ServiceFields are chosen, under the names there; nil where none is.
+	FieldOptions func(Inputs) map[string]string
 	// Unserved says what is wrong with portable annotations that rows cannot tell, because it depends on options. It gets the Service
 	// as it was translated, which has the portable annotations as well; nil where nothing depends on options.
 	Unserved func(Inputs, *v1.Service) error

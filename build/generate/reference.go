@@ -261,6 +261,7 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.problem(err)
 	maps.Copy(sections, portableTables(providers))
 	w.page("docs/portable-annotations.md", "", sections)
+	w.page("docs/service-fields.md", "", map[string]string{"fields": fieldTables(providers)})
 	w.page("docs/validating-services.md", "", map[string]string{"left": leftTable(w.root, providers)})
 	w.page("docs/installing.md", "", map[string]string{"clouds": installations(providers)})
 	w.page("docs/migrating.md", "", map[string]string{

@@ -387,7 +387,8 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		problems = append(problems, tooMany)
 	}
 	problems = append(problems, s.contradictions(service, c)...)
-	problems = append(problems, checkSpec(service, s.network)...)
+	told, refused := s.judgeFields(service)
+	warned, problems = append(warned, told...), append(problems, refused...)
 	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
 		warned = append(warned, &schema.Problem{Place: "annotation " + annotationGroups, Reason: "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed", Warning: true})
 	}
@@ -449,6 +450,7 @@ func (s *settings) contradictions(service *v1.Service, c Config) []error {
 			udp && s.targetAttributes[attributePreserveClient] == textFalse, annotationTargetAttributes, s.TargetAttributes,
 			attributePreserveClient+"=false cannot be used with a UDP port",
 		)
+		report(slices.ContainsFunc(service.Spec.Ports, s.sharesTLS(service)), annotationTLSPorts, s.TLSPorts, "ends TLS at a port that UDP has, too; name other ports, or use two Services")
 		return problems
 	}
 	report(attributes, annotationTargetAttributes, "", "cannot be used with a classic load balancer; remove it")
@@ -457,37 +459,6 @@ func (s *settings) contradictions(service *v1.Service, c Config) []error {
 	report(check >= interval, annotationCheckTimeout, strconv.Itoa(check), fmt.Sprintf("is not shorter than %s, which is %d", annotationCheckInterval, interval))
 	known := slices.Contains([]string{"", backendTCP, backendSSL, backendHTTP, backendHTTPS}, s.BackendProtocol)
 	report(!known && slices.ContainsFunc(service.Spec.Ports, s.tls), annotationBackendProtocol, s.BackendProtocol, `is not one of "http", "https", "ssl", "tcp"`)
-	return problems
-}
-
-// checkSpec reports what neither kind of load balancer can do for a Service.
-func checkSpec(service *v1.Service, network bool) []error {
-	var problems []error
-	report := func(place, value, reason string) {
-		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: reason})
-	}
-	if a := service.Spec.SessionAffinity; a != "" && a != v1.ServiceAffinityNone {
-		report("spec.sessionAffinity", string(a), "is not supported by AWS load balancers; use None")
-	}
-	if service.Spec.LoadBalancerIP != "" {
-		report("spec.loadBalancerIP", service.Spec.LoadBalancerIP, "is not supported by AWS load balancers; remove it, or use "+annotationEIPs+" or "+annotationPrivateAddresses)
-	}
-	if len(service.Spec.Ports) == 0 {
-		report("spec.ports", "", "is empty")
-	}
-	seen := map[int32]v1.Protocol{}
-	for _, p := range service.Spec.Ports {
-		switch {
-		case !network && p.Protocol != v1.ProtocolTCP:
-			report("spec.ports", string(p.Protocol), "is not supported by a classic load balancer; use TCP, or set "+annotationType+" to nlb")
-		case p.Protocol != v1.ProtocolTCP && p.Protocol != v1.ProtocolUDP:
-			report("spec.ports", string(p.Protocol), "is not supported by a network load balancer; use TCP or UDP")
-		}
-		if other, twice := seen[p.Port]; twice && other != p.Protocol {
-			report("spec.ports", strconv.Itoa(int(p.Port)), "is used by TCP and by UDP, which one load balancer cannot do with different node ports; use two Services")
-		}
-		seen[p.Port] = p.Protocol
-	}
 	return problems
 }
 
@@ -532,6 +503,15 @@ func (s *settings) tls(p v1.ServicePort) bool {
 		}
 	}
 	return false
+}
+
+// sharesTLS reports whether a port ends TLS and is one of UDP, too.
+func (s *settings) sharesTLS(service *v1.Service) func(v1.ServicePort) bool {
+	return func(p v1.ServicePort) bool {
+		return s.tls(p) && slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool {
+			return o.Port == p.Port && o.Protocol == v1.ProtocolUDP
+		})
+	}
 }
 
 func unmatchedTLSPorts(service *v1.Service, s settings) []string {

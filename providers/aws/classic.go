@@ -119,9 +119,6 @@ func (c *classicReconciler) desire(
 		return d, findings, err
 	}
 	d = desireClassic(service, s, c.config, id, scheme, idsOf(subnets), backends)
-	if len(d.listeners) == 0 {
-		return d, findings, errNoNodePort
-	}
 	if o.classic != nil {
 		if d.zones, err = c.vpc.zonesOf(ctx); err != nil {
 			return d, findings, err

@@ -2,7 +2,6 @@ package aws
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -70,9 +69,6 @@ func (l classicListener) equals(o classicListener) bool {
 	l.certificate, o.certificate = "", ""
 	return l == o
 }
-
-// errNoNodePort is the failure of a Service without any port that a load balancer could send to.
-var errNoNodePort = errors.New("no port of the Service has a node port; set spec.allocateLoadBalancerNodePorts to true")
 
 // desiredClassic is what a classic load balancer should be.
 type desiredClassic struct {

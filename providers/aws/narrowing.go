@@ -161,11 +161,9 @@ func (c *networkReconciler) narrowNodes(
 		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, loadBalancerName(service)),
 	}
 	for _, l := range listeners {
-		protocol := protocolTCP
-		if l.group.protocol == "UDP" {
-			protocol = protocolUDP
+		for _, protocol := range l.transports() {
+			n.ports[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
 		}
-		n.ports[rule{protocol: protocol, from: l.group.port, to: l.group.port}] = true
 	}
 	if len(asked.Families(!v6, v6).Networks()) > 0 {
 		n.rules, n.spare = c.nodeRules().rulesOn(service, s, lb, listeners, subnets)

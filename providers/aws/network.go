@@ -198,9 +198,6 @@ func (c *networkReconciler) desire(
 	}
 	d = desireNetwork(r.Service, s, c.config, id, backends)
 	d.fixedChecks = c.fixedChecks.Load()
-	if len(d.listeners) == 0 {
-		return d, nil, errNoNodePort
-	}
 	if findings, err = c.place(ctx, r.Service, s, o.network, &d); err != nil {
 		return d, findings, err
 	}

@@ -27,6 +27,8 @@ const (
 	targetTypeInstance = "instance"
 
 	protocolTLS = "TLS"
+	// protocolBoth is TCP and UDP of one port, which one listener sends to one node port.
+	protocolBoth = "TCP_UDP"
 	// usualTLSPolicy is the one that AWS gives to a listener which is created without any.
 	usualTLSPolicy = "ELBSecurityPolicy-2016-08"
 
@@ -206,18 +208,6 @@ func (d *desiredNetwork) ownGroup(r services.Request, s settings, id *identity, 
 	return nil
 }
 
-// networkFrontRules are what may come in to a network load balancer. TLS is TCP to a security group.
-func networkFrontRules(d desiredNetwork, s settings) []rule {
-	ports := make([]frontPort, len(d.listeners))
-	for i, p := range d.listeners {
-		ports[i] = frontPort{protocolTCP, p.port}
-		if p.protocol == "UDP" {
-			ports[i].protocol = protocolUDP
-		}
-	}
-	return frontRules(ports, rangesOf(s, d.addressType == addressDualStack), descriptionFront+d.name)
-}
-
 // networkCheck is the health check of a Service.
 func networkCheck(service *v1.Service, s settings, c Config) healthCheck {
 	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
@@ -246,7 +236,8 @@ func networkCheck(service *v1.Service, s settings, c Config) healthCheck {
 	return h
 }
 
-// networkListeners are the listeners of a Service. A port without a node port has none.
+// networkListeners are the listeners of a Service: one for each port, also where it is of TCP and of UDP. A port without a node port has
+// none.
 func networkListeners(clusterID string, service *v1.Service, s settings, c Config) []desiredListener {
 	var list []desiredListener
 	check := networkCheck(service, s, c)
@@ -255,13 +246,19 @@ func networkListeners(clusterID string, service *v1.Service, s settings, c Confi
 			continue
 		}
 		protocol := string(cmp.Or(p.Protocol, v1.ProtocolTCP))
+		if slices.ContainsFunc(list, func(l desiredListener) bool { return l.port == p.Port }) {
+			continue // the first of the two is for both
+		}
+		if slices.ContainsFunc(service.Spec.Ports, func(o v1.ServicePort) bool { return o.Port == p.Port && o.Protocol != p.Protocol }) {
+			protocol = protocolBoth
+		}
 		l := desiredListener{
 			port: p.Port, protocol: protocol,
 			group: desiredTargetGroup{
 				protocol: protocol, targetType: targetTypeInstance, addressType: targetFamily(service), port: p.NodePort, check: check,
 			},
 		}
-		if s.tls(p) {
+		if s.tls(p) && protocol != protocolBoth {
 			l.protocol, l.certificate, l.policy = protocolTLS, s.Certificate, s.TLSPolicy
 			if s.BackendProtocol == backendSSL {
 				l.group.protocol = protocolTLS

@@ -43,17 +43,13 @@ func networkNodeRules(
 	everyone := len(ranges) == 1 && ranges[0].Bits() == 0
 	open := map[int32]bool{} // TCP ports that everybody gets in to
 	for _, l := range listeners {
-		protocol := protocolTCP
-		if l.group.protocol == "UDP" {
-			protocol = protocolUDP
-		} else if everyone {
-			open[l.group.port] = true
-		}
-		for _, p := range ranges {
-			add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
-		}
+		from := ranges
 		if hidden && !everyone {
-			for _, p := range subnets {
+			from = slices.Concat(ranges, subnets)
+		}
+		for _, protocol := range l.transports() {
+			open[l.group.port] = open[l.group.port] || everyone && protocol == protocolTCP
+			for _, p := range from {
 				add(&clients, rule{protocol, l.group.port, l.group.port, ruleSource{cidr: p.String()}, descriptionClient + name})
 			}
 		}
@@ -202,4 +198,26 @@ func nothingFor(name string, c Config) desiredNodeRules {
 // managedFor reports whether a group that a network load balancer of a Service has was made for it.
 func managedFor(id *identity, service *v1.Service, g securityGroup) bool {
 	return madeForLoadBalancer(id, g) && strings.HasPrefix(g.name, targetGroupPrefix(service))
+}
+
+// transports are the protocols of a listener as security groups know them, to which TLS is TCP.
+func (l desiredListener) transports() []string {
+	switch l.group.protocol {
+	case "UDP":
+		return []string{protocolUDP}
+	case protocolBoth:
+		return []string{protocolTCP, protocolUDP}
+	}
+	return []string{protocolTCP}
+}
+
+// networkFrontRules are what may come in to a network load balancer. TLS is TCP to a security group.
+func networkFrontRules(d desiredNetwork, s settings) []rule {
+	var ports []frontPort
+	for _, l := range d.listeners {
+		for _, protocol := range l.transports() {
+			ports = append(ports, frontPort{protocol, l.port})
+		}
+	}
+	return frontRules(ports, rangesOf(s, d.addressType == addressDualStack), descriptionFront+d.name)
 }

@@ -38,7 +38,7 @@ func Description() registry.Provider {
 		Sections:        map[string]string{"policy": policyDocument()},
 		Routes:          func(in registry.Inputs) bool { return in.ClusterCIDR != "" },
 		Options:         Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 	})
 }
 

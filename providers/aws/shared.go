@@ -79,14 +79,7 @@ func configError(err error) []services.Finding {
 // Validate implements services.Reconciler.
 func (c *shared) Validate(r services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(r.Service, c.config)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%s", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%s", err))
-	}
-	return findings, err
+	return services.Judged(warnings, err), err
 }
 
 // observe finds the load balancers of a Service that is not deleted.

@@ -263,8 +263,6 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		interval, number := s.probeTimes(p.Port)
 		refuse(interval*number >= 120, "port "+strconv.Itoa(int(p.Port)),
 			"%d probes at intervals of %d s take %d s; choose fewer or shorter ones, below 120 s in all", number, interval, interval*number)
-		refuse(p.Protocol == v1.ProtocolSCTP && !s.Internal, "port "+strconv.Itoa(int(p.Port)),
-			"a public load balancer serves no SCTP; set annotation "+annotationInternal+`: "true", or use TCP or UDP`)
 	}
 	spec := len(service.Spec.LoadBalancerSourceRanges) > 0
 	refuse(spec && (service.Annotations[annotationAllowedRanges] != ""), "annotation "+annotationAllowedRanges,
@@ -275,6 +273,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		_, bad := netip.ParseAddr(a)
 		refuse(bad != nil, "annotation "+annotationAdditional, "%q is not an IP address; list addresses such as 203.0.113.7, separated by commas", a)
 	}
+	told, refused := serviceFields.Judge(service, s.known())
+	warnings, err = errors.Join(warnings, told), errors.Join(err, refused)
 	ip := service.Spec.LoadBalancerIP
 	address, bad := netip.ParseAddr(ip)
 	refuse(ip != "" && bad != nil, "spec.loadBalancerIP", "%q is not an IP address; use a form such as 203.0.113.7", ip)
@@ -393,15 +393,29 @@ func parent(p netip.Prefix) netip.Prefix {
 }
 
 // checkService implements registry.Provider.CheckService.
-func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	s, warnings, err := parseSettings(service)
 	if err != nil {
 		return warnings, err
 	}
+	c, _, _ := parseConfig(in) // what is missing says nothing about a Service
+	warnings = errors.Join(warnings, s.unprobed(service, c.ProbeMode))
 	for _, f := range s.clientFindings(service) {
 		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: f.Message, Warning: true})
 	}
 	return warnings, nil
+}
+
+// unprobed warns of ports of which nobody knows whether a node answers, for lack of a node port that could be asked.
+func (s *settings) unprobed(service *v1.Service, probeMode string) error {
+	if local(service) || probeMode == probeShared || !slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
+		own := s.ports[p.Port]
+		return p.NodePort == 0 && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (own.Port == "" || own.Port == p.Name)
+	}) {
+		return nil
+	}
+	return &schema.Problem{Place: "spec.allocateLoadBalancerNodePorts", Value: "false", Warning: true, Reason: "leaves ports without a probe, so that nodes " +
+		"that are down get connections; name a port of the nodes by " + prefix + "port_<port>_health-probe_port, or set the option clusterServiceLoadBalancerHealthProbeMode"}
 }
 
 // clientFindings say where others may connect, or may not, than the author of a Service may expect.

@@ -20,7 +20,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // lookAge is how old what is observed may be: writes go by ETags, and our own are seen at once.
@@ -105,11 +104,9 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 		findings = append(findings, services.Warning(eventIgnored, "annotation %s: %q has no effect: multipleStandardLoadBalancerConfigurations is not set",
 			annotationConfigs, s.Configs))
 	}
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
+	findings = append(findings, services.Judged(errors.Join(warnings, s.unprobed(q.Service, r.config.ProbeMode)), err)...)
 	if err != nil {
-		return append(findings, services.Warning(eventConfigError, "%v", err)), err
+		return findings, err
 	}
 	return append(findings, s.clientFindings(q.Service)...), nil
 }

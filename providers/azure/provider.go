@@ -28,7 +28,7 @@ func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Azure", Stability: "alpha", Features: features(),
 		SDK:     "github.com/Azure/azure-sdk-for-go/sdk/azcore",
-		Options: Options.Rows(), Annotations: Annotations.Rows(), CheckService: checkService, Events: eventRows(),
+		Options: Options.Rows(), Annotations: Annotations.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), Routes: routed,
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 	})

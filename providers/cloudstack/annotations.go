@@ -161,19 +161,6 @@ func unserved(service *v1.Service) (warnings, err error) {
 	if len(spec.Ports) == 0 {
 		err = errors.Join(err, &schema.Problem{Place: "spec.ports", Reason: "requested load balancer with no ports"})
 	}
-	protocols := map[int32]v1.Protocol{}
-	for _, p := range spec.Ports {
-		place := fmt.Sprintf("port %d", p.Port)
-		switch former, taken := protocols[p.Port]; {
-		case p.Protocol == v1.ProtocolSCTP:
-			err = errors.Join(err, &schema.Problem{Place: place, Value: string(p.Protocol), Reason: "is a protocol that CloudStack's load balancers do not have; use TCP"})
-		case taken && former != p.Protocol:
-			err = errors.Join(err, &schema.Problem{Place: place, Reason: "is there twice, with TCP and UDP, which CloudStack cannot have at one address; use two Services"})
-		case p.NodePort == 0:
-			err = errors.Join(err, &schema.Problem{Place: place, Reason: "has no node port, which load balancers of CloudStack need; set spec.allocateLoadBalancerNodePorts to true"})
-		}
-		protocols[p.Port] = p.Protocol
-	}
 	for _, cidr := range spec.LoadBalancerSourceRanges {
 		if p, bad := netip.ParsePrefix(strings.TrimSpace(cidr)); bad != nil || !p.Addr().Is4() {
 			err = errors.Join(err, &schema.Problem{Place: "spec.loadBalancerSourceRanges", Value: cidr, Reason: "is not an IPv4 network, and the firewall has no others"})
@@ -184,13 +171,8 @@ func unserved(service *v1.Service) (warnings, err error) {
 			err = errors.Join(err, &schema.Problem{Place: portable.FieldLoadBalancerIP, Value: ip, Reason: "is not an IPv4 address"})
 		}
 	}
-	switch families := spec.IPFamilies; {
-	case len(families) == 1 && families[0] == v1.IPv6Protocol:
-		err = errors.Join(err, &schema.Problem{Place: "spec.ipFamilies", Value: "IPv6", Reason: "cannot be served on CloudStack, whose load balancers have IPv4 alone"})
-	case len(families) > 1:
-		warnings = &schema.Problem{Place: "spec.ipFamilies", Reason: "only IPv4 has a load balancer on CloudStack", Warning: true}
-	}
-	return warnings, err
+	warnings, refused := serviceFields.Judge(service, nil)
+	return warnings, errors.Join(err, refused)
 }
 
 // checkService implements registry.Provider.CheckService.

@@ -18,7 +18,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -138,14 +137,7 @@ func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec]
 // Validate judges the Service by itself.
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%v", err))
-	}
-	return findings, err
+	return services.Judged(warnings, err), err
 }
 
 // Observe finds the rules of a Service by their names, which hold its UID, in the listing that all Services share.

@@ -30,7 +30,7 @@ func Description() registry.Provider {
 			Internal: registry.NotYet, DualStack: registry.CloudHasNone, TLS: registry.NotYet, UDP: registry.NotYet,
 		},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 	})
 }
 

@@ -28,7 +28,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -254,10 +253,8 @@ func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalance
 	}
 	s, warnings, err := parseSettings(service.Annotations, l.config.DefaultType, actualType)
 	s.Exists = observed
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%s", w))
-	}
+	told, _ := s.judge(service) // Validate has told what it refuses
+	findings := services.Judged(errors.Join(warnings, told), nil)
 	for _, f := range fixed(service.Annotations, observed) {
 		findings = append(findings, services.Warning(eventFixed, "%s", f))
 	}

@@ -126,8 +126,9 @@ func networkStack(s settings, backends []backend) (string, error) {
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	c, _ := Options.Parse(in.Sources) // a token that is missing says nothing about a Service
-	_, warnings, _ = parseSettings(service.Annotations, c.DefaultType, "")
-	return warnings, precheck(service, c.DefaultType)
+	s, warnings, _ := parseSettings(service.Annotations, c.DefaultType, "")
+	told, _ := s.judge(service)
+	return errors.Join(warnings, told), precheck(service, c.DefaultType)
 }
 
 // precheck finds what is at fault by itself and needs no look at the cloud.
@@ -137,8 +138,9 @@ func precheck(service *v1.Service, defaultType string) error {
 		return err
 	}
 	_, checkErr := healthCheck(service, s)
+	_, refused := s.judge(service)
 	_, firewallErr := firewallRules(service, s)
-	return errors.Join(checkErr, firewallErr, checkOwnName(service, s))
+	return errors.Join(refused, checkErr, firewallErr, checkOwnName(service, s))
 }
 
 // defaultNames are the names that controllers give, each to the load balancer of one Service.
@@ -256,17 +258,11 @@ func forwardingRules(service *v1.Service, s settings, certificateID string) ([]g
 }
 
 func forwardingRule(port v1.ServicePort, s settings, certificateID string) (godo.ForwardingRule, error) {
-	if port.Protocol != v1.ProtocolTCP && port.Protocol != v1.ProtocolUDP {
-		return godo.ForwardingRule{}, fmt.Errorf("protocol %s is not supported by DigitalOcean; use TCP or UDP", port.Protocol)
-	}
 	number, nodePort := int(port.Port), int(port.NodePort)
 	if s.Type == godo.LoadBalancerTypeRegionalNetwork {
 		// Packets reach the node unchanged, so the target is the Service port itself.
 		protocol := strings.ToLower(string(port.Protocol))
 		return godo.ForwardingRule{EntryProtocol: protocol, EntryPort: number, TargetProtocol: protocol, TargetPort: number}, nil
-	}
-	if nodePort == 0 {
-		return godo.ForwardingRule{}, errors.New("there is no node port; set spec.allocateLoadBalancerNodePorts to true, or the load balancer type to " + godo.LoadBalancerTypeRegionalNetwork)
 	}
 	rule := godo.ForwardingRule{EntryProtocol: entryProtocol(port, s, certificateID), EntryPort: number, TargetPort: nodePort}
 	rule.TargetProtocol = rule.EntryProtocol

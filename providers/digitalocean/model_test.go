@@ -50,11 +50,10 @@ func TestDefaultRequest(t *testing.T) {
 
 // The ports of Services that are served.
 var (
-	webPort  = port("http", 80, 30080)
-	tlsPort  = port("https", 443, 30443)
-	altPort  = port("alt", 8443, 30843)
-	dnsPort  = protocol(port("dns", 53, 30053), v1.ProtocolUDP)
-	sctpPort = protocol(port("sctp", 9, 30009), v1.ProtocolSCTP)
+	webPort = port("http", 80, 30080)
+	tlsPort = port("https", 443, 30443)
+	altPort = port("alt", 8443, 30843)
+	dnsPort = protocol(port("dns", 53, 30053), v1.ProtocolUDP)
 )
 
 func servicePorts(list ...v1.ServicePort) []v1.ServicePort { return list }
@@ -95,7 +94,6 @@ var forwardingRuleCases = map[string]struct {
 		"", servicePorts(tlsPort),
 		ruleList(rule("tcp", 443, "tcp", 443)), "",
 	},
-	"network: SCTP is refused": {nil, "", servicePorts(sctpPort), nil, "port 9: protocol SCTP is not supported"},
 	"tcp": {
 		regional(nil), "", servicePorts(webPort, tlsPort),
 		ruleList(rule("tcp", 80, "tcp", 30080), rule("tcp", 443, "tcp", 30443)), "",
@@ -166,10 +164,9 @@ var forwardingRuleCases = map[string]struct {
 	},
 	"unknown protocol": {regional(map[string]string{annotationProtocol: "udp"}), "", servicePorts(webPort), nil, `"udp" is not one of`},
 	"empty protocol":   {regional(map[string]string{annotationProtocol: ""}), "", servicePorts(webPort), nil, "is empty; remove it or give it a value"},
-	"no node port":     {regional(nil), "", servicePorts(port("http", 80, 0)), nil, "there is no node port"},
 	"no ports":         {nil, "", nil, nil, "the Service has no ports"},
 	"every fault at once": {
-		regional(map[string]string{annotationTLSPorts: "443"}), "", servicePorts(tlsPort, port("x", 81, 0)),
+		regional(map[string]string{annotationTLSPorts: "443,81"}), "", servicePorts(tlsPort, port("x", 81, 30081)),
 		nil, "port 81",
 	},
 }

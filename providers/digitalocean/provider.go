@@ -29,7 +29,8 @@ func Description() registry.Provider {
 		Extras:  []string{"tags of load balancers", "public access firewall"},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Handover:    true,
-		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
+		FieldOptions: fieldOptions,
 	})
 }
 

@@ -174,15 +174,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	if mixed(service) {
 		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "mixed protocol is not supported for LoadBalancer; use TCP or UDP for all ports, and two Services for both"})
 	}
-	if policy := service.Spec.IPFamilyPolicy; policy != nil && *policy == v1.IPFamilyPolicyRequireDualStack {
-		problems = append(problems, &schema.Problem{
-			Place: "spec.ipFamilyPolicy", Value: string(*policy), Reason: "these load balancers have IPv4 addresses alone; use PreferDualStack or SingleStack",
-		})
-	}
-	if len(service.Spec.IPFamilies) > 0 && !slices.Contains(service.Spec.IPFamilies, v1.IPv4Protocol) {
-		problems = append(problems, &schema.Problem{Place: "spec.ipFamilies", Reason: "these load balancers have IPv4 addresses alone"})
-	}
-	return s, warnings, errors.Join(problems...)
+	told, refused := serviceFields.Judge(service, nil)
+	return s, errors.Join(warnings, told), errors.Join(append(problems, refused)...)
 }
 
 // sourceRanges are the networks without their host bits, sorted, each once.

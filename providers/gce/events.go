@@ -5,7 +5,6 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 // Reasons of events that several providers write have their rows in package events.
 const (
 	eventConfigError = "LoadBalancerConfigError"
-	eventIgnored     = "LoadBalancerAnnotationIgnored"
 
 	// These are Google's own controller's.
 	eventByHand = "LoadBalancerManualChange"

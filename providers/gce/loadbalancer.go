@@ -18,7 +18,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -109,16 +108,12 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 		return nil, cloudprovider.ImplementedElsewhere
 	}
 	warnings, err := checkService(registry.Inputs{}, r.Service)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%s", w))
-	}
-	switch {
-	case mixed(r.Service) && portsRefused(r.Service): // that was said when the condition was written
-	case mixed(r.Service):
-		findings = append(findings, services.Warning(eventMixed, "LoadBalancer with multiple protocols are not supported."))
-	case err != nil:
-		findings = append(findings, services.Warning(eventConfigError, "%s", err))
+	findings := services.Judged(warnings, err)
+	if mixed(r.Service) {
+		findings = services.Judged(warnings, nil)
+		if !portsRefused(r.Service) { // else that was said when the condition was written
+			findings = append(findings, services.Warning(eventMixed, "LoadBalancer with multiple protocols are not supported."))
+		}
 	}
 	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
 		err = fmt.Errorf("there are no available nodes for LoadBalancer service %s", fullName(r.Service))

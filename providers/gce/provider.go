@@ -33,7 +33,7 @@ func Description() registry.Provider {
 		Unmanaged:   unmanaged,
 		Routes:      routed,
 		Fields:      fields(), Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
-		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 		LeavesAlone: leaves,
 	})
 }

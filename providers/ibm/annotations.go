@@ -299,43 +299,19 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 		return problemOf(place, value, fmt.Sprintf(format, args...))
 	}
 	for _, p := range service.Spec.Ports {
-		switch {
-		case p.Protocol == v1.ProtocolSCTP:
-			problems = append(problems, field("spec.ports", "SCTP", "is not a protocol of IBM's load balancers; use TCP or UDP"))
-		case p.Protocol == v1.ProtocolUDP && !s.network():
-			problems = append(problems, field("spec.ports", "UDP",
-				"application load balancers take TCP alone; network ones take it: %s: nlb", annotationFeatures))
-		case p.Protocol == v1.ProtocolUDP && s.CheckUDP == 0 && !local(service):
+		if p.Protocol == v1.ProtocolUDP && s.network() && s.CheckUDP == 0 && !local(service) {
 			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
 		}
 	}
 	if n := len(service.Spec.Ports); n > maxPorts {
 		problems = append(problems, field("spec.ports", strconv.Itoa(n), "a load balancer has %d listeners at most", maxPorts))
 	}
-	if a := service.Spec.AllocateLoadBalancerNodePorts; a != nil && !*a {
-		problems = append(problems, field("spec.allocateLoadBalancerNodePorts", "false", "is not possible: IBM's load balancers send to node ports; remove it"))
-	}
 	problems = append(problems, s.judgeAccess(service)...)
 	if _, err := s.ranges(service); err != nil {
 		problems = append(problems, err)
 	}
-	return withoutEffect(service), problems
-}
-
-// withoutEffect is about fields of a Service that do nothing here.
-func withoutEffect(service *v1.Service) (warned []error) {
-	for place, value := range map[string]string{
-		"spec.loadBalancerIP":  service.Spec.LoadBalancerIP,
-		"spec.sessionAffinity": strings.TrimPrefix(string(service.Spec.SessionAffinity), string(v1.ServiceAffinityNone)),
-	} {
-		if value != "" {
-			warned = append(warned, &schema.Problem{Place: place, Value: value, Reason: "has no effect on IBM Cloud", Warning: true})
-		}
-	}
-	if f := service.Spec.IPFamilies; len(f) > 1 || slices.Contains(f, v1.IPv6Protocol) {
-		warned = append(warned, &schema.Problem{Place: "spec.ipFamilies", Reason: "load balancers of IBM Cloud have IPv4 alone", Warning: true})
-	}
-	return warned
+	told, refused := serviceFields.Judge(service, map[string]string{annotationFeatures: strings.Join(s.features(), ",")})
+	return schema.Problems(told), append(problems, refused)
 }
 
 // checkService implements registry.Provider.CheckService.

@@ -245,9 +245,11 @@ var refusals = map[string]struct {
 	change      func(*v1.Service)
 	words       string
 }{
-	"UDP (36)":          {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "application load balancers take TCP alone"},
-	"SCTP (36)":         {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "is not a protocol of IBM's load balancers"},
-	"no node port (36)": {change: func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts = new(false) }, words: "send to node ports; remove it"},
+	"UDP (36)":  {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, words: "application load balancers take TCP alone"},
+	"SCTP (36)": {change: func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, words: "is not a protocol of IBM's load balancers"},
+	"no node port (36)": {change: func(s *v1.Service) {
+		s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(false), 0
+	}, words: "send to node ports; remove it"},
 	"11 ports (37)": {change: func(s *v1.Service) {
 		for n := range int32(9) {
 			s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", n), 1000+n, 31000+n))

@@ -20,7 +20,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -114,22 +113,10 @@ func (r *reconciler) chosen(service *v1.Service) string {
 	return ""
 }
 
-// problemsOf are findings about settings.
-func problemsOf(warnings, err error) []services.Finding {
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%v", err))
-	}
-	return findings
-}
-
 // Validate judges the Service by itself.
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
-	return problemsOf(warnings, err), err
+	return services.Judged(warnings, err), err
 }
 
 // Key implements services.Asynchronous.

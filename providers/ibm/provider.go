@@ -28,7 +28,7 @@ func Description() registry.Provider {
 		},
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(),
-		CheckService: checkService,
+		CheckService: checkService, ServiceFields: serviceFields,
 		Events:       eventRows(),
 		Installation: installation(),
 		Permissions:  permissions(),

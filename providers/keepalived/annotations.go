@@ -91,7 +91,9 @@ func asked(service *v1.Service, s settings) []netip.Addr {
 }
 
 // checkService implements registry.Provider.CheckService.
-func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) {
+func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
+	c, _, _ := parseConfig(in) // what is missing says nothing about a Service
 	_, warnings, err = parseSettings(service)
-	return warnings, err
+	told, _ := c.judge(service)
+	return errors.Join(warnings, told), err
 }

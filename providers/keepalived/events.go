@@ -3,15 +3,14 @@ package keepalived
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
 const (
-	eventConfigError   = "LoadBalancerConfigError"
-	eventIgnored       = "LoadBalancerAnnotationIgnored"
-	eventNoAddress     = "NoAddressAvailable"
-	eventAddressInUse  = "AddressInUse"
-	eventOutside       = "AddressOutsidePools"
-	eventSingleStack   = "LoadBalancerSingleStack"
-	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
-	eventLocal         = "LoadBalancerLocalTraffic"
-	eventNodeLeftOut   = "NodeAnnouncesNothing"
+	eventConfigError  = "LoadBalancerConfigError"
+	eventIgnored      = "LoadBalancerAnnotationIgnored"
+	eventNoAddress    = "NoAddressAvailable"
+	eventAddressInUse = "AddressInUse"
+	eventOutside      = "AddressOutsidePools"
+	eventSingleStack  = "LoadBalancerSingleStack"
+	eventLocal        = "LoadBalancerLocalTraffic"
+	eventNodeLeftOut  = "NodeAnnouncesNothing"
 )
 
 // eventRows are the events that this provider alone writes.

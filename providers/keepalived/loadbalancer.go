@@ -19,7 +19,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // observed is what a Service has.
@@ -79,17 +78,8 @@ func (r *reconciler) annotated() bool { return r.config.Announcer == announcerKu
 // Validate judges the Service by itself.
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%v", err))
-	}
-	if r.config.Announcer == announcerVIP && len(q.Service.Spec.LoadBalancerSourceRanges) > 0 {
-		findings = append(findings, services.Warning(eventRangesIgnored,
-			"spec.loadBalancerSourceRanges has no effect: kube-keepalived-vip forwards past kube-proxy, which would keep other clients out"))
-	}
+	told, _ := r.config.judge(q.Service)
+	findings := services.Judged(errors.Join(warnings, told), err)
 	if r.config.Announcer == announcerKeepalived && local(q.Service) {
 		findings = append(findings, services.Warning(eventLocal,
 			"spec.externalTrafficPolicy is Local: traffic is lost while the node that holds the address has no pod of the Service; use Cluster, or pods on all nodes"))

@@ -43,8 +43,8 @@ func Description() registry.Provider {
 		Records:      []string{annotationHost},
 		Installation: installation(),
 		Events:       eventRows(),
-		CheckService: checkService,
-		LeavesAlone:  leaves,
+		CheckService: checkService, ServiceFields: serviceFields, FieldOptions: fieldOptions,
+		LeavesAlone: leaves,
 	})
 }
 

@@ -348,7 +348,8 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			s.ports[p.Port] = one
 		}
 	}
-	return s, errors.Join(warnings, s.openUDP(service)), errors.Join(append(problems, s.contradictions()...)...)
+	told, refused := serviceFields.Judge(service, s.known())
+	return s, errors.Join(warnings, told, s.openUDP(service)), errors.Join(append(problems, refused, errors.Join(s.contradictions()...))...)
 }
 
 // openUDP warns of ports that an access list is for and does not hold for: firewalls of NodeBalancers filter TCP alone.

@@ -24,7 +24,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -128,15 +127,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 // Validate implements services.Reconciler.
 func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(r.Service, l.config)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		reason := eventIgnored
-		if p, is := errors.AsType[*schema.Problem](w); is && p.Place == placeSourceRanges {
-			reason = eventRangesIgnored
-		}
-		findings = append(findings, services.Warning(reason, "%s", w))
-	}
-	return append(findings, refused(err)...), err
+	return services.Judged(warnings, err), err
 }
 
 // refused is the finding about what cannot be had.

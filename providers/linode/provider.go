@@ -37,7 +37,8 @@ func Description() registry.Provider {
 		},
 		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
 		Handover:    true,
-		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
+		FieldOptions: fieldOptions,
 	})
 }
 

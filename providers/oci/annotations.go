@@ -516,17 +516,8 @@ func (s settings) judgeFields(service *v1.Service) (problems []error) {
 	field := func(place, value, format string, args ...any) {
 		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: fmt.Sprintf(format, args...)})
 	}
-	for _, p := range service.Spec.Ports {
-		switch p.Protocol {
-		case v1.ProtocolUDP:
-			field("spec.ports", "UDP", "invalid service: OCI load balancers do not support UDP")
-		case v1.ProtocolSCTP:
-			field("spec.ports", "SCTP", "invalid service: OCI load balancers do not support SCTP")
-		}
-	}
-	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
-		field("spec.sessionAffinity", string(v1.ServiceAffinityClientIP), `invalid service: OCI only supports SessionAffinity "None" currently`)
-	}
+	_, refused := serviceFields.Judge(service, map[string]string{annotationType: ""})
+	problems = append(problems, refused)
 	switch err := addressForm(s.Address); {
 	case s.Address == "":
 	case err != nil:
@@ -534,22 +525,10 @@ func (s settings) judgeFields(service *v1.Service) (problems []error) {
 	case s.Internal:
 		field(s.addressPlace, s.Address, "invalid service: cannot create a private load balancer with Reserved IP")
 	}
-	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
-		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
-	}
 	if _, err := sourcesOf(service); err != nil {
 		field("spec.loadBalancerSourceRanges", strings.Join(service.Spec.LoadBalancerSourceRanges, ","), "%v", err)
 	}
-	if slices.Equal(service.Spec.IPFamilies, []v1.IPFamily{v1.IPv6Protocol}) {
-		field("spec.ipFamilies", string(v1.IPv6Protocol), "SingleStack IPv6 is not supported for OCI LBaaS")
-	}
 	return problems
-}
-
-// unallocated reports whether a Service wants no node ports. Those that it had before stay.
-func unallocated(service *v1.Service) bool {
-	a := service.Spec.AllocateLoadBalancerNodePorts
-	return a != nil && !*a
 }
 
 // isOpen reports whether everybody may come in.

@@ -51,7 +51,7 @@ const byAddressPath = "/publicIps/actions/getByIpAddress"
 
 // judgeKept compares what cannot be changed after the creation with what the Service asks for. notice says what stays different without
 // harm.
-func judgeKept(lb *loadBalancer, s settings, service *v1.Service) (notice string, err error) {
+func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
 	if lb == nil {
 		return "", nil
 	}
@@ -62,8 +62,6 @@ func judgeKept(lb *loadBalancer, s settings, service *v1.Service) (notice string
 		return "", s.refuseAddress("The Load Balancer service reserved IP cannot be updated after the Load Balancer is created.")
 	case s.Address == "" && reserved >= 0:
 		return fmt.Sprintf("load balancer %s keeps its reserved address %s until it is made again", lb.Name, lb.Addresses[reserved].IP), nil
-	case wantsSix(service) == v1.IPFamilyPolicyRequireDualStack && lb.IPMode != modeSix:
-		return fmt.Sprintf("load balancer %s has addresses of IPv4 alone until it is made again", lb.Name), nil
 	}
 	return "", nil
 }
@@ -104,6 +102,15 @@ func wantsSix(service *v1.Service) v1.IPFamilyPolicy {
 		return ""
 	}
 	return *policy
+}
+
+// singleStack tells of a Service that asks for two families and gets one.
+func singleStack(service *v1.Service, both bool) []services.Finding {
+	if both || wantsSix(service) == "" {
+		return nil
+	}
+	return []services.Finding{services.Warning(services.EventSingleStack, "spec.ipFamilies: the load balancer has addresses of one family alone: its subnets lack "+
+		"the other one, or lacked it when it was made")}
 }
 
 // placeFor finds where the load balancer of a Service is, or is to be.

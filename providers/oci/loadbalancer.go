@@ -19,7 +19,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -121,13 +120,7 @@ func (r *reconciler) name(_ string, service *v1.Service) string {
 // Validate judges the Service by itself.
 func (r *reconciler) Validate(q services.Request) (findings []services.Finding, err error) {
 	_, warnings, err := parseSettings(q.Service, r.config.SecurityListMode)
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%v", err))
-	}
-	return findings, err
+	return services.Judged(warnings, err), err
 }
 
 // Observe finds the load balancer by its name. That there is none is believed only of a user who still sees the network.
@@ -329,7 +322,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	}
 	d.speakTLS(q.Service, s, o.lb, front, back)
 	d.secrets = r.secretsOf(q.Service.UID, d.secrets)
-	if more, err := judgeKept(o.lb, s, q.Service); err != nil {
+	if more, err := judgeKept(o.lb, s); err != nil {
 		return refuse(err)
 	} else if more != "" {
 		findings = append(findings, services.Warning(eventIgnored, "%s", more))
@@ -342,7 +335,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	case err != nil:
 		return d, findings, err
 	}
-	findings = append(findings, place.strays(o.lb)...)
+	findings = append(append(findings, place.strays(o.lb)...), singleStack(q.Service, place.six)...)
 	if d.record = place.record(o.lb); o.lb == nil {
 		if err := place.lostSight(q.Service, r.places.saw(d.name)); err != nil {
 			return refuse(err)

@@ -15,7 +15,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // networkObservation is what is there for a Service.
@@ -66,13 +65,7 @@ var networkMade = regexp.MustCompile(`^[a-z0-9-]+/[a-z0-9.-]+/[0-9a-f]{8}(-[0-9a
 // Validate judges the Service by itself.
 func (r *networkReconciler) Validate(q services.Request) (findings []services.Finding, err error) {
 	_, warnings, err := parseNetwork(q.Service)
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%v", err))
-	}
-	return findings, err
+	return services.Judged(warnings, err), err
 }
 
 // Observe finds the network load balancer by its name. That there is none is believed only of a user who still sees the network.
@@ -249,6 +242,7 @@ func (r *networkReconciler) Desire(
 		findings = append(findings, services.Warning(eventNoNodes,
 			"no node can receive traffic; the backends of network load balancer %s stay as they are", d.name))
 	}
+	findings = append(findings, singleStack(q.Service, four && six)...)
 	more, err := r.desirePlace(ctx, q, s, o, at, &d)
 	return d, append(findings, more...), err
 }
@@ -259,7 +253,7 @@ func (r *networkReconciler) desirePlace(
 ) (findings []services.Finding, err error) {
 	there := o.lb.plain()
 	common := s.plain(q.Service, d.version != versionIPv6, d.version != versionIPv4)
-	if notice, err := judgeKept(there, common, &v1.Service{}); err != nil {
+	if notice, err := judgeKept(there, common); err != nil {
 		return []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	} else if notice != "" {
 		findings = append(findings, services.Warning(eventIgnored, "%s", notice))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -268,27 +267,13 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 	field := func(place, value, format string, args ...any) {
 		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: fmt.Sprintf(format, args...)})
 	}
-	nodePorts := map[int32]int32{}
 	for _, p := range service.Spec.Ports {
-		before, both := nodePorts[p.Port]
-		switch {
-		case p.Protocol == v1.ProtocolSCTP:
-			field("spec.ports", "SCTP", `invalid backend protocol "SCTP" requested for network load balancer listener`)
-		case p.Protocol == v1.ProtocolUDP && s.RuleMode == "" && s.ListMode != "" && s.ListMode != modeNone:
+		if p.Protocol == v1.ProtocolUDP && s.RuleMode == "" && s.ListMode != "" && s.ListMode != modeNone {
 			field("spec.ports", "UDP", "invalid service: Security list management mode can only be 'None' for UDP protocol")
 		}
-		if both && before != p.NodePort {
-			field("spec.ports", strconv.Itoa(int(p.Port)), "TCP and UDP of one port have one listener, with one node port, and the Service has two, %d and %d: "+
-				"give both ports the same nodePort, or make two Services", before, p.NodePort)
-		}
-		nodePorts[p.Port] = p.NodePort
 	}
-	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
-		field("spec.sessionAffinity", string(v1.ServiceAffinityClientIP), `invalid service: OCI only supports SessionAffinity "None" currently`)
-	}
-	if slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return p.NodePort == 0 }) && unallocated(service) {
-		field("spec.allocateLoadBalancerNodePorts", "false", "load balancers of Oracle's cloud send traffic to node ports, which the Service must have")
-	}
+	_, refused := serviceFields.Judge(service, map[string]string{annotationType: typeNetwork})
+	problems = append(problems, refused)
 	switch ip, place := requestedAddress(s.Address, service); {
 	case ip == "":
 	case addressForm(ip) != nil:

@@ -39,7 +39,7 @@ func Description() registry.Provider {
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		CheckService: checkService,
+		CheckService: checkService, ServiceFields: serviceFields,
 	})
 }
 

@@ -262,6 +262,8 @@ func parseSettings(service *v1.Service, c Config, provider string) (s settings, 
 	problems = append(problems, s.contradictions(service.Annotations, c.LoadBalancer, provider)...)
 	s.sources, err = sources.ForService(service, annotationSourceRanges)
 	problems = append(problems, schema.Problems(err)...)
+	told, refused := serviceFields.Judge(service, nil)
+	warnings, problems = errors.Join(warnings, told), append(problems, schema.Problems(refused)...)
 	slices.SortFunc(problems, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	return s, warnings, errors.Join(problems...)
 }

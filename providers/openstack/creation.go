@@ -186,9 +186,7 @@ func (l *loadBalancers) placeVIP(
 			return "", nil, err
 		}
 		if second == "" {
-			findings = append(findings, services.Warning(eventSingleStack, "the load balancer gets an address of %s alone: a second one needs "+
-				"version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network",
-				service.Spec.IPFamilies[0]))
+			findings = append(findings, singleStack(service.Spec.IPFamilies[0]))
 		} else {
 			request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
 		}

@@ -218,15 +218,11 @@ func refused(err error) ([]services.Finding, error) {
 // Validate implements services.Reconciler.
 func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(r.Service, l.config, l.config.LoadBalancer.expectedProvider(r.Service))
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%s", w))
-	}
-	more, err := refused(err)
+	findings := services.Judged(warnings, err)
 	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
 		err = fmt.Errorf("there are no available nodes for LoadBalancer service %s/%s", r.Service.Namespace, r.Service.Name)
 	}
-	return append(findings, more...), err
+	return findings, err
 }
 
 // Observe implements services.Reconciler.
@@ -350,9 +346,9 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 		findings, err := refused(err)
 		return d, findings, err
 	}
-	var findings []services.Finding
+	findings := fixedFields(r.Service, o.lb)
 	if o.role.owner {
-		findings = fixedSettings(r.Service, s, o.lb, o.features, l.config.LoadBalancer.Provider)
+		findings = append(findings, fixedSettings(r.Service, s, o.lb, o.features, l.config.LoadBalancer.Provider)...)
 	}
 	findings = append(findings, l.wantIdentity(o.lb, o.role, o.features, &want)...)
 	d.ports = want.ports

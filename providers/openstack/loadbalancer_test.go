@@ -226,7 +226,6 @@ func TestChanges(t *testing.T) {
 				"node port", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 30090 },
 				func() bool { return w.sim.Pools()[0].BackendMembers()[0].ProtocolPort == 30090 },
 			},
-			{"no node port", func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, func() bool { return len(w.sim.Pools()[0].BackendMembers()) == 0 }},
 			{"port", func(s *v1.Service) { s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = 81, 30080 }, func() bool {
 				return w.sim.Listeners()[0].ProtocolPort == 81 && len(w.sim.Listeners()) == 1 && len(w.sim.Pools()) == 1
 			}},

@@ -33,7 +33,7 @@ func Description() registry.Provider {
 		Options: Options.Rows(), Records: []string{annotationMade},
 		Annotations: Annotations.Rows(), Events: eventRows(),
 		Handover:    true,
-		Permissions: permissions(), Installation: installation(), CheckService: checkService,
+		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -76,6 +78,25 @@ func fixedSettings(service *v1.Service, s settings, lb *loadBalancer, f features
 		}
 	}
 	return findings
+}
+
+// fixedFields finds fields of the Service that came too late.
+func fixedFields(service *v1.Service, lb *loadBalancer) (findings []services.Finding) {
+	asked, bad := netip.ParseAddr(service.Spec.LoadBalancerIP)
+	if have, unknown := netip.ParseAddr(service.Annotations[annotationAddress]); bad == nil && unknown == nil && asked != have {
+		findings = append(findings, services.Warning(eventFixed, "%s: %q has no effect, the address stays %s: it is fixed when the load balancer is "+
+			"created; delete and create the Service to change it", portable.FieldLoadBalancerIP, asked, have))
+	}
+	if len(service.Spec.IPFamilies) > 1 && len(lb.AdditionalVIPs) == 0 {
+		findings = append(findings, singleStack(familyOf(service)))
+	}
+	return findings
+}
+
+// singleStack tells of a load balancer that has one of two families.
+func singleStack(family v1.IPFamily) services.Finding {
+	return services.Warning(services.EventSingleStack, "spec.ipFamilies: the load balancer has an address of %s alone: a second one is made with it, and "+
+		"needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", family)
 }
 
 // certificate is a reference that the key manager knows.

@@ -98,32 +98,17 @@ func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warni
 // checkService judges a Service without any network.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	c, _, _ := parseConfig(in) // what is missing elsewhere says nothing about a Service
-	_, warnings, _ = parseSettings(service, c.LoadBalancer)
-	return warnings, precheck(service, c.LoadBalancer)
+	return precheck(service, c.LoadBalancer)
 }
 
-// precheck finds what is at fault by itself and needs no look at NSX.
-func precheck(service *v1.Service, c loadBalancerConfig) error {
-	_, _, err := parseSettings(service, c)
-	return errors.Join(err, checkPorts(service))
-}
-
-// checkPorts refuses ports that NSX cannot serve, before anything is made for the others.
-func checkPorts(service *v1.Service) error {
-	var problems []error
+// precheck finds what needs no look at NSX.
+func precheck(service *v1.Service, c loadBalancerConfig) (warnings, err error) {
+	_, warnings, err = parseSettings(service, c)
+	told, refused := serviceFields.Judge(service, nil)
 	if len(service.Spec.Ports) == 0 {
-		problems = append(problems, errors.New("spec.ports: the Service has no port"))
+		refused = errors.New("spec.ports: the Service has no port")
 	}
-	for _, p := range service.Spec.Ports {
-		place := fmt.Sprintf("port %d", p.Port)
-		switch {
-		case protocolOf(p) != v1.ProtocolTCP && protocolOf(p) != v1.ProtocolUDP:
-			problems = append(problems, &schema.Problem{Place: place, Value: string(p.Protocol), Reason: "is a protocol that NSX's load balancer does not serve; use TCP or UDP"})
-		case p.NodePort == 0:
-			problems = append(problems, fmt.Errorf("%s has no node port, and NSX's load balancer sends to node ports; remove spec.allocateLoadBalancerNodePorts: false", place))
-		}
-	}
-	return errors.Join(problems...)
+	return errors.Join(warnings, told), errors.Join(err, refused)
 }
 
 func protocolOf(p v1.ServicePort) v1.Protocol {

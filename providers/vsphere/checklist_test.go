@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 )
 
@@ -28,7 +29,7 @@ func checked(field string) conformance.Checked {
 func TestAnnotationChecklist(t *testing.T) {
 	t.Parallel()
 	conformance.Checklist{
-		Rows: Annotations.Rows(), Creation: "PATCH /policy/api/v1/infra", Refused: eventConfigError, Ignored: eventIgnored,
+		Rows: Annotations.Rows(), Creation: "PATCH /policy/api/v1/infra", Refused: eventConfigError, Ignored: services.EventIgnored,
 		Items: map[string]conformance.Checked{
 			annotationClass: {
 				Legal: []conformance.Legal{
@@ -55,8 +56,7 @@ func TestAnnotationChecklist(t *testing.T) {
 		},
 		Check: func(s *v1.Service) (warnings, err error) {
 			c := nsxTestConfig("https://nsx").LoadBalancer
-			_, warnings, _ = parseSettings(s, c)
-			return warnings, precheck(s, c)
+			return precheck(s, c)
 		},
 		New: func(t *testing.T) conformance.Subject {
 			sim, server := nsxsim.New(nsxsim.Options{User: nsxUser, Password: nsxPassword})

@@ -21,7 +21,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -88,19 +87,11 @@ func (l *loadBalancers) allNodes(more []*v1.Node) []*v1.Node {
 
 // Validate implements services.Reconciler.
 func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
-	_, warnings, _ := parseSettings(r.Service, l.config)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%s", w))
-	}
-	more, err := refused(precheck(r.Service, l.config))
+	warnings, err := precheck(r.Service, l.config)
 	if err == nil {
-		more, err = refused(checkLengths(r.Cluster, r.Service))
+		err = checkLengths(r.Cluster, r.Service)
 	}
-	if err == nil {
-		more = unserved(r.Service)
-	}
-	return append(findings, more...), err
+	return services.Judged(warnings, err), err
 }
 
 // refused is the finding about a Service that cannot be served as it is.

@@ -606,28 +606,3 @@ func serverDiffers(s *virtualServer, port wantedPort, pool string) string {
 	}
 	return strings.Join(reasons, ", ")
 }
-
-// unserved are what a Service asks for that NSX's load balancer does not do.
-func unserved(service *v1.Service) []services.Finding {
-	var found []services.Finding
-	say := func(reason, text string) { found = append(found, services.Warning(reason, "%s", text)) }
-	s := service.Spec
-	if s.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal {
-		say(eventFieldIgnored, "spec.externalTrafficPolicy: Local has no effect on the load balancer: NSX sends to the node ports of all nodes, takes TCP ports out "+
-			"of nodes without endpoints by their health check alone, and UDP ports not at all")
-	}
-	if len(s.LoadBalancerSourceRanges) > 0 {
-		say(eventSourceRanges, "spec.loadBalancerSourceRanges has no effect on the load balancer: NSX's lets every client in; restrict clients by the "+
-			"distributed firewall or a network policy")
-	}
-	if s.SessionAffinity == v1.ServiceAffinityClientIP {
-		say(eventFieldIgnored, "spec.sessionAffinity: ClientIP counts between nodes and Pods alone: the load balancer picks a node for each connection")
-	}
-	if s.LoadBalancerIP != "" {
-		say(eventFieldIgnored, "spec.loadBalancerIP has no effect: the address comes from the pool of the Service's class")
-	}
-	if len(s.IPFamilies) > 1 {
-		say(eventSingleStack, "the load balancer has one address only, of the family of its class's pool")
-	}
-	return found
-}

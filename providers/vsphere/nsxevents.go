@@ -4,13 +4,8 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 
 // Reasons of the events that load balancers and routes write.
 const (
-	eventConfigError  = "LoadBalancerConfigError"
-	eventIgnored      = "LoadBalancerAnnotationIgnored"
-	eventFixed        = "LoadBalancerAnnotationFixed"
-	eventSourceRanges = "LoadBalancerSourceRangesIgnored"
-	eventSingleStack  = "LoadBalancerSingleStack"
-	// eventFieldIgnored: a field of the Service has no effect on NSX.
-	eventFieldIgnored = "LoadBalancerFieldIgnored"
+	eventConfigError = "LoadBalancerConfigError"
+	eventFixed       = "LoadBalancerAnnotationFixed"
 	// eventNoAddress: the pool has no free address.
 	eventNoAddress = "LoadBalancerAddressPoolExhausted"
 	// eventNotRealized: NSX took the intent, and cannot make it so.
@@ -22,11 +17,6 @@ const (
 // nsxEventRows are the events about NSX that this provider alone writes.
 func nsxEventRows() []events.Row {
 	return []events.Row{
-		{
-			On: "Service", Reason: eventFieldIgnored, Type: "Warning",
-			What: "A field of the Service has no effect on NSX's load balancer; the message says which, and what happens instead.",
-			Do:   "Remove the field, or accept what the message says.",
-		},
 		{
 			On: "Service", Reason: eventNoAddress, Type: "Warning",
 			What: "The IP pool of the Service's class has no free address. The allocation that failed was taken back.",

@@ -363,8 +363,8 @@ func TestUnservablePortsMakeNothing(t *testing.T) {
 	sctp := port("sctp", 81, 30081)
 	sctp.Protocol = v1.ProtocolSCTP
 	for want, p := range map[string]v1.ServicePort{
-		`port 81: "SCTP" is a protocol that NSX's load balancer does not serve`: sctp,
-		"port 82 has no node port": port("bare", 82, 0),
+		`spec.ports: "81/SCTP" is a protocol that NSX's load balancer does not serve`:  sctp,
+		`spec.allocateLoadBalancerNodePorts: "false" leaves ports without a node port`: port("bare", 82, 0),
 	} {
 		inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
 			s := service("web", nil, port("http", 80, 30080), p)
@@ -417,25 +417,6 @@ func TestNotRealized(t *testing.T) {
 		w.server.ResetCalls()
 		w.ensure(webService())
 		assert.Empty(w.T, w.writes())
-	})
-}
-
-// Fields that NSX's load balancer does not know are not passed over without a word.
-func TestFieldsWithoutEffectAreReported(t *testing.T) {
-	t.Parallel()
-	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {
-		s := webService()
-		s.Spec.ExternalTrafficPolicy, s.Spec.SessionAffinity = v1.ServiceExternalTrafficPolicyLocal, v1.ServiceAffinityClientIP
-		s.Spec.LoadBalancerSourceRanges, s.Spec.IPFamilies = []string{"192.0.2.0/24"}, []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
-		w.addNode("n1", "10.0.0.1")
-		w.Apply(s)
-		w.ensure(s)
-		said := strings.Join(w.Events(), "\n")
-		for _, field := range []string{
-			eventFieldIgnored + " spec.externalTrafficPolicy", eventFieldIgnored + " spec.sessionAffinity", eventSourceRanges, eventSingleStack,
-		} {
-			assert.Contains(w.T, said, field)
-		}
 	})
 }
 

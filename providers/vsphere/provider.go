@@ -30,7 +30,7 @@ func Description() registry.Provider {
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		CheckService: checkService,
+		CheckService: checkService, ServiceFields: serviceFields,
 		Routes: func(in registry.Inputs) bool {
 			c, _, _ := parseConfig(in) // what is wrong elsewhere says nothing about routes
 			return c.Route.RouterPath != ""

@@ -83,6 +83,11 @@ func annotationRows() []Row {
 			Do:   "Remove or change it.",
 		},
 		{
+			On: "Service", Reason: "LoadBalancerFieldIgnored", Type: "Warning",
+			What: "A field of the Service has no effect on the load balancer, or less than it says; the message names it and what happens instead.",
+			Do:   "Remove the field, or accept what the message says.",
+		},
+		{
 			On: "Service", Reason: "LoadBalancerDefaulted", Type: "Normal",
 			What: "Defaults of its class (`--service-defaults`) set annotations of the Service. Written once, at `-v=4`.",
 		},
@@ -138,7 +143,7 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning",
-			What: "The Service asks for two IP families, but its load balancer has addresses of only one.",
+			What: "The Service asks for an IP family, or for two, of which its load balancer has no address.",
 			Do:   "The message says what is missing.",
 		},
 	}

@@ -2,7 +2,6 @@ package xcloud
 
 import (
 	"errors"
-	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -26,25 +25,24 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.Algorithm}),
 }
 
+// serviceFields are what becomes of the fields of a Service. A load balancer that is open to more clients than was asked for is refused.
+var serviceFields = append(schema.ServedFields(schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart), schema.Fields{
+	{Field: schema.FieldAddress, Becomes: schema.Told, Words: "has no effect on Xcloud"},
+	{Field: schema.FieldIPv6, Becomes: schema.Refused, Words: "cannot be served on Xcloud, whose load balancers have IPv4 alone"},
+	{Field: schema.FieldPreferBoth, Becomes: schema.Told, Words: "only the first has a load balancer on Xcloud"},
+	{Field: schema.FieldRequireBoth, Becomes: schema.Told, Words: "only the first has a load balancer on Xcloud"},
+	{Field: schema.FieldNoNodePorts, Becomes: schema.Refused, Words: "leaves ports without a node port, to which Xcloud sends; remove it"},
+	{Field: schema.FieldAffinity, Becomes: schema.Told, Words: "has no effect on Xcloud"},
+	{Field: schema.FieldLocal, Becomes: schema.Told, Words: "loses connections on Xcloud, which sends to all nodes; use Cluster"},
+	{Field: schema.FieldSourceRanges, Becomes: schema.Refused, Words: "cannot be served on Xcloud; remove it"},
+	{Field: schema.FieldSCTP, Becomes: schema.Refused, Words: "cannot be served on Xcloud; use TCP or UDP"},
+}...)
+
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
-	warned, refused := unserved(service)
+	warned, refused := serviceFields.Judge(service, nil)
 	return s, errors.Join(warnings, warned), errors.Join(err, refused)
-}
-
-// unserved is what a Service asks for and the cloud does not have. A load balancer that is open to more clients than was asked for is
-// refused.
-func unserved(service *v1.Service) (warning, err error) {
-	if ranges := service.Spec.LoadBalancerSourceRanges; len(ranges) > 0 {
-		err = &schema.Problem{
-			Place: "spec.loadBalancerSourceRanges", Value: strings.Join(ranges, ","), Reason: "cannot be served on Xcloud; remove it",
-		}
-	}
-	if len(service.Spec.IPFamilies) > 1 {
-		warning = &schema.Problem{Place: "spec.ipFamilies", Reason: "only the first has a load balancer on Xcloud", Warning: true}
-	}
-	return warning, err
 }
 
 // checkService implements registry.Provider.CheckService.

@@ -18,7 +18,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 const (
@@ -67,14 +66,7 @@ func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec]
 // Validate judges the Service by itself.
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
-	var findings []services.Finding
-	for _, w := range schema.Problems(warnings) {
-		findings = append(findings, services.Warning(eventIgnored, "%v", w))
-	}
-	if err != nil {
-		findings = append(findings, services.Warning(eventConfigError, "%v", err))
-	}
-	return findings, err
+	return services.Judged(warnings, err), err
 }
 
 // Observe reads the load balancer by its name, which holds the UID of the Service.

@@ -32,7 +32,7 @@ func Description() registry.Provider {
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),
-		CheckService: checkService, // load balancers
+		CheckService: checkService, ServiceFields: serviceFields, // load balancers
 	})
 }
 

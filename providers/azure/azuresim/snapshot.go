@@ -25,6 +25,9 @@ func (s *Sim) Snapshot() string {
 			note("%s rule %s %v %v->%v idle=%v reset=%v floating=%v front=%s pool=%s probe=%s", r.name(), text(rule, "name"), at(p, "protocol"), at(p, "frontendPort"),
 				at(p, "backendPort"), at(p, "idleTimeoutInMinutes"), at(p, "enableTcpReset"), at(p, "enableFloatingIP"), short(text(p, "frontendIPConfiguration", "id")),
 				short(text(p, "backendAddressPool", "id")), short(text(p, "probe", "id")))
+			if affinity := text(p, "loadDistribution"); affinity != "Default" {
+				note("%s rule %s affinity %s", r.name(), text(rule, "name"), affinity)
+			}
 		}
 		for _, probe := range items(lb, "properties", "probes") {
 			p := probe["properties"]

@@ -236,6 +236,9 @@ func RunParts(t *testing.T, newFixture func(t testing.TB) *Fixture, names ...str
 		require.True(t, slices.ContainsFunc(parts, func(p part) bool { return p.name == name }), "the suite has no part %q", name)
 	}
 	runFeatures(t, newFixture)
+	if readFixture(t, newFixture, (*Fixture).hasLoadBalancers) {
+		t.Run("ServiceFields", func(t *testing.T) { t.Parallel(); runServiceFields(t, newFixture) })
+	}
 	for _, part := range parts {
 		if (all && !part.firstNetwork || slices.Contains(names, part.name)) && readFixture(t, newFixture, part.applies) {
 			t.Run(part.name, func(t *testing.T) { t.Parallel(); part.run(t, newFixture) })

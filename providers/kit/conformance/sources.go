@@ -103,8 +103,16 @@ func runSources(t *testing.T, newFixture func(t testing.TB) *Fixture, change fun
 
 // ensureToEnd reconciles a Service until that ends, well or not.
 func (w *world) ensureToEnd(ctx context.Context, s *v1.Service) error {
-	for began := time.Now(); ; {
+	return w.untilTried(func() error {
 		_, err := w.loadBalancer().EnsureLoadBalancer(ctx, clusterName, w.service(ctx, s), w.nodes)
+		return err
+	})
+}
+
+// untilTried repeats what asks to be repeated, until it ends.
+func (w *world) untilTried(try func() error) error {
+	for began := time.Now(); ; {
+		err := try()
 		w.requireNoCrash(err)
 		hint, later := errors.AsType[*cloudproviderapi.RetryError](err)
 		if !later {

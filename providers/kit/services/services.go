@@ -25,6 +25,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Purpose is what a Reconciler is asked for. It decides how old an answer may be, and what an object of somebody else means.
@@ -94,6 +95,38 @@ func Warning(reason, format string, args ...any) Finding {
 // Notice returns a Finding about something that is in order.
 func Notice(reason, format string, args ...any) Finding {
 	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...), Normal: true}
+}
+
+// Reasons of the events about what a Service asks for.
+const (
+	EventConfigError   = guard.EventConfigError
+	EventIgnored       = guard.EventAnnotationIgnored
+	EventFieldIgnored  = "LoadBalancerFieldIgnored"
+	EventRangesIgnored = "LoadBalancerSourceRangesIgnored"
+	EventSingleStack   = "LoadBalancerSingleStack"
+)
+
+// Judged are the findings about what a Service asks for, by what it was judged to be: a warning each for what has no effect, and one for
+// all that is refused.
+func Judged(warnings, err error) (findings []Finding) {
+	for _, w := range schema.Problems(warnings) {
+		reason := EventIgnored
+		if p, is := errors.AsType[*schema.Problem](w); is {
+			switch {
+			case p.Place == string(schema.FieldSourceRanges):
+				reason = EventRangesIgnored
+			case strings.HasPrefix(p.Place, "spec.ipFamil"):
+				reason = EventSingleStack
+			case strings.HasPrefix(p.Place, "spec."):
+				reason = EventFieldIgnored
+			}
+		}
+		findings = append(findings, Warning(reason, "%v", w))
+	}
+	if err != nil {
+		findings = append(findings, Warning(EventConfigError, "%v", err))
+	}
+	return findings
 }
 
 // Refused are the findings about a claim that was refused: on the Service that claims, and on the one that has the object.
