@@ -41,6 +41,9 @@ var dispensable = map[string]string{
 	"ELB DescribeTags": "load balancers are told by their names then, and tags by annotation are given again",
 }
 
+// onlyThere are faults of subnets, which AWS knows.
+var onlyThere = []string{`which is neither the ID nor the tag Name of a subnet of the VPC`, `names \d+ addresses for \d+ subnets`}
+
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := awssim.New(newRegion(awssim.Options{}))
 	sim.AddGroup(awssim.Group{ID: extraGroup, Name: "extra"})
@@ -77,7 +80,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		ClusterInSettings:   true,
 		OtherCluster:        func() { file = strings.ReplaceAll(file, awssim.ClusterID, "restored") },
 		MalformedIDs:        []string{providerIDPrefix, "aws://i-1", "aws:///", "aws:///us-east-1a/vol-1", "aws:///us-east-1a/i-1/suffix"},
-		Services: map[string]conformance.Case{
+		OnlyThere:           onlyThere, Services: map[string]conformance.Case{
 			"classic":      {Service: service("classic", nil, servicePort("http", 80, 30080)), Change: addPort},
 			"network":      {Service: nlb("network", nil, servicePort("http", 80, 30080)), Change: addPort},
 			"rich classic": {Service: richClassic(), Change: changeClassic},

@@ -147,6 +147,12 @@ func named(key, help string, at func(*settings) *string) schema.Annotation[setti
 	return schema.StringAnnotation(at, r)
 }
 
+// adopting marks a row that asks for an address which exists.
+func adopting(row schema.Annotation[settings]) schema.Annotation[settings] {
+	row.Adopts = true
+	return row
+}
+
 func isAddress(six bool) func(string) error {
 	return func(v string) error {
 		if a, err := netip.ParseAddr(v); err != nil || a.Is6() != six {
@@ -164,12 +170,12 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.Subnet, Only: "one, by its name"}),
 	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
 	written(annotationConfigs, "Names of the load balancers that the Service may be on, of multipleStandardLoadBalancerConfigurations, separated by commas.", func(s *settings) *string { return &s.Configs }),
-	checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 }).Serving(
+	adopting(checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 })).Serving(
 		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
-	checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 }),
+	adopting(checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 })),
 	named(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
-	named(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name }),
-	named(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 }),
+	adopting(named(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
+	adopting(named(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotated(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
 	checked(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
@@ -177,7 +183,7 @@ var Annotations = schema.Annotations[settings]{
 	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
 	written(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
-	listed(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional }),
+	adopting(listed(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
 	listed(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
 	listed(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
 	listed(annotationSourceRanges, "Networks that may connect; added to the others.", func(s *settings) *[]string { return &s.SourceRanges }),
@@ -395,6 +401,10 @@ func parent(p netip.Prefix) netip.Prefix {
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	s, warnings, err := parseSettings(service)
+	if len(in.File) > 0 {
+		c, _, _ := parseConfig(in) // its faults are told at start
+		warnings = errors.Join(warnings, s.unconfigured(&c))
+	}
 	if err != nil {
 		return warnings, err
 	}
@@ -416,6 +426,16 @@ func (s *settings) unprobed(service *v1.Service, probeMode string) error {
 	}
 	return &schema.Problem{Place: "spec.allocateLoadBalancerNodePorts", Value: "false", Warning: true, Reason: "leaves ports without a probe, so that nodes " +
 		"that are down get connections; name a port of the nodes by " + prefix + "port_<port>_health-probe_port, or set the option clusterServiceLoadBalancerHealthProbeMode"}
+}
+
+// unconfigured warns of the names of load balancers where the cloud config has only one.
+func (s *settings) unconfigured(c *Config) error {
+	if s.Configs == "" || len(c.several) > 0 {
+		return nil
+	}
+	return &schema.Problem{
+		Place: "annotation " + annotationConfigs, Value: s.Configs, Reason: "has no effect: multipleStandardLoadBalancerConfigurations is not set", Warning: true,
+	}
 }
 
 // clientFindings say where others may connect, or may not, than the author of a Service may expect.

@@ -29,7 +29,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	url := network.Serve(t, server)
 	more := map[string]any{} // keys of azure.json
 	f := &conformance.Fixture{
-		Sim: server, Network: network, Provider: Description(), Everybody: []string{"from Internet[", `"sourceAddressPrefix":"Internet"`},
+		OnlyThere: []string{`has no subnet `, `has no public IP address`, `and only one Service may; remove it`, `there is no subnet `, `^listing private link services: `},
+		Sim:       server, Network: network, Provider: Description(), Everybody: []string{"from Internet[", `"sourceAddressPrefix":"Internet"`},
 		HostBits: "Azure's own controller lets nobody in by it, and so do we",
 		Inputs:   func() registry.Inputs { return inputs(configWith(t, sim.CloudConfig(url), more)) },
 		Routes:   func() {}, // the inputs have ClusterCIDR, the cloud config a route table

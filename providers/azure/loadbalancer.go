@@ -100,11 +100,7 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	s, warnings, err := parseSettings(q.Service)
 	var findings []services.Finding
 	err = errors.Join(err, r.config.checkSeveral(q.Cluster))
-	if s.Configs != "" && len(r.config.several) == 0 {
-		findings = append(findings, services.Warning(eventIgnored, "annotation %s: %q has no effect: multipleStandardLoadBalancerConfigurations is not set",
-			annotationConfigs, s.Configs))
-	}
-	findings = append(findings, services.Judged(errors.Join(warnings, s.unprobed(q.Service, r.config.ProbeMode)), err)...)
+	findings = append(findings, services.Judged(errors.Join(warnings, s.unconfigured(r.config), s.unprobed(q.Service, r.config.ProbeMode)), err)...)
 	if err != nil {
 		return findings, err
 	}

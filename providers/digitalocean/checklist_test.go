@@ -309,3 +309,26 @@ const (
 	createOperation = "POST /v2/load_balancers"
 	updateOperation = "PUT /v2/load_balancers/{id}"
 )
+
+// TestValidateKnowsWhatNeedsACertificate: without a look at the cloud, a port that nobody could serve is a fault.
+func TestValidateKnowsWhatNeedsACertificate(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		annotations map[string]string
+		want        string
+	}{
+		"https":   {map[string]string{annotationProtocol: protocolHTTPS}, "port 443: https needs a certificate or TLS passthrough"},
+		"http3":   {map[string]string{annotationHTTP3Port: "443"}, "annotation " + annotationHTTP3Port + ": needs a certificate"},
+		"by name": {map[string]string{annotationProtocol: protocolHTTPS, annotationCertificateName: "web"}, ""},
+		"by ID":   {map[string]string{annotationHTTP3Port: "443", annotationCertificateID: "4de7ac8b-495b-4884-9a69-1050c6793cd6"}, ""},
+	} {
+		s := conformance.Service("web", c.annotations, conformance.Port("https", 443, 30443))
+		s.Annotations[annotationType] = "REGIONAL"
+		_, err := checkService(registry.Inputs{}, s)
+		if c.want == "" {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, c.want, name)
+	}
+}

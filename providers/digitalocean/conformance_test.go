@@ -65,8 +65,9 @@ func newFixtureBehind(
 		return id
 	}
 	return &conformance.Fixture{
-		Claims: claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
-		Sim:    server, Network: network,
+		OnlyThere: []string{`needs IPv6 on every node`},
+		Claims:    claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
+		Sim:       server, Network: network,
 		Lag: sim.SetListingLag,
 		Limited: func() {
 			env["DO_API_RATE_LIMIT_QPS"] = ""

@@ -140,7 +140,8 @@ func precheck(service *v1.Service, defaultType string) error {
 	_, checkErr := healthCheck(service, s)
 	_, refused := s.judge(service)
 	_, firewallErr := firewallRules(service, s)
-	return errors.Join(refused, checkErr, firewallErr, checkOwnName(service, s))
+	_, rulesErr := forwardingRules(service, s, cmp.Or(s.CertificateID, s.CertificateName)) // which certificate it is, the cloud knows
+	return errors.Join(refused, rulesErr, checkErr, firewallErr, checkOwnName(service, s))
 }
 
 // defaultNames are the names that controllers give, each to the load balancer of one Service.

@@ -25,7 +25,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	address := network.Serve(t, server)
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
-		OwnNames: true, ClusterInSettings: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
+		OnlyThere: []string{`the cluster has no subnet in this zone`, `^no available nodes have the label or the zone`, `it must be in the VPC of the cluster`, `in the VPC of the cluster$`},
+		OwnNames:  true, ClusterInSettings: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
 		ChosenName:   map[string]string{annotationName: "shop"},
 		SourceRanges: conformance.FeatureCase{ClosesLater: "a security group that a load balancer has cannot be deleted, and a load balancer without any is open to more"},
 		Filters:      []string{postGroup, attach}, Everybody: []string{`"` + defaults + `"`, `"port_max":53,"protocol":"tcp","remote":{"cidr_block":"0.0.0.0/0"`},

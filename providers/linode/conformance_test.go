@@ -61,9 +61,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	}
 	number := func(providerID string) int { return linodeID(t, providerID) }
 	f := &conformance.Fixture{
-		Limited: func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
-		Claims:  claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
-		Sim:     server, Network: network,
+		OnlyThere: []string{`is not the ID of a NodeBalancer that the token may read`},
+		Limited:   func() { server.Configure(func(c *simkit.Settings) { c.PerOperation = true }) },
+		Claims:    claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
+		Sim:       server, Network: network,
 		Lag:      sim.SetListingLag,
 		Provider: Description(), Everybody: []string{openToAll, anyIPv4, anyIPv6}, Filters: []string{"POST /v4/networking/firewalls"},
 		SourceRanges: conformance.FeatureCase{ClosesLater: "a NodeBalancer without its firewall is open to everybody"},

@@ -542,12 +542,15 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		_, warnings, err = parseNetwork(service)
 		return warnings, err
 	}
-	if len(in.File) == 0 { // nobody knows what the cloud config says
-		_, warnings, err = parseSettings(service, "")
-		return warnings, err
+	mode := ""
+	if len(in.File) > 0 { // else nobody knows what the cloud config says
+		keys, _, _ := readFile(in.File) // faults in it are told at start
+		mode = keys[keyListMode]
 	}
-	keys, _, _ := readFile(in.File) // faults in it are told at start
-	_, warnings, err = parseSettings(service, keys[keyListMode])
+	s, warnings, err := parseSettings(service, mode)
+	if err == nil {
+		_, _, err = s.shapeFor(nil)
+	}
 	return warnings, err
 }
 

@@ -38,7 +38,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	config := sim.CloudConfig(network.Serve(t, server))
 	f := &conformance.Fixture{
-		Sim: server, Network: network, Provider: Description(), CallsPerInstance: 2,
+		OnlyThere: []string{`there is no such reserved public address`},
+		Sim:       server, Network: network, Provider: Description(), CallsPerInstance: 2,
 		OtherCluster:   func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
 		CreationTokens: true,
 		Inputs:         func() registry.Inputs { return inputs(config) },

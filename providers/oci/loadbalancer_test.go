@@ -320,7 +320,7 @@ func TestShapes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, shapeDetails{10, 10}, *details)
 	_, _, err = settings{Shape: shapeFlexible}.shapeFor(nil)
-	require.ErrorContains(t, err, "flexible requires")
+	require.ErrorContains(t, err, "takes its bandwidths from")
 	is := &loadBalancer{Shape: shapeFlexible, Details: &shapeDetails{20, 40}}
 	_, details, err = settings{}.shapeFor(is)
 	require.NoError(t, err)

@@ -190,8 +190,7 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 		d.Most, _ = bandwidth(s.ShapeMax) // the table has judged it
 	}
 	if d.Least == 0 || d.Most == 0 {
-		return "", nil, refuseFor(annotationShape, s.Shape, "error parsing service annotation: %s=flexible requires %s and %s to be set",
-			annotationShape, annotationShapeMin, annotationShapeMax)
+		return "", nil, refuseFor(annotationShape, s.Shape, "takes its bandwidths from %s and %s; set both", annotationShapeMin, annotationShapeMax)
 	}
 	d.Most = max(d.Most, d.Least)
 	return shapeFlexible, &d, nil

@@ -64,6 +64,7 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n" + keys
 	return &conformance.Fixture{
+		OnlyThere: []string{`^choosing the subnet of the floating address: `, `^creating load balancer `, `^creating a floating address: quota exceeded`},
 		Claims: &conformance.Claims{
 			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
 			Claim:   func(s *v1.Service, id string) { s.Annotations[annotationID] = id },

@@ -15,6 +15,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 // further are the values with which somebody adapts the chart to a cluster.
@@ -145,6 +147,18 @@ func TestImageWithoutRegistry(t *testing.T) {
 		out, err := helm(t, given(clouds()[0])+"image: {repository: "+repository+"}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
 		require.NoError(t, err, out)
 		assert.Equal(t, want, strings.Contains(out, "names no registry"), repository)
+	}
+}
+
+// TestNoAdoptionIsTold: whoever switches on what makes no policy on a cloud hears it.
+func TestNoAdoptionIsTold(t *testing.T) {
+	t.Parallel()
+	for _, p := range clouds() {
+		expected, err := expectations.Read("../..", p)
+		require.NoError(t, err)
+		out, err := helm(t, given(p)+"admissionPolicy: {refuseAdoption: true}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
+		require.NoError(t, err, out)
+		assert.Equal(t, len(expected.Adoption.Annotations) == 0, strings.Contains(out, "refuseAdoption made no policy: no annotation on "+p.Name), p.Name)
 	}
 }
 

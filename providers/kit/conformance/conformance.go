@@ -83,6 +83,8 @@ type Fixture struct {
 
 	// Services are the Services to try, by name; each gets a life cycle and the interruption test.
 	Services map[string]Case
+	// OnlyThere are regular expressions of what events say of annotations that only the cloud or its nodes know, so that validate cannot.
+	OnlyThere []string
 	// Snapshot describes everything in the cloud that belongs to Services, without identifiers that differ from run to
 	// run. An empty cloud is "".
 	Snapshot func() string
@@ -298,6 +300,7 @@ var parts = []part{
 	// nothing of users gets into the labels of metrics
 	{name: "Labels", applies: func(*Fixture) bool { return true }, run: runLabels},
 	{name: "Portable", applies: (*Fixture).hasLoadBalancers, run: runPortable},
+	{name: "Foretold", applies: (*Fixture).hasLoadBalancers, run: runForetold},
 	{name: "WithoutPortable", applies: (*Fixture).hasLoadBalancers, run: runWithoutPortable},
 	// what is written in each scenario is what the files say
 	{name: "Transcripts", applies: (*Fixture).hasLoadBalancers, run: runTranscripts, firstNetwork: true},
