@@ -401,14 +401,13 @@ func parent(p netip.Prefix) netip.Prefix {
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	s, warnings, err := parseSettings(service)
+	c, _, _ := parseConfig(in) // its faults are told at start; what is missing says nothing about a Service
 	if len(in.File) > 0 {
-		c, _, _ := parseConfig(in) // its faults are told at start
 		warnings = errors.Join(warnings, s.unconfigured(&c))
 	}
 	if err != nil {
 		return warnings, err
 	}
-	c, _, _ := parseConfig(in) // what is missing says nothing about a Service
 	warnings = errors.Join(warnings, s.unprobed(service, c.ProbeMode))
 	for _, f := range s.clientFindings(service) {
 		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: f.Message, Warning: true})
