@@ -98,9 +98,9 @@ var _ services.Reconciler[*observed, *spec] = (*reconciler)(nil)
 // Validate judges the Service by itself.
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	s, warnings, err := parseSettings(q.Service)
-	var findings []services.Finding
 	err = errors.Join(err, r.config.checkSeveral(q.Cluster))
-	findings = append(findings, services.Judged(errors.Join(warnings, s.unconfigured(r.config), s.unprobed(q.Service, r.config.ProbeMode)), err)...)
+	warnings = errors.Join(warnings, s.unconfigured(r.config), s.unprobed(q.Service, r.config.ProbeMode))
+	findings := services.Judged(warnings, err)
 	if err != nil {
 		return findings, err
 	}

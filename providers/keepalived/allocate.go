@@ -369,7 +369,9 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 			holders = u.firm(a)
 		}
 		holders = slices.DeleteFunc(holders, func(h holder) bool { return (h.wants || w.givenBefore(s, a)) && older(s, h.service) })
-		if why := w.obstacle(s, a, usage{a: holders}); why != "" {
+		having := slices.DeleteFunc(slices.Clone(holders), func(h holder) bool { return h.wants })
+		wanting := slices.DeleteFunc(holders, func(h holder) bool { return !h.wants })
+		if why := w.obstacle(s, a, usage{a: append(having, wanting...)}); why != "" {
 			return choice{}, exhausted(eventAddressInUse, "address %s %s; choose another one", a, why)
 		}
 		switch {
