@@ -176,7 +176,8 @@ func AsStored(s *v1.Service) {
 		}
 		if port.NodePort == 0 && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts) {
 			first := slices.IndexFunc(s.Spec.Ports, func(o v1.ServicePort) bool { return o.Port == port.Port })
-			port.NodePort = max(s.Spec.Ports[first].NodePort, anyNodePort+int32(first)) // two protocols of one port share it
+			// Two protocols of one port share it.
+			port.NodePort = max(s.Spec.Ports[first].NodePort, anyNodePort+int32(first)) //nolint:gosec // an index
 		}
 	}
 	if s.Spec.ExternalTrafficPolicy == "" {

@@ -222,16 +222,8 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 	if err = d.checkNames(lb); err != nil {
 		return nil, err
 	}
-	if lb != nil {
-		if err = conflicts(lb, d.Base, *d); err == nil && r.fillsPools(d.Internal) {
-			err = unlikePool(lb, d.Fronts, c.PoolType == poolIP)
-		}
-		if err == nil {
-			err = r.sharedFronts(lb, d)
-		}
-		if err != nil {
-			return nil, err
-		}
+	if err = r.checkPlace(lb, d); err != nil {
+		return nil, err
 	}
 	if err = r.checkAdditional(q, o, d); err != nil {
 		return nil, err
@@ -240,6 +232,21 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 		return nil, err
 	}
 	return d, r.wantLink(ctx, q, s, o, d)
+}
+
+// checkPlace refuses what others have on the load balancer already; nil is one that does not exist.
+func (r *reconciler) checkPlace(lb doc, d *spec) error {
+	if lb == nil {
+		return nil
+	}
+	err := conflicts(lb, d.Base, *d)
+	if err == nil && r.fillsPools(d.Internal) {
+		err = unlikePool(lb, d.Fronts, r.config.PoolType == poolIP)
+	}
+	if err == nil {
+		err = r.sharedFronts(lb, d)
+	}
+	return err
 }
 
 // isSix reports whether a frontend is of IPv6; guess is said of one whose public address was not read.

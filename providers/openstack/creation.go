@@ -158,40 +158,47 @@ func (l *loadBalancers) placeVIP(
 	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *loadBalancerRequest,
 ) (found string, findings []services.Finding, err error) {
 	networkID, subnetID := vipNetworks(s, l.config.LoadBalancer)
-	if networkID != "" && subnetID == "" && familyOf(service) == v1.IPv6Protocol && s.PortID == "" {
-		if subnetID, err = l.subnetOfFamily(ctx, networkID, 6); err != nil {
-			return "", nil, err
+	switch {
+	case networkID != "" && subnetID == "" && familyOf(service) == v1.IPv6Protocol && s.PortID == "":
+		subnetID, err = l.subnetOfFamily(ctx, networkID, 6)
+	case networkID == "" && subnetID == "":
+		if subnetID, err = l.subnetOf(ctx, members); err != nil && s.PortID != "" {
+			klog.V(2).InfoS("No subnet for members was found", "service", klog.KObj(service), "reason", err.Error())
+			err = nil
+		} else if err != nil {
+			findings, err = refused(err)
 		}
 	}
-	if networkID == "" && subnetID == "" {
-		if subnetID, err = l.subnetOf(ctx, members); err != nil {
-			if s.PortID == "" {
-				findings, err = refused(err)
-				return "", findings, err
-			}
-			klog.V(2).InfoS("No subnet for members was found", "service", klog.KObj(service), "reason", err.Error())
-		}
+	if err != nil {
+		return "", findings, err
 	}
 	if s.PortID != "" {
 		request.VIPPortID = s.PortID
-	} else {
-		request.VIPNetworkID, request.VIPSubnetID = networkID, subnetID
-		if service.Spec.LoadBalancerIP != "" && (s.internal || familyOf(service) == v1.IPv6Protocol) {
-			request.VIPAddress = service.Spec.LoadBalancerIP
-		}
+		return subnetID, nil, nil
 	}
-	if len(service.Spec.IPFamilies) > 1 && s.PortID == "" {
-		second, err := l.secondSubnet(ctx, networkID, subnetID, f)
-		if err != nil {
-			return "", nil, err
-		}
-		if second == "" {
-			findings = append(findings, singleStack(service.Spec.IPFamilies[0]))
-		} else {
-			request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
-		}
+	request.VIPNetworkID, request.VIPSubnetID = networkID, subnetID
+	if service.Spec.LoadBalancerIP != "" && (s.internal || familyOf(service) == v1.IPv6Protocol) {
+		request.VIPAddress = service.Spec.LoadBalancerIP
 	}
-	return subnetID, findings, nil
+	if len(service.Spec.IPFamilies) > 1 {
+		findings, err = l.placeSecondVIP(ctx, service, networkID, subnetID, f, request)
+	}
+	return subnetID, findings, err
+}
+
+// placeSecondVIP says where the address of the other family is to be, where the network has a subnet for it.
+func (l *loadBalancers) placeSecondVIP(
+	ctx context.Context, service *v1.Service, networkID, subnetID string, f features, request *loadBalancerRequest,
+) ([]services.Finding, error) {
+	second, err := l.secondSubnet(ctx, networkID, subnetID, f)
+	switch {
+	case err != nil:
+		return nil, err
+	case second == "":
+		return []services.Finding{singleStack(service.Spec.IPFamilies[0])}, nil
+	}
+	request.AdditionalVIPs = []additionalVIP{{SubnetID: second}}
+	return nil, nil
 }
 
 // subnetOf is the subnet of the first member whose port is known.

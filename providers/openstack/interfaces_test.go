@@ -12,14 +12,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// twoInterfaces returns a world whose node n1 has a first interface on another network than the second, and that network and its subnet.
-func twoInterfaces(t *testing.T, file string, prepare func(*openstacksim.Sim)) (w *world, other, subnet string) {
+// twoInterfaces returns a world whose node n1 has a first interface on another network than the second, and that network.
+func twoInterfaces(t *testing.T, file string, prepare func(*openstacksim.Sim)) (w *world, other string) {
 	t.Helper()
 	w = newTestWorld(t, file, prepare)
 	other = w.sim.AddNetwork("other", false)
-	subnet = w.sim.AddSubnet(other, "other-subnet", "10.9.0.0/24")
+	w.sim.AddSubnet(other, "other-subnet", "10.9.0.0/24")
 	w.addNode(openstacksim.Spec{Name: "n1", Networks: []string{other, firstNet}})
-	return w, other, subnet
+	return w, other
 }
 
 // TestMemberSubnetOfASecondInterface: the address of a member is the one on the subnet that is asked for.
@@ -32,7 +32,7 @@ func TestMemberSubnetOfASecondInterface(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, _, _ := twoInterfaces(t, "manage-security-groups = true\n", nil)
+				w, _ := twoInterfaces(t, "manage-security-groups = true\n", nil)
 				s := web(map[string]string{annotationInternal: textTrue})
 				if c.asked {
 					s.Annotations[annotationMemberSubnetID] = firstSubnet
@@ -52,7 +52,7 @@ func TestMemberSubnetOfASecondInterface(t *testing.T) {
 func TestGroupOfANodeElsewhere(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, other, _ := twoInterfaces(t, "manage-security-groups = true\n", nil)
+		w, other := twoInterfaces(t, "manage-security-groups = true\n", nil)
 		w.addNode(openstacksim.Spec{Name: "n2"})
 		s := web(map[string]string{annotationInternal: textTrue})
 		w.Apply(s)
@@ -73,7 +73,7 @@ func TestGroupOfANodeElsewhere(t *testing.T) {
 func TestRouteOfASecondInterface(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, _, _ := twoInterfaces(t, "", nil)
+		w, _ := twoInterfaces(t, "", nil)
 		w.file = "[Route]\nrouter-id = " + w.sim.Routers()[0].ID + "\n"
 		w.restart()
 		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.100.0.0/24")))

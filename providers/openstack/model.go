@@ -229,15 +229,20 @@ func wantPort(
 		w.pool.Members = append(w.pool.Members, m)
 	}
 	if s.monitor {
-		w.monitor = &monitorRequest{
-			Name: partName("monitor", index, r.name), Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout,
-			MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
-		}
-		if byHealthPort {
-			w.monitor.Type, w.monitor.URLPath, w.monitor.Method, w.monitor.Codes = protocolHTTP, healthPath, "GET", "200"
-		}
+		w.monitor = wantMonitor(partName("monitor", index, r.name), s, protocol, byHealthPort)
 	}
 	return w
+}
+
+// wantMonitor is the health monitor of a pool, which asks the health check node port or connects to the members' own.
+func wantMonitor(name string, s settings, protocol string, byHealthPort bool) *monitorRequest {
+	m := &monitorRequest{
+		Name: name, Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout, MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
+	}
+	if byHealthPort {
+		m.Type, m.URLPath, m.Method, m.Codes = protocolHTTP, healthPath, "GET", "200"
+	}
+	return m
 }
 
 func monitorType(protocol string) string {
@@ -494,8 +499,8 @@ func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want want
 	}
 	if !r.owns(p) { // by which it is found when no listener has it any more
 		former := map[string]any{"name": w.pool.Name}
-		kept := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == "" || strings.HasPrefix(t, markPrefix) })
-		if tags := append(kept, w.tags...); !services.SameSet(tags, p.Tags) {
+		tags := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == "" || strings.HasPrefix(t, markPrefix) })
+		if tags = append(tags, w.tags...); !services.SameSet(tags, p.Tags) {
 			former["tags"] = tags
 		}
 		steps = append(steps, step{kind: updatePool, id: p.ID, body: former, reason: "name and tags, before it goes"})

@@ -80,7 +80,7 @@ func accountsAreChecked(t *testing.T, c *harness.Cluster, env map[string]string)
 	require.NoError(t, c.Kube.RbacV1().ClusterRoleBindings().Delete(t.Context(), "kube-system:"+program+":route-controller", metav1.DeleteOptions{}))
 	require.NoError(t, c.Kube.RbacV1().Roles(metav1.NamespaceSystem).Delete(t.Context(), program+":controllers", metav1.DeleteOptions{}))
 	require.NoError(t, harness.Eventually(t.Context(), patience, "the roles to count no more", func(context.Context) error {
-		all, _ = preflightResults(t, c, env, accounts...)
+		all, _ = preflightResults(t, c, env, accounts...) //nolint:contextcheck // it has the test's
 		for _, want := range []string{
 			"error: " + account + " is not allowed: create serviceaccounts/token, get serviceaccounts\n",
 			"error: " + account + "-route-controller is not allowed: create events, patch events, patch nodes/status, update events\n",

@@ -396,16 +396,17 @@ func checkTopLevel(asked object) *failure {
 	}
 	tags, _ := asked["tags"].(map[string]any)
 	for name, value := range tags {
-		if _, ok := value.(string); !ok {
+		text, ok := value.(string)
+		if !ok {
 			return invalid("InvalidRequestContent", refusal+": the value of the tag %s is not a string.", name)
 		}
 		if len(name) > maxTagName {
 			return invalid("InvalidTagName", "Tag name too large. Following tag name '%s' exceeded the maximum length. "+
 				"Maximum allowed length for tag name - '%d' characters.", name, maxTagName)
 		}
-		if utf8.RuneCountInString(value.(string)) > maxTagValue {
+		if utf8.RuneCountInString(text) > maxTagValue {
 			return invalid("InvalidTagValueLength", "Tag value too large. Following tag value '%s' exceeded the maximum length. "+
-				"Maximum allowed length for tag value - '%d' characters.", value, maxTagValue)
+				"Maximum allowed length for tag value - '%d' characters.", text, maxTagValue)
 		}
 	}
 	return nil

@@ -28,19 +28,19 @@ func runAtOnce(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		one := newFixture(t).timeServices(t, 1)
 		f := newFixture(t)
 		many := f.timeServices(t, servicesAtOnce)
-		turns := time.Duration(2)
+		turns := 2.0
 		if f.OneAfterAnother != "" {
 			turns = servicesAtOnce
 		}
 		for _, step := range sortedKeys(one) {
-			assert.LessOrEqual(t, many[step], turns*one[step]+turnTime, "%s: %s alone", step, one[step])
+			assert.LessOrEqual(t, many[step].Seconds(), turns*one[step].Seconds()+turnTime.Seconds(), "%s: %s alone", step, one[step])
 		}
 	})
 }
 
 // makeNumbered makes one of several Services, with a port of its own.
 func makeNumbered(i int) *v1.Service {
-	s := Service(fmt.Sprintf("web-%d", i), nil, Port("http", int32(8001+i), int32(30801+i)))
+	s := Service(fmt.Sprintf("web-%d", i), nil, Port("http", int32(8001+i), int32(30801+i))) //nolint:gosec // a few Services
 	s.UID = types.UID(fmt.Sprintf("%08x-7a66-4b58-8b4b-0a61c1f9e0a1", 0x3c1f6b52+i))
 	return s
 }

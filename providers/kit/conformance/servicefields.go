@@ -25,10 +25,11 @@ func runServiceFields(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "declared", func(t *testing.T) { require.NoError(t, newFixture(t).Provider.ServiceFields.Check()) })
 	for i, row := range readFixture(t, newFixture, func(f *Fixture) schema.Fields { return f.Provider.ServiceFields }) {
-		name := string(row.Field) + " "
+		words := []string{string(row.Field)}
 		for _, key := range sortedKeys(row.With) {
-			name += key[strings.LastIndex(key, "/")+1:] + "=" + row.With[key] + " "
+			words = append(words, key[strings.LastIndex(key, "/")+1:]+"="+row.With[key])
 		}
+		name := strings.Join(words, " ") + " "
 		virtual(t, name+"created", func(t *testing.T) {
 			if c := newFieldCase(t, newFixture(t), i); c != nil {
 				c.runCreated()

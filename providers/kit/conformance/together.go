@@ -40,10 +40,10 @@ func (c Case) copies(count int) (all []*v1.Service) {
 			delete(s.Annotations, key)
 		}
 		for i := range s.Spec.Ports {
-			s.Spec.Ports[i].NodePort += int32(10 * number) //nolint:gosec // three Services at most
+			s.Spec.Ports[i].NodePort += int32(10 * number)
 		}
 		if s.Spec.HealthCheckNodePort != 0 {
-			s.Spec.HealthCheckNodePort += int32(10 * number) //nolint:gosec // as before
+			s.Spec.HealthCheckNodePort += int32(10 * number)
 		}
 		all = append(all, s)
 	}
