@@ -47,7 +47,7 @@ func strictness() conformance.Strictness {
 			"loadbalancer.description": anyText, "loadbalancer.name": anyText, "loadbalancer.tags[]": anyText, "loadbalancer.listeners[].name": anyText,
 			"loadbalancer.listeners[].tags[]": anyText, "loadbalancer.listeners[].default_pool.name": anyText,
 			"loadbalancer.listeners[].default_pool.members[].name": anyText, "loadbalancer.listeners[].default_pool.healthmonitor.name": anyText,
-			"listener.name": anyText, "listener.tags[]": anyText, "pool.name": anyText, "members[].name": anyText, "member.name": anyText,
+			"listener.name": anyText, "listener.tags[]": anyText, "pool.name": anyText, "pool.tags[]": anyText, "members[].name": anyText, "member.name": anyText,
 			"healthmonitor.name":     anyText,
 			"floatingip.description": anyText, "security_group.name": anyText, "security_group.description": anyText, "tags[]": anyText,
 		},

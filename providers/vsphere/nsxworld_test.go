@@ -256,6 +256,9 @@ func nsxDescription(config func() Config) registry.Provider {
 	p.Features = registry.Features{Instances: registry.CloudHasNone, LoadBalancers: registry.Done, Routes: registry.Done, UDP: registry.Done}
 	p.ProviderIDPrefixes, p.InstanceKey = nil, nil
 	p.Validate = func(registry.Inputs) error { return nil }
+	p.CheckService = func(_ registry.Inputs, s *v1.Service) (warnings, err error) {
+		return precheck(s, config().LoadBalancer)
+	}
 	p.New = func(in registry.Inputs) (cloudprovider.Interface, error) { return newNSXPart(config(), in) }
 	return p
 }
