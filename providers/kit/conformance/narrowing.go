@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -128,11 +129,16 @@ func (n *narrowing) writes() (first map[string]int, opens map[string]bool) {
 	n.narrow()
 	opens = map[string]bool{}
 	open, calls, closed, last := n.open, map[string]int{}, map[string]int{}, ""
+	var mu sync.Mutex // calls may be at the same moment
 	n.inspect(func(operation string, write bool, _ inspectedCall) func() {
+		mu.Lock()
+		defer mu.Unlock()
 		if write {
 			calls[operation], last = calls[operation]+1, operation
 		}
 		return func() { // what a write does may show with a later call
+			mu.Lock()
+			defer mu.Unlock()
 			state := n.Snapshot()
 			now := n.countEverybody(state)
 			if now < open {
