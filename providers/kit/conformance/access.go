@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -180,8 +181,11 @@ func (c *closings) watch(refused int) {
 	if refused > 0 {
 		c.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Writes: true, From: refused, Count: 1})
 	}
+	var mu sync.Mutex // calls may be at the same moment
 	c.inspect(func(_ string, write bool, _ inspectedCall) func() {
 		return func() { // what a write does may show with a later call
+			mu.Lock()
+			defer mu.Unlock()
 			switch last := len(c.open) - 1; {
 			case write:
 				look()
