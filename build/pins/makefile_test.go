@@ -1,6 +1,7 @@
 package pins
 
 import (
+	"go/ast"
 	"maps"
 	"os"
 	"os/exec"
@@ -103,6 +104,35 @@ func TestNamedTestsExist(t *testing.T) {
 			assert.True(t, there[name], "the Makefile runs %s of %s, which has none", name, m[3])
 		}
 	}
+}
+
+// TestSkippedTestsRunElsewhere: a test that skips itself under the detector is named by the command that runs it without.
+func TestSkippedTestsRunElsewhere(t *testing.T) {
+	t.Parallel()
+	named := regexp.MustCompile(`(?m)^FRAMEWORK .* -run '\^\(([\w|]+)\)\$\$'`).FindStringSubmatch(read(t, "Makefile"))
+	require.Len(t, named, 2)
+	var skip []string
+	for _, files := range testFiles(t) {
+		for _, file := range files {
+			for _, d := range file.Decls {
+				if f, is := d.(*ast.FuncDecl); is && asksForDetector(f) {
+					skip = append(skip, f.Name.Name)
+				}
+			}
+		}
+	}
+	assert.NotEmpty(t, skip)
+	assert.Subset(t, strings.Split(named[1], "|"), skip)
+}
+
+// asksForDetector reports whether a function does something else under the race detector.
+func asksForDetector(f *ast.FuncDecl) (asks bool) {
+	ast.Inspect(f, func(n ast.Node) bool {
+		name, is := n.(*ast.Ident)
+		asks = asks || is && name.Name == "raceDetector"
+		return true
+	})
+	return asks
 }
 
 // testCommand runs tests of what the patterns name, in the module of a folder.
