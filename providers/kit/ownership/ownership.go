@@ -25,7 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	listers "k8s.io/client-go/listers/core/v1"
-	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -327,17 +326,6 @@ func (c *Cluster) Judge(
 	}
 	facts.Targets = &found
 	return Decide(facts), nil
-}
-
-// Report writes the events of a claim that was refused: on the Service that claims, and on the one that has the object.
-func Report(recorder record.EventRecorder, service *v1.Service, d Decision) {
-	if d.Verdict != Refused || recorder == nil {
-		return
-	}
-	recorder.Event(service, v1.EventTypeWarning, EventNotOurs, d.Err().Error())
-	if d.Owner != nil {
-		recorder.Event(d.Owner, v1.EventTypeWarning, EventClaimed, ClaimOf(service, d))
-	}
 }
 
 // ClaimOf tells the owner of an object who claims it.

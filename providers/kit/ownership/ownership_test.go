@@ -21,7 +21,6 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/record"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -449,13 +448,11 @@ func TestJudge(t *testing.T) {
 	)
 	require.ErrorIs(t, err, broken)
 
-	recorder := record.NewFakeRecorder(10)
 	d, err = c.Judge(t.Context(), mine, Object{Title: "lb 7", ID: "7", Marks: []string{ServiceMark("other")}}, rules(""), targets)
 	require.NoError(t, err)
-	Report(recorder, mine, d)
-	require.Len(t, recorder.Events, 2)
-	assert.Equal(t, "Warning LoadBalancerNotOurs lb 7 belongs to Service ns/other and is left alone; choose another name or ID, or remove it from there first", <-recorder.Events)
-	assert.Equal(t, "Warning LoadBalancerClaimed Service ns/mine claims lb 7, which is this Service's, by its annotations or its name; that is refused", <-recorder.Events)
+	require.EqualError(t, d.Err(), "lb 7 belongs to Service ns/other and is left alone; choose another name or ID, or remove it from there first")
+	require.NotNil(t, d.Owner)
+	assert.Equal(t, "Service ns/mine claims lb 7, which is this Service's, by its annotations or its name; that is refused", ClaimOf(mine, d))
 }
 
 // TestServicesWithoutInformer: a command has no informer, and asks the API server.
