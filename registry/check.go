@@ -175,9 +175,10 @@ func AsStored(s *v1.Service) {
 			port.Protocol = v1.ProtocolTCP
 		}
 		if port.NodePort == 0 && (s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts) {
-			first := slices.IndexFunc(s.Spec.Ports, func(o v1.ServicePort) bool { return o.Port == port.Port })
-			// Two protocols of one port share it.
-			port.NodePort = max(s.Spec.Ports[first].NodePort, anyNodePort+int32(first)) //nolint:gosec // an index
+			port.NodePort = anyNodePort + int32(i)
+			if first := slices.IndexFunc(s.Spec.Ports, func(o v1.ServicePort) bool { return o.Port == port.Port }); first < i {
+				port.NodePort = s.Spec.Ports[first].NodePort // two protocols of one port share it
+			}
 		}
 	}
 	if s.Spec.ExternalTrafficPolicy == "" {
