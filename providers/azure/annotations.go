@@ -279,7 +279,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		_, bad := netip.ParseAddr(a)
 		refuse(bad != nil, "annotation "+annotationAdditional, "%q is not an IP address; list addresses such as 203.0.113.7, separated by commas", a)
 	}
-	told, refused := serviceFields.Judge(service, s.known())
+	told, refused := serviceFields.Judge(service, s.fieldConditions())
 	warnings, err = errors.Join(warnings, told), errors.Join(err, refused)
 	ip := service.Spec.LoadBalancerIP
 	address, bad := netip.ParseAddr(ip)

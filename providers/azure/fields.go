@@ -20,7 +20,7 @@ var serviceFields = append(schema.ServedFields(
 		`: "true", or use TCP or UDP`},
 }...)
 
-// known are the settings by which rows of serviceFields are chosen.
-func (s *settings) known() map[string]string {
+// fieldConditions are the settings by which rows of serviceFields are chosen.
+func (s *settings) fieldConditions() map[string]string {
 	return map[string]string{annotationInternal: strconv.FormatBool(s.Internal), annotationNoFloating: strconv.FormatBool(s.NoFloating)}
 }

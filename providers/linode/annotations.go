@@ -348,7 +348,7 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 			s.ports[p.Port] = one
 		}
 	}
-	told, refused := serviceFields.Judge(service, s.known())
+	told, refused := serviceFields.Judge(service, s.fieldConditions())
 	return s, errors.Join(warnings, told, s.openUDP(service)), errors.Join(append(problems, refused, errors.Join(s.contradictions()...))...)
 }
 

@@ -86,8 +86,8 @@ func failure() change {
 	}}
 }
 
-// free are the steps that wait for nothing that failed.
-func (o observation) free(steps []step) []step {
+// dropHeld leaves out the steps that wait for something that failed.
+func (o observation) dropHeld(steps []step) []step {
 	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isHeld(st.port) })
 }
 

@@ -356,7 +356,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	if more, err := refused(err); err != nil {
 		return d, append(findings, more...), err
 	}
-	d.steps = o.free(d.steps)
+	d.steps = o.dropHeld(d.steps)
 	d.groups, err = l.planGroups(ctx, r.Service, o, s, subnetID, d.members)
 	return d, findings, err
 }
@@ -451,7 +451,7 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 		}
 	}
 	groups, err := l.planGroups(ctx, r.Service, o, s, subnetID, members)
-	return groups.around(l.stepChanges(o.lb, o.parts, o.free(steps), len(o.setbacks))), nil, err
+	return groups.around(l.stepChanges(o.lb, o.parts, o.dropHeld(steps), len(o.setbacks))), nil, err
 }
 
 // Exists implements services.Reconciler.

@@ -121,7 +121,7 @@ func (l *loadBalancers) planGroups(
 	if provider == providerOVN && s.sources.Partial() { // all that may be done about clients is to narrow who they are
 		for _, c := range (narrowing{s.sources, false}).rules(groups[0], service, o.parts, o.role) {
 			if what := "clients of " + texts(c.remove)[0]; !o.isHeld(what) {
-				g.opens = append(g.opens, held(l.ruleNarrowing(groups[0], c), what))
+				g.opens = append(g.opens, holdUpOnly(l.ruleNarrowing(groups[0], c), what))
 			}
 		}
 	} else {
@@ -212,7 +212,7 @@ func wantedRules(service *v1.Service, s settings, members, provider string) (rul
 func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule, o observation, service *v1.Service) {
 	for i, w := range wanted {
 		if !slices.ContainsFunc(g.Rules, w.same) && !slices.ContainsFunc(wanted[:i], w.same) && !o.isHeld(w.text()) {
-			c.opens = append(c.opens, held(l.ruleOpening(g, w), w.text(), o.waiting(service, w.Min)...))
+			c.opens = append(c.opens, holdUpOnly(l.ruleOpening(g, w), w.text(), o.waiting(service, w.Min)...))
 		}
 	}
 	for _, have := range g.Rules {
@@ -222,8 +222,8 @@ func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []secu
 	}
 }
 
-// held is a change whose failure holds up what needs it, and nothing else.
-func held(c change, what string, holds ...string) change {
+// holdUpOnly returns a change whose failure holds up what needs it, and nothing else.
+func holdUpOnly(c change, what string, holds ...string) change {
 	carryOut := c.Make
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 		_, err := carryOut(ctx, r, o)
@@ -347,7 +347,7 @@ func (c *groupChanges) addPorts(
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) && !o.isHeld("port "+id) {
-			c.opens = append(c.opens, held(l.portChange(p, g, "add", (*port).with), "port "+id, "server "+p.DeviceID))
+			c.opens = append(c.opens, holdUpOnly(l.portChange(p, g, "add", (*port).with), "port "+id, "server "+p.DeviceID))
 		}
 	}
 	having, err := l.portsWith(ctx, g, updateMaxAge)

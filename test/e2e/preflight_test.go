@@ -25,7 +25,7 @@ func TestPreflight(t *testing.T) {
 	env, err := c.Cloud.Environment(t.Context())
 	require.NoError(t, err)
 	preflight := func(env map[string]string, args ...string) (map[string]string, bool) {
-		return preflightResults(t, c, env, args...)
+		return preflightResults(t.Context(), t, c, env, args...)
 	}
 	kubeconfig := "--kubeconfig=" + c.Kubeconfig
 	require.NoError(t, c.Cloud.ResetCalls(t.Context()))
@@ -73,14 +73,14 @@ func accountsAreChecked(t *testing.T, c *harness.Cluster, env map[string]string)
 	const account = "system:serviceaccount:kube-system:" + program
 	accounts := []string{"--kubeconfig=" + c.Kubeconfig, "--as=" + account, "--controller-accounts=kube-system/" + program}
 	const allowed = "ok: everything that the controllers do is allowed to "
-	all, _ := preflightResults(t, c, env, accounts...)
+	all, _ := preflightResults(t.Context(), t, c, env, accounts...)
 	assert.Equal(t, strings.Join([]string{
 		allowed + account, allowed + account + "-node-controller", allowed + account + "-route-controller", allowed + account + "-service-controller", "",
 	}, "\n"), all["rights"])
 	require.NoError(t, c.Kube.RbacV1().ClusterRoleBindings().Delete(t.Context(), "kube-system:"+program+":route-controller", metav1.DeleteOptions{}))
 	require.NoError(t, c.Kube.RbacV1().Roles(metav1.NamespaceSystem).Delete(t.Context(), program+":controllers", metav1.DeleteOptions{}))
-	require.NoError(t, harness.Eventually(t.Context(), patience, "the roles to count no more", func(context.Context) error {
-		all, _ = preflightResults(t, c, env, accounts...) //nolint:contextcheck // it has the test's
+	require.NoError(t, harness.Eventually(t.Context(), patience, "the roles to count no more", func(ctx context.Context) error {
+		all, _ = preflightResults(ctx, t, c, env, accounts...)
 		for _, want := range []string{
 			"error: " + account + " is not allowed: create serviceaccounts/token, get serviceaccounts\n",
 			"error: " + account + "-route-controller is not allowed: create events, patch events, patch nodes/status, update events\n",
@@ -94,9 +94,10 @@ func accountsAreChecked(t *testing.T, c *harness.Cluster, env map[string]string)
 }
 
 // preflightResults are the results of the checks by their names, and whether all passed, which the exit status says as well.
-func preflightResults(t *testing.T, c *harness.Cluster, env map[string]string, args ...string) (map[string]string, bool) {
+func preflightResults(ctx context.Context, t *testing.T, c *harness.Cluster, env map[string]string, args ...string) (map[string]string, bool) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), c.Programs.CCM, append([]string{"preflight", "--cloud-provider=digitalocean", "-o", "json"}, args...)...)
+	args = append([]string{"preflight", "--cloud-provider=digitalocean", "-o", "json"}, args...)
+	cmd := exec.CommandContext(ctx, c.Programs.CCM, args...)
 	for k, v := range env {
 		cmd.Env = append(cmd.Env, k+"="+v)
 	}

@@ -39,23 +39,23 @@ func runAtOnce(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 }
 
 // makeNumbered makes one of several Services, with a port of its own.
-func makeNumbered(i int) *v1.Service {
-	s := Service(fmt.Sprintf("web-%d", i), nil, Port("http", int32(8001+i), int32(30801+i))) //nolint:gosec // a few Services
+func makeNumbered(i int32) *v1.Service {
+	s := Service(fmt.Sprintf("web-%d", i), nil, Port("http", 8001+i, 30801+i))
 	s.UID = types.UID(fmt.Sprintf("%08x-7a66-4b58-8b4b-0a61c1f9e0a1", 0x3c1f6b52+i))
 	return s
 }
 
 // timeServices reconciles a number of Services at the same moment, none of which may fail, and returns how long that takes, by what
 // happens to them.
-func (f *Fixture) timeServices(t *testing.T, number int) map[string]time.Duration {
+func (f *Fixture) timeServices(t *testing.T, number int32) map[string]time.Duration {
 	t.Helper()
 	ctx := t.Context()
 	w := newWorld(t, f)
 	w.addNode(ctx, "worker-1", nil)
 	w.addNode(ctx, "worker-2", nil)
-	list := make([]*v1.Service, number)
-	for i := range list {
-		list[i] = makeNumbered(i)
+	var list []*v1.Service
+	for i := range number {
+		list = append(list, makeNumbered(i))
 		w.createService(ctx, list[i])
 	}
 	took := map[string]time.Duration{}

@@ -51,7 +51,7 @@ func runRefusedForRate(t *testing.T, f *Fixture) {
 	}
 	time.Sleep(2 * time.Minute) // what was read is old, and sessions go on
 	var list []*v1.Service
-	for i := range limitedServices {
+	for i := range int32(limitedServices) {
 		s := makeNumbered(i)
 		w.createService(ctx, s)
 		list = append(list, s)

@@ -134,7 +134,7 @@ func TestEditIsMadeAgainOnWhatOthersWrote(t *testing.T) {
 		_, errs := submit(t, l, add("a"))
 		require.NoError(t, errs[0])
 		assert.Equal(t, []string{"theirs", "theirs", "a"}, l.items)
-		assert.False(t, l.stale, "what is edited again is read anew")
+		assert.False(t, l.stale, "what is edited again is read again")
 		assert.Equal(t, 3, l.reads)
 	})
 }
