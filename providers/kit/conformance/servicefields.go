@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,13 @@ func runServiceFields(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 				c.runCreated()
 			}
 		})
+		if row.Becomes == schema.Refused && row.Only == "" && !isOfPorts(row.Field) {
+			virtual(t, name+"with other nodes", func(t *testing.T) {
+				if c := newFieldCase(t, newFixture(t), i); c != nil {
+					c.runNodes()
+				}
+			})
+		}
 		if row.Field == schema.FieldIPv6 {
 			continue // the first family of a Service never changes
 		}
@@ -225,6 +233,27 @@ func (c *fieldCase) runChanged() {
 	if became == schema.Refused {
 		assert.Equal(c.t, before, c.Snapshot(), "nothing changes")
 	}
+}
+
+// isOfPorts reports whether a field is about ports: nobody knows which nodes a port leads to that is not the Service's any more.
+func isOfPorts(f schema.Field) bool {
+	return slices.Contains([]schema.Field{
+		schema.FieldNoNodePorts, schema.FieldSCTP, schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart,
+	}, f)
+}
+
+// runNodes: a Service whose load balancer is there, perhaps by another controller, is refused for the field. Nodes join all the same.
+func (c *fieldCase) runNodes() {
+	ctx := c.t.Context()
+	c.createService(ctx, c.plain)
+	c.try(ctx)
+	c.changeService(ctx, c.plain, func(s *v1.Service) { s.Spec = *c.asking.Spec.DeepCopy() })
+	became, why := c.try(ctx)
+	require.Equal(c.t, schema.Refused, became, why)
+	before := c.Snapshot()
+	c.addNode(ctx, "worker-2", nil)
+	c.updateNodes(ctx, c.plain)
+	assert.Equal(c.t, c.outside(), before != c.Snapshot(), "a node joined")
 }
 
 // requireOutcome: what became of the field is what the row says; where several things decide, nothing is silent all the same.
