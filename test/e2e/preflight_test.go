@@ -94,7 +94,9 @@ func accountsAreChecked(t *testing.T, c *harness.Cluster, env map[string]string)
 }
 
 // preflightResults are the results of the checks by their names, and whether all passed, which the exit status says as well.
-func preflightResults(ctx context.Context, t *testing.T, c *harness.Cluster, env map[string]string, args ...string) (map[string]string, bool) {
+func preflightResults(
+	ctx context.Context, t *testing.T, c *harness.Cluster, env map[string]string, args ...string,
+) (map[string]string, bool) {
 	t.Helper()
 	args = append([]string{"preflight", "--cloud-provider=digitalocean", "-o", "json"}, args...)
 	cmd := exec.CommandContext(ctx, c.Programs.CCM, args...)
