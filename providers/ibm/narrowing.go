@@ -41,8 +41,12 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	if err != nil {
 		return nil, err
 	}
-	var narrower bool
-	if a.rules, narrower = narrowRules(before, s.ports(q.Service), asked.Families(true, false), len(a.has) == 1 && have != nil); !narrower {
+	own, narrower := len(a.has) == 1 && have != nil, false
+	ports := s.ports(q.Service)
+	if !own {
+		ports = r.withServed(ctx, ports, o.lb, before)
+	}
+	if a.rules, narrower = narrowRules(before, ports, asked.Families(true, false), own); !narrower {
 		return nil, nil
 	}
 	if q.Purpose != services.Narrow {
@@ -92,6 +96,26 @@ func (r *reconciler) rulesOf(ctx context.Context, has []named, own *securityGrou
 		list = append(list, g.Rules...)
 	}
 	return list, nil
+}
+
+// withServed adds to ports those that a load balancer still serves, or, where they cannot be read, those that rules are about.
+func (r *reconciler) withServed(ctx context.Context, ports []port, lb *loadBalancer, rules []rule) []port {
+	var served []key
+	if _, parts, err := r.partsOf(ctx, lb); err == nil {
+		for _, l := range parts.listeners {
+			served = append(served, l.key())
+		}
+	} else {
+		for _, one := range rules {
+			served = append(served, key{protocolTCP, one.PortMin, one.PortMax}, key{protocolUDP, one.PortMin, one.PortMax})
+		}
+	}
+	for _, k := range served {
+		if !slices.ContainsFunc(ports, func(p port) bool { return p.key() == k }) {
+			ports = append(ports, port{protocol: k.protocol, port: k.port, max: k.max})
+		}
+	}
+	return ports
 }
 
 // narrowRules are the rules of a Service's own group that let in nobody new, and whether that shuts anybody out, as it does where others

@@ -113,6 +113,52 @@ func TestFormerPortIsServed(t *testing.T) {
 	})
 }
 
+// TestFormerPortWithoutAGroup: where the first source ranges come with other ports, those who are asked for reach the former port until it
+// goes, and nobody else does.
+func TestFormerPortWithoutAGroup(t *testing.T) {
+	t.Parallel()
+	const inside = "198.51.100.0/24"
+	served := []string{"tcp 80-80 " + inside, "tcp 8080-8080 " + inside}
+	refused := func(_ *world, s *v1.Service) { s.Annotations[annotationCheckDelay] = "nonsense" }
+	for name, c := range map[string]struct {
+		hinder func(*world, *v1.Service)
+		want   []string
+	}{
+		"no node":       {func(w *world, _ *v1.Service) { w.nodes = nil }, served},
+		"an annotation": {refused, served},
+		"listeners that cannot be read, too": {func(w *world, s *v1.Service) {
+			refused(w, s)
+			w.cloud.loadBalancers.Reconciler.(*reconciler).parts.InvalidateAll()
+			_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "listeners"})
+			require.NoError(w.t, err)
+		}, []string{"tcp 0-0 " + inside, "tcp 8080-8080 " + inside, "udp 0-0 " + inside}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inWorld(t, 1, 30*time.Second, nil, func(w *world) {
+				openDefaultGroup(w.t, w.sim)
+				s := ranged("web")
+				w.mustEnsure(s)
+				nodes := w.nodes
+				s.Spec.LoadBalancerSourceRanges = []string{inside}
+				s.Spec.Ports[0].Port = 8080
+				c.hinder(w, s)
+				for range 2 {
+					err := w.ensure(s)
+					require.Error(w.t, err)
+					assert.Equal(w.t, c.want, w.lets(), "may connect; the answer was: %v", err)
+					assert.Equal(w.t, []string{groupName(ibmsim.Cluster, s)}, w.groups())
+				}
+				w.server.ClearFaults()
+				delete(s.Annotations, annotationCheckDelay)
+				w.nodes = nodes
+				w.mustEnsure(s)
+				assert.Equal(w.t, served[1:], w.lets())
+			})
+		})
+	}
+}
+
 // TestGroupWithoutItsRulesIsNotBound: it would shut out everybody.
 func TestGroupWithoutItsRulesIsNotBound(t *testing.T) {
 	t.Parallel()

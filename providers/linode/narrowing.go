@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/linode/linodego"
@@ -68,7 +69,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 				return nil, err
 			}
 		}
-		if want.rules = asked.rules(r, s, attached, label(l.config.Prefix, r.Service)); want.rules == nil {
+		if want.rules = asked.rules(r, s, attached, f.details, label(l.config.Prefix, r.Service)); want.rules == nil {
 			return nil, nil
 		}
 	} else if len(attached) > 0 {
@@ -82,17 +83,20 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 
 // rules are those that shut out whom a firewall lets in against the Service, or everybody where there is none; nil where there is nobody.
 // Where nothing is wrong with the Service they are all that it asks for, but while former ports are served.
-func (c clients) rules(r services.Request, s settings, attached []*linodego.Firewall, name string) *linodego.FirewallRuleSet {
+func (c clients) rules(
+	r services.Request, s settings, attached []*linodego.Firewall, d *details, name string,
+) *linodego.FirewallRuleSet {
 	have := linodego.FirewallRuleSet{InboundPolicy: actionAccept, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
+	ports := d.ports(r.Service)
 	if len(attached) > 0 {
 		have = attached[0].Rules
+		ports = portsOfRules(have.Inbound, r.Service)
 	}
-	rules, narrower := c.narrow(have, r.Service, name)
+	rules, narrower := c.narrow(have, ports, r.Service, name)
 	if !narrower {
 		return nil
 	}
-	served := strings.Join(portsOfRules(have.Inbound, r.Service), ",")
-	if r.Purpose != services.Narrow && s.ACL != nil && served == portList(r.Service) {
+	if r.Purpose != services.Narrow && s.ACL != nil && strings.Join(ports, ",") == portList(r.Service) {
 		if whole, err := firewallRules(s.ACL, r.Service, name); err == nil {
 			return &whole
 		}
@@ -102,8 +106,9 @@ func (c clients) rules(r services.Request, s settings, attached []*linodego.Fire
 
 // narrow returns the rules of a firewall without those whom a Service does not let in, and whether that shuts anybody out. Nobody new is
 // let in by them. Of rules that do not fit, those are left out that let somebody in.
-func (c clients) narrow(have linodego.FirewallRuleSet, service *v1.Service, name string) (after linodego.FirewallRuleSet, narrower bool) {
-	ports := portsOfRules(have.Inbound, service)
+func (c clients) narrow(
+	have linodego.FirewallRuleSet, ports []string, service *v1.Service, name string,
+) (after linodego.FirewallRuleSet, narrower bool) {
 	var allowing, denying []linodego.FirewallRule
 	for _, rule := range have.Inbound {
 		if rule.Action == actionAccept {
@@ -148,6 +153,23 @@ func (c clients) narrow(have linodego.FirewallRuleSet, service *v1.Service, name
 	return after, narrower
 }
 
+// allPorts stand for those of a NodeBalancer where these were not read: what it does not serve they open to nobody.
+const allPorts = "1-65535"
+
+// ports are those of a Service, and those that its NodeBalancer still serves.
+func (d *details) ports(service *v1.Service) []string {
+	if d == nil {
+		return []string{allPorts}
+	}
+	ports := strings.Split(portList(service), ",")
+	for _, c := range d.configs {
+		if port := strconv.Itoa(c.Port); !slices.Contains(ports, port) {
+			ports = append(ports, port)
+		}
+	}
+	return ports
+}
+
 // portsOfRules are the ports of a Service, and those that rules are about: they are served until they go.
 func portsOfRules(rules []linodego.FirewallRule, service *v1.Service) []string {
 	ports := strings.Split(portList(service), ",")
@@ -157,6 +179,9 @@ func portsOfRules(rules []linodego.FirewallRule, service *v1.Service) []string {
 				ports = append(ports, port)
 			}
 		}
+	}
+	if slices.Contains(ports, allPorts) {
+		return []string{allPorts}
 	}
 	return ports
 }

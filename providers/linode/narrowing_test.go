@@ -59,16 +59,17 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 		allow                  = `{"allowList": {"ipv4": ["` + former + `"]}}`
 		both                   = "DROP, ACCEPT 80 " + beside + ", ACCEPT 80 " + inside
 		denied                 = "ACCEPT, DROP 80 " + inside
+		all                    = "1-65535" // where those of the NodeBalancer are not read
 	)
 	narrowings := map[string]struct {
 		from, to func(*v1.Service)
 		// refused is who may connect while the Service is refused, and asked where nothing but another write or a node is.
 		refused, asked string
 	}{
-		"from everybody":        {ranges(), ranges(inside, beside), both, both},
+		"from everybody":        {ranges(), ranges(inside, beside), "DROP, ACCEPT " + all + " " + beside + ", ACCEPT " + all + " " + inside, both},
 		"to a part":             {ranges(former), ranges(inside, beside), "DROP, ACCEPT 80 " + inside, both},
 		"to others":             {ranges(former), ranges(beside), "DROP", "DROP, ACCEPT 80 " + beside},
-		"some deny":             {ranges(), accessList(deny), denied, denied},
+		"some deny":             {ranges(), accessList(deny), "ACCEPT, DROP " + all + " " + inside, denied},
 		"more are denied":       {accessList(denyACL), accessList(deny), "ACCEPT, DROP 80 192.0.2.0/24, DROP 80 " + inside + ", DROP 80 2001:db8::/48", denied},
 		"a list instead of one": {accessList(deny), accessList(allow), "DROP, ACCEPT 80 " + former + ", DROP 80 " + inside, "DROP, ACCEPT 80 " + former},
 	}
@@ -130,6 +131,44 @@ func TestFormerPortIsServed(t *testing.T) {
 	require.Error(t, err, "there is no node")
 	assert.Equal(t, "DROP, ACCEPT 80 "+inside, w.mayConnect())
 	assert.EqualValues(t, linodego.UDP, w.sim.Firewalls()[0].Rules.Inbound[0].Protocol)
+}
+
+// TestFormerPortWithoutAFirewall: where the first source ranges come with other ports, those who are asked for reach the former port until
+// it goes, and nobody else does.
+func TestFormerPortWithoutAFirewall(t *testing.T) {
+	t.Parallel()
+	const inside = "198.51.100.0/24"
+	for name, c := range map[string]struct {
+		hinder func(*world, *v1.Service)
+		want   string
+	}{
+		"no node":       {func(w *world, _ *v1.Service) { w.nodes = nil }, "DROP, ACCEPT 8080,80 " + inside},
+		"an annotation": {func(_ *world, s *v1.Service) { s.Annotations[annotationCheckInterval] = "nonsense" }, "DROP, ACCEPT 1-65535 " + inside},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lbWorld(t, 1)
+			s := service("web", nil, port("http", 80, 30080))
+			w.Apply(s)
+			s, _ = w.ensure(s)
+			nodes := w.nodes
+			ranges(inside)(s)
+			s.Spec.Ports[0].Port = 8080
+			c.hinder(w, s)
+			w.Apply(s)
+			for range 2 {
+				_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(s), w.nodes)
+				require.Error(t, err)
+				assert.Equal(t, c.want, w.mayConnect())
+			}
+			s = w.Current(s)
+			delete(s.Annotations, annotationCheckInterval)
+			w.nodes = nodes
+			w.Apply(s)
+			w.ensure(s)
+			assert.Equal(t, "DROP, ACCEPT 8080 "+inside, w.mayConnect())
+		})
+	}
 }
 
 // TestNarrowingAtALimit: what does not fit into a firewall keeps nobody in.
@@ -194,6 +233,6 @@ func TestNarrowingReadsNothingOfNodes(t *testing.T) {
 	w.server.ResetCalls()
 	require.NoError(t, w.loadBalancers.NarrowLoadBalancer(t.Context(), "kubernetes", w.Current(s)))
 	calls := w.server.Calls()
-	assert.Equal(t, "DROP, ACCEPT 80 192.0.2.0/24", w.mayConnect())
+	assert.Equal(t, "DROP, ACCEPT 1-65535 192.0.2.0/24", w.mayConnect())
 	assert.Equal(t, 4, calls.Total, "%v", calls.ByOperation)
 }
