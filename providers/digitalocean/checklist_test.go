@@ -329,6 +329,6 @@ func TestValidateKnowsWhatNeedsACertificate(t *testing.T) {
 			require.NoError(t, err, name)
 			continue
 		}
-		require.ErrorContains(t, err, c.want, name)
+		assert.ErrorContains(t, err, c.want, "%s: %s", name, c.want)
 	}
 }
