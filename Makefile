@@ -104,7 +104,7 @@ test-unit: ## Each cloud, and the tools: all that has no target of its own
 	@$(FRAMEWORK)
 
 # The framework itself has a race, so these cannot run with the detector.
-FRAMEWORK  = CGO_ENABLED=0 $(GOTEST) -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins|TestTheLogCountsNodes|TestSlowLoadBalancer)$$' ./cmd/cloud-controller-manager/app
+FRAMEWORK  = CGO_ENABLED=0 $(GOTEST) -run '^(TestRelist|TestTheStandInIsTheNodes|TestANodeThatJoins|TestTheLogCountsNodes|TestSlowLoadBalancer|TestBlockedCall|TestBlockedLook)$$' ./cmd/cloud-controller-manager/app
 
 .PHONY: test-chart
 test-chart: $(BIN)/helm ## What the Helm chart renders, and whether the newest Kubernetes takes it; TESTFLAGS=-update updates the snapshots

@@ -102,16 +102,29 @@ func (l *loadBalancers) settings(service *v1.Service) (serviceSettings, error) {
 	return w, err
 }
 
-// enter begins an operation on a Service: one at a time, with a deadline, and with an event where it takes unusually long.
-func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (context.Context, func(), error) {
-	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
+// enter begins an operation on a Service: one at a time, with a deadline, and with an event where it takes unusually long. What leave gets
+// is the error of the operation, which says where the deadline ended it.
+func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (entered context.Context, leave func(*error), err error) {
+	ctx, end := bound(ctx, loadBalancerDeadline)
 	unlock, err := l.locks.Lock(ctx, string(service.UID))
 	if err != nil {
-		cancel()
-		return nil, nil, fmt.Errorf("waiting for another operation on the same Service: %w", err)
+		err = fmt.Errorf("waiting for another operation on the same Service: %w", err)
+		end(&err)
+		return nil, nil, err
 	}
 	ctx, told := l.tellOfLongWaits(ctx, service)
-	return ctx, func() { told(); unlock(); cancel() }, nil
+	return ctx, func(err *error) { told(); unlock(); end(err) }, nil
+}
+
+// bound gives an operation a deadline. Its end says in the error of the operation that this was reached.
+func bound(ctx context.Context, limit time.Duration) (bounded context.Context, end func(*error)) {
+	bounded, cancel := context.WithTimeout(ctx, limit)
+	return bounded, func(err *error) {
+		if *err != nil && bounded.Err() != nil && ctx.Err() == nil {
+			*err = fmt.Errorf("given up after %s, and tried again: %w", limit, *err)
+		}
+		cancel()
+	}
 }
 
 const (
@@ -140,13 +153,17 @@ func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service
 
 func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
-// GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation: the framework asks from its only
-// worker for changes of nodes, too.
+// GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation, and not for long where the framework asks from
+// its only worker for changes of nodes, without a context that ends: after an error that goes on with other Services.
 func (l *loadBalancers) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (status *v1.LoadBalancerStatus, exists bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, loadBalancerDeadline)
-	defer cancel()
+	limit := loadBalancerDeadline
+	if ctx.Done() == nil {
+		limit = updatePatience
+	}
+	ctx, end := bound(ctx, limit)
+	defer end(&err)
 	defer recovered(&err, "GetLoadBalancer", name(service))
 	l.finalizers.release(service) // the framework asks before it removes it
 	t := l.facts.translate(service)
@@ -219,12 +236,12 @@ type Narrower interface {
 }
 
 // narrowRefused shuts out clients whom a Service no longer lets in that is refused before the provider is asked. It returns the refusal.
-func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, service *v1.Service, refusal error) error {
+func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, service *v1.Service, refusal error) (err error) {
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
 		return errors.Join(refusal, err)
 	}
-	defer leave()
+	defer leave(&err)
 	return l.narrow(ctx, cluster, service, refusal)
 }
 
@@ -321,7 +338,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer leave(&err)
 	t := l.facts.translate(service)
 	return l.inTurn(ctx, func(error) bool { return false }, func() (err error) {
 		defer recovered(&err, "EnsureLoadBalancerDeleted", name(service))

@@ -370,7 +370,7 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 	if err != nil {
 		return want, err
 	}
-	defer leave()
+	defer leave(&err)
 	l.states.mu.Lock()
 	want = s.newest
 	over := s.deleted || s.ensuring > 0 || want.number <= s.applied
@@ -432,7 +432,7 @@ func (l *loadBalancers) reconcile(
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer leave(&err)
 	var back comeBack
 	var want wanted
 	ctx = withComeBack(ctx, &back)

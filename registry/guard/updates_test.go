@@ -490,7 +490,7 @@ func TestDisownedWhileItWaits(t *testing.T) {
 		now.Spec.Type, now.Annotations = v1.ServiceTypeLoadBalancer, map[string]string{AnnotationDisown: "true"}
 		require.NoError(t, stored.Add(now))
 		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
-		leave()
+		leave(&err)
 		require.NoError(t, <-done)
 		assert.Empty(t, c.calls)
 	})

@@ -39,6 +39,7 @@ type relistAPI struct {
 	watchers map[*io.PipeWriter]string
 	streamed map[string]int
 	patches  []string
+	events   []string
 }
 
 func newRelistAPI() *relistAPI {
@@ -79,6 +80,11 @@ func (a *relistAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return answer(http.StatusOK, io.NopCloser(bytes.NewReader(data)))
 	case r.Method == http.MethodPost:
+		var event v1.Event
+		if err := json.NewDecoder(r.Body).Decode(&event); err != nil {
+			return nil, err
+		}
+		a.events = append(a.events, fmt.Sprintf("%s %s: %s", event.InvolvedObject.Name, event.Reason, event.Message))
 		return answer(http.StatusCreated, io.NopCloser(strings.NewReader(`{"kind":"Event","apiVersion":"v1"}`)))
 	}
 	return answer(http.StatusNotFound, io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)))
@@ -135,6 +141,17 @@ func (a *relistAPI) addService(s *v1.Service) {
 	s.Namespace, s.UID, s.ResourceVersion = "default", types.UID(s.Name), strconv.Itoa(a.version)
 	a.services[s.Name] = s
 	a.send("services", watchEvent("ADDED", s))
+}
+
+// removeService asks for a Service to go.
+func (a *relistAPI) removeService(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.version++
+	s := a.services[name].DeepCopy()
+	s.DeletionTimestamp, s.ResourceVersion = &metav1.Time{Time: time.Now()}, strconv.Itoa(a.version)
+	a.services[name] = s
+	a.send("services", watchEvent("MODIFIED", s))
 }
 
 func (a *relistAPI) addNode(name string) {

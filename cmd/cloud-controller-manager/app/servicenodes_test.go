@@ -28,6 +28,7 @@ import (
 	servicecontroller "k8s.io/cloud-provider/controllers/service"
 	"k8s.io/cloud-provider/fake"
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
+	"k8s.io/controller-manager/pkg/clientbuilder"
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -57,6 +58,14 @@ func (a *relistAPI) removeNode(name string) {
 	a.send("nodes", watchEvent("DELETED", n))
 }
 
+// Calls of the framework for a Service.
+const (
+	callGet    = "get"
+	callEnsure = "ensure"
+	callUpdate = "update"
+	callDelete = "delete"
+)
+
 // backendsCloud remembers the Nodes that each load balancer got last.
 type backendsCloud struct {
 	fake.Cloud
@@ -64,8 +73,8 @@ type backendsCloud struct {
 	mu      sync.Mutex
 	have    map[string]string
 	updates int
-	// hold is how a load balancer is made, where that takes time.
-	hold func(context.Context, *v1.Service) error
+	// hold is what a call for a Service waits for, and ends with, where that is something.
+	hold func(ctx context.Context, call string, s *v1.Service) error
 }
 
 func (*backendsCloud) ProviderName() string { return "fake" }
@@ -86,17 +95,47 @@ func (c *backendsCloud) take(s *v1.Service, nodes []*v1.Node) {
 	c.have[s.Name] = strings.Join(names, " ")
 }
 
+func (c *backendsCloud) begin(ctx context.Context, call string, s *v1.Service) error {
+	if c.hold == nil {
+		return nil
+	}
+	return c.hold(ctx, call, s)
+}
+
+func (c *backendsCloud) GetLoadBalancer(ctx context.Context, _ string, s *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
+	err := c.begin(ctx, callGet, s)
+	return s.Status.LoadBalancer.DeepCopy(), c.backends(s.Name) != "", err
+}
+
 func (c *backendsCloud) EnsureLoadBalancer(ctx context.Context, _ string, s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
-	if c.hold != nil {
-		if err := c.hold(ctx, s); err != nil {
-			return nil, err
-		}
+	if err := c.begin(ctx, callEnsure, s); err != nil {
+		return nil, err
 	}
 	c.take(s, nodes)
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: "198.51.100.1"}}}, nil
 }
 
-func (c *backendsCloud) UpdateLoadBalancer(_ context.Context, _ string, s *v1.Service, nodes []*v1.Node) error {
+func (c *backendsCloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string, s *v1.Service) error {
+	if err := c.begin(ctx, callDelete, s); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.have, s.Name)
+	return nil
+}
+
+// backends are the Nodes of a load balancer, in words.
+func (c *backendsCloud) backends(name string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.have[name]
+}
+
+func (c *backendsCloud) UpdateLoadBalancer(ctx context.Context, _ string, s *v1.Service, nodes []*v1.Node) error {
+	if err := c.begin(ctx, callUpdate, s); err != nil {
+		return err
+	}
 	c.take(s, nodes)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -115,7 +154,8 @@ type servedCluster struct {
 // serve starts one, with the stand-in for all Nodes or without it.
 func serve(ctx context.Context, t *testing.T, api *relistAPI, standIn bool) servedCluster {
 	t.Helper()
-	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api.invalid", Transport: api, QPS: 1e6, Burst: 1e6})
+	access := &rest.Config{Host: "http://api.invalid", Transport: api, QPS: 1e6, Burst: 1e6}
+	client, err := kubernetes.NewForConfig(access)
 	require.NoError(t, err)
 	c := &config.Config{}
 	c.VersionedClient = client
@@ -124,6 +164,7 @@ func serve(ctx context.Context, t *testing.T, api *relistAPI, standIn bool) serv
 	trimInformers(completed, serviceSelection{mode: unclassed})
 	inner := &backendsCloud{have: map[string]string{}}
 	cloud := guard.Wrap(inner, guard.Facts{Provider: "fake", ProviderIDPrefixes: []string{"fake://"}, Policy: guard.DefaultPolicy()})
+	cloud.Initialize(clientbuilder.SimpleControllerClientBuilder{ClientConfig: access}, ctx.Done())
 	factory := completed.SharedInformers
 	if standIn {
 		factory = cloud.ServiceNodes(factory)

@@ -2,13 +2,16 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
@@ -65,8 +68,8 @@ func runSlowLoadBalancer(t *testing.T, slow *becoming) {
 	const both = "first=fake://first second=fake://second"
 	ctx, stop := context.WithCancel(t.Context())
 	c := serve(ctx, t, newRelistAPI(), true)
-	c.cloud.hold = func(ctx context.Context, s *v1.Service) error {
-		if s.Name == "slow" {
+	c.cloud.hold = func(ctx context.Context, call string, s *v1.Service) error {
+		if s.Name == "slow" && call == callEnsure {
 			return slow.ensure(ctx)
 		}
 		return nil
@@ -90,4 +93,126 @@ func runSlowLoadBalancer(t *testing.T, slow *becoming) {
 	assert.Equal(t, both, c.cloud.have["slow"], "it has the nodes of then")
 	stop()
 	synctest.Wait()
+}
+
+// TestBlockedCall: a call of the cloud that never answers holds up its own Service alone. After the guard's limit an event says so, and it
+// is tried again.
+func TestBlockedCall(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		t.Skip("the framework itself has a race; make test-unit runs this without the detector")
+	}
+	for call, reason := range map[string]string{
+		callEnsure: "SyncLoadBalancerFailed", callUpdate: "UpdateLoadBalancerFailed", callGet: "SyncLoadBalancerFailed", callDelete: "SyncLoadBalancerFailed",
+	} {
+		t.Run(call, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { runBlockedCall(t, call, reason) })
+		})
+	}
+}
+
+func runBlockedCall(t *testing.T, blocked, reason string) {
+	t.Helper()
+	const limit, quick = 15 * time.Minute, 15 * time.Second
+	ctx, stop := context.WithCancel(t.Context())
+	c := serve(ctx, t, newRelistAPI(), true)
+	var calls []time.Time // of the kind that blocks, at the first time
+	c.cloud.hold = func(ctx context.Context, call string, s *v1.Service) error {
+		if s.Name != "slow" || call != blocked {
+			return nil
+		}
+		if calls = append(calls, time.Now()); len(calls) > 1 {
+			return nil
+		}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	c.setNode(servedNode("first"))
+	advanceClock(time.Second)
+	c.addService(plainService("web"))
+	c.addService(plainService("slow"))
+	advanceClock(quick)
+	if blocked == callGet || blocked == callDelete {
+		c.removeService("slow")
+		advanceClock(quick)
+	}
+	others := c.requireOthersServed(t)
+	require.Len(t, calls, 1)
+	advanceClock(time.Until(calls[0].Add(limit + quick)))
+	require.Greater(t, len(calls), 1, "it is tried again")
+	assert.WithinRange(t, calls[1], calls[0].Add(limit), calls[0].Add(limit+quick))
+	want := others
+	if blocked == callGet || blocked == callDelete {
+		want = ""
+	}
+	assert.Equal(t, want, c.cloud.backends("slow"))
+	assert.Contains(t, strings.Join(c.eventsOf("slow "+reason), "\n"), "given up after 15m0s, and tried again: context deadline exceeded")
+	stop()
+	synctest.Wait()
+}
+
+// eventsOf are the events that begin with a text: the name of an object and a reason.
+func (a *relistAPI) eventsOf(beginning string) (events []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, event := range a.events {
+		if strings.HasPrefix(event, beginning) {
+			events = append(events, event)
+		}
+	}
+	return events
+}
+
+// requireOthersServed asserts that other Services are served: nodes that join, and a load balancer that is made. It returns what they have.
+func (c servedCluster) requireOthersServed(t *testing.T) (backends string) {
+	t.Helper()
+	const quick = 5 * time.Second
+	backends = "first=fake://first"
+	for _, name := range []string{"second", "third"} {
+		c.setNode(servedNode(name))
+		backends += " " + name + "=fake://" + name
+		advanceClock(quick)
+		require.Equal(t, backends, c.cloud.backends("web"), "a node joined")
+	}
+	c.addService(plainService("later"))
+	advanceClock(quick)
+	require.Equal(t, backends, c.cloud.backends("later"), "it is made")
+	return backends
+}
+
+// TestBlockedLook: the framework looks for the load balancer of a Service whose change of nodes failed, from its only worker for these. A
+// cloud that never answers keeps other Services from no node.
+func TestBlockedLook(t *testing.T) {
+	t.Parallel()
+	if raceDetector {
+		t.Skip("the framework itself has a race; make test-unit runs this without the detector")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		c := serve(ctx, t, newRelistAPI(), true)
+		looks := 0
+		c.cloud.hold = func(ctx context.Context, call string, s *v1.Service) error {
+			switch {
+			case s.Name == "slow" && call == callUpdate:
+				return errors.New("refused")
+			case s.Name == "slow" && call == callGet:
+				looks++
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		c.setNode(servedNode("first"))
+		advanceClock(time.Second)
+		c.addService(plainService("web"))
+		c.addService(plainService("slow"))
+		advanceClock(time.Second)
+		others := c.requireOthersServed(t)
+		assert.NotZero(t, looks)
+		assert.Equal(t, others, c.cloud.backends("slow"), "a reconciliation has them follow")
+		assert.Contains(t, strings.Join(c.eventsOf("slow UpdateLoadBalancerFailed"), "\n"), "refused")
+		stop()
+		synctest.Wait()
+	})
 }
