@@ -70,7 +70,7 @@ type CloudConfig struct {
 	File string
 	// HoldsCredentials is set where the file is itself a secret. The chart then keeps it in a Secret.
 	HoldsCredentials bool
-	// Required is set where the program does not start without it.
+	// Required is set where an installation has the file. Elsewhere the program starts without it.
 	Required bool
 	// AnyCase is set where sections and keys count in any case.
 	AnyCase bool

@@ -45,8 +45,7 @@ func configCell(c registry.CloudConfig) string {
 	}
 	text := fmt.Sprintf("%s, such as %s.", c.Format, code(c.Example))
 	if c.HoldsCredentials {
-		return text + fmt.Sprintf(" It holds the credentials; key of the Secret: %s, or `credentials.keys.%s`.",
-			code(c.File), registry.ConfigCredential)
+		text += fmt.Sprintf(" It holds the credentials; key of the Secret: %s, or `credentials.keys.%s`.", code(c.File), registry.ConfigCredential)
 	}
 	if c.Required {
 		return text + " Required."
@@ -59,7 +58,7 @@ func example(p registry.Provider) string {
 	i := p.Installation
 	var b strings.Builder
 	b.WriteString("```\n")
-	secret := false
+	secret, file := false, ""
 	var files strings.Builder
 	for _, c := range i.Credentials {
 		if !c.Optional {
@@ -67,7 +66,7 @@ func example(p registry.Provider) string {
 			fmt.Fprintf(&files, " --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
 		}
 	}
-	if i.Config.HoldsCredentials {
+	if i.Config.HoldsCredentials && i.Config.Required {
 		secret = true
 		files.WriteString(" --from-file=" + i.Config.File)
 	}
@@ -79,11 +78,14 @@ func example(p registry.Provider) string {
 		set = append(set, "credentials.existingSecret="+i.Secret)
 	}
 	set = append(append(set, i.Set...), "clusterName=production")
+	if i.Config.Required && !i.Config.HoldsCredentials {
+		file = " --set-file extraCloudConfig=" + i.Config.File
+	}
 	b.WriteString("helm install cloud-controller-manager charts/cloud-controller-manager --namespace kube-system \\\n ")
 	for _, s := range set {
 		b.WriteString(" --set " + s)
 	}
-	b.WriteString(" \\\n  --set image.repository=registry.example.com/cloud-controller-manager --set image.tag=v1\n```\n")
+	b.WriteString(file + " \\\n  --set image.repository=registry.example.com/cloud-controller-manager --set image.tag=v1\n```\n")
 	return b.String()
 }
 

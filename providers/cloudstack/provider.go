@@ -120,7 +120,7 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, AnyCase: true, File: "cloud-config", HoldsCredentials: true,
+			Format: registry.INI, AnyCase: true, File: "cloud-config", HoldsCredentials: true, Required: true,
 			Example: "Global: {api-url: https://cloud.example.com/client/api, api-key: key, secret-key: secret}",
 		},
 		Secret:        "cloudstack-secret",

@@ -153,7 +153,8 @@ func installation() registry.Installation {
 				"ranges, as in VPC-native clusters: there `routes.allocateNodeCIDRs=true` and `routes.cidrAllocatorType=CloudAllocator` give nodes " +
 				"the ranges of their instances.",
 			"On an instance of the project, nothing need be configured: the metadata server gives project, zone, network and tokens. " +
-				"Elsewhere set `project-id`, `local-zone`, `network-name` and `token-url = nil`, and mount a credential for `GOOGLE_APPLICATION_CREDENTIALS`.",
+				"Elsewhere set `project-id`, `local-zone`, `network-name` and `token-url: nil` under `cloudConfig.global`, and mount a credential for " +
+				"`GOOGLE_APPLICATION_CREDENTIALS`. A `gce.conf` that is there can stay a Secret, which `credentials.existingSecret` names.",
 		},
 		Migration: registry.Migration{
 			Credentials: "`gce.conf` and the instance's service account can stay",

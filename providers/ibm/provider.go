@@ -111,7 +111,12 @@ func installation() registry.Installation {
 			Format: registry.INI, AnyCase: true, File: "cloud.conf", Required: true,
 			Example: "global: {version: 1.1.0}",
 		},
-		Secret:        "ibm-cloud-credentials",
+		Secret: "ibm-cloud-credentials",
+		Notes: []string{
+			"`cloud.conf` is that of IBM's own controller; the options marked as required must be in it. Credentials are an API key in a " +
+				"Secret, `--set credentials.existingSecret=ibm-cloud-credentials`, a trusted profile, or the identity of the instance: see " +
+				"[IBM Cloud](providers/ibm.md#options).",
+		},
 		NodeRights:    []registry.Right{{Resources: []string{"nodes/status"}, Verbs: []string{"patch"}}},
 		ServiceRights: []registry.Right{{Resources: []string{"services"}, Verbs: []string{"patch"}}},
 		Migration: registry.Migration{

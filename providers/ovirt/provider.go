@@ -79,7 +79,7 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, AnyCase: true, File: "ovirt-cloud.conf", HoldsCredentials: true,
+			Format: registry.INI, AnyCase: true, File: "ovirt-cloud.conf", HoldsCredentials: true, Required: true,
 			Example: "connection: {uri: https://engine.example.com/ovirt-engine/api, username: ccm@internal, password: secret}",
 		},
 		Secret: "ovirt-cloud-config",

@@ -51,7 +51,7 @@ func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, AnyCase: true, File: "pc_cloud.conf", HoldsCredentials: true,
+			Format: registry.INI, AnyCase: true, File: "pc_cloud.conf", HoldsCredentials: true, Required: true,
 			Example: "Global: {target: https://photon.example.com:443, project: 7e1f0b5c, authentication: true, username: kube@photon.local, password: secret}",
 		},
 		Secret: "photon-cloud-config",

@@ -610,8 +610,10 @@ func TestRefusalsOfEachCloud(t *testing.T) {
 			if i.Config.Format == registry.NoConfig {
 				refused(t, given(p)+"extraCloudConfig: x\n", "at '/extraCloudConfig': value must be ''")
 			}
-			if i.Config.HoldsCredentials {
+			if i.Config.HoldsCredentials && i.Config.Required {
 				refused(t, values, p.Name+": cloudConfig must be set, or credentials.existingSecret with the key "+i.Config.File)
+			}
+			if i.Config.HoldsCredentials {
 				refused(t, given(p)+"extraCloudConfig: x\n", "credentials.existingSecret holds the cloud config: leave cloudConfig and extraCloudConfig empty")
 			}
 			for k, c := range i.Credentials {

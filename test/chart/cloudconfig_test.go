@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,4 +94,48 @@ func withoutSecret(t *testing.T, p registry.Provider) string {
 		return "cloudProvider: " + p.Name + "\n"
 	}
 	return given(p)
+}
+
+// TestInstallationPage: what docs/installing.md has for each cloud is enough for the chart, without any further value.
+func TestInstallationPage(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "installing.md"))
+	require.NoError(t, err)
+	for _, p := range clouds() {
+		_, section, found := strings.Cut(string(page), "\n## "+p.Title+"\n")
+		require.True(t, found, p.Name)
+		_, command, found := strings.Cut(section, "\nhelm install cloud-controller-manager charts/cloud-controller-manager ")
+		require.True(t, found, p.Name)
+		command, _, _ = strings.Cut(command, "\n```")
+		args := strings.Fields(strings.ReplaceAll(command, "\\\n", " "))
+		if file := p.Installation.Config.File; slices.Contains(args, "extraCloudConfig="+file) {
+			path := filepath.Join(t.TempDir(), file)
+			require.NoError(t, os.WriteFile(path, []byte("[global]\n"), 0o600))
+			args[slices.Index(args, "extraCloudConfig="+file)] = "extraCloudConfig=" + path
+		}
+		out, err := helm(t, "", append([]string{"template", "cloud-controller-manager", folder}, args...)...)
+		require.NoError(t, err, "%s: %s", p.Name, out)
+		assert.Contains(t, out, "--cloud-provider="+p.Name)
+	}
+}
+
+// TestCloudConfigThatIsNeeded: the chart wants a cloud config exactly where the program does not start without one.
+func TestCloudConfigThatIsNeeded(t *testing.T) {
+	t.Parallel()
+	for _, p := range clouds() {
+		config := p.Installation.Config
+		if !config.HoldsCredentials {
+			continue
+		}
+		starts := p.Validate(registry.Inputs{})
+		if config.Required {
+			require.Error(t, starts, p.Name) // TestRefusalsOfEachCloud has what the chart says
+			continue
+		}
+		require.NoError(t, starts, p.Name)
+		out := render(t, "x", "cloudProvider: "+p.Name+"\n")
+		assert.NotContains(t, out, "--cloud-config=", p.Name)
+		assert.NotContains(t, out, "kind: Secret\n", p.Name)
+		assert.Contains(t, render(t, "x", "cloudProvider: "+p.Name+"\ncredentials: {existingSecret: mine}\n"), "--cloud-config=", p.Name)
+	}
 }

@@ -103,10 +103,16 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- merge (dict) .Values.credentials.keys $keys | toJson }}
 {{- end }}
 
+{{- /* Whether the Secret holds the cloud config. One that may be left out is there where somebody gives it. */ -}}
+{{- define "ccm.configInSecret" -}}
+{{- $config := (include "ccm.cloud" . | fromJson).config -}}
+{{- if and $config.holdsCredentials (or $config.required .Values.credentials.existingSecret (include "ccm.hasCloudConfig" .)) }}true{{ end }}
+{{- end }}
+
 {{- /* Optional credentials are mounted where any is given; the others always. */ -}}
 {{- define "ccm.hasCredentials" -}}
 {{- $cloud := include "ccm.cloud" . | fromJson -}}
-{{- $needed := $cloud.config.holdsCredentials -}}
+{{- $needed := include "ccm.configInSecret" . -}}
 {{- range $cloud.credentials }}{{ if not .optional }}{{ $needed = true }}{{ end }}{{ end -}}
 {{- if or $needed .Values.credentials.existingSecret .Values.credentials.values }}true{{ end }}
 {{- end }}
