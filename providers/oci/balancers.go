@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -60,6 +61,10 @@ type loadBalancer struct {
 	RuleSets     map[string]document `json:"ruleSets"`
 	Subnets      []string            `json:"subnetIds"`
 	IPMode       string              `json:"ipMode"`
+
+	// Version is the version of IP of a network load balancer; the one of load balancers is IPMode.
+	Version string `json:"nlbIpVersion"`
+	Private bool   `json:"isPrivate"`
 
 	// etag is known of what was read alone: listings do not show it.
 	etag string
@@ -146,36 +151,24 @@ func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *owner
 // at implements placed.
 func (lb *loadBalancer) at() (name, compartment string) { return lb.Name, lb.Compartment }
 
-// is implements stated.
-func (lb *loadBalancer) is() (id, state string) { return lb.ID, lb.State }
-
-// stated is a load balancer of any kind, and balancer one in a listing.
-type (
-	stated   interface{ is() (id, state string) }
-	balancer interface {
-		placed
-		stated
-	}
-)
-
 // living reads all load balancers of a kind in the compartments of the cluster. "Not found" is never an empty list.
-func living[T balancer](ctx context.Context, places *compartments[T]) ([]T, int, error) {
+func living(ctx context.Context, places *compartments[*loadBalancer]) ([]*loadBalancer, int, error) {
 	all, pages, err := places.list(ctx)
 	if err != nil {
 		return nil, pages, err
 	}
 	for _, lb := range all {
-		if id, state := lb.is(); id == "" || state == "" {
+		if lb.ID == "" || lb.State == "" {
 			return nil, pages, cloudapi.Unclear("listing "+places.what, "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
-	return slices.DeleteFunc(all, func(lb T) bool { _, state := lb.is(); return state == stateDeleted }), pages, nil
+	return slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted }), pages, nil
 }
 
 // judgeRead judges the answer to a read of the load balancer with an ID. The cloud says "not found" also of what the user may not see: it
 // is gone only where doubt finds no reason to doubt it.
-func judgeRead(ctx context.Context, kind, id string, lb stated, err error, doubt func(ctx context.Context, id string) error) error {
+func judgeRead(ctx context.Context, kind, id string, lb *loadBalancer, err error, doubt func(ctx context.Context, id string) error) error {
 	what := "reading " + kind + " " + id
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if why := doubt(ctx, id); why != nil {
@@ -185,10 +178,10 @@ func judgeRead(ctx context.Context, kind, id string, lb stated, err error, doubt
 	if err != nil {
 		return err
 	}
-	switch is, state := lb.is(); {
-	case is != id || state == "":
+	switch {
+	case lb.ID != id || lb.State == "":
 		return cloudapi.Unclear(what, "the answer is about another %s", kind)
-	case state == stateDeleted:
+	case lb.State == stateDeleted:
 		return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "it is deleted"}
 	}
 	return nil
@@ -303,16 +296,32 @@ func repeatable(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get(tokenHeader) != "" || strings.HasSuffix(r.URL.Path, byAddressPath)
 }
 
-// UnmarshalJSON implements json.Unmarshaler: maps that are absent are empty.
+// UnmarshalJSON implements json.Unmarshaler: maps that are absent are empty, and the one subnet of a network load balancer is a list.
 func (lb *loadBalancer) UnmarshalJSON(data []byte) error {
 	type plain loadBalancer
-	if err := json.Unmarshal(data, (*plain)(lb)); err != nil {
+	shown := struct {
+		*plain
+		Subnet string `json:"subnetId"`
+	}{plain: (*plain)(lb)}
+	if err := json.Unmarshal(data, &shown); err != nil {
 		return err
 	}
+	if shown.Subnet != "" {
+		lb.Subnets = []string{shown.Subnet}
+	}
+	lb.Version = cmp.Or(lb.Version, versionIPv4)
 	for _, m := range []*map[string]document{&lb.Listeners, &lb.BackendSets, &lb.Certificates, &lb.RuleSets} {
 		if *m == nil {
 			*m = map[string]document{}
 		}
 	}
 	return nil
+}
+
+// subnet is the one of a network load balancer.
+func (lb *loadBalancer) subnet() string {
+	if len(lb.Subnets) == 0 {
+		return ""
+	}
+	return lb.Subnets[0]
 }

@@ -299,9 +299,9 @@ func matchListeners(have, want map[string]document) (found map[string]string, ex
 }
 
 // changing makes a change of a part of a load balancer of any kind.
-type changing[O any] func(action, object, detail string, compare func() (before, after any), ask write) services.Change[O]
+type changing func(action, object, detail string, compare func() (before, after any), ask write) change
 
-func updatingSet[O any](change changing[O], name string, have, after document, what []string) services.Change[O] {
+func updatingSet(change changing, name string, have, after document, what []string) change {
 	before := withoutShown(have)
 	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
 	return change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
@@ -310,7 +310,7 @@ func updatingSet[O any](change changing[O], name string, have, after document, w
 }
 
 // addingPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
-func addingPart[O any](change changing[O], kind, path, name string, want document) services.Change[O] {
+func addingPart(change changing, kind, path, name string, want document) change {
 	asked := withoutShown(want)
 	asked["name"] = name
 	return change(guard.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },

@@ -270,15 +270,15 @@ func (r *reconciler) desireNoGroup(ctx context.Context, service *v1.Service, gro
 
 // between puts changes of backends behind those of security lists, which let health checks reach nodes that join. What is wrong with
 // security lists keeps no node from joining or leaving: it is told when the backends are done.
-func between[O any](rules, backends []services.Change[O]) []services.Change[O] {
+func between(rules, backends []change) []change {
 	if len(rules) == 0 {
 		return backends
 	}
 	var failures []error
-	all := make([]services.Change[O], 0, len(rules)+len(backends)+1)
+	all := make([]change, 0, len(rules)+len(backends)+1)
 	for _, c := range rules {
 		do := c.Make
-		c.Make = func(ctx context.Context, q *services.Request, o O) (O, error) {
+		c.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			after, err := do(ctx, q, o)
 			if err == nil || errors.Is(err, services.ErrGone) {
 				return after, err
@@ -288,9 +288,11 @@ func between[O any](rules, backends []services.Change[O]) []services.Change[O] {
 		}
 		all = append(all, c)
 	}
-	return append(append(all, backends...), services.Change[O]{
+	return append(append(all, backends...), change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
-		Make: func(_ context.Context, _ *services.Request, o O) (O, error) { return o, errors.Join(failures...) },
+		Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
+			return o, errors.Join(failures...)
+		},
 	})
 }
 

@@ -46,6 +46,8 @@ type observation struct {
 	group *securityGroup
 	// left are rules of security lists that are left of a load balancer which is gone.
 	left []listPlan
+	// fresh is set where lb, a network load balancer, was read right after a write of ours.
+	fresh bool
 }
 
 type change = services.Change[observation]
@@ -78,7 +80,7 @@ type attempt struct{ sum, token string }
 func (c *cloud) there(service *v1.Service) *loadBalancer {
 	if isNetworkService(service) {
 		for _, lb := range c.network.known.PeekIndex(indexName, networkName(service)) {
-			return lb.plain()
+			return lb
 		}
 		return nil
 	}

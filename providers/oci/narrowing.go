@@ -18,8 +18,8 @@ import (
 // This file closes what a Service no longer asks for, before anything else of it is changed.
 
 var (
-	_ services.Narrower[observation]        = (*reconciler)(nil)
-	_ services.Narrower[networkObservation] = (*networkReconciler)(nil)
+	_ services.Narrower[observation] = (*reconciler)(nil)
+	_ services.Narrower[observation] = (*networkReconciler)(nil)
 )
 
 // clients are who may connect.
@@ -83,14 +83,13 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 }
 
 // Narrowing implements services.Narrower.
-func (r *networkReconciler) Narrowing(ctx context.Context, q services.Request, o networkObservation) ([]networkChange, error) {
+func (r *networkReconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
 	if o.lb == nil {
 		return nil, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // what else is wrong does not matter here
 	common := s.plain(q.Service, o.lb.Version != versionIPv6, o.lb.Version != versionIPv4)
-	all, err := r.lb.narrow(ctx, q, common, observation{lb: o.lb.plain(), group: o.group})
-	return adapted(all...), err
+	return r.lb.narrow(ctx, q, common, o)
 }
 
 // narrow is the same for both kinds of load balancers: in the network security group of the Service, and in security lists.

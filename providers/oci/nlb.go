@@ -17,22 +17,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// networkObservation is what is there for a Service.
-type networkObservation struct {
-	// lb is nil where there is no network load balancer.
-	lb *networkBalancer
-	// deletable is set where it was made for the Service.
-	deletable bool
-	// group is the network security group that was made for the Service; nil where there is none, or nobody asks.
-	group *securityGroup
-	// left are rules of security lists that are left of a network load balancer which is gone.
-	left []listPlan
-	// fresh is set where lb was read right after a write of ours.
-	fresh bool
-}
-
-type networkChange = services.Change[networkObservation]
-
 // networkReconciler implements services.Reconciler for network load balancers. It shares with the one of load balancers what is the same.
 type networkReconciler struct {
 	*networkBalancers
@@ -40,23 +24,13 @@ type networkReconciler struct {
 }
 
 var (
-	_ services.Reconciler[networkObservation, networkSpec] = (*networkReconciler)(nil)
-	_ services.Asynchronous[networkObservation]            = (*networkReconciler)(nil)
+	_ services.Reconciler[observation, networkSpec] = (*networkReconciler)(nil)
+	_ services.Asynchronous[observation]            = (*networkReconciler)(nil)
 )
 
 func newNetworkReconciler(a *api, lb *reconciler) *networkReconciler {
 	sees := func(ctx context.Context) error { return lb.sees(ctx, proofMaxAge) }
 	return &networkReconciler{lb: lb, networkBalancers: newNetworkBalancers(a, sees, lb.cluster)}
-}
-
-// plain is a network load balancer as far as security rules go, which are the same for both kinds; nil is none.
-func (lb *networkBalancer) plain() *loadBalancer {
-	if lb == nil {
-		return nil
-	}
-	other := lb.loadBalancer
-	other.Subnets = []string{lb.Subnet}
-	return &other
 }
 
 // networkMade are the names that are given to network load balancers.
@@ -69,13 +43,13 @@ func (r *networkReconciler) Validate(q services.Request) (findings []services.Fi
 }
 
 // Observe finds the network load balancer by its name. That there is none is believed only of a user who still sees the network.
-func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o networkObservation, err error) {
+func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o observation, err error) {
 	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
 	if o.lb, err = r.find(ctx, q.Service, goes); err != nil {
 		return o, err
 	}
 	s, _, _ := parseNetwork(q.Service) // which Validate has judged
-	o.group, err = r.lb.observeGroupOf(ctx, q, s.plain(q.Service, true, true), o.lb.plain())
+	o.group, err = r.lb.observeGroupOf(ctx, q, s.plain(q.Service, true, true), o.lb)
 	if err != nil || o.lb != nil {
 		return o, err
 	}
@@ -97,13 +71,13 @@ func (r *networkReconciler) subnetFor(s networkSettings) string {
 }
 
 // find is the network load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
-func (r *networkReconciler) find(ctx context.Context, service *v1.Service, goes bool) (*networkBalancer, error) {
+func (r *networkReconciler) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
 	name := networkName(service)
 	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	failed := func(lb *networkBalancer) bool { return lb.State == stateFailed }
+	failed := func(lb *loadBalancer) bool { return lb.State == stateFailed }
 	live := slices.DeleteFunc(slices.Clone(found), failed)
 	if len(live) > 1 {
 		return nil, fmt.Errorf("%d network load balancers have the name %s (%s, %s); delete those that nobody needs", len(live), name, live[0].ID, live[1].ID)
@@ -122,16 +96,16 @@ func (r *networkReconciler) rules() ownership.Rules {
 	}
 }
 
-func networkObject(lb *networkBalancer) ownership.Object {
-	o := objectOf(&lb.loadBalancer)
+func networkObject(lb *loadBalancer) ownership.Object {
+	o := objectOf(lb)
 	o.Title = "network load balancer " + lb.Name
 	return o
 }
 
 // CheckOwner decides whose the network load balancer is.
 func (r *networkReconciler) CheckOwner(
-	ctx context.Context, q services.Request, o networkObservation,
-) (networkObservation, []services.Finding, error) {
+	ctx context.Context, q services.Request, o observation,
+) (observation, []services.Finding, error) {
 	if o.lb == nil {
 		return o, nil, nil
 	}
@@ -139,21 +113,21 @@ func (r *networkReconciler) CheckOwner(
 		return r.targets(ctx, o.lb)
 	})
 	if err != nil {
-		return networkObservation{}, nil, err
+		return observation{}, nil, err
 	}
 	o.deletable = decision.Deletable
 	refused := decision.Verdict == ownership.Refused
 	switch {
 	case refused && (q.Purpose == services.Ensure || q.Purpose == services.Plan):
-		return networkObservation{}, services.Refused(q.Service, decision), decision.Err()
+		return observation{}, services.Refused(q.Service, decision), decision.Err()
 	case refused:
-		return networkObservation{}, nil, nil
+		return observation{}, nil, nil
 	}
 	return o, nil, nil
 }
 
 // targets are the backends of a network load balancer.
-func (r *networkReconciler) targets(ctx context.Context, lb *networkBalancer) (t ownership.Targets, err error) {
+func (r *networkReconciler) targets(ctx context.Context, lb *loadBalancer) (t ownership.Targets, err error) {
 	reached, _, err := r.lb.instances.reached(ctx, r.lb.instances.nodes.Nodes(), nil)
 	if err != nil {
 		return t, err
@@ -181,7 +155,7 @@ func (r *networkReconciler) targets(ctx context.Context, lb *networkBalancer) (t
 }
 
 // Key implements services.Asynchronous.
-func (*networkReconciler) Key(_ services.Request, o networkObservation) string {
+func (*networkReconciler) Key(_ services.Request, o observation) string {
 	if o.lb == nil {
 		return ""
 	}
@@ -190,7 +164,7 @@ func (*networkReconciler) Key(_ services.Request, o networkObservation) string {
 
 // Settle implements services.Asynchronous: it waits for a network load balancer that is being made, or deleted. Other work is waited for
 // only where there is something to change.
-func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
+func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o observation) (observation, error) {
 	if o.lb == nil {
 		return o, nil
 	}
@@ -200,9 +174,9 @@ func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o n
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
-		return networkObservation{}, services.ErrGone
+		return observation{}, services.ErrGone
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return networkObservation{}, nil
+		return observation{}, nil
 	case err != nil:
 		return o, err
 	}
@@ -212,7 +186,7 @@ func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o n
 
 // Desire computes what should be there.
 func (r *networkReconciler) Desire(
-	ctx context.Context, q services.Request, o networkObservation,
+	ctx context.Context, q services.Request, o observation,
 ) (d networkSpec, findings []services.Finding, err error) {
 	s, _, err := parseNetwork(q.Service)
 	if err != nil {
@@ -224,13 +198,13 @@ func (r *networkReconciler) Desire(
 	}
 	at := r.subnetFor(s)
 	if o.lb != nil {
-		at = o.lb.Subnet
+		at = o.lb.subnet()
 	}
 	four, six, err := r.versions(ctx, q.Service, at)
 	if err != nil {
 		return d, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
-	if q.Nodes, findings, err = r.lb.instances.reached(ctx, q.Nodes, backendAddresses(o.lb.plain())); err != nil {
+	if q.Nodes, findings, err = r.lb.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
 		return d, findings, err
 	}
 	targets := s.targetsOf(q.Nodes)
@@ -249,9 +223,9 @@ func (r *networkReconciler) Desire(
 
 // desirePlace adds what is read: where a network load balancer is, its address, and its security rules.
 func (r *networkReconciler) desirePlace(
-	ctx context.Context, q services.Request, s networkSettings, o networkObservation, at string, d *networkSpec,
+	ctx context.Context, q services.Request, s networkSettings, o observation, at string, d *networkSpec,
 ) (findings []services.Finding, err error) {
-	there := o.lb.plain()
+	there := o.lb
 	common := s.plain(q.Service, d.version != versionIPv6, d.version != versionIPv4)
 	if notice, err := judgeKept(there, common); err != nil {
 		return []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
@@ -334,13 +308,13 @@ func (r *networkReconciler) versions(ctx context.Context, service *v1.Service, i
 
 // Complete has nothing to do: each change waits for its own work.
 func (*networkReconciler) Complete(
-	_ context.Context, _ *services.Request, o networkObservation, _ networkSpec,
-) (networkObservation, error) {
+	_ context.Context, _ *services.Request, o observation, _ networkSpec,
+) (observation, error) {
 	return o, nil
 }
 
 // Status is that of the Service.
-func (*networkReconciler) Status(q services.Request, o networkObservation, _ networkSpec) (*v1.LoadBalancerStatus, error) {
+func (*networkReconciler) Status(q services.Request, o observation, _ networkSpec) (*v1.LoadBalancerStatus, error) {
 	s, _, _ := parseNetwork(q.Service) // which Desire has judged
 	status := s.status(q.Service, o.lb)
 	if len(status.Ingress) == 0 {
@@ -350,7 +324,7 @@ func (*networkReconciler) Status(q services.Request, o networkObservation, _ net
 }
 
 // Exists implements services.Reconciler.
-func (*networkReconciler) Exists(_ context.Context, q services.Request, o networkObservation) (*v1.LoadBalancerStatus, bool, error) {
+func (*networkReconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
 		return &v1.LoadBalancerStatus{}, o.group != nil || len(o.left) > 0, nil
 	}
@@ -360,13 +334,13 @@ func (*networkReconciler) Exists(_ context.Context, q services.Request, o networ
 
 // NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are.
 func (r *networkReconciler) NodeChanges(
-	ctx context.Context, q services.Request, o networkObservation,
-) ([]networkChange, []services.Finding, error) {
+	ctx context.Context, q services.Request, o observation,
+) ([]change, []services.Finding, error) {
 	if o.lb == nil || o.lb.State != stateActive && o.lb.State != stateUpdating {
 		return nil, nil, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // a fault in an annotation keeps no node from joining or leaving
-	reached, findings, err := r.lb.instances.reached(ctx, q.Nodes, backendAddresses(o.lb.plain()))
+	reached, findings, err := r.lb.instances.reached(ctx, q.Nodes, backendAddresses(o.lb))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -376,7 +350,7 @@ func (r *networkReconciler) NodeChanges(
 			"no node can receive traffic; the backends of network load balancer %s stay as they are", o.lb.Name)), nil
 	}
 	want := s.sets(q.Service, targets, true, true)
-	var all []networkChange
+	var all []change
 	for _, name := range sortedKeys(want) {
 		have, there := o.lb.BackendSets[name]
 		if !there || len(listOf(want[name]["backends"])) == 0 {
@@ -388,21 +362,21 @@ func (r *networkReconciler) NodeChanges(
 		}
 	}
 	four, six := o.lb.Version != versionIPv6, o.lb.Version != versionIPv4
-	rules := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb.plain(), reached)
-	return between(adapted(rules...), r.whenIdle(o.lb, all)), findings, nil
+	rules := r.lb.nodeRules(ctx, q.Service, s.plain(q.Service, four, six), o.lb, reached)
+	return between(rules, r.whenIdle(o.lb, all)), findings, nil
 }
 
 // Deletions are what is to be done when the Service goes.
 // What rules cannot be reached, such as those of a subnet that is gone, hold up nothing.
 func (r *networkReconciler) Deletions(
-	ctx context.Context, q services.Request, o networkObservation,
-) (all []networkChange, findings []services.Finding, err error) {
+	ctx context.Context, q services.Request, o observation,
+) (all []change, findings []services.Finding, err error) {
 	if o.lb != nil && !o.deletable {
 		return nil, []services.Finding{services.Notice(eventLeft, "network load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // no fault in an annotation keeps a load balancer from being deleted
 	four, six := families(q.Service)
-	rules, missed, err := r.lb.leaveLists(ctx, q.Service, s.plain(q.Service, four, six), observation{lb: o.lb.plain(), left: o.left})
+	rules, missed, err := r.lb.leaveLists(ctx, q.Service, s.plain(q.Service, four, six), observation{lb: o.lb, left: o.left})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -416,12 +390,12 @@ func (r *networkReconciler) Deletions(
 	for _, err := range missed {
 		findings = append(findings, services.Warning(eventRulesLeft, "rules that were made for the Service may be left: %v", err))
 	}
-	all = services.EachTried(adapted(rules...))
+	all = services.EachTried(rules)
 	if o.lb != nil {
 		all = append(all, r.deleting(o.lb))
 	}
 	if o.group != nil {
-		all = append(all, adapted(r.lb.deletingGroup(o.group))...)
+		all = append(all, r.lb.deletingGroup(o.group))
 	}
 	return all, findings, nil
 }

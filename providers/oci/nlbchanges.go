@@ -38,12 +38,12 @@ func (r *networkReconciler) finish(ctx context.Context, q *services.Request, id,
 }
 
 // busy reports whether the cloud works on a network load balancer.
-func (lb *networkBalancer) busy() bool {
+func (lb *loadBalancer) busy() bool {
 	return lb.State == stateCreating || lb.State == stateUpdating || lb.State == stateDeleting
 }
 
 // rest waits until the cloud works on a network load balancer no longer, and returns what is there then.
-func (r *networkReconciler) rest(ctx context.Context, id, name string) (*networkBalancer, error) {
+func (r *networkReconciler) rest(ctx context.Context, id, name string) (*loadBalancer, error) {
 	r.known.Invalidate(id)
 	lb, err := r.known.Get(ctx, id, inventory.Query{})
 	if err != nil || !lb.busy() {
@@ -51,13 +51,13 @@ func (r *networkReconciler) rest(ctx context.Context, id, name string) (*network
 	}
 	waiting, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
-	after, err := r.room.Until(waiting, id, "network load balancer "+name+": "+lb.State, func(lb *networkBalancer) bool { return !lb.busy() })
+	after, err := r.room.Until(waiting, id, "network load balancer "+name+": "+lb.State, func(lb *loadBalancer) bool { return !lb.busy() })
 	return after, later(err, name)
 }
 
 // one makes one change, and returns the network load balancer as it is afterwards. The cloud makes one at a time: while it works for
 // somebody else it refuses, and all is looked at again when it has ended.
-func (r *networkReconciler) one(ctx context.Context, q *services.Request, o networkObservation, ask write) (networkObservation, error) {
+func (r *networkReconciler) one(ctx context.Context, q *services.Request, o observation, ask write) (observation, error) {
 	if ask.have != nil && !o.fresh { // what is known may be some seconds old, and writes of parts are under no ETag
 		r.known.Invalidate(o.lb.ID)
 		lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
@@ -70,7 +70,7 @@ func (r *networkReconciler) one(ctx context.Context, q *services.Request, o netw
 		o.lb = lb
 	}
 	o.fresh = false
-	if ask.outdated(&o.lb.loadBalancer) {
+	if ask.outdated(o.lb) {
 		return o, services.ErrGone // somebody has changed it meanwhile
 	}
 	ask.path = networkPaths + "/" + url.PathEscape(o.lb.ID) + ask.path
@@ -95,7 +95,7 @@ func (r *networkReconciler) one(ctx context.Context, q *services.Request, o netw
 }
 
 // refused is why a write was refused: services.ErrGone where all is to be looked at again, because somebody else has changed something.
-func (r *networkReconciler) refused(ctx context.Context, o networkObservation, err error) error {
+func (r *networkReconciler) refused(ctx context.Context, o observation, err error) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
 		now, waited := r.rest(ctx, o.lb.ID, o.lb.Name)
@@ -118,20 +118,20 @@ func (r *networkReconciler) refused(ctx context.Context, o networkObservation, e
 // change is a change of a part.
 func (r *networkReconciler) change(
 	action, object, detail string, compare func() (before, after any), ask write,
-) networkChange {
-	return networkChange{
+) change {
+	return change{
 		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
-		Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			return r.one(ctx, q, o, ask)
 		},
 	}
 }
 
 // waiting stands before changes of a network load balancer on which the cloud works for somebody else: what is to be changed shows then.
-func (r *networkReconciler) waiting(lb *networkBalancer) networkChange {
-	return networkChange{
+func (r *networkReconciler) waiting(lb *loadBalancer) change {
+	return change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network load balancer " + lb.Name}, Wait: true, Replan: true,
-		Make: func(ctx context.Context, _ *services.Request, o networkObservation) (networkObservation, error) {
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			now, err := r.rest(ctx, lb.ID, lb.Name)
 			if errors.Is(err, cloudapi.ErrNotFound) {
 				return o, services.ErrGone
@@ -145,28 +145,28 @@ func (r *networkReconciler) waiting(lb *networkBalancer) networkChange {
 }
 
 // whenIdle are changes, after a wait where the cloud works for somebody else.
-func (r *networkReconciler) whenIdle(lb *networkBalancer, all []networkChange) []networkChange {
+func (r *networkReconciler) whenIdle(lb *loadBalancer, all []change) []change {
 	if lb.State == stateUpdating && len(all) > 0 {
-		return append([]networkChange{r.waiting(lb)}, all...)
+		return append([]change{r.waiting(lb)}, all...)
 	}
 	return all
 }
 
 // Changes are those between what is there and what should be. A version of IP comes before what has it, and goes after it.
-func (r *networkReconciler) Changes(q services.Request, o networkObservation, d networkSpec) ([]networkChange, error) {
+func (r *networkReconciler) Changes(q services.Request, o observation, d networkSpec) ([]change, error) {
 	rules := d.rules
 	makes := o.group == nil && rules.group.create != nil
-	all := adapted(r.lb.recording(q.Service, rules.record)...)
+	all := r.lb.recording(q.Service, rules.record)
 	switch {
 	case makes && o.lb == nil: // what follows tells plan alone
-		return append(append(all, adapted(r.lb.creatingGroup(q.Service, rules))...), r.creating(q.Service, d)), nil
+		return append(all, r.lb.creatingGroup(q.Service, rules), r.creating(q.Service, d)), nil
 	case makes:
-		return adapted(r.lb.creatingGroup(q.Service, rules)), nil
+		return []change{r.lb.creatingGroup(q.Service, rules)}, nil
 	case o.lb == nil:
-		return append(append(all, adapted(r.lb.groupOpenings(rules)...)...), r.creating(q.Service, d)), nil
+		return append(append(all, r.lb.groupOpenings(rules)...), r.creating(q.Service, d)), nil
 	}
-	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, early(rules.lists, rules.former))...)
-	all = append(all, adapted(r.lb.groupOpenings(rules)...)...)
+	all = append(all, ruleChanges[observation](r.lb.book, q.Service, early(rules.lists, rules.former))...)
+	all = append(all, r.lb.groupOpenings(rules)...)
 	wider := d.version == versionBoth && o.lb.Version != versionBoth
 	if wider {
 		all = append(all, r.versionChange(o.lb, d.version))
@@ -181,35 +181,19 @@ func (r *networkReconciler) Changes(q services.Request, o networkObservation, d 
 	if !wider && d.version != o.lb.Version {
 		all = append(all, r.versionChange(o.lb, d.version))
 	}
-	all = append(all, adapted(r.lb.groupClosings(rules)...)...)
-	all = append(all, ruleChanges[networkObservation](r.lb.book, q.Service, late(rules.lists, rules.former))...)
+	all = append(all, r.lb.groupClosings(rules)...)
+	all = append(all, ruleChanges[observation](r.lb.book, q.Service, late(rules.lists, rules.former))...)
 	return r.whenIdle(o.lb, all), nil
 }
 
-// adapted are changes of what both kinds of load balancers have, which is the network security group of a Service.
-func adapted(list ...change) (all []networkChange) {
-	for _, c := range list {
-		all = append(all, networkChange{
-			Planned: c.Planned, Replan: c.Replan, Creates: c.Creates, Compare: c.Compare, Wait: c.Wait,
-			Phase: c.Phase, Opens: c.Opens, Closes: c.Closes,
-			Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
-				after, err := c.Make(ctx, q, observation{group: o.group})
-				o.group = after.group
-				return o, err
-			},
-		})
-	}
-	return all
-}
-
-func (r *networkReconciler) versionChange(lb *networkBalancer, version string) networkChange {
+func (r *networkReconciler) versionChange(lb *loadBalancer, version string) change {
 	return r.change(guard.PlanChange, "network load balancer "+lb.Name, "version of IP",
 		func() (any, any) { return document{"nlbIpVersion": lb.Version}, document{"nlbIpVersion": version} },
 		write{what: "changing the version of IP of network load balancer " + lb.Name, method: http.MethodPut, in: document{"nlbIpVersion": version}})
 }
 
 // changesOfParts are those of listeners and backend sets. What nothing refers to any more goes last.
-func (r *networkReconciler) changesOfParts(lb *networkBalancer, d networkSpec) (all []networkChange) {
+func (r *networkReconciler) changesOfParts(lb *loadBalancer, d networkSpec) (all []change) {
 	listeners, extra := matchNetwork(lb.Listeners, d.listeners)
 	for _, name := range extra {
 		all = append(all, r.change(guard.PlanDelete, "listener "+name, "", func() (any, any) { return lb.Listeners[name], nil },
@@ -249,11 +233,11 @@ func (r *networkReconciler) changesOfParts(lb *networkBalancer, d networkSpec) (
 }
 
 // creating makes a network load balancer with all that belongs to it.
-func (r *networkReconciler) creating(service *v1.Service, d networkSpec) networkChange {
-	return networkChange{
+func (r *networkReconciler) creating(service *v1.Service, d networkSpec) change {
+	return change{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "network load balancer " + d.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.create },
-		Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			token, err := r.lb.tokenFor(service.UID, d.create)
 			if err != nil {
 				return o, err
@@ -275,25 +259,25 @@ func (r *networkReconciler) creating(service *v1.Service, d networkSpec) network
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			return networkObservation{lb: lb, deletable: true, group: o.group}, nil
+			return observation{lb: lb, deletable: true, group: o.group}, nil
 		},
 	}
 }
 
 // deleting removes a network load balancer, with all that belongs to it.
-func (r *networkReconciler) deleting(lb *networkBalancer) networkChange {
-	return networkChange{
+func (r *networkReconciler) deleting(lb *loadBalancer) change {
+	return change{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "network load balancer " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },
-		Make: func(ctx context.Context, q *services.Request, o networkObservation) (networkObservation, error) {
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			r.lb.forget(q.Service.UID)
-			return networkObservation{group: o.group}, r.remove(ctx, q, lb)
+			return observation{group: o.group}, r.remove(ctx, q, lb)
 		},
 	}
 }
 
 // remove deletes a network load balancer and waits until it is gone: the request is only accepted, and can still fail.
-func (r *networkReconciler) remove(ctx context.Context, q *services.Request, lb *networkBalancer) error {
+func (r *networkReconciler) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 	for range maxConflicts {
 		now, err := r.rest(ctx, lb.ID, lb.Name)
 		switch {

@@ -68,31 +68,6 @@ func (p *page[T]) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// networkBalancer is what is used of a network load balancer. It is never changed in place.
-type networkBalancer struct {
-	loadBalancer
-	Version string `json:"nlbIpVersion"`
-	Subnet  string `json:"subnetId"`
-	Private bool   `json:"isPrivate"`
-}
-
-// UnmarshalJSON implements json.Unmarshaler: the one of what is embedded does not know the rest.
-func (lb *networkBalancer) UnmarshalJSON(data []byte) error {
-	if err := json.Unmarshal(data, &lb.loadBalancer); err != nil {
-		return err
-	}
-	rest := struct {
-		Version string `json:"nlbIpVersion"`
-		Subnet  string `json:"subnetId"`
-		Private bool   `json:"isPrivate"`
-	}{versionIPv4, "", false}
-	if err := json.Unmarshal(data, &rest); err != nil {
-		return err
-	}
-	lb.Version, lb.Subnet, lb.Private = rest.Version, rest.Subnet, rest.Private
-	return nil
-}
-
 // networkWork is a change that the cloud works on.
 type networkWork struct {
 	ID     string `json:"id"`
@@ -106,32 +81,32 @@ func (w networkWork) running() bool {
 // networkBalancers are the network load balancers of the compartment, and the cloud's work on them.
 type networkBalancers struct {
 	api   *api
-	known *inventory.Inventory[string, *networkBalancer]
-	room  *waiting.Room[string, *networkBalancer]
+	known *inventory.Inventory[string, *loadBalancer]
+	room  *waiting.Room[string, *loadBalancer]
 	works *waiting.Room[string, networkWork]
 	// sees is an error where the user does not see the cluster's network any more.
 	sees   func(context.Context) error
-	places *compartments[*networkBalancer]
+	places *compartments[*loadBalancer]
 }
 
 func newNetworkBalancers(a *api, sees func(context.Context) error, c *ownership.Cluster) *networkBalancers {
 	b := &networkBalancers{api: a, sees: sees}
-	b.places = &compartments[*networkBalancer]{
-		api: a, cluster: c, what: "network load balancers", path: networkPaths, known: func() []*networkBalancer { return b.known.PeekAll() },
+	b.places = &compartments[*loadBalancer]{
+		api: a, cluster: c, what: "network load balancers", path: networkPaths, known: func() []*loadBalancer { return b.known.PeekAll() },
 		name: networkName,
 	}
-	b.known = inventory.New(inventory.Source[string, *networkBalancer]{
-		Kind: "network load balancer", ID: func(lb *networkBalancer) string { return lb.ID }, Get: b.get,
-		List:    func(ctx context.Context) ([]*networkBalancer, int, error) { return living(ctx, b.places) },
-		Indexes: map[string]func(*networkBalancer) []string{indexName: func(lb *networkBalancer) []string { return []string{lb.Name} }},
+	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
+		Kind: "network load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, Get: b.get,
+		List:    func(ctx context.Context) ([]*loadBalancer, int, error) { return living(ctx, b.places) },
+		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
 	})
 	b.room = waiting.New(b.known.Look, pace())
 	b.works = waiting.New(waiting.Each(b.work), pace())
 	return b
 }
 
-func (b *networkBalancers) get(ctx context.Context, id string) (*networkBalancer, error) {
-	lb := &networkBalancer{}
+func (b *networkBalancers) get(ctx context.Context, id string) (*loadBalancer, error) {
+	lb := &loadBalancer{}
 	err := b.api.get(ctx, "network load balancer "+id, networkPaths+"/"+url.PathEscape(id), lb)
 	if err = judgeRead(ctx, "network load balancer", id, lb, err, b.proof); err != nil {
 		return nil, err
@@ -145,7 +120,7 @@ func (b *networkBalancers) proof(ctx context.Context, id string) error {
 	if err := b.sees(ctx); err != nil {
 		return err
 	}
-	return proof(ctx, b.places, b.known, id, func(lb *networkBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
+	return proof(ctx, b.places, b.known, id, func(lb *loadBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
 }
 
 // work reads a work request.

@@ -51,7 +51,7 @@ type kinds struct {
 	api     *api
 	lb, nlb *kind
 	balance *services.LoadBalancer[observation, spec]
-	network *services.LoadBalancer[networkObservation, networkSpec]
+	network *services.LoadBalancer[observation, networkSpec]
 	// events is set before any call of the framework.
 	events record.EventRecorder
 }
@@ -64,7 +64,7 @@ var (
 
 // newKinds returns both kinds. Names are not unique in the cloud.
 func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation, spec], nlb *networkReconciler) *kinds {
-	network := &services.LoadBalancer[networkObservation, networkSpec]{
+	network := &services.LoadBalancer[observation, networkSpec]{
 		Reconciler: nlb, Creations: services.Creations{Shows: creationShows}, Identify: lb.instances.Identify,
 		Name: func(_ string, service *v1.Service) string { return networkName(service) },
 	}
@@ -100,11 +100,7 @@ func (r *reconciler) named(ctx context.Context, service *v1.Service) (*loadBalan
 
 // named is the same of network load balancers.
 func (r *networkReconciler) named(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
-	found, err := r.find(ctx, service, false)
-	if found == nil {
-		return nil, err
-	}
-	return &found.loadBalancer, err
+	return r.find(ctx, service, false)
 }
 
 func (k *kinds) setEvents(events record.EventRecorder) {
@@ -288,7 +284,7 @@ func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 }
 
 // orphans are network load balancers with the mark of the cluster and names as its Services' have, of which no Service is left.
-func (r *networkReconciler) orphans(ctx context.Context, mark string, holds func(lb *networkBalancer) bool) ([]guard.Orphan, error) {
+func (r *networkReconciler) orphans(ctx context.Context, mark string, holds func(lb *loadBalancer) bool) ([]guard.Orphan, error) {
 	all, err := r.known.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
@@ -313,7 +309,7 @@ func (r *networkReconciler) deleteOrphan(ctx context.Context, o guard.Orphan) er
 		return err
 	}
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[strings.LastIndex(lb.Name, "/")+1:])}}
-	plans, err := r.lb.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, []string{lb.Subnet})
+	plans, err := r.lb.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, lb.Subnets)
 	for _, c := range ruleChanges[observation](r.lb.book, gone, plans) {
 		if err == nil {
 			_, err = c.Make(ctx, &services.Request{}, observation{})

@@ -362,8 +362,8 @@ func (d networkSpec) creation(s networkSettings, compartment, subnet string, res
 }
 
 // networkStatus is the status that a network load balancer gives: public addresses alone where that is asked for.
-func (s networkSettings) status(service *v1.Service, lb *networkBalancer) *v1.LoadBalancerStatus {
-	shown := lb.loadBalancer
+func (s networkSettings) status(service *v1.Service, lb *loadBalancer) *v1.LoadBalancerStatus {
+	shown := *lb
 	if s.ExternalOnly && !lb.Private {
 		shown.Addresses = slices.DeleteFunc(slices.Clone(shown.Addresses), func(a address) bool { return !a.Public })
 	}

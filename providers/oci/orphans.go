@@ -38,7 +38,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 		}
 		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 	}
-	more, err := c.network.orphans(ctx, mark, func(lb *networkBalancer) bool {
+	more, err := c.network.orphans(ctx, mark, func(lb *loadBalancer) bool {
 		return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, networkObject(lb), c.network.rules()) })
 	})
 	if err := c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err); err != nil {
