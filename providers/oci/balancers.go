@@ -5,18 +5,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
-	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 const (
@@ -25,9 +30,16 @@ const (
 	stateFailed   = "FAILED"
 	stateDeleting = "DELETING"
 	stateDeleted  = "DELETED"
+	stateUpdating = "UPDATING" // which network load balancers have alone
 
-	workAccepted = "ACCEPTED"
-	workProgress = "IN_PROGRESS"
+	workAccepted  = "ACCEPTED"
+	workProgress  = "IN_PROGRESS"
+	workCanceling = "CANCELING"
+	workSucceeded = "SUCCEEDED"
+
+	versionIPv4 = "IPV4"
+	versionIPv6 = "IPV6"
+	versionBoth = "IPV4_AND_IPV6"
 
 	// workPage is how many of a load balancer's work requests are read, the newest first: one of them runs at most.
 	workPage = "10"
@@ -78,28 +90,28 @@ type address struct {
 	} `json:"reservedIp"`
 }
 
-// workRequest is a change that the cloud works on.
-type workRequest struct {
-	ID      string `json:"id"`
-	Target  string `json:"loadBalancerId"`
-	State   string `json:"lifecycleState"`
-	Message string `json:"message"`
-	Errors  []struct {
-		Message string `json:"message"`
-	} `json:"errorDetails"`
+// busy reports whether the cloud works on a load balancer, as far as its state says so.
+func (lb *loadBalancer) busy() bool {
+	return lb.State == stateCreating || lb.State == stateUpdating || lb.State == stateDeleting
 }
 
-func (w workRequest) running() bool { return w.State == workAccepted || w.State == workProgress }
+// workRequest is a change that the cloud works on. Those of network load balancers have a status instead of a state, and tell nothing else.
+type workRequest struct {
+	ID     string `json:"id"`
+	Target string `json:"loadBalancerId"`
+	State  string `json:"lifecycleState"`
+	Status string `json:"status"`
+	workError
+	Errors []workError `json:"errorDetails"`
+}
 
-// why is what a work request failed for.
-func (w workRequest) why() string {
-	why := w.Message
-	for _, e := range w.Errors {
-		if e.Message != "" && e.Message != why {
-			why += "; " + e.Message
-		}
-	}
-	return why
+// workError is why a change failed.
+type workError struct {
+	Message string `json:"message"`
+}
+
+func (w workRequest) running() bool {
+	return w.State == workAccepted || w.State == workProgress || w.State == workCanceling
 }
 
 // vcn is the cloud network of the cluster.
@@ -107,40 +119,65 @@ type vcn struct {
 	ID string `json:"id"`
 }
 
-// balancers are the load balancers of the compartment, and the cloud's work on them.
-type balancers struct {
-	api   *api
-	known *inventory.Inventory[string, *loadBalancer]
-	vcns  *inventory.Inventory[string, vcn]
-	// room is where load balancers are waited for, works where work requests are, and idle where load balancers are that work for others.
-	room  *waiting.Room[string, *loadBalancer]
-	works *waiting.Room[string, workRequest]
-	idle  *waiting.Room[string, bool]
+// sharedParts are what both kinds of load balancers use.
+type sharedParts struct {
+	api       *api
+	config    Config
+	cluster   *ownership.Cluster
+	adopt     registry.Adoption
+	instances *instances
+	vcns      *inventory.Inventory[string, vcn]
+	subnets   *inventory.Inventory[string, subnet]
+	book      *ruleBook
+	groups    *securityGroups
+	// kube reads Secrets; nil before the program leads.
+	kube kubernetes.Interface
 
-	subnets *inventory.Inventory[string, subnet]
-	cluster *ownership.Cluster
-	places  *compartments[*loadBalancer]
+	// attempts are the retry tokens of creations whose answers are not known.
+	mu       sync.Mutex
+	attempts map[types.UID]attempt
+	// secrets are those that a Service has named.
+	secrets map[types.UID][]string
+}
+
+func newSharedParts(a *api, i *instances, adopt registry.Adoption) *sharedParts {
+	c := &ownership.Cluster{}
+	vcns := inventory.New(inventory.Source[string, vcn]{
+		Kind: "virtual cloud network", ID: func(v vcn) string { return v.ID },
+		Get: func(ctx context.Context, id string) (v vcn, err error) {
+			return v, a.get(ctx, "virtual cloud network "+id, "/vcns/"+url.PathEscape(id), &v)
+		},
+	})
+	return &sharedParts{
+		api: a, config: a.config, cluster: c, adopt: adopt, instances: i, vcns: vcns, subnets: i.networks.subnets, book: newRuleBook(a, i, c),
+		groups: newSecurityGroups(a, c), attempts: map[types.UID]attempt{}, secrets: map[types.UID][]string{},
+	}
+}
+
+// balancers are the load balancers of one kind, and the cloud's work on them.
+type balancers struct {
+	*sharedParts
+	kind  kind
+	known *inventory.Inventory[string, *loadBalancer]
+	// room is where load balancers are waited for, works where work requests are, and idle where load balancers are that work for others.
+	room   *waiting.Room[string, *loadBalancer]
+	works  *waiting.Room[string, workRequest]
+	idle   *waiting.Room[string, bool]
+	places *compartments[*loadBalancer]
 }
 
 // pace is how often is looked at the cloud's work.
 func pace() waiting.Pace { return waiting.Pace{Least: 2 * time.Second, Most: 10 * time.Second} }
 
-func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *ownership.Cluster) *balancers {
-	b := &balancers{api: a, subnets: subnets, cluster: c}
+func newBalancers(parts *sharedParts, k kind) *balancers {
+	b := &balancers{sharedParts: parts, kind: k}
 	b.places = &compartments[*loadBalancer]{
-		api: a, cluster: c, what: "load balancers", path: balancerPaths, known: func() []*loadBalancer { return b.known.PeekAll() },
-		name: func(s *v1.Service) string { return ownName(a.config.Prefix, s) },
+		api: b.api, cluster: b.cluster, what: k.title + "s", path: k.path, name: k.name,
+		known: func() []*loadBalancer { return b.known.PeekAll() },
 	}
 	b.known = inventory.New(inventory.Source[string, *loadBalancer]{
-		Kind: "load balancer", ID: func(lb *loadBalancer) string { return lb.ID }, Get: b.get,
-		List:    func(ctx context.Context) ([]*loadBalancer, int, error) { return living(ctx, b.places) },
+		Kind: k.title, ID: func(lb *loadBalancer) string { return lb.ID }, Get: b.get, List: b.list,
 		Indexes: map[string]func(*loadBalancer) []string{indexName: func(lb *loadBalancer) []string { return []string{lb.Name} }},
-	})
-	b.vcns = inventory.New(inventory.Source[string, vcn]{
-		Kind: "virtual cloud network", ID: func(v vcn) string { return v.ID },
-		Get: func(ctx context.Context, id string) (v vcn, err error) {
-			return v, a.get(ctx, "virtual cloud network "+id, "/vcns/"+url.PathEscape(id), &v)
-		},
 	})
 	b.room = waiting.New(b.known.Look, pace())
 	b.works = waiting.New(waiting.Each(b.work), pace())
@@ -151,60 +188,53 @@ func newBalancers(a *api, subnets *inventory.Inventory[string, subnet], c *owner
 // at implements placed.
 func (lb *loadBalancer) at() (name, compartment string) { return lb.Name, lb.Compartment }
 
-// living reads all load balancers of a kind in the compartments of the cluster. "Not found" is never an empty list.
-func living(ctx context.Context, places *compartments[*loadBalancer]) ([]*loadBalancer, int, error) {
-	all, pages, err := places.list(ctx)
+// list reads all load balancers in the compartments of the cluster. "Not found" is never an empty list.
+func (b *balancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
+	all, pages, err := b.places.list(ctx)
 	if err != nil {
 		return nil, pages, err
 	}
 	for _, lb := range all {
 		if lb.ID == "" || lb.State == "" {
-			return nil, pages, cloudapi.Unclear("listing "+places.what, "one of them has no ID or no state")
+			return nil, pages, cloudapi.Unclear("listing "+b.places.what, "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
 	return slices.DeleteFunc(all, func(lb *loadBalancer) bool { return lb.State == stateDeleted }), pages, nil
 }
 
-// judgeRead judges the answer to a read of the load balancer with an ID. The cloud says "not found" also of what the user may not see: it
-// is gone only where doubt finds no reason to doubt it.
-func judgeRead(ctx context.Context, kind, id string, lb *loadBalancer, err error, doubt func(ctx context.Context, id string) error) error {
-	what := "reading " + kind + " " + id
+// pathOf is the path of a load balancer.
+func (b *balancers) pathOf(id string) string { return b.kind.path + "/" + url.PathEscape(id) }
+
+// get reads a load balancer. The cloud says "not found" also of what the user may not see: it is gone only where nothing casts doubt on it.
+func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
+	lb, what := &loadBalancer{}, "reading "+b.kind.title+" "+id
+	header, err := b.api.call(ctx, what, http.MethodGet, b.pathOf(id), nil, lb, "")
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		if why := doubt(ctx, id); why != nil {
-			return cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", why)
+		if doubt := b.proof(ctx, id); doubt != nil {
+			return nil, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 	}
-	if err != nil {
-		return err
-	}
 	switch {
-	case lb.ID != id || lb.State == "":
-		return cloudapi.Unclear(what, "the answer is about another %s", kind)
-	case lb.State == stateDeleted:
-		return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "it is deleted"}
-	}
-	return nil
-}
-
-func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
-	lb := &loadBalancer{}
-	header, err := b.api.call(ctx, "reading load balancer "+id, http.MethodGet, "/loadBalancers/"+url.PathEscape(id), nil, lb, "")
-	if err = judgeRead(ctx, "load balancer", id, lb, err, b.proof); err != nil {
+	case err != nil:
 		return nil, err
+	case lb.ID != id || lb.State == "":
+		return nil, cloudapi.Unclear(what, "the answer is about another %s", b.kind.title)
+	case lb.State == stateDeleted:
+		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "it is deleted"}
 	}
 	lb.etag = header.Get("Etag")
 	return lb, nil
 }
 
 // sees is an error where the user does not see the cluster's network any more: what is not found may exist then.
-func (b *balancers) sees(ctx context.Context, maxAge time.Duration) (err error) {
+func (p *sharedParts) sees(ctx context.Context, maxAge time.Duration) (err error) {
 	q := inventory.Query{MaxAge: maxAge}
 	switch {
-	case b.api.config.VCN != "":
-		_, err = b.vcns.Get(ctx, b.api.config.VCN, q)
-	case b.api.config.Subnet1 != "":
-		_, err = b.subnets.Get(ctx, b.api.config.Subnet1, q)
+	case p.api.config.VCN != "":
+		_, err = p.vcns.Get(ctx, p.api.config.VCN, q)
+	case p.api.config.Subnet1 != "":
+		_, err = p.subnets.Get(ctx, p.api.config.Subnet1, q)
 	default:
 		return errors.New("neither vcn nor loadBalancer.subnet1 is in the cloud config, by which it could be told whether the user sees anything")
 	}
@@ -215,7 +245,7 @@ func (b *balancers) sees(ctx context.Context, maxAge time.Duration) (err error) 
 }
 
 // proof is an error where nobody knows whether the user may see a load balancer still: policies name their kind apart from that of
-// networks.
+// networks. A listing that is answered proves it, though it may be empty.
 func (b *balancers) proof(ctx context.Context, id string) error {
 	if err := b.sees(ctx, proofMaxAge); err != nil {
 		return err
@@ -225,19 +255,78 @@ func (b *balancers) proof(ctx context.Context, id string) error {
 
 // work reads a work request.
 func (b *balancers) work(ctx context.Context, id string) (w workRequest, err error) {
-	if err := b.api.get(ctx, "work request "+id, "/loadBalancerWorkRequests/"+url.PathEscape(id), &w); err != nil {
+	if err := b.api.get(ctx, "work request "+id, b.kind.workPath+"/"+url.PathEscape(id), &w); err != nil {
 		return w, err
 	}
-	if w.ID != id || w.State == "" {
+	if w.State = cmp.Or(w.State, w.Status); w.ID != id || w.State == "" {
 		return w, cloudapi.Unclear("reading work request "+id, "the answer is about another one")
 	}
 	return w, nil
 }
 
+// finish waits for a work request. One that is forgotten is judged by the load balancer itself, which is read in any case.
+func (b *balancers) finish(ctx context.Context, q *services.Request, id, name string) (workRequest, error) {
+	waiting, cancel := context.WithTimeout(ctx, workPatience)
+	defer cancel()
+	title := b.kind.title + " " + name
+	w, err := b.works.Until(waiting, id, "the cloud's work on "+title, func(w workRequest) bool { return !w.running() })
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return workRequest{}, nil
+	case err != nil:
+		return w, later(err, name)
+	case w.State == workSucceeded:
+		return w, nil
+	}
+	err = &cloudapi.Error{ // the cloud said no, if late
+		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("WorkRequest %q failed: %s", id, b.why(ctx, w)),
+	}
+	q.Report(services.Warning(eventRefused, "%s: %v", title, err))
+	return w, err
+}
+
+// why is what a work request failed for, as far as it is known.
+func (b *balancers) why(ctx context.Context, w workRequest) string {
+	found := append(page[workError]{w.workError}, w.Errors...)
+	if b.kind.errorsApart {
+		if err := b.api.get(ctx, "errors of work request "+w.ID, b.kind.workPath+"/"+url.PathEscape(w.ID)+"/errors", &found); err != nil {
+			return "its errors cannot be read: " + err.Error()
+		}
+	}
+	var all []string
+	for _, e := range found {
+		if e.Message != "" && !slices.Contains(all, e.Message) {
+			all = append(all, e.Message)
+		}
+	}
+	if len(all) == 0 {
+		return "the cloud does not say why"
+	}
+	return strings.Join(all, "; ")
+}
+
+// rest waits until the state of a load balancer says that the cloud works on it no longer, and returns what is there then.
+func (b *balancers) rest(ctx context.Context, id string) (*loadBalancer, error) {
+	b.known.Invalidate(id)
+	lb, err := b.known.Get(ctx, id, inventory.Query{})
+	if err != nil || !lb.busy() {
+		return lb, err
+	}
+	return b.until(ctx, lb, func(lb *loadBalancer) bool { return !lb.busy() })
+}
+
+// until waits for a load balancer.
+func (b *balancers) until(ctx context.Context, lb *loadBalancer, over func(*loadBalancer) bool) (*loadBalancer, error) {
+	waiting, cancel := context.WithTimeout(ctx, workPatience)
+	defer cancel()
+	after, err := b.room.Until(waiting, lb.ID, b.kind.title+" "+lb.Name+": "+lb.State, over)
+	return after, later(err, lb.Name)
+}
+
 // isIdle reports whether the cloud works on a load balancer no longer.
 func (b *balancers) isIdle(ctx context.Context, id string) (bool, error) {
 	var newest []workRequest
-	path := "/loadBalancers/" + url.PathEscape(id) + "/workRequests?limit=" + workPage
+	path := b.pathOf(id) + "/workRequests?limit=" + workPage
 	if err := b.api.get(ctx, "work requests of load balancer "+id, path, &newest); err != nil {
 		return false, err
 	}
@@ -250,21 +339,21 @@ func (b *balancers) isIdle(ctx context.Context, id string) (bool, error) {
 }
 
 // start asks for a change, and returns the work request that makes it.
-func (b *balancers) start(ctx context.Context, r write) (string, error) {
+func (b *balancers) start(ctx context.Context, w write) (string, error) {
 	more := http.Header{}
-	if r.token != "" {
-		more.Set(tokenHeader, r.token)
+	if w.token != "" {
+		more.Set(tokenHeader, w.token)
 	}
-	if r.etag != "" {
-		more.Set(ifMatch, r.etag)
+	if w.etag != "" {
+		more.Set(ifMatch, w.etag)
 	}
-	header, err := b.api.send(ctx, r.what, r.method, r.path, r.in, nil, more)
+	header, err := b.api.send(ctx, w.what, w.method, w.path, w.in, w.out, more)
 	if err != nil {
 		return "", err
 	}
 	id := header.Get("Opc-Work-Request-Id")
 	if id == "" {
-		return "", cloudapi.Unclear(r.what, "the answer names no work request")
+		return "", cloudapi.Unclear(w.what, "the answer names no work request")
 	}
 	return id, nil
 }
@@ -272,7 +361,7 @@ func (b *balancers) start(ctx context.Context, r write) (string, error) {
 // write is one change of a load balancer.
 type write struct {
 	what, method, path string
-	in                 any
+	in, out            any
 	token              string
 	// etag is that of the load balancer which the write was made for.
 	etag string

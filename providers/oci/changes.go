@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -32,26 +31,6 @@ func later(err error, name string) error {
 		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
 	}
 	return err
-}
-
-// finish waits for a work request. One that is forgotten is judged by the load balancer itself, which is read in any case.
-func (r *reconciler) finish(ctx context.Context, q *services.Request, id, name string) (workRequest, error) {
-	ctx, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	w, err := r.works.Until(ctx, id, "the cloud's work on load balancer "+name, func(w workRequest) bool { return !w.running() })
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return workRequest{}, nil
-	case err != nil:
-		return w, later(err, name)
-	case w.State == stateFailed:
-		err := &cloudapi.Error{ // the cloud said no, if late
-			Class: cloudapi.ErrInvalid, Operation: "changing load balancer " + name, Refused: true, Message: fmt.Sprintf("WorkRequest %q failed: %s", id, w.why()),
-		}
-		q.Report(services.Warning(eventRefused, "load balancer %s: %v", name, err))
-		return w, err
-	}
-	return w, nil
 }
 
 // one makes one change, and returns the load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody else
@@ -132,8 +111,8 @@ func (r *reconciler) ready(ctx context.Context, lb *loadBalancer) error {
 
 // settle notes whether the cloud has ended what was begun on a load balancer, and returns what was known before.
 func (r *reconciler) settle(id string, ended bool) (before bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.settledMu.Lock()
+	defer r.settledMu.Unlock()
 	before = r.settled[id]
 	delete(r.settled, id)
 	if ended {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -18,6 +19,9 @@ import (
 const (
 	coreVersion     = "/20160918"
 	balancerVersion = "/20170115"
+	networkVersion  = "/20200501" // of network load balancers, a service with a host of its own
+	networkPaths    = "/networkLoadBalancers"
+	balancerPaths   = "/loadBalancers"
 	// pageLimit is how many objects a page of a listing may have, balancerLimit how many load balancers: each may name 1,024 backends, 150
 	// bytes each, so that 1,000 would be more text than an answer may be.
 	pageLimit, balancerLimit = "1000", "100"
@@ -75,6 +79,44 @@ func (c *Config) at(region, service string) string {
 		return "https://" + service + "." + region // a region with a dot is a domain
 	}
 	return "https://" + service + "." + region + "." + c.Domain
+}
+
+// isNetwork reports whether a path is one of that service.
+func isNetwork(path string) bool {
+	return strings.HasPrefix(path, networkPaths) || strings.HasPrefix(path, "/workRequests")
+}
+
+// base is what a path of the API begins with.
+func (c *Config) base(region, path string) string {
+	if !isNetwork(path) || c.Endpoint != "" || strings.Contains(region, ".") {
+		service := "iaas"
+		if isNetwork(path) {
+			service = "network-load-balancer-api"
+		}
+		return c.at(region, service) + versionOf(path)
+	}
+	return "https://network-load-balancer-api." + region + ".oci." + c.Domain + versionOf(path)
+}
+
+// page is a page of a listing: the objects, or a document that has them as items.
+type page[T any] []T
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *page[T]) UnmarshalJSON(data []byte) error {
+	if !bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+		return json.Unmarshal(data, (*[]T)(p))
+	}
+	var of struct {
+		Items *[]T `json:"items"`
+	}
+	if err := json.Unmarshal(data, &of); err != nil {
+		return err
+	}
+	if of.Items == nil {
+		return errors.New("it has no items")
+	}
+	*p = *of.Items
+	return nil
 }
 
 // limits hold calls back: reads and writes apart, as the options say. Calls wait; they never fail for it.

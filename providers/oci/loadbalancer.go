@@ -10,8 +10,6 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
@@ -55,22 +53,11 @@ type change = services.Change[observation]
 // reconciler implements services.Reconciler.
 type reconciler struct {
 	*balancers
-	config    Config
-	adopt     registry.Adoption
-	instances *instances
-	made      *regexp.Regexp
-	book      *ruleBook
-	groups    *securityGroups
-	// kube reads Secrets; nil before the program leads.
-	kube kubernetes.Interface
+	made *regexp.Regexp
 
-	// attempts are the retry tokens of creations whose answers are not known.
-	mu       sync.Mutex
-	attempts map[types.UID]attempt
 	// settled are the load balancers on which the cloud has ended what this process began last.
-	settled map[string]bool
-	// secrets are those that a Service has named.
-	secrets map[types.UID][]string
+	settledMu sync.Mutex
+	settled   map[string]bool
 }
 
 // attempt is the creation of a load balancer: as long as nobody knows what became of it, the same request has the same token.
@@ -92,12 +79,12 @@ func (c *cloud) there(service *v1.Service) *loadBalancer {
 
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	prefix := ownName(a.config.Prefix, &v1.Service{})
-	c := &ownership.Cluster{}
-	b := newBalancers(a, i.networks.subnets, c)
+	k := kind{
+		title: "load balancer", word: typeBalancer, path: balancerPaths, workPath: "/loadBalancerWorkRequests",
+		name: func(s *v1.Service) string { return ownName(a.config.Prefix, s) },
+	}
 	return &reconciler{
-		balancers: b, config: a.config, adopt: adopt, instances: i, attempts: map[types.UID]attempt{}, settled: map[string]bool{},
-		secrets: map[types.UID][]string{},
-		book:    newRuleBook(a, i, c), groups: newSecurityGroups(a, c),
+		balancers: newBalancers(newSharedParts(a, i, adopt), k), settled: map[string]bool{},
 		made: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
 	}
 }
@@ -281,14 +268,6 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 	}
 	o.lb = lb
 	return o, nil
-}
-
-// until waits for a load balancer.
-func (r *reconciler) until(ctx context.Context, lb *loadBalancer, over func(*loadBalancer) bool) (*loadBalancer, error) {
-	ctx, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	after, err := r.room.Until(ctx, lb.ID, "load balancer "+lb.Name+": "+lb.State, over)
-	return after, later(err, lb.Name)
 }
 
 // Desire computes what should be there.

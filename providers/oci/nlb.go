@@ -19,7 +19,7 @@ import (
 
 // networkReconciler implements services.Reconciler for network load balancers. It shares with the one of load balancers what is the same.
 type networkReconciler struct {
-	*networkBalancers
+	*balancers
 	lb *reconciler
 }
 
@@ -28,9 +28,10 @@ var (
 	_ services.Asynchronous[observation]            = (*networkReconciler)(nil)
 )
 
-func newNetworkReconciler(a *api, lb *reconciler) *networkReconciler {
-	sees := func(ctx context.Context) error { return lb.sees(ctx, proofMaxAge) }
-	return &networkReconciler{lb: lb, networkBalancers: newNetworkBalancers(a, sees, lb.cluster)}
+func newNetworkReconciler(lb *reconciler) *networkReconciler {
+	return &networkReconciler{lb: lb, balancers: newBalancers(lb.sharedParts, kind{
+		title: "network load balancer", word: typeNetwork, path: networkPaths, workPath: "/workRequests", errorsApart: true, name: networkName,
+	})}
 }
 
 // networkMade are the names that are given to network load balancers.
@@ -57,7 +58,7 @@ func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o 
 	if goes {
 		age = 0
 	}
-	if err := r.lb.sees(ctx, age); err != nil || age != 0 || !isNetworkService(q.Service) {
+	if err := r.sees(ctx, age); err != nil || age != 0 || !isNetworkService(q.Service) {
 		return o, err
 	}
 	four, six := families(q.Service)
@@ -67,7 +68,7 @@ func (r *networkReconciler) Observe(ctx context.Context, q services.Request) (o 
 
 // subnetFor is the subnet of a new network load balancer; "" is none.
 func (r *networkReconciler) subnetFor(s networkSettings) string {
-	return cmp.Or(s.Subnet, r.lb.config.Subnet1)
+	return cmp.Or(s.Subnet, r.config.Subnet1)
 }
 
 // find is the network load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
@@ -92,7 +93,7 @@ func (r *networkReconciler) find(ctx context.Context, service *v1.Service, goes 
 // own controller marks nothing, and what it made stays without a mark.
 func (r *networkReconciler) rules() ownership.Rules {
 	return ownership.Rules{
-		Adopt: r.lb.adopt, Names: func(s *v1.Service) []string { return []string{networkName(s)} }, Made: networkMade.MatchString,
+		Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{networkName(s)} }, Made: networkMade.MatchString,
 	}
 }
 
@@ -109,7 +110,7 @@ func (r *networkReconciler) CheckOwner(
 	if o.lb == nil {
 		return o, nil, nil
 	}
-	decision, err := r.lb.cluster.Judge(ctx, q.Service, networkObject(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
+	decision, err := r.cluster.Judge(ctx, q.Service, networkObject(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
 		return r.targets(ctx, o.lb)
 	})
 	if err != nil {
@@ -128,7 +129,7 @@ func (r *networkReconciler) CheckOwner(
 
 // targets are the backends of a network load balancer.
 func (r *networkReconciler) targets(ctx context.Context, lb *loadBalancer) (t ownership.Targets, err error) {
-	reached, _, err := r.lb.instances.reached(ctx, r.lb.instances.nodes.Nodes(), nil)
+	reached, _, err := r.instances.reached(ctx, r.instances.nodes.Nodes(), nil)
 	if err != nil {
 		return t, err
 	}
@@ -170,7 +171,7 @@ func (r *networkReconciler) Settle(ctx context.Context, q *services.Request, o o
 	}
 	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err == nil && (lb.State == stateCreating || lb.State == stateDeleting) {
-		lb, err = r.rest(ctx, lb.ID, lb.Name)
+		lb, err = r.rest(ctx, lb.ID)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
@@ -204,7 +205,7 @@ func (r *networkReconciler) Desire(
 	if err != nil {
 		return d, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}
-	if q.Nodes, findings, err = r.lb.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
+	if q.Nodes, findings, err = r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
 		return d, findings, err
 	}
 	targets := s.targetsOf(q.Nodes)
@@ -272,7 +273,7 @@ func (r *networkReconciler) desirePlace(
 		}
 		reserved = append(reserved, document{"id": id})
 	}
-	d.create = d.creation(s, place.compartment, at, reserved, s.tagsOf(r.lb.config.tags).marked(place.mark))
+	d.create = d.creation(s, place.compartment, at, reserved, s.tagsOf(r.config.tags).marked(place.mark))
 	return findings, nil
 }
 
@@ -288,7 +289,7 @@ func (r *networkReconciler) versions(ctx context.Context, service *v1.Service, i
 	if !six {
 		return four, six, nil
 	}
-	found, err := r.lb.subnets.Get(ctx, id, inventory.Query{MaxAge: subnetMaxAge})
+	found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: subnetMaxAge})
 	if err != nil {
 		return false, false, cloudapi.NotAbsence(err)
 	}
@@ -340,7 +341,7 @@ func (r *networkReconciler) NodeChanges(
 		return nil, nil, nil
 	}
 	s, _, _ := parseNetwork(q.Service) // a fault in an annotation keeps no node from joining or leaving
-	reached, findings, err := r.lb.instances.reached(ctx, q.Nodes, backendAddresses(o.lb))
+	reached, findings, err := r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb))
 	if err != nil {
 		return nil, nil, err
 	}

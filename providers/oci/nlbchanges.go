@@ -3,7 +3,6 @@ package oci
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 
@@ -15,45 +14,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
-
-// finish waits for a work request. One that is forgotten is judged by the network load balancer itself, which is read in any case.
-func (r *networkReconciler) finish(ctx context.Context, q *services.Request, id, name string) error {
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	w, err := r.works.Until(waiting, id, "the cloud's work on network load balancer "+name, func(w networkWork) bool { return !w.running() })
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return nil
-	case err != nil:
-		return later(err, name)
-	case w.Status == workSucceeded:
-		return nil
-	}
-	err = &cloudapi.Error{ // the cloud said no, if late
-		Class: cloudapi.ErrInvalid, Operation: "changing network load balancer " + name, Refused: true,
-		Message: fmt.Sprintf("WorkRequest %q failed: %s", id, r.why(ctx, id)),
-	}
-	q.Report(services.Warning(eventRefused, "network load balancer %s: %v", name, err))
-	return err
-}
-
-// busy reports whether the cloud works on a network load balancer.
-func (lb *loadBalancer) busy() bool {
-	return lb.State == stateCreating || lb.State == stateUpdating || lb.State == stateDeleting
-}
-
-// rest waits until the cloud works on a network load balancer no longer, and returns what is there then.
-func (r *networkReconciler) rest(ctx context.Context, id, name string) (*loadBalancer, error) {
-	r.known.Invalidate(id)
-	lb, err := r.known.Get(ctx, id, inventory.Query{})
-	if err != nil || !lb.busy() {
-		return lb, err
-	}
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	after, err := r.room.Until(waiting, id, "network load balancer "+name+": "+lb.State, func(lb *loadBalancer) bool { return !lb.busy() })
-	return after, later(err, name)
-}
 
 // one makes one change, and returns the network load balancer as it is afterwards. The cloud makes one at a time: while it works for
 // somebody else it refuses, and all is looked at again when it has ended.
@@ -74,17 +34,17 @@ func (r *networkReconciler) one(ctx context.Context, q *services.Request, o obse
 		return o, services.ErrGone // somebody has changed it meanwhile
 	}
 	ask.path = networkPaths + "/" + url.PathEscape(o.lb.ID) + ask.path
-	id, err := r.lb.start(ctx, ask)
+	id, err := r.start(ctx, ask)
 	r.known.Invalidate(o.lb.ID)
 	if err != nil {
 		return o, r.refused(ctx, o, err)
 	}
-	if err := r.finish(ctx, q, id, o.lb.Name); err != nil {
+	if _, err := r.finish(ctx, q, id, o.lb.Name); err != nil {
 		r.known.Invalidate(o.lb.ID)
 		return o, err
 	}
 	// The work request may end a moment before the network load balancer can be changed again.
-	lb, err := r.rest(ctx, o.lb.ID, o.lb.Name)
+	lb, err := r.rest(ctx, o.lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return o, services.ErrGone
 	}
@@ -98,7 +58,7 @@ func (r *networkReconciler) one(ctx context.Context, q *services.Request, o obse
 func (r *networkReconciler) refused(ctx context.Context, o observation, err error) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
-		now, waited := r.rest(ctx, o.lb.ID, o.lb.Name)
+		now, waited := r.rest(ctx, o.lb.ID)
 		switch {
 		case waited != nil && !errors.Is(waited, cloudapi.ErrNotFound):
 			return waited
@@ -132,7 +92,7 @@ func (r *networkReconciler) waiting(lb *loadBalancer) change {
 	return change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network load balancer " + lb.Name}, Wait: true, Replan: true,
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			now, err := r.rest(ctx, lb.ID, lb.Name)
+			now, err := r.rest(ctx, lb.ID)
 			if errors.Is(err, cloudapi.ErrNotFound) {
 				return o, services.ErrGone
 			}
@@ -242,19 +202,26 @@ func (r *networkReconciler) creating(service *v1.Service, d networkSpec) change 
 			if err != nil {
 				return o, err
 			}
-			id, work, err := r.create(ctx, d.name, d.create, token)
+			var made struct {
+				ID string `json:"id"`
+			}
+			what := "creating network load balancer " + d.name
+			work, err := r.start(ctx, write{what: what, method: http.MethodPost, path: r.kind.path, in: d.create, out: &made, token: token})
+			if err == nil && made.ID == "" {
+				err = cloudapi.Unclear(what, "the answer names no network load balancer")
+			}
 			r.known.InvalidateAll() // it may have been made
 			if err == nil || cloudapi.Refused(err) {
 				r.lb.forget(service.UID)
 			}
 			if err == nil {
-				err = r.finish(ctx, q, work, d.name)
+				_, err = r.finish(ctx, q, work, d.name)
 			}
 			if err != nil {
 				r.known.InvalidateAll()
 				return o, cloudapi.NotAbsence(err)
 			}
-			lb, err := r.rest(ctx, id, d.name)
+			lb, err := r.rest(ctx, made.ID)
 			r.known.InvalidateAll()
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
@@ -279,7 +246,7 @@ func (r *networkReconciler) deleting(lb *loadBalancer) change {
 // remove deletes a network load balancer and waits until it is gone: the request is only accepted, and can still fail.
 func (r *networkReconciler) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 	for range maxConflicts {
-		now, err := r.rest(ctx, lb.ID, lb.Name)
+		now, err := r.rest(ctx, lb.ID)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
 			r.known.Forget(lb.ID)
@@ -287,7 +254,7 @@ func (r *networkReconciler) remove(ctx context.Context, q *services.Request, lb 
 		case err != nil:
 			return err
 		}
-		id, err := r.lb.start(ctx, write{
+		id, err := r.start(ctx, write{
 			what: "deleting network load balancer " + lb.Name, method: http.MethodDelete, path: networkPaths + "/" + url.PathEscape(now.ID),
 		})
 		r.known.Invalidate(lb.ID)
@@ -295,14 +262,14 @@ func (r *networkReconciler) remove(ctx context.Context, q *services.Request, lb 
 		case errors.Is(err, cloudapi.ErrConflict):
 			continue
 		case err == nil:
-			err = r.finish(ctx, q, id, lb.Name)
+			_, err = r.finish(ctx, q, id, lb.Name)
 		case errors.Is(err, cloudapi.ErrNotFound):
 			err = nil // or not shown to us, which is found out below
 		}
 		if err != nil {
 			return err
 		}
-		now, err = r.rest(ctx, lb.ID, lb.Name)
+		now, err = r.rest(ctx, lb.ID)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
 			r.known.Forget(lb.ID)

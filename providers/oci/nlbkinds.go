@@ -32,10 +32,21 @@ type served interface {
 	Doubt(service *v1.Service, what string) error
 }
 
-// kind is one of the two kinds of load balancers, which are services of the cloud apart from each other.
+// kind is what differs between load balancers and network load balancers, two services of the cloud.
 type kind struct {
+	// title is the kind in messages, word the value of the annotation that asks for it.
+	title, word string
+	// path is that of load balancers, workPath that of work requests. errorsApart is set where their errors are read by a call of their own.
+	path, workPath string
+	errorsApart    bool
+	// name is that of a Service's load balancer, as Oracle's own controller gives it.
+	name func(*v1.Service) string
+}
+
+// servedKind is one of the two kinds of load balancers as it serves Services.
+type servedKind struct {
 	served
-	word, title, path string
+	kind
 	// find is the load balancer of a Service's name; nil where there is none.
 	find func(context.Context, *v1.Service) (*loadBalancer, error)
 	// list makes all of this kind known, and listed is set once that is done.
@@ -49,7 +60,7 @@ type kind struct {
 // Service has none of the other kind.
 type kinds struct {
 	api     *api
-	lb, nlb *kind
+	lb, nlb *servedKind
 	balance *services.LoadBalancer[observation, spec]
 	network *services.LoadBalancer[observation, networkSpec]
 	// events is set before any call of the framework.
@@ -69,8 +80,8 @@ func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation
 		Name: func(_ string, service *v1.Service) string { return networkName(service) },
 	}
 	k := &kinds{api: a, balance: balance, network: network}
-	k.lb = &kind{served: balance, word: typeBalancer, title: "load balancer", path: balancerPaths, find: lb.named}
-	k.nlb = &kind{served: network, word: typeNetwork, title: kindNetwork, path: networkPaths, find: nlb.named}
+	k.lb = &servedKind{served: balance, kind: lb.kind, find: lb.named}
+	k.nlb = &servedKind{served: network, kind: nlb.kind, find: nlb.named}
 	all := inventory.Query{MaxAge: attachedMaxAge}
 	k.lb.list = func(ctx context.Context) error { _, err := lb.known.All(ctx, all); return err }
 	k.nlb.list = func(ctx context.Context) error { _, err := nlb.known.All(ctx, all); return err }
@@ -79,7 +90,7 @@ func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation
 
 // look makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway.
 func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
-	for _, of := range []*kind{k.lb, k.nlb} {
+	for _, of := range []*servedKind{k.lb, k.nlb} {
 		asked := slices.ContainsFunc(list, func(s *v1.Service) bool { own, _ := k.of(s); return own == of })
 		if !asked || of.listed.Load() {
 			continue
@@ -108,7 +119,7 @@ func (k *kinds) setEvents(events record.EventRecorder) {
 }
 
 // of are the kind that a Service asks for, and the other one.
-func (k *kinds) of(service *v1.Service) (own, other *kind) {
+func (k *kinds) of(service *v1.Service) (own, other *servedKind) {
 	if isNetworkService(service) {
 		return k.nlb, k.lb
 	}
@@ -134,7 +145,7 @@ func (k *kinds) left(ctx context.Context, service *v1.Service, creates bool) (*l
 
 // unlessUnserved passes over the failure of a look at the kind that a Service does not ask for, where the user's policies do not mention
 // that kind: policies name kinds apart, and who has never seen one has made none.
-func (k *kinds) unlessUnserved(ctx context.Context, of *kind, err error) error {
+func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) error {
 	if err == nil {
 		of.seen.Store(true)
 		return nil
@@ -231,7 +242,7 @@ func (k *kinds) NarrowLoadBalancer(ctx context.Context, cluster string, service 
 }
 
 // narrow shuts out clients whom a Service no longer lets in, of some kinds. Where everybody may connect it makes no call.
-func (k *kinds) narrow(ctx context.Context, cluster string, service *v1.Service, of ...*kind) error {
+func (k *kinds) narrow(ctx context.Context, cluster string, service *v1.Service, of ...*servedKind) error {
 	var failed []error
 	if _, some := clientsOf(services.Request{Service: service}); some {
 		for _, one := range of {

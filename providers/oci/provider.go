@@ -70,7 +70,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.instances = newInstances(a)
 	c.NodeAPI = c.instances
 	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.network = newNetworkReconciler(a, c.reconciler)
+	c.network = newNetworkReconciler(c.reconciler)
 	c.reconciler.book.there = c.there
 	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
 	c.reconciler.book.look = c.loadBalancers.look
