@@ -157,7 +157,8 @@ func recordedBodies() map[string]doc {
 		"Microsoft.Network/virtualNetworks": {"properties": doc{
 			"addressSpace": doc{"addressPrefixes": []any{"10.0.0.0/16"}}, "subnets": []any{part("subnet", doc{"addressPrefix": "10.0.0.0/24"})},
 		}},
-		"Microsoft.Network/virtualNetworks/subnets": {"properties": doc{"addressPrefix": "10.1.0.0/24"}},
+		"Microsoft.Network/loadBalancers/backendAddressPools": {"name": "resource", "properties": doc{}},
+		"Microsoft.Network/virtualNetworks/subnets":           {"properties": doc{"addressPrefix": "10.1.0.0/24"}},
 		"Microsoft.Network/publicIPPrefixes": {"sku": doc{"name": "Standard", "tier": "Regional"}, "properties": doc{
 			"prefixLength": 31, "publicIPAddressVersion": "IPv4",
 		}},
@@ -186,11 +187,14 @@ func recordedWorld(kind string) (server *simkit.Server, id string) {
 	switch kind {
 	case "Microsoft.Network/virtualNetworks/subnets":
 		id = azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", "resource")
-	case "Microsoft.Network/privateLinkServices":
+	case "Microsoft.Network/privateLinkServices", "Microsoft.Network/loadBalancers/backendAddressPools":
 		sim.LetLinksIn(azuresim.Subnet)
 		sim.Leave(lbID("lb"), doc{"location": azuresim.Location, "sku": doc{"name": "Standard"}, "properties": doc{
 			"frontendIPConfigurations": []any{leftFront("front", "public")},
 		}})
+		if kind != "Microsoft.Network/privateLinkServices" {
+			id = lbID("lb") + "/backendAddressPools/resource"
+		}
 	case "Microsoft.Compute/virtualMachineScaleSets/virtualMachines":
 		id = strings.TrimPrefix(sim.AddInstance("vm"), "azure://")
 	}

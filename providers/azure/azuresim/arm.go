@@ -180,7 +180,7 @@ func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k
 	case r.Method == http.MethodPut:
 		return s.servePut(w, r, p, k, found)
 	case found == nil && r.Method == http.MethodDelete:
-		return s.deleteAbsent(w, r, p)
+		return s.deletePart(w, r, p, k)
 	case found == nil && k.list != nil:
 		return s.serveListed(w, p, k)
 	case found == nil:
@@ -192,18 +192,6 @@ func (s *Sim) serveResource(w http.ResponseWriter, r *http.Request, p armPath, k
 		w.Header().Set("Etag", etagOf(found))
 		write(w, http.StatusOK, answer)
 	}
-	return nil
-}
-
-// deleteAbsent deletes what is no resource by itself; what is not there at all is deleted already.
-func (s *Sim) deleteAbsent(w http.ResponseWriter, r *http.Request, p armPath) *failure {
-	parent := s.resources[strings.ToLower(ownerOf(p.id()))]
-	if p.kind() == kindSubnet && parent != nil {
-		if _, gone := withoutName(items(parent.doc, "properties", "subnets"), p.pairs[len(p.pairs)-1]); gone {
-			return s.deleteSubnet(w, r, parent, p.pairs[len(p.pairs)-1])
-		}
-	}
-	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
 
@@ -448,8 +436,8 @@ func checkAddressTexts(asked object, props any) *failure {
 
 // servePut creates or replaces a resource.
 func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind, found *resource) *failure {
-	if p.kind() == kindSubnet {
-		return s.serveSubnet(w, r, p)
+	if k.putPart != nil {
+		return s.servePart(w, r, p, k)
 	}
 	asked, f := readResource(r)
 	if f != nil {

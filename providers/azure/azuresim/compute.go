@@ -35,6 +35,9 @@ type kind struct {
 	remove func(s *Sim, r *resource) *failure
 	// list makes a listing of what is no resource by itself.
 	list func(s *Sim, parent string) []any
+	// putPart and cutPart write and delete what is a part of another resource.
+	putPart func(s *Sim, parent *resource, name string, asked object) (created bool, f *failure)
+	cutPart func(s *Sim, parent *resource, name string) *failure
 }
 
 var kinds map[string]kind //nolint:gochecknoglobals // a table that nobody changes once it is built
@@ -242,6 +245,23 @@ func (s *Sim) AddInstanceTo(set, name string) string {
 		return providerID(s.addMachine(set+"_"+name, name, set, nil))
 	}
 	return providerID(s.addInstance(set, name))
+}
+
+// ScaleOut adds machines to a uniform scale set under the names that Azure gives them, and returns these: its prefix and six characters.
+func (s *Sim) ScaleOut(set string, n int) (names []string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	model := s.resources[strings.ToLower(ID(kindScaleSet, set))]
+	if model == nil || text(model.doc, "properties", "orchestrationMode") != "Uniform" {
+		return nil, fmt.Errorf("there is no uniform scale set %s", set)
+	}
+	prefix := text(model.doc, "properties", "virtualMachineProfile", "osProfile", "computerNamePrefix")
+	for range n {
+		name := fmt.Sprintf("%s%06s", prefix, strconv.FormatInt(int64(s.number+1), 36)) // the number that the machine gets
+		s.addInstance(set, name)
+		names = append(names, name)
+	}
+	return names, nil
 }
 
 func (s *Sim) addInstance(set, name string) string {

@@ -11,6 +11,7 @@ import (
 // Kinds of resources of the network.
 const (
 	kindLoadBalancer  = "Microsoft.Network/loadBalancers"
+	kindPool          = "Microsoft.Network/loadBalancers/backendAddressPools"
 	kindAddress       = "Microsoft.Network/publicIPAddresses"
 	kindPrefix        = "Microsoft.Network/publicIPPrefixes"
 	kindSecurityGroup = "Microsoft.Network/networkSecurityGroups"
@@ -46,7 +47,13 @@ func addNetworkKinds(kinds map[string]kind) {
 			"addressPrefix nextHopType nextHopIpAddress hasBgpOverride")),
 	}
 	kinds[kindNetwork] = kind{versions: networkVersions, methods: all, put: putAny, show: (*Sim).showNetwork}
-	kinds[kindSubnet] = kind{versions: networkVersions, methods: all, list: listSubnets}
+	kinds[kindSubnet] = kind{
+		versions: networkVersions, methods: all, list: listSubnets, putPart: putSubnet, cutPart: cutSubnet, fields: subnetFields(),
+	}
+	kinds[kindPool] = kind{
+		versions: networkVersions, methods: all, list: listPools, putPart: putPool, cutPart: cutPool,
+		fields: loadBalancerFields()["backendAddressPools"]["properties"],
+	}
 	kinds[kindPrefix] = kind{versions: networkVersions, methods: all, put: putAny, show: showPrefix}
 	kinds[kindInterface] = kind{
 		versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface,
@@ -66,9 +73,10 @@ func addNetworkKinds(kinds map[string]kind) {
 func loadBalancerFields() fields {
 	rule := "frontendIPConfiguration backendAddressPool backendAddressPools probe protocol loadDistribution frontendPort backendPort " +
 		"idleTimeoutInMinutes enableFloatingIP enableTcpReset disableOutboundSnat enableConnectionTracking"
-	return members("resourceGuid provisioningState inboundNatRules outboundRules inboundNatPools").
-		with("frontendIPConfigurations", sub("privateIPAddress privateIPAllocationMethod privateIPAddressVersion subnet publicIPAddress publicIPPrefix "+
-			"loadBalancingRules outboundRules inboundNatRules inboundNatPools gatewayLoadBalancer")).
+	frontend := sub("privateIPAddress privateIPAllocationMethod privateIPAddressVersion publicIPAddress publicIPPrefix " +
+		"loadBalancingRules outboundRules inboundNatRules inboundNatPools gatewayLoadBalancer")
+	frontend["properties"].with("subnet", members("id name")) // which a write may repeat of the subnet itself
+	return members("resourceGuid provisioningState inboundNatRules outboundRules inboundNatPools").with("frontendIPConfigurations", frontend).
 		with("backendAddressPools", sub("loadBalancerBackendAddresses backendIPConfigurations loadBalancingRules outboundRule outboundRules "+
 			"inboundNatRules virtualNetwork location tunnelInterfaces drainPeriodInSeconds syncMode")).
 		with("loadBalancingRules", sub(rule)).
@@ -190,73 +198,6 @@ func (s *Sim) frontendOf(public string) string {
 		}
 	}
 	return ""
-}
-
-func (s *Sim) subnet(id string) object {
-	vnet := s.resources[strings.ToLower(ownerOf(id))]
-	if vnet == nil {
-		return nil
-	}
-	return named(items(vnet.doc, "properties", "subnets"), lastOf(id))
-}
-
-// checkPrivate gives an internal frontend an address.
-func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
-	found := s.subnet(subnet)
-	if found == nil {
-		return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", subnet, r.id)
-	}
-	props := propertiesOf(f)
-	six := text(props, "privateIPAddressVersion") == "IPv6"
-	if !six {
-		props["privateIPAddressVersion"] = "IPv4"
-	}
-	asked, method := text(props, "privateIPAddress"), text(props, "privateIPAllocationMethod")
-	var range4 netip.Prefix
-	for _, p := range append(strs(found, "properties", "addressPrefixes"), text(found, "properties", "addressPrefix")) {
-		if prefix, err := netip.ParsePrefix(p); err == nil && prefix.Addr().Is6() == six {
-			range4 = prefix
-		}
-	}
-	if !range4.IsValid() {
-		return invalid("SubnetHasNoPrefixOfVersion", "The subnet %s has no prefix of the address version.", subnet)
-	}
-	if method == "Static" {
-		address, err := netip.ParseAddr(asked)
-		switch {
-		case err != nil || !range4.Contains(address):
-			return invalid("PrivateIPAddressNotInSubnet", "Private static IP address %s does not belong to the range of subnet prefix %s.", asked, range4)
-		case s.privateTaken(asked, r.id):
-			return invalid("PrivateIPAddressInUse", "Private IP address %s is in use.", asked)
-		}
-		return nil
-	}
-	if method != "Dynamic" {
-		return invalid("InvalidRequestFormat", "privateIPAllocationMethod %q is none of Dynamic and Static.", method)
-	}
-	if before := named(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name")); before != nil &&
-		strings.EqualFold(text(before, "properties", "subnet", "id"), subnet) {
-		props["privateIPAddress"] = text(before, "properties", "privateIPAddress")
-		return nil
-	}
-	s.number++
-	props["privateIPAddress"] = fmt.Sprintf("10.240.%d.%d", 200+s.number/250%50, s.number%250+4)
-	if six {
-		props["privateIPAddress"] = fmt.Sprintf("fd00:10:240::%x", 0xf000+s.number)
-	}
-	return nil
-}
-
-// privateTaken reports whether another load balancer has an address. In the same one a frontend may take it over from another.
-func (s *Sim) privateTaken(address, lb string) bool {
-	for _, other := range s.all(kindLoadBalancer) {
-		for _, f := range items(other.doc, "properties", "frontendIPConfigurations") {
-			if text(f, "properties", "privateIPAddress") == address && !strings.EqualFold(other.id, lb) {
-				return true
-			}
-		}
-	}
-	return false
 }
 
 // checkRules judges the rules of a load balancer as a whole.

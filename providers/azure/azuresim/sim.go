@@ -2,6 +2,7 @@
 package azuresim
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -56,7 +57,9 @@ type Sim struct {
 	rules map[string]legalValue
 	// groupsAlone is set where the credential has rights on resource groups, and not on the subscription.
 	groupsAlone bool
-	shared      map[string]fields
+	// given are the private addresses that frontends got. None is given twice, so that a client that loses one sees it.
+	given  map[string]bool
+	shared map[string]fields
 }
 
 // New returns a simulated Azure with a network, a security group and an empty scale set. Only the secret of the service principal is
@@ -65,7 +68,7 @@ func New(secret string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{
 		secret: secret, activation: activation, tokens: map[string]time.Time{}, resources: map[string]*resource{},
 		rules: legalValues(), shared: within(), operations: map[string]*operation{}, budgets: map[string]int{}, failNext: map[string]*failure{},
-		refuseNext: map[string]*failure{}, meanwhile: map[string][]func(object){},
+		refuseNext: map[string]*failure{}, meanwhile: map[string][]func(object){}, given: map[string]bool{},
 	}
 	s.begin()
 	return s, simkit.New(s)
@@ -376,6 +379,13 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
 		"power-off": simkit.SetStatus(s.SetPower, "deallocated"), "power-on": simkit.SetStatus(s.SetPower, "running"),
+		"scale-out": simkit.Action(func(asked struct {
+			ScaleSet  string
+			Instances int
+		}) error {
+			_, err := s.ScaleOut(cmp.Or(asked.ScaleSet, ScaleSet), asked.Instances)
+			return err
+		}),
 	}
 }
 

@@ -82,6 +82,25 @@ func (s *Sim) showSubnet(r *http.Request, n Subnet) object {
 	})
 }
 
+// showVPC is the document of a VPC.
+func (s *Sim) showVPC(r *http.Request, name string) object {
+	standard := object{}
+	for _, g := range s.groups {
+		if g.standard && g.VPC == name {
+			standard = reference(r, "/security_groups", g.ID, g.Name)
+		}
+	}
+	return with(vpcReference(r, name), object{
+		"classic_access": false, "created_at": created, "cse_source_ips": []object{}, "default_security_group": standard,
+		"default_network_acl":   reference(r, "/network_acls", "r006-acl", "acl"),
+		"default_routing_table": with(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
+		"dns": object{
+			"enable_hub": false, "resolution_binding_count": 0, "resolver": object{"servers": []object{}, "type": "system", "configuration": "default"},
+		},
+		"health_reasons": []object{}, "health_state": "ok", "public_address_ranges": []object{}, "resource_group": groupReference(r), "status": "available",
+	})
+}
+
 // showLoadBalancer is the document of a load balancer, with all fields that one has.
 func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	path := "/load_balancers/" + lb.ID

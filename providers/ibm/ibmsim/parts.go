@@ -229,8 +229,11 @@ func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int,
 	if at < 0 {
 		return 0, nil, refuse(http.StatusNotFound, "pool_not_found", "there is no such pool")
 	}
-	if len(rest) == 2 && rest[1] == "members" {
+	switch {
+	case len(rest) == 2 && rest[1] == "members":
 		return s.serveMembers(r, lb, at)
+	case len(rest) == 3 && rest[1] == "members":
+		return s.serveMember(r, lb, at, rest[2])
 	}
 	if len(rest) != 1 {
 		return none()
@@ -240,6 +243,8 @@ func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int,
 
 func (s *Sim) servePool(r *http.Request, lb *LoadBalancer, at int) (int, any, *refusal) {
 	switch r.Method {
+	case http.MethodGet:
+		return http.StatusOK, s.showPool(r, lb, lb.Pools[at]), nil
 	case http.MethodPatch:
 		return s.patchPool(r, lb, at)
 	case http.MethodDelete:
@@ -294,6 +299,18 @@ func (s *Sim) serveMembers(r *http.Request, lb *LoadBalancer, at int) (int, any,
 	p := &lb.Pools[at]
 	switch r.Method {
 	case http.MethodGet:
+	case http.MethodPost:
+		var m Member
+		if refused := decode(r, &m); refused != nil {
+			return 0, nil, refused
+		}
+		if refused := s.checkMembers(lb, append(slices.Clone(p.Members), m)); refused != nil {
+			return 0, nil, refused
+		}
+		m.ID = s.id("r006-")
+		p.Members = append(slices.Clone(p.Members), m)
+		s.work(lb)
+		return http.StatusCreated, s.showMember(r, lb, *p, m), nil
 	case http.MethodPut:
 		var all struct {
 			Members []Member `json:"members"`
@@ -314,4 +331,21 @@ func (s *Sim) serveMembers(r *http.Request, lb *LoadBalancer, at int) (int, any,
 		shown = append(shown, s.showMember(r, lb, *p, m))
 	}
 	return http.StatusOK, object{"members": shown}, nil
+}
+
+// serveMember serves one member of a pool.
+func (s *Sim) serveMember(r *http.Request, lb *LoadBalancer, at int, id string) (int, any, *refusal) {
+	p := &lb.Pools[at]
+	n := slices.IndexFunc(p.Members, func(m Member) bool { return m.ID == id })
+	switch {
+	case n < 0:
+		return 0, nil, refuse(http.StatusNotFound, "member_not_found", "there is no such member")
+	case r.Method == http.MethodGet:
+		return http.StatusOK, s.showMember(r, lb, *p, p.Members[n]), nil
+	case r.Method == http.MethodDelete:
+		p.Members = slices.Delete(slices.Clone(p.Members), n, n+1)
+		s.work(lb)
+		return http.StatusAccepted, nil, nil
+	}
+	return none()
 }

@@ -228,20 +228,13 @@ func (s *Sim) serve(r *http.Request) (int, any, *refusal) {
 	case "instances":
 		return s.serveInstances(r, segments[1:])
 	case "subnets":
-		if len(segments) > 1 || r.Method != http.MethodGet {
-			break
-		}
-		shown := []object{}
-		for _, n := range s.subnets {
-			if v := query.Get("vpc.name"); v == "" || v == n.VPC {
-				shown = append(shown, s.showSubnet(r, n))
-			}
-		}
-		return s.page(r, "subnets", shown, "vpc.name")
+		return s.serveSubnets(r, segments[1:])
 	case "load_balancers", "security_groups":
 		return s.serveBalancing(r, segments)
 	case "vpcs":
-		return s.defaultGroup(r, segments[1:])
+		return s.serveVPCs(r, segments[1:])
+	case "regions":
+		return serveRegion(r, segments[1:])
 	}
 	return 0, nil, refuse(http.StatusNotFound, "not_found", "there is no such path")
 }

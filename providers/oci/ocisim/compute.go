@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -62,6 +63,9 @@ type cloud struct {
 	noSubnets []string
 }
 
+// domainName is the name of one of the availability domains, which are counted from 0.
+func domainName(n int) string { return fmt.Sprintf("Uocm:PHX-AD-%d", n+1) }
+
 // SubnetID is the OCID of one of the subnets, which have numbers from 1.
 func SubnetID(n int) string { return fmt.Sprintf("ocid1.subnet.oc1.phx.aaaasubnet%d", n) }
 
@@ -76,7 +80,7 @@ func (s *Sim) Add(name string, change func(*Instance)) string {
 	n := s.number
 	i := &Instance{
 		ID: fmt.Sprintf("ocid1.instance.oc1.phx.anyhqljt%06d", n), Name: name, Compartment: Compartment, Region: regionShown,
-		AvailabilityDomain: fmt.Sprintf("Uocm:PHX-AD-%d", n%domains+1), FaultDomain: fmt.Sprintf("FAULT-DOMAIN-%d", n%domains+1),
+		AvailabilityDomain: domainName(n % domains), FaultDomain: fmt.Sprintf("FAULT-DOMAIN-%d", n%domains+1),
 		Shape: "VM.Standard.E4.Flex", State: "RUNNING", Created: "2026-01-01T00:00:00.000Z", Tags: map[string]string{},
 	}
 	i.vnics = []VNIC{s.card(n, true)}
@@ -202,7 +206,7 @@ func (s *Sim) subnet(id string) (map[string]any, bool) {
 		case DualSubnet():
 			d["ipv6CidrBlock"], d["ipv6CidrBlocks"] = "2603:c020:0:5::/64", []string{"2603:c020:0:5::/64"}
 		case SubnetID(subnets + 3), SubnetID(subnets + 4): //nolint:mnd // those of DomainSubnets
-			d["availabilityDomain"] = fmt.Sprintf("Uocm:PHX-AD-%d", n-subnets-2)
+			d["availabilityDomain"] = domainName(n - subnets - 3)
 		}
 		return d, true
 	}
@@ -234,6 +238,14 @@ func refusal(kind string, query url.Values) string {
 // items are what a listing shows, before it is taken apart into pages.
 func (s *Sim) items(kind string, query url.Values) (items []any) {
 	fits := func(name, value string) bool { return query.Get(name) == "" || query.Get(name) == value }
+	if kind == "availabilityDomains" {
+		for n := range domains {
+			items = append(items, map[string]any{
+				"name": domainName(n), "id": fmt.Sprintf("ocid1.availabilitydomain.oc1..aaaadomain%d", n+1), "compartmentId": query.Get("compartmentId"),
+			})
+		}
+		return items
+	}
 	for _, i := range s.all {
 		if !fits("compartmentId", i.Compartment) || !fits("availabilityDomain", i.AvailabilityDomain) {
 			continue
@@ -311,7 +323,7 @@ func (s *Sim) State() json.RawMessage {
 	nlbs := slices.DeleteFunc(slices.Clone(s.nlbs), func(lb *NetworkLoadBalancer) bool { return lb.State == stateDeleted })
 	return simkit.Snapshot(map[string]any{
 		"instances": s.all, "loadBalancers": balancers, "networkLoadBalancers": nlbs, "securityLists": guardedState(s.lists),
-		"networkSecurityGroups": guardedState(s.groups),
+		"networkSecurityGroups": guardedState(s.groups), "reservedAddresses": reservedState(s.reserved),
 	})
 }
 
@@ -380,5 +392,16 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	return map[string]func(json.RawMessage) error{
 		"power-off": simkit.SetStatus(s.SetState, "STOPPED"),
 		"power-on":  simkit.SetStatus(s.SetState, "RUNNING"),
+		"reserve-address": simkit.Action(func(in struct{ Address netip.Addr }) error {
+			if !in.Address.Is4() {
+				return errors.New("address is to be one of IPv4")
+			}
+			s.AddReserved(in.Address.String())
+			return nil
+		}),
+		"make-group": simkit.Action(func(in struct{ Name string }) error {
+			s.AddGroup(in.Name)
+			return nil
+		}),
 	}
 }

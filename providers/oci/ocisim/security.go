@@ -401,12 +401,26 @@ func (s *Sim) createGroup(w http.ResponseWriter, r *http.Request, body []byte) {
 			return
 		}
 	}
+	g := s.addGroup(d, token)
+	w.Header().Set("Etag", g.etag())
+	write(w, http.StatusOK, g.shown())
+}
+
+// addGroup makes a network security group.
+func (s *Sim) addGroup(d document, token string) *guarded {
 	s.serial++
 	d["lifecycleState"], d["timeCreated"] = "AVAILABLE", stamp(time.Now())
 	g := &guarded{id: fmt.Sprintf("ocid1.networksecuritygroup.oc1.phx.aaaamade%06d", s.serial), doc: d, token: token}
 	s.groups = append(s.groups, g)
-	w.Header().Set("Etag", g.etag())
-	write(w, http.StatusOK, g.shown())
+	return g
+}
+
+// AddGroup makes a network security group, as somebody does by hand, and returns its OCID.
+func (s *Sim) AddGroup(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listsOnce()
+	return s.addGroup(document{"compartmentId": Compartment, "vcnId": VCN, "displayName": name}, "").id
 }
 
 func (s *Sim) serveGroup(w http.ResponseWriter, r *http.Request, g *guarded, action string, body []byte) {
@@ -426,11 +440,7 @@ func (s *Sim) serveGroup(w http.ResponseWriter, r *http.Request, g *guarded, act
 	case http.MethodDelete:
 		s.deleteGroup(w, r, g)
 	case "GET/securityRules":
-		items := []any{}
-		for _, rule := range g.rules {
-			items = append(items, rule)
-		}
-		s.page(w, r, items)
+		s.listRules(w, r, g)
 	case "POST/actions/addSecurityRules":
 		s.addRules(w, r, g, body)
 	case "POST/actions/removeSecurityRules":
@@ -438,6 +448,22 @@ func (s *Sim) serveGroup(w http.ResponseWriter, r *http.Request, g *guarded, act
 	default:
 		fail(w, http.StatusMethodNotAllowed, "MethodNotAllowed", "there is no such call")
 	}
+}
+
+// listRules writes a page of the rules of a group, of one direction where that is asked for.
+func (s *Sim) listRules(w http.ResponseWriter, r *http.Request, g *guarded) {
+	direction := r.URL.Query().Get("direction")
+	if r.URL.Query().Has("direction") && direction != "INGRESS" && direction != "EGRESS" {
+		fail(w, http.StatusBadRequest, "InvalidParameter", "direction is INGRESS or EGRESS")
+		return
+	}
+	items := []any{}
+	for _, rule := range g.rules {
+		if direction == "" || rule["direction"] == direction {
+			items = append(items, rule)
+		}
+	}
+	s.page(w, r, items)
 }
 
 func (s *Sim) deleteGroup(w http.ResponseWriter, r *http.Request, g *guarded) {
@@ -547,6 +573,15 @@ func (s *Sim) AddReserved(address string) string {
 	id := fmt.Sprintf("ocid1.publicip.oc1.phx.aaaareserved%02d", len(s.reserved)+1)
 	s.reserved = append(s.reserved, &reserved{id, address, "AVAILABLE"})
 	return id
+}
+
+// reservedState are reserved addresses as State shows them.
+func reservedState(all []*reserved) map[string]any {
+	shown := map[string]any{}
+	for _, r := range all {
+		shown[r.id] = map[string]any{"ipAddress": r.address, "lifecycleState": r.state}
+	}
+	return shown
 }
 
 func (s *Sim) byAddress(w http.ResponseWriter, body []byte) {

@@ -180,11 +180,12 @@ func (s *Sim) read(w http.ResponseWriter, r *http.Request, kind, id string) {
 // parameters are those that a listing takes, and which of them it needs.
 func parameters() map[string]struct{ takes, needs []string } {
 	return map[string]struct{ takes, needs []string }{
-		"instances":       {[]string{"compartmentId", "availabilityDomain", "displayName", "lifecycleState"}, []string{"compartmentId"}},
-		"vnicAttachments": {[]string{"compartmentId", "instanceId", "vnicId", "availabilityDomain"}, []string{"compartmentId"}},
-		"privateIps":      {[]string{"ipAddress", "subnetId", "vnicId"}, nil},
-		"ipv6":            {[]string{"ipAddress", "subnetId", "vnicId"}, nil},
-		"publicIps":       {[]string{"scope", "compartmentId", "availabilityDomain", "lifetime"}, []string{"scope", "compartmentId"}},
+		"instances":           {[]string{"compartmentId", "availabilityDomain", "displayName", "lifecycleState"}, []string{"compartmentId"}},
+		"vnicAttachments":     {[]string{"compartmentId", "instanceId", "vnicId", "availabilityDomain"}, []string{"compartmentId"}},
+		"privateIps":          {[]string{"ipAddress", "subnetId", "vnicId"}, nil},
+		"ipv6":                {[]string{"ipAddress", "subnetId", "vnicId"}, nil},
+		"availabilityDomains": {[]string{"compartmentId"}, []string{"compartmentId"}},
+		"publicIps":           {[]string{"scope", "compartmentId", "availabilityDomain", "lifetime"}, []string{"scope", "compartmentId"}},
 	}
 }
 
