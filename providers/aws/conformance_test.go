@@ -2,6 +2,7 @@ package aws
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -99,18 +100,26 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Snapshot: func() string { return snapshot(sim) },
 	}
 	f.NodeRules, f.Dispensable = "security group nodes rule ", dispensable
-	addTranscripts(f, sim, func() { file = strings.ReplaceAll(file, managedGroups, "") })
-	tryFeatures(f)
+	unmanaged := func() { file = strings.ReplaceAll(file, managedGroups, "") }
+	addTranscripts(f, sim, unmanaged)
+	tryFeatures(f, scopeOf(sim), unmanaged)
 	return f
 }
 
-// tryFeatures says how the suite tries features, and source ranges of both kinds of load balancers.
-func tryFeatures(f *conformance.Fixture) {
+// tryFeatures says how the suite tries features, and source ranges of both kinds of load balancers, also of those without groups.
+func tryFeatures(f *conformance.Fixture, scope conformance.Scope, unmanaged func()) {
 	const later = "a load balancer that is protected from deletion goes on serving"
 	network := map[string]string{annotationType: typeNLB}
 	f.UDP, f.DualStack = conformance.FeatureCase{With: network, Shows: "UDP"}, conformance.FeatureCase{With: network, Shows: "dualstack"}
-	f.SourceRanges.ClosesLater = later
-	f.Scopes = map[string]conformance.FeatureCase{"network": {With: network, ClosesLater: later}}
+	classic := scope
+	classic.Except = maps.Clone(scope.Except)
+	classic.Except[conformance.Stranger] = "a rule that lets in the group of a classic load balancer is ours by its form, and that group goes with it"
+	classic.Except[conformance.OtherCluster] = classic.Except[conformance.Stranger]
+	f.SourceRanges = conformance.FeatureCase{ClosesLater: later, Scope: classic}
+	f.Scopes = map[string]conformance.FeatureCase{
+		"network":                 {With: network, ClosesLater: later, Scope: scope},
+		"network, rules of nodes": {Prepare: unmanaged, With: network, ClosesLater: later, Scope: scope},
+	}
 }
 
 func instanceID(t testing.TB, providerID string) string {

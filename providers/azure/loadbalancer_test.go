@@ -63,7 +63,7 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.UDP = conformance.FeatureCase{Shows: " Udp "}
 	f.DualStack = conformance.FeatureCase{Shows: "-IPv6"}
-	f.SourceRanges = conformance.FeatureCase{}
+	f.SourceRanges = conformance.FeatureCase{Scope: scopeOf(t, sim)}
 	f.Portable = map[string]conformance.PortableCase{
 		portable.Address:     {Value: sim.AddAddress("reserved")},
 		portable.IdleTimeout: {Value: "10m"},

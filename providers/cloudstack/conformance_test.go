@@ -21,22 +21,22 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	t.Run(isolated, func(t *testing.T) { t.Parallel(); conformance.Run(t, fixtureOf(networkKinds[isolated])) })
+	t.Run(isolated, func(t *testing.T) { t.Parallel(); conformance.Run(t, fixtureOf(isolated)) })
 	// In a tier of a VPC, the items of its ACL say who may come in, and not firewall rules.
 	t.Run(vpcTier, func(t *testing.T) {
 		t.Parallel()
-		conformance.RunParts(t, fixtureOf(networkKinds[vpcTier]), "LoadBalancers", "ByHand", "Interruption", "Narrowing")
+		conformance.RunParts(t, fixtureOf(vpcTier), "LoadBalancers", "ByHand", "Interruption", "Narrowing", "Access")
 	})
 }
 
 // TestSchedules runs random schedules; SOAK_SCHEDULES and SOAK_SEED choose how many and which.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
-	t.Run(isolated, func(t *testing.T) { t.Parallel(); conformance.Soak(t, fixtureOf(networkKinds[isolated])) })
+	t.Run(isolated, func(t *testing.T) { t.Parallel(); conformance.Soak(t, fixtureOf(isolated)) })
 	t.Run(vpcTier, func(t *testing.T) {
 		t.Parallel()
 		tier.Full(t)
-		conformance.Soak(t, fixtureOf(networkKinds[vpcTier]))
+		conformance.Soak(t, fixtureOf(vpcTier))
 	})
 }
 
@@ -64,10 +64,10 @@ func testInputs(sim *cloudstacksim.Sim, url, more string) registry.Inputs {
 	return in
 }
 
-func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance.Fixture {
+func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 	return func(t testing.TB) *conformance.Fixture {
 		sim, server := cloudstacksim.New(cloudstacksim.Options{Activation: time.Second, Seed: simkit.SeedOf(t)})
-		prepare(sim)
+		networkKinds[kind](sim)
 		require.NoError(t, sim.Judge())
 		t.Cleanup(func() { assert.Empty(t, sim.Differences(), "the API's own description differs") })
 		network := simkit.NewNetwork()
@@ -104,7 +104,7 @@ func fixtureOf(prepare func(*cloudstacksim.Sim)) func(t testing.TB) *conformance
 				"shared-address/other is created": "plan does not look whether the address that a Service names is in use already",
 			},
 			Snapshot:     func() string { return snapshot(t, sim) },
-			SourceRanges: conformance.FeatureCase{},
+			SourceRanges: conformance.FeatureCase{Scope: scopeOf(sim, kind)},
 			// Lag stays nil, because reads show what was written (Strictness.Immediate), and so does Claims: rules are found by the UID in their
 			// names, so that nothing that the author of a Service writes leads to another's.
 			RemoveLoadBalancers: sim.RemoveRules,

@@ -75,7 +75,7 @@ func newFixtureBehind(
 				c.PerMinute, c.PerHour = digitaloceansim.PublishedPerMinute, digitaloceansim.PublishedPerHour
 			})
 		},
-		SourceRanges: conformance.FeatureCase{ClosesLater: "the rules are those of the load balancer itself"},
+		SourceRanges: conformance.FeatureCase{ClosesLater: "the rules are those of the load balancer itself", Scope: scopeOf(sim)},
 		Provider:     Description(), Everybody: []string{`"allow": []`, everywhereV4, everywhereV6},
 		Inputs: func() registry.Inputs { return testInputs(url, env) },
 		AddInstance: func(name string) string {

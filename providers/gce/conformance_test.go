@@ -79,7 +79,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim.Put("regions/us-central1/addresses/reserved", map[string]any{"address": "203.0.113.200"})
 	number := 0
 	return &conformance.Fixture{
-		UDP: conformance.FeatureCase{Shows: `"IPProtocol": "UDP"`},
+		UDP:          conformance.FeatureCase{Shows: `"IPProtocol": "UDP"`},
+		SourceRanges: conformance.FeatureCase{Scope: scopeOf(sim)},
 		Strictness: conformance.Strictness{
 			Immediate: "a change shows before its operation, which is waited for, is done",
 			Free:      map[string]string{"description": "a text for people, which the API does not look at"},

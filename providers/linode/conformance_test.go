@@ -67,7 +67,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Sim:       server, Network: network,
 		Lag:      sim.SetListingLag,
 		Provider: Description(), Everybody: []string{openToAll, anyIPv4, anyIPv6}, Filters: []string{"POST /v4/networking/firewalls"},
-		SourceRanges: conformance.FeatureCase{ClosesLater: "a NodeBalancer without its firewall is open to everybody"},
+		SourceRanges: conformance.FeatureCase{ClosesLater: "a NodeBalancer without its firewall is open to everybody", Scope: scopeOf(sim)},
 		Inputs:       func() registry.Inputs { return testInputs(url, flags, nil) },
 		Routes: func() {
 			inVPC()

@@ -58,9 +58,14 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryLoadBalancers(t, sim, f)
 	tryNetworkLoadBalancers(sim, f)
 	const later = "the group of a load balancer goes with it"
+	lists, groups := listScope(t, sim), groupScope(t, sim)
+	f.SourceRanges.Scope = lists
 	f.Scopes = map[string]conformance.FeatureCase{
-		"groups": {With: groupsOf(), ClosesLater: later}, "network, lists": {With: ofNetwork(annotationRuleMode, "SL-All")},
-		"network, groups": {With: ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)), ClosesLater: later},
+		"groups":         {With: groupsOf(), ClosesLater: later, Scope: groups},
+		"network, lists": {With: ofNetwork(annotationRuleMode, "SL-All"), Scope: lists},
+		"network, groups": {
+			With: ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)), ClosesLater: later, Scope: groups,
+		},
 	}
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}
 	return f

@@ -102,8 +102,10 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 		},
 		Services: triedServices(), Transcripts: transcripts, Scenarios: scenarios(sim, url), Secrets: []string{openstacksim.Password},
 		Serves: sim.Serves, PlannedWrites: plannedWrites,
-		SourceRanges: conformance.FeatureCase{ClosesLater: "listeners let in whom they do until they go with their load balancer"},
-		Names:        func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
+		SourceRanges: conformance.FeatureCase{
+			ClosesLater: "listeners let in whom they do until they go with their load balancer", Scope: scopeOf(sim),
+		},
+		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}
 }

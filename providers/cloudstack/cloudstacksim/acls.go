@@ -65,6 +65,13 @@ func (s *Sim) UseList(name string) {
 	s.networks.get(s.seedNet).ACL = l.ID
 }
 
+// UsedList is the ID of the list of the tier of the nodes.
+func (s *Sim) UsedList() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.networks.get(s.seedNet).ACL
+}
+
 // AddACLItem adds an item as somebody does by hand, and returns its ID.
 func (s *Sim) AddACLItem(item ACLItem) string {
 	s.mu.Lock()

@@ -24,6 +24,7 @@ func runAccess(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	virtual(t, "source ranges are said twice, and with bits of hosts", func(t *testing.T) { runRangesTwice(t, newFixture) })
 	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture) })
 	runClosings(t, newFixture)
+	runScopes(t, newFixture)
 }
 
 // inEachScope runs a part for each kind of load balancers and of rules that a cloud has.
@@ -46,15 +47,8 @@ func inEachScope(run func(*testing.T, func(testing.TB) *Fixture)) func(*testing.
 // newAccess serves a Service with source ranges.
 func newAccess(t *testing.T, newFixture func(t testing.TB) *Fixture, ranges ...string) (*world, *v1.Service) {
 	t.Helper()
-	f := newFixture(t)
-	if f.SourceRanges.Prepare != nil {
-		f.SourceRanges.Prepare()
-	}
-	w, s := newWorld(t, f), featureService(f.SourceRanges.With)
-	w.addNode(t.Context(), "worker-1", nil)
-	s.Spec.LoadBalancerSourceRanges = ranges
-	w.createService(t.Context(), s)
-	w.ensure(t.Context(), s, nil)
+	w, s := newUnserved(t, newFixture)
+	w.setRanges(s, ranges...)
 	return w, s
 }
 

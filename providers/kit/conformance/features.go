@@ -31,6 +31,8 @@ type FeatureCase struct {
 	Shows string
 	// ClosesLater is why openings of a Service that goes close only with its load balancer, or after it.
 	ClosesLater string
+	// Scope is where the rules of source ranges stand.
+	Scope Scope
 }
 
 // sourceRange is who may come in, where source ranges are tried.

@@ -198,6 +198,16 @@ func (s *Sim) EditGroup(id string, change func(document)) {
 	g.version++
 }
 
+// EditGroupRules changes the rules of a network security group, as somebody does by hand.
+func (s *Sim) EditGroupRules(id string, change func([]document) []document) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.listsOnce()
+	g := find(s.groups, id)
+	g.rules = change(slices.Clone(g.rules))
+	g.version++
+}
+
 var securityPath = regexp.MustCompile(`^/20160918/(securityLists|networkSecurityGroups)(?:/([^/]+)(/securityRules|/actions/addSecurityRules|/actions/removeSecurityRules)?)?$`)
 
 const byAddressPath = "/20160918/publicIps/actions/getByIpAddress"

@@ -46,6 +46,22 @@ func (s *Sim) DropSecurityGroup(id string) {
 	s.groups.remove(id)
 }
 
+// AddSecurityGroup adds a security group as somebody does by hand, and returns its ID.
+func (s *Sim) AddSecurityGroup(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.newSecurityGroup(name).ID
+}
+
+func (s *Sim) newSecurityGroup(name string) *SecurityGroup {
+	g := &SecurityGroup{ID: s.newID(0x56), Name: name, Tags: []string{}}
+	for _, family := range []string{"IPv4", "IPv6"} {
+		g.Rules = append(g.Rules, SecurityRule{ID: s.newID(0x5e), GroupID: g.ID, Direction: "egress", EtherType: family})
+	}
+	s.groups.put(g.ID, g)
+	return g
+}
+
 func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) error {
 	switch {
 	case id == "" && r.Method == http.MethodPost:
@@ -56,11 +72,8 @@ func (s *Sim) serveGroups(w http.ResponseWriter, r *http.Request, id, _ string) 
 		if err := decodeBody(r, "security_group", &in); err != nil {
 			return err
 		}
-		g := &SecurityGroup{ID: s.newID(0x56), Name: in.Name, Description: in.Description, Tags: []string{}}
-		for _, family := range []string{"IPv4", "IPv6"} {
-			g.Rules = append(g.Rules, SecurityRule{ID: s.newID(0x5e), GroupID: g.ID, Direction: "egress", EtherType: family})
-		}
-		s.groups.put(g.ID, g)
+		g := s.newSecurityGroup(in.Name)
+		g.Description = in.Description
 		write(w, http.StatusCreated, map[string]any{"security_group": g})
 		return nil
 	case id == "":

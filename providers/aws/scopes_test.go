@@ -1,0 +1,48 @@
+package aws
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// scopeOf is the security group of the nodes, beside those of load balancers.
+func scopeOf(sim *awssim.Sim) conformance.Scope {
+	// EC2 takes no rule twice, whatever its description: ours becomes that of whoever writes it.
+	describe := func(change func(description string) string) func() {
+		return func() {
+			sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+				for i, r := range g.Rules {
+					if strings.HasPrefix(r.Description, descriptionSelf) || strings.HasPrefix(r.Description, "kubernetes.io/rule/nlb/") {
+						g.Rules[i].Description = change(r.Description)
+					}
+				}
+			})
+		}
+	}
+	return conformance.Scope{
+		Rules: func() (lines []string) {
+			for _, g := range sim.Groups() {
+				for _, r := range g.Rules {
+					lines = append(lines, fmt.Sprintf("%s: %v", g.Name, r))
+				}
+			}
+			return lines
+		},
+		Writes: map[conformance.Writer]func(){
+			conformance.Stranger: describe(func(string) string { return "by hand" }),
+			conformance.OtherCluster: describe(func(d string) string {
+				mark, _, _ := strings.Cut(d, "=")
+				return mark + "=another-cluster"
+			}),
+			conformance.Passerby: func() {
+				sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+					g.Rules = append(g.Rules, awssim.Rule{Protocol: "tcp", From: 7, To: 7, CIDR: "192.0.2.9/32", Description: "echo"})
+				})
+			},
+		},
+		Except: map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
+	}
+}

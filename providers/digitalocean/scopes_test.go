@@ -1,0 +1,22 @@
+package digitalocean
+
+import (
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+)
+
+// scopeOf are the rules of each load balancer.
+func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
+	const own = "rules are a list of the load balancer itself, which is written as a whole and knows no version: what others write there goes"
+	return conformance.Scope{
+		Rules: func() (lines []string) {
+			for _, lb := range sim.LoadBalancers() {
+				lines = append(lines, lb.Firewall.Allow...)
+			}
+			return lines
+		},
+		Except: map[conformance.Writer]string{
+			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
+		},
+	}
+}

@@ -1,0 +1,237 @@
+package conformance
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+)
+
+// Writer is somebody who writes rules where those of Services stand.
+type Writer string
+
+const (
+	// Stranger writes the same rules by hand, without a mark.
+	Stranger Writer = "a stranger"
+	// OtherCluster writes the same rules, with its own mark.
+	OtherCluster Writer = "another cluster"
+	// SecondProcess writes the same rules, with our mark.
+	SecondProcess Writer = "a second process"
+	// Passerby writes a rule about another port.
+	Passerby Writer = "a passerby"
+)
+
+var writers = []Writer{Stranger, OtherCluster, SecondProcess, Passerby}
+
+// Scope is where the rules of Services stand, as those see it who write there, too.
+type Scope struct {
+	// Rules are all rules there with their marks, a line for each, without what differs from run to run.
+	Rules func() []string
+	// Writes has somebody write rules there: those that Services of this cluster have, or one about another port. Where the cloud takes no
+	// rule twice, what is there becomes theirs.
+	Writes map[Writer]func()
+	// Except is why somebody's rules do not stay, or cannot be there.
+	Except map[Writer]string
+}
+
+// runScopes is about rules of others beside those of Services.
+func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	scope := readFixture(t, newFixture, func(f *Fixture) Scope { return f.SourceRanges.Scope })
+	for _, who := range writers {
+		if why, is := scope.Except[who]; is {
+			require.NotEmpty(t, why)
+			continue
+		}
+		for _, restart := range []bool{false, true} {
+			virtual(t, fmt.Sprintf("rules of %s, restart %t", who, restart), func(t *testing.T) { runOthersRules(t, newFixture, who, restart) })
+		}
+	}
+	runMeanwhile(t, newFixture)
+}
+
+// othersRules are rules of somebody else's beside those of a Service.
+type othersRules struct {
+	*world
+	service *v1.Service
+	// before are the rules without the Service, and theirs what somebody else wrote.
+	before, theirs []string
+}
+
+func newOthersRules(t *testing.T, newFixture func(t testing.TB) *Fixture) *othersRules {
+	t.Helper()
+	w, s := newUnserved(t, newFixture)
+	require.NotNil(t, w.SourceRanges.Scope.Rules, "the fixture says where the rules stand")
+	return &othersRules{world: w, service: s, before: w.SourceRanges.Scope.Rules()}
+}
+
+// write has somebody write rules.
+func (o *othersRules) write(who Writer) {
+	is := o.SourceRanges.Scope.Rules()
+	write := o.SourceRanges.Scope.Writes[who]
+	require.NotNil(o.t, write, "the fixture says how %s writes rules", who)
+	write()
+	o.theirs = append(o.theirs, without(o.SourceRanges.Scope.Rules(), is)...)
+}
+
+// ours are the rules that neither were there before nor are somebody else's, of which none may be missing.
+func (o *othersRules) ours(when string) []string {
+	all := o.SourceRanges.Scope.Rules()
+	assert.Empty(o.t, without(o.theirs, all), "%s, rules of others are missing", when)
+	return slices.Sorted(slices.Values(without(without(all, o.before), o.theirs)))
+}
+
+// without are the lines that others do not have, as often as there are more of them.
+func without(lines, others []string) (more []string) {
+	others = slices.Clone(others)
+	for _, line := range lines {
+		if at := slices.Index(others, line); at >= 0 {
+			others = slices.Delete(others, at, at+1)
+			continue
+		}
+		more = append(more, line)
+	}
+	return more
+}
+
+// runOthersRules: rules that somebody else wrote stay when a Service with the same ones is narrowed and goes, whether they were there
+// first or not. Rules of our own go with the Service, however many there are.
+func runOthersRules(t *testing.T, newFixture func(t testing.TB) *Fixture, who Writer, restart bool) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.setRanges(o.service, sourceRange, otherRange)
+	o.write(who)
+	require.NotEmpty(t, o.theirs, "%v", o.SourceRanges.Scope.Rules())
+	time.Sleep(settledIn)
+	if who == SecondProcess {
+		o.theirs = nil // they are ours
+	}
+	for _, order := range []string{"written later", "written earlier"} {
+		if restart {
+			o.restart()
+		}
+		o.ensure(ctx, o.service, nil)
+		o.setRanges(o.service, sourceRange)
+		assert.NotContains(t, strings.Join(o.ours(order+" and narrowed"), "\n"), otherRange, order)
+		o.remove(ctx, o.service, nil)
+		assert.Empty(t, o.ours(order+" and removed"), "%s: rules are left", order)
+		o.changeService(ctx, o.service, func(s *v1.Service) { s.Annotations, s.Status = o.service.DeepCopy().Annotations, v1.ServiceStatus{} })
+		o.setRanges(o.service, sourceRange, otherRange)
+	}
+	o.remove(ctx, o.service, nil)
+	assert.Empty(t, o.ours("at the end"), "rules are left")
+	o.requireNothingRefused()
+}
+
+// accessSteps change who may connect, from the creation of a Service to its end.
+func (o *othersRules) accessSteps() []func() {
+	ctx := o.t.Context()
+	set := func(ports int, ranges ...string) func() {
+		return func() {
+			o.changeService(ctx, o.service, func(s *v1.Service) {
+				s.Spec.Ports = append(s.Spec.Ports[:1], []v1.ServicePort{Port("more", 54, 30054)}[:ports]...)
+				s.Spec.LoadBalancerSourceRanges = ranges
+			})
+			o.ensure(ctx, o.service, func() {})
+		}
+	}
+	return []func(){
+		set(0, sourceRange, otherRange), set(0, sourceRange), set(1, otherRange, sourceRange), set(0, otherRange),
+		func() { o.remove(ctx, o.service, func() {}) },
+	}
+}
+
+// live takes the steps and returns our rules and all that is there after each.
+func (o *othersRules) live() (rules [][]string, states []string) {
+	for n, step := range o.accessSteps() {
+		step()
+		time.Sleep(time.Minute) // what the cloud goes on with by itself
+		rules, states = append(rules, o.ours(fmt.Sprint("after step ", n+1))), append(states, o.Snapshot())
+	}
+	return rules, states
+}
+
+// runMeanwhile: a write that changes who may connect is refused once or loses its answer, or somebody writes a rule right before it. The
+// end of each step is as if nothing had happened, and nothing of the other's is lost.
+func runMeanwhile(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	var rules [][]string
+	var states []string
+	var scope Scope
+	writes := 0
+	synctest.Test(t, func(t *testing.T) {
+		o := newOthersRules(t, newFixture)
+		o.Sim.ResetCalls()
+		rules, states = o.live()
+		scope, writes = o.SourceRanges.Scope, o.Sim.Calls().Writes
+		assert.Empty(t, rules[len(rules)-1], "rules are left of the last Service")
+	})
+	fails := func(fault simkit.Fault) func(o *othersRules, write int) {
+		return func(o *othersRules, write int) {
+			fault.Writes, fault.From, fault.Count = true, write, 1
+			o.failCalls(fault)
+			_, is := o.live()
+			assert.Equal(o.t, states, is, "it ends otherwise than without the failure")
+		}
+	}
+	ways := []struct {
+		name string
+		run  func(o *othersRules, write int)
+	}{
+		{"write %d is refused once", fails(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest})},
+		{"write %d loses its answer", fails(simkit.Fault{Kind: simkit.FaultLost})},
+		{"somebody writes a rule right before write %d", func(o *othersRules, write int) {
+			o.beforeWrite(write, func() { o.write(Passerby) })
+			is, _ := o.live()
+			assert.Equal(o.t, rules, is, "our rules end otherwise than without those of others")
+			assert.NotEmpty(o.t, o.theirs)
+		}},
+	}
+	if scope.Except[Passerby] != "" {
+		ways = ways[:2]
+	}
+	all := triesAll(t, newFixture)
+	for k := range writes {
+		for n, way := range ways {
+			if all || n == k%len(ways) {
+				virtual(t, fmt.Sprintf(way.name, k+1), func(t *testing.T) { way.run(newOthersRules(t, newFixture), k+1) })
+			}
+		}
+	}
+}
+
+// beforeWrite has something done right before the cloud carries out a write, counted from 1.
+func (w *world) beforeWrite(number int, do func()) {
+	count := 0
+	w.inspect(func(_ string, write bool, _ inspectedCall) func() {
+		if write {
+			if count++; count == number {
+				do()
+			}
+		}
+		return nil
+	})
+}
+
+// newUnserved prepares a Service whose source ranges are to be tried.
+func newUnserved(t *testing.T, newFixture func(t testing.TB) *Fixture) (*world, *v1.Service) {
+	t.Helper()
+	f := newFixture(t)
+	if f.SourceRanges.Prepare != nil {
+		f.SourceRanges.Prepare()
+	}
+	w, s := newWorld(t, f), featureService(f.SourceRanges.With)
+	w.addNode(t.Context(), "worker-1", nil)
+	w.createService(t.Context(), s)
+	return w, s
+}

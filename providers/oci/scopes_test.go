@@ -1,0 +1,153 @@
+package oci
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+)
+
+// securityRules are the rules of all security lists and network security groups.
+func securityRules(t testing.TB, sim *ocisim.Sim) (lines []string) {
+	t.Helper()
+	type scope struct {
+		Document document   `json:"document"`
+		Rules    []document `json:"rules"`
+	}
+	var state struct {
+		Lists  map[string]scope `json:"securityLists"`
+		Groups map[string]scope `json:"networkSecurityGroups"`
+	}
+	require.NoError(t, json.Unmarshal(sim.State(), &state))
+	show := func(where any, direction string, rule document) {
+		for _, key := range []string{"id", "timeCreated", "isValid"} {
+			delete(rule, key)
+		}
+		said, _ := rule["description"].(string)
+		delete(rule, "description")
+		text, _ := json.Marshal(rule)                   // it was JSON
+		for mark := range strings.SplitSeq(said, " ") { // clusters share rules
+			lines = append(lines, fmt.Sprint(where, " ", direction, " ", string(text), " ", mark))
+		}
+	}
+	for id, l := range state.Lists {
+		for _, direction := range []string{ingressField, egressField} {
+			for _, r := range listOf(l.Document[direction]) {
+				show(id, direction, r.(document))
+			}
+		}
+	}
+	for _, g := range state.Groups {
+		for _, r := range g.Rules {
+			show(g.Document["displayName"], "", r)
+		}
+	}
+	return lines
+}
+
+// marked reports whether a rule bears the mark of a cluster.
+func marked(rule document) bool {
+	said, _ := rule["description"].(string)
+	return ownership.IsMark(said) || strings.HasPrefix(said, markOfService)
+}
+
+// listScope are the security lists of subnets, which all clusters and people share.
+func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
+	t.Helper()
+	edit := func(change func(rule document) []any) func() {
+		all := func(rules []any) (after []any) {
+			for _, r := range rules {
+				rule, _ := r.(document)
+				if marked(rule) {
+					after = append(after, change(rule)...)
+					continue
+				}
+				after = append(after, r)
+			}
+			return after
+		}
+		return func() {
+			for _, list := range []string{ocisim.DefaultList, ocisim.BalancerList} {
+				sim.EditList(list, func(in, out []any) ([]any, []any) { return all(in), all(out) })
+			}
+		}
+	}
+	described := func(rule document, description string) document {
+		other := maps.Clone(rule)
+		if other["description"] = description; description == "" {
+			delete(other, "description")
+		}
+		return other
+	}
+	return conformance.Scope{
+		Rules: func() []string { return securityRules(t, sim) },
+		Writes: map[conformance.Writer]func(){
+			conformance.Stranger:      edit(func(r document) []any { return []any{r, described(r, "")} }),
+			conformance.OtherCluster:  edit(func(r document) []any { return []any{r, described(r, otherClusterMark)} }),
+			conformance.SecondProcess: edit(func(r document) []any { return []any{r, maps.Clone(r)} }),
+			conformance.Passerby: func() {
+				sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
+					return append(in, opening{protocol: numberTCP, port: 7, network: "192.0.2.9/32"}.rule("echo")), out
+				})
+			},
+		},
+	}
+}
+
+// markOfService begins the description of rules in groups, before the UID of the Service.
+const markOfService = "service-uid-"
+
+// otherClusterMark is the mark of another cluster.
+var otherClusterMark = ownership.ClusterMark("another-cluster")
+
+// groupScope are network security groups: one of the load balancer's own and, where shared, that of the nodes.
+func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
+	t.Helper()
+	edit := func(change func(rule document) []document) func() {
+		return func() {
+			sim.EditGroupRules(ocisim.GroupID(3), func(rules []map[string]any) (after []map[string]any) {
+				for _, r := range rules {
+					if marked(r) {
+						after = append(after, change(r)...)
+						continue
+					}
+					after = append(after, r)
+				}
+				return after
+			})
+		}
+	}
+	number := 0
+	copied := func(rule document, description string) document {
+		other := maps.Clone(rule)
+		number++
+		if other["id"], other["description"] = fmt.Sprintf("%06X", 0xF00000+number), description; description == "" {
+			delete(other, "description")
+		}
+		return other
+	}
+	return conformance.Scope{
+		Rules: func() []string { return securityRules(t, sim) },
+		Writes: map[conformance.Writer]func(){
+			conformance.Stranger:     edit(func(r document) []document { return []document{r, copied(r, "")} }),
+			conformance.OtherCluster: edit(func(r document) []document { return []document{r, copied(r, markOfService+"another")} }),
+			conformance.SecondProcess: edit(func(r document) []document {
+				return []document{r, copied(r, fmt.Sprint(r["description"]))}
+			}),
+			conformance.Passerby: func() {
+				sim.EditGroupRules(ocisim.GroupID(3), func(rules []map[string]any) []map[string]any {
+					rule := opening{protocol: numberTCP, port: 7, network: "192.0.2.9/32"}.rule("echo")
+					rule["direction"], rule["sourceType"] = "INGRESS", "CIDR_BLOCK"
+					return append(rules, copied(rule, "echo"))
+				})
+			},
+		},
+	}
+}
