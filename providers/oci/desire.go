@@ -203,27 +203,29 @@ func (r *reconciler) reservedAddress(ctx context.Context, s settings) (string, e
 }
 
 // desireRules adds what is to become of security rules.
-func (r *reconciler) desireRules(ctx context.Context, q services.Request, s settings, o observation, place placement, d *spec) error {
+func (r *reconciler) desireRules(
+	ctx context.Context, q services.Request, s settings, o observation, place placement, d *spec,
+) ([]services.Finding, error) {
 	asked, err := accessOf(q.Service, s.preserve)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if s.mode == modeGroups {
 		backs := slices.Compact(slices.Sorted(slices.Values(s.BackGroups)))
 		create := creationOfGroup(q.Service, place.compartment, place.vcn, place.mark)
 		if d.group, err = r.groups.plan(ctx, q.Service, asked, create, o.group, backs); err != nil {
-			return err
+			return nil, err
 		}
 		if o.group != nil {
 			d.groups = append(d.groups, o.group.ID)
 		}
 	} else if o.group != nil {
 		if err := r.desireNoGroup(ctx, q.Service, o.group, d); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if o.lb == nil || len(o.lb.Addresses) == 0 {
-		return nil
+		return nil, nil
 	}
 	there := accessThere(o.lb, asked.sources)
 	request := ruleRequest{
@@ -233,16 +235,19 @@ func (r *reconciler) desireRules(ctx context.Context, q services.Request, s sett
 	switch {
 	case s.mode == modeAll || s.mode == modeFrontend:
 		if d.noNodes { // nothing is known of where nodes are: what is open stays
-			return nil
+			return nil, nil
 		}
 	case r.book.holds(q.Service.UID):
 		request.leaving, request.nodes = true, nil
 	default:
-		return nil
+		return nil, nil
 	}
 	d.lists, _, err = r.book.plan(ctx, request)
 	d.former = there.leftFor(asked)
-	return err
+	if err != nil || request.leaving {
+		return nil, err
+	}
+	return r.book.unproved(ctx, request)
 }
 
 // desireNoGroup ends what a group was for that is not wanted any more.

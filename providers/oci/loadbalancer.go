@@ -77,6 +77,20 @@ func (c *cloud) there(service *v1.Service) *loadBalancer {
 	return nil
 }
 
+// beside are the load balancers of both kinds in some subnets that are none of Services.
+func (c *cloud) beside(ctx context.Context, list []*v1.Service, subnets []string) ([]*loadBalancer, error) {
+	for _, of := range []*servedKind{c.loadBalancers.lb, c.loadBalancers.nlb} {
+		if err := c.loadBalancers.unlessUnserved(ctx, of, of.list(ctx)); err != nil {
+			return nil, err
+		}
+	}
+	all := slices.Concat(c.reconciler.known.PeekAll(), c.network.known.PeekAll())
+	return slices.DeleteFunc(all, func(lb *loadBalancer) bool {
+		own := slices.ContainsFunc(list, func(s *v1.Service) bool { is := c.there(s); return is != nil && is.ID == lb.ID })
+		return own || !slices.ContainsFunc(lb.Subnets, func(id string) bool { return slices.Contains(subnets, id) })
+	}), nil
+}
+
 func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	prefix := ownName(a.config.Prefix, &v1.Service{})
 	k := kind{
@@ -322,7 +336,8 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return refuse(err)
 		}
 	}
-	if err := r.desireRules(ctx, q, s, o, place, &d); err != nil {
+	more, err := r.desireRules(ctx, q, s, o, place, &d)
+	if findings = append(findings, more...); err != nil {
 		return d, findings, err
 	}
 	if o.lb == nil {

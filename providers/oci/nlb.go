@@ -255,7 +255,8 @@ func (r *networkReconciler) desirePlace(
 			return append(findings, services.Warning(eventConfigError, "%v", err)), err
 		}
 	}
-	if err := r.lb.desireRules(ctx, q, common, observation{lb: there, group: o.group}, place, &d.rules); err != nil {
+	more, err := r.lb.desireRules(ctx, q, common, observation{lb: there, group: o.group}, place, &d.rules)
+	if findings = append(findings, more...); err != nil {
 		return findings, err
 	}
 	d.groups = d.rules.groups

@@ -73,7 +73,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.network = newNetworkReconciler(c.reconciler)
 	c.reconciler.book.there = c.there
 	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
-	c.reconciler.book.look = c.loadBalancers.look
+	c.reconciler.book.look, c.reconciler.book.beside = c.loadBalancers.look, c.beside
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}

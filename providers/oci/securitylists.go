@@ -56,6 +56,8 @@ type ruleBook struct {
 	// before this one left.
 	there func(*v1.Service) *loadBalancer
 	look  func(context.Context, []*v1.Service) error
+	// beside are the load balancers in subnets that are none of Services.
+	beside func(ctx context.Context, services []*v1.Service, subnets []string) ([]*loadBalancer, error)
 }
 
 // heldRules are what a Service has in a list, and whether rules without a description are of it.
@@ -276,15 +278,68 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 	if err != nil {
 		return nil, nil, err
 	}
+	strangers, err := b.strangers(ctx, r, list)
+	if err != nil {
+		return nil, nil, err
+	}
 	all = map[string]*claim{}
 	return all, func(id string) *claim {
 		if all[id] == nil {
 			all[id] = &claim{
 				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
+				strangers: strangers,
 			}
 		}
 		return all[id]
 	}, nil
+}
+
+// strangers are the ports of load balancers beside one that Oracle's own controller has made, and of the nodes behind them.
+func (b *ruleBook) strangers(ctx context.Context, r ruleRequest, list []*v1.Service) (map[rulePort]bool, error) {
+	if !r.unmarked || !r.leaving && !r.narrows && !b.holds(r.service.UID) {
+		return nil, nil //nolint:nilnil // no rule goes by them
+	}
+	beside, err := b.beside(ctx, append(slices.Clone(list), r.service), r.balancers)
+	all := map[rulePort]bool{}
+	for _, lb := range beside {
+		for _, p := range accessThere(lb, nil).ports {
+			all[rulePort{protocol: p.protocol, port: p.port}], all[rulePort{protocol: p.protocol, port: p.node}] = true, true
+		}
+	}
+	return all, err
+}
+
+// unproved tells of rules that let others in than a Service asks for, and that nothing shows to be anybody's.
+func (b *ruleBook) unproved(ctx context.Context, r ruleRequest) (findings []services.Finding, err error) {
+	asked, some := clientsOf(services.Request{Service: r.service})
+	if !some {
+		return nil, nil
+	}
+	list, err := b.cluster.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	others, err := b.othersThan(ctx, r.service, list)
+	if err != nil {
+		return nil, err
+	}
+	front, _, err := b.placesOf(ctx, r, r.balancers)
+	for _, p := range front {
+		l, _ := b.lists.Peek(p.list)
+		for _, v := range listOf(l.doc[ingressField]) {
+			rule, _ := v.(document)
+			o, single := openingOf(rule, false)
+			served := slices.ContainsFunc(r.access.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.port == o.port })
+			if said, _ := rule["description"].(string); said != "" || !single || !served || others.need(o) {
+				continue
+			}
+			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); more {
+				findings = append(findings, services.Warning(services.EventRangesIgnored, "security list %s lets in %s by a rule without a description, "+
+					"which nothing shows to be the Service's, so that it stays: remove it, or describe it if it is to stay", p.list, o.text()))
+			}
+		}
+	}
+	return findings, err
 }
 
 // othersThan are what Services need of security lists other than one of them.
