@@ -181,7 +181,7 @@ func (d *spec) holdable(o observation) error {
 	}
 	why := ruleChange(o.rule, *d)
 	if d.internal {
-		why = internalRuleChange(o.rule, *d, d.name)
+		why = internalRuleChange(o.rule, *d, d.backend)
 	}
 	if why == "" {
 		return nil

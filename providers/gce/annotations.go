@@ -23,6 +23,8 @@ const (
 	annotationGlobalAccess = "networking.gke.io/internal-load-balancer-allow-global-access"
 	annotationSubnet       = "networking.gke.io/internal-load-balancer-subnet"
 	annotationRBS          = "cloud.google.com/l4-rbs"
+	annotationShare        = "cloud.google.com/load-balancer-backend-share"
+	annotationAlphaShare   = "alpha.cloud.google.com/load-balancer-backend-share"
 	annotationSourceRanges = v1.AnnotationLoadBalancerSourceRangesKey
 
 	typeInternal = "internal"
@@ -52,7 +54,9 @@ type settings struct {
 	RBS           string
 	GlobalAccess  bool
 	Subnet        string
-	SourceRanges  []string
+	// Share and AlphaShare ask for the backend service that internal load balancers share.
+	Share, AlphaShare bool
+	SourceRanges      []string
 }
 
 // Annotations is the table of annotations.
@@ -83,6 +87,15 @@ var Annotations = schema.Annotations[settings]{
 			ID:          schema.NewIDForm("the name of a subnet", "my-subnet", `[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?`),
 			Help:        "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
 		},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.Share }, schema.AnnotationRow{
+		Key: annotationShare, Changes: schema.InPlace,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "An internal load balancer has no backend service of its own, but that of all " +
+			"with the same protocol and session affinity. It has no effect with externalTrafficPolicy Local."},
+	}),
+	schema.BoolAnnotation(func(s *settings) *bool { return &s.AlphaShare }, schema.AnnotationRow{
+		Key: annotationAlphaShare, Changes: schema.InPlace, Deprecated: annotationShare,
+		Spec: schema.Spec{Default: "false", Lenient: true, Help: "Counts as the newer annotation does."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.RBS }, schema.AnnotationRow{
 		Key: annotationRBS, Changes: schema.InPlace,

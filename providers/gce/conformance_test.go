@@ -63,6 +63,14 @@ func cases() map[string]conformance.Case {
 				s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
 			},
 		},
+		"withinShared": {
+			Service: func() *v1.Service {
+				s := internalService("shared-internal")
+				s.Annotations[annotationShare] = "true"
+				return s
+			}(),
+			Change: func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP },
+		},
 		"withinRich": {Service: richInternal(), Change: func(s *v1.Service) {
 			s.Annotations[annotationGlobalAccess] = "false"
 			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyCluster, 0

@@ -24,7 +24,11 @@ const (
 // observeInternal reads what an internal load balancer is made of.
 func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
 	s := b.api.stores
-	reads := []func() error{into(ctx, s.backends, o.name, q, &o.backend)}
+	shares := o.nameBackend(r)
+	reads := []func() error{into(ctx, s.backends, o.backendName, q, &o.backend)}
+	if shares && r.Purpose != services.UpdateNodes {
+		reads = append(reads, func() error { return b.findLeftBackends(ctx, q, o) })
+	}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
 		if o.identified {
@@ -67,14 +71,17 @@ func (b *reconciler) findUnusedGroups(ctx context.Context, at place, o *observat
 
 // othersUse reports whether a backend service that is known, but the Service's own, refers to something.
 func (b *reconciler) othersUse(o observation, index, key string) bool {
-	return slices.ContainsFunc(b.api.stores.backends.PeekIndex(index, key), func(v *compute.BackendService) bool { return v.Name != o.name })
+	return slices.ContainsFunc(b.api.stores.backends.PeekIndex(index, key), func(v *compute.BackendService) bool { return !b.alone(o, v) })
 }
 
 // desireInternal fills in what internal load balancers alone have.
 func (b *reconciler) desireInternal(
 	ctx context.Context, o observation, d *spec, at place, m membership,
 ) (findings []services.Finding, err error) {
-	d.internal, d.at, d.globalAccess, d.tier = true, at, d.settings.GlobalAccess, tierPremium
+	d.internal, d.at, d.globalAccess, d.tier, d.backend = true, at, d.settings.GlobalAccess, tierPremium, d.name
+	if d.settings.shares() && !d.local {
+		d.backend = sharedBackendName(d.cluster, d.protocol, d.affinity)
+	}
 	if d.subnet, d.legacy, err = b.subnetOf(ctx, d.settings.Subnet, at); err != nil {
 		return nil, err
 	}
@@ -119,7 +126,7 @@ func (d *spec) allPorts() bool { return len(d.ports) > maxRulePorts }
 // internalRule makes a forwarding rule one of an internal load balancer.
 func (*reconciler) internalRule(rule *compute.ForwardingRule, at place, d spec) {
 	rule.PortRange, rule.Target, rule.NetworkTier = "", "", ""
-	rule.LoadBalancingScheme, rule.BackendService = schemeInternal, at.backend(d.name)
+	rule.LoadBalancingScheme, rule.BackendService = schemeInternal, at.backend(d.backend)
 	rule.Network, rule.Subnetwork, rule.AllowGlobalAccess = at.network, d.subnet, d.globalAccess
 	if rule.AllPorts = d.allPorts(); !rule.AllPorts {
 		rule.Ports = d.rulePorts()
@@ -134,7 +141,7 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	}
 	list = append(list, b.groupChanges(d.groups)...)
 	list = append(list, b.nodeCheckChanges(o, d)...)
-	replace := o.rule != nil && internalRuleChange(o.rule, d, d.name) != ""
+	replace := o.rule != nil && internalRuleChange(o.rule, d, d.backend) != ""
 	made := o.rule == nil || replace
 	have := o.nodeCheckFirewall
 	if d.local {
@@ -148,7 +155,7 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 		list = append(list, b.addressChanges(o, d, replace)...)
 	}
 	if replace {
-		why := "to be made again: " + internalRuleChange(o.rule, d, d.name)
+		why := "to be made again: " + internalRuleChange(o.rule, d, d.backend)
 		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), described(o.rule), nil))
 	}
 	list = append(list, b.backendChanges(o, d)...)
@@ -163,7 +170,8 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	if made {
 		list = append(list, opening...)
 	}
-	list = append(append(list, b.addressRelease(o, d, replace && !d.legacy)...), b.obsoleteNodeChecks(o, d)...)
+	list = append(list, b.addressRelease(o, d, replace && !d.legacy)...)
+	list = append(append(list, b.backendDeletions(o, o.leftBackends...)...), b.obsoleteNodeChecks(o, d)...)
 	if made {
 		return list
 	}
@@ -263,16 +271,16 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 // backendChanges make the backend service right. What users set about draining, logging or failover stays.
 func (b *reconciler) backendChanges(o observation, d spec) []change {
 	if o.backend == nil {
-		put := b.step(guard.PlanCreate, "backend service "+d.name, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
+		put := b.step(guard.PlanCreate, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
 		return []change{comparing(put, nil, map[string]any{
-			"name": d.name, "protocol": d.protocol, "sessionAffinity": d.affinity, "zones": d.zones(), "healthChecks": []string{d.checkName()},
+			"name": d.backend, "protocol": d.protocol, "sessionAffinity": d.affinity, "zones": d.zones(), "healthChecks": []string{d.checkName()},
 		})}
 	}
 	patch, differs := d.backendPatch(o.backend, d.at)
 	if differs == "" {
 		return nil
 	}
-	put := b.step(guard.PlanChange, "backend service "+d.name, differs, b.putBackend(d))
+	put := b.step(guard.PlanChange, "backend service "+d.backend, differs, b.putBackend(d))
 	return []change{comparing(put, services.Within(o.backend, patch), patch)}
 }
 
@@ -286,7 +294,7 @@ func (d *spec) backendPatch(have *compute.BackendService, at place) (patch *comp
 	if have.SessionAffinity != d.affinity {
 		patch.SessionAffinity, words = d.affinity, append(words, "affinity "+d.affinity)
 	}
-	if text := serviceDescription(d.service); have.Description != text {
+	if text := d.backendDescription(); have.Description != text {
 		patch.Description, words = text, append(words, "description")
 	}
 	if len(have.HealthChecks) != 1 || lastPart(have.HealthChecks[0]) != d.checkName() {
@@ -332,18 +340,29 @@ func (d *spec) zones() (zones []string) {
 
 func (b *reconciler) putBackend(d spec) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
-		sdk, have, what := b.api.sdk.RegionBackendServices, o.backend, "writing backend service "+d.name
+		unlock, err := b.lock(ctx, "backend service "+d.backend)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if now, ok := b.api.stores.backends.Peek(d.backend); ok {
+			o.backend = now
+			if _, differs := d.backendPatch(now, at); differs == "" {
+				return nil // another Service that shares it was faster
+			}
+		}
+		sdk, have, what := b.api.sdk.RegionBackendServices, o.backend, "writing backend service "+d.backend
 		backends, _ := backendsOf(have, d.cluster, d.zones(), at)
 		body := &compute.BackendService{
-			Name: d.name, Description: serviceDescription(d.service), Protocol: d.protocol, SessionAffinity: d.affinity,
+			Name: d.backend, Description: d.backendDescription(), Protocol: d.protocol, SessionAffinity: d.affinity,
 			LoadBalancingScheme: schemeInternal, HealthChecks: []string{at.healthCheck(d.checkName())}, Backends: backends,
 		}
-		o.backend, err = made(ctx, b.api, b.api.stores.backends, body, at.backend(d.name), what, func(id string) (*compute.Operation, error) {
+		o.backend, err = made(ctx, b.api, b.api.stores.backends, body, at.backend(d.backend), what, func(id string) (*compute.Operation, error) {
 			if have == nil {
 				return sdk.Insert(at.project, at.region, body).RequestId(id).Context(ctx).Do()
 			}
 			patch, _ := d.backendPatch(have, at)
-			return sdk.Patch(at.project, at.region, d.name, patch).RequestId(id).Context(ctx).Do()
+			return sdk.Patch(at.project, at.region, d.backend, patch).RequestId(id).Context(ctx).Do()
 		})
 		if err != nil || have == nil {
 			return err
@@ -420,9 +439,7 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		}
 		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), described(o.rule), nil))
 	}
-	if o.backend != nil {
-		list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+o.name, "", b.deleteBackend), described(o.backend), nil))
-	}
+	list = append(list, b.backendDeletions(o, append(o.leftBackends, o.backend)...)...)
 	list = append(list, b.ownCheckDeletions(o)...)
 	if o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
 		list = append(list, b.nodeCheckDeletions(o)...)
@@ -441,28 +458,13 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 	return append(list, b.finalizerChanges(r, finalizerILB, false)...)
 }
 
-func (b *reconciler) deleteBackend(ctx context.Context, _ *services.Request, at place, o *observation) error {
-	groups := o.backend.Backends
-	err := removed(ctx, b.api, b.api.stores.backends, at.backend(o.name), "deleting backend service "+o.name, func(id string) (*compute.Operation, error) {
-		return b.api.sdk.RegionBackendServices.Delete(at.project, at.region, o.name).RequestId(id).Context(ctx).Do()
-	})
-	if err != nil {
-		return err
-	}
-	o.backend = nil
-	unused := func(g *compute.Backend) bool { return !b.othersUse(*o, indexGroup, resource(g.Group)) }
-	if len(o.groupZones) > 0 || !slices.ContainsFunc(groups, unused) {
-		return nil
-	}
-	return b.findUnusedGroups(ctx, at, o) // those who used them when this Service was looked at have gone since
-}
-
 // internalLeft reports whether something of an internal load balancer is there.
 func (b *reconciler) internalLeft(r services.Request, o observation) bool {
 	shared := o.nodeCheck != nil || o.nodeCheckFirewall != nil
 	if shared && o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {
 		return true
 	}
-	return o.backend != nil || o.ownCheck != nil || o.ownCheckFirewall != nil || len(o.groupZones) > 0 ||
+	backends := b.backendDeletions(o, append(o.leftBackends, o.backend)...)
+	return len(backends) > 0 || o.ownCheck != nil || o.ownCheckFirewall != nil || len(o.groupZones) > 0 ||
 		slices.Contains(r.Service.Finalizers, finalizerILB)
 }

@@ -17,6 +17,11 @@ import (
 
 // originalsInternal puts the objects of an internal load balancer into the cloud as Google's own controller leaves them.
 func originalsInternal(w *world, cluster, subnet string) {
+	originalsBehind(w, cluster, subnet, testLB, `{"kubernetes.io/service-name":"default/web"}`)
+}
+
+// originalsBehind are those with a backend service of a name.
+func originalsBehind(w *world, cluster, subnet, backend, description string) {
 	shared, groups := "k8s-"+cluster+"-node", "k8s-ig--"+cluster
 	if cluster == "" {
 		groups = "k8s-ig"
@@ -34,14 +39,14 @@ func originalsInternal(w *world, cluster, subnet string) {
 	w.sim.Edit("instanceGroups", groups, func(d map[string]any) {
 		d["members"], d["size"] = []any{"https://www.googleapis.com/compute/v1/projects/my-project/zones/us-central1-a/instances/n1"}, 1
 	})
-	w.sim.Put("regions/us-central1/backendServices/"+testLB, map[string]any{
-		"description": `{"kubernetes.io/service-name":"default/web"}`, "protocol": "TCP", "loadBalancingScheme": "INTERNAL",
+	w.sim.Put("regions/us-central1/backendServices/"+backend, map[string]any{
+		"description": description, "protocol": "TCP", "loadBalancingScheme": "INTERNAL",
 		"healthChecks": []any{"https://www.googleapis.com/compute/beta/projects/my-project/global/healthChecks/" + shared},
 		"backends":     []any{map[string]any{"group": "zones/us-central1-a/instanceGroups/" + groups}},
 	})
 	w.sim.Put("regions/us-central1/forwardingRules/"+testLB, map[string]any{
 		"description": `{"kubernetes.io/service-name":"default/web"}`, "IPProtocol": "TCP", "ports": []any{"80", "443"}, "loadBalancingScheme": "INTERNAL",
-		"backendService": "regions/us-central1/backendServices/" + testLB, "network": "global/networks/cluster", "subnetwork": subnet,
+		"backendService": "regions/us-central1/backendServices/" + backend, "network": "global/networks/cluster", "subnetwork": subnet,
 	})
 	ip := w.sim.Objects("forwardingRules")[0]["IPAddress"]
 	w.sim.Put("global/firewalls/k8s-fw-"+testLB, map[string]any{
@@ -377,4 +382,51 @@ func TestInstanceInAnotherGroup(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestSharedBackendTakeover: internal load balancers that share a backend service are taken over without a write, keep it while one of them
+// is left, and leave nothing.
+func TestSharedBackendTakeover(t *testing.T) {
+	for _, key := range []string{annotationShare, annotationAlphaShare} {
+		t.Run(key, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.withIdentity()
+				w.addNode(gcesim.Spec{Name: "n1"})
+				name := "k8s-" + usualID + "-internal-tcp-nmv1-6eef6648406c333a"
+				originalsBehind(w, usualID, "regions/us-central1/subnetworks/nodes", name, "")
+				web := testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
+				web.Annotations[annotationType], web.Annotations[key] = "Internal", "true"
+				web.Finalizers = []string{"service.kubernetes.io/load-balancer-cleanup", finalizerILB}
+				w.apply(web)
+				w.server.ResetCalls()
+				for range 2 {
+					_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", w.Current(web), w.nodes)
+					require.NoError(t, err)
+					require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", w.Current(web), w.nodes))
+					w.restart()
+				}
+				assert.Zero(t, w.server.Calls().Writes)
+
+				other := manyServices(1)[0]
+				other.Annotations = map[string]string{annotationType: "Internal", key: "true"}
+				other, _ = w.ensure(w.apply(other))
+				assert.Len(t, w.sim.Objects("backendServices"), 1)
+				time.Sleep(time.Minute) // in which a process before this one may have made something
+				w.server.ResetCalls()
+				require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", web))
+				assert.Zero(t, w.server.Calls().ByOperation["DELETE backendServices/{name}"], "another load balancer has it")
+				w.holds("backendServices", name, map[string]any{"protocol": "TCP"})
+				assert.Len(t, w.sim.Objects("instanceGroups"), 1)
+				delete(other.Annotations, key)
+				other, _ = w.ensure(w.write(other))
+				require.Len(t, w.sim.Objects("backendServices"), 1)
+				assert.Equal(t, loadBalancerName("", other), w.sim.Objects("backendServices")[0]["name"], "it has one of its own, and nobody the shared one")
+				require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", other))
+				for _, kind := range []string{"forwardingRules", "firewalls", "backendServices", "healthChecks", "instanceGroups", "addresses"} {
+					assert.Empty(t, w.sim.Objects(kind), kind)
+				}
+			})
+		})
+	}
 }

@@ -23,23 +23,33 @@ func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, at pla
 		return nil, err
 	}
 	changes := b.groupChanges(groups)
-	d := spec{name: o.name, cluster: o.cluster, groups: groups}
+	d := spec{name: o.name, backend: o.backendName, cluster: o.cluster, groups: groups}
 	if _, same := backendsOf(o.backend, o.cluster, d.zones(), at); same {
 		return changes, nil
 	}
-	return append(changes, b.step(guard.PlanChange, "backend service "+o.name, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
+	return append(changes, b.step(guard.PlanChange, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
 }
 
 // patchGroups changes the groups of a backend service alone.
 func (b *reconciler) patchGroups(d spec) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
+		unlock, err := b.lock(ctx, "backend service "+d.backend)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		if now, ok := b.api.stores.backends.Peek(d.backend); ok {
+			o.backend = now // as another Service that shares it may have left it
+		}
 		have := o.backend
-		after := *have
-		after.Backends, _ = backendsOf(have, d.cluster, d.zones(), at)
+		after, same := *have, false
+		if after.Backends, same = backendsOf(have, d.cluster, d.zones(), at); same {
+			return nil
+		}
 		patch := &compute.BackendService{Fingerprint: have.Fingerprint, Backends: after.Backends}
-		o.backend, err = made(ctx, b.api, b.api.stores.backends, &after, at.backend(d.name), "changing the groups of backend service "+d.name,
+		o.backend, err = made(ctx, b.api, b.api.stores.backends, &after, at.backend(d.backend), "changing the groups of backend service "+d.backend,
 			func(id string) (*compute.Operation, error) {
-				return b.api.sdk.RegionBackendServices.Patch(at.project, at.region, d.name, patch).RequestId(id).Context(ctx).Do()
+				return b.api.sdk.RegionBackendServices.Patch(at.project, at.region, d.backend, patch).RequestId(id).Context(ctx).Do()
 			})
 		if err != nil {
 			return err

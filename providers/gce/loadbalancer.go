@@ -51,7 +51,10 @@ type observation struct {
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
 	// What follows belongs to internal load balancers.
+	// backend is the backend service of the name backendName, and leftBackends are others that the Service may have had.
 	backend                             *compute.BackendService
+	leftBackends                        []*compute.BackendService
+	backendName                         string
 	ownCheck, nodeCheck                 *compute.HealthCheck
 	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
 	// groupZones are the zones with an instance group, where the Service goes and no other one needs them.
@@ -256,7 +259,7 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 		return o, err
 	}
 	waited := false
-	for _, path := range b.pathsOf(at, o.name) {
+	for _, path := range b.pathsOf(at, o.name, o.backendName) {
 		if b.api.operations.under(path) == "" {
 			continue
 		}
@@ -269,6 +272,7 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 		return o, nil
 	}
 	b.forget(o.name)
+	b.api.stores.backends.Invalidate(o.backendName)
 	if o, err = b.Observe(ctx, *r); err != nil {
 		return o, err
 	}
@@ -277,11 +281,11 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 }
 
 // pathsOf are those of all that belongs to one load balancer.
-func (*reconciler) pathsOf(at place, name string) []string {
+func (*reconciler) pathsOf(at place, name, backend string) []string {
 	return []string{
 		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
 		at.regional("addresses", name), at.httpCheck(name), at.firewall(firewallName(name)), at.firewall(localFirewallName(name)),
-		at.backend(name), at.healthCheck(name), at.firewall(ownCheckFirewallName(name)), at.firewall(denyFirewallName(name)),
+		at.backend(name), at.backend(backend), at.healthCheck(name), at.firewall(ownCheckFirewallName(name)), at.firewall(denyFirewallName(name)),
 	}
 }
 

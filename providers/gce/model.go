@@ -22,6 +22,8 @@ const (
 
 	firewallPriority = 1000
 	protocolTCP      = "tcp"
+	affinityClient   = "CLIENT_IP"
+	affinityNone     = "NONE"
 
 	// maxPoolCreate and maxPoolChange are how many instances one call may name.
 	maxPoolCreate = 200
@@ -57,6 +59,8 @@ type spec struct {
 	legacy bool
 	groups []desiredGroup
 	at     place
+	// backend is the name of the backend service: that of the load balancer, or of one that several share.
+	backend string
 }
 
 // desirePorts fills in what the ports of a Service say.
@@ -71,9 +75,9 @@ func (d *spec) desirePorts(service *v1.Service) {
 		low, high = min(low, p.Port), max(high, p.Port)
 	}
 	d.portRange = fmt.Sprintf("%d-%d", low, high) // a target pool's rule has one range; the firewall lets only the ports through
-	d.affinity = "NONE"
+	d.affinity = affinityNone
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
-		d.affinity = "CLIENT_IP"
+		d.affinity = affinityClient
 	}
 	d.local = service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort != 0
 	d.checkPort = kubeProxyPort
