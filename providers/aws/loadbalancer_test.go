@@ -267,7 +267,7 @@ func TestSubnets(t *testing.T) {
 	other := nlb("other", nil, servicePort("http", 80, 30080))
 	w.Apply(other)
 	_, err := w.try(other)
-	require.ErrorContains(t, err, "could not find any suitable subnets for creating the ELB")
+	require.ErrorContains(t, err, "no subnet can have the load balancer")
 }
 
 // TestScheme: the scheme is fixed at the creation; a later change is an event, and chooses no other subnets.

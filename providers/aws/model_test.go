@@ -308,7 +308,7 @@ func TestDiscoverSubnets(t *testing.T) {
 		assert.Equal(t, c.want, idsOf(got), name)
 	}
 	_, err := discover(id, []subnet{{id: "x", zone: "a", tags: mine}}, tables, false)
-	require.ErrorContains(t, err, "could not find any suitable subnets for creating the ELB")
+	require.ErrorContains(t, err, "no subnet can have the load balancer")
 	require.ErrorContains(t, err, tagRolePublic, "and what to do")
 	_, err = discover(id, []subnet{{id: "x", zone: "a", tags: mine}}, tables[1:], false)
 	require.ErrorIs(t, err, errNoTable)

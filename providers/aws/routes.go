@@ -60,11 +60,11 @@ func (r *routes) table(ctx context.Context, maxAge time.Duration) (routeTable, e
 	}
 	switch {
 	case len(found) == 0 && r.config.RouteTableID != "":
-		return routeTable{}, fmt.Errorf("unable to find route table %s in VPC %s; correct RouteTableID in the cloud config", r.config.RouteTableID, id.vpc)
+		return routeTable{}, fmt.Errorf("there is no route table %s in VPC %s; correct RouteTableID in the cloud config", r.config.RouteTableID, id.vpc)
 	case len(found) == 0:
-		return routeTable{}, fmt.Errorf("unable to find route table for AWS cluster: %s; tag the route table of the nodes with %s, or set RouteTableID in the cloud config", id.clusterID, id.clusterTag())
+		return routeTable{}, fmt.Errorf("no route table has the tag of cluster %s; tag the route table of the nodes with %s, or set RouteTableID in the cloud config", id.clusterID, id.clusterTag())
 	case len(found) > 1:
-		return routeTable{}, fmt.Errorf("found multiple matching AWS route tables for AWS cluster: %s; set RouteTableID in the cloud config, or leave the tag %s on one of them", id.clusterID, id.clusterTag())
+		return routeTable{}, fmt.Errorf("several route tables have the tag of cluster %s; set RouteTableID in the cloud config, or leave the tag %s on one of them", id.clusterID, id.clusterTag())
 	}
 	return found[0], nil
 }

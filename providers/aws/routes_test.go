@@ -133,11 +133,11 @@ func TestRouteTable(t *testing.T) {
 	}{
 		"by tag": {"", func(*awssim.Sim) {}, ""},
 		"by ID":  {"RouteTableID = " + awssim.PublicTable + "\n", func(*awssim.Sim) {}, ""},
-		"wrong":  {"RouteTableID = rtb-none\n", func(*awssim.Sim) {}, "unable to find route table rtb-none"},
+		"wrong":  {"RouteTableID = rtb-none\n", func(*awssim.Sim) {}, "there is no route table rtb-none"},
 		"none":   {"", func(s *awssim.Sim) { s.ChangeTable(clusterTable, func(t *awssim.RouteTable) { t.Tags = nil }) }, "tag the route table of the nodes with kubernetes.io/cluster/simulated"},
 		"two": {"", func(s *awssim.Sim) {
 			s.ChangeTable(awssim.PublicTable, func(t *awssim.RouteTable) { t.Tags = awssim.Tags{"KubernetesCluster": awssim.ClusterID} })
-		}, "found multiple matching AWS route tables"},
+		}, "several route tables have the tag"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

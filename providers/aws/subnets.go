@@ -214,7 +214,7 @@ func noSubnet(id *identity, internal bool) error {
 	if internal {
 		role, kind = tagRoleInternal, "a"
 	}
-	return fmt.Errorf("could not find any suitable subnets for creating the ELB: tag %s subnet of each zone with %s and %s, or name subnets in the annotation %s", kind, id.clusterTag(), role, annotationSubnets)
+	return fmt.Errorf("no subnet can have the load balancer: tag %s subnet of each zone with %s and %s, or name subnets in the annotation %s", kind, id.clusterTag(), role, annotationSubnets)
 }
 
 var errNoTable = errors.New("no route table is associated with the subnet, and the VPC has no main one")

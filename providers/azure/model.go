@@ -319,7 +319,7 @@ func probePort(service *v1.Service, p v1.ServicePort, given string) (int, error)
 	}
 	switch {
 	case bad != nil:
-		return 0, fmt.Errorf("port %s not found in service", given)
+		return 0, fmt.Errorf("there is no port %s in the Service", given)
 	case number < 0 || number > 65535:
 		return 0, fmt.Errorf("port %d is out of range", number)
 	}
@@ -517,8 +517,8 @@ func conflicts(lb doc, base string, d spec) error {
 				str(rule, "properties", "protocol") != str(other, "properties", "protocol") {
 				continue
 			}
-			return fmt.Errorf("checkLoadBalancerResourcesConflicts: service port %s is trying to consume the port %d which is being referenced by an existing "+
-				"loadBalancing rule %s with the same protocol %s and frontend IP config with ID %s", str(rule, "name"), num(rule, "properties", "frontendPort"),
+			return fmt.Errorf("rule %s needs port %d, which rule %s of another Service has for %s at the same frontend %s: "+
+				"choose another port, or another address", str(rule, "name"), num(rule, "properties", "frontendPort"),
 				str(other, "name"), str(other, "properties", "protocol"), str(other, "properties", "frontendIPConfiguration", "id"))
 		}
 	}

@@ -241,19 +241,19 @@ func (c *Config) complete(in registry.Inputs) error {
 	}
 	sku := strings.ToLower(c.SKU)
 	pools := []string{poolNIC, poolIP}
-	refuse(sku == "basic" && c.DisableOutboundSNAT, "disableOutboundSNAT should only set when loadBalancerSKU is standard")
+	refuse(sku == "basic" && c.DisableOutboundSNAT, "disableOutboundSNAT needs loadBalancerSku standard")
 	refuse(sku == "basic", "loadBalancerSku is basic, which Azure has retired on 30 September 2025; set it to standard. Basic load balancers that are left "+
 		"under the names of this cluster are deleted then, when the first Service on them is served or goes")
 	refuse(sku != "basic" && sku != skuStandard, "loadBalancerSku %q is not served; set it to standard", c.SKU)
 	refuse(c.Cloud != "" && !slices.ContainsFunc(clouds(), func(n string) bool { return strings.EqualFold(n, c.Cloud) }),
 		"cloud %q is none of %s", c.Cloud, strings.Join(clouds(), ", "))
 	refuse(c.Gateway, "serviceGatewayEnabled: container load balancers are not served; set it to false")
-	refuse(!slices.Contains(pools, c.PoolType), "loadBalancerBackendPoolConfigurationType %s is not supported, supported values are %v", c.PoolType, pools)
+	refuse(!slices.Contains(pools, c.PoolType), "loadBalancerBackendPoolConfigurationType %q is not one of %v", c.PoolType, pools)
 	probe := strings.ToLower(c.ProbeMode)
-	refuse(probe != probeShared && probe != probeNodePort, "clusterServiceLoadBalancerHealthProbeMode %s is not supported, supported values are %v",
+	refuse(probe != probeShared && probe != probeNodePort, "clusterServiceLoadBalancerHealthProbeMode %q is not one of %v",
 		c.ProbeMode, []string{probeNodePort, probeShared})
 	c.ProbeMode = probe
-	refuse(c.OnlyScaleSets && c.VMType != vmTypeSets, "disableAvailabilitySetNodes %v is only supported when vmType is 'vmss'", c.OnlyScaleSets)
+	refuse(c.OnlyScaleSets && c.VMType != vmTypeSets, "disableAvailabilitySetNodes is true, which needs vmType vmss")
 	refuse(c.NetworkTenant != "" && !strings.EqualFold(c.NetworkTenant, c.Tenant), "networkResourceTenantID: a network in another tenant is not served")
 	if c.Endpoint != "" {
 		if err := schema.InsecureURL(c.Endpoint, in.AllowInsecureEndpoints); err != nil {
@@ -268,7 +268,7 @@ func (c *Config) complete(in registry.Inputs) error {
 	if c.several, err = parseLoadBalancers(c.Multiple); err != nil {
 		problems = append(problems, err)
 	}
-	refuse(len(c.several) > 0 && c.PoolType == poolNIC, "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration")
+	refuse(len(c.several) > 0 && c.PoolType == poolNIC, "multipleStandardLoadBalancerConfigurations needs loadBalancerBackendPoolConfigurationType "+poolIP)
 	return errors.Join(append(problems, c.checkCredentials())...)
 }
 

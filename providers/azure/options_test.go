@@ -30,8 +30,8 @@ func TestBadConfig(t *testing.T) {
 		minimal + `,"vmType":"floppy"}`:                                        "vmType",
 		minimal + `,"resourceManagerEndpoint":"http://example.com"}`:           "is not encrypted",
 		minimal + `,"serviceGatewayEnabled":true}`:                             "container load balancers are not served",
-		minimal + `,"loadBalancerBackendPoolConfigurationType":"podIP"}`:       "loadBalancerBackendPoolConfigurationType podIP is not supported",
-		minimal + `,"clusterServiceLoadBalancerHealthProbeMode":"none"}`:       "clusterServiceLoadBalancerHealthProbeMode none is not supported",
+		minimal + `,"loadBalancerBackendPoolConfigurationType":"podIP"}`:       "loadBalancerBackendPoolConfigurationType \"podIP\" is not one of",
+		minimal + `,"clusterServiceLoadBalancerHealthProbeMode":"none"}`:       "clusterServiceLoadBalancerHealthProbeMode \"none\" is not one of",
 		strings.Replace(minimal, `"x"`, `""`, 1) + `}`:                         "there is no credential",
 		minimal + `,"useFederatedWorkloadIdentityExtension":true}`:             "aadFederatedTokenFile",
 	} {
@@ -56,9 +56,9 @@ func TestBadConfig(t *testing.T) {
 func TestSettingsThatExcludeEachOther(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		`,"multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`:                                  "multiple standard load balancers cannot be used with backend pool type nodeIPConfiguration",
-		`,"disableOutboundSNAT":true,"loadBalancerSku":"basic"`:                                                            "disableOutboundSNAT should only set when loadBalancerSKU is standard",
-		`,"disableAvailabilitySetNodes":true,"vmType":"standard"`:                                                          "is only supported when vmType is 'vmss'",
+		`,"multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s"}]`:                                  "multipleStandardLoadBalancerConfigurations needs",
+		`,"disableOutboundSNAT":true,"loadBalancerSku":"basic"`:                                                            "disableOutboundSNAT needs loadBalancerSku standard",
+		`,"disableAvailabilitySetNodes":true,"vmType":"standard"`:                                                          "disableAvailabilitySetNodes is true, which needs vmType vmss",
 		`,"loadBalancerSku":"basic"`:                                                                                       "set it to standard",
 		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a"}]`: "entry 1 needs name and primaryVMSet",
 		`,"loadBalancerBackendPoolConfigurationType":"nodeIP","multipleStandardLoadBalancerConfigurations":[{"name":"a","primaryVMSet":"s","nodeSelector":{"matchExpressions":[{"key":"a","operator":"x"}]}}]`: "nodeSelector of a",

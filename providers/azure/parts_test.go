@@ -129,7 +129,7 @@ func TestSharedIP(t *testing.T) {
 		ip := w.ensure(s).Status.LoadBalancer.Ingress[0].IP
 		second := webNumber(1, map[string]string{annotationIPv4: ip})
 		w.Apply(second)
-		require.ErrorContains(w, w.refuse(second), "trying to consume the port 80")
+		require.ErrorContains(w, w.refuse(second), "needs port 80, which rule")
 		w.change(second, func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 })
 		assert.Equal(w, ip, w.ensure(second).Status.LoadBalancer.Ingress[0].IP)
 		assert.Len(w, w.parts("kubernetes", "frontendIPConfigurations"), 1)
@@ -259,7 +259,7 @@ func TestProbes(t *testing.T) {
 		"port by number": {annotations: map[string]string{prefix + "port_80_health-probe_port": "80"}, want: doc{"port": 30080.0}},
 		"port by name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "http"}, want: doc{"port": 30080.0}},
 		"foreign number": {annotations: map[string]string{prefix + "port_80_health-probe_port": "9090"}, want: doc{"port": 9090.0}},
-		"unknown name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "x"}, refused: "port x not found in service"},
+		"unknown name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "x"}, refused: "there is no port x in the Service"},
 		"out of range":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "70000"}, refused: "port 70000 is out of range"},
 		"path": {
 			annotations: map[string]string{annotationProbeProtocol: "Http", annotationProbePath: "/a"}, want: doc{"protocol": "Http", "requestPath": "/a"},

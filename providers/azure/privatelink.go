@@ -44,11 +44,10 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 		err = errors.Join(err, &schema.Problem{Place: "annotation " + place, Reason: fmt.Sprintf(format, args...)})
 	}
 	if !s.Internal && !s.NoFloating {
-		refuse(annotationPrivateLink, "reconcilePrivateLinkService for service(%s): service requiring private link service must be internal or "+
-			"disable floating ip", serviceName(service))
+		refuse(annotationPrivateLink, "needs an internal load balancer, or one without floating IP; set %s, or %s", annotationInternal, annotationNoFloating)
 	}
 	if list, _ := families(service); !slices.Contains(list, false) {
-		refuse(annotationPrivateLink, "IPv6 is not supported for private link service")
+		refuse(annotationPrivateLink, "is for addresses of IPv4; give the Service one, or remove the annotation")
 	}
 	ips := strings.Fields(l.IPs)
 	for _, ip := range ips {
@@ -252,18 +251,18 @@ func (r *reconciler) wantLink(ctx context.Context, q services.Request, s *settin
 func (*reconciler) ownLink(q services.Request, s *settings, found doc, mark string) (bool, error) {
 	name, service := str(found, "name"), serviceName(q.Service)
 	if !managedLink(found, q.Cluster, mark) {
-		return false, fmt.Errorf("reconcilePrivateLinkService for service(%s): its frontend already has unmanaged private link service(%s): remove it, or "+
+		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which this program did not make: remove that, or "+
 			"the annotation %s", service, name, annotationPrivateLink)
 	}
 	owner, _ := tag(tagsOf(found), ownerTag)
 	switch {
 	case !strings.EqualFold(owner, service) && s.Link.given:
-		return false, fmt.Errorf("reconcilePrivateLinkService for service(%s): its frontend already has existing private link service(%s) owned by service(%s): "+
-			"set its annotations there", service, name, owner)
+		return false, fmt.Errorf("the frontend of Service %s has private link service %s, which belongs to Service %s: "+
+			"set the annotations there", service, name, owner)
 	case !strings.EqualFold(owner, service):
 		return false, nil
 	case s.Link.Name != "" && !strings.EqualFold(s.Link.Name, name):
-		return false, fmt.Errorf("reconcilePrivateLinkService for service(%s): its private link service is called %s, and a name cannot be changed: set "+
+		return false, fmt.Errorf("the private link service of Service %s is called %s, and a name cannot be changed: set "+
 			"annotation %s to it", service, name, annotationLinkName)
 	}
 	return true, nil
@@ -388,7 +387,7 @@ func (r *reconciler) checkLinkSubnet(ctx context.Context, q services.Request, l 
 	case err != nil:
 		return err
 	case subnet == nil:
-		return fmt.Errorf("reconcilePrivateLinkService for service(%s): there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
+		return fmt.Errorf("the private link service of Service %s: there is no subnet %s in network %s: correct annotation %s", serviceName(q.Service),
 			nameOf(l.subnet), r.config.Network, annotationLinkSubnet)
 	}
 	l.policies = !lettingIn(subnet)

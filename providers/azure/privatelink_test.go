@@ -77,8 +77,8 @@ func TestPrivateLinkNeedsAnInternalAddress(t *testing.T) {
 		service *v1.Service
 		why     string
 	}{
-		"external": {linked(map[string]string{annotationInternal: "false"}), "must be internal or disable floating ip"},
-		"IPv6":     {linked(nil, sixOnly), "IPv6 is not supported for private link service"},
+		"external": {linked(map[string]string{annotationInternal: "false"}), "needs an internal load balancer, or one without floating IP"},
+		"IPv6":     {linked(nil, sixOnly), "is for addresses of IPv4"},
 		"no count": {linked(map[string]string{annotationLinkCount: "0"}), "out of range"},
 		"too few":  {linked(map[string]string{annotationLinkIPs: "10.240.0.1 10.240.0.2"}), "2 addresses are given"},
 		"no IPv4":  {linked(map[string]string{annotationLinkIPs: "fd00::1"}), "not an address of IPv4"},
@@ -135,7 +135,7 @@ func TestForeignPrivateLinkStays(t *testing.T) {
 		mine := leftLink(base, "hand", "dynamic-0", "", "tags", doc{"k8s-azure-cluster-name": "other", "k8s-azure-owner-service": "default/web"})
 		w.sim.Leave(linkID("mine"), mine)
 		w.change(s, func(s *v1.Service) { s.Annotations[annotationPrivateLink] = "true" })
-		require.ErrorContains(w, w.refuse(s), "already has unmanaged private link service(mine)")
+		require.ErrorContains(w, w.refuse(s), "has private link service mine, which this program did not make")
 		w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationPrivateLink) })
 		before := without(w.sim.Shown(linkID("mine")))
 		w.Events()
@@ -159,7 +159,7 @@ func TestPrivateLinkOfAnotherService(t *testing.T) {
 		before := w.sim.Shown(linkID("pls-" + base))
 		assert.Equal(w, "default/web", tagsOf(before)["k8s-azure-owner-service"])
 		w.change(second, func(s *v1.Service) { s.Annotations[annotationLinkProxy] = "true" })
-		require.ErrorContains(w, w.refuse(second), "owned by service(default/web)")
+		require.ErrorContains(w, w.refuse(second), "which belongs to Service default/web")
 		taken := webNumber(2, map[string]string{annotationInternal: "true", annotationPrivateLink: "true", annotationLinkName: "pls-" + base})
 		w.Apply(taken)
 		require.ErrorContains(w, w.refuse(taken), "exists already, for other frontends")

@@ -69,7 +69,7 @@ func (b *reconciler) desireAsked(ctx context.Context, asked string, o observatio
 	}
 	has := o.rule != nil && o.rule.IPAddress == asked
 	if len(reserved) == 0 && !d.internal && !has {
-		return refuse("is neither static nor assigned to the LB; reserve it in the region, or remove it")
+		return refuse("is neither reserved nor the load balancer's; reserve it in the region, or remove it")
 	}
 	if d.ipIsUsers {
 		if why := d.unfit(reserved[0]); why != "" {

@@ -189,7 +189,7 @@ func TestTiers(t *testing.T) {
 		s.Annotations, s.Spec.LoadBalancerIP = map[string]string{annotationTier: "Standard"}, "203.0.113.200"
 		require.ErrorContains(t, w.refuse(s), "belongs to the PREMIUM network tier; expected STANDARD")
 		s.Spec.LoadBalancerIP = "203.0.113.201"
-		require.ErrorContains(t, w.refuse(s), "is neither static nor assigned to the LB")
+		require.ErrorContains(t, w.refuse(s), "is neither reserved nor the load balancer's")
 		assert.Equal(t, other, w.rule()["IPAddress"])
 		delete(s.Annotations, annotationTier)
 		s.Spec.LoadBalancerIP = "203.0.113.200"

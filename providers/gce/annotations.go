@@ -185,7 +185,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		}
 	}
 	if mixed(service) {
-		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "mixed protocol is not supported for LoadBalancer; use TCP or UDP for all ports, and two Services for both"})
+		problems = append(problems, &schema.Problem{Place: "spec.ports", Reason: "are of TCP and of UDP, which one load balancer cannot serve; use TCP or UDP for all ports, and two Services for both"})
 	}
 	told, refused := serviceFields.Judge(service, nil)
 	return s, errors.Join(warnings, told), errors.Join(append(problems, refused)...)

@@ -12,7 +12,7 @@ var serviceFields = append(schema.ServedFields(
 	{Field: schema.FieldNoNodePorts, Becomes: schema.Served, Anyway: true},
 	{Field: schema.FieldSCTP, Becomes: schema.Refused, Words: "is a protocol that these load balancers do not have; use TCP or UDP"},
 	// the framework's condition tells of it, too
-	{Field: schema.FieldMixed, Becomes: schema.Refused, Silent: true, Words: "mixed protocol is not supported for LoadBalancer; use TCP or UDP for all ports, and two Services for both"},
+	{Field: schema.FieldMixed, Becomes: schema.Refused, Silent: true, Words: "are of TCP and of UDP, which one load balancer cannot serve; use TCP or UDP for all ports, and two Services for both"},
 	{Field: schema.FieldShared, Becomes: schema.Refused, Silent: true, Words: "as before"},
 	{Field: schema.FieldApart, Becomes: schema.Refused, Silent: true, Words: "as before"},
 }...)

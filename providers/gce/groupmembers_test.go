@@ -94,7 +94,7 @@ func TestMixedProtocols(t *testing.T) {
 		s := w.apply(testService("web", conformance.Port("a", 80, 30080), udp))
 		for range 3 {
 			_, err := w.loadBalancers.EnsureLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
-			require.ErrorContains(t, err, "mixed protocol is not supported for LoadBalancer")
+			require.ErrorContains(t, err, "are of TCP and of UDP, which one load balancer cannot serve")
 			s = w.Current(s)
 			require.Len(t, s.Status.Conditions, 1)
 			c := s.Status.Conditions[0]
@@ -133,7 +133,7 @@ func TestLegacyNetwork(t *testing.T) {
 		rule := w.sim.Objects("forwardingRules")[0]
 		assert.NotContains(t, rule, "allowGlobalAccess")
 		assert.NotContains(t, rule, "subnetwork")
-		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning ILBOptionsIgnored Internal LoadBalancer options are not supported with Legacy Networks.")
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning ILBOptionsIgnored Options of internal load balancers have no effect")
 		w.server.ResetCalls()
 		w.ensure(s)
 		assert.Zero(t, w.server.Calls().Writes)

@@ -87,7 +87,7 @@ func (b *reconciler) desireInternal(
 	}
 	if d.legacy && (d.globalAccess || d.settings.Subnet != "") {
 		d.globalAccess = false
-		findings = append(findings, services.Warning(eventOptionsIgnored, "Internal LoadBalancer options are not supported with Legacy Networks."))
+		findings = append(findings, services.Warning(eventOptionsIgnored, "Options of internal load balancers have no effect: the network is a legacy one, without subnets."))
 	}
 	d.groups, err = b.desiredGroups(ctx, o, groupName(d.cluster), at, m)
 	return append(findings, groupFindings(d.groups)...), err

@@ -115,11 +115,11 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 	if mixed(r.Service) {
 		findings = services.Judged(warnings, nil)
 		if !portsRefused(r.Service) { // else that was said when the condition was written
-			findings = append(findings, services.Warning(eventMixed, "LoadBalancer with multiple protocols are not supported."))
+			findings = append(findings, services.Warning(eventMixed, "The load balancer serves TCP or UDP, and the Service has ports of both: make two Services."))
 		}
 	}
 	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
-		err = fmt.Errorf("there are no available nodes for LoadBalancer service %s", fullName(r.Service))
+		err = fmt.Errorf("Service %s has no node that can be a backend", fullName(r.Service))
 	}
 	return findings, err
 }

@@ -117,7 +117,7 @@ func (o *podRangeOptions) resolve(in registry.Inputs) (warning, err error) {
 		}
 	default:
 		problems = append(problems, &schema.Problem{
-			Place: place, Value: in.CIDRAllocator, Reason: "is an invalid CIDR allocator type; use RangeAllocator or CloudAllocator",
+			Place: place, Value: in.CIDRAllocator, Reason: "is not one of RangeAllocator, CloudAllocator",
 		})
 	}
 	return warning, errors.Join(problems...)

@@ -92,7 +92,7 @@ func TestPodRangeFlags(t *testing.T) {
 		"of the cloud":                 {"CloudAllocator", "", nil, "CloudAllocator", "", ""},
 		"of the cloud, in old words":   {"IPAMFromCloud", "", nil, "CloudAllocator", "", "is served as CloudAllocator"},
 		"written to instances":         {"IPAMFromCluster", "10.0.0.0/14", nil, "", "", "has no effect: ranges of instances are never written"},
-		"a type that nobody knows":     {"Random", "10.0.0.0/14", nil, "", "is an invalid CIDR allocator type", ""},
+		"a type that nobody knows":     {"Random", "10.0.0.0/14", nil, "", "is not one of RangeAllocator, CloudAllocator", ""},
 		"what is no network":           {"CloudAllocator", "", flags("service-cluster-ip-range", "services"), "", "--service-cluster-ip-range", ""},
 		"one mask for the one network": {"", "fd00::/48", flags("node-cidr-mask-size", "64"), "RangeAllocator", "", ""},
 	} {

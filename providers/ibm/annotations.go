@@ -268,7 +268,7 @@ func (s settings) judge(service *v1.Service) (warned, problems []error) {
 	}
 	if delay, timeout := s.delay(), s.timeout(); timeout >= delay {
 		problems = append(problems, refuseFor(annotationCheckTimeout, strconv.Itoa(timeout),
-			"The health check timeout [%d] on service %s/%s must be less than the health check delay [%d]", timeout, service.Namespace, service.Name, delay))
+			"is not shorter than the time between two health checks, %d s; set %s", delay, annotationCheckDelay))
 	}
 	if s.Idle != 0 && s.network() {
 		problems = append(problems, refuseFor(annotationIdle, strconv.Itoa(s.Idle), "a network load balancer has no idle timeout"))
@@ -280,7 +280,7 @@ func (s settings) judge(service *v1.Service) (warned, problems []error) {
 	}
 	if s.network() && s.private() && len(words(s.Subnets)) != 1 {
 		problems = append(problems, refuseFor(annotationSubnets, s.Subnets,
-			"Private network load balancers require exactly one subnet in this annotation, which is none of the cluster's"))
+			"is not one subnet without nodes of the cluster, which a private network load balancer needs"))
 	}
 	if s.network() && len(words(s.Subnets)) > 1 {
 		problems = append(problems, refuseFor(annotationSubnets, s.Subnets, "a network load balancer is in one subnet"))

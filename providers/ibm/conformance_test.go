@@ -25,7 +25,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	address := network.Serve(t, server)
 	file := sim.CloudConfig(address)
 	f := &conformance.Fixture{
-		OnlyThere: []string{`the cluster has no subnet in this zone`, `^no available nodes have the label or the zone`, `it must be in the VPC of the cluster`, `in the VPC of the cluster$`},
+		OnlyThere: []string{`the cluster has no subnet in this zone`, `^no node has the label or the zone`, `in the VPC of the cluster$`},
 		OwnNames:  true, ClusterInSettings: true, OtherCluster: func() { file = strings.ReplaceAll(file, "clusterID = "+ibmsim.Cluster, "clusterID = restored") },
 		ChosenName:   map[string]string{annotationName: "shop"},
 		SourceRanges: conformance.FeatureCase{ClosesLater: "a security group that a load balancer has cannot be deleted, and a load balancer without any is open to more"},

@@ -269,19 +269,19 @@ var refusals = map[string]struct {
 	"empty group":         {annotations: []string{annotationGroups, "web,"}, words: "is no list of names"},
 	"too many groups":     {annotations: []string{annotationGroups, "a,b,c,d,e,f"}, words: "5 security groups at most"},
 	"unknown zone (30)":   {annotations: []string{annotationZone, "us-south-9"}, words: "\"us-south-9\" the cluster has no subnet in this zone"},
-	"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: "contains invalid VPC subnet nope"},
-	"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: "contains invalid VPC subnet"},
+	"unknown subnet (31)": {annotations: []string{annotationSubnets, "lb-subnet,nope"}, words: `names "nope", which is no subnet in the VPC of the cluster`},
+	"empty subnet (31)":   {annotations: []string{annotationSubnets, "lb-subnet,"}, words: `names "", which is no subnet`},
 	"private, no subnet (52)": {
-		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate}, words: "Private network load balancers require",
+		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate}, words: "private network load balancer",
 	},
 	"private, two subnets (52)": {
-		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, "a,b"}, words: "Private network load balancers require",
+		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, "a,b"}, words: "private network load balancer",
 	},
 	"private, cluster subnet (52)": {
 		annotations: []string{annotationFeatures, featureNLB, annotationIPType, typePrivate, annotationSubnets, ibmsim.Cluster + "-subnet-1"},
-		words:       "Private network load balancers require",
+		words:       "private network load balancer",
 	},
-	"delay (53)": {annotations: []string{annotationCheckDelay, "5", annotationCheckTimeout, "5"}, words: "must be less than the health check delay [5]"},
+	"delay (53)": {annotations: []string{annotationCheckDelay, "5", annotationCheckTimeout, "5"}, words: "is not shorter than the time between two health checks, 5 s"},
 	"path (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPath, "/a b"}, words: "is no path"},
 	"port (53)":  {annotations: []string{annotationCheckProtocol, protocolHTTP, annotationCheckPort, "65536"}, words: "out of range"},
 	"UDP check (54)": {
@@ -468,8 +468,8 @@ func TestNoNodes(t *testing.T) {
 		w.mustEnsure(s)
 		before := snapshot(w.t, w.sim)
 		w.nodes = nil
-		require.ErrorContains(w.t, w.ensure(s), "there are no available nodes")
-		require.ErrorContains(w.t, w.cloud.loadBalancers.UpdateLoadBalancer(w.t.Context(), "", s, nil), "there are no available nodes")
+		require.ErrorContains(w.t, w.ensure(s), "no node can be a backend")
+		require.ErrorContains(w.t, w.cloud.loadBalancers.UpdateLoadBalancer(w.t.Context(), "", s, nil), "no node can be a backend")
 		assert.Less(w.t, time.Since(began), 5*time.Second)
 		assert.Equal(w.t, before, snapshot(w.t, w.sim))
 	})

@@ -210,11 +210,11 @@ func (r *reconciler) members(
 	ctx context.Context, q services.Request, s settings, network bool, o observation,
 ) ([]target, []services.Finding, error) {
 	if len(q.Nodes) == 0 {
-		return nil, nil, errNoNodes(q.Service, "there are no available nodes")
+		return nil, nil, errNoNodes(q.Service, "no node can be a backend")
 	}
 	nodes := s.receive(q.Nodes)
 	if len(nodes) == 0 {
-		return nil, nil, errNoNodes(q.Service, "no available nodes have the label or the zone of the annotations")
+		return nil, nil, errNoNodes(q.Service, "no node has the label or the zone of the annotations")
 	}
 	receivers, others, err := r.instances.receivers(ctx, nodes, network)
 	if err != nil {

@@ -439,11 +439,10 @@ func (s settings) namedSubnets(service *v1.Service, all []subnet, names []string
 	for one := range strings.SplitSeq(strings.Join(strings.Fields(s.Subnets), ""), ",") {
 		at := slices.IndexFunc(all, func(n subnet) bool { return one != "" && (n.ID == one || n.Name == one || n.CIDR == one) })
 		if at < 0 {
-			return nil, refuseFor(annotationSubnets, s.Subnets, "annotation %s on service %s/%s contains invalid VPC subnet %s; it must be in the VPC of the cluster",
-				annotationSubnets, service.Namespace, service.Name, one)
+			return nil, refuseFor(annotationSubnets, s.Subnets, "names %q, which is no subnet in the VPC of the cluster", one)
 		}
 		if s.network() && s.private() && slices.Contains(names, all[at].Name) {
-			return nil, refuseFor(annotationSubnets, s.Subnets, "Private network load balancers require a subnet that is none of the cluster's")
+			return nil, refuseFor(annotationSubnets, s.Subnets, "has nodes of the cluster, which the subnet of a private network load balancer must not have")
 		}
 		if !slices.Contains(ids, all[at].ID) {
 			ids = append(ids, all[at].ID)

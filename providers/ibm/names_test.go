@@ -230,7 +230,7 @@ func TestSubnetsMove(t *testing.T) {
 		w.mustEnsure(s)
 		assert.Empty(w.t, w.writes())
 		s.Annotations = map[string]string{annotationSubnets: "nope"}
-		require.ErrorContains(w.t, w.ensure(s), "contains invalid VPC subnet nope")
+		require.ErrorContains(w.t, w.ensure(s), `names "nope", which is no subnet`)
 		assert.Empty(w.t, w.writes())
 		assert.Equal(w.t, want, w.sim.LoadBalancers()[0].Subnets)
 		assert.Empty(w.t, w.server.Calls().Refused)

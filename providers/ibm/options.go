@@ -88,7 +88,7 @@ const (
 	// riskyCluster is the ID from which on so little is left of the Service's UID that two Services may get one name.
 	riskyCluster = 41
 
-	missing      = "missing required cloud configuration setting"
+	missing      = "is required and is not set"
 	compatible   = "Accepted for compatibility, without effect: "
 	classicAlone = compatible + "it belongs to classic infrastructure."
 )
@@ -221,11 +221,11 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 func (c *Config) check() error {
 	var problems []error
 	if !slices.Contains([]string{"1.0.0", "1.1.0"}, c.Version) {
-		problems = append(problems, problem(keyVersion, c.Version, "Cloud config version not valid: "+c.Version+"; use 1.0.0 or 1.1.0"))
+		problems = append(problems, problem(keyVersion, c.Version, "is not one of 1.0.0, 1.1.0"))
 	}
 	if c.Kind != kindVPC {
 		problems = append(problems, problem(keyKind, c.Kind,
-			"invalid cloud configuration setting for cluster-default-provider: only g2, which is VPC, is served; classic infrastructure has no load balancers outside of IBM"))
+			"only g2, which is VPC, is served; classic infrastructure has no load balancers outside of IBM"))
 	}
 	for _, required := range []struct{ key, value string }{
 		{keyCluster, c.Cluster},
@@ -236,7 +236,7 @@ func (c *Config) check() error {
 		{keyVPC, c.VPC},
 	} {
 		if required.value == "" {
-			problems = append(problems, problem(required.key, "", missing+": "+required.key[len("[provider] "):]))
+			problems = append(problems, problem(required.key, "", missing))
 		}
 	}
 	if len(c.Cluster) > longestCluster {
@@ -266,7 +266,7 @@ func (c *Config) readKey() error {
 		c.Credential = read
 	}
 	if c.Credential.IsZero() {
-		return problem(keyCredentials, "", missing+": g2Credentials")
+		return problem(keyCredentials, "", missing)
 	}
 	if err := checkKey(c.Credential.Reveal()); err != nil {
 		return problem(keyCredentials, "", err.Error())

@@ -43,10 +43,11 @@ func TestConfig(t *testing.T) {
 		words []string
 	}{
 		"no file":     {"", []string{"--cloud-config: is missing or empty"}},
-		"old version": {strings.Replace(usualFile(), "1.1.0", "0.9", 1), []string{"Cloud config version not valid: 0.9"}},
+		"old version": {strings.Replace(usualFile(), "1.1.0", "0.9", 1), []string{`"0.9" is not one of 1.0.0, 1.1.0`}},
 		"nothing": {"[global]\nversion = 1.0.0\n", []string{
-			"setting: clusterID", "setting: accountID", "setting: region", "setting: g2ResourceGroupName", "setting: g2VpcSubnetNames", "setting: g2VpcName",
-			"invalid cloud configuration setting for cluster-default-provider", "classic infrastructure",
+			"[provider] clusterID of the cloud config: is required", "[provider] accountID of", "[provider] region of", "[provider] g2ResourceGroupName of",
+			"[provider] g2VpcSubnetNames of", "[provider] g2VpcName of",
+			"only g2, which is VPC, is served", "classic infrastructure",
 		}},
 		"Power Virtual Server": {
 			usualFile() + "powerVSCloudInstanceID = 0b1c\npowerVSRegion = us-south\npowerVSZone = us-south\n",
@@ -64,7 +65,7 @@ func TestConfig(t *testing.T) {
 		})
 	}
 	_, _, err := parseConfig(inputs(usualFile(), nil))
-	require.ErrorContains(t, err, "missing required cloud configuration setting: g2Credentials")
+	require.ErrorContains(t, err, "g2Credentials of the cloud config: is required and is not set")
 	_, warnings, err := parseConfig(inputs(strings.Replace(usualFile(), ibmsim.Cluster+"\n", strings.Repeat("a", 45)+"\n", 1), env))
 	require.NoError(t, err)
 	require.ErrorContains(t, warnings, "leaves 12 characters of the UID")

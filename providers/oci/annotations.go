@@ -176,9 +176,9 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Shape }, inPlace(annotationShape,
 		"Shape: flexible, or one of a fixed bandwidth, which tenancies have only of old. 100Mbps where the annotation is absent and the shape is not flexible.")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMin }, checked(inPlace(annotationShapeMin,
-		"Least bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMin))),
+		"Least bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm)),
 	schema.StringAnnotation(func(s *settings) *string { return &s.ShapeMax }, checked(inPlace(annotationShapeMax,
-		"Most bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm(annotationShapeMax))),
+		"Most bandwidth of a flexible shape in Mbps, from 10 to 8192."), bandwidthForm)),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet1 }, byOCID(atCreation(annotationSubnet1,
 		"OCID of the first subnet, in the place of loadBalancer.subnet1."))).
 		Serving(schema.Serves{
@@ -262,7 +262,7 @@ func protocolForm(v string) error {
 	case protocolTCP, protocolHTTP, protocolGRPC:
 		return nil
 	}
-	return fmt.Errorf("invalid backend protocol %q requested for load balancer listener. Only 'HTTP', 'TCP' and 'GRPC' protocols supported", v)
+	return errors.New("is not one of TCP, HTTP, GRPC")
 }
 
 func lenient(r schema.AnnotationRow) schema.AnnotationRow {
@@ -278,7 +278,7 @@ func ported(r schema.AnnotationRow) schema.AnnotationRow {
 
 func ruleModeForm(v string) error {
 	if _, ok := ruleModes()[strings.ToUpper(v)]; !ok && v != modeNone {
-		return fmt.Errorf("invalid value: %s provided for annotation: %s; use SL-All, SL-Frontend, NSG or None", v, annotationRuleMode)
+		return errors.New("is not one of SL-All, SL-Frontend, NSG, None")
 	}
 	return nil
 }
@@ -379,13 +379,11 @@ func bandwidth(v string) (int, error) {
 	return min(max(n, leastBandwidth), mostBandwidth), err
 }
 
-func bandwidthForm(key string) func(string) error {
-	return func(v string) error {
-		if _, err := bandwidth(v); err != nil {
-			return fmt.Errorf("invalid format for %s annotation : %s", key, v)
-		}
-		return nil
+func bandwidthForm(v string) error {
+	if _, err := bandwidth(v); err != nil {
+		return errors.New("is not a bandwidth; use a form such as 100Mbps")
 	}
+	return nil
 }
 
 func refuseFor(key, value, format string, args ...any) error {
@@ -476,13 +474,13 @@ func (s settings) modeOf(configured string) string {
 
 // judge is about what annotations mean together.
 func (s settings) judge() (problems []error) {
-	limit, including := maxGroups, ""
+	limit := maxGroups
 	if s.mode == modeGroups {
-		limit, including = maxGroups-1, " including managed nsg"
+		limit-- // one is the Service's own
 	}
 	if n := len(s.groups()); n > limit {
 		problems = append(problems, refuseFor(annotationGroups, strings.Join(s.Groups, ","),
-			"invalid number of Network Security Groups (Max: %d)%s provided for annotation: %s", maxGroups, including, annotationGroups))
+			"holds %d groups; a load balancer takes %d", n, limit))
 	}
 	return problems
 }
@@ -521,9 +519,9 @@ func (s settings) judgeFields(service *v1.Service) (problems []error) {
 	switch err := addressForm(s.Address); {
 	case s.Address == "":
 	case err != nil:
-		field(s.addressPlace, s.Address, "invalid value %q provided for LoadBalancerIP", s.Address)
+		field(s.addressPlace, s.Address, "is not an IPv4 address")
 	case s.Internal:
-		field(s.addressPlace, s.Address, "invalid service: cannot create a private load balancer with Reserved IP")
+		field(s.addressPlace, s.Address, "is a reserved public address, which an internal load balancer cannot have; remove it, or make the load balancer public")
 	}
 	if _, err := sourcesOf(service); err != nil {
 		field("spec.loadBalancerSourceRanges", strings.Join(service.Spec.LoadBalancerSourceRanges, ","), "%v", err)

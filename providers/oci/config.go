@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"sigs.k8s.io/yaml"
 
@@ -20,7 +21,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 func readFile(data []byte) (keys map[string]string, warnings, err error) {
 	var raw map[string]any
 	if err := yaml.Unmarshal(data, &raw); err != nil {
-		return nil, nil, &schema.Problem{Place: "cloud config", Reason: "unmarshalling cloud-provider config: " + err.Error()}
+		return nil, nil, &schema.Problem{Place: "cloud config", Reason: "is not YAML: " + strings.TrimPrefix(err.Error(), "yaml: ")}
 	}
 	r := reader{keys: map[string]string{}}
 	for _, row := range Options.Rows() {

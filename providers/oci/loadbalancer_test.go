@@ -265,7 +265,7 @@ func TestRefused(t *testing.T) {
 		change func(*v1.Service)
 		want   string
 	}{
-		"rules":         {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, "invalid value: SL provided for annotation: " + annotationRuleMode},
+		"rules":         {func(s *v1.Service) { s.Annotations[annotationRuleMode] = "SL" }, annotationRuleMode + `: "SL" is not one of SL-All`},
 		"ports of TLS":  {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "https" }, annotationSSLPorts},
 		"TLS alone":     {func(s *v1.Service) { s.Annotations[annotationSSLPorts] = "80" }, "needs " + annotationTLSSecret},
 		"GRPC":          {func(s *v1.Service) { s.Annotations[annotationProtocol] = "grpc" }, "needs TLS on each port"},
@@ -273,21 +273,21 @@ func TestRefused(t *testing.T) {
 		"rule sets":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": 1}` }, "is not JSON of rule sets"},
 		"empty set":     {func(s *v1.Service) { s.Annotations[annotationRuleSets] = `{"a": {}}` }, "has no items"},
 		"account":       {func(s *v1.Service) { s.Annotations[annotationAccount] = "x" }, "is not served yet"},
-		"UDP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "do not support UDP"},
+		"UDP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolUDP }, "is a protocol that load balancers of this kind do not have"},
 		"ranges":        {func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"everybody"} }, "everybody"},
 		"no node ports": {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
-		"affinity":      {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
-		"IPv6 alone":    {func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, "SingleStack IPv6 is not supported for OCI LBaaS"},
-		"address":       {func(s *v1.Service) { s.Spec.LoadBalancerIP = "web" }, `invalid value "web" provided for LoadBalancerIP`},
+		"affinity":      {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, "has no equivalent on Oracle's load balancers"},
+		"IPv6 alone":    {func(s *v1.Service) { s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol} }, "is not served by load balancers of this kind"},
+		"address":       {func(s *v1.Service) { s.Spec.LoadBalancerIP = "web" }, `"web" is not an IPv4 address`},
 		"private address": {func(s *v1.Service) {
 			s.Spec.LoadBalancerIP, s.Annotations[annotationInternal] = "192.0.2.1", "true"
-		}, "cannot create a private load balancer with Reserved IP"},
-		"protocol":  {func(s *v1.Service) { s.Annotations[annotationProtocol] = "UDP" }, "Only 'HTTP', 'TCP' and 'GRPC' protocols supported"},
-		"bandwidth": {func(s *v1.Service) { s.Annotations[annotationShapeMin] = "much" }, "invalid format for"},
-		"groups":    {func(s *v1.Service) { s.Annotations[annotationGroups] = sixGroups() }, "invalid number of Network Security Groups (Max: 5)"},
+		}, "is a reserved public address, which an internal load balancer cannot have"},
+		"protocol":  {func(s *v1.Service) { s.Annotations[annotationProtocol] = "UDP" }, "is not one of TCP, HTTP, GRPC"},
+		"bandwidth": {func(s *v1.Service) { s.Annotations[annotationShapeMin] = "much" }, `"much" is not a bandwidth`},
+		"groups":    {func(s *v1.Service) { s.Annotations[annotationGroups] = sixGroups() }, "holds 6 groups; a load balancer takes 5"},
 		"five groups and ours": {func(s *v1.Service) {
 			s.Annotations[annotationRuleMode], s.Annotations[annotationGroups] = modeGroups, sixGroups()[:len(sixGroups())-len(ocisim.GroupID(5))-1]
-		}, "invalid number of Network Security Groups (Max: 5) including managed nsg"},
+		}, "holds 5 groups; a load balancer takes 4"},
 		"no group": {func(s *v1.Service) { s.Annotations[annotationBackGroups] = "web" }, "is not an OCID"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -326,7 +326,7 @@ func TestShapes(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, *is.Details, *details)
 	_, _, err = settings{Shape: "400Mbps"}.shapeFor(is)
-	require.ErrorContains(t, err, "cannot convert LB shape from flexible to fixed shape 400Mbps")
+	require.ErrorContains(t, err, `"400Mbps" is a fixed shape, and the load balancer is flexible`)
 }
 
 // TestPrefix: scenario 26.

@@ -172,7 +172,7 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 	is := lb != nil && strings.EqualFold(lb.Shape, shapeFlexible)
 	switch {
 	case is && s.Shape != "" && !flexible:
-		return "", nil, refuseFor(annotationShape, s.Shape, "cannot convert LB shape from flexible to fixed shape %s", s.Shape)
+		return "", nil, refuseFor(annotationShape, s.Shape, "is a fixed shape, and the load balancer is flexible, which cannot be changed back; set it to flexible")
 	case !flexible && !is:
 		if s.Shape == "" {
 			return usualShape, nil, nil

@@ -130,7 +130,7 @@ func TestSourceAddresses(t *testing.T) {
 		assert.Equal(w, false, at(w.nlb().Doc, "backendSets", "TCP-80")["isPreserveSource"])
 		s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
 		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "is-preserve-source annotation cannot be set when externalTrafficPolicy is set to Cluster")
+		require.ErrorContains(w, err, "needs spec.externalTrafficPolicy: Local")
 	})
 }
 

@@ -191,7 +191,7 @@ func parseNetwork(service *v1.Service) (s networkSettings, warnings, err error) 
 		}
 	}
 	if v, has := service.Annotations[annotationRuleSets]; has {
-		problems = append(problems, refuseFor(annotationRuleSets, v, "invalid annotation %s. Rule Sets are not supported by Network Load Balancer", annotationRuleSets))
+		problems = append(problems, refuseFor(annotationRuleSets, v, "is for load balancers of the other kind: a network load balancer has no rule sets"))
 	}
 	for _, key := range networkNotServed() {
 		if v, has := service.Annotations[key]; has {
@@ -249,15 +249,15 @@ func (s networkSettings) judge(service *v1.Service) (problems []error) {
 	local := service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 	if v, has := service.Annotations[networkPreserve]; has && !local {
 		problems = append(problems, refuseFor(networkPreserve, v,
-			"%s annotation cannot be set when externalTrafficPolicy is set to Cluster", networkPreserve))
+			"needs spec.externalTrafficPolicy: Local"))
 	}
-	limit, including := maxGroups, ""
+	limit := maxGroups
 	if s.mode() == modeGroups {
-		limit, including = maxGroups-1, " including managed nsg"
+		limit-- // one is the Service's own
 	}
 	if n := len(s.groups()); n > limit {
 		problems = append(problems, refuseFor(networkGroups, strings.Join(s.Groups, ","),
-			"invalid number of Network Security Groups (Max: %d)%s provided for annotation: %s", maxGroups, including, networkGroups))
+			"holds %d groups; a load balancer takes %d", n, limit))
 	}
 	return append(problems, s.judgeFields(service)...)
 }
@@ -269,7 +269,7 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 	}
 	for _, p := range service.Spec.Ports {
 		if p.Protocol == v1.ProtocolUDP && s.RuleMode == "" && s.ListMode != "" && s.ListMode != modeNone {
-			field("spec.ports", "UDP", "invalid service: Security list management mode can only be 'None' for UDP protocol")
+			field("spec.ports", "UDP", "is not possible with managed security lists, which know TCP alone; set %s to None", networkListMode)
 		}
 	}
 	_, refused := serviceFields.Judge(service, map[string]string{annotationType: typeNetwork})
@@ -277,9 +277,9 @@ func (s networkSettings) judgeFields(service *v1.Service) (problems []error) {
 	switch ip, place := requestedAddress(s.Address, service); {
 	case ip == "":
 	case addressForm(ip) != nil:
-		field(place, ip, "invalid value %q provided for LoadBalancerIP", ip)
+		field(place, ip, "is not an IPv4 address")
 	case s.Internal:
-		field(place, ip, "invalid service: cannot create a private load balancer with Reserved IP")
+		field(place, ip, "is a reserved public address, which an internal load balancer cannot have; remove it, or make the load balancer public")
 	}
 	return problems
 }

@@ -112,9 +112,9 @@ func TestNetworkRefused(t *testing.T) {
 		change func(*v1.Service)
 		want   string
 	}{
-		"rule sets":      {set(annotationRuleSets, "{}"), "Rule Sets are not supported by Network Load Balancer"},
+		"rule sets":      {set(annotationRuleSets, "{}"), "a network load balancer has no rule sets"},
 		"list mode":      {set(networkListMode, "Some"), networkListMode},
-		"rule mode":      {set(annotationRuleMode, "Some"), "invalid value: Some provided for annotation"},
+		"rule mode":      {set(annotationRuleMode, "Some"), `"Some" is not one of SL-All`},
 		"interval":       {set(networkInterval, "9999"), networkInterval},
 		"retries":        {set(networkRetries, "many"), networkRetries},
 		"policy":         {set(networkPolicy, "ROUND_ROBIN"), networkPolicy},
@@ -124,21 +124,21 @@ func TestNetworkRefused(t *testing.T) {
 		"selector":       {set(networkSelector, "a in b"), networkSelector},
 		"private":        {set(networkPrivateIPv4, "fd00::1"), "is no such address"},
 		"internal":       {set(networkInternal, "oui"), networkInternal},
-		"preserve":       {set(networkPreserve, "true"), "cannot be set when externalTrafficPolicy is set to Cluster"},
+		"preserve":       {set(networkPreserve, "true"), "needs spec.externalTrafficPolicy: Local"},
 		"identity":       {set(annotationAccount, "builder"), "is not served"},
-		"SCTP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, `invalid backend protocol "SCTP" requested`},
+		"SCTP":           {func(s *v1.Service) { s.Spec.Ports[0].Protocol = v1.ProtocolSCTP }, "is a protocol that network load balancers do not have"},
 		"no node ports":  {func(s *v1.Service) { s.Spec.AllocateLoadBalancerNodePorts, s.Spec.Ports[0].NodePort = new(bool), 0 }, "node ports"},
-		"affinity":       {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, `OCI only supports SessionAffinity "None" currently`},
-		"six groups":     {set(networkGroups, sixGroups()), "invalid number of Network Security Groups (Max: 5)"},
+		"affinity":       {func(s *v1.Service) { s.Spec.SessionAffinity = v1.ServiceAffinityClientIP }, "has no equivalent on Oracle's load balancers"},
+		"six groups":     {set(networkGroups, sixGroups()), "holds 6 groups; a load balancer takes 5"},
 		"illegal groups": {set(networkGroups, "mine"), "is not an OCID"},
 		"UDP and lists": {func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolUDP
 			s.Annotations[networkListMode] = modeAll
-		}, "Security list management mode can only be 'None' for UDP protocol"},
+		}, "is not possible with managed security lists"},
 		"reserved": {func(s *v1.Service) {
 			s.Spec.LoadBalancerIP = "192.0.2.1"
 			s.Annotations[networkInternal] = "true"
-		}, "cannot create a private load balancer with Reserved IP"},
+		}, "is a reserved public address, which an internal load balancer cannot have"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -133,7 +133,7 @@ func (c *Config) checkExchange() (problems []error) {
 	} {
 		if value == "" && (!e.ByInstance || !strings.HasPrefix(name, "CLIENT_")) {
 			problems = append(problems, &schema.Problem{
-				Place: "environment variable " + identityPrefix + name, Reason: identityPrefix + name + " must be set when useWorkloadIdentity is true",
+				Place: "environment variable " + identityPrefix + name, Reason: "is required with useWorkloadIdentity and is not set",
 			})
 		}
 	}
@@ -193,7 +193,7 @@ func toggle(key, help string, at func(*Config) *bool) schema.Option[Config] {
 // parseConfig reads the options and reports everything that is wrong at once. Warnings are about keys without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(strings.TrimSpace(string(in.File))) == 0 {
-		return c, nil, &schema.Problem{Place: "cloud config", Reason: "unmarshalling cloud-provider config: EOF; give the file by --cloud-config"}
+		return c, nil, &schema.Problem{Place: "cloud config", Reason: "is missing or empty; name the file by --cloud-config"}
 	}
 	keys, warnings, err := readFile(in.File)
 	if err != nil {
@@ -207,7 +207,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, warnings, err
 }
 
-// complete fills in what follows from other settings, and judges them together. The words are those of Oracle's own controller.
+// complete fills in what follows from other settings, and judges them together.
 func (c *Config) complete() error {
 	var problems []error
 	refuse := func(e *field.Error) {
@@ -219,7 +219,7 @@ func (c *Config) complete() error {
 	c.InstancePrincipals = c.InstancePrincipals || c.OldPrincipals
 	switch identity := field.NewPath("useWorkloadIdentity"); {
 	case c.InstancePrincipals && c.WorkloadIdentity:
-		refuse(field.Invalid(identity, true, "useInstancePrincipals and useWorkloadIdentity cannot both be true"))
+		refuse(field.Invalid(identity, true, "useInstancePrincipals is true as well; keep one"))
 	case c.WorkloadIdentity:
 		if c.Region == "" {
 			refuse(field.Required(field.NewPath("auth", "region"), "name the region; useWorkloadIdentity needs it"))
@@ -241,7 +241,7 @@ func (c *Config) complete() error {
 	switch c.SecurityListMode {
 	case "", "All", "Frontend", "None":
 	default:
-		refuse(field.Invalid(field.NewPath("loadBalancer", "securityListManagementMode"), c.SecurityListMode, "invalid security list management mode"))
+		refuse(field.Invalid(field.NewPath("loadBalancer", "securityListManagementMode"), c.SecurityListMode, "is not one of All, Frontend, None"))
 	}
 	for key, v := range map[string]float64{
 		"QPSRead": c.ReadQPS, "QPSWrite": c.WriteQPS, "BucketRead": float64(c.ReadBucket), "BucketWrite": float64(c.WriteBucket),

@@ -44,18 +44,18 @@ func TestConfig(t *testing.T) {
 func TestBadConfig(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ config, words string }{
-		"nothing":  {"", "unmarshalling cloud-provider config: EOF"},
-		"no YAML":  {"a: [", "unmarshalling cloud-provider config: "},
-		"two ways": {"useInstancePrincipals: true\nuseWorkloadIdentity: true", "useWorkloadIdentity: Invalid value: true: useInstancePrincipals and useWorkloadIdentity cannot both be true"},
+		"nothing":  {"", "is missing or empty"},
+		"no YAML":  {"a: [", "is not YAML: "},
+		"two ways": {"useInstancePrincipals: true\nuseWorkloadIdentity: true", "useWorkloadIdentity: Invalid value: true: useInstancePrincipals is true as well"},
 		"no user":  {strings.Replace(whole(t), "user: "+ocisim.User, "", 1), "auth.user: Required value"},
 		"no key":   {"auth: {region: r, tenancy: t, user: u, fingerprint: f}", "auth.key: Required value"},
 		"Donkey": {
 			whole(t) + "loadBalancer: {securityListManagementMode: Donkey}",
-			`loadBalancer.securityListManagementMode: Invalid value: "Donkey": invalid security list management mode`,
+			`loadBalancer.securityListManagementMode: Invalid value: "Donkey": is not one of All, Frontend, None`,
 		},
 		"no region": {"useWorkloadIdentity: true", "auth.region: Required value: name the region; useWorkloadIdentity needs it"},
-		"no domain": {"useWorkloadIdentity: true", identityPrefix + "DOMAIN_URL must be set when useWorkloadIdentity is true"},
-		"no secret": {"useWorkloadIdentity: true", identityPrefix + "CLIENT_SECRET must be set when useWorkloadIdentity is true"},
+		"no domain": {"useWorkloadIdentity: true", identityPrefix + "DOMAIN_URL: is required with useWorkloadIdentity"},
+		"no secret": {"useWorkloadIdentity: true", identityPrefix + "CLIENT_SECRET: is required with useWorkloadIdentity"},
 		"bad limit": {whole(t) + "rateLimiter: {rateLimitQPSRead: -1}", "rateLimiter.rateLimitQPSRead"},
 	} {
 		_, _, err := judged(c.config)

@@ -106,14 +106,14 @@ func TestSecretsOfOtherNamespaces(t *testing.T) {
 func TestSecretsThatCannotBeUsed(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		_, err := w.ensure(secure(), nodes)
-		require.ErrorContains(w, err, "reading SSL Listener Secret: ")
+		require.ErrorContains(w, err, "reading the Secret for TLS of the listeners: ")
 		assert.Contains(w, <-events.Events, eventConfigError)
 		secret := newSecret(w.T, "web-tls")
 		delete(secret.Data, v1.TLSPrivateKeyKey)
 		_, err = w.kube.CoreV1().Secrets("default").Create(w.Context(), secret, metav1.CreateOptions{})
 		require.NoError(w, err)
 		_, err = w.ensure(secure(), nodes)
-		require.ErrorContains(w, err, "tls.key not found in secret default/web-tls")
+		require.ErrorContains(w, err, "default/web-tls, has no key tls.key")
 		w.keep("default", "web.tls")
 		_, err = w.ensure(secure(annotationTLSSecret, "web.tls"), nodes)
 		require.ErrorContains(w, err, "is no name that a certificate can have in the cloud")
@@ -285,7 +285,7 @@ func TestShapeChanges(t *testing.T) {
 		assert.Equal(w, document{"minimumBandwidthInMbps": 10.0, "maximumBandwidthInMbps": 100.0}, w.balancer().Doc["shapeDetails"])
 		s.Annotations[annotationShape] = "400Mbps"
 		_, err := w.ensure(s, nodes)
-		require.ErrorContains(w, err, "cannot convert LB shape from flexible to fixed shape 400Mbps")
+		require.ErrorContains(w, err, `"400Mbps" is a fixed shape, and the load balancer is flexible`)
 	})
 }
 

@@ -55,31 +55,31 @@ func (s settings) beginsTLS(p v1.ServicePort) bool {
 	return s.ends && s.BackSecret != "" && slices.Contains(s.SSLPorts, int(p.Port))
 }
 
-// readSecret reads the certificate of a Secret, in the words of Oracle's own controller where it cannot be used. A Secret of another
-// namespace is read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
+// readSecret reads the certificate of a Secret, which must be one for TLS. A Secret of another namespace is
+// read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
 func (r *reconciler) readSecret(ctx context.Context, namespace, name, what string) (c certificate, err error) {
 	own := namespace
 	if before, after, cut := strings.Cut(name, "/"); cut {
 		namespace, name = before, after
 	}
 	if namespace != own && !slices.Contains(r.config.SecretNamespaces, namespace) {
-		return c, fmt.Errorf("reading SSL %s Secret: %s/%s is in another namespace than the Service, which may only name Secrets of %s: copy it there, "+
+		return c, fmt.Errorf("the Secret for TLS of the %s: %s/%s is in another namespace than the Service, which may only name Secrets of %s: copy it there, "+
 			"or have the operator add %s to the option %s", what, namespace, name, own, namespace, envSecretNamespaces)
 	}
 	if r.kube == nil {
-		return c, fmt.Errorf("reading SSL %s Secret: the cluster is not known yet", what)
+		return c, fmt.Errorf("the Secret for TLS of the %s: the cluster is not known yet", what)
 	}
 	secret, err := r.kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return c, fmt.Errorf("reading SSL %s Secret: %w", what, err)
+		return c, fmt.Errorf("reading the Secret for TLS of the %s: %w", what, err)
 	}
 	for _, key := range []string{v1.TLSCertKey, v1.TLSPrivateKeyKey} {
 		if len(secret.Data[key]) == 0 {
-			return c, fmt.Errorf("reading SSL %s Secret: %s not found in secret %s/%s", what, key, namespace, name)
+			return c, fmt.Errorf("the Secret for TLS of the %s, %s/%s, has no key %s", what, namespace, name, key)
 		}
 	}
 	if !certificateName.MatchString(name) {
-		return c, fmt.Errorf("reading SSL %s Secret: %s is no name that a certificate can have in the cloud: letters, digits, dashes and underscores are", what, name)
+		return c, fmt.Errorf("the Secret for TLS of the %s: %s is no name that a certificate can have in the cloud: letters, digits, dashes and underscores are", what, name)
 	}
 	c = certificate{
 		secret: name, public: string(secret.Data[v1.TLSCertKey]), ca: string(secret.Data[keyAuthority]),
@@ -95,14 +95,14 @@ var certificateName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,240}$`)
 // certificates are those that a Service names: of its listeners and of its backend sets; nil is none.
 func (r *reconciler) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
 	if s.ends && s.TLSSecret != "" {
-		c, err := r.readSecret(ctx, service.Namespace, s.TLSSecret, "Listener")
+		c, err := r.readSecret(ctx, service.Namespace, s.TLSSecret, "listeners")
 		if err != nil {
 			return nil, nil, err
 		}
 		front = &c
 	}
 	if s.ends && s.BackSecret != "" {
-		c, err := r.readSecret(ctx, service.Namespace, s.BackSecret, "Backend")
+		c, err := r.readSecret(ctx, service.Namespace, s.BackSecret, "backend sets")
 		if err != nil {
 			return nil, nil, err
 		}

@@ -132,7 +132,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 	case f != nil:
 		return f.Address, nil
 	case !as.owner:
-		return "", fmt.Errorf("load balancer %s has no floating address: cannot attach a floating IP to a load balancer for a shared Service, only the owner Service can do that", lb.ID)
+		return "", fmt.Errorf("load balancer %s has no floating address, and only the Service that it was made for can give it one", lb.ID)
 	}
 	return l.giveAddress(ctx, r, s, lb)
 }

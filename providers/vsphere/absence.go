@@ -43,10 +43,10 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 	}
 	if a.keepNodes {
 		return instance{}, &cloudapi.Error{
-			Class: cloudapi.ErrTransient, Operation: "reading virtual machine " + id, Message: "No VM found, and " + envSkipDeletion + " is set",
+			Class: cloudapi.ErrTransient, Operation: "reading virtual machine " + id, Message: "no vCenter has it, and " + envSkipDeletion + " is set",
 		}
 	}
-	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "No VM found"}
+	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "no vCenter has it"}
 }
 
 // knowing divides the vCenters into those that have shown an instance, and the others.

@@ -90,7 +90,7 @@ func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warni
 	classes := c.classes()
 	if _, known := classes[s.Class]; !known {
 		err = &schema.Problem{Place: "annotation " + annotationClass, Value: s.Class, Reason: fmt.Sprintf(
-			"is an invalid load balancer class; the cloud config has %s", strings.Join(slices.Sorted(maps.Keys(classes)), ", "))}
+			"is not a class of the cloud config; there are %s", strings.Join(slices.Sorted(maps.Keys(classes)), ", "))}
 	}
 	return s, warnings, err
 }

@@ -303,14 +303,14 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 	for _, key := range slices.Sorted(maps.Keys(f.vcenters)) {
 		own := f.vcenters[key]
 		if own["server"] == "" && !f.ini {
-			note(problem("vcenter."+key+".server", "vsphere.conf does not have the VirtualCenter IP address specified: set it"))
+			note(problem("vcenter."+key+".server", "is required and is not set: the address of the vCenter"))
 		}
 		v, err := c.vcenter(key, own, in)
 		note(err)
 		c.VCenters = append(c.VCenters, v)
 	}
 	if len(c.VCenters) == 0 {
-		note(problem("vcenter", "No Virtual Center hosts defined: set global.server, or a section vcenter.<name> with server"))
+		note(problem("vcenter", "there is no vCenter: set global.server, or a section vcenter.<name> with server"))
 	}
 	note(c.loadBalancerSections(f))
 	note(c.NSXT.check(c.LoadBalancer.Enabled || c.Route.RouterPath != ""))
@@ -429,10 +429,10 @@ func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at fu
 	}
 	var problems []error
 	if v.User.IsZero() {
-		problems = append(problems, problem(at("user"), "Username is missing: set it, or global.user, or secretName"))
+		problems = append(problems, problem(at("user"), "is required and is not set: set it, or global.user, or secretName"))
 	}
 	if v.Password.IsZero() {
-		problems = append(problems, problem(at("password"), "Password is missing: set it, or global.password, or secretName"))
+		problems = append(problems, problem(at("password"), "is required and is not set: set it, or global.password, or secretName"))
 	}
 	return errors.Join(problems...)
 }

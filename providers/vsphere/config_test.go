@@ -185,15 +185,15 @@ func TestConfigFaultsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	_, _, err := parse(t, "vcenter: {a: , b: {server: vc, port: x, thumbprint: y}}\nnodes: {internalNetworkSubnetCidr: 10.0.0.0}\n", nil)
 	for _, words := range []string{
-		"key vcenter.a.server of the cloud config: vsphere.conf does not have the VirtualCenter IP address specified",
-		"key vcenter.a.user of the cloud config: Username is missing", "key vcenter.b.password of the cloud config: Password is missing",
+		"key vcenter.a.server of the cloud config: is required and is not set: the address of the vCenter",
+		"key vcenter.a.user of the cloud config: is required and is not set", "key vcenter.b.password of the cloud config: is required and is not set",
 		`key vcenter.b.port of the cloud config: "x" is not a port`, "key vcenter.b.thumbprint of the cloud config: is not a thumbprint",
 		`key nodes.internalNetworkSubnetCidr of the cloud config: "10.0.0.0" holds "10.0.0.0", which is not a network`,
 	} {
 		require.ErrorContains(t, err, words)
 	}
 	_, _, err = parse(t, "", nil)
-	require.ErrorContains(t, err, "No Virtual Center hosts defined")
+	require.ErrorContains(t, err, "there is no vCenter")
 }
 
 // TestEnvironmentDefinesNoVCenterByAccident: the original takes the port for a vCenter.
@@ -335,8 +335,8 @@ func TestLoadBalancerSection(t *testing.T) {
 	base := "global: {server: vc, user: u, password: p}\n"
 	_, _, err := parse(t, base+"loadBalancer: {tier1GatewayPath: /t}\nloadBalancerClass: {a: }\n", nil)
 	for _, words := range []string{
-		"key loadBalancer.size of the cloud config: load balancer size is invalid. Valid values are: DLB,LARGE,MEDIUM,SMALL,XLARGE",
-		"no default load balancer class defined", "either load balancer TCP application profile name or path required",
+		"key loadBalancer.size of the cloud config: is required and is not set; use one of DLB, LARGE, MEDIUM, SMALL, XLARGE",
+		"the default class has no pool", "key loadBalancer.tcpAppProfileName of the cloud config: is not set",
 		"key nsxt.host of the cloud config: is required for load balancers and routes", "is required where there is neither a vmcAccessToken",
 	} {
 		require.ErrorContains(t, err, words)

@@ -83,7 +83,7 @@ func TestTwoMachinesWithOneHostName(t *testing.T) {
 		w.sims[0].Add(vspheresim.Spec{Name: "b", HostName: "worker"})
 		w.start()
 		_, err := w.Metadata(conformance.NewNode("worker", ""))
-		require.ErrorContains(w, err, "Multiple VMs found")
+		require.ErrorContains(w, err, "virtual machines report the host name")
 		_, err = w.Metadata(conformance.NewNode("worker", ""))
 		require.ErrorContains(w, err, "/DC0/vm/a, /DC0/vm/b")
 	})
@@ -259,7 +259,7 @@ func TestMachineInAnotherDatacenterExists(t *testing.T) {
 		w.start()
 		w.RequireExists(nodeOf(m))
 		_, err := w.Metadata(conformance.NewNode("worker", ""))
-		require.ErrorContains(w, err, "No VM found", "names count in the configured datacenters alone")
+		require.ErrorContains(w, err, "the guest of no virtual machine reports the host name", "names count in the configured datacenters alone")
 	})
 }
 
@@ -413,7 +413,7 @@ func TestSkipNodeDeletion(t *testing.T) {
 		n := nodeOf(m)
 		w.sims[0].Destroy(m)
 		w.start()
-		w.RequireDoubt(n, "No VM found, and SKIP_NODE_DELETION is set")
+		w.RequireDoubt(n, "no vCenter has it, and SKIP_NODE_DELETION is set")
 	})
 }
 
@@ -484,7 +484,7 @@ func TestSameHostName(t *testing.T) {
 			n := conformance.NewNode("worker", "")
 			n.Status.NodeInfo.SystemUUID = uuid
 			_, err := w.Metadata(n)
-			require.ErrorContains(w, err, "Multiple VMs found", "a UUID of neither proves nothing")
+			require.ErrorContains(w, err, "virtual machines report the host name", "a UUID of neither proves nothing")
 		}
 	})
 }

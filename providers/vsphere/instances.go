@@ -107,13 +107,13 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	proves := func(found instance) bool { return reportsUUID(found, node) }
 	s := nodes.Search[string, instance]{
 		Keys: []nodes.Key[instance]{{Index: indexHost, Value: strings.ToLower(node.Name), Check: check, Proves: proves}},
-		None: fmt.Sprintf("No VM found: the guest of no virtual machine reports the host name %q; start VMware Tools in it, give the guest the "+
+		None: fmt.Sprintf("the guest of no virtual machine reports the host name %q; start VMware Tools in it, give the guest the "+
 			"node's name, or", node.Name),
 	}
 	if ip, err := netip.ParseAddr(node.Name); err == nil {
 		s.Keys = append(s.Keys, nodes.Key[instance]{Index: indexAddress, Value: ip.String(), Check: check, Proves: proves})
 	}
-	s.Several = "Multiple VMs found: %d virtual machines report the host name " + node.Name + i.pathsOf(node.Name) + "; rename all but one, or"
+	s.Several = "%d virtual machines report the host name " + node.Name + i.pathsOf(node.Name) + "; rename all but one, or"
 	return s, nil
 }
 

@@ -77,7 +77,7 @@ func (c *Config) nsxSections(in registry.Inputs) error {
 	for _, name := range slices.Sorted(maps.Keys(c.LoadBalancer.Classes)) {
 		class := c.LoadBalancer.Classes[name]
 		report(class.IPPoolID != "" && class.IPPoolName != "", "loadBalancerClass."+name+".ipPoolName",
-			"either load balancer ipPoolName or ipPoolID can be set")
+			"is set beside ipPoolID; keep one")
 	}
 	report(len(c.LoadBalancer.Tags) > maxTags-ownTags, "loadBalancer.tags", fmt.Sprintf("has more than %d tags, which is all that NSX has room for",
 		maxTags-ownTags))

@@ -100,15 +100,15 @@ func (l loadBalancerConfig) check() error {
 		}
 	}
 	own := l.Classes[defaultClass]
-	report(l.Size == "", "size", "load balancer size is invalid. Valid values are: "+strings.Join(sizes, ","))
-	report(l.LBServiceID == "" && l.Tier1GatewayPath == "", "lbServiceId", "either load balancer service id or T1 gateway path required")
-	report(l.Class.IPPoolID != "" && l.Class.IPPoolName != "", "ipPoolName", "either load balancer ipPoolName or ipPoolID can be set")
+	report(l.Size == "", "size", "is required and is not set; use one of "+strings.Join(sizes, ", "))
+	report(l.LBServiceID == "" && l.Tier1GatewayPath == "", "lbServiceId", "is not set, and neither is tier1GatewayPath; set one of them")
+	report(l.Class.IPPoolID != "" && l.Class.IPPoolName != "", "ipPoolName", "is set beside ipPoolID; keep one")
 	report(cmp.Or(l.Class.IPPoolID, l.Class.IPPoolName, own.IPPoolID, own.IPPoolName) == "", "ipPoolName",
-		"no default load balancer class defined: set ipPoolName or ipPoolId, here or in the class "+defaultClass)
+		"the default class has no pool: set ipPoolName or ipPoolID, here or in the class "+defaultClass)
 	report(cmp.Or(l.Class.TCPAppProfileName, l.Class.TCPAppProfilePath, own.TCPAppProfileName, own.TCPAppProfilePath) == "",
-		"tcpAppProfileName", "either load balancer TCP application profile name or path required")
+		"tcpAppProfileName", "is not set, and neither is tcpAppProfilePath; set one of them")
 	report(cmp.Or(l.Class.UDPAppProfileName, l.Class.UDPAppProfilePath, own.UDPAppProfileName, own.UDPAppProfilePath) == "",
-		"udpAppProfileName", "either load balancer UDP application profile name or path required")
+		"udpAppProfileName", "is not set, and neither is udpAppProfilePath; set one of them")
 	return errors.Join(problems...)
 }
 

@@ -331,7 +331,7 @@ func TestUnknownClass(t *testing.T) {
 		s := serving(w, webService())
 		s = w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationClass: "gone"} })
 		_, err := w.try(s)
-		require.ErrorContains(w.T, err, "is an invalid load balancer class; the cloud config has default, dmz")
+		require.ErrorContains(w.T, err, "is not a class of the cloud config; there are default, dmz")
 		w.addNode("n2", "10.0.0.2")
 		w.update(s)
 		assert.Len(w.T, w.sim.Objects(pathPools)[0].Fields["members"], 2, "nodes join all the same")
