@@ -103,7 +103,6 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 	}
 	f.RemoveLoadBalancers = func() { sim.RemoveLoadBalancers(); sim.RemoveNetworkLoadBalancers() }
 	f.MostBackends = 512 // of a backend set
-	f.Dispensable = map[string]string{"GET /privateIps": "subnets that may not be read are taken for those of others, with what their security lists let in"}
 	f.PlannedWrites, f.Unserved = plannedWrites, notToAll
 	f.Transcripts, f.Scenarios, f.Unplanned = transcripts, scenarios(t, sim, f), unplanned
 	f.Secrets = []string{string(fixedSecret(t, 1).Data[v1.TLSPrivateKeyKey]), string(fixedSecret(t, 2).Data[v1.TLSPrivateKeyKey])}

@@ -67,6 +67,15 @@ func (s subnet) networks(four, six bool) (all []string) {
 	return all
 }
 
+// holds reports whether an address is one of the subnet.
+func (s subnet) holds(address string) bool {
+	ip, err := netip.ParseAddr(address)
+	return err == nil && slices.ContainsFunc(s.networks(true, true), func(text string) bool {
+		network, err := netip.ParsePrefix(text)
+		return err == nil && network.Contains(ip)
+	})
+}
+
 // network is what an instance has of one.
 type network struct {
 	instance string
@@ -83,9 +92,11 @@ type networks struct {
 	all       *inventory.Inventory[string, network]
 	subnets   *inventory.Inventory[string, subnet]
 
-	// primaries remembers which network interfaces are the primary ones of their instances, which never changes.
+	// primaries remembers which network interfaces are the primary ones of their instances, which never changes. hidden are the subnets of
+	// which the latest listing could not read the addresses.
 	mu        sync.Mutex
 	primaries map[string]bool
+	hidden    []string
 }
 
 func newNetworks(a *api, known *inventory.Inventory[string, instance]) *networks {
@@ -243,6 +254,9 @@ func (n *networks) list(ctx context.Context) (all []network, calls int, err erro
 	if err != nil {
 		return nil, calls, err
 	}
+	n.mu.Lock()
+	n.hidden = sortedKeys(hidden)
+	n.mu.Unlock()
 	byInstance := map[string][]vnic{}
 	unread := map[string]bool{} // who asks for them reads them one by one
 	for _, a := range attached {
@@ -299,6 +313,13 @@ func (n *networks) choosePrimary(ctx context.Context, vnics []vnic) (calls int, 
 		vnics[i].Primary = primary
 	}
 	return calls, true, nil
+}
+
+// hiddenSubnets are those of which the latest listing could not read the addresses.
+func (n *networks) hiddenSubnets() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.hidden
 }
 
 // addresses are those of the network interfaces in the subnets that hold any of them. A compartment may hold instances of others, in

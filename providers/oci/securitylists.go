@@ -381,8 +381,8 @@ func (b *ruleBook) backs(ctx context.Context, r ruleRequest, at func(string) *cl
 		return nil, missed, err
 	}
 	if r.leaving {
-		more, err := b.leavingPlaces(ctx, r, at)
-		if err != nil {
+		more, unseen, err := b.leavingPlaces(ctx, r, at)
+		if missed = append(missed, unseen...); err != nil {
 			return nil, missed, err
 		}
 		ids = append(ids, more...)
@@ -410,29 +410,42 @@ func (b *ruleBook) copyHeld(uid types.UID, at func(string) *claim) {
 	}
 }
 
-// leavingPlaces are the subnets of the backends of a load balancer that goes. Where else instances are, what this cluster has marked, and
-// nobody needs, goes as well.
-func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, err error) {
+// leavingPlaces are the subnets of the backends of a load balancer that goes: those whose network interfaces have their addresses or, where
+// these may not be read, whose networks do. Where else instances are, what this cluster has marked, and nobody needs, goes as well.
+func (b *ruleBook) leavingPlaces(ctx context.Context, r ruleRequest, at func(string) *claim) (ids []string, missed []error, err error) {
 	all, err := b.instances.networks.all.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
 	if err != nil {
-		return nil, cloudapi.NotAbsence(err)
+		return nil, nil, cloudapi.NotAbsence(err)
 	}
 	subnets := map[string]bool{}
+	elsewhere := slices.Clone(r.addresses)
 	for _, n := range all {
 		for _, v := range n.vnics {
 			subnets[v.Subnet] = true
 			if v.PrivateIP != "" && slices.Contains(r.addresses, v.PrivateIP) {
 				ids = append(ids, v.Subnet)
+				elsewhere = slices.DeleteFunc(elsewhere, func(a string) bool { return a == v.PrivateIP })
 			}
 		}
 	}
-	others, _, err := b.placesOf(ctx, r, sortedKeys(subnets))
+	hidden := b.instances.networks.hiddenSubnets()
+	for _, id := range hidden {
+		subnets[id] = true
+	}
+	others, unseen, err := b.placesOf(ctx, r, sortedKeys(subnets))
 	for _, p := range others {
-		if vcn := b.api.config.VCN; vcn == "" || p.subnet.VCN == vcn {
-			at(p.list)
+		if vcn := b.api.config.VCN; vcn != "" && p.subnet.VCN != vcn {
+			continue
+		}
+		at(p.list)
+		if slices.Contains(hidden, p.subnet.ID) && slices.ContainsFunc(elsewhere, p.subnet.holds) {
+			ids = append(ids, p.subnet.ID)
 		}
 	}
-	return ids, err
+	if len(elsewhere) > 0 {
+		missed = unseen // a backend may be there
+	}
+	return ids, missed, err
 }
 
 // place is a subnet with the security list that counts.

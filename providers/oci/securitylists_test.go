@@ -220,6 +220,51 @@ func TestRulesAfterAModeChange(t *testing.T) {
 	}
 }
 
+// TestRulesWhereAddressesAreHidden: the rules of nodes go with their Service although nobody may list addresses, with the mark of the
+// cluster or without, and although the nodes are gone before. Where the subnet may not be read either, an event says what may be left.
+func TestRulesWhereAddressesAreHidden(t *testing.T) {
+	worlds := map[string]func(*testing.T, []string, func(*testWorld, []*v1.Node, *record.FakeRecorder)){"marked": marking, "without a mark": balancing}
+	for world, run := range worlds {
+		for _, kind := range []string{typeBalancer, typeNetwork} {
+			for subnet, readable := range map[string]bool{"subnet read": true, "subnet hidden": false} {
+				t.Run(world+" "+kind+" "+subnet, func(t *testing.T) {
+					run(t, nil, func(w *testWorld, _ []*v1.Node, events *record.FakeRecorder) {
+						node, nodes := w.join("a", nil), w.Nodes
+						s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
+						w.start()
+						w.serving(s)
+						w.served(s, nodes)
+						require.Contains(w, w.sim.SecurityRules(ocisim.DefaultList), "ingress 6 30080 "+balancerNet)
+						w.Nodes = nil
+						w.start()
+						w.cloud.loadBalancers.setEvents(events)
+						w.serving(s)
+						if w.sim.Hide("/privateIps"); !readable {
+							w.sim.Hide("/privateIps", "/subnets/"+w.subnetOf(node))
+						}
+						w.deleted(s)
+						if readable {
+							assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
+							return
+						}
+						require.NotEmpty(w, events.Events, "rules stay: %v", w.sim.SecurityRules(ocisim.DefaultList))
+						assert.Contains(w, <-events.Events, "rules that were made for the Service may be left: ")
+					})
+				})
+			}
+		}
+	}
+}
+
+// subnetOf is the subnet of a node's first network interface.
+func (w *testWorld) subnetOf(n *v1.Node) (id string) {
+	w.Helper()
+	require.NoError(w, w.sim.Edit(mustID(w, n), func(i *ocisim.Instance) {
+		i.Interfaces(func(all []ocisim.VNIC) []ocisim.VNIC { id = all[0].Subnet; return all })
+	}))
+	return id
+}
+
 // TestGroupsAfterARestart: rules of security lists that a Service still needs stay until it has its network security group.
 func TestGroupsAfterARestart(t *testing.T) {
 	for _, kind := range []string{typeBalancer, typeNetwork} {

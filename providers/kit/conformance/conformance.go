@@ -123,7 +123,7 @@ type Fixture struct {
 	EmptyOfNodes *regexp.Regexp
 	// SetRightWithNodes is why a change of nodes sets right what else is not as a Service asks; "" where it does not.
 	SetRightWithNodes string
-	// Dispensable are reads without which the work goes on, with the reason.
+	// Dispensable are reads without which a Service is served, with the reason. When it goes, nothing stays unsaid without them either.
 	Dispensable map[string]string
 	// Filters are the writes that make a filter for a Service that had none: where one is refused, nobody can be shut out.
 	Filters []string
