@@ -117,8 +117,13 @@ type settings struct {
 	mode string
 	// addressPlace is what names Address: the annotation, or the field of the Service.
 	addressPlace string
-	// preserve, six and sixAlone are of network load balancers alone: nodes see the addresses of clients, and which versions of IP there
-	// are.
+	// What follows is of network load balancers alone.
+	Preserve, ExternalOnly bool
+	PPv2                   string
+	PrivateIPv4, IPv6      string
+	// The former names of Freeform and Defined.
+	OldFreeform, OldDefined string
+	// preserve is set where nodes see the addresses of clients; six and sixAlone say which versions of IP there are.
 	preserve, six, sixAlone bool
 }
 
@@ -398,6 +403,14 @@ func requestedAddress(annotated string, service *v1.Service) (address, place str
 	return service.Spec.LoadBalancerIP, portable.FieldLoadBalancerIP
 }
 
+// parseByType reads the annotations of a Service for the kind of load balancer that it asks for.
+func parseByType(service *v1.Service, mode string) (s settings, warnings, err error) {
+	if isNetworkService(service) {
+		return parseNetwork(service)
+	}
+	return parseSettings(service, mode)
+}
+
 // parseSettings reads the annotations of a Service, and judges what needs no look at the cloud. mode is how security rules are
 // managed where no annotation says so.
 func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
@@ -407,16 +420,22 @@ func parseSettings(service *v1.Service, mode string) (s settings, warnings, err 
 		problems = append(problems, refuseFor(annotationAccount, v, "is not served yet: the credential of the cloud config calls for all Services"))
 	}
 	problems = append(problems, s.complete(service, mode)...)
-	problems = append(problems, s.judge()...)
+	problems = append(problems, s.judgeGroups(annotationGroups)...)
 	problems = append(problems, s.judgeTLS(service)...)
-	problems = append(problems, s.judgeFields(service)...)
-	if ranges, err := sourcesOf(service); err == nil && s.mode == modeNone && !isOpen(ranges) {
-		warnings = errors.Join(warnings, &schema.Problem{
-			Place: "spec.loadBalancerSourceRanges", Value: strings.Join(ranges, ","), Warning: true,
-			Reason: "has no effect: security rules keep clients out, and those of the Service are made by hand (mode " + modeNone + ")",
-		})
+	problems = append(problems, s.judgeFields(service, "")...)
+	return s, errors.Join(warnings, s.warnOfSources(service)), errors.Join(problems...)
+}
+
+// warnOfSources is about source ranges that keep nobody out; nil is nothing.
+func (s settings) warnOfSources(service *v1.Service) error {
+	ranges, err := sourcesOf(service)
+	if err != nil || s.mode != modeNone || isOpen(ranges) {
+		return nil
 	}
-	return s, warnings, errors.Join(problems...)
+	return &schema.Problem{
+		Place: "spec.loadBalancerSourceRanges", Value: strings.Join(ranges, ","), Warning: true,
+		Reason: "has no effect: security rules keep clients out, and those of the Service are made by hand (mode " + modeNone + ")",
+	}
 }
 
 // tooLong is what is wrong with the lengths of annotations that are for load balancers of the other kind alone: nothing else is read of
@@ -472,14 +491,14 @@ func (s settings) modeOf(configured string) string {
 	return cmp.Or(s.ListMode, configured, modeAll)
 }
 
-// judge is about what annotations mean together.
-func (s settings) judge() (problems []error) {
+// judgeGroups is about how many network security groups an annotation names.
+func (s settings) judgeGroups(key string) (problems []error) {
 	limit := maxGroups
 	if s.mode == modeGroups {
 		limit-- // one is the Service's own
 	}
 	if n := len(s.groups()); n > limit {
-		problems = append(problems, refuseFor(annotationGroups, strings.Join(s.Groups, ","),
+		problems = append(problems, refuseFor(key, strings.Join(s.Groups, ","),
 			"holds %d groups; a load balancer takes %d", n, limit))
 	}
 	return problems
@@ -509,12 +528,12 @@ func (s settings) judgeTLS(service *v1.Service) (problems []error) {
 	return problems
 }
 
-// judgeFields is about the fields of the Service.
-func (s settings) judgeFields(service *v1.Service) (problems []error) {
+// judgeFields is about the fields of the Service; word is the kind of load balancer.
+func (s settings) judgeFields(service *v1.Service, word string) (problems []error) {
 	field := func(place, value, format string, args ...any) {
 		problems = append(problems, &schema.Problem{Place: place, Value: value, Reason: fmt.Sprintf(format, args...)})
 	}
-	_, refused := serviceFields.Judge(service, map[string]string{annotationType: ""})
+	_, refused := serviceFields.Judge(service, map[string]string{annotationType: word})
 	problems = append(problems, refused)
 	switch err := addressForm(s.Address); {
 	case s.Address == "":
@@ -536,17 +555,13 @@ func isOpen(sources []string) bool {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	if isNetworkService(service) {
-		_, warnings, err = parseNetwork(service)
-		return warnings, err
-	}
 	mode := ""
 	if len(in.File) > 0 { // else nobody knows what the cloud config says
 		keys, _, _ := readFile(in.File) // faults in it are told at start
 		mode = keys[keyListMode]
 	}
-	s, warnings, err := parseSettings(service, mode)
-	if err == nil {
+	s, warnings, err := parseByType(service, mode)
+	if err == nil && !isNetworkService(service) {
 		_, _, err = s.shapeFor(nil)
 	}
 	return warnings, err

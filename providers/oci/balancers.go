@@ -164,13 +164,17 @@ type balancers struct {
 	works  *waiting.Room[string, workRequest]
 	idle   *waiting.Room[string, bool]
 	places *compartments[*loadBalancer]
+
+	// settled are the load balancers on which the cloud has ended what this process began last.
+	settledMu sync.Mutex
+	settled   map[string]bool
 }
 
 // pace is how often is looked at the cloud's work.
 func pace() waiting.Pace { return waiting.Pace{Least: 2 * time.Second, Most: 10 * time.Second} }
 
 func newBalancers(parts *sharedParts, k kind) *balancers {
-	b := &balancers{sharedParts: parts, kind: k}
+	b := &balancers{sharedParts: parts, kind: k, settled: map[string]bool{}}
 	b.places = &compartments[*loadBalancer]{
 		api: b.api, cluster: b.cluster, what: k.title + "s", path: k.path, name: k.name,
 		known: func() []*loadBalancer { return b.known.PeekAll() },
@@ -189,14 +193,14 @@ func newBalancers(parts *sharedParts, k kind) *balancers {
 func (lb *loadBalancer) at() (name, compartment string) { return lb.Name, lb.Compartment }
 
 // list reads all load balancers in the compartments of the cluster. "Not found" is never an empty list.
-func (b *balancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
-	all, pages, err := b.places.list(ctx)
+func (r *balancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
+	all, pages, err := r.places.list(ctx)
 	if err != nil {
 		return nil, pages, err
 	}
 	for _, lb := range all {
 		if lb.ID == "" || lb.State == "" {
-			return nil, pages, cloudapi.Unclear("listing "+b.places.what, "one of them has no ID or no state")
+			return nil, pages, cloudapi.Unclear("listing "+r.places.what, "one of them has no ID or no state")
 		}
 	}
 	// Those that are deleted are shown for a while.
@@ -204,14 +208,14 @@ func (b *balancers) list(ctx context.Context) ([]*loadBalancer, int, error) {
 }
 
 // pathOf is the path of a load balancer.
-func (b *balancers) pathOf(id string) string { return b.kind.path + "/" + url.PathEscape(id) }
+func (r *balancers) pathOf(id string) string { return r.kind.path + "/" + url.PathEscape(id) }
 
 // get reads a load balancer. The cloud says "not found" also of what the user may not see: it is gone only where nothing casts doubt on it.
-func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
-	lb, what := &loadBalancer{}, "reading "+b.kind.title+" "+id
-	header, err := b.api.call(ctx, what, http.MethodGet, b.pathOf(id), nil, lb, "")
+func (r *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
+	lb, what := &loadBalancer{}, "reading "+r.kind.title+" "+id
+	header, err := r.api.call(ctx, what, http.MethodGet, r.pathOf(id), nil, lb, "")
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		if doubt := b.proof(ctx, id); doubt != nil {
+		if doubt := r.proof(ctx, id); doubt != nil {
 			return nil, cloudapi.Unclear(what, "it is not found, which does not prove that it is gone: %s", doubt)
 		}
 	}
@@ -219,7 +223,7 @@ func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 	case err != nil:
 		return nil, err
 	case lb.ID != id || lb.State == "":
-		return nil, cloudapi.Unclear(what, "the answer is about another %s", b.kind.title)
+		return nil, cloudapi.Unclear(what, "the answer is about another %s", r.kind.title)
 	case lb.State == stateDeleted:
 		return nil, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "it is deleted"}
 	}
@@ -228,13 +232,13 @@ func (b *balancers) get(ctx context.Context, id string) (*loadBalancer, error) {
 }
 
 // sees is an error where the user does not see the cluster's network any more: what is not found may exist then.
-func (p *sharedParts) sees(ctx context.Context, maxAge time.Duration) (err error) {
+func (r *sharedParts) sees(ctx context.Context, maxAge time.Duration) (err error) {
 	q := inventory.Query{MaxAge: maxAge}
 	switch {
-	case p.api.config.VCN != "":
-		_, err = p.vcns.Get(ctx, p.api.config.VCN, q)
-	case p.api.config.Subnet1 != "":
-		_, err = p.subnets.Get(ctx, p.api.config.Subnet1, q)
+	case r.api.config.VCN != "":
+		_, err = r.vcns.Get(ctx, r.api.config.VCN, q)
+	case r.api.config.Subnet1 != "":
+		_, err = r.subnets.Get(ctx, r.api.config.Subnet1, q)
 	default:
 		return errors.New("neither vcn nor loadBalancer.subnet1 is in the cloud config, by which it could be told whether the user sees anything")
 	}
@@ -246,16 +250,16 @@ func (p *sharedParts) sees(ctx context.Context, maxAge time.Duration) (err error
 
 // proof is an error where nobody knows whether the user may see a load balancer still: policies name their kind apart from that of
 // networks. A listing that is answered proves it, though it may be empty.
-func (b *balancers) proof(ctx context.Context, id string) error {
-	if err := b.sees(ctx, proofMaxAge); err != nil {
+func (r *balancers) proof(ctx context.Context, id string) error {
+	if err := r.sees(ctx, proofMaxAge); err != nil {
 		return err
 	}
-	return proof(ctx, b.places, b.known, id, func(lb *loadBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
+	return proof(ctx, r.places, r.known, id, func(lb *loadBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
 }
 
 // work reads a work request.
-func (b *balancers) work(ctx context.Context, id string) (w workRequest, err error) {
-	if err := b.api.get(ctx, "work request "+id, b.kind.workPath+"/"+url.PathEscape(id), &w); err != nil {
+func (r *balancers) work(ctx context.Context, id string) (w workRequest, err error) {
+	if err := r.api.get(ctx, "work request "+id, r.kind.workPath+"/"+url.PathEscape(id), &w); err != nil {
 		return w, err
 	}
 	if w.State = cmp.Or(w.State, w.Status); w.ID != id || w.State == "" {
@@ -265,11 +269,11 @@ func (b *balancers) work(ctx context.Context, id string) (w workRequest, err err
 }
 
 // finish waits for a work request. One that is forgotten is judged by the load balancer itself, which is read in any case.
-func (b *balancers) finish(ctx context.Context, q *services.Request, id, name string) (workRequest, error) {
+func (r *balancers) finish(ctx context.Context, q *services.Request, id, name string) (workRequest, error) {
 	waiting, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
-	title := b.kind.title + " " + name
-	w, err := b.works.Until(waiting, id, "the cloud's work on "+title, func(w workRequest) bool { return !w.running() })
+	title := r.kind.title + " " + name
+	w, err := r.works.Until(waiting, id, "the cloud's work on "+title, func(w workRequest) bool { return !w.running() })
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return workRequest{}, nil
@@ -279,17 +283,17 @@ func (b *balancers) finish(ctx context.Context, q *services.Request, id, name st
 		return w, nil
 	}
 	err = &cloudapi.Error{ // the cloud said no, if late
-		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("WorkRequest %q failed: %s", id, b.why(ctx, w)),
+		Class: cloudapi.ErrInvalid, Operation: "changing " + title, Refused: true, Message: fmt.Sprintf("WorkRequest %q failed: %s", id, r.why(ctx, w)),
 	}
 	q.Report(services.Warning(eventRefused, "%s: %v", title, err))
 	return w, err
 }
 
 // why is what a work request failed for, as far as it is known.
-func (b *balancers) why(ctx context.Context, w workRequest) string {
+func (r *balancers) why(ctx context.Context, w workRequest) string {
 	found := append(page[workError]{w.workError}, w.Errors...)
-	if b.kind.errorsApart {
-		if err := b.api.get(ctx, "errors of work request "+w.ID, b.kind.workPath+"/"+url.PathEscape(w.ID)+"/errors", &found); err != nil {
+	if r.kind.errorsApart {
+		if err := r.api.get(ctx, "errors of work request "+w.ID, r.kind.workPath+"/"+url.PathEscape(w.ID)+"/errors", &found); err != nil {
 			return "its errors cannot be read: " + err.Error()
 		}
 	}
@@ -306,28 +310,28 @@ func (b *balancers) why(ctx context.Context, w workRequest) string {
 }
 
 // rest waits until the state of a load balancer says that the cloud works on it no longer, and returns what is there then.
-func (b *balancers) rest(ctx context.Context, id string) (*loadBalancer, error) {
-	b.known.Invalidate(id)
-	lb, err := b.known.Get(ctx, id, inventory.Query{})
+func (r *balancers) rest(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
+	r.known.Invalidate(lb.ID)
+	lb, err := r.known.Get(ctx, lb.ID, inventory.Query{})
 	if err != nil || !lb.busy() {
 		return lb, err
 	}
-	return b.until(ctx, lb, func(lb *loadBalancer) bool { return !lb.busy() })
+	return r.until(ctx, lb)
 }
 
-// until waits for a load balancer.
-func (b *balancers) until(ctx context.Context, lb *loadBalancer, over func(*loadBalancer) bool) (*loadBalancer, error) {
+// until is rest for a load balancer on which it is known to work.
+func (r *balancers) until(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
 	waiting, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
-	after, err := b.room.Until(waiting, lb.ID, b.kind.title+" "+lb.Name+": "+lb.State, over)
+	after, err := r.room.Until(waiting, lb.ID, r.kind.title+" "+lb.Name+": "+lb.State, func(lb *loadBalancer) bool { return !lb.busy() })
 	return after, later(err, lb.Name)
 }
 
 // isIdle reports whether the cloud works on a load balancer no longer.
-func (b *balancers) isIdle(ctx context.Context, id string) (bool, error) {
+func (r *balancers) isIdle(ctx context.Context, id string) (bool, error) {
 	var newest []workRequest
-	path := b.pathOf(id) + "/workRequests?limit=" + workPage
-	if err := b.api.get(ctx, "work requests of load balancer "+id, path, &newest); err != nil {
+	path := r.pathOf(id) + "/workRequests?limit=" + workPage
+	if err := r.api.get(ctx, "work requests of load balancer "+id, path, &newest); err != nil {
 		return false, err
 	}
 	for _, w := range newest {
@@ -339,7 +343,7 @@ func (b *balancers) isIdle(ctx context.Context, id string) (bool, error) {
 }
 
 // start asks for a change, and returns the work request that makes it.
-func (b *balancers) start(ctx context.Context, w write) (string, error) {
+func (r *balancers) start(ctx context.Context, w write) (string, error) {
 	more := http.Header{}
 	if w.token != "" {
 		more.Set(tokenHeader, w.token)
@@ -347,7 +351,7 @@ func (b *balancers) start(ctx context.Context, w write) (string, error) {
 	if w.etag != "" {
 		more.Set(ifMatch, w.etag)
 	}
-	header, err := b.api.send(ctx, w.what, w.method, w.path, w.in, w.out, more)
+	header, err := r.api.send(ctx, w.what, w.method, w.path, w.in, w.out, more)
 	if err != nil {
 		return "", err
 	}
@@ -356,6 +360,21 @@ func (b *balancers) start(ctx context.Context, w write) (string, error) {
 		return "", cloudapi.Unclear(w.what, "the answer names no work request")
 	}
 	return id, nil
+}
+
+// create asks for a load balancer, and returns the work request, and the ID if the answer names it.
+func (r *balancers) create(ctx context.Context, name string, in document, token string) (id, work string, err error) {
+	ask := write{what: "creating " + r.kind.title + " " + name, method: http.MethodPost, path: r.kind.path, in: in, token: token}
+	var made struct {
+		ID string `json:"id"`
+	}
+	if r.kind.showsCreated {
+		ask.out = &made
+	}
+	if work, err = r.start(ctx, ask); err == nil && made.ID == "" && r.kind.showsCreated {
+		err = cloudapi.Unclear(ask.what, "the answer names no "+r.kind.title)
+	}
+	return made.ID, work, err
 }
 
 // write is one change of a load balancer.

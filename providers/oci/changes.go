@@ -1,6 +1,7 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -33,9 +35,44 @@ func later(err error, name string) error {
 	return err
 }
 
-// one makes one change, and returns the load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody else
-// it refuses, and all is looked at again when it has ended.
-func (r *reconciler) one(ctx context.Context, q *services.Request, o observation, ask write) (observation, error) {
+// write makes one change, and returns the load balancer as it is afterwards. The cloud makes one at a time: while it works for somebody
+// else it refuses, and all is looked at again when it has ended.
+func (r *balancers) write(ctx context.Context, q *services.Request, o observation, ask write) (observation, error) {
+	prepare := r.prepareWork
+	if r.kind.statesWork {
+		prepare = r.prepareState
+	}
+	o, err := prepare(ctx, o, &ask)
+	if err != nil {
+		return o, err
+	}
+	if ask.outdated(o.lb) {
+		return o, services.ErrGone // somebody has changed it meanwhile
+	}
+	ask.path = r.pathOf(o.lb.ID) + ask.path
+	id, err := r.start(ctx, ask)
+	r.known.Invalidate(o.lb.ID)
+	if err != nil {
+		return o, r.refused(ctx, o.lb, err)
+	}
+	if _, err := r.finish(ctx, q, id, o.lb.Name); err != nil {
+		r.known.Invalidate(o.lb.ID)
+		return o, err
+	}
+	r.settle(o.lb.ID, true)
+	// The work request may end a moment before the load balancer can be changed again.
+	lb, err := r.rest(ctx, o.lb)
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return o, services.ErrGone
+	}
+	if err == nil {
+		o.lb, o.fresh = lb, true
+	}
+	return o, err
+}
+
+// prepareWork waits until no work request is under way: the load balancer is written under the ETag that it has then.
+func (r *balancers) prepareWork(ctx context.Context, o observation, ask *write) (observation, error) {
 	if err := r.ready(ctx, o.lb); err != nil {
 		return o, err
 	}
@@ -51,44 +88,46 @@ func (r *reconciler) one(ctx context.Context, q *services.Request, o observation
 		}
 		o.lb = lb
 	}
-	if ask.outdated(o.lb) {
-		return o, services.ErrGone // somebody has changed it between two writes of ours
+	ask.etag = o.lb.etag
+	return o, nil
+}
+
+// prepareState reads the load balancer where part of it is written back: what is known may be some seconds old, and writes of parts are
+// under no ETag.
+func (r *balancers) prepareState(ctx context.Context, o observation, ask *write) (observation, error) {
+	fresh := o.fresh
+	if o.fresh = false; fresh || ask.have == nil {
+		return o, nil
 	}
-	ask.path, ask.etag = "/loadBalancers/"+url.PathEscape(o.lb.ID)+ask.path, o.lb.etag
-	id, err := r.start(ctx, ask)
+	r.known.Invalidate(o.lb.ID)
+	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
+	switch {
+	case errors.Is(err, cloudapi.ErrNotFound):
+		return o, services.ErrGone
+	case err != nil:
+		return o, err
+	}
+	o.lb = lb
+	return o, nil
+}
+
+// refused is why a write was refused: services.ErrGone where all is to be looked at again, because somebody else has changed something.
+func (r *balancers) refused(ctx context.Context, lb *loadBalancer, err error) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
-		return o, r.awaitOthers(ctx, o.lb, err)
+		return r.awaitOthers(ctx, lb, err)
 	case errors.Is(err, cloudapi.ErrNotFound):
-		r.known.Invalidate(o.lb.ID)
-		if _, err := r.known.Get(ctx, o.lb.ID, inventory.Query{}); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
-			return o, err
+		if _, err := r.known.Get(ctx, lb.ID, inventory.Query{}); err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
+			return err
 		}
-		return o, services.ErrGone // somebody has taken it away, or the part of it
-	case err != nil:
-		r.known.Invalidate(o.lb.ID)
-		return o, err
+		return services.ErrGone // somebody has taken it away, or the part of it
 	}
-	r.known.Invalidate(o.lb.ID)
-	if _, err := r.finish(ctx, q, id, o.lb.Name); err != nil {
-		r.known.Invalidate(o.lb.ID)
-		return o, err
-	}
-	r.known.Invalidate(o.lb.ID)
-	r.settle(o.lb.ID, true)
-	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return o, services.ErrGone
-	}
-	if err == nil {
-		o.lb = lb
-	}
-	return o, err
+	return err
 }
 
 // ready asks whether the cloud still works on what a process before this one began, or what was not answered. It is nil where a change can
 // be asked for; after it, that is not known until the change has ended.
-func (r *reconciler) ready(ctx context.Context, lb *loadBalancer) error {
+func (r *balancers) ready(ctx context.Context, lb *loadBalancer) error {
 	if r.settle(lb.ID, false) {
 		return nil
 	}
@@ -110,47 +149,81 @@ func (r *reconciler) ready(ctx context.Context, lb *loadBalancer) error {
 }
 
 // settle notes whether the cloud has ended what was begun on a load balancer, and returns what was known before.
-func (r *reconciler) settle(id string, ended bool) (before bool) {
+func (r *balancers) settle(id string, ended bool) (before bool) {
 	r.settledMu.Lock()
 	defer r.settledMu.Unlock()
 	before = r.settled[id]
 	delete(r.settled, id)
-	if ended {
+	if ended && !r.kind.statesWork {
 		r.settled[id] = true
 	}
 	return before
 }
 
 // awaitOthers waits until the cloud works for somebody else no longer. What was to be written is old then.
-func (r *reconciler) awaitOthers(ctx context.Context, lb *loadBalancer, conflict error) error {
-	r.known.Invalidate(lb.ID)
-	waiting, cancel := context.WithTimeout(ctx, workPatience)
-	defer cancel()
-	_, err := r.idle.Until(waiting, lb.ID, "other work on load balancer "+lb.Name, func(idle bool) bool { return idle })
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return services.ErrGone
-	case err != nil:
-		return later(err, lb.Name)
+func (r *balancers) awaitOthers(ctx context.Context, lb *loadBalancer, conflict error) error {
+	await := r.awaitWork
+	if r.kind.statesWork {
+		await = r.rest
 	}
-	now, err := r.known.Get(ctx, lb.ID, inventory.Query{})
-	if err == nil && now.State != stateActive && conflict != nil {
+	now, err := await(ctx, lb)
+	switch {
+	case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
+		return err
+	case err == nil && now.State != stateActive && conflict != nil:
 		return conflict
 	}
 	return services.ErrGone
 }
 
-// change writes a part of the load balancer, and reads the load balancer again.
-func (r *reconciler) change(action, object, detail string, compare func() (before, after any), ask write) change {
+// awaitWork waits until no work request is under way.
+func (r *balancers) awaitWork(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
+	r.known.Invalidate(lb.ID)
+	waiting, cancel := context.WithTimeout(ctx, workPatience)
+	defer cancel()
+	if _, err := r.idle.Until(waiting, lb.ID, "other work on load balancer "+lb.Name, func(idle bool) bool { return idle }); err != nil {
+		return nil, later(err, lb.Name)
+	}
+	return r.known.Get(ctx, lb.ID, inventory.Query{})
+}
+
+// waiting stands before changes of a load balancer on which the cloud works for somebody else: what is to be changed shows then.
+func (r *balancers) waiting(lb *loadBalancer) change {
 	return change{
-		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
-		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
-			return r.one(ctx, q, o, ask)
+		Planned: guard.Planned{Action: guard.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
+		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
+			now, err := r.rest(ctx, lb)
+			if errors.Is(err, cloudapi.ErrNotFound) {
+				return o, services.ErrGone
+			}
+			if err == nil {
+				o.lb = now
+			}
+			return o, err
 		},
 	}
 }
 
-// Changes are those between what is there and what should be. What nothing refers to any more goes last.
+// whenIdle are changes, after a wait where the cloud works for somebody else.
+func (r *balancers) whenIdle(lb *loadBalancer, all []change) []change {
+	if lb.State == stateUpdating && len(all) > 0 {
+		return append([]change{r.waiting(lb)}, all...)
+	}
+	return all
+}
+
+// change writes a part of the load balancer, and reads the load balancer again.
+func (r *balancers) change(action, object, detail string, compare func() (before, after any), ask write) change {
+	return change{
+		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
+		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			return r.write(ctx, q, o, ask)
+		},
+	}
+}
+
+// Changes are those between what is there and what should be. What nothing refers to any more goes last; a version of IP comes before what
+// has it, and goes after it.
 func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]change, error) {
 	if o.lb == nil {
 		all := r.recording(q.Service, d.record)
@@ -162,54 +235,68 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 	if o.group == nil && d.group.create != nil {
 		return []change{r.creatingGroup(q.Service, d)}, nil
 	}
-	listeners, extra := matchListeners(o.lb.Listeners, d.listeners)
 	all := append(r.recording(q.Service, d.record), ruleChanges[observation](r.book, q.Service, early(d.lists, d.former))...)
 	all = append(all, r.groupOpenings(d)...)
-	certificates, old := r.certificateChanges(o.lb, d)
-	all = append(all, certificates...)
-	sets, oldSets := r.ruleSetChanges(o.lb, d)
-	all = append(all, sets...)
+	wider, narrower := r.versionChanges(o.lb, d.version)
+	certificates, oldCertificates := r.certificateChanges(o.lb, d)
+	ruleSets, oldRuleSets := r.ruleSetChanges(o.lb, d)
+	all = slices.Concat(all, wider, certificates, ruleSets, r.changesOfParts(o.lb, d), oldRuleSets, oldCertificates, r.changesOfWhole(o.lb, d),
+		narrower, r.groupClosings(d), ruleChanges[observation](r.book, q.Service, late(d.lists, d.former)))
+	return r.whenIdle(o.lb, all), nil
+}
+
+// versionChanges change the version of IP: first to more, or last to less.
+func (r *balancers) versionChanges(lb *loadBalancer, version string) (first, last []change) {
+	if version == lb.Version {
+		return nil, nil
+	}
+	change := []change{r.change(guard.PlanChange, r.kind.title+" "+lb.Name, "version of IP",
+		func() (any, any) { return document{"nlbIpVersion": lb.Version}, document{"nlbIpVersion": version} },
+		write{what: "changing the version of IP of " + r.kind.title + " " + lb.Name, method: http.MethodPut, in: document{"nlbIpVersion": version}})}
+	if version == versionBoth {
+		return change, nil
+	}
+	return nil, change
+}
+
+// changesOfParts are those of listeners and backend sets.
+func (r *balancers) changesOfParts(lb *loadBalancer, d spec) (all []change) {
+	listeners, extra := matchListeners(lb.Listeners, d.listeners, r.kind.normalize)
 	for _, name := range extra {
-		all = append(all, r.change(guard.PlanDelete, "listener "+name, "", func() (any, any) { return o.lb.Listeners[name], nil },
-			write{what: "deleting listener " + name, method: http.MethodDelete, path: "/listeners/" + url.PathEscape(name)}))
+		all = append(all, r.deletingPart("listener", "/listeners/", name, lb.Listeners[name]))
 	}
 	for _, name := range sortedKeys(d.sets) {
 		want := d.sets[name]
-		have, there := o.lb.BackendSets[name]
+		have, there := lb.BackendSets[name]
 		if !there {
-			all = append(all, addingPart(r.change, "backend set", "/backendSets", name, want))
+			all = append(all, r.addingPart("backend set", "/backendSets", name, want))
 			continue
 		}
 		if after, what := mergeSetTLS(have, want, d.noNodes); len(what) > 0 {
-			all = append(all, updatingSet(r.change, name, have, after, what))
+			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
 	for _, name := range sortedKeys(d.listeners) {
 		is, there := listeners[name]
 		if !there {
-			all = append(all, addingPart(r.change, "listener", "/listeners", name, d.listeners[name]))
+			all = append(all, r.addingPart("listener", "/listeners", name, d.listeners[name]))
 			continue
 		}
-		have := o.lb.Listeners[is]
-		if after, differs := mergeListener(have, d.listeners[name]); differs {
+		have := lb.Listeners[is]
+		if after, differs := r.kind.mergeListener(have, d.listeners[name]); differs {
 			all = append(all, r.updatingListener(is, have, after))
 		}
 	}
-	for _, name := range sortedKeys(o.lb.BackendSets) {
+	for _, name := range sortedKeys(lb.BackendSets) {
 		if _, wanted := d.sets[name]; !wanted {
-			all = append(all, r.change(guard.PlanDelete, "backend set "+name, "", func() (any, any) { return o.lb.BackendSets[name], nil },
-				write{what: "deleting backend set " + name, method: http.MethodDelete, path: "/backendSets/" + url.PathEscape(name)}))
+			all = append(all, r.deletingPart("backend set", "/backendSets/", name, lb.BackendSets[name]))
 		}
 	}
-	all = append(all, oldSets...)
-	all = append(all, old...)
-	all = append(all, r.changesOfWhole(o.lb, d)...)
-	all = append(all, r.groupClosings(d)...)
-	return append(all, ruleChanges[observation](r.book, q.Service, late(d.lists, d.former))...), nil
+	return all
 }
 
 // ruleSetChanges make and change rule sets, and remove those that are not wanted, which goes last.
-func (r *reconciler) ruleSetChanges(lb *loadBalancer, d spec) (first, last []change) {
+func (r *balancers) ruleSetChanges(lb *loadBalancer, d spec) (first, last []change) {
 	if d.ruleSets == nil {
 		return nil, nil
 	}
@@ -217,7 +304,7 @@ func (r *reconciler) ruleSetChanges(lb *loadBalancer, d spec) (first, last []cha
 		have, there := lb.RuleSets[name]
 		switch {
 		case !there:
-			first = append(first, addingPart(r.change, "rule set", "/ruleSets", name, d.ruleSets[name]))
+			first = append(first, r.addingPart("rule set", "/ruleSets", name, d.ruleSets[name]))
 		case !sameItems(listOf(have["items"]), listOf(d.ruleSets[name]["items"])):
 			first = append(first, r.change(guard.PlanChange, "rule set "+name, "", func() (any, any) { return withoutShown(have), d.ruleSets[name] },
 				write{what: "changing rule set " + name, method: http.MethodPut, path: "/ruleSets/" + url.PathEscape(name), in: d.ruleSets[name]}))
@@ -225,26 +312,25 @@ func (r *reconciler) ruleSetChanges(lb *loadBalancer, d spec) (first, last []cha
 	}
 	for _, name := range sortedKeys(lb.RuleSets) {
 		if _, wanted := d.ruleSets[name]; !wanted {
-			last = append(last, r.change(guard.PlanDelete, "rule set "+name, "", func() (any, any) { return lb.RuleSets[name], nil },
-				write{what: "deleting rule set " + name, method: http.MethodDelete, path: "/ruleSets/" + url.PathEscape(name)}))
+			last = append(last, r.deletingPart("rule set", "/ruleSets/", name, lb.RuleSets[name]))
 		}
 	}
 	return first, last
 }
 
-func (r *reconciler) updatingListener(name string, have, after document) change {
+func (r *balancers) updatingListener(name string, have, after document) change {
 	return r.change(guard.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
 		what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after, listener: name, have: have,
 	})
 }
 
 // changesOfWhole are those of the load balancer itself.
-func (r *reconciler) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
+func (r *balancers) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
 	if !services.SameSet(lb.Groups, d.groups) {
 		after := document{"networkSecurityGroupIds": d.groups}
-		all = append(all, r.change(guard.PlanChange, "load balancer "+lb.Name, "network security groups",
+		all = append(all, r.change(guard.PlanChange, r.kind.title+" "+lb.Name, "network security groups",
 			func() (any, any) { return document{"networkSecurityGroupIds": lb.Groups}, after },
-			write{what: "changing the network security groups of load balancer " + lb.Name, method: http.MethodPut, path: "/networkSecurityGroups", in: after}))
+			write{what: "changing the network security groups of " + r.kind.title + " " + lb.Name, method: http.MethodPut, path: "/networkSecurityGroups", in: after}))
 	}
 	details := d.details != nil && (lb.Details == nil || *lb.Details != *d.details)
 	if !strings.EqualFold(lb.Shape, d.shape) || details {
@@ -259,55 +345,38 @@ func (r *reconciler) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
 	return all
 }
 
-// matchListeners finds the listener of each that there should be, by their names, and those that belong to none.
-func matchListeners(have, want map[string]document) (found map[string]string, extra []string) {
-	found = map[string]string{}
-	wanted := map[string]string{}
-	for name := range want {
-		wanted[normalized(name)] = name
-	}
-	for _, is := range sortedKeys(have) {
-		name, ok := wanted[normalized(is)]
-		if _, taken := found[name]; !ok || taken {
-			extra = append(extra, is)
-			continue
-		}
-		found[name] = is
-	}
-	return found, extra
-}
-
-// changing makes a change of a part of a load balancer of any kind.
-type changing func(action, object, detail string, compare func() (before, after any), ask write) change
-
-func updatingSet(change changing, name string, have, after document, what []string) change {
+func (r *balancers) updatingSet(name string, have, after document, what []string) change {
 	before := withoutShown(have)
 	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
-	return change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
+	return r.change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
 		what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after, set: name, have: have,
 	})
 }
 
 // addingPart makes a part: whether one was made that was not answered shows in what is there, since names are unique in a load balancer.
-func addingPart(change changing, kind, path, name string, want document) change {
+func (r *balancers) addingPart(kind, path, name string, want document) change {
 	asked := withoutShown(want)
 	asked["name"] = name
-	return change(guard.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
+	return r.change(guard.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
 		write{what: "creating " + kind + " " + name, method: http.MethodPost, path: path, in: asked})
 }
 
+func (r *balancers) deletingPart(kind, path, name string, have document) change {
+	return r.change(guard.PlanDelete, kind+" "+name, "", func() (any, any) { return have, nil },
+		write{what: "deleting " + kind + " " + name, method: http.MethodDelete, path: path + url.PathEscape(name)})
+}
+
 // creating makes a load balancer with all that belongs to it.
-func (r *reconciler) creating(service *v1.Service, d spec) change {
+func (r *balancers) creating(service *v1.Service, d spec) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.name}, Creates: true, Replan: true,
+		Planned: guard.Planned{Action: guard.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.shownCreation() },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			token, err := r.tokenFor(service.UID, d.create)
 			if err != nil {
 				return o, err
 			}
-			what := "creating load balancer " + d.name
-			id, err := r.start(ctx, write{what: what, method: http.MethodPost, path: balancerPaths, in: d.create, token: token})
+			id, work, err := r.create(ctx, d.name, d.create, token)
 			r.known.InvalidateAll() // it may have been made
 			if err == nil || cloudapi.Refused(err) {
 				r.forget(service.UID)
@@ -315,15 +384,18 @@ func (r *reconciler) creating(service *v1.Service, d spec) change {
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
-			done, err := r.finish(ctx, q, id, d.name)
+			done, err := r.finish(ctx, q, work, d.name)
 			r.known.InvalidateAll()
-			switch {
-			case err != nil:
+			if err != nil {
 				return o, err
-			case done.Target == "":
+			}
+			if id = cmp.Or(id, done.Target); id == "" {
 				return o, services.ErrGone // the work request is forgotten: the load balancer is found by its name
 			}
-			lb, err := r.known.Get(ctx, done.Target, inventory.Query{})
+			lb, err := r.rest(ctx, &loadBalancer{ID: id})
+			if r.kind.statesWork {
+				r.known.InvalidateAll() // a listing may have begun while it was being made
+			}
 			if err != nil {
 				return o, cloudapi.NotAbsence(err)
 			}
@@ -334,7 +406,7 @@ func (r *reconciler) creating(service *v1.Service, d spec) change {
 }
 
 // tokenFor is the retry token of a creation: that of before while nobody knows what became of the same request, and else a new one.
-func (r *reconciler) tokenFor(uid types.UID, asked document) (string, error) {
+func (r *sharedParts) tokenFor(uid types.UID, asked document) (string, error) {
 	body, err := json.Marshal(asked)
 	if err != nil {
 		return "", err
@@ -352,16 +424,16 @@ func (r *reconciler) tokenFor(uid types.UID, asked document) (string, error) {
 }
 
 // forget ends an attempt: its outcome is known.
-func (r *reconciler) forget(uid types.UID) {
+func (r *sharedParts) forget(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.attempts, uid)
 }
 
 // deleting removes a load balancer, with all that belongs to it.
-func (r *reconciler) deleting(lb *loadBalancer) change {
+func (r *balancers) deleting(lb *loadBalancer) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + lb.Name},
+		Planned: guard.Planned{Action: guard.PlanDelete, Object: r.kind.title + " " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			r.forget(q.Service.UID)
@@ -375,22 +447,22 @@ func (r *reconciler) deleting(lb *loadBalancer) change {
 }
 
 // remove deletes a load balancer and waits until it is gone: the request is only accepted, and can still fail.
-func (r *reconciler) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+func (r *balancers) remove(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 	var refused error
+	title := r.kind.title + " " + lb.Name
 	for range maxConflicts {
-		if err := r.ready(ctx, lb); err != nil {
-			if !errors.Is(err, services.ErrGone) {
-				return err
-			}
-			if _, err := r.known.Get(ctx, lb.ID, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
-				return r.gone(ctx, lb)
-			}
+		switch err := r.awaitTurn(ctx, lb); {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			r.known.Forget(lb.ID)
+			return nil
+		case err != nil:
+			return err
 		}
-		id, err := r.start(ctx, write{
-			what: "deleting load balancer " + lb.Name, method: http.MethodDelete, path: "/loadBalancers/" + url.PathEscape(lb.ID),
-		})
+		id, err := r.start(ctx, write{what: "deleting " + title, method: http.MethodDelete, path: r.pathOf(lb.ID)})
 		r.known.Invalidate(lb.ID)
 		switch {
+		case errors.Is(err, cloudapi.ErrConflict) && r.kind.statesWork:
+			continue
 		case errors.Is(err, cloudapi.ErrConflict):
 			if refused != nil && err.Error() == refused.Error() {
 				return err // nobody works on it: it is protected, for one
@@ -408,27 +480,33 @@ func (r *reconciler) remove(ctx context.Context, q *services.Request, lb *loadBa
 		if err != nil {
 			return err
 		}
-		return r.gone(ctx, lb)
+		now, err := r.rest(ctx, lb)
+		switch {
+		case errors.Is(err, cloudapi.ErrNotFound):
+			r.known.Forget(lb.ID)
+			return nil
+		case err != nil:
+			return err
+		}
+		return cloudproviderapi.NewRetryError(title+" is "+now.State+" after its deletion", lookAgain)
 	}
-	return cloudproviderapi.NewRetryError("others keep working on load balancer "+lb.Name, lookAgain)
+	return cloudproviderapi.NewRetryError("others keep working on "+title, lookAgain)
+}
+
+// awaitTurn waits until the deletion of a load balancer can be asked for. It is not found where it is gone.
+func (r *balancers) awaitTurn(ctx context.Context, lb *loadBalancer) error {
+	if r.kind.statesWork {
+		_, err := r.rest(ctx, lb)
+		return err
+	}
+	err := r.ready(ctx, lb)
+	if errors.Is(err, services.ErrGone) {
+		if _, err = r.known.Get(ctx, lb.ID, inventory.Query{}); !errors.Is(err, cloudapi.ErrNotFound) {
+			err = nil
+		}
+	}
+	return err
 }
 
 // maxConflicts is how often a deletion is asked for again that was refused because the cloud worked for somebody else.
 const maxConflicts = 5
-
-// gone is nil where a load balancer is proved to be gone.
-func (r *reconciler) gone(ctx context.Context, lb *loadBalancer) error {
-	r.known.Invalidate(lb.ID)
-	now, err := r.known.Get(ctx, lb.ID, inventory.Query{})
-	if err == nil && now.State == stateDeleting {
-		_, err = r.until(ctx, now, func(lb *loadBalancer) bool { return lb.State != stateDeleting })
-	}
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		r.known.Forget(lb.ID)
-		return nil
-	case err != nil:
-		return err
-	}
-	return cloudproviderapi.NewRetryError("load balancer "+lb.Name+" is "+now.State+" after its deletion", lookAgain)
-}

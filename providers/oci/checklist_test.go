@@ -172,7 +172,7 @@ func TestOrderOfStatus(t *testing.T) {
 	lb := &loadBalancer{Addresses: []address{{IP: "140.238.0.1"}, {IP: "2603:c020::1"}}}
 	s := conformance.Service("web", nil, web())
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "2603:c020::1"}, {IP: "140.238.0.1"}}
-	r := &reconciler{balancers: &balancers{sharedParts: &sharedParts{}}}
+	r := &reconciler{balancers: &balancers{kind: balancerKind(Config{})}}
 	status, err := r.Status(services.Request{Service: s}, observation{lb: lb}, spec{})
 	require.NoError(t, err)
 	require.Equal(t, s.Status.LoadBalancer, *status)

@@ -144,6 +144,15 @@ func (r *reconciler) placeFor(ctx context.Context, service *v1.Service, s settin
 
 // choosePlace is where a new load balancer is to be.
 func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
+	if err := r.kind.chooseSubnets(r, ctx, service, s, p); err != nil || s.Address == "" {
+		return err // "not found" is told apart where it matters
+	}
+	p.reserved, err = r.reservedAddress(ctx, s)
+	return err
+}
+
+// chooseSubnets is where a new load balancer is to be that is no network load balancer.
+func (r *reconciler) chooseSubnets(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
 	p.subnets, err = s.chooseSubnets(r.config.Subnet1, r.config.Subnet2, func(id string) (bool, error) {
 		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		return found.Domain == "", err
@@ -151,27 +160,36 @@ func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s set
 	if errors.Is(err, errNoSubnet) {
 		return misplaced(err)
 	}
-	if err != nil {
-		return err // "not found" is told apart where it matters
+	policy := wantsSix(service)
+	if err != nil || policy == "" {
+		return err
 	}
-	if policy := wantsSix(service); policy != "" {
-		p.six = true
-		for _, id := range p.subnets {
-			found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
-			if err != nil {
-				return cloudapi.NotAbsence(err)
-			}
-			p.six = p.six && len(found.networks(false, true)) > 0
-			if !p.six && policy == v1.IPFamilyPolicyRequireDualStack {
-				return misplaced(fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id))
-			}
+	p.six = true
+	for _, id := range p.subnets {
+		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
+		if err != nil {
+			return cloudapi.NotAbsence(err)
+		}
+		p.six = p.six && len(found.networks(false, true)) > 0
+		if !p.six && policy == v1.IPFamilyPolicyRequireDualStack {
+			return misplaced(fmt.Errorf("subnet with id %s does not have an ipv6 cidr block", id))
 		}
 	}
-	if s.Address == "" {
-		return nil
+	return nil
+}
+
+// desireBalancer adds the shape and the certificates, which network load balancers do not have.
+func (r *reconciler) desireBalancer(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, d *spec) (err error) {
+	if d.shape, d.details, err = s.shapeFor(lb); err != nil {
+		return err
 	}
-	p.reserved, err = r.reservedAddress(ctx, s)
-	return err
+	front, back, err := r.certificates(ctx, service, s)
+	if err != nil {
+		return err
+	}
+	d.speakTLS(service, s, lb, front, back)
+	d.secrets = r.secretsOf(service.UID, d.secrets)
+	return nil
 }
 
 // refuseAddress is what is wrong with the reserved address that a Service asks for.
@@ -180,7 +198,7 @@ func (s settings) refuseAddress(format string, args ...any) error {
 }
 
 // reservedAddress finds the ID of a reserved public address that is free.
-func (r *reconciler) reservedAddress(ctx context.Context, s settings) (string, error) {
+func (r *sharedParts) reservedAddress(ctx context.Context, s settings) (string, error) {
 	ip := s.Address
 	var found struct {
 		ID      string `json:"id"`
@@ -203,7 +221,7 @@ func (r *reconciler) reservedAddress(ctx context.Context, s settings) (string, e
 }
 
 // desireRules adds what is to become of security rules.
-func (r *reconciler) desireRules(
+func (r *sharedParts) desireRules(
 	ctx context.Context, q services.Request, s settings, o observation, place placement, d *spec,
 ) ([]services.Finding, error) {
 	asked, err := accessOf(q.Service, s.preserve)
@@ -251,7 +269,7 @@ func (r *reconciler) desireRules(
 }
 
 // desireNoGroup ends what a group was for that is not wanted any more.
-func (r *reconciler) desireNoGroup(ctx context.Context, service *v1.Service, group *securityGroup, d *spec) error {
+func (r *sharedParts) desireNoGroup(ctx context.Context, service *v1.Service, group *securityGroup, d *spec) error {
 	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {
 		return cloudapi.NotAbsence(err)
@@ -302,7 +320,7 @@ func between(rules, backends []change) []change {
 }
 
 // nodeRules are the changes of security lists that other nodes need: the ports are those that the load balancer has.
-func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) []change {
+func (r *sharedParts) nodeRules(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, nodes []*v1.Node) []change {
 	sources, err := sourcesOf(service)
 	if err != nil || s.mode != modeAll || len(lb.Addresses) == 0 {
 		return nil // a fault in the Service keeps no node from joining
@@ -321,7 +339,7 @@ func (r *reconciler) nodeRules(ctx context.Context, service *v1.Service, s setti
 }
 
 // leaveLists are the changes by which a Service that goes leaves the security lists.
-func (r *reconciler) leaveLists(
+func (r *sharedParts) leaveLists(
 	ctx context.Context, service *v1.Service, s settings, o observation,
 ) (all []change, missed []error, err error) {
 	plans := o.left
@@ -343,7 +361,7 @@ func (r *reconciler) leaveLists(
 
 // leftOfBefore are rules that a process before this one made in a mode of before: this cluster has marked them. Who may not see the
 // lists has made none.
-func (r *reconciler) leftOfBefore(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
+func (r *sharedParts) leftOfBefore(ctx context.Context, service *v1.Service, lb *loadBalancer) ([]listPlan, error) {
 	if unmarked(lb) {
 		return nil, nil
 	}
@@ -357,7 +375,7 @@ func unmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
 func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
 
 // leaving is what a load balancer that goes asks of security lists.
-func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
+func (r *sharedParts) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
 	request := ruleRequest{
 		service: service, access: asked, former: accessThere(lb, asked.sources), frontend: s.mode == modeFrontend, balancers: lb.Subnets,
 		nodes: r.instances.nodes.Nodes(), four: !s.sixAlone, six: s.six, leaving: true, unmarked: unmarked(lb),
@@ -372,14 +390,14 @@ func (r *reconciler) leaving(service *v1.Service, asked access, s settings, lb *
 	return request
 }
 
-// leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs.
+// leftRules are the rules that are left of a load balancer which is gone: those that this cluster has marked, and that nobody needs. They
+// are looked for where the Service asks for a load balancer of this kind.
 func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]listPlan, error) {
-	s, _, _ := parseSettings(service, r.config.SecurityListMode) // no fault in an annotation matters here
-	if isNetworkService(service) {
+	if isNetworkService(service) != (r.kind.word == typeNetwork) {
 		return nil, nil
 	}
-	where := placement{}
-	if err := r.choosePlace(ctx, service, settings{Subnet1: s.Subnet1, Subnet2: s.Subnet2, Internal: s.Internal}, &where); err != nil {
+	s, where := r.settings(service), placement{}
+	if err := r.kind.chooseSubnets(r, ctx, service, s, &where); err != nil {
 		if !unreachable(err) && !errors.Is(err, errPlace) {
 			return nil, err
 		}
@@ -389,7 +407,7 @@ func (r *reconciler) leftRules(ctx context.Context, service *v1.Service) ([]list
 }
 
 // leftRulesIn is the same where the subnets of the load balancer are known.
-func (r *reconciler) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
+func (r *sharedParts) leftRulesIn(ctx context.Context, service *v1.Service, s settings, subnets []string) ([]listPlan, error) {
 	// Whatever the mode: rules that others made stay as long as a Service has their port.
 	if mark, err := r.cluster.Mark(ctx); err != nil || mark == "" && !r.book.holds(service.UID) {
 		return nil, err

@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"sync"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -16,7 +14,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
 const (
@@ -50,57 +47,14 @@ type observation struct {
 
 type change = services.Change[observation]
 
-// reconciler implements services.Reconciler.
-type reconciler struct {
-	*balancers
-	made *regexp.Regexp
-
-	// settled are the load balancers on which the cloud has ended what this process began last.
-	settledMu sync.Mutex
-	settled   map[string]bool
-}
+// reconciler implements services.Reconciler, for one kind of load balancers.
+type reconciler struct{ *balancers }
 
 // attempt is the creation of a load balancer: as long as nobody knows what became of it, the same request has the same token.
 type attempt struct{ sum, token string }
 
-// there is the load balancer of a Service of either kind, as far as it is known; nil is none.
-func (c *cloud) there(service *v1.Service) *loadBalancer {
-	if isNetworkService(service) {
-		for _, lb := range c.network.known.PeekIndex(indexName, networkName(service)) {
-			return lb
-		}
-		return nil
-	}
-	for _, lb := range c.reconciler.known.PeekIndex(indexName, c.reconciler.name("", service)) {
-		return lb
-	}
-	return nil
-}
-
-// beside are the load balancers of both kinds in some subnets that are none of Services.
-func (c *cloud) beside(ctx context.Context, list []*v1.Service, subnets []string) ([]*loadBalancer, error) {
-	for _, of := range []*servedKind{c.loadBalancers.lb, c.loadBalancers.nlb} {
-		if err := c.loadBalancers.unlessUnserved(ctx, of, of.list(ctx)); err != nil {
-			return nil, err
-		}
-	}
-	all := slices.Concat(c.reconciler.known.PeekAll(), c.network.known.PeekAll())
-	return slices.DeleteFunc(all, func(lb *loadBalancer) bool {
-		own := slices.ContainsFunc(list, func(s *v1.Service) bool { is := c.there(s); return is != nil && is.ID == lb.ID })
-		return own || !slices.ContainsFunc(lb.Subnets, func(id string) bool { return slices.Contains(subnets, id) })
-	}), nil
-}
-
-func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
-	prefix := ownName(a.config.Prefix, &v1.Service{})
-	k := kind{
-		title: "load balancer", word: typeBalancer, path: balancerPaths, workPath: "/loadBalancerWorkRequests",
-		name: func(s *v1.Service) string { return ownName(a.config.Prefix, s) },
-	}
-	return &reconciler{
-		balancers: newBalancers(newSharedParts(a, i, adopt), k), settled: map[string]bool{},
-		made: regexp.MustCompile(`^` + regexp.QuoteMeta(prefix) + `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`),
-	}
+func newReconciler(parts *sharedParts, k kind) *reconciler {
+	return &reconciler{newBalancers(parts, k)}
 }
 
 var (
@@ -111,19 +65,21 @@ var (
 // newLoadBalancers returns those of a reconciler. Names are not unique in the cloud.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[observation, spec] {
 	return &services.LoadBalancer[observation, spec]{
-		Reconciler: r, Name: r.name, Creations: services.Creations{Shows: creationShows}, Identify: r.instances.Identify,
+		Reconciler: r, Name: func(_ string, s *v1.Service) string { return r.kind.name(s) },
+		Creations: services.Creations{Shows: creationShows}, Identify: r.instances.Identify,
 	}
-}
-
-// name is that of a Service's load balancer.
-func (r *reconciler) name(_ string, service *v1.Service) string {
-	return ownName(r.config.Prefix, service)
 }
 
 // Validate judges the Service by itself.
 func (r *reconciler) Validate(q services.Request) (findings []services.Finding, err error) {
-	_, warnings, err := parseSettings(q.Service, r.config.SecurityListMode)
+	_, warnings, err := r.kind.parse(q.Service)
 	return services.Judged(warnings, err), err
+}
+
+// settings are those of a Service of which nobody asks whether something is wrong with them, or somebody has asked before.
+func (r *reconciler) settings(service *v1.Service) settings {
+	s, _, _ := r.kind.parse(service)
+	return s
 }
 
 // Observe finds the load balancer by its name. That there is none is believed only of a user who still sees the network.
@@ -147,15 +103,15 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 }
 
 // find is the load balancer of a Service's name; nil where there is none. One that works counts before those that failed.
-func (r *reconciler) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
-	name := r.name("", service)
+func (r *balancers) find(ctx context.Context, service *v1.Service, goes bool) (*loadBalancer, error) {
+	name := r.kind.name(service)
 	found, err := r.known.Find(ctx, indexName, name, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err != nil {
 		return nil, err
 	}
 	live := slices.DeleteFunc(slices.Clone(found), func(lb *loadBalancer) bool { return lb.State == stateFailed })
 	if len(live) > 1 {
-		return nil, fmt.Errorf("%d load balancers have the name %s (%s, %s); delete those that nobody needs", len(live), name, live[0].ID, live[1].ID)
+		return nil, fmt.Errorf("%d %ss have the name %s (%s, %s); delete those that nobody needs", len(live), r.kind.title, name, live[0].ID, live[1].ID)
 	}
 	if live = append(live, found...); len(live) > 0 {
 		return live[0], nil
@@ -166,12 +122,7 @@ func (r *reconciler) find(ctx context.Context, service *v1.Service, goes bool) (
 // observeGroup finds the network security group that was made for the Service, where it has one by its mode, may have one of before,
 // or goes.
 func (r *reconciler) observeGroup(ctx context.Context, q services.Request, lb *loadBalancer) (*securityGroup, error) {
-	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Validate has judged
-	return r.observeGroupOf(ctx, q, s, lb)
-}
-
-// observeGroupOf is the same for known settings.
-func (r *reconciler) observeGroupOf(ctx context.Context, q services.Request, s settings, lb *loadBalancer) (*securityGroup, error) {
+	s := r.settings(q.Service)
 	var attached []string
 	if lb != nil {
 		attached = lb.Groups
@@ -187,16 +138,16 @@ func (r *reconciler) observeGroupOf(ctx context.Context, q services.Request, s s
 	return r.groups.managed(ctx, q.Service, attached, goes, inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 }
 
-// rules decide whose a load balancer is: by the tag that we give it, and by its name, which is the UID of the Service. Oracle's own
+// rules decide whose a load balancer is: by the tag that we give it, and by its name, which has the UID of the Service. Oracle's own
 // controller marks nothing, and what it made stays without a mark.
 func (r *reconciler) rules() ownership.Rules {
 	return ownership.Rules{
-		Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{r.name("", s)} }, Made: r.made.MatchString,
+		Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{r.kind.name(s)} }, Made: r.kind.made.MatchString,
 	}
 }
 
-func objectOf(lb *loadBalancer) ownership.Object {
-	o := ownership.Object{Title: "load balancer " + lb.Name, ID: lb.ID, Name: lb.Name}
+func (r *reconciler) objectOf(lb *loadBalancer) ownership.Object {
+	o := ownership.Object{Title: r.kind.title + " " + lb.Name, ID: lb.ID, Name: lb.Name}
 	if mark := lb.Tags[tagCluster]; mark != "" {
 		o.Marks = []string{mark}
 	}
@@ -211,7 +162,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 	if o.lb == nil {
 		return o, nil, nil
 	}
-	decision, err := r.cluster.Judge(ctx, q.Service, objectOf(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
+	decision, err := r.cluster.Judge(ctx, q.Service, r.objectOf(o.lb), r.rules(), func(ctx context.Context) (ownership.Targets, error) {
 		return r.targets(ctx, o.lb)
 	})
 	if err != nil {
@@ -237,15 +188,18 @@ func (r *reconciler) targets(ctx context.Context, lb *loadBalancer) (t ownership
 	}
 	ours := map[string]bool{}
 	for _, n := range reached {
-		ours[addressOf(n)] = true
+		id, _ := parseProviderID(n.Spec.ProviderID) // "" is none of ours
+		ours[addressOf(n)], ours[sixOf(n)], ours[id] = true, true, true
 	}
+	delete(ours, "")
 	for _, set := range lb.BackendSets {
 		for _, b := range listOf(set["backends"]) {
 			d, _ := b.(document)
 			ip, _ := d["ipAddress"].(string)
+			id, _ := d["targetId"].(string)
 			port, _ := d["port"].(float64)
 			t.All++
-			if ip != "" && ours[ip] {
+			if ours[ip] || ours[id] {
 				t.Ours++
 			}
 			t.Ports = append(t.Ports, int32(port))
@@ -270,7 +224,7 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 	}
 	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err == nil && (lb.State == stateCreating || lb.State == stateDeleting) {
-		lb, err = r.until(ctx, lb, func(lb *loadBalancer) bool { return lb.State != stateCreating && lb.State != stateDeleting })
+		lb, err = r.until(ctx, lb)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
@@ -286,43 +240,43 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 
 // Desire computes what should be there.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o observation) (d spec, findings []services.Finding, err error) {
-	s, _, err := parseSettings(q.Service, r.config.SecurityListMode)
+	s, _, err := r.kind.parse(q.Service)
 	if err != nil {
 		return d, nil, err
 	}
 	if o.lb != nil && o.lb.State == stateFailed {
-		return d, []services.Finding{services.Warning(eventFailed, "load balancer %s (%s) has failed", o.lb.Name, o.lb.ID)},
-			fmt.Errorf("load balancer %s has failed; it is made again when it, or the Service, is deleted", o.lb.Name)
+		return d, []services.Finding{services.Warning(eventFailed, "%s %s (%s) has failed", r.kind.title, o.lb.Name, o.lb.ID)},
+			fmt.Errorf("%s %s has failed; it is made again when it, or the Service, is deleted", r.kind.title, o.lb.Name)
 	}
 	refuse := func(err error) (spec, []services.Finding, error) {
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
+	if r.kind.versions != nil {
+		if s, err = r.kind.versions(r, ctx, q.Service, s, o.lb); err != nil {
+			return refuse(err)
+		}
+	}
 	if q.Nodes, findings, err = r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
 		return d, findings, err
 	}
-	addresses := s.addressesOf(q.Nodes)
 	d = spec{
-		name: r.name("", q.Service), listeners: s.desiredListeners(q.Service), sets: s.desiredSets(q.Service, addresses), groups: s.groups(),
-		noNodes: len(addresses) == 0, ruleSets: s.ruleSets,
+		name: r.kind.name(q.Service), version: s.version(), listeners: r.kind.listeners(s, q.Service), sets: r.kind.sets(s, q.Service, q.Nodes),
+		groups: s.groups(), ruleSets: s.ruleSets,
 	}
-	if d.noNodes {
-		findings = append(findings, services.Warning(eventNoNodes, "no node can receive traffic; the backends of load balancer %s stay as they are", d.name))
+	if d.noNodes = reachNobody(d.sets); d.noNodes {
+		findings = append(findings, r.withoutNodes(d.name))
 	}
-	if d.shape, d.details, err = s.shapeFor(o.lb); err != nil {
-		return refuse(err)
+	if r.kind.desire != nil {
+		if err := r.kind.desire(r, ctx, q.Service, s, o.lb, &d); err != nil {
+			return refuse(err)
+		}
 	}
-	front, back, err := r.certificates(ctx, q.Service, s)
-	if err != nil {
-		return refuse(err)
-	}
-	d.speakTLS(q.Service, s, o.lb, front, back)
-	d.secrets = r.secretsOf(q.Service.UID, d.secrets)
 	if more, err := judgeKept(o.lb, s); err != nil {
 		return refuse(err)
 	} else if more != "" {
 		findings = append(findings, services.Warning(eventIgnored, "%s", more))
 	}
-	findings = append(findings, atBirth{annotationInternal, annotationSubnet1, s.Internal, []string{s.Subnet1, s.Subnet2}}.keptFor(o.lb)...)
+	findings = append(findings, atBirth{r.kind.internalKey, r.kind.subnetKey, s.Internal, []string{s.Subnet1, s.Subnet2}}.keptFor(o.lb)...)
 	place, err := r.placeFor(ctx, q.Service, s, o.lb)
 	switch {
 	case errors.Is(err, errPlace):
@@ -330,7 +284,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	case err != nil:
 		return d, findings, err
 	}
-	findings = append(append(findings, place.strays(o.lb)...), singleStack(q.Service, place.six)...)
+	findings = append(append(findings, place.strays(o.lb)...), singleStack(q.Service, place.six || d.version == versionBoth)...)
 	if d.record = place.record(o.lb); o.lb == nil {
 		if err := place.lostSight(q.Service, r.places.saw(d.name)); err != nil {
 			return refuse(err)
@@ -341,9 +295,14 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	if o.lb == nil {
-		d.create = d.creation(s, place.compartment, place.subnets, s.tagsOf(r.config.tags).marked(place.mark), place.reserved, place.six)
+		d.create = d.creation(s, place, s.tagsOf(r.config.tags).marked(place.mark), r.kind.creation(d, s, place))
 	}
 	return d, findings, nil
+}
+
+// withoutNodes is the finding about a load balancer to no node.
+func (r *reconciler) withoutNodes(name string) services.Finding {
+	return services.Warning(eventNoNodes, "no node can receive traffic; the backends of %s %s stay as they are", r.kind.title, name)
 }
 
 // Complete has nothing to do: each change waits for its own work.
@@ -353,63 +312,60 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o observatio
 
 // Status is that of the Service.
 func (r *reconciler) Status(q services.Request, o observation, _ spec) (*v1.LoadBalancerStatus, error) {
-	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // which Desire has judged
-	status := inOrderOf(q.Service, statusOf(o.lb, s.IPMode))
+	status := r.settings(q.Service).status(q.Service, o.lb)
 	if len(status.Ingress) == 0 {
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("no ip addresses found for load balancer %q", o.lb.Name), lookAgain)
 	}
 	return status, nil
 }
 
-// Exists implements services.Reconciler.
+// Exists implements services.Reconciler. No fault in an annotation keeps a load balancer from being deleted.
 func (r *reconciler) Exists(_ context.Context, q services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	if o.lb == nil {
-		left := o.group != nil || len(o.left) > 0
-		return &v1.LoadBalancerStatus{}, left, nil
+		return &v1.LoadBalancerStatus{}, o.group != nil || len(o.left) > 0, nil
 	}
-	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
-	return inOrderOf(q.Service, statusOf(o.lb, s.IPMode)), true, nil
+	return r.settings(q.Service).status(q.Service, o.lb), true, nil
 }
 
-// NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are.
+// NodeChanges are those that follow from the nodes alone: other backends of the backend sets that there are. A fault in an annotation keeps
+// no node from joining or leaving.
 func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
-	if o.lb == nil || o.lb.State != stateActive {
+	if o.lb == nil || o.lb.State != stateActive && o.lb.State != stateUpdating {
 		return nil, nil, nil
 	}
-	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // a fault in an annotation keeps no node from joining or leaving
+	s := r.settings(q.Service)
 	reached, findings, err := r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb))
 	if err != nil {
 		return nil, nil, err
 	}
-	addresses := s.addressesOf(reached)
-	if len(addresses) == 0 {
-		return nil, append(findings, services.Warning(eventNoNodes,
-			"no node can receive traffic; the backends of load balancer %s stay as they are", o.lb.Name)), nil
+	want := r.kind.sets(s.inVersions(true, true), q.Service, reached)
+	if reachNobody(want) {
+		return nil, append(findings, r.withoutNodes(o.lb.Name)), nil
 	}
-	want := s.desiredSets(q.Service, addresses)
 	var all []change
 	for _, name := range sortedKeys(want) {
 		have, there := o.lb.BackendSets[name]
-		if !there {
+		if !there || len(listOf(want[name]["backends"])) == 0 {
 			continue
 		}
 		after, what := mergeSet(have, document{"backends": want[name]["backends"]}, false)
 		if len(what) > 0 {
-			all = append(all, updatingSet(r.change, name, have, after, what))
+			all = append(all, r.updatingSet(name, have, after, what))
 		}
 	}
-	return between(r.nodeRules(ctx, q.Service, s, o.lb, reached), all), findings, nil
+	rules := r.nodeRules(ctx, q.Service, s.inVersion(o.lb.Version), o.lb, reached)
+	return between(rules, r.whenIdle(o.lb, all)), findings, nil
 }
 
 // Deletions are what is to be done when the Service goes. What rules cannot be reached, such as those of a subnet that is gone, hold up
-// nothing.
+// nothing, nor does a fault in an annotation.
 func (r *reconciler) Deletions(
 	ctx context.Context, q services.Request, o observation,
 ) (all []change, findings []services.Finding, err error) {
 	if o.lb != nil && !o.deletable {
-		return nil, []services.Finding{services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)}, nil
+		return nil, []services.Finding{services.Notice(eventLeft, "%s %s stays: it was not made for this Service", r.kind.title, o.lb.Name)}, nil
 	}
-	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // no fault in an annotation keeps a load balancer from being deleted
+	s := r.settings(q.Service)
 	all, missed, err := r.leaveLists(ctx, q.Service, s, o)
 	if err != nil {
 		return nil, nil, err

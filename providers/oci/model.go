@@ -2,6 +2,7 @@ package oci
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
@@ -25,6 +25,7 @@ const (
 	kubeProxy  = 10256
 	okay       = 200
 	maxTitle   = 1024
+	modeFour   = "IPV4"
 	modeSix    = "IPV6"
 )
 
@@ -44,6 +45,8 @@ type spec struct {
 	sets      map[string]document
 	// noNodes is set where no node can receive traffic: the backends stay as they are.
 	noNodes bool
+	// version is that of IP, of a network load balancer.
+	version string
 	shape   string
 	details *shapeDetails
 	groups  []string
@@ -106,20 +109,27 @@ func (s settings) desiredListeners(service *v1.Service) map[string]document {
 }
 
 // desiredSets are the backend sets by name.
-func (s settings) desiredSets(service *v1.Service, addresses []string) map[string]document {
+func (s settings) desiredSets(service *v1.Service, nodes []*v1.Node) map[string]document {
 	all := map[string]document{}
+	addresses := s.addressesOf(nodes)
 	for _, p := range service.Spec.Ports {
 		backends := make([]any, len(addresses))
 		for n, ip := range addresses {
 			backends[n] = document{"ipAddress": ip, "port": p.NodePort, "weight": 1}
 		}
-		policy := s.Policy
-		if policy == "" {
-			policy = roundRobin
-		}
-		all[setName(p)] = jsondoc.Clone(document{"policy": policy, "backends": backends, "healthChecker": s.checker(service)})
+		all[setName(p)] = jsondoc.Clone(document{"policy": cmp.Or(s.Policy, roundRobin), "backends": backends, "healthChecker": s.checker(service)})
 	}
 	return all
+}
+
+// reachNobody reports whether no backend set has a backend.
+func reachNobody(sets map[string]document) bool {
+	for _, set := range sets {
+		if len(listOf(set["backends"])) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // checker is the health check of all ports: it asks kube-proxy.
@@ -196,32 +206,39 @@ func (s settings) shapeFor(lb *loadBalancer) (string, *shapeDetails, error) {
 	return shapeFlexible, &d, nil
 }
 
-// creation is the request for the whole load balancer, as Oracle's own controller makes it.
-func (d spec) creation(s settings, compartment string, subnets []string, tags tags, reserved string, six bool) document {
-	all := document{
-		"compartmentId": compartment, "displayName": d.name, "shapeName": d.shape, "subnetIds": subnets, "isPrivate": s.Internal,
-		"backendSets": d.sets, "listeners": d.listeners, "certificates": d.certificates, "networkSecurityGroupIds": d.groups, "reservedIps": []any{},
-		"ipMode": "IPV4",
+// creation is the request for the whole load balancer, as Oracle's own controller makes it; more is what load balancers of the kind have.
+func (d spec) creation(s settings, p placement, t tags, more document) document {
+	reserved := []any{}
+	if p.reserved != "" {
+		reserved = append(reserved, document{"id": p.reserved})
 	}
+	all := document{
+		"compartmentId": p.compartment, "displayName": d.name, "isPrivate": s.Internal, "backendSets": d.sets, "listeners": d.listeners,
+		"networkSecurityGroupIds": d.groups, "reservedIps": reserved,
+	}
+	maps.Copy(all, more)
+	if len(t.Freeform) > 0 {
+		all["freeformTags"] = t.Freeform
+	}
+	if len(t.Defined) > 0 {
+		all["definedTags"] = t.Defined
+	}
+	return jsondoc.Clone(all)
+}
+
+// balancerCreation is what the request for a load balancer has besides.
+func (d spec) balancerCreation(_ settings, p placement) document {
+	all := document{"shapeName": d.shape, "subnetIds": p.subnets, "certificates": d.certificates, "ipMode": modeFour}
 	if d.details != nil {
 		all["shapeDetails"] = d.details
 	}
 	if len(d.ruleSets) > 0 {
 		all["ruleSets"] = d.ruleSets
 	}
-	if reserved != "" {
-		all["reservedIps"] = []any{document{"id": reserved}}
-	}
-	if six {
+	if p.six {
 		all["ipMode"] = modeSix
 	}
-	if len(tags.Freeform) > 0 {
-		all["freeformTags"] = tags.Freeform
-	}
-	if len(tags.Defined) > 0 {
-		all["definedTags"] = tags.Defined
-	}
-	return jsondoc.Clone(all)
+	return all
 }
 
 // tags are those that a load balancer is made with.
@@ -319,6 +336,33 @@ func normalized(name string) string {
 	return strings.Join(parts, "-")
 }
 
+// matchListeners finds the listener of each that there should be, by their names, and those that belong to none. A name that is the same
+// counts before one that is the same when normalized.
+func matchListeners(have, want map[string]document, normalize func(string) string) (found map[string]string, extra []string) {
+	found = map[string]string{}
+	wanted := map[string]string{}
+	for name := range want {
+		wanted[normalize(name)] = name
+	}
+	for _, is := range sortedKeys(have) {
+		name := wanted[normalize(is)]
+		if _, exact := want[is]; exact {
+			name = is
+		}
+		before, taken := found[name]
+		switch {
+		case want[name] == nil || (taken && is != name):
+			extra = append(extra, is)
+			continue
+		case taken:
+			extra = append(extra, before)
+		}
+		found[name] = is
+	}
+	slices.Sort(extra)
+	return found, extra
+}
+
 // same reports whether a field has a value; one that is absent has none.
 func same(have, want any) bool {
 	switch w := want.(type) {
@@ -330,12 +374,6 @@ func same(have, want any) bool {
 		return h == w
 	}
 	return have == want
-}
-
-// keyOf is what tells backends apart.
-func keyOf(backend any) string {
-	b, _ := backend.(document)
-	return fmt.Sprintf("%v:%v", b["ipAddress"], b["port"])
 }
 
 func listOf(v any) []any {
@@ -350,42 +388,63 @@ func withoutShown(d document) document {
 	return d
 }
 
-// mergeBackends are the backends that there should be. Those that are there already keep all that somebody has set about them.
+// keyOf is what tells backends apart: those that were named by their instances may show no address.
+func keyOf(backend any) string {
+	b, _ := backend.(document)
+	if ip, _ := b["ipAddress"].(string); ip == "" {
+		return fmt.Sprintf("%v:%v", b["targetId"], b["port"])
+	}
+	return fmt.Sprintf("%v:%v", b["ipAddress"], b["port"])
+}
+
+// mergeBackends are the backends that there should be. Those that are there already keep all that somebody has set about them, but
+// for the instance, which is another one where a node was made again with the address of a former one.
 func mergeBackends(have, want []any) (after []any, differs bool) {
-	known := map[string]document{}
-	var keys, wanted []string
+	known, used := map[string]document{}, map[string]bool{}
 	for _, b := range have {
 		if d, ok := b.(document); ok {
 			known[keyOf(b)] = d
-			keys = append(keys, keyOf(b))
 		}
 	}
 	after = []any{}
 	for _, b := range want {
-		wanted = append(wanted, keyOf(b))
-		if d, ok := known[keyOf(b)]; ok {
-			after = append(after, withoutShown(d))
-		} else {
-			after = append(after, b)
+		wanted, _ := b.(document)
+		key := keyOf(b)
+		is, ok := known[key]
+		if !ok && wanted["targetId"] != nil {
+			key = fmt.Sprintf("%v:%v", wanted["targetId"], wanted["port"])
+			is, ok = known[key]
 		}
+		if !ok {
+			after, differs = append(after, b), true
+			continue
+		}
+		used[key] = true
+		is = withoutShown(is)
+		if id, named := is["targetId"].(string); named && wanted["targetId"] != nil && wanted["targetId"] != id {
+			is["targetId"], differs = wanted["targetId"], true
+		}
+		after = append(after, is)
 	}
-	return after, !services.SameSet(keys, wanted)
+	return after, differs || len(used) != len(have)
 }
 
 // mergeSet is a backend set as it should be, with all that is in it besides; what says how it differs.
 func mergeSet(have, want document, keepBackends bool) (after document, what []string) {
 	after = withoutShown(have)
-	backends, differs := mergeBackends(listOf(have["backends"]), listOf(want["backends"]))
+	wanted := listOf(want["backends"])
 	if keepBackends {
-		backends, _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"]))
-		differs = false
+		wanted = listOf(have["backends"])
 	}
-	if after["backends"] = backends; differs {
+	backends, differs := mergeBackends(listOf(have["backends"]), wanted)
+	if after["backends"] = backends; differs && !keepBackends {
 		what = append(what, "backends")
 	}
-	if want["policy"] != nil && !same(have["policy"], want["policy"]) {
-		after["policy"] = want["policy"]
-		what = append(what, "policy")
+	for _, field := range []struct{ key, name string }{{"policy", "policy"}, {"isPreserveSource", "source addresses"}} {
+		if want[field.key] != nil && !same(have[field.key], want[field.key]) {
+			after[field.key] = want[field.key]
+			what = append(what, field.name)
+		}
 	}
 	checker, _ := want["healthChecker"].(document)
 	now, _ := after["healthChecker"].(document)
@@ -394,7 +453,7 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 		after["healthChecker"] = now
 	}
 	differs = false
-	for _, key := range slices.Sorted(maps.Keys(checker)) {
+	for _, key := range sortedKeys(checker) {
 		if !same(now[key], checker[key]) {
 			now[key], differs = checker[key], true
 		}
@@ -405,7 +464,7 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 	return after, what
 }
 
-// mergeSetTLS is mergeSet with how TLS is spoken.
+// mergeSetTLS is mergeSet with how TLS is spoken, which it never is by network load balancers.
 func mergeSetTLS(have, want document, keepBackends bool) (after document, what []string) {
 	after, what = mergeSet(have, want, keepBackends)
 	if mergeTLS(after, want) {

@@ -17,10 +17,7 @@ import (
 
 // This file closes what a Service no longer asks for, before anything else of it is changed.
 
-var (
-	_ services.Narrower[observation] = (*reconciler)(nil)
-	_ services.Narrower[observation] = (*networkReconciler)(nil)
-)
+var _ services.Narrower[observation] = (*reconciler)(nil)
 
 // clients are who may connect.
 type clients struct {
@@ -76,24 +73,13 @@ func (c clients) narrow(have openings) (add, remove openings) {
 	return add, remove
 }
 
-// Narrowing implements services.Narrower.
-func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
-	s, _, _ := parseSettings(q.Service, r.config.SecurityListMode) // what else is wrong does not matter here
-	return r.narrow(ctx, q, s, o)
-}
-
-// Narrowing implements services.Narrower.
-func (r *networkReconciler) Narrowing(ctx context.Context, q services.Request, o observation) ([]change, error) {
+// Narrowing implements services.Narrower: in the network security group of the Service, and in security lists. What else is wrong with the
+// Service does not matter here.
+func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observation) (all []change, err error) {
 	if o.lb == nil {
 		return nil, nil
 	}
-	s, _, _ := parseNetwork(q.Service) // what else is wrong does not matter here
-	common := s.plain(q.Service, o.lb.Version != versionIPv6, o.lb.Version != versionIPv4)
-	return r.lb.narrow(ctx, q, common, o)
-}
-
-// narrow is the same for both kinds of load balancers: in the network security group of the Service, and in security lists.
-func (r *reconciler) narrow(ctx context.Context, q services.Request, s settings, o observation) (all []change, err error) {
+	s := r.settings(q.Service).inVersion(o.lb.Version)
 	lets, some := clientsOf(q)
 	if !some || o.lb == nil || len(o.lb.Addresses) == 0 {
 		return nil, nil
@@ -118,7 +104,7 @@ func (r *reconciler) narrow(ctx context.Context, q services.Request, s settings,
 }
 
 // narrowGroups narrows the group of a load balancer, and those of the nodes.
-func (r *reconciler) narrowGroups(ctx context.Context, service *v1.Service, group *securityGroup, lets clients) ([]change, error) {
+func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, group *securityGroup, lets clients) ([]change, error) {
 	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err)
@@ -237,7 +223,7 @@ func (c claim) narrowed(list document) claim {
 }
 
 // narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same.
-func (r *reconciler) narrowingChanges(service *v1.Service, plans []listPlan) []change {
+func (r *sharedParts) narrowingChanges(service *v1.Service, plans []listPlan) []change {
 	all := ruleChanges[observation](r.book, service, plans)
 	for i, p := range plans {
 		all[i].Make = func(ctx context.Context, _ *services.Request, o observation) (observation, error) {

@@ -7,12 +7,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
@@ -22,35 +19,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// served is what serves Services.
-type served interface {
-	cloudprovider.LoadBalancer
-	guard.Planner
-	guard.Narrower
-	Begin()
-	Served(service *v1.Service)
-	Doubt(service *v1.Service, what string) error
-}
-
-// kind is what differs between load balancers and network load balancers, two services of the cloud.
-type kind struct {
-	// title is the kind in messages, word the value of the annotation that asks for it.
-	title, word string
-	// path is that of load balancers, workPath that of work requests. errorsApart is set where their errors are read by a call of their own.
-	path, workPath string
-	errorsApart    bool
-	// name is that of a Service's load balancer, as Oracle's own controller gives it.
-	name func(*v1.Service) string
-}
-
 // servedKind is one of the two kinds of load balancers as it serves Services.
 type servedKind struct {
-	served
-	kind
-	// find is the load balancer of a Service's name; nil where there is none.
-	find func(context.Context, *v1.Service) (*loadBalancer, error)
-	// list makes all of this kind known, and listed is set once that is done.
-	list   func(context.Context) error
+	*services.LoadBalancer[observation, spec]
+	*reconciler
+	// listed is set once all of this kind was made known.
 	listed atomic.Bool
 	// seen is set once the user has been seen to see this kind.
 	seen atomic.Bool
@@ -61,8 +34,6 @@ type servedKind struct {
 type kinds struct {
 	api     *api
 	lb, nlb *servedKind
-	balance *services.LoadBalancer[observation, spec]
-	network *services.LoadBalancer[observation, networkSpec]
 	// events is set before any call of the framework.
 	events record.EventRecorder
 }
@@ -73,19 +44,22 @@ var (
 	_ guard.Narrower             = (*kinds)(nil)
 )
 
-// newKinds returns both kinds. Names are not unique in the cloud.
-func newKinds(a *api, lb *reconciler, balance *services.LoadBalancer[observation, spec], nlb *networkReconciler) *kinds {
-	network := &services.LoadBalancer[observation, networkSpec]{
-		Reconciler: nlb, Creations: services.Creations{Shows: creationShows}, Identify: lb.instances.Identify,
-		Name: func(_ string, service *v1.Service) string { return networkName(service) },
+// newKinds returns both kinds.
+func newKinds(a *api, lb, nlb *reconciler) *kinds {
+	return &kinds{api: a, lb: newServedKind(lb), nlb: newServedKind(nlb)}
+}
+
+func newServedKind(r *reconciler) *servedKind {
+	return &servedKind{LoadBalancer: newLoadBalancers(r), reconciler: r}
+}
+
+// there is the load balancer of a Service, as far as it is known; nil is none.
+func (k *kinds) there(service *v1.Service) *loadBalancer {
+	own, _ := k.of(service)
+	for _, lb := range own.known.PeekIndex(indexName, own.kind.name(service)) {
+		return lb
 	}
-	k := &kinds{api: a, balance: balance, network: network}
-	k.lb = &servedKind{served: balance, kind: lb.kind, find: lb.named}
-	k.nlb = &servedKind{served: network, kind: nlb.kind, find: nlb.named}
-	all := inventory.Query{MaxAge: attachedMaxAge}
-	k.lb.list = func(ctx context.Context) error { _, err := lb.known.All(ctx, all); return err }
-	k.nlb.list = func(ctx context.Context) error { _, err := nlb.known.All(ctx, all); return err }
-	return k
+	return nil
 }
 
 // look makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway.
@@ -95,7 +69,7 @@ func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 		if !asked || of.listed.Load() {
 			continue
 		}
-		err := of.list(ctx)
+		_, err := of.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
 		of.listed.Store(err == nil)
 		if err := k.unlessUnserved(ctx, of, err); err != nil {
 			return err
@@ -104,18 +78,23 @@ func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 	return nil
 }
 
-// named is the load balancer of a Service's name; nil where there is none.
-func (r *reconciler) named(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
-	return r.find(ctx, service, false)
-}
-
-// named is the same of network load balancers.
-func (r *networkReconciler) named(ctx context.Context, service *v1.Service) (*loadBalancer, error) {
-	return r.find(ctx, service, false)
+// beside are the load balancers of both kinds in some subnets that are none of Services.
+func (k *kinds) beside(ctx context.Context, list []*v1.Service, subnets []string) (all []*loadBalancer, err error) {
+	for _, of := range []*servedKind{k.lb, k.nlb} {
+		_, err := of.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
+		if err := k.unlessUnserved(ctx, of, err); err != nil {
+			return nil, err
+		}
+		all = append(all, of.known.PeekAll()...)
+	}
+	return slices.DeleteFunc(all, func(lb *loadBalancer) bool {
+		own := slices.ContainsFunc(list, func(s *v1.Service) bool { is := k.there(s); return is != nil && is.ID == lb.ID })
+		return own || !slices.ContainsFunc(lb.Subnets, func(id string) bool { return slices.Contains(subnets, id) })
+	}), nil
 }
 
 func (k *kinds) setEvents(events record.EventRecorder) {
-	k.events, k.balance.Events, k.network.Events = events, events, events
+	k.events, k.lb.Events, k.nlb.Events = events, events, events
 }
 
 // of are the kind that a Service asks for, and the other one.
@@ -131,14 +110,14 @@ func (k *kinds) of(service *v1.Service) (own, other *servedKind) {
 // lost.
 func (k *kinds) left(ctx context.Context, service *v1.Service, creates bool) (*loadBalancer, error) {
 	own, other := k.of(service)
-	found, err := own.find(ctx, service)
+	found, err := own.find(ctx, service, false)
 	if err != nil || found != nil {
 		return nil, err
 	}
-	found, err = other.find(ctx, service)
+	found, err = other.find(ctx, service, false)
 	err = k.unlessUnserved(ctx, other, err)
 	if err == nil && found == nil && creates {
-		err = other.Doubt(service, "the "+other.title+" of the Service")
+		err = other.Doubt(service, "the "+other.kind.title+" of the Service")
 	}
 	return found, err
 }
@@ -158,7 +137,7 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) e
 		return err
 	}
 	query := url.Values{"compartmentId": {where.compartment}, "limit": {"1"}}
-	_, refused := k.api.call(ctx, "listing "+of.title+"s", http.MethodGet, of.path+"?"+query.Encode(),
+	_, refused := k.api.call(ctx, "listing "+of.kind.title+"s", http.MethodGet, of.kind.path+"?"+query.Encode(),
 		nil, nil, "")
 	if errors.Is(refused, cloudapi.ErrNotFound) || errors.Is(refused, cloudapi.ErrUnauthorized) {
 		return nil
@@ -168,11 +147,8 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) e
 
 // invalid reports whether something is wrong with a Service itself.
 func (k *kinds) invalid(service *v1.Service) bool {
-	if isNetworkService(service) {
-		_, _, err := parseNetwork(service)
-		return err != nil
-	}
-	_, _, err := parseSettings(service, k.api.config.SecurityListMode)
+	own, _ := k.of(service)
+	_, _, err := own.kind.parse(service)
 	return err != nil
 }
 
@@ -189,7 +165,7 @@ func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error)
 	own, other := k.of(service)
 	why := fmt.Sprintf("the Service has %s %s (%s), and annotation %s asks for type %s: the type of a load balancer cannot be changed, and a Service has "+
 		"one alone. Set the annotation to %q again, or make the Service again for one of the other type, which has another address",
-		other.title, has.Name, has.ID, annotationType, own.word, other.word)
+		other.kind.title, has.Name, has.ID, annotationType, own.kind.word, other.kind.word)
 	return why, errors.New(why)
 }
 
@@ -292,41 +268,6 @@ func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 		return guard.Plan{}, err
 	}
 	return own.PlanLoadBalancer(ctx, cluster, service, nodes)
-}
-
-// orphans are network load balancers with the mark of the cluster and names as its Services' have, of which no Service is left.
-func (r *networkReconciler) orphans(ctx context.Context, mark string, holds func(lb *loadBalancer) bool) ([]guard.Orphan, error) {
-	all, err := r.known.All(ctx, inventory.Query{})
-	if err != nil {
-		return nil, err
-	}
-	orphans := []guard.Orphan{}
-	for _, lb := range all {
-		if lb.Tags[tagCluster] == mark && networkMade.MatchString(lb.Name) && lb.State != stateDeleting && !holds(lb) {
-			orphans = append(orphans, guard.Orphan{Kind: kindNetwork, ID: lb.ID, Name: lb.Name})
-		}
-	}
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID}) })
-	return orphans, nil
-}
-
-// deleteOrphan removes a network load balancer, and the rules of security lists that were marked for it and that nobody needs.
-func (r *networkReconciler) deleteOrphan(ctx context.Context, o guard.Orphan) error {
-	lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
-	if err != nil {
-		return err
-	}
-	if err := r.remove(ctx, &services.Request{}, lb); err != nil {
-		return err
-	}
-	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[strings.LastIndex(lb.Name, "/")+1:])}}
-	plans, err := r.lb.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, lb.Subnets)
-	for _, c := range ruleChanges[observation](r.lb.book, gone, plans) {
-		if err == nil {
-			_, err = c.Make(ctx, &services.Request{}, observation{})
-		}
-	}
-	return err
 }
 
 // kindNetwork is the kind of orphans that are network load balancers.

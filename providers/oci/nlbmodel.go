@@ -2,14 +2,12 @@ package oci
 
 import (
 	"cmp"
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -29,36 +27,11 @@ func networkName(service *v1.Service) string {
 	return name[:min(len(name), maxTitle)]
 }
 
-// networkSpec is what is asked of a network load balancer.
-type networkSpec struct {
-	name      string
-	version   string
-	listeners map[string]document
-	sets      map[string]document
-	// noNodes is set where no node can receive traffic: the backends stay as they are.
-	noNodes bool
-	groups  []string
-	// create is what an absent network load balancer is made by.
-	create document
-	// rules is what is to become of security rules, which are the same for both kinds of load balancers.
-	rules spec
-}
-
 // families are the versions of IP that a Service asks for.
 func families(service *v1.Service) (four, six bool) {
 	list := service.Spec.IPFamilies
 	six = slices.Contains(list, v1.IPv6Protocol)
 	return !six || slices.Contains(list, v1.IPv4Protocol), six
-}
-
-func versionFor(four, six bool) string {
-	switch {
-	case four && six:
-		return versionBoth
-	case six:
-		return versionIPv6
-	}
-	return versionIPv4
 }
 
 // portGroup is a port of the network load balancer: TCP and UDP of one port have one listener.
@@ -96,20 +69,20 @@ func (g portGroup) partNameOf(six bool) string {
 }
 
 // eachFamily calls back for each version of IP.
-func eachFamily(four, six bool, do func(six bool, version string)) {
-	if four {
+func (s settings) eachFamily(do func(six bool, version string)) {
+	if !s.sixAlone {
 		do(false, versionIPv4)
 	}
-	if six {
+	if s.six {
 		do(true, versionIPv6)
 	}
 }
 
-// listeners are the listeners by name.
-func (s networkSettings) listeners(service *v1.Service, four, six bool) map[string]document {
+// networkListeners are the listeners by name.
+func (s settings) networkListeners(service *v1.Service) map[string]document {
 	all := map[string]document{}
 	for _, g := range groupPorts(service) {
-		eachFamily(four, six, func(six bool, version string) {
+		s.eachFamily(func(six bool, version string) {
 			name := g.partNameOf(six)
 			l := document{"name": name, "defaultBackendSetName": name, "port": g.port, "protocol": g.protocol, "ipVersion": version}
 			if strings.EqualFold(s.PPv2, "true") || strings.EqualFold(s.PPv2, "false") {
@@ -121,39 +94,30 @@ func (s networkSettings) listeners(service *v1.Service, four, six bool) map[stri
 	return all
 }
 
-// preserves reports whether nodes are to see the addresses of clients.
-func (s networkSettings) preserves(service *v1.Service) bool {
-	return service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && s.Preserve
-}
-
 // seesClients reports whether the nodes of a Service see the addresses of clients.
 func seesClients(service *v1.Service) bool {
 	if !isNetworkService(service) {
 		return false
 	}
 	s, _, _ := parseNetwork(service) // what else is wrong does not matter here
-	return s.preserves(service)
+	return s.preserve
 }
 
-// sets are the backend sets by name.
-func (s networkSettings) sets(service *v1.Service, targets []target, four, six bool) map[string]document {
+// networkSets are the backend sets by name.
+func (s settings) networkSets(service *v1.Service, nodes []*v1.Node) map[string]document {
 	all := map[string]document{}
+	targets := s.targetsOf(nodes)
+	checker := s.checker(service)
+	delete(checker, "isForcePlainText") // which network load balancers do not have
 	for _, g := range groupPorts(service) {
-		eachFamily(four, six, func(six bool, version string) {
+		s.eachFamily(func(six bool, version string) {
 			all[g.partNameOf(six)] = jsondoc.Clone(document{
-				"policy": cmp.Or(s.Policy, fiveTuple), "isPreserveSource": s.preserves(service), "ipVersion": version,
-				"healthChecker": s.checker(service), "backends": backendsOf(targets, six, g.node),
+				"policy": cmp.Or(s.Policy, fiveTuple), "isPreserveSource": s.preserve, "ipVersion": version,
+				"healthChecker": checker, "backends": backendsOf(targets, six, g.node),
 			})
 		})
 	}
 	return all
-}
-
-// checker is the health check of all ports, those of UDP too: it asks kube-proxy.
-func (s networkSettings) checker(service *v1.Service) document {
-	d := settings{Retries: s.Retries, Interval: s.Interval, Timeout: s.Timeout}.checker(service)
-	delete(d, "isForcePlainText") // which network load balancers do not have
-	return d
 }
 
 // target is a node that receives traffic.
@@ -162,16 +126,9 @@ type target struct {
 }
 
 // targetsOf are the nodes that receive traffic. Of several with one address the first counts, because the cloud refuses a second.
-func (s networkSettings) targetsOf(nodes []*v1.Node) (all []target) {
-	chosen, err := labels.Parse(s.Selector)
-	if err != nil {
-		chosen = labels.Nothing()
-	}
-	for _, n := range nodes {
-		id, err := parseProviderID(n.Spec.ProviderID)
-		if err != nil || !chosen.Matches(labels.Set(n.Labels)) {
-			continue
-		}
+func (s settings) targetsOf(nodes []*v1.Node) (all []target) {
+	for _, n := range s.eligible(nodes) {
+		id, _ := parseProviderID(n.Spec.ProviderID) // which has one
 		t := target{instance: id, four: addressOf(n), six: sixOf(n)}
 		if t.four != "" || t.six != "" {
 			all = append(all, t)
@@ -212,87 +169,6 @@ func backendsOf(targets []target, six bool, port int32) []any {
 	return all
 }
 
-// reachable reports whether any node can receive traffic of a version of IP that is asked for.
-func reachable(targets []target, four, six bool) bool {
-	return slices.ContainsFunc(targets, func(t target) bool { return four && t.four != "" || six && t.six != "" })
-}
-
-// networkKeyOf is what tells backends apart: those that were named by their instances may show no address.
-func networkKeyOf(backend any) string {
-	b, _ := backend.(document)
-	if ip, _ := b["ipAddress"].(string); ip == "" {
-		return fmt.Sprintf("%v:%v", b["targetId"], b["port"])
-	}
-	return keyOf(backend)
-}
-
-// mergeNetworkBackends are the backends that there should be. Those that are there already keep all that somebody has set about them, but
-// for the instance, which is another one where a node was made again with the address of a former one.
-func mergeNetworkBackends(have, want []any) (after []any, differs bool) {
-	known, used := map[string]document{}, map[string]bool{}
-	for _, b := range have {
-		if d, ok := b.(document); ok {
-			known[networkKeyOf(b)] = d
-		}
-	}
-	after = []any{}
-	for _, b := range want {
-		wanted, _ := b.(document)
-		key := networkKeyOf(b)
-		is, ok := known[key]
-		if !ok && wanted["targetId"] != nil {
-			key = fmt.Sprintf("%v:%v", wanted["targetId"], wanted["port"])
-			is, ok = known[key]
-		}
-		if !ok {
-			after, differs = append(after, b), true
-			continue
-		}
-		used[key] = true
-		is = withoutShown(is)
-		if id, named := is["targetId"].(string); named && wanted["targetId"] != nil && wanted["targetId"] != id {
-			is["targetId"], differs = wanted["targetId"], true
-		}
-		after = append(after, is)
-	}
-	return after, differs || len(used) != len(have)
-}
-
-// mergeNetworkSet is a backend set as it should be, with all that is in it besides; what says how it differs.
-func mergeNetworkSet(have, want document, keepBackends bool) (after document, what []string) {
-	after = withoutShown(have)
-	wanted := listOf(want["backends"])
-	if keepBackends {
-		wanted = listOf(have["backends"])
-	}
-	backends, differs := mergeNetworkBackends(listOf(have["backends"]), wanted)
-	if after["backends"] = backends; differs && !keepBackends {
-		what = append(what, "backends")
-	}
-	for _, field := range []struct{ key, name string }{{"policy", "policy"}, {"isPreserveSource", "source addresses"}} {
-		if want[field.key] != nil && !same(have[field.key], want[field.key]) {
-			after[field.key] = want[field.key]
-			what = append(what, field.name)
-		}
-	}
-	checker, _ := want["healthChecker"].(document)
-	now, _ := after["healthChecker"].(document)
-	if now == nil {
-		now = document{}
-		after["healthChecker"] = now
-	}
-	differs = false
-	for _, key := range sortedKeys(checker) {
-		if !same(now[key], checker[key]) {
-			now[key], differs = checker[key], true
-		}
-	}
-	if differs {
-		what = append(what, "health check")
-	}
-	return after, what
-}
-
 // mergeNetworkListener is a listener as it should be, with all that is in it besides. Without the annotation the nodes get no header.
 func mergeNetworkListener(have, want document) (after document, differs bool) {
 	after = withoutShown(have)
@@ -318,51 +194,31 @@ func normalizedNetwork(name string) string {
 	return strings.Join(parts[:min(len(parts), kept)], "-")
 }
 
-// matchNetwork finds the listener of each that there should be, by their names, and those that belong to none.
-func matchNetwork(have, want map[string]document) (found map[string]string, extra []string) {
-	found = map[string]string{}
-	for _, is := range sortedKeys(have) {
-		name := normalizedNetwork(is)
-		if _, exact := want[is]; exact {
-			name = is
-		}
-		before, taken := found[name]
-		switch {
-		case want[name] == nil || (taken && is != name):
-			extra = append(extra, is)
-			continue
-		case taken:
-			extra = append(extra, before)
-		}
-		found[name] = is
-	}
-	slices.Sort(extra)
-	return found, extra
-}
-
-// creation is the request for the whole network load balancer, as Oracle's own controller makes it.
-func (d networkSpec) creation(s networkSettings, compartment, subnet string, reserved []any, tags tags) document {
-	all := document{
-		"compartmentId": compartment, "displayName": d.name, "subnetId": subnet, "isPrivate": s.Internal, "backendSets": d.sets,
-		"listeners": d.listeners, "networkSecurityGroupIds": d.groups, "reservedIps": reserved, "nlbIpVersion": d.version,
-	}
+// networkCreation is what the request for a network load balancer has besides.
+func (d spec) networkCreation(s settings, p placement) document {
+	all := document{"subnetId": p.subnets[0], "nlbIpVersion": d.version}
 	if s.PrivateIPv4 != "" && d.version != versionIPv6 {
 		all["assignedPrivateIpv4"] = s.PrivateIPv4
 	}
 	if s.IPv6 != "" && d.version != versionIPv4 {
 		all["assignedIpv6"] = s.IPv6
 	}
-	if len(tags.Freeform) > 0 {
-		all["freeformTags"] = tags.Freeform
-	}
-	if len(tags.Defined) > 0 {
-		all["definedTags"] = tags.Defined
-	}
-	return jsondoc.Clone(all)
+	return all
 }
 
-// networkStatus is the status that a network load balancer gives: public addresses alone where that is asked for.
-func (s networkSettings) status(service *v1.Service, lb *loadBalancer) *v1.LoadBalancerStatus {
+// version is the word for the versions of IP that there are.
+func (s settings) version() string {
+	switch {
+	case s.sixAlone:
+		return versionIPv6
+	case s.six:
+		return versionBoth
+	}
+	return versionIPv4
+}
+
+// status is the status that a load balancer gives: public addresses alone where that is asked for.
+func (s settings) status(service *v1.Service, lb *loadBalancer) *v1.LoadBalancerStatus {
 	shown := *lb
 	if s.ExternalOnly && !lb.Private {
 		shown.Addresses = slices.DeleteFunc(slices.Clone(shown.Addresses), func(a address) bool { return !a.Public })

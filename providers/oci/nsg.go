@@ -292,7 +292,7 @@ func ruleDifference(have, want []document, service *v1.Service) (add []document,
 }
 
 // creatingGroup makes the group of a load balancer. A token makes it safe to ask again.
-func (r *reconciler) creatingGroup(service *v1.Service, d spec) change {
+func (r *sharedParts) creatingGroup(service *v1.Service, d spec) change {
 	name, _ := d.group.create["displayName"].(string)
 	what := "network security group " + name
 	return change{
@@ -324,7 +324,7 @@ func (r *reconciler) creatingGroup(service *v1.Service, d spec) change {
 }
 
 // groupOpenings are the changes that let traffic in: before the load balancer is changed.
-func (r *reconciler) groupOpenings(d spec) (all []change) {
+func (r *sharedParts) groupOpenings(d spec) (all []change) {
 	for _, e := range d.group.edits {
 		for some := range slices.Chunk(e.add, maxAtOnce) {
 			c := r.groupCall(e.id, fmt.Sprintf("adding %d rules", len(some)), "addSecurityRules", document{"securityRules": some})
@@ -339,7 +339,7 @@ func (r *reconciler) groupOpenings(d spec) (all []change) {
 }
 
 // groupClosings are those that end what is not wanted any more.
-func (r *reconciler) groupClosings(d spec) (all []change) {
+func (r *sharedParts) groupClosings(d spec) (all []change) {
 	for _, e := range d.group.edits {
 		for some := range slices.Chunk(e.remove, maxAtOnce) {
 			c := r.groupCall(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
@@ -354,7 +354,7 @@ func (r *reconciler) groupClosings(d spec) (all []change) {
 }
 
 // groupCall adds or removes rules.
-func (r *reconciler) groupCall(id, detail, action string, body document) change {
+func (r *sharedParts) groupCall(id, detail, action string, body document) change {
 	return change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + id, Detail: detail},
 		Compare: func() (before, after any) { return nil, body },
@@ -401,7 +401,7 @@ func (g *securityGroups) wrote(id string, body document, made []document, err er
 }
 
 // taggingGroup says of a group of nodes that rules in it are managed. Under its ETag: other tags stay as they are.
-func (r *reconciler) taggingGroup(e groupEdit) change {
+func (r *sharedParts) taggingGroup(e groupEdit) change {
 	what := "network security group " + e.id
 	return change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: what, Detail: "tag " + tagManagedBy},
@@ -430,7 +430,7 @@ func (r *reconciler) taggingGroup(e groupEdit) change {
 }
 
 // deletingGroup removes the group of a load balancer, which must be attached no more.
-func (r *reconciler) deletingGroup(g *securityGroup) change {
+func (r *sharedParts) deletingGroup(g *securityGroup) change {
 	what := "network security group " + g.Name
 	return change{
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: what}, Compare: func() (before, after any) { return g, nil },
@@ -446,7 +446,7 @@ func (r *reconciler) deletingGroup(g *securityGroup) change {
 }
 
 // removeGroup deletes a group under the ETag that it has now.
-func (r *reconciler) removeGroup(ctx context.Context, g *securityGroup) error {
+func (r *sharedParts) removeGroup(ctx context.Context, g *securityGroup) error {
 	what := "network security group " + g.Name
 	header, err := r.api.call(ctx, "reading "+what, http.MethodGet, groupPath(g.ID), nil, &document{}, "")
 	if err == nil {
@@ -466,7 +466,7 @@ func (r *reconciler) removeGroup(ctx context.Context, g *securityGroup) error {
 }
 
 // emptying are the changes that take a Service's rules out of the groups of nodes, however it names them now.
-func (r *reconciler) emptying(
+func (r *sharedParts) emptying(
 	ctx context.Context, service *v1.Service, group *securityGroup, named []string,
 ) (all []change, missed []error, err error) {
 	front, err := r.groups.rules.Get(ctx, group.ID, inventory.Query{MaxAge: observedMaxAge})

@@ -21,30 +21,36 @@ var _ guard.OrphanFinder = (*cloud)(nil)
 // Orphans implements guard.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
 // Service is left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
-	r := c.reconciler
-	mark, err := r.cluster.KnownMark(ctx)
+	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
+	orphans, err := c.reconciler.orphans(ctx, list, mark)
+	if err != nil {
+		return nil, err
+	}
+	more, err := c.network.orphans(ctx, list, mark)
+	if err := c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err); err != nil {
+		return nil, err
+	}
+	return c.groupOrphans(ctx, list, mark, append(orphans, more...))
+}
+
+// orphans are those of one kind.
+func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark string) ([]guard.Orphan, error) {
 	all, err := r.known.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
 	orphans := []guard.Orphan{}
 	for _, lb := range all {
-		if lb.Tags[tagCluster] != mark || !r.made.MatchString(lb.Name) || lb.State == stateDeleting ||
-			slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(lb), r.rules()) }) {
-			continue
+		if lb.Tags[tagCluster] == mark && r.kind.made.MatchString(lb.Name) && lb.State != stateDeleting &&
+			!slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, r.objectOf(lb), r.rules()) }) {
+			orphans = append(orphans, guard.Orphan{Kind: r.kind.title, ID: lb.ID, Name: lb.Name})
 		}
-		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 	}
-	more, err := c.network.orphans(ctx, mark, func(lb *loadBalancer) bool {
-		return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, networkObject(lb), c.network.rules()) })
-	})
-	if err := c.loadBalancers.unlessUnserved(ctx, c.loadBalancers.nlb, err); err != nil {
-		return nil, err
-	}
-	return c.groupOrphans(ctx, list, mark, append(orphans, more...))
+	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID}) })
+	return orphans, nil
 }
 
 const kindGroup = "network security group"
@@ -74,7 +80,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return err
 	}
 	if o.Kind == kindNetwork {
-		return c.network.deleteOrphan(ctx, o)
+		return c.network.deleteNetworkOrphan(ctx, o)
 	}
 	r, q := c.reconciler, &services.Request{}
 	var all []change
@@ -110,4 +116,23 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		return err
 	}
 	return last()
+}
+
+// deleteNetworkOrphan removes a network load balancer, and the rules of security lists that were marked for it and that nobody needs.
+func (r *reconciler) deleteNetworkOrphan(ctx context.Context, o guard.Orphan) error {
+	lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
+	if err != nil {
+		return err
+	}
+	if err := r.remove(ctx, &services.Request{}, lb); err != nil {
+		return err
+	}
+	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[strings.LastIndex(lb.Name, "/")+1:])}}
+	plans, err := r.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, lb.Subnets)
+	for _, c := range ruleChanges[observation](r.book, gone, plans) {
+		if err == nil {
+			_, err = c.Make(ctx, &services.Request{}, observation{})
+		}
+	}
+	return err
 }

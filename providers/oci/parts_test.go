@@ -395,7 +395,7 @@ func TestRotationWaitsForItsTurn(t *testing.T) {
 		w.keep("default", "web-tls")
 		time.Sleep(time.Minute)
 		w.Server.ResetCalls()
-		unlock, err := w.cloud.loadBalancers.balance.Lock(w.Context(), w.balancer().ID)
+		unlock, err := w.cloud.loadBalancers.lb.Lock(w.Context(), w.balancer().ID)
 		require.NoError(w, err)
 		done := make(chan error)
 		go func() { done <- w.cloud.rotate(w.Context()) }()

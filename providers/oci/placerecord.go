@@ -32,7 +32,7 @@ func (p placement) record(lb *loadBalancer) string {
 }
 
 // recording are the changes that make the record of a Service say what it should.
-func (r *reconciler) recording(service *v1.Service, compartment string) []change {
+func (r *sharedParts) recording(service *v1.Service, compartment string) []change {
 	if service.Annotations[annotationPlaced] == compartment {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (r *reconciler) recording(service *v1.Service, compartment string) []change
 	}}
 }
 
-func (r *reconciler) recordPlace(ctx context.Context, q *services.Request, compartment string) error {
+func (r *sharedParts) recordPlace(ctx context.Context, q *services.Request, compartment string) error {
 	if r.kube == nil {
 		return nil
 	}

@@ -57,9 +57,10 @@ type cloud struct {
 	cloudbase.WithNodes
 	cloudbase.WithLoadBalancers
 
-	instances     *instances
+	instances *instances
+	// reconciler has load balancers, and network has network load balancers.
 	reconciler    *reconciler
-	network       *networkReconciler
+	network       *reconciler
 	loadBalancers *kinds
 	kube          kubernetes.Interface
 }
@@ -69,11 +70,10 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	c.Name, c.HTTP, c.Begin, c.Inform, c.EventSource = Name, a.http, c.begin, c.inform, "oci-cloud-provider"
 	c.instances = newInstances(a)
 	c.NodeAPI = c.instances
-	c.reconciler = newReconciler(a, c.instances, in.Adopt)
-	c.network = newNetworkReconciler(c.reconciler)
-	c.reconciler.book.there = c.there
-	c.loadBalancers = newKinds(a, c.reconciler, newLoadBalancers(c.reconciler), c.network)
-	c.reconciler.book.look, c.reconciler.book.beside = c.loadBalancers.look, c.beside
+	parts := newSharedParts(a, c.instances, in.Adopt)
+	c.reconciler, c.network = newReconciler(parts, balancerKind(config)), newReconciler(parts, networkKind())
+	c.loadBalancers = newKinds(a, c.reconciler, c.network)
+	parts.book.there, parts.book.look, parts.book.beside = c.loadBalancers.there, c.loadBalancers.look, c.loadBalancers.beside
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}

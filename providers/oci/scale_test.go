@@ -35,7 +35,7 @@ func TestBalancersOfManyBackendsAreListed(t *testing.T) {
 			w.sim.AddNetworkLoadBalancer(fmt.Sprintf("default/web-%d/uid", i), doc)
 		}
 		w.Server.ResetCalls()
-		found, pages, err := newNetworkReconciler(w.cloud.reconciler).places.list(w.Context())
+		found, pages, err := newReconciler(w.cloud.reconciler.sharedParts, networkKind()).places.list(w.Context())
 		require.NoError(w, err)
 		assert.Len(w, found, balancers)
 		assert.Equal(w, 3, pages)

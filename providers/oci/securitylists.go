@@ -354,15 +354,7 @@ func (b *ruleBook) othersThan(ctx context.Context, service *v1.Service, list []*
 // needsNone reports whether nothing in security lists is there for a Service: its rules are in its network security group, which its load
 // balancer has. One that had some in lists a moment ago is asked once more when they are closed.
 func (b *ruleBook) needsNone(service *v1.Service) bool {
-	var s settings
-	var err error
-	if isNetworkService(service) {
-		var network networkSettings
-		network, _, err = parseNetwork(service)
-		s = network.plain(service, true, true)
-	} else {
-		s, _, err = parseSettings(service, b.api.config.SecurityListMode)
-	}
+	s, _, err := parseByType(service, b.api.config.SecurityListMode)
 	if err != nil || s.mode != modeGroups || b.holds(service.UID) {
 		return false
 	}

@@ -57,7 +57,7 @@ func (s settings) beginsTLS(p v1.ServicePort) bool {
 
 // readSecret reads the certificate of a Secret, which must be one for TLS. A Secret of another namespace is
 // read only where the operator has released that: whoever writes a Service gets the key onto a load balancer of his.
-func (r *reconciler) readSecret(ctx context.Context, namespace, name, what string) (c certificate, err error) {
+func (r *sharedParts) readSecret(ctx context.Context, namespace, name, what string) (c certificate, err error) {
 	own := namespace
 	if before, after, cut := strings.Cut(name, "/"); cut {
 		namespace, name = before, after
@@ -93,7 +93,7 @@ func (r *reconciler) readSecret(ctx context.Context, namespace, name, what strin
 var certificateName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,240}$`)
 
 // certificates are those that a Service names: of its listeners and of its backend sets; nil is none.
-func (r *reconciler) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
+func (r *sharedParts) certificates(ctx context.Context, service *v1.Service, s settings) (front, back *certificate, err error) {
 	if s.ends && s.TLSSecret != "" {
 		c, err := r.readSecret(ctx, service.Namespace, s.TLSSecret, "listeners")
 		if err != nil {
@@ -216,7 +216,7 @@ func sameTexts(a, b []any) bool {
 }
 
 // certificateChanges make certificates that are missing, and remove those that nothing refers to any more: they go last.
-func (r *reconciler) certificateChanges(lb *loadBalancer, d spec) (first, last []change) {
+func (r *balancers) certificateChanges(lb *loadBalancer, d spec) (first, last []change) {
 	for _, name := range sortedKeys(d.certificates) {
 		if _, there := lb.Certificates[name]; there {
 			continue
@@ -243,7 +243,7 @@ func (d spec) obsolete(name string) bool {
 }
 
 // secretsOf notes the Secrets that a Service names, and returns all that it has named while this process runs.
-func (r *reconciler) secretsOf(uid types.UID, secrets []string) []string {
+func (r *sharedParts) secretsOf(uid types.UID, secrets []string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range secrets {
@@ -255,7 +255,7 @@ func (r *reconciler) secretsOf(uid types.UID, secrets []string) []string {
 }
 
 // forgetSecrets forgets them.
-func (r *reconciler) forgetSecrets(uid types.UID) {
+func (r *sharedParts) forgetSecrets(uid types.UID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.secrets, uid)
@@ -302,7 +302,7 @@ func (c *cloud) rotateFor(ctx context.Context, s *v1.Service, set settings) erro
 	if err != nil || o.lb == nil || o.lb.State != stateActive {
 		return err
 	}
-	unlock, err := c.loadBalancers.balance.Lock(ctx, o.lb.ID)
+	unlock, err := c.loadBalancers.lb.Lock(ctx, o.lb.ID)
 	if err != nil {
 		return err
 	}
@@ -338,10 +338,10 @@ func (r *reconciler) rotation(ctx context.Context, s *v1.Service, set settings, 
 			continue
 		}
 		if after, _ := mergeSet(have, document{}, true); mergeTLS(after, d.sets[name]) {
-			all = append(all, updatingSet(r.change, name, have, after, []string{"certificate"}))
+			all = append(all, r.updatingSet(name, have, after, []string{"certificate"}))
 		}
 	}
-	listeners, _ := matchListeners(o.lb.Listeners, d.listeners)
+	listeners, _ := matchListeners(o.lb.Listeners, d.listeners, r.kind.normalize)
 	for _, name := range sortedKeys(d.listeners) {
 		is, there := listeners[name]
 		have := o.lb.Listeners[is]
