@@ -55,6 +55,8 @@ func run(args []string) error {
 	urlFile := fs.String("url-file", "", "file to write the URL to once the port is open")
 	token := fs.String("token", "", "the only credential that is accepted; empty accepts any")
 	instances := fs.Int("instances", 0, "number of instances at the start, named node-1, node-2 and so on")
+	certificate := fs.String("tls-certificate", "", "file with a certificate, by which HTTPS is served; with --tls-key")
+	key := fs.String("tls-key", "", "file with the key of the certificate")
 	latency := fs.Duration("latency", 0, "time that every call takes")
 	activation := fs.Duration("activation", 2*time.Second, "time that a new load balancer takes to become active")
 	published := fs.Bool("published-limits", false, "switch on the cloud's published rate limits")
@@ -87,7 +89,7 @@ func run(args []string) error {
 			return err
 		}
 	}
-	return serve(ctx, sim, *provider, *address, *urlFile)
+	return serve(ctx, sim, *provider, *address, *urlFile, keyPair{*certificate, *key})
 }
 
 // parseFault reads a comma-separated list of the fields of a fault.
@@ -126,7 +128,10 @@ func admin(ctx context.Context, sim simulator, path string, body any) error {
 	return nil
 }
 
-func serve(ctx context.Context, sim simulator, provider, address, urlFile string) error {
+// keyPair are the files with which HTTPS is served; without them it is HTTP.
+type keyPair struct{ certificate, key string }
+
+func serve(ctx context.Context, sim http.Handler, provider, address, urlFile string, pair keyPair) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return fmt.Errorf("--address: %w", err)
@@ -140,18 +145,31 @@ func serve(ctx context.Context, sim simulator, provider, address, urlFile string
 		return fmt.Errorf("listening: %w", err)
 	}
 	url := "http://" + l.Addr().String()
+	if pair.certificate != "" {
+		url = "https://" + l.Addr().String()
+	}
 	fmt.Printf("%s is simulated at %s; admin path %s/_sim/\n", provider, url, url)
 	if urlFile != "" {
 		if err := os.WriteFile(urlFile, []byte(url), 0o600); err != nil {
 			return fmt.Errorf("writing the URL: %w", err)
 		}
 	}
+	return serveOn(ctx, l, sim, pair)
+}
+
+// serveOn serves until the context ends.
+func serveOn(ctx context.Context, l net.Listener, sim http.Handler, pair keyPair) (err error) {
 	server := &http.Server{Handler: sim, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		<-ctx.Done()
 		_ = server.Close() // open connections are the clients' to lose
 	}()
-	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if pair.certificate == "" {
+		err = server.Serve(l)
+	} else {
+		err = server.ServeTLS(l, pair.certificate, pair.key)
+	}
+	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving: %w", err)
 	}
 	return nil

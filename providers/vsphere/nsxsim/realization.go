@@ -81,6 +81,14 @@ func (s *Sim) Resize(pool, last string) {
 
 // listLocked answers a page of a listing.
 func (s *Sim) listLocked(at string, r *http.Request) (any, error) {
+	if parent := path.Dir(at); strings.Count(at, "/") > 3 && s.objects[parent] == nil {
+		return nil, notFound(parent)
+	}
+	return s.pageLocked(r, func(o *Object) bool { return path.Dir(o.Path) == at })
+}
+
+// pageLocked answers with a page of the objects of which something is true.
+func (s *Sim) pageLocked(r *http.Request, is func(*Object) bool) (any, error) {
 	q := r.URL.Query()
 	size := s.options.Page
 	if text := q.Get("page_size"); text != "" {
@@ -90,16 +98,13 @@ func (s *Sim) listLocked(at string, r *http.Request) (any, error) {
 		}
 		size = min(size, n)
 	}
-	if parent := path.Dir(at); strings.Count(at, "/") > 3 && s.objects[parent] == nil {
-		return nil, notFound(parent)
-	}
 	objects := s.objects
 	if old, lags := s.listed.Seen(); lags {
 		objects = old
 	}
 	var all []*Object
 	for _, o := range objects {
-		if path.Dir(o.Path) == at {
+		if is(o) {
 			all = append(all, o)
 		}
 	}

@@ -443,6 +443,8 @@ func (s *Sim) serve(r *http.Request, at string, body []byte) (any, error) {
 		return nil, s.patchTreeLocked(body)
 	case at == "/infra/realized-state/realized-entities" && r.Method == http.MethodGet:
 		return s.realizedLocked(r.URL.Query().Get("intent_path"))
+	case at == "/search/query" && r.Method == http.MethodGet:
+		return s.searchLocked(r)
 	case kindOf(at+"/x") != nil && r.Method == http.MethodGet:
 		return s.listLocked(at, r)
 	}
