@@ -107,6 +107,13 @@ func (s *Sim) SetSecret(secret string) {
 	s.accountNamed(User).secret = secret
 }
 
+// MakeRootAdmin makes the account User, who owns the machines, one of root admins.
+func (s *Sim) MakeRootAdmin() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.accountNamed(User).admin = true
+}
+
 // Disable disables the account with a key, or enables it again.
 func (s *Sim) Disable(key string, disabled bool) {
 	s.mu.Lock()

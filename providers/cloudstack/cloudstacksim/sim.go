@@ -400,6 +400,11 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 			s.SetVersion(in.Version)
 			return nil
 		}),
+		// root-admin gives the key that owns the machines the rights of root admins, without which CloudStack's own controller does not start.
+		"root-admin": func(json.RawMessage) error {
+			s.MakeRootAdmin()
+			return nil
+		},
 		// vpc makes the network of the seeded machines a tier of a VPC with a list of ACLs of its own.
 		"vpc": func(json.RawMessage) error {
 			s.MakeTier()

@@ -61,6 +61,21 @@ func TestParameters(t *testing.T) {
 	})
 }
 
+// TestRootAdminOwnsMachines: what CloudStack's own controller asks at its start needs the rights of root admins, and what it then asks
+// without listall shows what its key owns.
+func TestRootAdminOwnsMachines(t *testing.T) {
+	run(t, Options{}, func(t *testing.T, c *client) {
+		c.sim.AddVM(Spec{Name: "node-1"})
+		c.refused(codeUnsupported, "The API [listManagementServersMetrics] does not exist", "listManagementServersMetrics")
+		require.NoError(t, c.sim.Actions()["root-admin"](nil))
+		assert.NotEmpty(t, c.list("managementserver", "listManagementServersMetrics")[0]["version"])
+		found := c.list("virtualmachine", "listVirtualMachines", "name", "node-1")
+		require.Len(t, found, 1)
+		assert.Equal(t, User, found[0]["account"])
+		assert.NotEmpty(t, found[0]["hostname"], "which root admins alone are shown")
+	})
+}
+
 // TestPages: a page and its size go together, and without them there is one page.
 func TestPages(t *testing.T) {
 	run(t, Options{PageSize: 2, Seed: 3}, func(t *testing.T, c *client) {
