@@ -249,12 +249,27 @@ func (r *sharedParts) sees(ctx context.Context, maxAge time.Duration) (err error
 }
 
 // proof is an error where nobody knows whether the user may see a load balancer still: policies name their kind apart from that of
-// networks. A listing that is answered proves it, though it may be empty.
+// networks. A listing that is answered proves it, though it may be empty; but policies may let a user list what they do not let be read,
+// and a compartment may not be readable any more.
 func (r *balancers) proof(ctx context.Context, id string) error {
 	if err := r.sees(ctx, proofMaxAge); err != nil {
 		return err
 	}
-	return proof(ctx, r.places, r.known, id, func(lb *loadBalancer) bool { return lb.State == stateDeleting || lb.State == stateDeleted })
+	all, _, err := r.places.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, lb := range all {
+		if lb.ID == id && lb.State != stateDeleting && lb.State != stateDeleted {
+			return errors.New("the listing shows it still; check the policies of the user")
+		}
+	}
+	if before, known := r.known.Peek(id); known {
+		if why, refused := r.places.refusalOf(before.Compartment); refused {
+			return why.err
+		}
+	}
+	return nil
 }
 
 // work reads a work request.

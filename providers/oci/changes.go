@@ -235,13 +235,13 @@ func (r *reconciler) Changes(q services.Request, o observation, d spec) ([]chang
 	if o.group == nil && d.group.create != nil {
 		return []change{r.creatingGroup(q.Service, d)}, nil
 	}
-	all := append(r.recording(q.Service, d.record), ruleChanges[observation](r.book, q.Service, early(d.lists, d.former))...)
+	all := append(r.recording(q.Service, d.record), ruleChanges(r.book, q.Service, early(d.lists, d.former))...)
 	all = append(all, r.groupOpenings(d)...)
 	wider, narrower := r.versionChanges(o.lb, d.version)
 	certificates, oldCertificates := r.certificateChanges(o.lb, d)
 	ruleSets, oldRuleSets := r.ruleSetChanges(o.lb, d)
 	all = slices.Concat(all, wider, certificates, ruleSets, r.changesOfParts(o.lb, d), oldRuleSets, oldCertificates, r.changesOfWhole(o.lb, d),
-		narrower, r.groupClosings(d), ruleChanges[observation](r.book, q.Service, late(d.lists, d.former)))
+		narrower, r.groupClosings(d), ruleChanges(r.book, q.Service, late(d.lists, d.former)))
 	return r.whenIdle(o.lb, all), nil
 }
 

@@ -335,7 +335,7 @@ func (r *sharedParts) nodeRules(ctx context.Context, service *v1.Service, s sett
 			Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) { return o, err },
 		}}
 	}
-	return ruleChanges[observation](r.book, service, plans)
+	return ruleChanges(r.book, service, plans)
 }
 
 // leaveLists are the changes by which a Service that goes leaves the security lists.
@@ -346,7 +346,7 @@ func (r *sharedParts) leaveLists(
 	switch {
 	case o.lb != nil && !s.managesLists() && !r.book.holds(service.UID):
 		plans, err = r.leftOfBefore(ctx, service, o.lb)
-		return ruleChanges[observation](r.book, service, plans), nil, err
+		return ruleChanges(r.book, service, plans), nil, err
 	case o.lb != nil:
 		asked, err := accessOf(service, s.preserve)
 		if err != nil {
@@ -356,7 +356,7 @@ func (r *sharedParts) leaveLists(
 			return nil, nil, err
 		}
 	}
-	return ruleChanges[observation](r.book, service, plans), missed, nil
+	return ruleChanges(r.book, service, plans), missed, nil
 }
 
 // leftOfBefore are rules that a process before this one made in a mode of before: this cluster has marked them. Who may not see the

@@ -224,7 +224,7 @@ func (c claim) narrowed(list document) claim {
 
 // narrowingChanges are the changes that narrowings ask for. Where what is to be opened has no room, the rest closes all the same.
 func (r *sharedParts) narrowingChanges(service *v1.Service, plans []listPlan) []change {
-	all := ruleChanges[observation](r.book, service, plans)
+	all := ruleChanges(r.book, service, plans)
 	for i, p := range plans {
 		all[i].Make = func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			err := r.book.edit(ctx, p.id, p.claim)

@@ -79,7 +79,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
-	if o.Kind == kindNetwork {
+	if o.Kind == titleNetwork {
 		return c.network.deleteNetworkOrphan(ctx, o)
 	}
 	r, q := c.reconciler, &services.Request{}
@@ -104,7 +104,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 		if err != nil {
 			return err
 		}
-		all = ruleChanges[observation](r.book, gone, plans)
+		all = ruleChanges(r.book, gone, plans)
 		last = func() error { return r.remove(ctx, q, lb) }
 	}
 	var failed []error
@@ -129,7 +129,7 @@ func (r *reconciler) deleteNetworkOrphan(ctx context.Context, o guard.Orphan) er
 	}
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{UID: types.UID(lb.Name[strings.LastIndex(lb.Name, "/")+1:])}}
 	plans, err := r.leftRulesIn(ctx, gone, settings{mode: modeAll, six: true}, lb.Subnets)
-	for _, c := range ruleChanges[observation](r.book, gone, plans) {
+	for _, c := range ruleChanges(r.book, gone, plans) {
 		if err == nil {
 			_, err = c.Make(ctx, &services.Request{}, observation{})
 		}

@@ -2,7 +2,6 @@ package oci
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/url"
@@ -13,7 +12,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
@@ -180,29 +178,6 @@ func (c *compartments[T]) doubt(service *v1.Service, goes bool) error {
 	for _, id := range ids {
 		if r, refused := c.refused[id]; refused {
 			return cloudapi.NotAbsence(fmt.Errorf("%w; annotation %s names it, or did", r.err, annotationCompartment))
-		}
-	}
-	return nil
-}
-
-// proof is an error where a listing does not prove that something is gone which is not found: policies may let a user list what they do
-// not let be read, and a compartment may not be readable any more.
-func proof[T placed](
-	ctx context.Context, c *compartments[T], known *inventory.Inventory[string, T], id string, going func(T) bool,
-) error {
-	all, _, err := c.list(ctx)
-	if err != nil {
-		return err
-	}
-	for _, one := range all {
-		if known.ID(one) == id && !going(one) {
-			return errors.New("the listing shows it still; check the policies of the user")
-		}
-	}
-	if before, ok := known.Peek(id); ok {
-		_, at := before.at()
-		if r, refused := c.refusalOf(at); refused {
-			return r.err
 		}
 	}
 	return nil

@@ -565,13 +565,13 @@ func (b *ruleBook) placeOf(ctx context.Context, id, address string, expected int
 }
 
 // ruleChanges are the changes that plans ask for.
-func ruleChanges[O any](b *ruleBook, service *v1.Service, plans []listPlan) (all []services.Change[O]) {
+func ruleChanges(b *ruleBook, service *v1.Service, plans []listPlan) (all []change) {
 	for _, p := range plans {
 		detail := summary("adding", p.added) + "; " + summary("removing", p.removed)
-		all = append(all, services.Change[O]{
+		all = append(all, change{
 			Planned: guard.Planned{Action: guard.PlanChange, Object: "security list " + p.id, Detail: strings.Trim(detail, "; ")},
 			Compare: func() (before, after any) { return p.before, p.after },
-			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
+			Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 				if err := b.edit(ctx, p.id, p.claim); err != nil {
 					return o, err
 				}
