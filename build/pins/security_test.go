@@ -18,8 +18,8 @@ func TestSecurityPage(t *testing.T) {
 	page := read(t, "docs/security.md")
 	begin, end := strings.Index(page, "## What is defended"), strings.Index(page, "## What is not defended")
 	require.Less(t, begin, end)
-	tests := testNames(t)
-	name := regexp.MustCompile("`(Test[A-Za-z0-9]+)")
+	tests, cases := testNames(t), conformanceCases(t)
+	name := regexp.MustCompile("`(Test[A-Za-z0-9]+)(?:/[A-Za-z]+/([^`]+))?")
 	lines := 0
 	for line := range strings.Lines(page[begin:end]) {
 		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| line ") || strings.HasPrefix(line, "| --- ") {
@@ -30,6 +30,7 @@ func TestSecurityPage(t *testing.T) {
 		assert.NotEmpty(t, found, "no test holds: %s", line)
 		for _, f := range found {
 			assert.True(t, tests[f[1]], "there is no %s, which is to hold: %s", f[1], line)
+			assert.True(t, f[2] == "" || cases.MatchString(f[2]), "conformance has no case %q, which is to hold: %s", f[2], line)
 		}
 	}
 	assert.Greater(t, lines, 12, "the page was read")
@@ -56,4 +57,20 @@ func testNames(t *testing.T) map[string]bool {
 		return err
 	}))
 	return names
+}
+
+// conformanceCases match the names of cases of the conformance suite: its texts, with anything for what is filled in.
+func conformanceCases(t *testing.T) *regexp.Regexp {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(root, "providers/kit/conformance/*.go"))
+	require.NoError(t, err)
+	var names []string
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, f := range regexp.MustCompile(`"([A-Za-z][^"\\\n]+)"`).FindAllStringSubmatch(string(text), -1) {
+			names = append(names, regexp.MustCompile(`%[dst]`).ReplaceAllString(regexp.QuoteMeta(f[1]), ".+"))
+		}
+	}
+	return regexp.MustCompile("^(" + strings.Join(names, "|") + ")$")
 }

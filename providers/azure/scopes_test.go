@@ -66,14 +66,19 @@ func scopeOf(t testing.TB, sim *azuresim.Sim) conformance.Scope {
 				})
 			},
 			conformance.Passerby: func() {
-				edit(func(rules []doc) []doc {
-					return append(rules, doc{"name": "echo", "properties": doc{
-						"access": "Allow", "direction": "Inbound", "priority": 100, "protocol": "Tcp", "sourcePortRange": "*",
-						"sourceAddressPrefix": "192.0.2.9", "destinationPortRange": "7", "destinationAddressPrefix": "*",
-					}})
-				})
+				edit(func(rules []doc) []doc { return append(rules, otherRule()) })
 			},
 		},
-		Except: map[conformance.Writer]string{conformance.SecondProcess: "names of rules are unique in a group, and ours say what a rule opens"},
+		Remove:  func() { sim.Remove(group) },
+		Missing: `nsg "[^"]+" not found`,
+		Except:  map[conformance.Writer]string{conformance.SecondProcess: "names of rules are unique in a group, and ours say what a rule opens"},
 	}
+}
+
+// otherRule is a rule about another port.
+func otherRule() doc {
+	return doc{"name": "echo", "properties": doc{
+		"access": "Allow", "direction": "Inbound", "priority": 100, "protocol": "Tcp", "sourcePortRange": "*",
+		"sourceAddressPrefix": "192.0.2.9", "destinationPortRange": "7", "destinationAddressPrefix": "*",
+	}}
 }

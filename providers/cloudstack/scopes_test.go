@@ -15,9 +15,12 @@ func scopeOf(sim *cloudstacksim.Sim, kind string) conformance.Scope {
 		return listScope(sim)
 	}
 	const own = "CloudStack takes no two rules for a port that share a network, and firewall rules bear no mark: those of the address are ours"
-	return conformance.Scope{Rules: func() []string { return rulesIn(sim) }, Except: map[conformance.Writer]string{
-		conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
-	}}
+	return conformance.Scope{
+		Rules: func() []string { return rulesIn(sim) }, Remove: sim.RemoveFirewalls, Unlisted: "firewall rules bear no mark",
+		Except: map[conformance.Writer]string{
+			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
+		},
+	}
 }
 
 // rulesIn are firewall rules and items of lists.
@@ -45,7 +48,9 @@ func listScope(sim *cloudstacksim.Sim) conformance.Scope {
 		}
 	}
 	return conformance.Scope{
-		Rules: func() []string { return rulesIn(sim) },
+		Rules:    func() []string { return rulesIn(sim) },
+		Remove:   sim.RemoveACLItems,
+		Unlisted: "items name the load balancer by the UID of its Service, and no cluster",
 		Writes: map[conformance.Writer]func(){
 			conformance.Stranger:      write(func(i *cloudstacksim.ACLItem) { i.Reason = "by hand" }),
 			conformance.OtherCluster:  write(func(i *cloudstacksim.ACLItem) { i.Reason = reasonPrefix + "a0123456789abcdef0123456789abcde" }),

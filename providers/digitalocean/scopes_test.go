@@ -15,6 +15,13 @@ func scopeOf(sim *digitaloceansim.Sim) conformance.Scope {
 			}
 			return lines
 		},
+		Remove: func() {
+			for _, lb := range sim.LoadBalancers() {
+				sim.ChangeLoadBalancer(lb.ID, func(lb *digitaloceansim.LoadBalancer) {
+					lb.Firewall = digitaloceansim.Firewall{Allow: []string{}, Deny: []string{}}
+				})
+			}
+		},
 		Except: map[conformance.Writer]string{
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
 		},

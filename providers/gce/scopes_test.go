@@ -37,6 +37,19 @@ func scopeOf(sim *gcesim.Sim) conformance.Scope {
 				})
 			},
 		},
-		Except: map[conformance.Writer]string{conformance.SecondProcess: "names of firewall rules are unique, and ours follow from the Service"},
+		Remove: func() {
+			for _, f := range sim.Objects("firewalls") {
+				sim.Edit("firewalls", fmt.Sprint(f["name"]), nil)
+			}
+		},
+		Strip: func() {
+			for _, kind := range []string{"forwardingRules", "targetPools", "httpHealthChecks", "addresses"} {
+				for _, o := range sim.Objects(kind) {
+					sim.Edit(kind, fmt.Sprint(o["name"]), nil)
+				}
+			}
+		},
+		Unlisted: "names of firewall rules hold the UID of a Service and no cluster",
+		Except:   map[conformance.Writer]string{conformance.SecondProcess: "names of firewall rules are unique, and ours follow from the Service"},
 	}
 }

@@ -58,7 +58,7 @@ func tryLoadBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) {
 		},
 	}
 	f.UDP = conformance.FeatureCase{With: map[string]string{annotationFeatures: featureNLB, annotationCheckUDP: "10256"}, Shows: `"udp"`}
-	f.SourceRanges.Prepare, f.SourceRanges.Scope = func() { openDefaultGroup(t, sim) }, scopeOf(sim)
+	f.SourceRanges.Prepare, f.SourceRanges.Scope = func() { openDefaultGroup(t, sim) }, scopeOf(t, sim)
 	f.Lag = sim.SetListingLag
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Serves, f.Snapshot = sim.Serves, func() string { return snapshot(t, sim) }

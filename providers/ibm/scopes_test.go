@@ -2,13 +2,17 @@ package ibm
 
 import (
 	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
 // scopeOf is a security group for each Service.
-func scopeOf(sim *ibmsim.Sim) conformance.Scope {
+func scopeOf(t testing.TB, sim *ibmsim.Sim) conformance.Scope {
+	t.Helper()
 	const own = "a Service has a security group of its own: what is there goes with it"
 	return conformance.Scope{
 		Rules: func() (lines []string) {
@@ -19,6 +23,14 @@ func scopeOf(sim *ibmsim.Sim) conformance.Scope {
 				}
 			}
 			return lines
+		},
+		Remove: func() { // a group that is in use cannot be deleted
+			for _, lb := range sim.LoadBalancers() {
+				require.NoError(t, sim.EditLoadBalancer(lb.Name, func(lb *ibmsim.LoadBalancer) { lb.Groups = nil }))
+			}
+			for _, g := range sim.MadeGroups() {
+				require.NoError(t, sim.EditSecurityGroup(g.Name, func(g *ibmsim.SecurityGroup) { g.Rules = nil }))
+			}
 		},
 		Except: map[conformance.Writer]string{
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,

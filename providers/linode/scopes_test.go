@@ -19,6 +19,7 @@ func scopeOf(sim *linodesim.Sim) conformance.Scope {
 			}
 			return lines
 		},
+		Remove: sim.RemoveFirewalls,
 		Except: map[conformance.Writer]string{
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: own, conformance.Passerby: own,
 		},

@@ -87,7 +87,9 @@ func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		return other
 	}
 	return conformance.Scope{
-		Rules: func() []string { return securityRules(t, sim) },
+		Rules:    func() []string { return securityRules(t, sim) },
+		Unlisted: "openings of a list are the cluster's, whichever Services need them", Swept: true,
+		Remove: edit(func(document) []any { return nil }), // a list of a subnet cannot be deleted
 		Writes: map[conformance.Writer]func(){
 			conformance.Stranger:      edit(func(r document) []any { return []any{r, described(r, "")} }),
 			conformance.OtherCluster:  edit(func(r document) []any { return []any{r, described(r, otherClusterMark)} }),
@@ -135,6 +137,11 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 	}
 	return conformance.Scope{
 		Rules: func() []string { return securityRules(t, sim) },
+		Remove: func() { // a group that is in use cannot be deleted
+			for _, g := range sim.Groups() {
+				sim.EditGroupRules(g.ID, func([]document) []document { return nil })
+			}
+		},
 		Writes: map[conformance.Writer]func(){
 			conformance.Stranger:     edit(func(r document) []document { return []document{r, copied(r, "")} }),
 			conformance.OtherCluster: edit(func(r document) []document { return []document{r, copied(r, markOfService+"another")} }),

@@ -43,6 +43,14 @@ func scopeOf(sim *openstacksim.Sim) conformance.Scope {
 				}
 			},
 		},
+		Remove: func() {
+			for _, g := range sim.SecurityGroups() {
+				if g.Name != "default" {
+					sim.DropSecurityGroup(g.ID)
+				}
+			}
+		},
+		Unlisted: "the name of a security group holds the UID of its Service and no cluster",
 		Except: map[conformance.Writer]string{
 			conformance.Stranger: own, conformance.OtherCluster: own, conformance.SecondProcess: "Neutron takes no rule twice",
 		},

@@ -14,6 +14,13 @@ func (s *Sim) Leave(id string, doc map[string]any) {
 	s.put(id, clone(doc))
 }
 
+// Remove deletes a resource as somebody does by hand.
+func (s *Sim) Remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drop(id)
+}
+
 // LeaveAddress stores a public address that has this IP already.
 func (s *Sim) LeaveAddress(name, ip string, doc map[string]any) {
 	s.mu.Lock()

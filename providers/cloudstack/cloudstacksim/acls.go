@@ -84,6 +84,15 @@ func (s *Sim) AddACLItem(item ACLItem) string {
 	return item.ID
 }
 
+// RemoveACLItems deletes all items of lists as somebody does by hand.
+func (s *Sim) RemoveACLItems() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, i := range s.aclItems.all() {
+		s.aclItems.remove(i.ID)
+	}
+}
+
 func (s *Sim) nextNumber(list string) (number int) {
 	for _, i := range s.aclItems.all() {
 		if i.List == list {

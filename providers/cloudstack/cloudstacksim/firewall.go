@@ -27,6 +27,15 @@ func (s *Sim) removeFirewall(f *Firewall) {
 	s.tags = slices.DeleteFunc(s.tags, func(t Tag) bool { return t.Resource == f.ID })
 }
 
+// RemoveFirewalls deletes all firewall rules as somebody does by hand.
+func (s *Sim) RemoveFirewalls() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, f := range s.firewalls.all() {
+		s.removeFirewall(f)
+	}
+}
+
 func (c *call) listFirewallRules() (any, error) {
 	s := c.s
 	visible, err := c.scope()

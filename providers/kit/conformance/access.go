@@ -22,7 +22,8 @@ func runAccess(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	virtual(t, "source ranges are removed", func(t *testing.T) { runRangesRemoved(t, newFixture) })
 	virtual(t, "source ranges are said twice, and with bits of hosts", func(t *testing.T) { runRangesTwice(t, newFixture) })
-	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture) })
+	virtual(t, "two Services have a port, and one narrows and goes", func(t *testing.T) { runSharedPort(t, newFixture, false) })
+	virtual(t, "two Services have a port, and the older one goes", func(t *testing.T) { runSharedPort(t, newFixture, true) })
 	runClosings(t, newFixture)
 	runScopes(t, newFixture)
 }
@@ -92,11 +93,14 @@ func runRangesTwice(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 // otherRange is who may come in to another Service.
 const otherRange = "198.51.100.0/24"
 
-// runSharedPort: a Service has the port and the clients of another one for a while, and goes. The other one keeps all it has.
-func runSharedPort(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+// runSharedPort: a Service has the port and the clients of another one, is narrowed, and one of them goes. The other one keeps all it has,
+// and with the last one all goes.
+func runSharedPort(t *testing.T, newFixture func(t testing.TB) *Fixture, olderGoes bool) {
 	t.Helper()
 	ctx := t.Context()
-	w, s := newAccess(t, newFixture, sourceRange)
+	w, s := newUnserved(t, newFixture)
+	before := w.SourceRanges.Scope.Rules()
+	w.setRanges(s, sourceRange)
 	alone := w.Snapshot()
 	second := claimer(Case{Service: featureService(w.SourceRanges.With)})
 	second.Spec.LoadBalancerSourceRanges = []string{sourceRange, otherRange}
@@ -109,10 +113,21 @@ func runSharedPort(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	w.requireNoWrites("what it lets in is as it was")
 	w.setRanges(second, sourceRange, otherRange)
 	assert.Equal(t, both, w.Snapshot())
-	w.remove(ctx, second, nil)
-	assert.Equal(t, alone, w.Snapshot())
-	w.ensure(ctx, s, nil)
+	first, last := second, s
+	if olderGoes {
+		first, last = s, second
+	}
+	w.remove(ctx, first, nil)
+	w.forget(ctx, first)
+	if !olderGoes {
+		assert.Equal(t, alone, w.Snapshot())
+	}
+	w.Sim.ResetCalls()
+	w.ensure(ctx, last, nil)
+	w.requireNoWrites("it has all it had")
 	w.requireNothingRefused()
+	w.remove(ctx, last, nil)
+	assert.ElementsMatch(t, before, w.SourceRanges.Scope.Rules(), "rules are left of the last Service")
 }
 
 // closings are the writes of a deletion, and what each of them closes.

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"testing"
 	"time"
 
@@ -141,12 +140,21 @@ func (w *world) requireUnserved(s *v1.Service) {
 // warned reports whether an event warns of a Service.
 func (w *world) warned(ctx context.Context, s *v1.Service) bool {
 	w.t.Helper()
+	return len(w.warnings(ctx, s)) > 0
+}
+
+// warnings are what events warn of a Service.
+func (w *world) warnings(ctx context.Context, s *v1.Service) (texts []string) {
+	w.t.Helper()
 	time.Sleep(time.Second) // events take a moment
 	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	require.NoError(w.t, err)
-	return slices.ContainsFunc(list.Items, func(e v1.Event) bool {
-		return e.Type == v1.EventTypeWarning && e.InvolvedObject.Name == s.Name
-	})
+	for _, e := range list.Items {
+		if e.Type == v1.EventTypeWarning && e.InvolvedObject.Name == s.Name {
+			texts = append(texts, e.Message)
+		}
+	}
+	return texts
 }
 
 // checkFeatures compares what the description says with what the provider offers, and with what the fixture can try.

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
@@ -41,6 +43,16 @@ type Scope struct {
 	Writes map[Writer]func()
 	// Except is why somebody's rules do not stay, or cannot be there.
 	Except map[Writer]string
+	// Remove has somebody take away what says who may connect: all of it where the cloud lets it go, else the rules. Missing is what an error
+	// or an event says then, where it is not made again.
+	Remove  func()
+	Missing string
+	// Strip deletes load balancers and leaves their rules, where RemoveLoadBalancers is nil.
+	Strip func()
+	// Unlisted is why rules of a Service that is gone, without its load balancer, are no orphans. Swept is set where they go with the next
+	// change of the rules that any Service of the cluster makes.
+	Unlisted string
+	Swept    bool
 }
 
 // runScopes is about rules of others beside those of Services.
@@ -57,6 +69,10 @@ func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		}
 	}
 	runMeanwhile(t, newFixture)
+	for _, restart := range []bool{false, true} {
+		virtual(t, fmt.Sprintf("somebody takes the rules away, restart %t", restart), func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
+	}
+	virtual(t, "rules outlast their load balancer and their Service", func(t *testing.T) { runOrphanRules(t, newFixture) })
 }
 
 // othersRules are rules of somebody else's beside those of a Service.
@@ -131,6 +147,71 @@ func runOthersRules(t *testing.T, newFixture func(t testing.TB) *Fixture, who Wr
 	o.remove(ctx, o.service, nil)
 	assert.Empty(t, o.ours("at the end"), "rules are left")
 	o.requireNothingRefused()
+}
+
+// runRulesRemoved: somebody takes away what says who may connect. It is there again after the next reconciliation, or an error or an event
+// says what is missing; the Service can go.
+func runRulesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture, restart bool) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.setRanges(o.service, sourceRange)
+	time.Sleep(settledIn)
+	scope, once := o.SourceRanges.Scope, o.Snapshot()
+	require.NotNil(t, scope.Remove, "the fixture says how rules are taken away")
+	scope.Remove()
+	if restart {
+		o.restart()
+	}
+	time.Sleep(settledIn)
+	err := o.ensureToEnd(ctx, o.service)
+	if scope.Missing == "" {
+		require.NoError(t, err)
+		time.Sleep(time.Minute) // what the cloud goes on with by itself
+		assert.Equal(t, once, o.Snapshot(), "it is as it was")
+	} else {
+		assert.Regexp(t, scope.Missing, fmt.Sprint(err, "\n", strings.Join(o.warnings(ctx, o.service), "\n")), "nobody is told")
+	}
+	o.remove(ctx, o.service, nil)
+	assert.Empty(t, o.ours("at the end"), "rules are left")
+}
+
+// runOrphanRules: a load balancer is deleted by hand, and its Service without the program. What it has left of rules is an orphan.
+func runOrphanRules(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.setRanges(o.service, sourceRange)
+	strip := o.SourceRanges.Scope.Strip
+	if strip == nil {
+		strip = o.RemoveLoadBalancers
+	}
+	require.NotNil(t, strip, "the fixture says how a load balancer goes without its rules")
+	strip()
+	o.forget(ctx, o.service)
+	time.Sleep(settledIn)
+	o.restart()
+	left, found := o.ours("after the load balancer"), o.orphans(ctx)
+	o.deleteOrphans(ctx, found)
+	if o.SourceRanges.Scope.Unlisted == "" {
+		assert.True(t, len(left) == 0 || len(found) > 0, "there are no orphans, and it leaves %v", left)
+		assert.Empty(t, o.ours("at the end"), "rules are left")
+		return
+	}
+	assert.NotEmpty(t, o.ours("at the end"), "they are listed: the fixture says that they are not")
+	if o.SourceRanges.Scope.Swept {
+		next := claimer(Case{Service: featureService(o.SourceRanges.With)})
+		o.createService(ctx, next)
+		o.ensure(ctx, next, nil)
+		o.remove(ctx, next, nil)
+		assert.Empty(t, o.ours("after another Service"), "rules are left")
+	}
+}
+
+// forget deletes a Service from the API server, as somebody does who takes its finalizer off.
+func (w *world) forget(ctx context.Context, s *v1.Service) {
+	require.NoError(w.t, w.kube.CoreV1().Services(s.Namespace).Delete(ctx, s.Name, metav1.DeleteOptions{}))
+	w.show()
 }
 
 // accessSteps change who may connect, from the creation of a Service to its end.

@@ -409,6 +409,13 @@ func (s *Sim) deleteDevice(_ *http.Request, ids []string) (any, error) {
 	return struct{}{}, nil
 }
 
+// RemoveFirewalls deletes all firewalls as somebody does by hand.
+func (s *Sim) RemoveFirewalls() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	clear(s.firewalls)
+}
+
 // ChangeFirewall changes a firewall behind the API's back.
 func (s *Sim) ChangeFirewall(id int, change func(*Firewall)) {
 	s.mu.Lock()
