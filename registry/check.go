@@ -2,7 +2,9 @@ package registry
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -78,7 +80,7 @@ func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
 	AsStored(service)
 	_, err := CheckServiceOf(p, in, service)
 	table := p.table()
-	problems := append(schema.Problems(err), schema.Problems(misspelt(table, annotations))...)
+	problems := append(schema.Problems(err), schema.Problems(misspelt(table, annotations, nil))...)
 	return errors.Join(slices.DeleteFunc(problems, func(one error) bool {
 		problem, ok := errors.AsType[*schema.Problem](one)
 		return !ok || strings.Contains(problem.Place, portable.TLSPorts) || !strings.Contains(problem.Place, "annotation")
@@ -109,27 +111,25 @@ func Misspelt(p Provider, in Inputs, service *v1.Service) error {
 	if p.Leaves(in, service) {
 		return nil
 	}
-	return misspelt(p.table(), service.Annotations)
+	return misspelt(p.table(), service.Annotations, &service.Spec)
 }
 
-// misspelt reports annotations that are in no table, though they begin as those of the provider do or look like one.
-func misspelt(table []schema.AnnotationRow, given map[string]string) error {
-	keys := make([]string, len(table))
-	families := map[string]bool{}
-	for i, row := range table {
-		keys[i] = row.Key
-		if f := family(row.Key); f != "" {
-			families[f] = true
-		}
-	}
+// misspelt reports annotations that are in no table, though they begin as those of the provider do or look like one, and those about a
+// port that the Service has not; spec is nil where there is no Service.
+func misspelt(table []schema.AnnotationRow, given map[string]string, spec *v1.ServiceSpec) error {
 	var problems []error
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if slices.ContainsFunc(keys, func(known string) bool {
-			many, ok := strings.CutSuffix(known, schema.Numbered)
-			return known == key || (ok && strings.HasPrefix(key, many))
-		}) {
+		known, port := knows(table, key)
+		if known {
+			if port != 0 && spec != nil && port != spec.HealthCheckNodePort &&
+				!slices.ContainsFunc(spec.Ports, func(p v1.ServicePort) bool { return p.Port == port }) {
+				problems = append(problems, &schema.Problem{
+					Place: "annotation " + key, Reason: fmt.Sprintf("has no effect: the Service has no port %d", port), Warning: true,
+				})
+			}
 			continue
 		}
+		keys, families := keysLike(table, key)
 		near := schema.Nearest(key, keys)
 		if near == "" && !families[family(key)] {
 			continue
@@ -141,6 +141,34 @@ func misspelt(table []schema.AnnotationRow, given map[string]string) error {
 		problems = append(problems, p)
 	}
 	return errors.Join(problems...)
+}
+
+// knows reports whether a key is in the table, and the port that it is about; 0 is none.
+func knows(table []schema.AnnotationRow, key string) (known bool, port int32) {
+	for _, row := range table {
+		if n, ok := row.Port(key); ok {
+			return true, n
+		}
+		known = known || row.Key == key
+	}
+	return known, 0
+}
+
+var portNumber = regexp.MustCompile(`[0-9]+`)
+
+// keysLike are the keys of the table, with the number of the given one, and their families.
+func keysLike(table []schema.AnnotationRow, given string) (keys []string, families map[string]bool) {
+	keys, families = make([]string, len(table)), map[string]bool{}
+	for i, row := range table {
+		keys[i] = row.Key
+		if n := portNumber.FindString(given); n != "" {
+			keys[i] = strings.Replace(row.Key, schema.Numbered, n, 1)
+		}
+		if f := family(keys[i]); f != "" {
+			families[f] = true
+		}
+	}
+	return keys, families
 }
 
 // family is the domain of a key with the first word of its name: "service.beta.kubernetes.io/do-". A domain that many

@@ -34,6 +34,9 @@ func TestCheckServiceOf(t *testing.T) {
 		"known":                  {p, map[string]string{"lb.example.com/alpha-protocol": "x", "lb.example.com/alpha-port-443": "{}"}, nil, nil},
 		"of somebody else":       {p, map[string]string{"lb.example.com/beta-protocol": "x", "example.com/protocol": "x", "plain": "x"}, nil, nil},
 		"misspelt":               {p, map[string]string{"lb.example.com/alpha-prottocol": "x"}, []string{"annotation lb.example.com/alpha-prottocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
+		"of a port":              {p, map[string]string{"lb.example.com/alpha-port-80": "x"}, nil, nil},
+		"of another port":        {p, map[string]string{"lb.example.com/alpha-port-81": "x"}, []string{"annotation lb.example.com/alpha-port-81: has no effect: the Service has no port 81"}, nil},
+		"of no port":             {p, map[string]string{"lb.example.com/alpha-port-x": "x"}, []string{"annotation lb.example.com/alpha-port-x: is unknown and has no effect"}, nil},
 		"misspelt in the domain": {p, map[string]string{"lb.exampel.com/alpha-protocol": "x"}, []string{"annotation lb.exampel.com/alpha-protocol: is unknown and has no effect; did you mean lb.example.com/alpha-protocol?"}, nil},
 		"of the family":          {p, map[string]string{"lb.example.com/alpha-something-else": "x"}, []string{"annotation lb.example.com/alpha-something-else: is unknown and has no effect"}, nil},
 		"deprecated":             {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
@@ -47,7 +50,9 @@ func TestCheckServiceOf(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			warnings, err := CheckServiceOf(c.provider, Inputs{}, &v1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: c.given}})
+			warnings, err := CheckServiceOf(c.provider, Inputs{}, &v1.Service{
+				ObjectMeta: metav1.ObjectMeta{Annotations: c.given}, Spec: v1.ServiceSpec{Ports: []v1.ServicePort{{Port: 80}, {Port: 443}}},
+			})
 			assert.Equal(t, c.warned, texts(warnings))
 			assert.Equal(t, c.wrong, texts(err))
 		})

@@ -3,7 +3,9 @@ package azure
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -93,6 +95,13 @@ type portSettings struct {
 	Interval, Number     int
 }
 
+// ofPort is the beginning of annotations about one port.
+const ofPort = prefix + "port_" + schema.Numbered + "_"
+
+func keyOfPort(port int32, name string) string {
+	return strings.Replace(ofPort, schema.Numbered, strconv.Itoa(int(port)), 1) + name
+}
+
 // prefixForm is the form of the IDs of public IP prefixes.
 func prefixForm() *schema.IDForm {
 	return schema.NewIDForm("the resource ID of a public IP prefix",
@@ -105,9 +114,7 @@ func annotated(key, help string) schema.AnnotationRow {
 }
 
 func switched(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
-	r := annotated(key, help)
-	r.Lenient = true
-	return schema.BoolAnnotation(at, r)
+	return schema.BoolAnnotation(at, ignoringFaults(annotated(key, help)))
 }
 
 // trimmed is a switch around whose value Azure's own controller ignores blanks.
@@ -182,7 +189,7 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.Tags}),
 	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
-	written(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
+	checked(annotationLabel, "DNS label of the public address; empty removes it.", checkLabel, func(s *settings) *string { return &s.Label }),
 	adopting(listed(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
 	listed(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
 	listed(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
@@ -214,6 +221,45 @@ var Annotations = schema.Annotations[settings]{
 	written(annotationLinkVisible, "Subscriptions that see it, separated by blanks, or *.", func(s *settings) *string { return &s.Link.Visibility }),
 	written(annotationLinkApproved, "Subscriptions whose private endpoints are accepted at once, separated by blanks, or *.",
 		func(s *settings) *string { return &s.Link.Approval }),
+}
+
+// PortAnnotations is the table of annotations about one port.
+var PortAnnotations = schema.Annotations[portSettings]{
+	schema.BoolAnnotation(func(s *portSettings) *bool { return &s.NoRule }, ignoringFaults(annotated(ofPort+"no_lb_rule",
+		"No rule of the load balancer for this port, and no probe."))),
+	schema.BoolAnnotation(func(s *portSettings) *bool { return &s.NoProbe }, ignoringFaults(annotated(ofPort+"no_probe_rule",
+		"No health probe for this port."))),
+	schema.StringAnnotation(func(s *portSettings) *string { return &s.Protocol }, annotated(ofPort+"health-probe_protocol",
+		"Protocol of this port's health probes: tcp, http or https.")),
+	schema.StringAnnotation(func(s *portSettings) *string { return &s.Port }, annotated(ofPort+"health-probe_port",
+		"Port that is probed in the place of this port's node port: a port of the nodes by its number, or the node port of another port of the "+
+			"Service by its name or number.")),
+	schema.StringAnnotation(func(s *portSettings) *string { return &s.Path }, annotated(ofPort+"health-probe_request-path",
+		"Path of this port's health probes by HTTP and HTTPS.")),
+	schema.IntAnnotation(func(s *portSettings) *int { return &s.Interval }, atLeast(5, annotated(ofPort+"health-probe_interval",
+		"Seconds between this port's health probes; with externalTrafficPolicy Local of the probe of spec.healthCheckNodePort."))),
+	schema.IntAnnotation(func(s *portSettings) *int { return &s.Number }, atLeast(2, annotated(ofPort+"health-probe_num-of-probe",
+		"Health probes of this port in a row that decide."))),
+}
+
+func ignoringFaults(r schema.AnnotationRow) schema.AnnotationRow {
+	r.Lenient = true
+	return r
+}
+
+func atLeast(least float64, r schema.AnnotationRow) schema.AnnotationRow {
+	r.Min = &least
+	return r
+}
+
+// labelForm is the form of DNS labels of public addresses.
+var labelForm = regexp.MustCompile(`^[a-z][a-z0-9-]{1,61}[a-z0-9]$`)
+
+func checkLabel(v string) error {
+	if !labelForm.MatchString(v) {
+		return errors.New("is not a DNS label: use 3 to 63 lower-case letters, digits and dashes, beginning with a letter, and no dash at the end")
+	}
+	return nil
 }
 
 func withID(r schema.AnnotationRow) schema.AnnotationRow {
@@ -262,12 +308,12 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		}
 	}
 	s.ports = map[int32]portSettings{}
-	for _, p := range service.Spec.Ports {
-		own, portErr := portSettingsOf(service.Annotations, p.Port)
-		err = errors.Join(err, portErr)
-		s.ports[p.Port] = own
-		interval, number := s.probeTimes(p.Port)
-		refuse(interval*number >= 120, "port "+strconv.Itoa(int(p.Port)),
+	for port := range portsWithSettings(service) {
+		own, warned, portErr := PortAnnotations.ForPort(port).Parse(service.Annotations)
+		warnings, err = errors.Join(warnings, warned), errors.Join(err, portErr)
+		s.ports[port] = own
+		interval, number := s.probeTimes(port)
+		refuse(interval*number >= 120, "port "+strconv.Itoa(int(port)),
 			"%d probes at intervals of %d s take %d s; choose fewer or shorter ones, below 120 s in all", number, interval, interval*number)
 	}
 	spec := len(service.Spec.LoadBalancerSourceRanges) > 0
@@ -279,6 +325,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		_, bad := netip.ParseAddr(a)
 		refuse(bad != nil, "annotation "+annotationAdditional, "%q is not an IP address; list addresses such as 203.0.113.7, separated by commas", a)
 	}
+	warnings = errors.Join(warnings, s.oddProtocols(service))
 	told, refused := serviceFields.Judge(service, s.fieldConditions())
 	warnings, err = errors.Join(warnings, told), errors.Join(err, refused)
 	ip := service.Spec.LoadBalancerIP
@@ -287,6 +334,35 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	refuse(ip != "" && bad == nil && !s.Internal && notPublic(address), "spec.loadBalancerIP",
 		"%q is not a public address; name a public IP address of Azure, or set annotation "+annotationInternal+`: "true"`, ip)
 	return s, warnings, err
+}
+
+// oddProtocols warns of protocols of probes that there are not. Such ports are probed by TCP.
+func (s *settings) oddProtocols(service *v1.Service) error {
+	odd := func(key, value string) error {
+		if slices.Contains([]string{"", "tcp", "http", "https"}, strings.ToLower(value)) {
+			return nil
+		}
+		return &schema.Problem{Place: "annotation " + key, Value: value, Reason: "is not one of tcp, http, https; tcp is used instead", Warning: true}
+	}
+	warnings := odd(annotationProbeProtocol, s.ProbeProtocol)
+	for _, p := range service.Spec.Ports {
+		warnings = errors.Join(warnings, odd(keyOfPort(p.Port, "health-probe_protocol"), s.ports[p.Port].Protocol))
+	}
+	return warnings
+}
+
+// portsWithSettings are those that annotations may be about: the Service's, and the one at which nodes say whether they have pods of it.
+func portsWithSettings(service *v1.Service) iter.Seq[int32] {
+	return func(yield func(int32) bool) {
+		for _, p := range service.Spec.Ports {
+			if !yield(p.Port) {
+				return
+			}
+		}
+		if local(service) {
+			yield(service.Spec.HealthCheckNodePort)
+		}
+	}
 }
 
 // linkAnnotations are the settings of private link services.
@@ -313,31 +389,6 @@ func (s *settings) withoutEffect() error {
 func notPublic(a netip.Addr) bool {
 	return a.IsPrivate() || a.IsLoopback() || a.IsLinkLocalUnicast() || a.IsUnspecified() || a.IsMulticast() ||
 		netip.MustParsePrefix("100.64.0.0/10").Contains(a) || a == netip.MustParseAddr("168.63.129.16")
-}
-
-// portSettingsOf reads the annotations of one port.
-func portSettingsOf(given map[string]string, port int32) (s portSettings, err error) {
-	base := prefix + "port_" + strconv.Itoa(int(port)) + "_"
-	yes := func(key string) bool { return strings.EqualFold(given[base+key], "true") }
-	s = portSettings{
-		NoRule: yes("no_lb_rule"), NoProbe: yes("no_probe_rule"), Protocol: given[base+"health-probe_protocol"], Port: given[base+"health-probe_port"],
-		Path: given[base+"health-probe_request-path"],
-	}
-	for key, at := range map[string]struct {
-		field *int
-		least int
-	}{"health-probe_interval": {&s.Interval, 5}, "health-probe_num-of-probe": {&s.Number, 2}} {
-		text := given[base+key]
-		if text == "" {
-			continue
-		}
-		n, bad := strconv.Atoi(text)
-		if bad != nil || n < at.least {
-			err = errors.Join(err, &schema.Problem{Place: "annotation " + base + key, Value: text, Reason: fmt.Sprintf("is not a whole number from %d up", at.least)})
-		}
-		*at.field = n
-	}
-	return s, err
 }
 
 // probeTimes are the interval and the number of probes of a port.
@@ -409,10 +460,39 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		return warnings, err
 	}
 	warnings = errors.Join(warnings, s.unprobed(service, c.ProbeMode))
+	if err := s.checkProbePorts(service, c.ProbeMode); err != nil {
+		return warnings, err
+	}
 	for _, f := range s.clientFindings(service) {
 		warnings = errors.Join(warnings, &schema.Problem{Place: sources.Field, Reason: f.Message, Warning: true})
 	}
 	return warnings, nil
+}
+
+// checkProbePorts refuses ports to probe that there are not, where they would be probed.
+func (s *settings) checkProbePorts(service *v1.Service, probeMode string) error {
+	var problems []error
+	for i, p := range service.Spec.Ports {
+		own := s.ports[p.Port]
+		if s.ruled(i, p.Port) && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (s.probesStay(service) || probeMode != probeShared) {
+			_, err := probePort(service, p, own.Port)
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// ruled reports whether the i-th port of a Service has a rule of its own.
+func (s *settings) ruled(i int, port int32) bool {
+	if s.Internal && s.AllPorts {
+		return i == 0
+	}
+	return !s.ports[port].NoRule
+}
+
+// probesStay reports whether the node itself says whether it has pods of the Service. That cannot speak the PROXY protocol.
+func (s *settings) probesStay(service *v1.Service) bool {
+	return local(service) && (!s.Link.Create || !s.Link.Proxy)
 }
 
 // unprobed warns of ports of which nobody knows whether a node answers, for lack of a node port that could be asked.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file computes and calls nobody: Service and settings make what is desired, and what differs from a load balancer's document.
@@ -218,8 +219,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 	}
 	all := s.Internal && s.AllPorts
 	for i, p := range service.Spec.Ports {
-		own := s.ports[p.Port]
-		if own.NoRule && !all || all && i > 0 {
+		if !s.ruled(i, p.Port) {
 			continue
 		}
 		name := ruleName(d.Base, subnet, p, suffix)
@@ -231,7 +231,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 		rule := ruleOf(c, service, s, p, f, all)
 		rule["frontendIPConfiguration"] = doc{"id": lbID + "/frontendIPConfigurations/" + f.name}
 		rule["backendAddressPool"] = doc{"id": lbID + "/backendAddressPools/" + f.pool}
-		if probe != "" && (!own.NoProbe || all) {
+		if probe != "" && (!s.ports[p.Port].NoProbe || all) {
 			rule["probe"] = doc{"id": lbID + "/probes/" + probe}
 		}
 		if rule["backendPort"] == 0 && !all {
@@ -276,7 +276,7 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		}
 		return name
 	}
-	stays := local(service) && (!s.Link.Create || !s.Link.Proxy) // the check of health cannot speak the PROXY protocol
+	stays := s.probesStay(service)
 	switch {
 	case stays && own.Port == "":
 		port := service.Spec.HealthCheckNodePort
@@ -317,11 +317,10 @@ func probePort(service *v1.Service, p v1.ServicePort, given string) (int, error)
 			return int(other.NodePort), nil
 		}
 	}
-	switch {
-	case bad != nil:
-		return 0, fmt.Errorf("there is no port %s in the Service", given)
-	case number < 0 || number > 65535:
-		return 0, fmt.Errorf("port %d is out of range", number)
+	if bad != nil || number < 0 || number > 65535 {
+		return 0, &schema.Problem{
+			Place: "annotation " + keyOfPort(p.Port, "health-probe_port"), Value: given, Reason: "is neither a port of the Service nor a number up to 65535",
+		}
 	}
 	return number, nil
 }

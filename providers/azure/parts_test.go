@@ -259,8 +259,8 @@ func TestProbes(t *testing.T) {
 		"port by number": {annotations: map[string]string{prefix + "port_80_health-probe_port": "80"}, want: doc{"port": 30080.0}},
 		"port by name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "http"}, want: doc{"port": 30080.0}},
 		"foreign number": {annotations: map[string]string{prefix + "port_80_health-probe_port": "9090"}, want: doc{"port": 9090.0}},
-		"unknown name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "x"}, refused: "there is no port x in the Service"},
-		"out of range":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "70000"}, refused: "port 70000 is out of range"},
+		"unknown name":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "x"}, refused: `port_80_health-probe_port: "x" is neither a port of the Service nor`},
+		"out of range":   {annotations: map[string]string{prefix + "port_80_health-probe_port": "70000"}, refused: `port_80_health-probe_port: "70000" is neither a port of the Service nor`},
 		"path": {
 			annotations: map[string]string{annotationProbeProtocol: "Http", annotationProbePath: "/a"}, want: doc{"protocol": "Http", "requestPath": "/a"},
 		},
@@ -269,6 +269,9 @@ func TestProbes(t *testing.T) {
 		"too long in all":   {annotations: map[string]string{annotationProbeInterval: "59", annotationProbeNumber: "3"}, refused: "3 probes at intervals of 59 s take 177 s; choose fewer or shorter ones, below 120 s in all"},
 		"interval of port":  {annotations: map[string]string{prefix + "port_80_health-probe_interval": "7"}, want: doc{"intervalInSeconds": 7.0}},
 		"interval too low":  {annotations: map[string]string{annotationProbeInterval: "4"}, refused: "4"},
+		"port's too low":    {annotations: map[string]string{prefix + "port_80_health-probe_interval": "4"}, refused: `port_80_health-probe_interval: "4"`},
+		"label":             {annotations: map[string]string{annotationLabel: "Shop_1"}, refused: `azure-dns-label-name: "Shop_1" is not a DNS label`},
+		"other protocol":    {annotations: map[string]string{prefix + "port_80_health-probe_protocol": "icmp"}, want: doc{"protocol": "Tcp"}},
 		"idle too long":     {annotations: map[string]string{annotationIdle: "101"}, refused: "101"},
 		"idle is no number": {annotations: map[string]string{annotationIdle: "x"}, refused: "x"},
 	} {
@@ -294,11 +297,12 @@ func TestProbes(t *testing.T) {
 
 func TestLocalAndBack(t *testing.T) {
 	t.Parallel()
-	s := webService(nil, localTraffic, func(s *v1.Service) {
+	s := webService(map[string]string{prefix + "port_30999_health-probe_interval": "7"}, localTraffic, func(s *v1.Service) {
 		s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "dns", Protocol: v1.ProtocolUDP, Port: 53, NodePort: 30053})
 	})
 	withNode(t, s, func(w *world) {
 		w.ensure(s)
+		assert.Equal(w, 7, num(w.parts("kubernetes", "probes")[0], "properties", "intervalInSeconds"))
 		assert.Equal(w, []string{base + "-TCP-30999"}, namesOf(w.parts("kubernetes", "probes")))
 		for _, rule := range w.parts("kubernetes", "loadBalancingRules") {
 			assert.Equal(w, base+"-TCP-30999", nameOf(str(rule, "properties", "probe", "id")), "UDP as well")

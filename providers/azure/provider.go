@@ -3,6 +3,7 @@ package azure
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,8 +28,9 @@ func init() {
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Azure", Stability: "alpha", Features: features(),
-		SDK:     "github.com/Azure/azure-sdk-for-go/sdk/azcore",
-		Options: Options.Rows(), Annotations: Annotations.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
+		SDK:         "github.com/Azure/azure-sdk-for-go/sdk/azcore",
+		Annotations: slices.Concat(Annotations.Rows(), PortAnnotations.Rows()),
+		Options:     Options.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
 		Permissions: permissions(), Installation: installation(), Routes: routed,
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 	})

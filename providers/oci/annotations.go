@@ -96,7 +96,7 @@ type settings struct {
 	ListMode, RuleMode         string
 	Groups                     []string
 	Policy                     string
-	Freeform, Defined          string
+	Account, Freeform, Defined string
 	Selector                   string
 	IPMode, Type               string
 	Address, OwnCompartment    string
@@ -249,6 +249,10 @@ var Annotations = schema.Annotations[settings]{
 		Serving(schema.Serves{Portable: portable.Algorithm, Values: map[string]string{
 			portable.RoundRobin: roundRobin, portable.LeastConnections: leastConnections, portable.SourceIP: ipHash,
 		}}),
+	schema.StringAnnotation(func(s *settings) *string { return &s.Account }, checked(inPlace(annotationAccount,
+		"Not served yet: a service account whose credential calls for this Service."), func(string) error {
+		return errors.New("is not served yet: the credential of the cloud config calls for all Services")
+	})),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Freeform }, checked(atCreation(annotationFreeform,
 		"Free-form tags as JSON, in the place of all tags of the cloud config."), jsonForm[map[string]string]("is not JSON of free-form tags"))).
 		Serving(schema.Serves{Portable: portable.Tags, Translate: portableTags}),
@@ -416,9 +420,6 @@ func parseByType(service *v1.Service, mode string) (s settings, warnings, err er
 func parseSettings(service *v1.Service, mode string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := append(tooLong(service, NetworkAnnotations.Rows()), err)
-	if v, has := service.Annotations[annotationAccount]; has {
-		problems = append(problems, refuseFor(annotationAccount, v, "is not served yet: the credential of the cloud config calls for all Services"))
-	}
 	problems = append(problems, s.complete(service, mode)...)
 	problems = append(problems, s.judgeGroups(annotationGroups)...)
 	problems = append(problems, s.judgeTLS(service)...)

@@ -55,6 +55,7 @@ func checklistRows() map[string]conformance.Checked {
 		annotationRetries:  {Legal: []conformance.Legal{arrives("7", nil, set+"healthChecker.retries", 7.0)}, Illegal: []string{"0", "many"}},
 		annotationInterval: {Legal: []conformance.Legal{arrives("1800000", nil, set+"healthChecker.intervalInMillis", 1800000.0)}, Illegal: []string{"999", "1800001"}},
 		annotationTimeout:  {Legal: []conformance.Legal{arrives("4000", nil, set+"healthChecker.timeoutInMillis", 4000.0)}, Illegal: []string{"0"}},
+		annotationAccount:  {Elsewhere: "TestRefused", Illegal: []string{"builder"}},
 		annotationListMode: {Elsewhere: "TestModes", Illegal: []string{"all", "SL-All"}, Lenient: true},
 		annotationRuleMode: {Elsewhere: "TestSecurityLists", Illegal: []string{"none", "All"}},
 		annotationGroups: {

@@ -268,8 +268,7 @@ func (t *translator) specOf(p Pair, key string) (schema.Spec, bool) {
 		return p.Row.Spec, true
 	}
 	for _, r := range t.cloud.Rows {
-		many, numbered := strings.CutSuffix(r.Key, schema.Numbered)
-		if r.Key == key || (numbered && strings.HasPrefix(key, many)) {
+		if _, numbered := r.Port(key); r.Key == key || numbered {
 			return r.Spec, true
 		}
 	}

@@ -152,8 +152,8 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 	var warned []error
 	refused, long := t.tooLong(given)
 	for _, a := range t {
-		if long[a.Key] || strings.HasSuffix(a.Key, Numbered) {
-			continue // the provider reads what is numbered, port by port
+		if long[a.Key] || strings.Contains(a.Key, Numbered) {
+			continue // the provider reads what is numbered, port by port: see ForPort
 		}
 		if !a.OnlyIf.Holds(given) {
 			continue
@@ -210,8 +210,27 @@ func (r AnnotationRow) instead() string {
 	return strconv.Quote(r.Default)
 }
 
-// Numbered is the end of a key that stands for many, one for each port.
+// Numbered is the part of a key that stands for the number of a port: such a row is about many annotations, one for each port.
 const Numbered = "<port>"
+
+// Port returns the port that a key of such a row is about; ok is false for any other key.
+func (r AnnotationRow) Port(key string) (port int32, ok bool) {
+	before, after, many := strings.Cut(r.Key, Numbered)
+	if !many || len(key) < len(before)+len(after) || !strings.HasPrefix(key, before) || !strings.HasSuffix(key, after) {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(key[len(before):len(key)-len(after)], 10, 16)
+	return int32(n), err == nil && n > 0
+}
+
+// ForPort returns the table with the keys of one port.
+func (t Annotations[S]) ForPort(port int32) Annotations[S] {
+	own := slices.Clone(t)
+	for i := range own {
+		own[i].Key = strings.Replace(own[i].Key, Numbered, strconv.Itoa(int(port)), 1)
+	}
+	return own
+}
 
 // tooLong returns what is wrong with values that are longer than their rows allow, and the keys of these rows.
 func (t Annotations[S]) tooLong(given map[string]string) (problems []error, keys map[string]bool) {
@@ -229,15 +248,14 @@ func (t Annotations[S]) tooLong(given map[string]string) (problems []error, keys
 
 // tooLong returns what is wrong with values that are longer than the row allows.
 func (r AnnotationRow) tooLong(given map[string]string) (problems []error) {
-	many, ok := strings.CutSuffix(r.Key, Numbered)
-	if !ok {
+	if !strings.Contains(r.Key, Numbered) {
 		if p := r.checkLength("annotation "+r.Key, given[r.Key]); p != nil {
 			problems = append(problems, p)
 		}
 		return problems
 	}
 	for _, key := range slices.Sorted(maps.Keys(given)) {
-		if !strings.HasPrefix(key, many) {
+		if _, ok := r.Port(key); !ok {
 			continue
 		}
 		if p := r.checkLength("annotation "+key, given[key]); p != nil {
