@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -82,6 +83,49 @@ func requireAllNodesFor(t *testing.T, c *harness.Cluster, n int, span time.Durat
 		case <-ticker.C:
 		}
 	}
+}
+
+// TestHalfBlindCredential: a credential that lost rights sees a part of the account, or nothing, where the cloud says that what may not be
+// read is not found. No Node goes and no load balancer, and these keep their nodes.
+func TestHalfBlindCredential(t *testing.T) {
+	const n = 4
+	c := newCluster(t, fmt.Sprintf("--instances=%d", n))
+	m := startCCM(t, c, quickDeletion, nil)
+	joinNodes(t, c, n)
+	_, err := c.CreateService(t.Context(), "web", nil)
+	require.NoError(t, err)
+	_, err = c.WaitServed(t.Context(), "web", patience)
+	require.NoError(t, err)
+	before := holdings(t, c)
+	for _, step := range []struct {
+		faults  []harness.Fault
+		unready []string
+	}{
+		{
+			[]harness.Fault{
+				{Kind: "unlisted", Names: "400000002,400000003"}, {Kind: "vanished", Names: "400000002"}, {Kind: "vanished", Names: "400000003"},
+			},
+			[]string{"node-2"},
+		},
+		{
+			[]harness.Fault{{Kind: "empty-list"}, {Kind: "status", Status: http.StatusNotFound, Operation: "GET /v2/droplets/{id}"}},
+			[]string{"node-1", "node-2", "node-3", "node-4"},
+		},
+	} {
+		require.NoError(t, c.Cloud.ClearFaults(t.Context()))
+		for _, f := range step.faults {
+			require.NoError(t, c.Cloud.AddFault(t.Context(), f))
+		}
+		for _, name := range step.unready {
+			require.NoError(t, c.SetReady(t.Context(), name, false))
+		}
+		passes := passesOf(t, m)
+		requireAllNodesFor(t, c, n, outage)
+		waitPassesSince(t, m, passes, provenPasses)
+		requireAllNodesFor(t, c, n, time.Second)
+		assert.Equal(t, before, holdings(t, c))
+	}
+	requireEvent(t, c, metav1.NamespaceDefault, "NodeDeletionHeld", "node-1", "the credential belongs to another account or project")
 }
 
 func TestCloudUnreachableAtStart(t *testing.T) {

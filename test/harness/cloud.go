@@ -56,6 +56,7 @@ type Fault struct {
 	Status     int    `json:"status,omitempty"`
 	RetryAfter int    `json:"retryAfter,omitempty"`
 	Operation  string `json:"operation,omitempty"`
+	Names      string `json:"names,omitempty"`
 	Writes     bool   `json:"writes,omitempty"`
 	From       int    `json:"from,omitempty"`
 	Count      int    `json:"count,omitempty"`
