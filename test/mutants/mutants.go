@@ -129,7 +129,7 @@ func (m mutant) checkTest(root string) error {
 	switch {
 	case err != nil:
 		return err
-	case says.MatchString(anyFailure), says.MatchString("--- FAIL: " + strings.Trim(m.Run, "^$") + " (0.00s)"):
+	case says.MatchString(anyFailure), says.MatchString("--- FAIL: " + strings.NewReplacer("^", "", "$", "").Replace(m.Run) + " (0.00s)"):
 		return fmt.Errorf("says %q: any failure of the test satisfies it; quote a value, a message or the assertion", m.Says)
 	}
 	top, err := m.topLevel()
@@ -218,7 +218,9 @@ func (m mutant) writeOverlay(root, dir string) (string, error) {
 
 // anyFailure is what assertions print whatever they are about.
 const anyFailure = `Not equal: expected: actual  : Should not be: Should be empty, but was Should be true Should be false Should be zero
-An error is expected but got nil. Received unexpected error: should have 1 item(s), but has 0`
+An error is expected but got nil. Received unexpected error: should have 1 item(s), but has 0 should have 0 item(s) should have 2 item(s)
+does not contain should not contain is not less than or equal to is not greater than elements differ Should be zero, but was 1
+expected: true actual  : false expected: false expected: []string{ expected: 1 want`
 
 var traceLine = regexp.MustCompile(`\s` + regexp.QuoteMeta("github.com/anyccm/cloud-controller-manager/") + `(\S+\.go):(\d+)`)
 
