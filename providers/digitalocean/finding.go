@@ -23,9 +23,6 @@ import (
 
 // This file finds the load balancer of a Service, and tells whether it is the Service's.
 
-// clockSkew is how much the clocks of cloud and cluster may differ.
-const clockSkew = time.Minute
-
 // finding is what was found for a Service, and what the Service may do with it. The zero value means that there is nothing.
 type finding struct {
 	lb *godo.LoadBalancer
@@ -119,26 +116,10 @@ func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before fin
 
 // judge says whose a load balancer is.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (finding, error) {
-	targets := targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes()))
-	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) { return targets, nil })
-	if err == nil && d.Verdict == ownership.Owned && !d.Deletable && takenOver(service, lb, targets) {
-		var all []*v1.Service
-		all, err = l.cluster.Services(ctx)
-		d.Deletable = err == nil && !slices.ContainsFunc(all, func(s *v1.Service) bool {
-			return s.UID != service.UID && (ownership.Holds(s, objectOf(lb), l.rules()) || has(s, lb))
-		})
-	}
+	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) {
+		return targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes())), nil
+	})
 	return finding{lb: lb, Decision: d}, err
-}
-
-// takenOver reports whether a load balancer that the status of the Service shows was made for it by DigitalOcean's own controller, under
-// the name that the Service chooses: no controller of ours has marked it, the record leads to it, and it sends all to nodes of this
-// cluster. One that is older than the Service was made for something else.
-func takenOver(service *v1.Service, lb *godo.LoadBalancer, t ownership.Targets) bool {
-	made, err := time.Parse(time.RFC3339, lb.Created)
-	return recordedID(service) == lb.ID && service.Annotations[annotationName] == lb.Name && !defaultNames.MatchString(lb.Name) &&
-		!slices.ContainsFunc(lb.Tags, ownership.IsMark) && t.All > 0 && t.Ours == t.All &&
-		err == nil && !made.Add(clockSkew).Before(service.CreationTimestamp.Time)
 }
 
 // objectOf is what tells whose a load balancer is.

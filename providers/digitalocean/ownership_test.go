@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/assert"
@@ -232,69 +231,6 @@ func TestAdoptedByTargets(t *testing.T) {
 			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
 			assert.Len(t, w.sim.LoadBalancers(), 1)
 			assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
-		})
-	}
-}
-
-// TestTakenOverByChosenName: a load balancer that DigitalOcean's own controller made under the name that a Service chooses is taken over
-// without a write, and goes with the Service. Each thing that is not so leaves it in the cloud, with an event.
-func TestTakenOverByChosenName(t *testing.T) {
-	t.Parallel()
-	type world struct {
-		lb             *digitaloceansim.LoadBalancer
-		service, other *v1.Service
-	}
-	for name, c := range map[string]struct {
-		change func(w *world)
-		stays  bool
-	}{
-		"all of it":                        {func(*world) {}, false},
-		"another record":                   {func(w *world) { delete(w.service.Annotations, annotationID) }, true},
-		"another address":                  {func(w *world) { w.service.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "203.0.113.99"}} }, true},
-		"another name":                     {func(w *world) { w.lb.Name = "back" }, true},
-		"a target that is no node":         {func(w *world) { w.lb.DropletIDs = append(w.lb.DropletIDs, 42) }, true},
-		"no targets":                       {func(w *world) { w.lb.DropletIDs = nil }, true},
-		"older than the Service":           {func(w *world) { w.service.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour)) }, true},
-		"the mark of a retained one":       {func(w *world) { w.lb.Tags = []string{"anyccm:test-cluster", ownership.ServiceMark("gone")} }, true},
-		"another Service records it":       {func(w *world) { w.other.Annotations[annotationID] = w.lb.ID }, true},
-		"another Service chooses its name": {func(w *world) { w.other.Annotations[annotationName] = "front" }, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := lbWorld(t)
-			s := adoptable("default", 1, map[string]string{annotationName: "front"})
-			w.Apply(s)
-			s, shown := w.ensure(s)
-			s = w.SetStatus(s, shown).DeepCopy()
-			other := adoptable("tenant", 2, nil)
-			other.Spec.Ports[0].NodePort = 30099
-			w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *digitaloceansim.LoadBalancer) {
-				lb.Name, lb.Tags = "front", nil // as that controller leaves it
-				c.change(&world{lb, s, other})
-			})
-			w.Apply(other)
-			w.Apply(s)
-			w.SetStatus(s, &s.Status.LoadBalancer)
-			w.restart()
-			w.Register(w.nodes[0])
-			w.instances.nodes.SetLister(w.Nodes())
-			w.server.ResetCalls()
-			if !c.stays {
-				s, _ = w.ensure(s)
-				assert.Zero(t, w.server.Calls().Writes, "a takeover writes nothing")
-			}
-			if name == "renamed after the takeover" {
-				s = s.DeepCopy()
-				s.Annotations[annotationName] = "back"
-				w.Apply(s)
-				s, _ = w.ensure(s)
-				assert.Equal(t, "back", w.sim.LoadBalancers()[0].Name)
-				w.restart()
-				w.instances.nodes.SetLister(w.Nodes())
-			}
-			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", w.Current(s)))
-			assert.Equal(t, c.stays, len(w.sim.LoadBalancers()) == 1, "what is not proved to be its own stays, and no more")
-			assert.Equal(t, c.stays, strings.Contains(strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained))
 		})
 	}
 }
