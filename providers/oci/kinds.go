@@ -149,21 +149,6 @@ func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 	return nil
 }
 
-// beside are the load balancers of both kinds in some subnets that are none of Services.
-func (k *kinds) beside(ctx context.Context, list []*v1.Service, subnets []string) (all []*loadBalancer, err error) {
-	for _, of := range []*servedKind{k.lb, k.nlb} {
-		_, err := of.known.All(ctx, inventory.Query{MaxAge: attachedMaxAge})
-		if err := k.unlessUnserved(ctx, of, err); err != nil {
-			return nil, err
-		}
-		all = append(all, of.known.PeekAll()...)
-	}
-	return slices.DeleteFunc(all, func(lb *loadBalancer) bool {
-		own := slices.ContainsFunc(list, func(s *v1.Service) bool { is := k.there(s); return is != nil && is.ID == lb.ID })
-		return own || !slices.ContainsFunc(lb.Subnets, func(id string) bool { return slices.Contains(subnets, id) })
-	}), nil
-}
-
 func (k *kinds) setEvents(events record.EventRecorder) {
 	k.events, k.lb.Events, k.nlb.Events = events, events, events
 }

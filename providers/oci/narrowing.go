@@ -183,7 +183,7 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 			continue
 		}
 		c := all[id]
-		c.lets, c.ports, c.served = &lets, map[rulePort]bool{}, map[rulePort]bool{}
+		c.lets, c.ports = &lets, map[rulePort]bool{}
 		for _, a := range []access{r.access, r.former} {
 			a.preserve = false
 			maps.Copy(c.wanted, a.backOpenings(networks))
@@ -193,10 +193,6 @@ func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) 
 					c.ports[rulePort{protocol: p.protocol, port: p.node}] = true
 				}
 			}
-		}
-		for _, p := range r.former.ports {
-			c.served[rulePort{protocol: p.protocol, port: p.port}] = true
-			c.served[rulePort{protocol: p.protocol, port: p.node}] = r.former.preserve
 		}
 		if p, due := c.plan(l); due {
 			plans = append(plans, p)

@@ -152,62 +152,34 @@ func TestNarrowingLeavesOthers(t *testing.T) {
 	})
 }
 
-// TestNarrowingAfterARestart: a rule without a description lets everybody in no longer where the load balancer is one of Oracle's own
-// controller that has its port, and no other load balancer beside it does. Otherwise it stays, and an event names it.
-func TestNarrowingAfterARestart(t *testing.T) {
-	wide := opening{false, numberTCP, 80, everybody}
-	taken := func(w *testWorld, in []any) []any {
-		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
-		return []any{wide.rule(""), opening{false, numberTCP, 81, everybody}.rule("")}
-	}
-	for name, c := range map[string]struct {
-		before func(w *testWorld, in []any) []any
-		stays  bool
-	}{
-		"Oracle's own": {taken, false},
-		"beside another load balancer": {func(w *testWorld, in []any) []any {
-			w.theirs(strings.Replace(w.theirBody(w.keep("default", "web-tls"), ""), testUID, "users", 1))
-			return taken(w, in)
-		}, true},
-		"somebody's": {func(_ *testWorld, _ []any) []any { return []any{wide.rule("")} }, true},
-	} {
-		for _, refused := range []bool{false, true} {
-			t.Run(fmt.Sprint(name, ", refused ", refused), func(t *testing.T) {
-				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
-					s := conformance.Service("web", map[string]string{}, web())
-					w.serving(s)
-					s.Status.LoadBalancer = *w.served(s, nodes)
-					var rules []any
-					w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) { rules = in; return in, out })
-					rules = c.before(w, rules)
-					w.sim.EditList(ocisim.BalancerList, func(_, out []any) ([]any, []any) { return rules, out })
-					for range 2 {
-						w.start()
-						w.cloud.loadBalancers.setEvents(events)
-						w.serving(s)
-						if !refused {
-							w.served(s, nodes)
-						}
-						s = s.DeepCopy()
-						s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
-						if refused {
-							s.Annotations[annotationPolicy] = "no policy"
-						}
-					}
-					_, err := w.ensure(s, nodes)
-					require.Equal(w, refused, err != nil, "%v", err)
-					assert.Equal(w, c.stays, slices.Contains(w.mayConnect("80"), everybody), "everybody may connect: %v", w.mayConnect("80"))
-					told := ""
-					for len(events.Events) > 0 {
-						told += <-events.Events
-					}
-					assert.Equal(w, c.stays && !refused, strings.Contains(told, "TCP port 80 from 0.0.0.0/0 by a rule"), told)
-					if !c.stays {
-						assert.Equal(w, []string{everybody}, w.mayConnect("81"), "a port of nobody's")
-					}
+// TestRuleWithoutADescription: nothing shows whose a rule without a description is, on a load balancer of Oracle's own controller neither.
+// It stays where source ranges are narrowed across a restart, and an event names it.
+func TestRuleWithoutADescription(t *testing.T) {
+	for _, oracles := range []bool{false, true} {
+		t.Run(fmt.Sprint("a load balancer of Oracle's own controller: ", oracles), func(t *testing.T) {
+			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+				s := conformance.Service("web", map[string]string{}, web())
+				w.serving(s)
+				s.Status.LoadBalancer = *w.served(s, nodes)
+				w.sim.EditList(ocisim.BalancerList, func(_, out []any) ([]any, []any) {
+					return []any{opening{false, numberTCP, 80, everybody}.rule("")}, out
 				})
+				if oracles {
+					require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
+				}
+				w.start()
+				w.cloud.loadBalancers.setEvents(events)
+				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+				w.serving(s)
+				w.served(s, nodes)
+				assert.Contains(w, w.mayConnect("80"), everybody)
+				told := ""
+				for len(events.Events) > 0 {
+					told += <-events.Events
+				}
+				assert.Contains(w, told, "TCP port 80 from 0.0.0.0/0 by a rule without a description")
 			})
-		}
+		})
 	}
 }
 

@@ -257,13 +257,9 @@ type claim struct {
 	ports map[rulePort]bool
 	// ended are the directions, protocols and ports of a load balancer of Oracle's own controller that goes: rules without a description go
 	// with it, for whatever network they are.
-	ended openings
-	// served are ports of a load balancer of Oracle's own controller on which it lets clients in: rules without a description that let
-	// everybody in are its own, as that makes them without source ranges. Where strangers, who are load balancers beside it, have a port or
-	// lead there, nobody can tell whose rules are.
-	served, strangers map[rulePort]bool
-	closes            openings
-	closesOnly        bool
+	ended      openings
+	closes     openings
+	closesOnly bool
 	// closesNothing is set where a node's subnet is not known: what is open may be for it.
 	closesNothing bool
 	// service is whose claim it is, and unmarked is set where the Service may have rules without a description, as Oracle's own controller
@@ -378,10 +374,9 @@ func (c claim) drops(rule document, o opening) bool {
 	case c.mark != "" && slices.Contains(c.marksIn(rule), c.mark):
 		return true
 	}
-	of, port := o, rulePort{protocol: o.protocol, port: o.port}
+	of := o
 	of.network = ""
-	served := c.served[port] && !o.egress && (o.network == everybody || o.network == everybodySix)
-	return said == "" && c.unmarked && !c.strangers[port] && (c.former[o] || c.ended[of] || served)
+	return said == "" && c.unmarked && (c.former[o] || c.ended[of])
 }
 
 // without is a rule without the mark of this cluster; nil where no other cluster needs it.

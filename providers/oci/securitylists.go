@@ -56,8 +56,6 @@ type ruleBook struct {
 	// before this one left.
 	there func(*v1.Service) *loadBalancer
 	look  func(context.Context, []*v1.Service) error
-	// beside are the load balancers in subnets that are none of Services.
-	beside func(ctx context.Context, services []*v1.Service, subnets []string) ([]*loadBalancer, error)
 }
 
 // heldRules are what a Service has in a list, and whether rules without a description are of it.
@@ -278,35 +276,15 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 	if err != nil {
 		return nil, nil, err
 	}
-	strangers, err := b.strangers(ctx, r, list)
-	if err != nil {
-		return nil, nil, err
-	}
 	all = map[string]*claim{}
 	return all, func(id string) *claim {
 		if all[id] == nil {
 			all[id] = &claim{
 				wanted: openings{}, former: openings{}, others: others, mark: mark, service: r.service, unmarked: r.unmarked || mark == "",
-				strangers: strangers,
 			}
 		}
 		return all[id]
 	}, nil
-}
-
-// strangers are the ports of load balancers beside one that Oracle's own controller has made, and of the nodes behind them.
-func (b *ruleBook) strangers(ctx context.Context, r ruleRequest, list []*v1.Service) (map[rulePort]bool, error) {
-	if !r.unmarked || !r.leaving && !r.narrows && !b.holds(r.service.UID) {
-		return nil, nil //nolint:nilnil // no rule goes by them
-	}
-	beside, err := b.beside(ctx, append(slices.Clone(list), r.service), r.balancers)
-	all := map[rulePort]bool{}
-	for _, lb := range beside {
-		for _, p := range accessThere(lb, nil).ports {
-			all[rulePort{protocol: p.protocol, port: p.port}], all[rulePort{protocol: p.protocol, port: p.node}] = true, true
-		}
-	}
-	return all, err
 }
 
 // unproved tells of rules that let others in than a Service asks for, and that nothing shows to be anybody's.
