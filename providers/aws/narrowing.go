@@ -88,7 +88,7 @@ func narrowFront[O any](groups *securityGroups, g securityGroup, name string, as
 
 // narrowFrontRules decides about the rules for clients of one group, each port and family by itself.
 func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Set, whole bool) ruleChange {
-	c, have := ruleChange{group: g}, keysOf(g.rules)
+	c, have := ruleChange{group: g, partly: true}, keysOf(g.rules)
 	from := map[rule][]netip.Prefix{}
 	var kinds []rule
 	for _, r := range g.rules {
@@ -173,7 +173,7 @@ func (c *networkReconciler) narrowNodes(
 
 // change decides about one group. Ports that clients no longer use are closed when the load balancer has left them.
 func (n narrowedNodes) change(g securityGroup) ruleChange {
-	c := ruleChange{group: g}
+	c := ruleChange{group: g, partly: true}
 	have, wanted := keysOf(g.rules), keysOf(n.rules)
 	for _, r := range g.rules {
 		name, health := ruleOf(r)

@@ -242,3 +242,28 @@ func TestNarrowingOfTheFormerKind(t *testing.T) {
 		}
 	}
 }
+
+// TestNarrowingOfAFullGroup: what goes makes room for as many of those still asked for as fit.
+func TestNarrowingOfAFullGroup(t *testing.T) {
+	t.Parallel()
+	for _, ranges := range [][]string{{"192.0.2.0/24"}, {"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}} {
+		t.Run(fmt.Sprint(len(ranges)), func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "", awssim.Options{GroupRules: 5})
+			s := nlb("web", nil, servicePort("http", 80, 30080))
+			w.Apply(s)
+			w.ensure(s)
+			s = w.change(s, func(s *v1.Service) {
+				s.Spec.LoadBalancerSourceRanges = ranges
+				s.Annotations[annotationCheckInterval] = "never"
+			})
+			for range 2 {
+				_, err := w.try(s)
+				require.Error(t, err)
+				assert.Empty(t, w.everybodyMay(), "the error was: %v", err)
+				assert.NotEmpty(t, w.ports("192.0.2.0/24"), "nobody gets in: %v; the error was: %v", rules(w.group("nodes")), err)
+				w.reached(s)
+			}
+		})
+	}
+}

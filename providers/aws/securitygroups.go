@@ -147,6 +147,8 @@ func ipPermissions(rules []rule) []ec2types.IpPermission {
 type ruleChange struct {
 	group       securityGroup
 	add, remove []rule
+	// partly is set where as much as fits is to be added, and what is removed never comes back.
+	partly bool
 }
 
 func (c ruleChange) empty() bool { return len(c.add)+len(c.remove) == 0 }
@@ -506,7 +508,7 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 	err := s.authorize(ctx, c.group.id, c.add)
 	if codeOf(err) == codeTooManyRules && len(later) > 0 {
 		c.remove = later
-		err = s.swap(ctx, c.group.id, c.add, later)
+		err = s.swap(ctx, c)
 	} else if err == nil {
 		err = s.revoke(ctx, c.group.id, c.remove)
 	}
@@ -547,18 +549,48 @@ func (g securityGroup) fullOf() string {
 const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
 
 // swap makes room in a full group first. What was removed comes back where the rest does not fit all the same.
-func (s *securityGroups) swap(ctx context.Context, groupID string, add, remove []rule) error {
-	if err := s.revoke(ctx, groupID, remove); err != nil {
+func (s *securityGroups) swap(ctx context.Context, c ruleChange) error {
+	if err := s.revoke(ctx, c.group.id, c.remove); err != nil {
 		return err
 	}
-	err := s.authorize(ctx, groupID, add)
-	if err == nil {
+	err := s.authorize(ctx, c.group.id, c.add)
+	switch {
+	case err == nil:
 		return nil
+	case c.partly && codeOf(err) == codeTooManyRules:
+		return s.fill(ctx, c.group.id, c.add)
 	}
-	if back := s.authorize(context.WithoutCancel(ctx), groupID, remove); back != nil {
-		return errors.Join(err, fmt.Errorf("putting back the %d rules that made room: %w", len(remove), back))
+	if back := s.authorize(context.WithoutCancel(ctx), c.group.id, c.remove); back != nil {
+		return errors.Join(err, fmt.Errorf("putting back the %d rules that made room: %w", len(c.remove), back))
 	}
 	return err
+}
+
+// fill adds rules one by one until there is no room: those of health checks first, and clients with the rule for sizes of packets.
+func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule) error {
+	mtu := map[ruleSource]rule{}
+	var first, clients []rule
+	for _, r := range rules {
+		switch _, health := ruleOf(r); {
+		case health:
+			first = append(first, r)
+		case r.description == descriptionMTU:
+			mtu[r.source] = r
+		default:
+			clients = append(clients, r)
+		}
+	}
+	for _, r := range append(first, clients...) {
+		together := []rule{r}
+		if m, due := mtu[r.source]; due {
+			together = append(together, m)
+			delete(mtu, r.source)
+		}
+		if err := s.authorize(ctx, groupID, together); err != nil {
+			return err
+		}
+	}
+	return s.authorize(ctx, groupID, slices.Collect(maps.Values(mtu)))
 }
 
 func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []rule) error {

@@ -109,7 +109,7 @@ func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, gro
 	if err != nil {
 		return nil, cloudapi.NotAbsence(err)
 	}
-	var d spec
+	var opens, closes []change
 	var failed []error
 	for _, id := range append([]string{group.ID}, backsOf(front.Rules, service)...) {
 		there, err := r.groups.rules.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
@@ -120,10 +120,42 @@ func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, gro
 		default:
 			e := groupEdit{id: id}
 			e.add, e.remove = lets.narrowGroup(there.Rules, service)
-			d.group.edits = append(d.group.edits, e)
+			d := spec{group: groupPlan{edits: []groupEdit{e}}}
+			open, shut := r.groupOpenings(d), r.groupClosings(d)
+			inRoom(open, shut)
+			opens, closes = append(opens, open...), append(closes, shut...)
 		}
 	}
-	return append(r.groupOpenings(d), r.groupClosings(d)...), errors.Join(failed...)
+	return append(opens, closes...), errors.Join(failed...)
+}
+
+// inRoom has openings that are refused for want of room made again when closings have made some.
+func inRoom(opens, closes []change) {
+	if len(closes) == 0 {
+		return
+	}
+	var refused []change
+	for i, c := range opens {
+		opens[i].Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+			after, err := c.Make(ctx, q, o)
+			if errors.Is(err, cloudapi.ErrQuota) {
+				refused = append(refused, c)
+				return o, nil
+			}
+			return after, err
+		}
+	}
+	last := &closes[len(closes)-1]
+	shut := last.Make
+	last.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
+		o, err := shut(ctx, q, o)
+		for _, c := range refused {
+			var opening error
+			o, opening = c.Make(ctx, q, o)
+			err = errors.Join(err, opening)
+		}
+		return o, err
+	}
 }
 
 // narrowGroup says which rules for clients a group is to get, and the IDs of those that go.

@@ -127,6 +127,33 @@ func TestNarrowingAtALimit(t *testing.T) {
 	})
 }
 
+// TestNarrowingOfAFullGroup: what goes makes room for those still asked for.
+func TestNarrowingOfAFullGroup(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		s := conformance.Service("web", groupsOf(), web())
+		w.serving(s)
+		s.Status.LoadBalancer = *w.served(s, nodes)
+		group := w.sim.Groups()[slices.IndexFunc(w.sim.Groups(), func(g ocisim.Group) bool {
+			return slices.ContainsFunc(g.Rules, func(r string) bool { return strings.Contains(r, everybody) })
+		})]
+		for n := len(group.Rules); n < 120; n++ {
+			rule := groupRule(s, false, sideNetwork, everybody, numberTCP, 20000+n)
+			rule["description"] = "by hand"
+			_, err := w.cloud.reconciler.groups.write(w.Context(), "filling it", groupPath(group.ID)+"/actions/addSecurityRules", document{"securityRules": []document{rule}})
+			require.NoError(w, err)
+		}
+		time.Sleep(time.Hour)
+		s = s.DeepCopy()
+		s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+		s.Annotations[annotationPolicy] = "no policy"
+		w.start()
+		w.serving(s)
+		_, err := w.ensure(s, nodes)
+		require.Error(w, err)
+		assert.Equal(w, []string{"203.0.113.0/24"}, w.mayConnect("80"), "%v", err)
+	})
+}
+
 // TestNarrowingLeavesOthers: what another Service, another cluster or somebody by hand lets in stays, and so do health checks.
 func TestNarrowingLeavesOthers(t *testing.T) {
 	const theirs = "anyccm:99999999-7a66-4b58-8b4b-0a61c1f9e0a1"

@@ -78,3 +78,28 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 		})
 	}
 }
+
+// TestFormerNodePortOfUnreadableRanges: with ovn, a node port that neither the Service nor its pools have any more closes although a range
+// cannot be read.
+func TestFormerNodePortOfUnreadableRanges(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := web(nil)
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+		s = w.Current(s)
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, "010.0.0.0/8")
+		s.Spec.Ports[0].NodePort = 30099
+		w.Apply(s)
+		_, err := w.try(s)
+		require.Error(t, err)
+		assert.Equal(t, []string{"tcp 30080 198.51.100.0/24"}, groupRules(w), "it is served")
+		for range 2 {
+			require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), w.cluster, w.Current(s), w.nodes))
+		}
+		for _, m := range w.sim.Pools()[0].BackendMembers() {
+			assert.Equal(t, 30099, m.ProtocolPort)
+		}
+		assert.Empty(t, groupRules(w), "nothing widens, and nobody asks for the former port")
+	})
+}

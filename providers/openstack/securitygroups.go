@@ -119,6 +119,12 @@ func (l *loadBalancers) planGroups(
 		return g, err
 	}
 	if provider == providerOVN && s.sources.Partial() { // all that may be done about clients is to narrow who they are
+		used := clientPorts(service, o.parts, o.role)
+		for _, have := range groups[0].Rules {
+			if !used[have.kind()] && !slices.ContainsFunc(wanted, have.same) {
+				g.closes = append(g.closes, l.ruleClosing(groups[0], have))
+			}
+		}
 		for _, c := range (narrowing{s.sources, false}).rules(groups[0], service, o.parts, o.role) {
 			if what := "clients of " + texts(c.remove)[0]; !o.isHeld(what) {
 				g.opens = append(g.opens, holdUpOnly(l.ruleNarrowing(groups[0], c), what))
