@@ -62,13 +62,18 @@ func (r *balancers) write(ctx context.Context, q *services.Request, o observatio
 	r.settle(o.lb.ID, true)
 	// The work request may end a moment before the load balancer can be changed again.
 	lb, err := r.rest(ctx, o.lb)
-	if errors.Is(err, cloudapi.ErrNotFound) {
-		return o, services.ErrGone
-	}
 	if err == nil {
 		o.lb, o.fresh = lb, true
 	}
-	return o, err
+	return o, lookAgainIfGone(err)
+}
+
+// lookAgainIfGone is services.ErrGone where a load balancer is not found that was there.
+func lookAgainIfGone(err error) error {
+	if errors.Is(err, cloudapi.ErrNotFound) {
+		return services.ErrGone
+	}
+	return err
 }
 
 // prepareWork waits until no work request is under way: the load balancer is written under the ETag that it has then.
@@ -78,12 +83,10 @@ func (r *balancers) prepareWork(ctx context.Context, o observation, ask *write) 
 	}
 	if o.lb.etag == "" { // what is known comes from a listing
 		lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
-		switch {
-		case errors.Is(err, cloudapi.ErrNotFound):
-			return o, services.ErrGone
-		case err != nil:
-			return o, err
-		case !lb.sameAs(o.lb):
+		if err != nil {
+			return o, lookAgainIfGone(err)
+		}
+		if !lb.sameAs(o.lb) {
 			return o, services.ErrGone // somebody has changed it meanwhile
 		}
 		o.lb = lb
@@ -101,14 +104,10 @@ func (r *balancers) prepareState(ctx context.Context, o observation, ask *write)
 	}
 	r.known.Invalidate(o.lb.ID)
 	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{})
-	switch {
-	case errors.Is(err, cloudapi.ErrNotFound):
-		return o, services.ErrGone
-	case err != nil:
-		return o, err
+	if err == nil {
+		o.lb = lb
 	}
-	o.lb = lb
-	return o, nil
+	return o, lookAgainIfGone(err)
 }
 
 // refused is why a write was refused: services.ErrGone where all is to be looked at again, because somebody else has changed something.
@@ -193,13 +192,10 @@ func (r *balancers) waiting(lb *loadBalancer) change {
 		Planned: guard.Planned{Action: guard.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			now, err := r.rest(ctx, lb)
-			if errors.Is(err, cloudapi.ErrNotFound) {
-				return o, services.ErrGone
-			}
 			if err == nil {
 				o.lb = now
 			}
-			return o, err
+			return o, lookAgainIfGone(err)
 		},
 	}
 }
