@@ -29,6 +29,7 @@ const (
 
 	typeInternal = "internal"
 	typeExternal = "external"
+	annotationOn = "true"
 	tierPremium  = "PREMIUM"
 	rbsEnabled   = "enabled"
 	// featureSubsets in the cloud config leaves new internal load balancers to ingress-gce.
@@ -52,10 +53,10 @@ type settings struct {
 	Type, OldType string
 	Tier          string
 	RBS           string
-	GlobalAccess  bool
+	GlobalAccess  string
 	Subnet        string
 	// Share and AlphaShare ask for the backend service that internal load balancers share.
-	Share, AlphaShare bool
+	Share, AlphaShare string
 	SourceRanges      []string
 }
 
@@ -76,9 +77,9 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationTier, Changes: schema.InPlace,
 		Spec: schema.Spec{Choices: []string{"Premium", "Standard"}, DefaultHelp: "Premium for new load balancers", Help: "Network tier. A change gives the load balancer another address."},
 	}),
-	schema.BoolAnnotation(func(s *settings) *bool { return &s.GlobalAccess }, schema.AnnotationRow{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.GlobalAccess }, schema.AnnotationRow{
 		Key: annotationGlobalAccess, Changes: schema.InPlace,
-		Spec: schema.Spec{Default: "false", Lenient: true, Help: "An internal load balancer is reached from all regions."},
+		Spec: schema.Spec{Choices: []string{annotationOn, "false"}, Default: "false", Lenient: true, Help: "An internal load balancer is reached from all regions."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Subnet }, schema.AnnotationRow{
 		Key: annotationSubnet, Changes: schema.InPlace,
@@ -88,14 +89,14 @@ var Annotations = schema.Annotations[settings]{
 			Help:        "Subnet of an internal load balancer, by name. A change gives the load balancer another address.",
 		},
 	}),
-	schema.BoolAnnotation(func(s *settings) *bool { return &s.Share }, schema.AnnotationRow{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Share }, schema.AnnotationRow{
 		Key: annotationShare, Changes: schema.InPlace,
-		Spec: schema.Spec{Default: "false", Lenient: true, Help: "An internal load balancer has no backend service of its own, but that of all " +
+		Spec: schema.Spec{Choices: []string{annotationOn, "false"}, Default: "false", Lenient: true, Help: "An internal load balancer has no backend service of its own, but that of all " +
 			"with the same protocol and session affinity. It has no effect with externalTrafficPolicy Local."},
 	}),
-	schema.BoolAnnotation(func(s *settings) *bool { return &s.AlphaShare }, schema.AnnotationRow{
+	schema.EnumAnnotation(func(s *settings) *string { return &s.AlphaShare }, schema.AnnotationRow{
 		Key: annotationAlphaShare, Changes: schema.InPlace, Deprecated: annotationShare,
-		Spec: schema.Spec{Default: "false", Lenient: true, Help: "Counts as the newer annotation does."},
+		Spec: schema.Spec{Choices: []string{annotationOn, "false"}, Default: "false", Lenient: true, Help: "Counts as the newer annotation does."},
 	}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.RBS }, schema.AnnotationRow{
 		Key: annotationRBS, Changes: schema.InPlace,

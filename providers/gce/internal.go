@@ -24,15 +24,13 @@ const (
 // observeInternal reads what an internal load balancer is made of.
 func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
 	s := b.api.stores
-	shares := o.nameBackend(r)
+	o.nameBackend(r)
 	reads := []func() error{into(ctx, s.backends, o.backendName, q, &o.backend)}
-	if shares && r.Purpose != services.UpdateNodes {
-		reads = append(reads, func() error { return b.findLeftBackends(ctx, q, o) })
-	}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
 		if o.identified {
-			reads = append(reads, into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
+			left := func() error { return b.findLeftBackends(ctx, q, o) }
+			reads = append(reads, left, into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
 		}
 	}
 	if b.readsFirewalls(r) {
@@ -43,6 +41,9 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	}
 	if err := all(reads); err != nil {
 		return err
+	}
+	if o.rule != nil {
+		o.usedBackend, _ = s.backends.Peek(lastPart(o.rule.BackendService))
 	}
 	goes := r.Purpose == services.Delete || r.Purpose == services.Lookup || !internal(r.Service)
 	if !goes || r.Purpose == services.UpdateNodes {
@@ -69,7 +70,7 @@ func (b *reconciler) findUnusedGroups(ctx context.Context, at place, o *observat
 	return err
 }
 
-// othersUse reports whether a backend service that is known, but the Service's own, refers to something.
+// othersUse reports whether a backend service that is known, and is not the Service's alone, refers to something.
 func (b *reconciler) othersUse(o observation, index, key string) bool {
 	return slices.ContainsFunc(b.api.stores.backends.PeekIndex(index, key), func(v *compute.BackendService) bool { return !b.alone(o, v) })
 }
@@ -78,7 +79,7 @@ func (b *reconciler) othersUse(o observation, index, key string) bool {
 func (b *reconciler) desireInternal(
 	ctx context.Context, o observation, d *spec, at place, m membership,
 ) (findings []services.Finding, err error) {
-	d.internal, d.at, d.globalAccess, d.tier, d.backend = true, at, d.settings.GlobalAccess, tierPremium, d.name
+	d.internal, d.at, d.globalAccess, d.tier, d.backend = true, at, d.settings.GlobalAccess == annotationOn, tierPremium, d.name
 	if d.settings.shares() && !d.local {
 		d.backend = sharedBackendName(d.cluster, d.protocol, d.affinity)
 	}
@@ -294,7 +295,7 @@ func (d *spec) backendPatch(have *compute.BackendService, at place) (patch *comp
 	if have.SessionAffinity != d.affinity {
 		patch.SessionAffinity, words = d.affinity, append(words, "affinity "+d.affinity)
 	}
-	if text := d.backendDescription(); have.Description != text {
+	if text := d.backendDescription(); text != "" && have.Description != text {
 		patch.Description, words = text, append(words, "description")
 	}
 	if len(have.HealthChecks) != 1 || lastPart(have.HealthChecks[0]) != d.checkName() {

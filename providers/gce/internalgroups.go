@@ -102,7 +102,10 @@ func (b *reconciler) desiredGroups(
 	for _, i := range m.known {
 		zones[i.id.zone] = append(zones[i.id.zone], i.id.path())
 	}
-	served := zonesOf(o.backend, name)
+	var served []string
+	for _, v := range append([]*compute.BackendService{o.backend, o.usedBackend}, o.leftBackends...) {
+		served = append(served, zonesOf(v, name)...)
+	}
 	for _, zone := range served {
 		if err := m.lacks(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.waiting(zone) {
 			m.waits[zone] = err // its nodes have gone, and whether they should leave is not said by the cloud

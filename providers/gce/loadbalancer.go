@@ -51,10 +51,12 @@ type observation struct {
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
 	// What follows belongs to internal load balancers.
-	// backend is the backend service of the name backendName, and leftBackends are others that the Service may have had.
-	backend                             *compute.BackendService
+	// backend is the backend service of the name backendName, usedBackend that of the forwarding rule as it was, leftBackends are others that
+	// go, and freeBackends the names of shared ones for which no other Service asks.
+	backend, usedBackend                *compute.BackendService
 	leftBackends                        []*compute.BackendService
 	backendName                         string
+	freeBackends                        []string
 	ownCheck, nodeCheck                 *compute.HealthCheck
 	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
 	// groupZones are the zones with an instance group, where the Service goes and no other one needs them.

@@ -12,13 +12,12 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Internal load balancers may share backend services: one for each protocol and session affinity.
-
-func sharedBackendPrefix(cluster string) string { return "k8s-" + cluster + "-internal-" }
 
 // sharedBackendName is the name that Google's own controller gives, with the word for the affinity that Services have.
 func sharedBackendName(cluster, protocol, affinity string) string {
@@ -27,15 +26,16 @@ func sharedBackendName(cluster, protocol, affinity string) string {
 		word = v1.ServiceAffinityClientIP
 	}
 	sum := sha1.Sum([]byte(word)) //nolint:gosec // as above
-	return sharedBackendPrefix(cluster) + strings.ToLower(protocol) + "-nmv1-" + hex.EncodeToString(sum[:])[:16]
+	return "k8s-" + cluster + "-internal-" + strings.ToLower(protocol) + "-nmv1-" + hex.EncodeToString(sum[:])[:16]
 }
 
-func (s settings) shares() bool { return s.Share || s.AlphaShare }
+// shares reports whether a Service asks for a backend service that several share. Google's own controller reads no other spelling.
+func (s settings) shares() bool { return s.Share == annotationOn || s.AlphaShare == annotationOn }
 
-// sharedBackendOf is the name of the backend service that a Service shares; "" where it has its own.
+// sharedBackendOf is the name of the backend service that a Service shares; "" where it has its own, or none.
 func sharedBackendOf(cluster string, service *v1.Service) string {
 	s, _, _ := parseSettings(service) // Validate has judged them
-	if !s.shares() || len(service.Spec.Ports) == 0 {
+	if !s.shares() || !internal(service) || len(service.Spec.Ports) == 0 {
 		return "" // an orphan has no ports
 	}
 	var d spec
@@ -45,33 +45,55 @@ func sharedBackendOf(cluster string, service *v1.Service) string {
 	return sharedBackendName(cluster, d.protocol, d.affinity)
 }
 
-// nameBackend fills in which backend service the Service has, or is to have, and reports whether it shares one, or did.
-func (o *observation) nameBackend(r services.Request) (shares bool) {
-	asked := cmp.Or(sharedBackendOf(o.cluster, r.Service), o.name)
-	o.backendName = asked
-	used := ""
-	if o.rule != nil {
-		used = lastPart(o.rule.BackendService)
+// nameBackend fills in which backend service the Service has, or is to have. One that somebody else's hand put into the rule is not ours.
+func (o *observation) nameBackend(r services.Request) {
+	o.backendName = cmp.Or(sharedBackendOf(o.cluster, r.Service), o.name)
+	if o.rule == nil || r.Purpose == services.Ensure || r.Purpose == services.Plan {
+		return
 	}
-	if r.Purpose != services.Ensure && r.Purpose != services.Plan && used != "" {
+	if used := lastPart(o.rule.BackendService); used == o.name || slices.Contains(sharedBackendNames(o.cluster), used) {
 		o.backendName = used
 	}
-	return asked != o.name || strings.HasPrefix(used, sharedBackendPrefix(o.cluster))
 }
 
-// findLeftBackends fills in backend services that the Service may have had before: its own, and shared ones that no load balancer has.
+// findLeftBackends fills in backend services that go: the Service's own where it shares one, and shared ones that nobody has.
 // A change that was interrupted tells nobody which one it was.
-func (b *reconciler) findLeftBackends(ctx context.Context, q inventory.Query, o *observation) error {
+func (b *reconciler) findLeftBackends(ctx context.Context, q inventory.Query, o *observation) (err error) {
+	if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
+		return err
+	}
 	for _, name := range append(sharedBackendNames(o.cluster), o.name) {
-		v, err := find(ctx, b.api.stores.backends, name, q)
-		if err != nil {
+		v, ok := b.api.stores.backends.Peek(name) // the listing in which the Service's was looked for has them all
+		if !ok || name == o.backendName || !b.alone(*o, v) {
+			continue
+		}
+		if v, err = find(ctx, b.api.stores.backends, name, q); err != nil {
 			return err
 		}
-		if v != nil && name != o.backendName {
+		if v != nil {
 			o.leftBackends = append(o.leftBackends, v)
 		}
 	}
 	return nil
+}
+
+// findFreeBackends returns the names of shared backend services for which no other living Service asks: its forwarding rule may come later.
+func (b *reconciler) findFreeBackends(ctx context.Context, o observation) ([]string, error) {
+	names := slices.DeleteFunc(sharedBackendNames(o.cluster), func(name string) bool {
+		_, ok := b.api.stores.backends.Peek(name)
+		return !ok
+	})
+	if len(names) == 0 {
+		return nil, nil
+	}
+	known, err := b.identity.Services(ctx)
+	for _, s := range known {
+		if s.DeletionTimestamp == nil && ownership.MayHave(s) && loadBalancerName("", s) != o.name {
+			asked := sharedBackendOf(o.cluster, s)
+			names = slices.DeleteFunc(names, func(name string) bool { return name == asked })
+		}
+	}
+	return names, err
 }
 
 // sharedBackendNames are all that a cluster may have.
@@ -92,12 +114,12 @@ func (d *spec) backendDescription() string {
 	return serviceDescription(d.service)
 }
 
-// alone reports whether a backend service is the Service's alone: its own, or one that could be shared and is not.
+// alone reports whether a backend service is the Service's alone: its own, or a shared one that nobody else has.
 func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
 	if v.Name == o.name {
 		return true
 	}
-	return v.Name == o.backendName && !slices.ContainsFunc(b.api.stores.rules.PeekAll(), func(r *compute.ForwardingRule) bool {
+	return slices.Contains(o.freeBackends, v.Name) && !slices.ContainsFunc(b.api.stores.rules.PeekAll(), func(r *compute.ForwardingRule) bool {
 		return r.Name != o.name && lastPart(r.BackendService) == v.Name
 	})
 }
@@ -105,11 +127,7 @@ func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
 // backendDeletions remove backend services that no other load balancer has.
 func (b *reconciler) backendDeletions(o observation, all ...*compute.BackendService) (list []change) {
 	for _, v := range all {
-		if v == nil {
-			continue
-		}
-		o.backendName = v.Name
-		if b.alone(o, v) {
+		if v != nil && b.alone(o, v) {
 			list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+v.Name, "", b.deleteBackend(v)), described(v), nil))
 		}
 	}
@@ -123,6 +141,12 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) doing {
 			return err
 		}
 		defer unlock()
+		if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
+			return err
+		}
+		if !b.alone(*o, v) {
+			return nil // somebody has come since
+		}
 		err = removed(ctx, b.api, b.api.stores.backends, at.backend(v.Name), "deleting backend service "+v.Name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.RegionBackendServices.Delete(at.project, at.region, v.Name).RequestId(id).Context(ctx).Do()
 		})
