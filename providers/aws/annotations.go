@@ -139,7 +139,7 @@ func numberRow(key, otherwise, help string, lowest, highest float64, at func(*se
 // serve is not judged here.
 var Annotations = limited(schema.Annotations[settings]{
 	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, schema.AnnotationRow{
-		Key: annotationType, Changes: schema.AtCreation, Spec: schema.Spec{
+		Key: annotationType, Changes: schema.RefusedLater, Spec: schema.Spec{
 			Choices: []string{typeNLB, typeNLBIP, typeExternal}, Lenient: true, DefaultHelp: "a classic load balancer",
 			Help: "Kind of load balancer: nlb is a network load balancer; nlb-ip and external leave the Service to another controller.",
 		},

@@ -99,6 +99,15 @@ func (c *classicReconciler) Desire(
 	return d, append(findings, configError(err)...), err
 }
 
+// Fixed implements services.Fixer.
+func (c *classicReconciler) Fixed(_ context.Context, r services.Request, o classicObserved, _ desiredClassic) ([]services.Fixed, error) {
+	if o.classic == nil {
+		return nil, nil
+	}
+	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	return []services.Fixed{s.fixedScheme(aws.ToString(o.classic.Scheme))}, nil
+}
+
 func (c *classicReconciler) desire(
 	ctx context.Context, service *v1.Service, s settings, o classicObserved, backends []backend,
 ) (d desiredClassic, findings []services.Finding, err error) {
@@ -106,13 +115,9 @@ func (c *classicReconciler) desire(
 	if err != nil {
 		return d, nil, err
 	}
-	scheme := schemePublic
-	if s.internal {
-		scheme = schemeInternal
-	}
+	scheme := s.scheme()
 	if o.classic != nil {
 		scheme = aws.ToString(o.classic.Scheme)
-		findings = schemeFindings(service, s, scheme)
 	}
 	subnets, err := c.vpc.choose(ctx, s, scheme == schemeInternal)
 	if err != nil {

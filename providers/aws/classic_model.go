@@ -177,7 +177,7 @@ func onlySubnetFindings(lb *classicLoadBalancer, d desiredClassic) []services.Fi
 	if len(lb.Subnets) != 1 || len(d.subnets) != 1 || lb.Subnets[0] == d.subnets[0] || d.zones[lb.Subnets[0]] != d.zones[d.subnets[0]] {
 		return nil
 	}
-	return []services.Finding{services.Warning(eventFixed, "the load balancer stays in subnet %s: AWS does not replace the only subnet by "+
+	return []services.Finding{services.Warning(services.EventFixed, "the load balancer stays in subnet %s: AWS does not replace the only subnet by "+
 		"another one of the same zone, %s; name one of another zone as well in %s", lb.Subnets[0], d.subnets[0], annotationSubnets)}
 }
 

@@ -97,7 +97,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				annotationType: typeNLB, portable.Scheme: portable.SchemeInternal, portable.Subnet: "private-us-east-1a",
 			}},
 		},
-		Snapshot: func() string { return snapshot(sim) },
+		Snapshot: func() string { return snapshot(sim) }, Fixed: fixedCases(sim),
 	}
 	f.NodeRules, f.Dispensable = "security group nodes rule ", dispensable
 	unmanaged := func() { file = strings.ReplaceAll(file, managedGroups, "") }

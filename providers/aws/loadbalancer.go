@@ -198,7 +198,7 @@ func (l *loadBalancers) reportPrevious(service *v1.Service) {
 	_, classic := l.records.classics.Peek(name)
 	_, network := l.records.networks.Peek(name)
 	if (classic || network) && l.events != nil {
-		l.events.Event(service, v1.EventTypeWarning, eventFixed, fmt.Sprintf("load balancer %s, which was made before annotation %s was "+
+		l.events.Event(service, v1.EventTypeWarning, services.EventFixed, fmt.Sprintf("load balancer %s, which was made before annotation %s was "+
 			"%q, stays as it is, and its nodes are no longer updated; it is deleted with the Service", name, annotationType, service.Annotations[annotationType]))
 	}
 }

@@ -15,6 +15,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -260,7 +261,7 @@ func TestSubnets(t *testing.T) {
 	w.Events()
 	few = w.change(few, func(s *v1.Service) { s.Annotations[annotationSubnets] = "public-us-east-1b" })
 	w.unchanged(few, "none is taken away")
-	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+eventFixed+" annotation "+annotationSubnets)
+	assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+services.EventFixed+" annotation "+annotationSubnets)
 
 	w.sim.RemoveSubnets()
 	w.restart()
@@ -280,7 +281,7 @@ func TestScheme(t *testing.T) {
 		w.Events()
 		s = w.change(s, func(s *v1.Service) { s.Annotations[annotationInternal] = "true" })
 		w.unchanged(s, s.Name)
-		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+eventFixed+" annotation "+annotationInternal)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+services.EventFixed+" annotation "+annotationInternal)
 	}
 }
 

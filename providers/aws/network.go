@@ -247,7 +247,7 @@ func (c *networkReconciler) place(
 		return d.placeIn(service, s, c.config, subnets)
 	}
 	d.scheme, d.addressType = string(lb.Scheme), string(lb.IpAddressType)
-	findings = slices.Concat(schemeFindings(service, s, d.scheme), familyFindings(service, d.addressType), addressFindings(s, lb))
+	findings = familyFindings(service, d.addressType)
 	if len(s.Subnets) == 0 {
 		return findings, nil
 	}
@@ -255,8 +255,38 @@ func (c *networkReconciler) place(
 	if err != nil {
 		return findings, err
 	}
-	found, err := d.growTo(s, lb, subnets)
-	return append(findings, found...), err
+	return findings, d.growTo(s, lb, subnets)
+}
+
+// Fixed implements services.Fixer. Tags are read for those alone that ask for them.
+func (c *networkReconciler) Fixed(ctx context.Context, r services.Request, o networkObserved, d desiredNetwork) ([]services.Fixed, error) {
+	lb := o.network
+	if lb == nil {
+		return nil, nil
+	}
+	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
+	all := append(fixedAddresses(s, lb), s.fixedScheme(string(lb.Scheme)))
+	if d.fewer {
+		all = append(all, services.Fixed{Place: annotationSubnets, Asked: s.Subnets, Has: subnetsOf(lb)})
+	}
+	if len(s.tags) == 0 {
+		return all, nil
+	}
+	has, err := c.tags.network(ctx, aws.ToString(lb.LoadBalancerArn))
+	switch {
+	case c.tags.unreadable(err):
+		return all, nil
+	case err != nil:
+		return all, c.networkGone(lb, err)
+	}
+	asked, present := []string{}, []string{}
+	for key, value := range s.tags {
+		asked = append(asked, key+"="+value)
+		if v, ok := has[key]; ok {
+			present = append(present, key+"="+v)
+		}
+	}
+	return append(all, services.Fixed{Place: annotationTags, Asked: slices.Sorted(slices.Values(asked)), Has: present}), nil
 }
 
 // desireGroups adds the security groups: in the mode Managed, those that the annotation names or one of its own. A load

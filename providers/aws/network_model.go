@@ -91,20 +91,18 @@ type desiredNetwork struct {
 	keep bool
 	// fixedChecks is set where the API refuses to change protocol and interval of a health check.
 	fixedChecks bool
+	// fewer is set where the annotation names fewer subnets than there are, or others where addresses are given.
+	fewer bool
 }
 
 // desireNetwork is what a Service asks for, but for its place and its security groups.
 func desireNetwork(service *v1.Service, s settings, c Config, id *identity, backends []backend) desiredNetwork {
 	running, eligible := backendIDs(backends)
-	d := desiredNetwork{
-		name: loadBalancerName(service), scheme: schemePublic, tags: tagsFor(id, service, s), attributes: networkAttributes(s),
+	return desiredNetwork{
+		name: loadBalancerName(service), scheme: s.scheme(), tags: tagsFor(id, service, s), attributes: networkAttributes(s),
 		targetAttributes: s.targetAttributes, targets: running, eligible: eligible, backends: backends, keep: s.keepTargets,
 		listeners: networkListeners(id.clusterID, service, s, c),
 	}
-	if s.internal {
-		d.scheme = schemeInternal
-	}
-	return d
 }
 
 // placeIn chooses what a new load balancer in some subnets offers to clients.
@@ -139,20 +137,13 @@ func unfiltered(service *v1.Service, s settings, c Config) string {
 }
 
 // growTo adds the subnets that the annotation names now. More of them are added; fewer have no effect.
-func (d *desiredNetwork) growTo(s settings, lb *networkLoadBalancer, subnets []subnet) (findings []services.Finding, err error) {
-	have := subnetsOf(lb)
-	fixed := []services.Finding{fixedFinding(annotationSubnets, strings.Join(s.Subnets, ","), strings.Join(have, ","))}
-	if len(difference(have, idsOf(subnets))) > 0 {
-		return fixed, nil
+func (d *desiredNetwork) growTo(s settings, lb *networkLoadBalancer, subnets []subnet) (err error) {
+	have, addressed := subnetsOf(lb), len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0
+	d.fewer = len(difference(have, idsOf(subnets))) > 0 || addressed && len(difference(idsOf(subnets), have)) > 0
+	if !d.fewer && !addressed {
+		d.mappings, err = mappingsOf(subnets, s)
 	}
-	if len(s.EIPs) > 0 || len(s.PrivateAddresses) > 0 {
-		if len(difference(idsOf(subnets), have)) > 0 {
-			return fixed, nil
-		}
-		return nil, nil
-	}
-	d.mappings, err = mappingsOf(subnets, s)
-	return nil, err
+	return err
 }
 
 // familyFindings tell that a load balancer keeps the one family that it was made with.
@@ -172,9 +163,8 @@ func subnetsOf(lb *networkLoadBalancer) []string {
 	return ids
 }
 
-// addressFindings tell of fixed addresses that an annotation names and a load balancer does not have. They stay the user's: none
-// is ever released.
-func addressFindings(s settings, lb *networkLoadBalancer) (findings []services.Finding) {
+// fixedAddresses are those that a load balancer was made with. They stay the user's: none is ever released.
+func fixedAddresses(s settings, lb *networkLoadBalancer) []services.Fixed {
 	var elastic, private []string
 	for _, z := range lb.AvailabilityZones {
 		for _, a := range z.LoadBalancerAddresses {
@@ -186,13 +176,9 @@ func addressFindings(s settings, lb *networkLoadBalancer) (findings []services.F
 			}
 		}
 	}
-	if len(s.EIPs) > 0 && !services.SameSet(s.EIPs, elastic) {
-		findings = append(findings, fixedFinding(annotationEIPs, strings.Join(s.EIPs, ","), strings.Join(elastic, ",")))
+	return []services.Fixed{
+		{Place: annotationEIPs, Asked: s.EIPs, Has: elastic}, {Place: annotationPrivateAddresses, Asked: s.PrivateAddresses, Has: private},
 	}
-	if len(s.PrivateAddresses) > 0 && !services.SameSet(s.PrivateAddresses, private) {
-		findings = append(findings, fixedFinding(annotationPrivateAddresses, strings.Join(s.PrivateAddresses, ","), strings.Join(private, ",")))
-	}
-	return findings
 }
 
 // ownGroup adds the security group that is made for the load balancer.

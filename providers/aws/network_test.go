@@ -9,6 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -25,7 +26,7 @@ func TestAddressesStayTheUsers(t *testing.T) {
 	name := loadBalancerName(s)
 	require.Equal(t, map[string]string{first: name, second: ""}, w.sim.ElasticIPs())
 	told := func(want string) {
-		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+eventFixed, want)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning "+services.EventFixed, want)
 	}
 	for _, change := range []func(*v1.Service){
 		func(s *v1.Service) { s.Annotations[annotationEIPs] = second },

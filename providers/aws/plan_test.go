@@ -8,6 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -72,12 +73,12 @@ func TestPlanTellsWhatEventsWill(t *testing.T) {
 				s.Annotations[annotationGroups] = "sg-00000001"
 				s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 			},
-			[]string{eventIgnored, eventFixed, eventRangesIgnored},
+			[]string{eventIgnored, eventRangesIgnored, services.EventFixed},
 		},
 		"network": {
 			nlb("web", map[string]string{annotationDraining: "true"}, servicePort("http", 80, 30080)),
 			func(s *v1.Service) { s.Annotations[annotationInternal] = "true" },
-			[]string{eventIgnored, eventFixed},
+			[]string{eventIgnored, services.EventFixed},
 		},
 		"refused": {
 			service("web", map[string]string{annotationSubnets: "subnet-99999999"}, servicePort("http", 80, 30080)), nil,

@@ -27,8 +27,6 @@ const (
 	eventConfigError = "LoadBalancerConfigError"
 	// eventIgnored: an annotation has no effect.
 	eventIgnored = "LoadBalancerAnnotationIgnored"
-	// eventFixed: what is asked for differs from what was fixed when the load balancer was created.
-	eventFixed = "LoadBalancerAnnotationFixed"
 	// eventNotOurs: the Service claims a load balancer of another cluster.
 	eventNotOurs = "LoadBalancerNotOurs"
 	// eventNoNodeGroup: a node has no security group that could be opened.
@@ -264,18 +262,17 @@ func mergeTags(sets ...map[string]string) map[string]string {
 	return tags
 }
 
-// fixedFinding tells of a setting that came too late.
-func fixedFinding(key, wanted, have string) services.Finding {
-	return services.Warning(eventFixed, "annotation %s: %q has no effect, it stays %q: it is fixed when the load balancer is created; "+
-		"delete and create the Service to change it", key, wanted, have)
+// scheme is that which a Service asks for.
+func (s settings) scheme() string {
+	if s.internal {
+		return schemeInternal
+	}
+	return schemePublic
 }
 
-// schemeFindings tell of a load balancer that is internal against the annotation, or the other way round.
-func schemeFindings(service *v1.Service, s settings, scheme string) []services.Finding {
-	if s.internal == (scheme == schemeInternal) {
-		return nil
-	}
-	return []services.Finding{fixedFinding(annotationInternal, service.Annotations[annotationInternal], scheme)}
+// fixedScheme is whether a load balancer is internal, which the annotation says only when it is made.
+func (s settings) fixedScheme(scheme string) services.Fixed {
+	return services.Single(annotationInternal, s.scheme(), scheme)
 }
 
 // keptFindings tell that a load balancer keeps targets that nobody can see.

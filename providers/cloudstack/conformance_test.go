@@ -108,6 +108,9 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			// Lag stays nil, because reads show what was written (Strictness.Immediate), and so does Claims: rules are found by the UID in their
 			// names, so that nothing that the author of a Service writes leads to another's.
 			RemoveLoadBalancers: sim.RemoveRules,
+			Fixed: map[string]func() conformance.FixedCase{
+				annotationAddress: func() conformance.FixedCase { return twoAddresses(t, sim) },
+			},
 			Portable: map[string]conformance.PortableCase{
 				portable.Address: {Value: "203.0.113.77"},
 				portable.Scheme: {Value: portable.SchemePublic, Seen: func() string {
@@ -119,6 +122,17 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			},
 		}
 	}
+}
+
+// twoAddresses are reserved, one for the load balancer when it is made and one for later.
+func twoAddresses(t testing.TB, sim *cloudstacksim.Sim) conformance.FixedCase {
+	t.Helper()
+	addresses := [2]string{"203.0.113.77", "203.0.113.78"}
+	for _, address := range addresses {
+		_, err := sim.Reserve(address)
+		require.NoError(t, err)
+	}
+	return conformance.FixedCase{First: addresses[0], Later: addresses[1]}
 }
 
 func strictness() conformance.Strictness {

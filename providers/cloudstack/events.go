@@ -6,7 +6,6 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 const (
 	eventConfigError   = "LoadBalancerConfigError"
 	eventIgnored       = "LoadBalancerAnnotationIgnored"
-	eventFixed         = "LoadBalancerAnnotationFixed"
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 
 	eventOutside     = "NodesOutsideNetwork"

@@ -22,10 +22,6 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	if err != nil {
 		return findings, err
 	}
-	if lb.address != nil && d.wanted != "" && d.wanted != lb.address.IP {
-		findings = append(findings, services.Warning(eventFixed, "%s asks for address %s, but the load balancer has %s, which does not change; delete and "+
-			"create the Service to change it", "the Service", d.wanted, lb.address.IP))
-	}
 	sticky, err := judgeStickiness(d, lb)
 	if findings = append(findings, sticky...); err != nil {
 		return findings, err

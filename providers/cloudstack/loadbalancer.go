@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
 const (
@@ -306,6 +307,18 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 	}
 	more, err := judge(&d, lb)
 	return d, append(findings, more...), err
+}
+
+// Fixed implements services.Fixer.
+func (*reconciler) Fixed(_ context.Context, q services.Request, lb *loadBalancer, d spec) ([]services.Fixed, error) {
+	if lb.address == nil {
+		return nil, nil
+	}
+	place := annotationAddress
+	if q.Service.Annotations[place] == "" {
+		place = portable.FieldLoadBalancerIP
+	}
+	return []services.Fixed{services.Single(place, d.wanted, lb.address.IP)}, nil
 }
 
 // choose chooses the network of a new load balancer, and finds the address that was taken for it before.

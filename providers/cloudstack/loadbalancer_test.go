@@ -15,6 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -284,7 +285,7 @@ func TestAnotherAddressIsNamedLater(t *testing.T) {
 			w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = later })
 			assert.Equal(t, "203.0.113.77", w.ensure(s).Ingress[0].IP)
 		}
-		w.eventAbout(eventFixed, "203.0.113.78")
+		w.eventAbout(services.EventFixed, "203.0.113.78")
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
 		assert.Equal(t, []string{"203.0.113.77"}, w.taken())
 	})

@@ -100,11 +100,21 @@ func newFixtureBehind(
 			"nodes/two leave and one joins": "plan replaces all Droplets in one write, and a change of nodes adds and removes some",
 		},
 		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
+		Fixed:    fixedCases(),
 		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
 		DualStack: conformance.FeatureCase{
 			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,
 		},
+	}
+}
+
+// fixedCases are values of what counts only when a load balancer is made.
+func fixedCases() map[string]func() conformance.FixedCase {
+	values := conformance.FixedValues
+	return map[string]func() conformance.FixedCase{
+		annotationType: values(typeRegional, typeNetwork), annotationNetwork: values("", "INTERNAL"),
+		annotationNetworkStack: values("IPV4", "DUALSTACK"), annotationIP: values("198.51.100.9", "198.51.100.10"),
 	}
 }
 

@@ -57,8 +57,6 @@ const (
 	eventConfigError = "LoadBalancerConfigError"
 	// eventIgnored: an annotation has no effect.
 	eventIgnored = "LoadBalancerAnnotationIgnored"
-	// eventFixed: the setting differs from what was fixed when the load balancer was created.
-	eventFixed = "LoadBalancerAnnotationFixed"
 )
 
 // loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
@@ -255,11 +253,23 @@ func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalance
 	s.Exists = observed
 	told, _ := s.judge(service) // Validate has told what it refuses
 	findings := services.Judged(errors.Join(warnings, told), nil)
-	for _, f := range fixed(service.Annotations, observed) {
-		findings = append(findings, services.Warning(eventFixed, "%s", f))
-	}
 	more, err := refused(err)
 	return s, append(findings, more...), err
+}
+
+// Fixed implements services.Fixer.
+func (*loadBalancers) Fixed(_ context.Context, r services.Request, f finding, _ desired) (all []services.Fixed, err error) {
+	if f.lb == nil {
+		return nil, nil
+	}
+	for _, has := range [][2]string{
+		{annotationType, f.lb.Type}, {annotationNetwork, f.lb.Network}, {annotationNetworkStack, f.lb.NetworkStack}, {annotationIP, f.lb.IP},
+	} {
+		if has[1] != "" {
+			all = append(all, services.Single(has[0], r.Service.Annotations[has[0]], has[1]))
+		}
+	}
+	return all, nil
 }
 
 // Changes implements services.Reconciler. A load balancer is created under the default name, which never changes, and gets its

@@ -155,27 +155,6 @@ func checkOwnName(service *v1.Service, s settings) error {
 	return nil
 }
 
-// fixed returns the settings of a Service that its load balancer cannot follow any more.
-func fixed(given map[string]string, lb *godo.LoadBalancer) []error {
-	if lb == nil {
-		return nil
-	}
-	var all []error
-	for _, f := range []struct{ key, is, outcome string }{
-		{annotationType, lb.Type, "was set back to"},
-		{annotationNetwork, lb.Network, "has no effect, it stays"},
-		{annotationNetworkStack, lb.NetworkStack, "has no effect, it stays"},
-		{annotationIP, lb.IP, "has no effect, it stays"},
-	} {
-		asked := strings.TrimSpace(given[f.key])
-		if asked != "" && f.is != "" && asked != f.is {
-			all = append(all, &schema.Problem{Place: "annotation " + f.key, Value: asked, Reason: fmt.Sprintf(
-				"%s %q: it is fixed when the load balancer is created; delete and create the Service to change it", f.outcome, f.is)})
-		}
-	}
-	return all
-}
-
 // desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
 // certificate. What the API fixes at creation is as the Service asks; keepFixed puts in what it is.
 func desire(

@@ -127,7 +127,7 @@ func withFeature(own, translated string) (merged string, contradict bool) {
 // Annotations is the table of annotations, with the names of IBM's own controller.
 var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.IPType }, schema.AnnotationRow{
-		Key: annotationIPType, Changes: schema.AtCreation,
+		Key: annotationIPType, Changes: schema.RefusedLater,
 		Spec: schema.Spec{DefaultHelp: typePublic, Help: "public or private. Every other value means private, as with IBM's own controller, and a warning says so."},
 	}).Serving(schema.Serves{
 		Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: typePublic, portable.SchemeInternal: typePrivate},
@@ -147,9 +147,10 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.NodeSelector }, inPlace(annotationNodeSelector,
 		"One label, key=value, of the nodes that receive traffic. Keys are those of ibm-cloud.kubernetes.io/ and of Kubernetes' well-known labels.")),
 	schema.StringAnnotation(func(s *settings) *string { return &s.Name }, schema.AnnotationRow{
-		Key: annotationName, Changes: schema.AtCreation, Adopts: true,
+		Key: annotationName, Changes: schema.InPlace, Adopts: true,
 		Spec: schema.Spec{
-			Help:  "Name of the load balancer, which keeps it when the Service is made again.",
+			Help: "Name of the load balancer, which keeps it when the Service is made again. With another name the Service gets another load balancer, " +
+				"and the former one stays.",
 			Check: matches(nameForm, "is no name of a load balancer: use up to 63 lower-case letters, digits and hyphens, a letter first and no hyphen last"),
 		},
 	}).Serving(schema.Serves{Portable: portable.Name, Judged: "names that IBM Cloud does not take"}),

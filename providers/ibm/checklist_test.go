@@ -10,6 +10,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -232,6 +233,6 @@ func TestFixedAtCreationAsAsked(t *testing.T) {
 		assert.Empty(w.t, w.told())
 		s.Annotations[annotationDNSZone] = "example-com-zone2"
 		w.mustEnsure(s)
-		assert.Contains(w.t, w.told(), eventIgnored)
+		assert.Contains(w.t, w.told(), services.EventFixed)
 	})
 }

@@ -39,6 +39,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			return in
 		},
 	}
+	f.Fixed = fixedCases()
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)
 	return f

@@ -171,7 +171,6 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			s.Ranges = "" // which application load balancers do not have
 			d.ports = s.ports(q.Service)
 		}
-		findings = append(findings, s.asksTooLate(o.lb)...)
 	}
 	var more []services.Finding
 	var subnets []string
@@ -269,13 +268,22 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	return findings, err
 }
 
-// asksTooLate tells of what counts only when a load balancer is made, and is asked for afterwards.
-func (s settings) asksTooLate(lb *loadBalancer) []services.Finding {
-	if s.DNSInstance == "" || (lb.DNS != nil && lb.DNS.Instance.CRN == s.DNSInstance && lb.DNS.Zone.ID == s.DNSZone) {
-		return nil
+// Fixed implements services.Fixer.
+func (*reconciler) Fixed(_ context.Context, _ services.Request, o observation, d spec) ([]services.Fixed, error) {
+	if o.lb == nil {
+		return nil, nil
 	}
-	return []services.Finding{services.Warning(eventIgnored, "load balancer %s is not registered in the zone of %s, for that counts only when it is made; "+
-		"make the Service again, or set the zone of the load balancer by hand", lb.Name, annotationDNSZone)}
+	s, has := d.settings, dnsRequest{}
+	if o.lb.DNS != nil {
+		has = *o.lb.DNS
+	}
+	if s.DNSInstance == "" || s.DNSZone == "" {
+		return nil, nil // both are needed
+	}
+	return []services.Fixed{
+		services.Single(annotationDNSInstance, s.DNSInstance, has.Instance.CRN),
+		services.Single(annotationDNSZone, s.DNSZone, has.Zone.ID),
+	}, nil
 }
 
 // otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the

@@ -55,9 +55,10 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	sim.Reserve(reservedIP)
 	var flags map[string]string
 	subnet := 0
-	inVPC := func() {
-		_, subnets := sim.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+	inVPC := func(second ...[2]string) []int {
+		_, subnets := sim.AddVPC("cluster", append([][2]string{{"default", "10.0.0.0/16"}}, second...)...)
 		flags, subnet = map[string]string{"vpc-names": "cluster"}, subnets[0]
+		return subnets
 	}
 	number := func(providerID string) int { return linodeID(t, providerID) }
 	f := &conformance.Fixture{
@@ -102,9 +103,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			providerIDPrefix + "+7", providerIDPrefix + "../../account", providerIDPrefix + "7?page=1",
 		},
 		Services: serviceCases(),
-		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) },
+		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) }, Fixed: fixedCases(sim, inVPC),
 	}
-	addTranscripts(t, f, sim, inVPC)
+	addTranscripts(t, f, sim, func() { inVPC() })
 	return f
 }
 

@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // TestPlanTellsOfFirewalls, and what it tells is what is then done.
@@ -80,7 +82,7 @@ func TestPlanReturnsFindings(t *testing.T) {
 	for _, f := range plan.Findings {
 		reasons = append(reasons, f.Reason)
 	}
-	assert.Equal(t, []string{eventFixed, eventIgnored}, reasons)
+	assert.Equal(t, []string{eventIgnored, services.EventFixed}, reasons)
 	assert.Empty(t, w.Events())
 	require.Len(t, plan.Changes, 1)
 	assert.Equal(t, "update: client_conn_throttle", plan.Changes[0].Detail)

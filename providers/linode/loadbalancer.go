@@ -47,9 +47,6 @@ const (
 const (
 	eventConfigError = "LoadBalancerConfigError"
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
-	eventFixed       = "LoadBalancerAnnotationFixed"
-	// eventIPChange has the name that Linode's own controller uses.
-	eventIPChange = "NodeBalancerIPChangeIgnored"
 	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	// eventKept: something of the user's outlives the Service.
@@ -199,38 +196,14 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 	if d.marks, err = l.marks(ctx, r.Service); err != nil {
 		return nil, nil, err
 	}
-	findings := fixed(r.Service, s, f.nb)
 	if f.nb == nil {
 		if d.request, err = l.request(ctx, r.Service, d); err != nil {
-			return nil, append(findings, refused(err)...), err
+			return nil, refused(err), err
 		}
 	}
-	var found []services.Finding
-	d.firewalls, found, err = l.desireFirewalls(ctx, r.Service, s, f.nb)
-	return d, append(findings, found...), err
-}
-
-// fixed are the findings about settings that came too late.
-func fixed(service *v1.Service, s settings, nb *nodeBalancer) (findings []services.Finding) {
-	if nb == nil {
-		return nil
-	}
-	if s.ReservedIPv4 != "" && s.ReservedIPv4 != nb.IPv4 {
-		findings = append(findings, services.Warning(eventIPChange,
-			"IPv4 annotation changed to %s, but NodeBalancer (%d) IP cannot be updated after creation. It will remain %s",
-			s.ReservedIPv4, nb.ID, nb.IPv4))
-	}
-	if service.Annotations[annotationType] != "" && nb.Type != "" && s.Type != nb.Type {
-		findings = append(findings, services.Warning(eventFixed,
-			"annotation %s: %q has no effect, it stays %q: it is fixed when the NodeBalancer is created; delete and create the Service to change it",
-			annotationType, s.Type, nb.Type))
-	}
-	if s.FrontendSubnetID != 0 && nb.FrontendSubnetID != s.FrontendSubnetID {
-		findings = append(findings, services.Warning(eventFixed,
-			"annotation %s: \"%d\" has no effect: the network of a NodeBalancer is fixed when it is created; delete and create the Service to change it",
-			annotationFrontendSubnetID, s.FrontendSubnetID))
-	}
-	return findings
+	var findings []services.Finding
+	d.firewalls, findings, err = l.desireFirewalls(ctx, r.Service, s, f.nb)
+	return d, findings, err
 }
 
 // Changes implements services.Reconciler: firewalls come first, because a NodeBalancer never serves without its own.

@@ -280,7 +280,7 @@ func TestReservedAddress(t *testing.T) {
 	assert.Equal(t, status, again)
 	assert.Zero(t, w.server.Calls().Writes)
 	told := strings.Join(w.Events(), "\n")
-	assert.Contains(t, told, "Warning NodeBalancerIPChangeIgnored IPv4 annotation changed to 198.19.200.8, but NodeBalancer (")
+	assert.Contains(t, told, "Warning LoadBalancerAnnotationFixed annotation "+annotationReservedIPv4+`: "198.19.200.8" has no effect, it stays "`+reservedIP)
 	assert.Contains(t, told, `Warning LoadBalancerAnnotationFixed annotation `+annotationType+`: "premium" has no effect, it stays "common"`)
 
 	other := service("other", map[string]string{annotationReservedIPv4: "198.19.200.9"}, port("http", 80, 30090))

@@ -24,6 +24,7 @@ var methods = map[string]string{
 	"GET vpcs": "ListVPCs", "GET vpcs/{id}/subnets": "ListVPCSubnets", "GET vpcs/{id}/ips": "ListVPCIPAddresses", "GET vpcs/{id}/ipv6s": "ListVPCIPv6Addresses",
 	"GET nodebalancers": "ListNodeBalancers", "GET nodebalancers/{id}": "GetNodeBalancer", "POST nodebalancers": "CreateNodeBalancer",
 	"PUT nodebalancers/{id}": "UpdateNodeBalancer", "DELETE nodebalancers/{id}": "DeleteNodeBalancer",
+	"GET nodebalancers/{id}/vpcs":    "ListNodeBalancerVPCConfigs",
 	"GET nodebalancers/{id}/configs": "ListNodeBalancerConfigs", "POST nodebalancers/{id}/configs": "CreateNodeBalancerConfig",
 	"PUT nodebalancers/{id}/configs/{id}": "UpdateNodeBalancerConfig", "DELETE nodebalancers/{id}/configs/{id}": "DeleteNodeBalancerConfig",
 	"POST nodebalancers/{id}/configs/{id}/rebuild": "RebuildNodeBalancerConfig", "GET nodebalancers/{id}/configs/{id}/nodes": "ListNodeBalancerNodes",

@@ -35,7 +35,7 @@ func Description() registry.Provider {
 			UDP: registry.Done, DualStack: registry.Done, SourceRanges: registry.Done,
 			Zones: registry.CloudHasNone,
 		},
-		Options: Options.Rows(), Annotations: Annotations.Rows(), Events: eventRows(),
+		Options: Options.Rows(), Annotations: Annotations.Rows(),
 		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,
 		FieldOptions: fieldOptions,

@@ -141,6 +141,10 @@ func atCreation(key, help string) schema.AnnotationRow {
 	return schema.AnnotationRow{Key: key, Changes: schema.AtCreation, Spec: schema.Spec{Help: help}}
 }
 
+func refusedLater(key, help string) schema.AnnotationRow {
+	return schema.AnnotationRow{Key: key, Changes: schema.RefusedLater, Spec: schema.Spec{Help: help}}
+}
+
 func numbered(key, help string, least, most float64, byDefault string) schema.AnnotationRow {
 	r := inPlace(key, help)
 	r.Min, r.Max, r.DefaultHelp = &least, &most, byDefault
@@ -236,7 +240,7 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.RuleSetText }, checked(inPlace(annotationRuleSets,
 		`Rule sets of all listeners, as JSON: {"name": {"items": [{"action": "…"}]}}. Empty removes all; without it they are left alone.`),
 		jsonForm[map[string]ruleSet]("is not JSON of rule sets"))),
-	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(atCreation(annotationAddress,
+	schema.StringAnnotation(func(s *settings) *string { return &s.Address }, ruled(refusedLater(annotationAddress,
 		"Reserved public address to use. It wins over spec.loadBalancerIP, which does the same."), addressRule)).
 		Serving(schema.Serves{Portable: portable.Address, Only: "one of IPv4, reserved and public"}),
 	schema.StringAnnotation(func(s *settings) *string { return &s.OwnCompartment }, byOCID(atCreation(annotationCompartment,
@@ -262,7 +266,7 @@ var Annotations = schema.Annotations[settings]{
 		"Label selector of the nodes that receive traffic."), selectorForm)),
 	schema.EnumAnnotation(func(s *settings) *string { return &s.IPMode }, choice(inPlace(annotationIPMode,
 		"How nodes reach the address that the status shows: proxy, through the load balancer, or vip, directly."), true, "none", "proxy", "vip")),
-	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(atCreation(annotationType,
+	schema.EnumAnnotation(func(s *settings) *string { return &s.Type }, choice(refusedLater(annotationType,
 		"Kind of the load balancer: lb, or nlb for a network load balancer."), true, typeBalancer, typeBalancer, typeNetwork)),
 }
 

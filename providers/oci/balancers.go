@@ -69,6 +69,8 @@ type loadBalancer struct {
 	BackendSets map[string]document `json:"backendSets"`
 	Tags        map[string]string   `json:"freeformTags"`
 
+	Defined map[string]map[string]any `json:"definedTags"`
+
 	Certificates map[string]document `json:"certificates"`
 	RuleSets     map[string]document `json:"ruleSets"`
 	Subnets      []string            `json:"subnetIds"`

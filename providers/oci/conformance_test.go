@@ -67,6 +67,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			With: ofNetwork(annotationRuleMode, modeGroups, annotationBackGroups, ocisim.GroupID(3)), ClosesLater: later, Scope: groups,
 		},
 	}
+	f.Fixed = fixedCases(sim)
 	f.MalformedIDs = []string{providerIDPrefix, providerIDPrefix + "a/b", providerIDPrefix + "worker", bareIDPrefix}
 	return f
 }

@@ -1,11 +1,14 @@
 package oci
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
@@ -37,16 +40,6 @@ type placement struct {
 	six      bool
 }
 
-// strays are the findings about a load balancer that is in another compartment than the Service asks for: the next process may not find
-// it.
-func (p placement) strays(lb *loadBalancer) []services.Finding {
-	if lb == nil || lb.Compartment == "" || lb.Compartment == p.asked {
-		return nil
-	}
-	return []services.Finding{services.Warning(eventIgnored, "load balancer %s stays in compartment %s, and the Service asks for %s: set annotation %s to the "+
-		"former one, by which the load balancer is found", lb.Name, lb.Compartment, p.asked, annotationCompartment)}
-}
-
 const byAddressPath = "/publicIps/actions/getByIpAddress"
 
 // judgeKept compares what cannot be changed after the creation with what the Service asks for. notice says what stays different without
@@ -66,33 +59,74 @@ func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
 	return "", nil
 }
 
-// atBirth is what counts when a load balancer is made, with the annotations that ask for it.
-type atBirth struct {
-	internalKey, subnetKey string
-	internal               bool
-	subnets                []string
-}
-
-// keptFor are the findings about what a Service asks of it too late.
-func (a atBirth) keptFor(lb *loadBalancer) (findings []services.Finding) {
-	if lb == nil || len(lb.Addresses) == 0 {
+// fixed is what counts only when a load balancer is made, of one that is there.
+func (k kind) fixed(s settings, p placement, lb *loadBalancer) []services.Fixed {
+	if lb == nil {
 		return nil
 	}
-	ignored := func(what, annotation string) {
-		findings = append(findings, services.Warning(eventFixed,
-			"load balancer %s %s until it is made again: annotation %s counts when it is made", lb.Name, what, annotation))
+	own, free, defined := s.ownTags(), annotationFreeform, annotationDefined
+	if k.word == typeNetwork {
+		free, defined = networkNewFreeform, networkNewDefined
 	}
-	private := !slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.Public })
-	switch {
-	case private && !a.internal:
-		ignored("is private", a.internalKey)
-	case a.internal && !private:
-		ignored("is public", a.internalKey)
+	if s.OldFreeform != "" && s.Freeform == s.OldFreeform {
+		free = networkFreeform
 	}
-	if slices.ContainsFunc(a.subnets, func(id string) bool { return id != "" && !slices.Contains(lb.Subnets, id) }) {
-		ignored("stays in subnet "+strings.Join(lb.Subnets, " and "), a.subnetKey)
+	if s.OldDefined != "" && s.Defined == s.OldDefined {
+		defined = networkDefined
 	}
-	return findings
+	all := []services.Fixed{
+		services.Single(annotationCompartment, p.asked, cmp.Or(lb.Compartment, p.asked)),
+		lb.fixedSubnet(k.subnetKey, s.Subnet1), lb.fixedSubnet(annotationSubnet2, s.Subnet2),
+		fixedTags(free, own.Freeform, lb.Tags), fixedTags(defined, flatTags(own.Defined), flatTags(lb.Defined)),
+		lb.fixedAddress(networkPrivateIPv4, s.PrivateIPv4, netip.Addr.Is4), lb.fixedAddress(networkIPv6, s.IPv6, netip.Addr.Is6),
+	}
+	if len(lb.Addresses) > 0 {
+		private := !slices.ContainsFunc(lb.Addresses, func(a address) bool { return a.Public })
+		all = append(all, services.Single(k.internalKey, strconv.FormatBool(s.Internal), strconv.FormatBool(private)))
+	}
+	return all
+}
+
+// fixedAddress is an address of a family, of which a load balancer may have several; one that has none says nothing.
+func (lb *loadBalancer) fixedAddress(key, asked string, family func(netip.Addr) bool) services.Fixed {
+	wanted, _ := netip.ParseAddr(asked)
+	var has []string
+	for _, a := range lb.Addresses {
+		if ip, err := netip.ParseAddr(a.IP); err == nil && family(ip) {
+			if has = append(has, a.IP); ip == wanted {
+				return services.Matching(key, asked, "", true)
+			}
+		}
+	}
+	return services.Matching(key, asked, strings.Join(has, ","), len(has) == 0)
+}
+
+// fixedSubnet is a subnet that a load balancer may have, beside others.
+func (lb *loadBalancer) fixedSubnet(key, asked string) services.Fixed {
+	return services.Matching(key, asked, strings.Join(lb.Subnets, ","), slices.Contains(lb.Subnets, asked))
+}
+
+// fixedTags are those that a load balancer was made with, as far as they are asked for.
+func fixedTags(key string, asked, has map[string]string) services.Fixed {
+	f := services.Fixed{Place: key}
+	for _, name := range sortedKeys(asked) {
+		f.Asked = append(f.Asked, name+"="+asked[name])
+		if v, there := has[name]; there {
+			f.Has = append(f.Has, name+"="+v)
+		}
+	}
+	return f
+}
+
+// flatTags are defined tags, each with its namespace.
+func flatTags(defined map[string]map[string]any) map[string]string {
+	all := map[string]string{}
+	for namespace, tags := range defined {
+		for name, v := range tags {
+			all[namespace+"."+name] = fmt.Sprint(v)
+		}
+	}
+	return all
 }
 
 // wantsSix is how much a Service wants IPv6 beside IPv4; "" is not at all.

@@ -9,7 +9,6 @@ const (
 
 	eventFailed = "LoadBalancerFailed"
 	eventLeft   = "LoadBalancerLeftBehind"
-	eventFixed  = "LoadBalancerAnnotationFixed"
 
 	// These are ours.
 	eventRefused = "LoadBalancerWorkFailed"

@@ -276,7 +276,6 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	} else if more != "" {
 		findings = append(findings, services.Warning(eventIgnored, "%s", more))
 	}
-	findings = append(findings, atBirth{r.kind.internalKey, r.kind.subnetKey, s.Internal, []string{s.Subnet1, s.Subnet2}}.keptFor(o.lb)...)
 	place, err := r.placeFor(ctx, q.Service, s, o.lb)
 	switch {
 	case errors.Is(err, errPlace):
@@ -284,7 +283,8 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	case err != nil:
 		return d, findings, err
 	}
-	findings = append(append(findings, place.strays(o.lb)...), singleStack(q.Service, place.six || d.version == versionBoth)...)
+	findings = append(findings, singleStack(q.Service, place.six || d.version == versionBoth)...)
+	d.fixed = r.kind.fixed(s, place, o.lb)
 	if d.record = place.record(o.lb); o.lb == nil {
 		if err := place.lostSight(q.Service, r.places.saw(d.name)); err != nil {
 			return refuse(err)
@@ -303,6 +303,11 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 // withoutNodes is the finding about a load balancer to no node.
 func (r *reconciler) withoutNodes(name string) services.Finding {
 	return services.Warning(eventNoNodes, "no node can receive traffic; the backends of %s %s stay as they are", r.kind.title, name)
+}
+
+// Fixed implements services.Fixer.
+func (*reconciler) Fixed(_ context.Context, _ services.Request, _ observation, d spec) ([]services.Fixed, error) {
+	return d.fixed, nil
 }
 
 // Complete has nothing to do: each change waits for its own work.

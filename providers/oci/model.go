@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
@@ -61,6 +62,8 @@ type spec struct {
 	group  groupPlan
 	// record is the compartment that the Service's record is to name.
 	record string
+	// fixed is what counts only when a load balancer is made, of one that is there.
+	fixed []services.Fixed
 	// create is what an absent load balancer is made by.
 	create document
 }
@@ -269,16 +272,20 @@ func (t tags) marked(mark string) tags {
 	return tags{Freeform: free, Defined: t.Defined}
 }
 
-// tagsOf are those of the annotations, or else all of those of the cloud config.
-func (s settings) tagsOf(configured tags) tags {
-	var t tags
+// ownTags are those of the annotations.
+func (s settings) ownTags() (t tags) {
 	if s.Freeform != "" {
 		_ = json.Unmarshal([]byte(s.Freeform), &t.Freeform) // the table has judged it
 	}
 	if s.Defined != "" {
 		_ = json.Unmarshal([]byte(s.Defined), &t.Defined) // the table has judged it
 	}
-	if len(t.Freeform)+len(t.Defined) > 0 {
+	return t
+}
+
+// tagsOf are those of the annotations, or else all of those of the cloud config.
+func (s settings) tagsOf(configured tags) tags {
+	if t := s.ownTags(); len(t.Freeform)+len(t.Defined) > 0 {
 		return t
 	}
 	return configured

@@ -161,7 +161,7 @@ func TestAskedTooLate(t *testing.T) {
 					w.Server.ResetCalls()
 					w.served(s, nodes)
 					require.Len(w, events.Events, 1)
-					assert.Contains(w, <-events.Events, eventFixed+" load balancer")
+					assert.Contains(w, <-events.Events, services.EventFixed+" annotation "+key)
 					assert.Empty(w, w.writes())
 				})
 			})

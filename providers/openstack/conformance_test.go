@@ -106,6 +106,7 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 			ClosesLater: "listeners let in whom they do until they go with their load balancer", Scope: scopeOf(sim),
 		},
 		Names: func() map[string]string { return names(sim) }, Interrupts: interrupts, Unplanned: unplanned,
+		Fixed:    fixedCases(sim, func(sections string) { file += sections }),
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}
 }

@@ -346,9 +346,9 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 		findings, err := refused(err)
 		return d, findings, err
 	}
-	findings := fixedFields(r.Service, o.lb)
-	if o.role.owner {
-		findings = append(findings, fixedSettings(r.Service, s, o.lb, o.features, l.config.LoadBalancer.Provider)...)
+	var findings []services.Finding
+	if len(r.Service.Spec.IPFamilies) > 1 && len(o.lb.AdditionalVIPs) == 0 {
+		findings = append(findings, singleStack(familyOf(r.Service)))
 	}
 	findings = append(findings, l.wantIdentity(o.lb, o.role, o.features, &want)...)
 	d.ports = want.ports

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,7 +15,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -25,7 +23,6 @@ import (
 const (
 	eventConfigError     = "LoadBalancerConfigError"
 	eventIgnored         = "LoadBalancerAnnotationIgnored"
-	eventFixed           = "LoadBalancerAnnotationFixed"
 	eventNotOurs         = ownership.EventNotOurs
 	eventForcedInternal  = "LoadBalancerForcedInternal"
 	eventRangesIgnored   = "LoadBalancerSourceRangesIgnored"
@@ -54,41 +51,6 @@ func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *loadBal
 	if service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && !s.monitor {
 		findings = append(findings, services.Warning(eventNoMonitor, "with externalTrafficPolicy Local and without health monitors, "+
 			"connections to nodes that run no pod of the Service are lost; set %s or the option create-monitor to true", annotationMonitor))
-	}
-	return findings
-}
-
-// fixedSettings finds settings that came too late.
-func fixedSettings(service *v1.Service, s settings, lb *loadBalancer, f features, standard string) (findings []services.Finding) {
-	networkID, subnetID := vipNetworks(s, loadBalancerConfig{})
-	provider := lb.providerOr(standard)
-	for _, c := range []struct {
-		key, wanted, have string
-		applies           bool
-	}{
-		{annotationPortID, s.PortID, lb.VIPPortID, true},
-		{annotationSubnetID, subnetID, lb.VIPSubnetID, s.PortID == ""},
-		{annotationNetworkID, networkID, lb.VIPNetworkID, s.PortID == "" && subnetID == ""},
-		{annotationFlavorID, s.FlavorID, lb.FlavorID, f.flavors(provider)},
-		{annotationZone, s.Zone, lb.Zone, f.zones(provider)},
-	} {
-		if service.Annotations[c.key] != "" && c.applies && c.wanted != "" && c.wanted != c.have {
-			findings = append(findings, services.Warning(eventFixed, "annotation %s: %q has no effect, it stays %q: it is fixed when the "+
-				"load balancer is created; delete and create the Service to change it", c.key, c.wanted, c.have))
-		}
-	}
-	return findings
-}
-
-// fixedFields finds fields of the Service that came too late.
-func fixedFields(service *v1.Service, lb *loadBalancer) (findings []services.Finding) {
-	asked, bad := netip.ParseAddr(service.Spec.LoadBalancerIP)
-	if have, unknown := netip.ParseAddr(service.Annotations[annotationAddress]); bad == nil && unknown == nil && asked != have {
-		findings = append(findings, services.Warning(eventFixed, "%s: %q has no effect, the address stays %s: it is fixed when the load balancer is "+
-			"created; delete and create the Service to change it", portable.FieldLoadBalancerIP, asked, have))
-	}
-	if len(service.Spec.IPFamilies) > 1 && len(lb.AdditionalVIPs) == 0 {
-		findings = append(findings, singleStack(familyOf(service)))
 	}
 	return findings
 }

@@ -1,6 +1,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -370,8 +371,9 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 		findings, err := refused(err)
 		return d, findings, err
 	}
+	d.askedClass = s.Class
 	if len(o.servers) > 0 {
-		findings = append(findings, d.settle(o, s.Class)...)
+		d.settle(o)
 	}
 	if slices.ContainsFunc(d.ports, func(p wantedPort) bool { return o.server(p) == nil }) {
 		err = l.lbService(ctx, o, &d)
@@ -387,21 +389,15 @@ func settles(err error, o observation) bool {
 }
 
 // settle makes the class that a load balancer was created with count: its address stays where it is.
-func (d *desired) settle(o observation, asked string) []services.Finding {
+func (d *desired) settle(o observation) {
 	class, pool := o.servers[0].tag(scopeClass), o.servers[0].tag(scopePool)
-	if class != "" {
-		d.class = class
-	}
-	changed := pool != "" && d.poolID != "" && pool != d.poolID
-	if pool != "" {
-		d.poolID = pool
-	}
-	if !changed {
-		return nil
-	}
-	return []services.Finding{services.Warning(eventFixed,
-		"annotation %s: the address stays in the pool %s, which it was taken from for the class %s; class %s counts for the application profiles alone",
-		annotationClass, pool, d.class, asked)}
+	d.class, d.moved = cmp.Or(class, d.class), pool != "" && d.poolID != "" && pool != d.poolID
+	d.poolID = cmp.Or(pool, d.poolID)
+}
+
+// Fixed implements services.Fixer. Classes of one pool are the same place.
+func (*loadBalancers) Fixed(_ context.Context, _ services.Request, _ observation, d desired) ([]services.Fixed, error) {
+	return []services.Fixed{services.Matching(annotationClass, d.askedClass, d.class+" in pool "+d.poolID, !d.moved)}, nil
 }
 
 // ports are those of a Service, with the application profiles of its class.

@@ -316,8 +316,11 @@ type desired struct {
 	cluster string
 	class   string
 	poolID  string
-	ports   []wantedPort
-	members []member
+	// askedClass is that of the annotation, and moved is set where it has another pool than the address is of.
+	askedClass string
+	moved      bool
+	ports      []wantedPort
+	members    []member
 	// doubt is why the addresses of some members are not known.
 	doubt   error
 	snat    string

@@ -5,7 +5,6 @@ import "github.com/anyccm/cloud-controller-manager/registry/events"
 // Reasons of the events that load balancers and routes write.
 const (
 	eventConfigError = "LoadBalancerConfigError"
-	eventFixed       = "LoadBalancerAnnotationFixed"
 	// eventNoAddress: the pool has no free address.
 	eventNoAddress = "LoadBalancerAddressPoolExhausted"
 	// eventNotRealized: NSX took the intent, and cannot make it so.

@@ -310,7 +310,7 @@ func TestClassChangeKeepsTheAddress(t *testing.T) {
 		shown := s.Status.LoadBalancer
 		s = w.ensure(w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationClass: "dmz"} }))
 		assert.Equal(w.T, shown, s.Status.LoadBalancer)
-		assert.Contains(w.T, strings.Join(w.Events(), "\n"), "Warning "+eventFixed+" annotation "+annotationClass)
+		assert.Contains(w.T, strings.Join(w.Events(), "\n"), "Warning "+services.EventFixed+" annotation "+annotationClass)
 		assert.Equal(w.T, profile, w.sim.Objects(pathServers)[0].Text("application_profile_path"))
 		s = w.ensure(w.change(s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) }))
 		assert.Equal(w.T, shown, s.Status.LoadBalancer)

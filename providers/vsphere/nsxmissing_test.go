@@ -41,7 +41,7 @@ func TestAddressOfAnotherPool(t *testing.T) {
 		s = w.ensure(s)
 		assert.Equal(w.T, shown, s.Status.LoadBalancer)
 		assert.Empty(w.T, w.writes())
-		assert.Contains(w.T, strings.Join(w.Events(), "\n"), "the address stays in the pool "+oldPool)
+		assert.Contains(w.T, strings.Join(w.Events(), "\n"), "in pool "+oldPool)
 		s = w.ensure(w.change(s, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) }))
 		assert.Equal(w.T, shown, s.Status.LoadBalancer)
 		servers := w.sim.Objects(pathServers)

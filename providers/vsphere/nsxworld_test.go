@@ -287,6 +287,9 @@ func newNSXFixture(t testing.TB) *conformance.Fixture {
 // tryNSX adds what load balancers are tried with.
 func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 	f.UDP = conformance.FeatureCase{Shows: "UDP/53"}
+	f.Fixed = map[string]func() conformance.FixedCase{
+		annotationClass: func() conformance.FixedCase { return conformance.FixedCase{Later: "dmz"} },
+	}
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
 	f.Strictness = conformance.Strictness{Free: nsxFree(), Ordered: map[string]string{
 		reading + "[].val.GuestNicInfo.ipAddress": tools, reading + "[].val.GuestNicInfo[].ipAddress": tools,

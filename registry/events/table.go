@@ -93,7 +93,7 @@ func annotationRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerAnnotationFixed", Type: "Warning",
-			What: "An annotation was changed that only counts when the load balancer is created. The change has no effect; a type that was changed is set back.",
+			What: "An annotation, or a field such as spec.loadBalancerIP, asks for something that only counts when the load balancer is created, and that it does not have.",
 			Do:   "Delete and create the Service to change it.",
 		},
 	}

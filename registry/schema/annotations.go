@@ -18,6 +18,8 @@ const (
 	InPlace Mutability = "in place"
 	// AtCreation values count only when the load balancer is created; later changes are reported, not applied.
 	AtCreation Mutability = "at creation"
+	// RefusedLater values count only when the load balancer is created; while a later change stands, nothing else is done for the Service.
+	RefusedLater Mutability = "at creation, refused later"
 	// Written annotations are recorded by the controller itself; users may set them to adopt a load balancer.
 	Written Mutability = "written by the controller"
 )

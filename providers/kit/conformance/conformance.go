@@ -105,6 +105,9 @@ type Fixture struct {
 	CreationTokens bool
 	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
 	Portable map[string]PortableCase
+	// Fixed are how annotations are tried that count only when the load balancer is made, by their keys. Each makes what its values
+	// name, in the cloud and for the provider that is opened next.
+	Fixed map[string]func() FixedCase
 	// UDP, DualStack and SourceRanges are how these features of load balancers show, where the description says that they are done.
 	UDP, DualStack, SourceRanges FeatureCase
 	// Scopes are further kinds of load balancers and of rules in which SourceRanges are tried, by name.
@@ -300,6 +303,8 @@ var parts = []part{
 	// nothing of users gets into the labels of metrics
 	{name: "Labels", applies: func(*Fixture) bool { return true }, run: runLabels},
 	{name: "Portable", applies: (*Fixture).hasLoadBalancers, run: runPortable},
+	// what counts only when the load balancer is made
+	{name: "Fixed", applies: (*Fixture).hasLoadBalancers, run: runFixed},
 	{name: "Foretold", applies: (*Fixture).hasLoadBalancers, run: runForetold},
 	{name: "WithoutPortable", applies: (*Fixture).hasLoadBalancers, run: runWithoutPortable},
 	// what is written in each scenario is what the files say

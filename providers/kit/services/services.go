@@ -297,13 +297,17 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return nil, err
 	}
 	var desired D
+	first := true
 	observed, err := l.converge(ctx, r, &turn, findings, begin, func(observed O) ([]Change[O], error) {
 		var found []Finding
 		var err error
 		findings.again = nil // what waited in an earlier round may not any more
 		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
-		if err != nil {
+		if err == nil && first {
+			err = l.tellFixed(ctx, *r, findings, observed, desired)
+		}
+		if first = false; err != nil {
 			return nil, err
 		}
 		return l.Reconciler.Changes(*r, observed, desired)
@@ -384,6 +388,9 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	}
 	desired, found, err := l.Reconciler.Desire(ctx, r, begin.observed)
 	findings.add(found)
+	if err == nil {
+		err = l.tellFixed(ctx, r, findings, begin.observed, desired)
+	}
 	if err == nil {
 		changes, err = l.Reconciler.Changes(r, begin.observed, desired)
 	}

@@ -1,6 +1,7 @@
 package linodesim
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -30,8 +31,8 @@ type NodeBalancer struct {
 	FrontendType       string         `json:"frontend_address_type"`
 	FrontendSubnetID   *int           `json:"frontend_vpc_subnet_id"`
 
-	configs     map[int]*Config
-	backendVPCs []vpcOptions
+	configs                   map[int]*Config
+	backendVPCs, frontendVPCs []vpcOptions
 }
 
 // Config is a port of a NodeBalancer.
@@ -144,7 +145,7 @@ func (s *Sim) createNodeBalancer(r *http.Request, _ []string) (any, error) {
 	nb := &NodeBalancer{
 		ID: id, Label: fmt.Sprintf("balancer%d", id), Region: in.Region, Type: "common", Created: now(), Updated: now(), Tags: []string{},
 		Transfer: map[string]any{"in": nil, "out": nil, "total": nil}, FrontendType: "public", configs: map[int]*Config{},
-		backendVPCs: append(in.BackendVPCs, in.VPCs...),
+		backendVPCs: append(in.BackendVPCs, in.VPCs...), frontendVPCs: in.FrontendVPCs,
 	}
 	if in.Type != "" {
 		if !slices.Contains([]string{"common", "premium", "premium_40gb"}, in.Type) {
@@ -295,6 +296,27 @@ func (s *Sim) deleteNodeBalancer(_ *http.Request, ids []string) (any, error) {
 	}
 	s.removeNodeBalancerLocked(nb)
 	return struct{}{}, nil
+}
+
+func (s *Sim) listNodeBalancerVPCs(r *http.Request, ids []string) (any, error) {
+	nb, err := find(s.nodeBalancers, ids[0])
+	if err != nil {
+		return nil, err
+	}
+	entries := []any{}
+	add := func(purpose string, o vpcOptions, network string) {
+		entries = append(entries, map[string]any{
+			"id": nb.ID*10 + len(entries), "nodebalancer_id": nb.ID, "purpose": purpose, "vpc_id": s.vpcOfSubnet(o.SubnetID), "subnet_id": o.SubnetID,
+			"ipv4_range": network, "ipv6_range": o.IPv6Range,
+		})
+	}
+	for _, o := range nb.frontendVPCs {
+		add("frontend", o, cmp.Or(o.IPv4Range, nb.IPv4+"/32"))
+	}
+	for _, o := range nb.backendVPCs {
+		add("backend", o, o.IPv4Range)
+	}
+	return list(s, r, entries)
 }
 
 func (s *Sim) listNodeBalancerFirewalls(r *http.Request, ids []string) (any, error) {

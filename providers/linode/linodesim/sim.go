@@ -321,6 +321,7 @@ var routes = map[string]handler{
 	"PUT nodebalancers/{}":                        (*Sim).updateNodeBalancer,
 	"DELETE nodebalancers/{}":                     (*Sim).deleteNodeBalancer,
 	"GET nodebalancers/{}/firewalls":              (*Sim).listNodeBalancerFirewalls,
+	"GET nodebalancers/{}/vpcs":                   (*Sim).listNodeBalancerVPCs,
 	"GET nodebalancers/{}/configs":                (*Sim).listConfigs,
 	"POST nodebalancers/{}/configs":               (*Sim).createConfig,
 	"GET nodebalancers/{}/configs/{}":             (*Sim).getConfig,

@@ -1,0 +1,123 @@
+package linode
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+
+	"github.com/linode/linodego"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// placement is a VPC that a NodeBalancer is attached to.
+type placement struct {
+	Purpose   string `json:"purpose"`
+	VPCID     int    `json:"vpc_id"`
+	SubnetID  int    `json:"subnet_id"`
+	IPv4Range string `json:"ipv4_range"`
+	IPv6Range string `json:"ipv6_range"`
+	// vpc and subnet are the labels.
+	vpc, subnet string
+}
+
+// purposeFrontend is that of the subnet in which clients reach a NodeBalancer.
+const purposeFrontend = "frontend"
+
+var _ services.Fixer[finding, *desiredState] = (*loadBalancers)(nil)
+
+// Fixed implements services.Fixer. Where a NodeBalancer is attached is read for those alone that ask for it.
+func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding, d *desiredState) ([]services.Fixed, error) {
+	if f.nb == nil {
+		return nil, nil
+	}
+	s := d.settings
+	all := []services.Fixed{services.Single(annotationReservedIPv4, s.ReservedIPv4, f.nb.IPv4)}
+	if r.Service.Annotations[annotationType] != "" && f.nb.Type != "" {
+		all = append(all, services.Single(annotationType, s.Type, f.nb.Type))
+	}
+	backend := l.config.inVPC() && !l.config.NoVPCBackends && !s.IPv6Backends && s.backend()
+	if !s.frontend() && !backend {
+		return all, nil
+	}
+	front, back, err := l.placements(ctx, f.nb.ID)
+	if err != nil {
+		return all, err
+	}
+	// One in a VPC whose place is not listed says nothing.
+	if s.frontend() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
+		keys := [3]string{annotationFrontendSubnetID, annotationFrontendVPC, annotationFrontendSubnet}
+		all = append(all, front.fixed(keys, s.FrontendSubnetID, s.FrontendVPC, s.FrontendSubnet)...)
+		all = append(all, within(annotationFrontendRangeV4, s.FrontendRangeV4, front.IPv4Range))
+		all = append(all, within(annotationFrontendRangeV6, s.FrontendRangeV6, front.IPv6Range))
+	}
+	if backend {
+		keys := [3]string{annotationBackendSubnetID, annotationBackendVPC, annotationBackendSubnet}
+		all = append(all, back.fixed(keys, s.BackendSubnetID, s.BackendVPC, s.BackendSubnet)...)
+		all = append(all, within(annotationBackendRange, s.BackendRange, back.IPv4Range))
+	}
+	return all, nil
+}
+
+// backend reports whether a Service says where its backends are.
+func (s settings) backend() bool {
+	return s.BackendSubnetID != 0 || s.BackendVPC != "" || s.BackendSubnet != "" || s.BackendRange != ""
+}
+
+// fixed are the subnet by its ID, or else by labels, with the keys of the three.
+func (p placement) fixed(keys [3]string, id int, vpc, subnet string) []services.Fixed {
+	if id != 0 {
+		has := ""
+		if p.SubnetID != 0 {
+			has = strconv.Itoa(p.SubnetID)
+		}
+		return []services.Fixed{services.Single(keys[0], strconv.Itoa(id), has)}
+	}
+	return []services.Fixed{services.Single(keys[1], vpc, p.vpc), services.Single(keys[2], subnet, p.subnet)}
+}
+
+// within is a range that is asked for, of which a NodeBalancer may have a part. What cannot be read says nothing.
+func within(key, asked, has string) services.Fixed {
+	outer, err := netip.ParsePrefix(asked)
+	inner, unknown := netip.ParsePrefix(has)
+	return services.Matching(key, asked, has, err != nil || unknown != nil || outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
+}
+
+// placements are where clients reach a NodeBalancer in a VPC, and where it reaches its backends.
+func (l *loadBalancers) placements(ctx context.Context, id int) (front, back placement, err error) {
+	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", id), fmt.Sprintf("nodebalancers/%d/vpcs", id), "")
+	if err != nil {
+		return front, back, cloudapi.NotAbsence(err)
+	}
+	for _, p := range list {
+		if p.vpc, p.subnet, err = l.vpcs.labels(ctx, p.VPCID, p.SubnetID); err != nil {
+			return front, back, err
+		}
+		if p.Purpose == purposeFrontend {
+			front = p
+		} else {
+			back = p
+		}
+	}
+	return front, back, nil
+}
+
+// labels are those of a VPC and of a subnet of it.
+func (v *vpcs) labels(ctx context.Context, vpcID, subnetID int) (vpc, subnet string, err error) {
+	all, err := v.all.All(ctx, inventory.Query{MaxAge: networkMaxAge})
+	if err != nil {
+		return "", "", err
+	}
+	list, err := v.subnetsOf(ctx, vpcID, networkMaxAge)
+	if i := slices.IndexFunc(all, func(one linodego.VPC) bool { return one.ID == vpcID }); i >= 0 {
+		vpc = all[i].Label
+	}
+	if i := slices.IndexFunc(list, func(s linodego.VPCSubnet) bool { return s.ID == subnetID }); i >= 0 {
+		subnet = list[i].Label
+	}
+	return vpc, subnet, err
+}

@@ -1,0 +1,98 @@
+package openstack
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/portable"
+)
+
+var _ services.Fixer[observation, desired] = (*loadBalancers)(nil)
+
+// Fixed implements services.Fixer.
+func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, o observation, d desired) ([]services.Fixed, error) {
+	if o.lb == nil || d.renew {
+		return nil, nil
+	}
+	var all []services.Fixed
+	if have := r.Service.Annotations[annotationAddress]; isIP(have) && isIP(r.Service.Spec.LoadBalancerIP) {
+		all = append(all, services.Single(portable.FieldLoadBalancerIP, r.Service.Spec.LoadBalancerIP, have))
+	}
+	if !o.role.owner {
+		return all, nil
+	}
+	all = append(all, d.settings.fixedPlace(o.lb)...)
+	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
+	if r.Service.Annotations[annotationFlavorID] != "" && o.features.flavors(provider) {
+		all = append(all, services.Single(annotationFlavorID, d.settings.FlavorID, o.lb.FlavorID))
+	}
+	if r.Service.Annotations[annotationZone] != "" && o.features.zones(provider) {
+		all = append(all, services.Single(annotationZone, d.settings.Zone, o.lb.Zone))
+	}
+	floating, err := l.fixedFloating(ctx, r, o.lb, d.settings)
+	return append(all, floating...), err
+}
+
+// chosen is a value that an annotation gives, or the class of the Service, of which one counts.
+func (s settings) chosen(key, annotated, class, has string, classFirst bool) services.Fixed {
+	if class != "" && (classFirst || annotated == "") {
+		return services.Matching(annotationClass, s.ClassName, has, class == has)
+	}
+	return services.Single(key, annotated, has)
+}
+
+// fixedPlace is where the address of a load balancer is.
+func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
+	if s.PortID != "" {
+		return []services.Fixed{services.Single(annotationPortID, s.PortID, lb.VIPPortID)}
+	}
+	if _, subnetID := vipNetworks(s, loadBalancerConfig{}); subnetID != "" {
+		return []services.Fixed{s.chosen(annotationSubnetID, s.SubnetID, s.serviceClass.SubnetID, lb.VIPSubnetID, !s.internal)}
+	}
+	return []services.Fixed{s.chosen(annotationNetworkID, s.NetworkID, s.serviceClass.NetworkID, lb.VIPNetworkID, !s.internal)}
+}
+
+// fixedFloating is where the floating address of a load balancer is from. It is read for those alone that ask for it.
+func (l *loadBalancers) fixedFloating(ctx context.Context, r services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
+	c, choice := s.serviceClass, floatingSubnetChoice(s, loadBalancerConfig{})
+	if r.Service.Spec.LoadBalancerIP != "" {
+		choice.name, choice.tags = "", "" // the address decides
+	}
+	if s.internal || (s.FloatingNetworkID == "" && c.FloatingNetworkID == "" && choice == subnetChoice{}) {
+		return nil, nil
+	}
+	f, err := l.attached(ctx, lb, attachedNow())
+	if err != nil || f == nil {
+		return nil, err
+	}
+	all := []services.Fixed{s.chosen(annotationFloatingNetworkID, s.FloatingNetworkID, c.FloatingNetworkID, f.NetworkID, true)}
+	subnets, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
+	i := slices.IndexFunc(subnets, func(n subnet) bool { return n.NetworkID == f.NetworkID && n.contains(f.Address) })
+	if err != nil || i < 0 {
+		return all, err // a subnet that the project may not see says nothing
+	}
+	has := subnets[i]
+	matches := matchesName(choice.name, has.Name) && matchesTags(choice.tags, has.Tags)
+	switch fromClass := choice == (subnetChoice{c.FloatingSubnetID, c.FloatingSubnet, c.FloatingSubnetTags}); {
+	case choice == subnetChoice{}:
+	case fromClass:
+		all = append(all, services.Matching(annotationClass, s.ClassName, has.ID, choice.id == has.ID || choice.id == "" && matches))
+	case choice.id != "":
+		all = append(all, services.Single(annotationFloatingSubnetID, choice.id, has.ID))
+	default:
+		all = append(all, services.Matching(annotationFloatingSubnet, choice.name, has.Name, matchesName(choice.name, has.Name)),
+			services.Matching(annotationFloatingSubnetTags, choice.tags, strings.Join(has.Tags, ","), matchesTags(choice.tags, has.Tags)))
+	}
+	return all, nil
+}
+
+// contains reports whether an address is one of the subnet.
+func (s subnet) contains(address string) bool {
+	network, err := netip.ParsePrefix(s.CIDR)
+	a, bad := netip.ParseAddr(address)
+	return err == nil && bad == nil && network.Contains(a)
+}
