@@ -26,14 +26,14 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 	warned, refused := append([]error{common}, t.Warnings...), []error{commonErr, t.Err}
 	if p.CheckService != nil {
 		w, e := p.CheckService(in, t.Service)
-		warned, refused = append(warned, named(t, w)...), append(refused, named(t, e)...)
+		warned, refused = append(warned, prefixProblems(t, w)...), append(refused, prefixProblems(t, e)...)
 	}
 	table := p.table()
 	return errors.Join(append(warned, Misspelt(p, in, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
-// named names in each problem the portable annotation that it comes from.
-func named(t portable.Translation, err error) []error {
+// prefixProblems names in each problem the portable annotation that it comes from.
+func prefixProblems(t portable.Translation, err error) []error {
 	problems := schema.Problems(err)
 	for i := range problems {
 		problems[i] = t.Named(problems[i])

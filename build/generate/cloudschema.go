@@ -27,8 +27,8 @@ func cloudSchema(p registry.Provider) object {
 	}
 	noCredential := p.Title + " has no such credential"
 	properties := object{
-		"credentials":      object{"properties": object{"keys": named(keys, noCredential), "values": named(values, noCredential)}},
-		"options":          named(optionsSchema(p), p.Title+" has no such option"),
+		"credentials":      object{"properties": object{"keys": closedObject(keys, noCredential), "values": closedObject(values, noCredential)}},
+		"options":          closedObject(optionsSchema(p), p.Title+" has no such option"),
 		"cloudConfig":      configSchema(p),
 		"extraCloudConfig": object{"type": "string"},
 		"controllers":      object{"items": object{"enum": controllersOf(p)}},
@@ -42,9 +42,9 @@ func cloudSchema(p registry.Provider) object {
 	return properties
 }
 
-// named is an object with these properties alone. A validator only says "not allowed" of others, so that they are held to a
+// closedObject is an object with these properties alone. A validator only says "not allowed" of others, so that they are held to a
 // value that nobody writes: the message shows where they are and what to do.
-func named(properties object, no string) object {
+func closedObject(properties object, no string) object {
 	has := "none"
 	if len(properties) > 0 {
 		has = strings.Join(slices.Sorted(maps.Keys(properties)), ", ")
@@ -161,7 +161,7 @@ func closed(tree object, name string, anyCase bool) object {
 		}
 		others = append(others, pattern(key, true))
 	}
-	all := named(properties, name+" has no such key")
+	all := closedObject(properties, name+" has no such key")
 	if anyCase && len(others) > 0 {
 		all["patternProperties"] = object{"^(" + strings.Join(others, "|") + ")$": true}
 	}

@@ -392,8 +392,8 @@ func servedBy(cloud portable.Cloud, row schema.AnnotationRow) string {
 // kinds are the rows of a cloud, some of which are for one kind of load balancer alone.
 type kinds []schema.AnnotationRow
 
-// has reports whether a value of an annotation is a kind that rows are for; others leave the Service to another controller.
-func (k kinds) has(key, value string) bool {
+// includes reports whether a value of an annotation is a kind that rows are for; others leave the Service to another controller.
+func (k kinds) includes(key, value string) bool {
 	return slices.ContainsFunc(k, func(r schema.AnnotationRow) bool {
 		return r.Where != nil && r.Where.Key == key && slices.Contains(r.Where.OneOf, value)
 	})
@@ -421,7 +421,7 @@ func wayOf(cloud kinds, row schema.AnnotationRow, one portable.Pair) string {
 		case len(w.OneOf) > 0:
 			limits = append(limits, "where "+code(w.Key)+" is "+code(w.OneOf[0]))
 		default:
-			if kinds := slices.DeleteFunc(slices.Clone(w.NoneOf), func(kind string) bool { return !cloud.has(w.Key, kind) }); len(kinds) > 0 {
+			if kinds := slices.DeleteFunc(slices.Clone(w.NoneOf), func(kind string) bool { return !cloud.includes(w.Key, kind) }); len(kinds) > 0 {
 				limits = append(limits, "where "+code(w.Key)+" is not "+code(kinds[0]))
 			}
 		}

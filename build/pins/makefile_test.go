@@ -28,18 +28,18 @@ func TestMakeHelp(t *testing.T) {
 func TestMakeRefusesUnknownClouds(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"build", "PROVIDERS=nosuch"}, {"demo", "PROVIDER=nosuch"}} {
-		out, err := made(t, args...)
+		out, err := runMake(t, args...)
 		require.Error(t, err)
 		assert.Regexp(t, `there is no provider nosuch; there are \w+ \w+`, string(out))
 	}
-	out, err := made(t, "release", "RELEASE=")
+	out, err := runMake(t, "release", "RELEASE=")
 	require.Error(t, err)
 	assert.Contains(t, string(out), "Error: this commit has no tag")
 	assert.NotContains(t, string(out), "Building")
 }
 
-// made runs make without the flags of a make that runs this test: with -k it would go on after an error.
-func made(t *testing.T, args ...string) ([]byte, error) {
+// runMake runs make without the flags of a make that runs this test: with -k it would go on after an error.
+func runMake(t *testing.T, args ...string) ([]byte, error) {
 	t.Helper()
 	_, err := exec.LookPath("make")
 	require.NoError(t, err, "working on this project takes make")
@@ -68,7 +68,7 @@ func TestEveryTestIsRun(t *testing.T) {
 	}
 	tests := map[string]testCommands{}
 	for target := range targets {
-		out, err := made(t, "-n", target, "TESTFLAGS=", "GO=go", "RELEASE=1.2.3")
+		out, err := runMake(t, "-n", target, "TESTFLAGS=", "GO=go", "RELEASE=1.2.3")
 		require.NoError(t, err, "%s", out)
 		tests[target] = commandsOfTests(string(out))
 	}

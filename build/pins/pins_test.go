@@ -273,7 +273,7 @@ func files(t *testing.T) []string {
 // TestModulesAreVerified: `make verify` compares the sources of every module with its checksums, and a module that comes is not forgotten.
 func TestModulesAreVerified(t *testing.T) {
 	t.Parallel()
-	out, err := made(t, "-n", "verify")
+	out, err := runMake(t, "-n", "verify")
 	require.NoError(t, err, "%s", out)
 	loop := regexp.MustCompile(`printf '%s\\n' (.*) \| xargs .* \S+ -C % mod verify `).FindSubmatch(out)
 	require.NotNil(t, loop, "%s", out)
@@ -304,7 +304,7 @@ func TestWorkflowsRunWhatThereIs(t *testing.T) {
 // TestOldestKubernetes: the end-to-end tests run on the oldest version that the chart and the support matrix promise.
 func TestOldestKubernetes(t *testing.T) {
 	t.Parallel()
-	out, err := made(t, "-n", "test-oldest")
+	out, err := runMake(t, "-n", "test-oldest")
 	require.NoError(t, err, "%s", out)
 	oldest := regexp.MustCompile(`setup-envtest@v[0-9.]+ use (1\.\d+)\.x -p path`).FindSubmatch(out)
 	require.NotNil(t, oldest, "%s", out)

@@ -97,8 +97,8 @@ func (e *evaluation) Querier(from, to int64) (storage.Querier, error) {
 	}}, nil
 }
 
-// over evaluates an expression at each step.
-func (e *evaluation) over(ctx context.Context, expression string) (promql.Matrix, error) {
+// evaluateRange evaluates an expression at each step.
+func (e *evaluation) evaluateRange(ctx context.Context, expression string) (promql.Matrix, error) {
 	q, err := e.engine.NewRangeQuery(ctx, e, nil, expression, e.from, e.to, step)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", expression, err)
@@ -138,7 +138,7 @@ func (e *evaluation) alerts(ctx context.Context, file string) (map[string][]stri
 					return nil, fmt.Errorf("%s: %w", rule.Alert, err)
 				}
 			}
-			matrix, err := e.over(ctx, rule.Expr)
+			matrix, err := e.evaluateRange(ctx, rule.Expr)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", rule.Alert, err)
 			}
@@ -186,7 +186,7 @@ func (e *evaluation) dashboard(ctx context.Context, file string) (map[string]int
 	counts := map[string]int{}
 	for _, panel := range content.Panels {
 		for _, target := range panel.Targets {
-			matrix, err := e.over(ctx, variable.ReplaceAllString(target.Expr, ".*"))
+			matrix, err := e.evaluateRange(ctx, variable.ReplaceAllString(target.Expr, ".*"))
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", panel.Title, err)
 			}

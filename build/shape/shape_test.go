@@ -37,7 +37,7 @@ type excess struct {
 	Length int
 }
 
-func (e excess) none() bool { return len(e.Lines) == 0 && len(e.Functions) == 0 && e.Length == 0 }
+func (e excess) isEmpty() bool { return len(e.Lines) == 0 && len(e.Functions) == 0 && e.Length == 0 }
 
 // TestShape: lines, functions and files have limits, which nothing exceeds.
 func TestShape(t *testing.T) {
@@ -133,7 +133,7 @@ func measureAll(t *testing.T) (map[string]excess, int) {
 			return fmt.Errorf("%s: %w", relative, err)
 		}
 		files++
-		if !e.none() {
+		if !e.isEmpty() {
 			found[filepath.ToSlash(relative)] = e
 		}
 		return nil

@@ -72,7 +72,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 // atHand reports whether Helm and a control plane are on this machine. Where they are built, the demo's programs share most of what they
 // consist of with them, and so they are built alike.
 func atHand(ctx context.Context) bool {
-	_, version := found(ctx, "helm", helmVersionArguments...)
+	_, version := findProgram(ctx, "helm", helmVersionArguments...)
 	return helmFits(version) && envtest.Folder() != ""
 }
 
@@ -80,7 +80,7 @@ var helmVersionArguments = []string{"version", "--template={{.Version}}"}
 
 // helm takes the one on the PATH if its version fits, else it builds the pinned one.
 func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
-	if path, version := found(ctx, "helm", helmVersionArguments...); helmFits(version) {
+	if path, version := findProgram(ctx, "helm", helmVersionArguments...); helmFits(version) {
 		fmt.Fprintf(w, "Using helm %s: %s\n", version, path)
 		return refer(b.Output, path)
 	}
@@ -91,7 +91,7 @@ func helm(ctx context.Context, b gobuild.Build, w io.Writer) error {
 
 // kubectl takes the one on the PATH if its version fits, else it builds one of the product's version.
 func kubectl(ctx context.Context, b gobuild.Build, w io.Writer) error {
-	if path, answer := found(ctx, "kubectl", "version", "--client"); kubectlFits(answer) {
+	if path, answer := findProgram(ctx, "kubectl", "version", "--client"); kubectlFits(answer) {
 		fmt.Fprintf(w, "Using kubectl: %s\n", path)
 		return refer(b.Output, path)
 	}
@@ -100,8 +100,8 @@ func kubectl(ctx context.Context, b gobuild.Build, w io.Writer) error {
 	return b.Run(ctx, w)
 }
 
-// found returns the path of a program on the PATH and what it answers to the arguments; nothing if it is not there.
-func found(ctx context.Context, name string, args ...string) (path, answer string) {
+// findProgram returns the path of a program on the PATH and what it answers to the arguments; nothing if it is not there.
+func findProgram(ctx context.Context, name string, args ...string) (path, answer string) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		return "", ""

@@ -46,7 +46,7 @@ func TestFoundHelm(t *testing.T) {
 	assert.Equal(t, "template two words\n", string(answer))
 
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "helm"), []byte("#!/bin/sh\nexit 1\n"), 0o700))
-	path, version := found(t.Context(), "helm", "version")
+	path, version := findProgram(t.Context(), "helm", "version")
 	assert.Empty(t, path+version)
 }
 

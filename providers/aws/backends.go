@@ -76,9 +76,9 @@ func (t targetReader) backends(ctx context.Context, nodes []*v1.Node, s settings
 			continue // its Node may be kept for a while; nothing answers there
 		case err != nil:
 			return nil, fmt.Errorf("finding the instance of node %s: %w", ids[instanceID], err)
-		case !id.ours(one.tags), one.state == stateTerminated, one.state == stateShuttingDown:
+		case !id.isTagged(one.tags), one.state == stateTerminated, one.state == stateShuttingDown:
 			klog.V(2).InfoS("Leaving an instance out of a load balancer", "node", ids[instanceID], "instance", instanceID,
-				"state", one.state, "tagged", id.ours(one.tags))
+				"state", one.state, "tagged", id.isTagged(one.tags))
 			continue
 		}
 		list = append(list, backend{ids[instanceID], instanceID, one.groups, one.state == stateRunning, one.state == statePending})
@@ -96,8 +96,8 @@ func blind(nodes []*v1.Node, s settings, backends []backend) bool {
 	})
 }
 
-// of are the backends of a Service. The settings get to know whether those that are registered stay whatever they are.
-func (t targetReader) of(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
+// backendsOf are the backends of a Service. The settings get to know whether those that are registered stay whatever they are.
+func (t targetReader) backendsOf(ctx context.Context, nodes []*v1.Node, s *settings) ([]backend, error) {
 	backends, err := t.backends(ctx, nodes, *s)
 	s.blind = err == nil && blind(nodes, *s, backends)
 	s.keepTargets = len(nodes) == 0 || s.blind

@@ -78,11 +78,11 @@ func (c *classicReconciler) readParts(ctx context.Context, r services.Request, o
 	name := loadBalancerName(r.Service)
 	attributes, err := c.records.classicSettings.Get(ctx, name, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
-		return o, c.gone(name, err)
+		return o, c.retryWhileNew(name, err)
 	}
 	o.attributes = attributes.value
 	if o.tags, err = c.tags.classic(ctx, o.classic); err != nil && !c.tags.unreadable(err) {
-		return o, c.gone(name, err)
+		return o, c.retryWhileNew(name, err)
 	}
 	return o, nil
 }
@@ -92,7 +92,7 @@ func (c *classicReconciler) Desire(
 	ctx context.Context, r services.Request, o classicObserved,
 ) (d desiredClassic, findings []services.Finding, err error) {
 	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
-	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err == nil {
 		d, findings, err = c.desire(ctx, r.Service, s, o, backends)
 	}
@@ -181,7 +181,7 @@ func (c *classicReconciler) NodeChanges(
 		return nil, nil, nil
 	}
 	s, _, _ := parseSettings(r.Service, c.config)
-	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -247,7 +247,7 @@ func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o cl
 		return statusOf(aws.ToString(o.classic.DNSName)), true, nil
 	}
 	left, err := c.leftovers(ctx, r.Service, o)
-	return &v1.LoadBalancerStatus{}, err == nil && left.any(), err
+	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
 }
 
 // leftovers is what belongs to a Service besides its classic load balancer. It is found by names, descriptions and tags, so that
@@ -288,7 +288,7 @@ func (c *classicReconciler) creation(d desiredClassic) classicChange {
 	return classicChange{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
 			"%s, %s, subnets %s, %d instances", d.scheme, strings.Join(ports, ", "), strings.Join(d.subnets, ", "), len(d.instances))},
-		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, d.made() },
+		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, d.plannedBalancer() },
 		Make: func(ctx context.Context, r *services.Request, o classicObserved) (classicObserved, error) {
 			if err := c.create(ctx, d); err != nil {
 				return o, err
@@ -298,8 +298,8 @@ func (c *classicReconciler) creation(d desiredClassic) classicChange {
 	}
 }
 
-// made is a new load balancer with what the calls after its creation set, as plan shows it.
-func (d desiredClassic) made() any {
+// plannedBalancer is a new load balancer with what the calls after its creation set, as plan shows it.
+func (d desiredClassic) plannedBalancer() any {
 	made := services.Part(createClassic(d), "LoadBalancerName", "Subnets", "SecurityGroups", "Tags", "Scheme", "Listeners")
 	made["HealthCheck"], made["LoadBalancerAttributes"], made["Instances"] = d.check, d.settings, d.instances
 	return made
@@ -351,7 +351,7 @@ func (c *classicReconciler) rereadAll(ctx context.Context, r services.Request, o
 	lb, err := c.records.classics.Get(ctx, name, inventory.Query{})
 	if err != nil {
 		c.records.classics.Invalidate(name)
-		return o, c.gone(name, err)
+		return o, c.retryWhileNew(name, err)
 	}
 	o.classic = lb
 	return c.readParts(ctx, r, o)
@@ -362,8 +362,8 @@ func (c *classicReconciler) afterWait(ctx context.Context, r services.Request, o
 	return c.readParts(ctx, r, o)
 }
 
-// gone asks for more time where a load balancer that was just made is missing.
-func (c *classicReconciler) gone(name string, err error) error {
+// retryWhileNew asks for more time where a load balancer that was just made is missing.
+func (c *classicReconciler) retryWhileNew(name string, err error) error {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if later := c.records.newClassics.check(name, "classic load balancer "+name); later != nil {
 			return later

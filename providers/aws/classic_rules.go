@@ -43,20 +43,20 @@ func (c classicRules) owns(groupID string) bool {
 	return c.all[groupID].name == classicGroupName(c.name) && c.id.owned(c.all[groupID].tags)
 }
 
-// wanted are the rules that a group of nodes needs. One that could be anybody's by its form says that it is ours.
-func (c classicRules) wanted(g securityGroup) []rule {
+// desiredRules are the rules that a group of nodes needs. One that could be anybody's by its form says that it is ours.
+func (c classicRules) desiredRules(g securityGroup) []rule {
 	if c.from == "" || !slices.Contains(c.opened, g.id) {
 		return nil
 	}
 	r := rule{protocol: protocolAll, source: ruleSource{group: c.from}}
-	if g.id == c.from || !c.owns(c.from) || !c.id.ours(g.tags) {
+	if g.id == c.from || !c.owns(c.from) || !c.id.isTagged(g.tags) {
 		r.description = descriptionSelf + "=" + c.name
 	}
 	return []rule{r}
 }
 
-// mine reports whether a rule of a group was made for the load balancer, and serves no other one.
-func (c classicRules) mine(g securityGroup) func(rule) bool {
+// isOwn reports whether a rule of a group was made for the load balancer, and serves no other one.
+func (c classicRules) isOwn(g securityGroup) func(rule) bool {
 	return func(r rule) bool {
 		name, marked := classicMark(r)
 		switch {
@@ -64,18 +64,20 @@ func (c classicRules) mine(g securityGroup) func(rule) bool {
 			return false
 		case marked && name == c.name:
 			return true // whatever group stood for it before
-		case !slices.Contains(c.sources, r.source.group) || !c.id.ours(g.tags):
+		case !slices.Contains(c.sources, r.source.group) || !c.id.isTagged(g.tags):
 			return false
 		}
 		return marked || (g.id != r.source.group && c.owns(r.source.group))
 	}
 }
 
-func (c classicRules) change(g securityGroup) ruleChange { return exactly(g, c.wanted(g), c.mine(g)) }
+func (c classicRules) change(g securityGroup) ruleChange {
+	return exactly(g, c.desiredRules(g), c.isOwn(g))
+}
 
-// kept reports whether a group lets everything of a source in by a rule that nobody knows the maker of.
-func (c classicRules) kept(g securityGroup) func(rule) bool {
-	mine := c.mine(g)
+// isForeign reports whether a group lets everything of a source in by a rule that nobody knows the maker of.
+func (c classicRules) isForeign(g securityGroup) func(rule) bool {
+	mine := c.isOwn(g)
 	return func(r rule) bool {
 		return r.protocol == protocolAll && slices.Contains(c.sources, r.source.group) && !slices.Contains(c.shared, r.source.group) && !mine(r)
 	}
@@ -104,7 +106,7 @@ func (c *classicRules) nodeRules() nodeRules {
 func (c classicRules) keptFindings() []services.Finding {
 	var findings []services.Finding
 	for _, g := range groupsByID(c.all) {
-		if n := slices.IndexFunc(g.rules, c.kept(g)); n >= 0 && (c.id.ours(g.tags) || g.id == g.rules[n].source.group) {
+		if n := slices.IndexFunc(g.rules, c.isForeign(g)); n >= 0 && (c.id.isTagged(g.tags) || g.id == g.rules[n].source.group) {
 			findings = append(findings, services.Warning(eventRuleKept, "security group %s (%s) still lets all of %s in: the rule is not marked "+
 				"as made for this load balancer, and others may need it; remove it if nobody does", g.id, g.name, g.rules[n].source.group))
 		}

@@ -361,8 +361,8 @@ type client interface {
 	*ec2.Client | *elb.Client | *elbv2.Client
 }
 
-// of returns the client of a kind.
-func of[C client](c *clients) (found C) {
+// clientOf returns the client of a kind.
+func clientOf[C client](c *clients) (found C) {
 	for _, one := range []any{c.ec2, c.elb, c.elbv2} {
 		if typed, ok := one.(C); ok {
 			found = typed
@@ -387,7 +387,7 @@ func callWith[C client, Option, In, Out any](
 ) (*Out, error) {
 	ctx, caught := cloudapi.RecordLastResponse(ctx)
 	began := time.Now()
-	out, err := do(of[C](c), ctx, in)
+	out, err := do(clientOf[C](c), ctx, in)
 	a.metrics.count(caught, began, err)
 	return out, apiError(err, caught, what)
 }

@@ -215,7 +215,7 @@ type leftovers struct {
 	findings []services.Finding
 }
 
-func (l leftovers) any() bool { return len(l.targetGroups)+len(l.groups)+len(l.opened) > 0 }
+func (l leftovers) isPresent() bool { return len(l.targetGroups)+len(l.groups)+len(l.opened) > 0 }
 
 // openings are the security groups that let those in which are left over, or that decide would change.
 func (l leftovers) openings(all map[string]securityGroup, decide func(securityGroup) ruleChange) []securityGroup {

@@ -35,8 +35,8 @@ type identity struct {
 // clusterTag is the key of the cluster's ownership tag.
 func (i *identity) clusterTag() string { return clusterTagPrefix + i.clusterID }
 
-// ours reports whether tags carry the cluster's tag, whatever its value.
-func (i *identity) ours(tags map[string]string) bool {
+// isTagged reports whether tags carry the cluster's tag, whatever its value.
+func (i *identity) isTagged(tags map[string]string) bool {
 	_, tagged := tags[i.clusterTag()]
 	return tagged || tags[legacyClusterTag] == i.clusterID
 }
@@ -53,12 +53,12 @@ func (i *identity) alone(tags map[string]string) bool {
 			return false
 		}
 	}
-	return i.ours(tags)
+	return i.isTagged(tags)
 }
 
 // otherOwner names the cluster that tags give a thing to, if that is another one and not ours as well.
 func (i *identity) otherOwner(tags map[string]string) string {
-	if i.ours(tags) {
+	if i.isTagged(tags) {
 		return ""
 	}
 	for key := range tags {
@@ -71,7 +71,7 @@ func (i *identity) otherOwner(tags map[string]string) string {
 
 // otherOwned reports whether tags say that another cluster made the thing, and not this one.
 func (i *identity) otherOwned(tags map[string]string) bool {
-	if i.ours(tags) {
+	if i.isTagged(tags) {
 		return false
 	}
 	for key, value := range tags {
@@ -94,7 +94,7 @@ func (i *identity) ownershipTags() map[string]string {
 // ready returns the clients and the identity, which are found out at the first call. A failure is told to everybody for a
 // while.
 func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
-	if c, id, err := a.known(); c != nil || err != nil {
+	if c, id, err := a.cached(); c != nil || err != nil {
 		return c, id, err
 	}
 	unlock, err := a.once.Lock(ctx, "identity")
@@ -102,7 +102,7 @@ func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
 		return nil, nil, fmt.Errorf("waiting to find out the region and the cluster: %w", err)
 	}
 	defer unlock()
-	if c, id, err := a.known(); c != nil || err != nil {
+	if c, id, err := a.cached(); c != nil || err != nil {
 		return c, id, err
 	}
 	c, id, err := a.identify(ctx)
@@ -120,11 +120,11 @@ func (a *api) ready(ctx context.Context) (*clients, *identity, error) {
 
 // elsewhere reports whether a VPC is not the cluster's. Private names and addresses are those of one VPC alone.
 func (a *api) elsewhere(vpc string) bool {
-	_, id, _ := a.known()
+	_, id, _ := a.cached()
 	return id != nil && vpc != "" && id.vpc != "" && vpc != id.vpc
 }
 
-func (a *api) known() (*clients, *identity, error) {
+func (a *api) cached() (*clients, *identity, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.clients == nil && a.failure != nil && time.Since(a.failed) < identifyPause {

@@ -234,7 +234,7 @@ func (a *api) listInstances(ctx context.Context) ([]instance, int, error) {
 		return nil, 0, err
 	}
 	list, pages, err := a.pagesOfInstances(ctx, "listing instances", filter("tag-key", id.clusterTag(), legacyClusterTag))
-	return slices.DeleteFunc(list, func(one instance) bool { return !id.ours(one.tags) }), pages, err
+	return slices.DeleteFunc(list, func(one instance) bool { return !id.isTagged(one.tags) }), pages, err
 }
 
 // getInstances reads instances by a filter, which answers with those that exist.
@@ -352,7 +352,7 @@ func (i *instances) labelsOf(ctx context.Context, node *v1.Node, one instance) (
 	if _, known := node.Labels[labelNetworkLayer+"1"]; known || one.id == "" {
 		return labels, nil
 	}
-	layers, err := i.topology.of(ctx, one, func() []string { return i.byNode.Uninitialized(ctx) })
+	layers, err := i.topology.labelsOf(ctx, one, func() []string { return i.byNode.Uninitialized(ctx) })
 	maps.Copy(labels, layers)
 	return labels, err
 }

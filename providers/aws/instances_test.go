@@ -362,7 +362,7 @@ const topologyOperation = "EC2 DescribeInstanceTopology"
 // topologyLabels asks for the place of a new instance.
 func topologyLabels(w *world, kind string) (map[string]string, error) {
 	id := w.sim.AddInstance(awssim.Spec{Type: kind})
-	return w.instances.topology.of(w.T.Context(), instance{id: id, kind: kind}, func() []string { return nil })
+	return w.instances.topology.labelsOf(w.T.Context(), instance{id: id, kind: kind}, func() []string { return nil })
 }
 
 func TestTopology(t *testing.T) {
@@ -407,7 +407,7 @@ func TestTopology(t *testing.T) {
 		w := newTestWorld(t, "", awssim.Options{})
 		w.sim.SetTopology("p5.48xlarge", true)
 		id := w.sim.AddInstance(awssim.Spec{Type: "p5.48xlarge"})
-		labels, err := w.instances.topology.of(t.Context(), instance{id: id, kind: "p5.48xlarge"}, func() []string { return []string{"i-0123456789abcdef0"} })
+		labels, err := w.instances.topology.labelsOf(t.Context(), instance{id: id, kind: "p5.48xlarge"}, func() []string { return []string{"i-0123456789abcdef0"} })
 		require.NoError(t, err)
 		assert.Len(t, labels, 3)
 	})

@@ -209,7 +209,7 @@ type bothKinds struct {
 	network *networkLoadBalancer
 }
 
-func (b bothKinds) none() bool { return b.classic == nil && b.network == nil }
+func (b bothKinds) isEmpty() bool { return b.classic == nil && b.network == nil }
 
 // find returns the load balancers with the Service's name, from listings that all Services share. The proof that there is none
 // of the kind which the Service does not ask for may be older.

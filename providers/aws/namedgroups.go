@@ -50,7 +50,7 @@ func (s *securityGroups) check(ctx context.Context, service *v1.Service, attache
 			if slices.Contains(attached, groupID) {
 				continue
 			}
-			if reason, err := s.refused(ctx, service, groupID, place == placeClassicGroup); err != nil {
+			if reason, err := s.refusalOf(ctx, service, groupID, place == placeClassicGroup); err != nil {
 				return err
 			} else if reason != "" {
 				return &schema.Problem{Place: place, Value: groupID, Reason: reason}
@@ -60,8 +60,8 @@ func (s *securityGroups) check(ctx context.Context, service *v1.Service, attache
 	return nil
 }
 
-// refused says why a load balancer may not have a group; "" where it may.
-func (s *securityGroups) refused(ctx context.Context, service *v1.Service, groupID string, byOperator bool) (string, error) {
+// refusalOf says why a load balancer may not have a group; "" where it may.
+func (s *securityGroups) refusalOf(ctx context.Context, service *v1.Service, groupID string, byOperator bool) (string, error) {
 	_, id, err := s.api.ready(ctx)
 	if err != nil {
 		return "", err

@@ -86,7 +86,7 @@ func TestClusterTags(t *testing.T) {
 		{map[string]string{"Kubernetes.io/cluster/one": "owned"}, false, false, ""},
 		{nil, false, false, ""},
 	} {
-		assert.Equal(t, c.ours, id.ours(c.tags), "%v", c.tags)
+		assert.Equal(t, c.ours, id.isTagged(c.tags), "%v", c.tags)
 		assert.Equal(t, c.owned, id.owned(c.tags), "%v", c.tags)
 		assert.Equal(t, c.other, id.otherOwner(c.tags), "%v", c.tags)
 	}

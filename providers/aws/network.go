@@ -80,7 +80,7 @@ func (c *networkReconciler) readParts(ctx context.Context, r services.Request, o
 	var err error
 	switch r.Purpose {
 	case services.Delete, services.Lookup:
-		if o.state.groups, err = c.targetGroups().of(ctx, r.Service, o.network, deleteMaxAge); err != nil {
+		if o.state.groups, err = c.targetGroups().groupsOf(ctx, r.Service, o.network, deleteMaxAge); err != nil {
 			return o, err
 		}
 	case services.UpdateNodes:
@@ -116,14 +116,14 @@ func (c *networkReconciler) readTargets(
 ) (networkState, error) {
 	state := networkState{lb: *lb, targets: map[string][]target{}, targetAttributes: map[string]map[string]string{}}
 	var err error
-	if state.groups, err = c.targetGroups().of(ctx, service, lb, maxAge); err != nil {
+	if state.groups, err = c.targetGroups().groupsOf(ctx, service, lb, maxAge); err != nil {
 		return state, err
 	}
 	for _, t := range state.groups {
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targets.Get(ctx, arn, inventory.Query{MaxAge: maxTargetsAge})
 		if err != nil {
-			return state, c.targetGroups().gone(arn, err)
+			return state, c.targetGroups().retryWhileNew(arn, err)
 		}
 		state.targets[arn] = found.value.all()
 	}
@@ -155,7 +155,7 @@ func (c *networkReconciler) readState(ctx context.Context, service *v1.Service, 
 		arn := aws.ToString(t.TargetGroupArn)
 		found, err := c.records.targetAttributes.Get(ctx, arn, q)
 		if err != nil {
-			return o, c.targetGroups().gone(arn, err)
+			return o, c.targetGroups().retryWhileNew(arn, err)
 		}
 		o.state.targetAttributes[arn] = found.value
 	}
@@ -182,7 +182,7 @@ func (c *networkReconciler) Desire(
 	ctx context.Context, r services.Request, o networkObserved,
 ) (d desiredNetwork, findings []services.Finding, err error) {
 	s, _, _ := parseSettings(r.Service, c.config) // Validate has judged it
-	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err == nil {
 		d, findings, err = c.desire(ctx, r, s, o, backends)
 	}
@@ -206,7 +206,7 @@ func (c *networkReconciler) desire(
 	}
 	findings = append(findings, rangesFindings(r.Service, s, c.config, entranceOf(r.Service, s, c.config, o.network), d.listeners)...)
 	findings = append(findings, keptFindings(s, o.state.registered())...)
-	rules, found, err := c.nodeRules().of(ctx, r.Service, s, o.network, d.listeners, backends, o.groups)
+	rules, found, err := c.nodeRules().desiredOf(ctx, r.Service, s, o.network, d.listeners, backends, o.groups)
 	d.rules, findings = rules, append(findings, found...)
 	if err != nil {
 		return d, findings, err
@@ -394,14 +394,14 @@ func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
 				Action: guard.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
 				Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(d.targets)),
 			},
-			Compare: func() (before, after any) { return nil, d.made(p) },
+			Compare: func() (before, after any) { return nil, d.plannedListener(p) },
 		})
 	}
 	return changes
 }
 
-// made is a new listener with its target group, as plan shows it.
-func (d desiredNetwork) made(l desiredListener) any {
+// plannedListener is a new listener with its target group, as plan shows it.
+func (d desiredNetwork) plannedListener(l desiredListener) any {
 	group := services.Part(createTargetGroup(l.group, "", nil), "Name", "Port", "Protocol", "TargetType", "HealthCheckProtocol",
 		"HealthCheckPort", "HealthCheckPath", "HealthCheckIntervalSeconds", "HealthCheckTimeoutSeconds", "HealthyThresholdCount",
 		"UnhealthyThresholdCount", "IpAddressType")
@@ -493,14 +493,14 @@ func (c *networkReconciler) NodeChanges(
 		return nil, nil, err
 	}
 	s, _, faults := parseSettings(r.Service, c.config)
-	backends, err := c.targets.of(ctx, r.Nodes, &s)
+	backends, err := c.targets.backendsOf(ctx, r.Nodes, &s)
 	if err != nil {
 		return nil, nil, err
 	}
 	var rules nodeRules
 	if faults == nil {
 		listeners := networkListeners(id.clusterID, r.Service, s, c.config)
-		if rules, findings, err = c.nodeRules().of(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
+		if rules, findings, err = c.nodeRules().desiredOf(ctx, r.Service, s, o.network, listeners, backends, o.groups); err != nil {
 			return nil, findings, err
 		}
 	}
@@ -537,7 +537,7 @@ func (c *networkReconciler) Deletions(
 	if err := c.groups.added.hidden(o.groups, func(one rule) bool { return ofLoadBalancer(one, name) }); err != nil {
 		return nil, nil, err
 	}
-	if err := c.targetGroups().listed(ctx, r.Service, o.network, o.state.groups); err != nil {
+	if err := c.targetGroups().checkListed(ctx, r.Service, o.network, o.state.groups); err != nil {
 		return nil, nil, err
 	}
 	left, err := c.leftovers(ctx, r, o)
@@ -596,7 +596,7 @@ func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o ne
 		return statusOf(hostOf(o.network)), true, nil
 	}
 	left, err := c.leftovers(ctx, r, o)
-	return &v1.LoadBalancerStatus{}, err == nil && left.any(), err
+	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
 }
 
 // leftovers is what belongs to a Service besides its network load balancer. It is found by names, descriptions and tags, so that
@@ -621,7 +621,7 @@ func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o
 	left.decide = c.nodeRules().changes(ctx, id, nothingFor(name, c.config), nil, nil).decide
 	left.opened = left.openings(o.groups, func(g securityGroup) ruleChange {
 		// What others left behind is cleaned up as well, but keeps no Service from going.
-		if hasRuleOf(g, name) || (r.Purpose == services.Delete && id.ours(g.tags)) {
+		if hasRuleOf(g, name) || (r.Purpose == services.Delete && id.isTagged(g.tags)) {
 			return left.decide(g)
 		}
 		return ruleChange{}

@@ -44,8 +44,8 @@ func (n networkRules) rulesOn(
 	return rules, spare
 }
 
-// of are the rules that a load balancer needs in the security groups of its nodes.
-func (n networkRules) of(
+// desiredOf are the rules that a load balancer needs in the security groups of its nodes.
+func (n networkRules) desiredOf(
 	ctx context.Context, service *v1.Service, s settings, lb *networkLoadBalancer, listeners []desiredListener, backends []backend,
 	all map[string]securityGroup,
 ) (rules nodeRules, findings []services.Finding, err error) {
@@ -80,7 +80,7 @@ func (n networkRules) changes(
 		return networkNodeChange(g, none, others)
 	}}
 	for _, g := range groupsByID(all) {
-		if !slices.Contains(targets, g.id) && !id.ours(g.tags) && !hasRuleOf(g, want.name) {
+		if !slices.Contains(targets, g.id) && !id.isTagged(g.tags) && !hasRuleOf(g, want.name) {
 			continue
 		}
 		if c := rules.decide(g); !c.empty() {

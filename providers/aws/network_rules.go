@@ -113,9 +113,9 @@ func (o otherRules) unneeded(rules []rule) []rule {
 	return slices.DeleteFunc(rules, func(r rule) bool { return needed[r.key()] })
 }
 
-// mine reports whether a rule was made for the load balancer, and may go where it is not wanted any more. others are the names
+// isOwn reports whether a rule was made for the load balancer, and may go where it is not wanted any more. others are the names
 // of the cluster's other network load balancers.
-func (w desiredNodeRules) mine(r rule, others []string) bool {
+func (w desiredNodeRules) isOwn(r rule, others []string) bool {
 	name, health := ruleOf(r)
 	switch {
 	case w.stays(r) || name == "":
@@ -131,7 +131,7 @@ func (w desiredNodeRules) stays(r rule) bool { return w.partial || w.spare[r.key
 
 // networkNodeChange decides about one security group of nodes.
 func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules) ruleChange {
-	mine := func(r rule) bool { return want.mine(r, others.names) }
+	mine := func(r rule) bool { return want.isOwn(r, others.names) }
 	c := exactly(g, want.rules, mine)
 	if len(c.remove) > 0 || want.goes {
 		// What the load balancer used of one that went before is looked at as well.

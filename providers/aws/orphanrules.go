@@ -41,7 +41,7 @@ type nodeClosing struct {
 
 // decide says what goes from one security group. A group that is not the cluster's is looked at where it names the load balancer.
 func (d nodeClosing) decide(g securityGroup) ruleChange {
-	if d.id.ours(g.tags) || hasRuleOf(g, d.name) {
+	if d.id.isTagged(g.tags) || hasRuleOf(g, d.name) {
 		if c := networkNodeChange(g, d.want, d.others); !c.empty() {
 			after := d.classic.change(c.result())
 			c.remove = append(c.remove, after.remove...)

@@ -82,8 +82,8 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 	return l
 }
 
-// has reports whether a living Service has an orphan by now.
-func (l livingServices) has(o guard.Orphan) bool {
+// isServed reports whether a living Service has an orphan by now.
+func (l livingServices) isServed(o guard.Orphan) bool {
 	switch o.Kind {
 	case orphanClassic:
 		return l.loadBalancers[o.ID]
@@ -305,7 +305,7 @@ func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingSer
 	var orphans []guard.Orphan
 	for _, g := range all {
 		o := guard.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name}
-		if !madeForLoadBalancer(id, g) || living.has(o) {
+		if !madeForLoadBalancer(id, g) || living.isServed(o) {
 			continue
 		}
 		used, err := c.groupInUse(ctx, g.id, living, ownership.OrphanMaxAge)
@@ -416,7 +416,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 // stillNobodys asks the API server again whether a living Service has what is about to be deleted.
 func (c *cloud) stillNobodys(ctx context.Context, o guard.Orphan) error {
 	living, err := c.livingNow(ctx)
-	if err == nil && living.has(o) {
+	if err == nil && living.isServed(o) {
 		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
 	}
 	return err

@@ -54,7 +54,7 @@ func (r *routes) table(ctx context.Context, maxAge time.Duration) (routeTable, e
 	}
 	var found []routeTable
 	for _, t := range all {
-		if t.id == r.config.RouteTableID || (r.config.RouteTableID == "" && id.ours(t.tags)) {
+		if t.id == r.config.RouteTableID || (r.config.RouteTableID == "" && id.isTagged(t.tags)) {
 			found = append(found, t)
 		}
 	}
@@ -141,10 +141,10 @@ func (r *routes) useOf(ctx context.Context, one ec2types.Route, nodes map[string
 	case err != nil:
 		return routeUse{}, err
 	case blackhole:
-		ours := id.ours(found.tags) || found.state == stateTerminated
+		ours := id.isTagged(found.tags) || found.state == stateTerminated
 		return routeUse{blackhole: ours, ours: ours}, nil
 	}
-	return routeUse{instance: found, ours: id.ours(found.tags)}, nil
+	return routeUse{instance: found, ours: id.isTagged(found.tags)}, nil
 }
 
 // toGateway reports whether a route leads to something that is no instance.
@@ -188,7 +188,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 		return err
 	}
 	made := route.DestinationCIDR + " " + one.id
-	if r.made.has(made) {
+	if r.made.isRecent(made) {
 		return nil // the listing may not show it yet
 	}
 	if err = r.lead(ctx, route, one, routesMaxAge); codeOf(err) == "RouteAlreadyExists" {

@@ -238,7 +238,7 @@ func nodeGroup(id *identity, attached []string, groups map[string]securityGroup)
 		switch tags := groups[g].tags; {
 		case id.owned(tags):
 			one = 0
-		case id.ours(tags):
+		case id.isTagged(tags):
 			one = 1
 		}
 		if one < rank {
@@ -364,8 +364,8 @@ func (s *securityGroups) all(ctx context.Context) (map[string]securityGroup, err
 	return byID, nil
 }
 
-// named returns the group with a name, or none.
-func (s *securityGroups) named(ctx context.Context, name string) (securityGroup, bool, error) {
+// findByName returns the group with a name, or none.
+func (s *securityGroups) findByName(ctx context.Context, name string) (securityGroup, bool, error) {
 	found, err := s.known.Find(ctx, indexName, name, inventory.Query{MaxAge: groupsMaxAge, MaxUnlistedAge: groupsMaxAge})
 	if err != nil || len(found) == 0 {
 		return securityGroup{}, false, err
@@ -379,7 +379,7 @@ func (s *securityGroups) ensure(ctx context.Context, name, description string, t
 	if err != nil {
 		return securityGroup{}, err
 	}
-	g, found, err := s.named(ctx, name)
+	g, found, err := s.findByName(ctx, name)
 	if err != nil {
 		return securityGroup{}, err
 	}
@@ -603,7 +603,7 @@ func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []
 	)
 	err = notVisible(err, groupID)
 	for _, r := range rules {
-		if source, ok := s.known.Peek(r.source.group); ok && s.made.has(source.name) {
+		if source, ok := s.known.Peek(r.source.group); ok && s.made.isRecent(source.name) {
 			err = notVisible(err, source.id)
 		}
 	}

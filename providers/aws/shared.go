@@ -87,7 +87,7 @@ func (c *shared) observe(ctx context.Context, r services.Request) (bothKinds, er
 		maxAge = updateMaxAge
 	}
 	have, err := c.find(ctx, r.Service, maxAge)
-	if err != nil || !have.none() || r.Purpose != services.Ensure {
+	if err != nil || !have.isEmpty() || r.Purpose != services.Ensure {
 		return have, err
 	}
 	name := loadBalancerName(r.Service)

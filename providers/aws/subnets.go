@@ -194,7 +194,7 @@ func namedSubnets(all []subnet, names []string) ([]subnet, error) {
 
 // candidate reports whether a subnet is the cluster's, or nobody's.
 func candidate(id *identity, s subnet) bool {
-	return id.ours(s.tags) ||
+	return id.isTagged(s.tags) ||
 		!slices.ContainsFunc(slices.Collect(maps.Keys(s.tags)), func(k string) bool { return strings.HasPrefix(k, clusterTagPrefix) })
 }
 
@@ -247,7 +247,7 @@ func discover(id *identity, all []subnet, tables []routeTable, internal bool) ([
 		if _, tagged := s.tags[role]; !tagged {
 			byRole = 1
 		}
-		if !id.ours(s.tags) {
+		if !id.isTagged(s.tags) {
 			byCluster = 1
 		}
 		return byRole, byCluster

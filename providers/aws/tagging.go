@@ -56,8 +56,8 @@ func (c taggingConfig) check() error {
 	return errors.Join(problems...)
 }
 
-// wanted are the tags of the flag.
-func (c taggingConfig) wanted() map[string]string {
+// desiredTags are the tags of the flag.
+func (c taggingConfig) desiredTags() map[string]string {
 	tags := map[string]string{}
 	for _, one := range c.Tags {
 		key, value, _ := strings.Cut(one, "=")
@@ -95,7 +95,7 @@ type tagging struct {
 }
 
 func newTagging(c Config, a *api) *tagging {
-	t := &tagging{config: c.Tagging, api: a, wanted: c.Tagging.wanted()}
+	t := &tagging{config: c.Tagging, api: a, wanted: c.Tagging.desiredTags()}
 	t.label = checksum(t.wanted)
 	return t
 }
@@ -122,7 +122,7 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	t.kube = kube
 	t.queue = workqueue.NewTypedRateLimitingQueueWithConfig(t.limiter(), workqueue.TypedRateLimitingQueueConfig[taggingItem]{Name: "tagging-controller"})
 	_, err := t.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { t.added(obj) },
+		AddFunc:    func(obj any) { t.onAdd(obj) },
 		UpdateFunc: func(_, obj any) { t.changed(obj) },
 		DeleteFunc: func(obj any) { t.deleted(obj) },
 	})
@@ -139,7 +139,7 @@ func (t *tagging) start(ctx context.Context, kube kubernetes.Interface) error {
 	return nil
 }
 
-func (t *tagging) added(obj any) {
+func (t *tagging) onAdd(obj any) {
 	if n, ok := obj.(*v1.Node); ok {
 		t.enqueue(n, false)
 	}
@@ -207,7 +207,7 @@ func (t *tagging) work(ctx context.Context, items []taggingItem) {
 	ctx, cancel := context.WithTimeout(ctx, taggingTimeout)
 	defer cancel()
 	items = slices.DeleteFunc(items, func(i taggingItem) bool {
-		if t.due(i) {
+		if t.isDue(i) {
 			return false
 		}
 		t.queue.Forget(i)
@@ -228,8 +228,8 @@ func (t *tagging) work(ctx context.Context, items []taggingItem) {
 	}
 }
 
-// due reports whether an item still has to be done.
-func (t *tagging) due(i taggingItem) bool {
+// isDue reports whether an item still has to be done.
+func (t *tagging) isDue(i taggingItem) bool {
 	if i.remove {
 		return true
 	}

@@ -19,9 +19,9 @@ import (
 // targetGroups finds the target groups of network load balancers, and decides which of them were made for a Service.
 type targetGroups struct{ *shared }
 
-// of returns the target groups of a load balancer, and those that were made for its Service and that none uses yet,
+// groupsOf returns the target groups of a load balancer, and those that were made for its Service and that none uses yet,
 // or any more: AWS shows a load balancer that was deleted for a while. lb is nil where there is no load balancer.
-func (c targetGroups) of(
+func (c targetGroups) groupsOf(
 	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, maxAge time.Duration,
 ) ([]elbv2types.TargetGroup, error) {
 	_, id, err := c.api.ready(ctx)
@@ -116,8 +116,10 @@ func (c targetGroups) hidden(service *v1.Service, listed []elbv2types.TargetGrou
 	return nil
 }
 
-// listed returns an error where a load balancer sends to target groups and none was listed: they would stay behind.
-func (c targetGroups) listed(ctx context.Context, service *v1.Service, lb *networkLoadBalancer, listed []elbv2types.TargetGroup) error {
+// checkListed returns an error where a load balancer sends to target groups and none was listed: they would stay behind.
+func (c targetGroups) checkListed(
+	ctx context.Context, service *v1.Service, lb *networkLoadBalancer, listed []elbv2types.TargetGroup,
+) error {
 	if lb == nil || len(listed) > 0 {
 		return nil
 	}
@@ -136,8 +138,8 @@ func (c targetGroups) listed(ctx context.Context, service *v1.Service, lb *netwo
 	return nil
 }
 
-// gone asks for more time where a target group that was just made is missing.
-func (c targetGroups) gone(arn string, err error) error {
+// retryWhileNew asks for more time where a target group that was just made is missing.
+func (c targetGroups) retryWhileNew(arn string, err error) error {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		if later := c.records.newGroups.check(arn, "target group "+arn); later != nil {
 			return later

@@ -60,10 +60,10 @@ func newTopology(c Config, a *api) *topology {
 	return &topology{api: a, required: regexp.MustCompile(c.TopologyTypes), layers: map[string]position{}, unsupported: map[string]time.Time{}}
 }
 
-// of returns the labels of an instance's place in the network. prefetch are instances that are asked about at about the
+// labelsOf returns the labels of an instance's place in the network. prefetch are instances that are asked about at about the
 // same time.
-func (t *topology) of(ctx context.Context, one instance, prefetch func() []string) (map[string]string, error) {
-	if one.kind == "" || t.known(one) {
+func (t *topology) labelsOf(ctx context.Context, one instance, prefetch func() []string) (map[string]string, error) {
+	if one.kind == "" || t.isRead(one) {
 		return t.labels(one.id), nil
 	}
 	unlock, err := t.once.Lock(ctx, "topology")
@@ -71,7 +71,7 @@ func (t *topology) of(ctx context.Context, one instance, prefetch func() []strin
 		return nil, fmt.Errorf("waiting for the network topology: %w", err)
 	}
 	defer unlock()
-	if !t.known(one) {
+	if !t.isRead(one) {
 		err := t.recentFailure()
 		if err == nil {
 			err = t.read(ctx, one, prefetch())
@@ -107,7 +107,7 @@ func (t *topology) noteFailure(ctx context.Context, err error) {
 	t.failure, t.failed = err, time.Now()
 }
 
-func (t *topology) known(one instance) bool {
+func (t *topology) isRead(one instance) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if _, read := t.layers[one.id]; read {
@@ -134,7 +134,7 @@ func (t *topology) labels(id string) map[string]string {
 func (t *topology) read(ctx context.Context, one instance, prefetch []string) error {
 	ids := []string{one.id}
 	for _, id := range prefetch {
-		if id != one.id && len(ids) < topologyBatch && !t.known(instance{id: id, kind: one.kind}) {
+		if id != one.id && len(ids) < topologyBatch && !t.isRead(instance{id: id, kind: one.kind}) {
 			ids = append(ids, id)
 		}
 	}

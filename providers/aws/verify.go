@@ -23,7 +23,7 @@ func unverified(id *identity, node string, one instance) string {
 	name, _, _ := strings.Cut(node, ".")
 	dns, _, _ := strings.Cut(one.privateDNS, ".")
 	switch {
-	case !id.ours(one.tags):
+	case !id.isTagged(one.tags):
 		return fmt.Sprintf("instance %s lacks the tag %s", one.id, id.clusterTag())
 	case id.vpc != "" && one.vpc != id.vpc:
 		return fmt.Sprintf("instance %s is in VPC %s, the cluster in %s", one.id, one.vpc, id.vpc)

@@ -86,7 +86,7 @@ func (r *reconciler) externalFront(
 		}
 		return nil
 	}
-	name, prefixID := s.named(q.Service, f.six)
+	name, prefixID := s.namedAddress(q.Service, f.six)
 	ip := requestedIP(q.Service, s, f.six)
 	a := &address{group: group, managed: true}
 	switch {
@@ -137,8 +137,9 @@ func isSixAddress(a doc) bool {
 	return strings.EqualFold(str(a, "properties", "publicIPAddressVersion"), familyName(true))
 }
 
-// named are the public address and the prefix that annotations name for a family. A Service of IPv6 alone may use the names without suffix.
-func (s *settings) named(service *v1.Service, six bool) (name, prefixID string) {
+// namedAddress are the public address and the prefix that annotations name for a family. A Service of IPv6 alone may use the names without
+// suffix.
+func (s *settings) namedAddress(service *v1.Service, six bool) (name, prefixID string) {
 	name, prefixID = s.Name, s.PrefixID
 	if !six {
 		return name, prefixID

@@ -134,7 +134,7 @@ func checked(key, help string, check func(string) error, at func(*settings) *str
 	return schema.StringAnnotation(at, r)
 }
 
-func listed(key, help string, at func(*settings) *[]string) schema.Annotation[settings] {
+func listAnnotation(key, help string, at func(*settings) *[]string) schema.Annotation[settings] {
 	return schema.ListAnnotation(at, annotated(key, help))
 }
 
@@ -148,7 +148,7 @@ func counted(key, standard, help string, least, most float64, at func(*settings)
 // in them, at most 90 characters, and no dot at the end.
 var resourceName = schema.NewIDForm("the name of a resource", "my-resource", `[\pL\pN_()-](?:[\pL\pN_().-]{0,88}[\pL\pN_()-])?`)
 
-func named(key, help string, at func(*settings) *string) schema.Annotation[settings] {
+func nameAnnotation(key, help string, at func(*settings) *string) schema.Annotation[settings] {
 	r := annotated(key, help)
 	r.ID = resourceName
 	return schema.StringAnnotation(at, r)
@@ -173,16 +173,16 @@ func isAddress(six bool) func(string) error {
 var Annotations = schema.Annotations[settings]{
 	switched(annotationInternal, "An internal load balancer.", func(s *settings) *bool { return &s.Internal }).Serving(
 		schema.Serves{Portable: portable.Scheme, Values: map[string]string{portable.SchemeInternal: "true", portable.SchemePublic: "false"}}),
-	named(annotationSubnet, "Name of the subnet of an internal load balancer.", func(s *settings) *string { return &s.Subnet }).Serving(
+	nameAnnotation(annotationSubnet, "Name of the subnet of an internal load balancer.", func(s *settings) *string { return &s.Subnet }).Serving(
 		schema.Serves{Portable: portable.Subnet, Only: "one, by its name"}),
 	written(annotationMode, "Without effect: it is about basic load balancers, which Azure has retired.", func(s *settings) *string { return &s.Mode }),
 	written(annotationConfigs, "Names of the load balancers that the Service may be on, of multipleStandardLoadBalancerConfigurations, separated by commas.", func(s *settings) *string { return &s.Configs }),
 	adopting(checked(annotationIPv4, "Address of IPv4 to use: of an existing public address, or of the subnet.", isAddress(false), func(s *settings) *string { return &s.IPv4 })).Serving(
 		schema.Serves{Portable: portable.Address, Translate: portableAddress}),
 	adopting(checked(annotationIPv6, "Address of IPv6 to use: of an existing public address, or of the subnet.", isAddress(true), func(s *settings) *string { return &s.IPv6 })),
-	named(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
-	adopting(named(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
-	adopting(named(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),
+	nameAnnotation(annotationGroup, "Resource group of the public address.", func(s *settings) *string { return &s.Group }),
+	adopting(nameAnnotation(annotationName, "Name of an existing public address to use.", func(s *settings) *string { return &s.Name })),
+	adopting(nameAnnotation(annotationName6, "The same for IPv6.", func(s *settings) *string { return &s.Name6 })),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID }, withID(annotated(annotationPrefixID, "Public IP prefix that a new public address comes from."))),
 	schema.StringAnnotation(func(s *settings) *string { return &s.PrefixID6 }, withID(annotated(annotationPrefixID6, "The same for IPv6."))),
 	checked(annotationTags, "Further tags of the public address, as a=b,c=d.", checkTags, func(s *settings) *string { return &s.Tags }).Serving(
@@ -190,10 +190,10 @@ var Annotations = schema.Annotations[settings]{
 	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
 	checked(annotationLabel, "DNS label of the public address; empty removes it.", checkLabel, func(s *settings) *string { return &s.Label }),
-	adopting(listed(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
-	listed(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
-	listed(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
-	listed(annotationSourceRanges, "Networks that may connect; added to the others.", func(s *settings) *[]string { return &s.SourceRanges }),
+	adopting(listAnnotation(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
+	listAnnotation(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
+	listAnnotation(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
+	listAnnotation(annotationSourceRanges, "Networks that may connect; added to the others.", func(s *settings) *[]string { return &s.SourceRanges }),
 	switched(annotationDenyAll, "Others may not connect from the virtual network either. Only together with networks that may.", func(s *settings) *bool { return &s.DenyAll }),
 	switched(annotationNoSecurity, "Leave the security group alone.", func(s *settings) *bool { return &s.NoSecurity }),
 	counted(annotationIdle, "4", "Minutes after which an idle connection ends.", 4, 100, func(s *settings) *int { return &s.Idle }).Serving(
@@ -211,9 +211,9 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.CheckPath}),
 	trimmed(annotationPrivateLink, "A private link service on the frontend, of an internal load balancer or with floating IP off. It goes with the "+
 		"frontend, and not with the annotation.", func(s *settings) *bool { return &s.Link.Create }),
-	named(annotationLinkGroup, "Resource group of the private link service.", func(s *settings) *string { return &s.Link.Group }),
-	named(annotationLinkName, "Its name, which cannot be changed.", func(s *settings) *string { return &s.Link.Name }),
-	named(annotationLinkSubnet, "Name of the subnet of its addresses.", func(s *settings) *string { return &s.Link.Subnet }),
+	nameAnnotation(annotationLinkGroup, "Resource group of the private link service.", func(s *settings) *string { return &s.Link.Group }),
+	nameAnnotation(annotationLinkName, "Its name, which cannot be changed.", func(s *settings) *string { return &s.Link.Name }),
+	nameAnnotation(annotationLinkSubnet, "Name of the subnet of its addresses.", func(s *settings) *string { return &s.Link.Subnet }),
 	counted(annotationLinkCount, "1", "How many addresses it has.", 1, 8, func(s *settings) *int { return &s.Link.Count }),
 	written(annotationLinkIPs, "Its static addresses of IPv4, separated by blanks.", func(s *settings) *string { return &s.Link.IPs }),
 	written(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),

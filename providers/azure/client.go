@@ -247,7 +247,7 @@ type operation struct {
 	Error  errorBody `json:"error"`
 }
 
-func (o operation) over() bool {
+func (o operation) isFinished() bool {
 	return strings.EqualFold(o.Status, "Succeeded") || strings.EqualFold(o.Status, "Failed") || strings.EqualFold(o.Status, "Canceled")
 }
 
@@ -268,7 +268,7 @@ func (a *api) finish(ctx context.Context, what string, header http.Header) error
 	if err := a.sameHost(address); err != nil {
 		return err
 	}
-	o, err := a.work.Until(ctx, address, what, operation.over)
+	o, err := a.work.Until(ctx, address, what, operation.isFinished)
 	if err != nil || strings.EqualFold(o.Status, "Succeeded") {
 		return err
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// served are Services with a load balancer, and nodes behind it.
-func (w *world) served(services, nodes int) (list []*v1.Service) {
+// serveServices are Services with a load balancer, and nodes behind it.
+func (w *world) serveServices(services, nodes int) (list []*v1.Service) {
 	w.Helper()
 	for i := range nodes {
 		w.join(fmt.Sprintf("n%d", i+1))
@@ -41,7 +41,7 @@ func (w *world) together(list []*v1.Service, do func(*v1.Service) *v1.Service) {
 func TestUnchangedServicesShareReads(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		list := w.served(20, 2)
+		list := w.serveServices(20, 2)
 		w.restart()
 		w.server.ResetCalls()
 		for _, s := range list {
@@ -51,15 +51,15 @@ func TestUnchangedServicesShareReads(t *testing.T) {
 		assert.Zero(t, calls.Writes, "%v", calls.ByOperation)
 		assert.Equal(t, map[string]int{
 			"GET Microsoft.Network/loadBalancers": 1, "GET Microsoft.Network/publicIPAddresses": 1, "GET Microsoft.Network/networkSecurityGroups/{name}": 1,
-		}, of(calls, "Microsoft.Network"), "one look for all")
+		}, callsOf(calls, "Microsoft.Network"), "one look for all")
 		w.server.ResetCalls()
 		w.together(list, w.ensure)
 		assert.Zero(t, w.server.Calls().Total, "%v", w.server.Calls().ByOperation)
 	})
 }
 
-// of are the calls of a provider of Azure.
-func of(calls simkit.Calls, namespace string) map[string]int {
+// callsOf are the calls of a provider of Azure.
+func callsOf(calls simkit.Calls, namespace string) map[string]int {
 	found := map[string]int{}
 	for operation, n := range calls.ByOperation {
 		if strings.Contains(operation, " "+namespace+"/") {
@@ -114,7 +114,7 @@ func TestWaitingServicesAreWrittenTogether(t *testing.T) {
 func TestJoiningNode(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		list := w.served(40, 3)
+		list := w.serveServices(40, 3)
 		w.join("n4") // the model has the pool
 		w.server.ResetCalls()
 		w.together(list, func(s *v1.Service) *v1.Service { w.update(s); return s })
@@ -142,7 +142,7 @@ func TestJoiningNode(t *testing.T) {
 func TestServiceCostsAreConstantInNodes(t *testing.T) {
 	t.Parallel()
 	inWorld(t, func(w *world) {
-		list := w.served(1, 2)
+		list := w.serveServices(1, 2)
 		for i := range 300 {
 			w.join(fmt.Sprintf("more%d", i))
 		}

@@ -53,8 +53,8 @@ func (f *formerNodes) look(rules []doc, now []string) map[string][]string {
 	return left
 }
 
-// found takes an address for one that a node had, in one rule.
-func (f *formerNodes) found(ip, rule string) {
+// noteLeft takes an address for one that a node had, in one rule.
+func (f *formerNodes) noteLeft(ip, rule string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	left := maps.Clone(f.left)
@@ -121,7 +121,7 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 				return err
 			}
 			if free {
-				r.former.found(text, str(rule, "name"))
+				r.former.noteLeft(text, str(rule, "name"))
 			}
 		}
 	}

@@ -129,7 +129,7 @@ func TestFormerNodes(t *testing.T) {
 	assert.Equal(t, map[string][]string{ip: {rule}}, f.look(rules("a", "b"), one), "what names it later is somebody else's")
 	assert.Empty(t, f.look(rules("b"), one))
 	assert.Empty(t, f.look(rules("a", "b"), one), "it comes again")
-	f.found(ip, other)
+	f.noteLeft(ip, other)
 	assert.Equal(t, map[string][]string{ip: {other}}, f.look(rules("a", "b"), one))
 	assert.Empty(t, f.look(rules("a", "b"), slices.Concat(one, []string{ip})), "a node has it again")
 	assert.Equal(t, map[string][]string{ip: {rule, other}}, f.look(rules("a", "b"), one))

@@ -153,8 +153,8 @@ func (m machine) names() []string {
 	return list
 }
 
-// known are the Nodes of the cluster.
-func (i *instances) known() []*v1.Node {
+// listNodes are the Nodes of the cluster.
+func (i *instances) listNodes() []*v1.Node {
 	if i.lister == nil {
 		return nil
 	}
@@ -168,7 +168,7 @@ func (i *instances) known() []*v1.Node {
 // groups are the resource groups that hold machines of nodes.
 func (i *instances) groups() []string {
 	groups := []string{i.api.config.Group}
-	for _, n := range i.known() {
+	for _, n := range i.listNodes() {
 		if g := strings.ToLower(n.Labels[labelGroup]); g != "" && !slices.Contains(groups, g) {
 			groups = append(groups, g)
 		}

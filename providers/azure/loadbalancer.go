@@ -156,8 +156,8 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o *obse
 	return &kept, nil, err
 }
 
-// named finds a load balancer.
-func (o *observed) named(name string) doc { return byName(o.lbs, name) }
+// balancerNamed finds a load balancer.
+func (o *observed) balancerNamed(name string) doc { return byName(o.lbs, name) }
 
 // Desire computes what should be there.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (*spec, []services.Finding, error) {
@@ -191,7 +191,7 @@ func (r *reconciler) desire(ctx context.Context, q services.Request, s *settings
 		return nil, err
 	}
 	d.accessTo(q.Service, *s)
-	lb := o.named(d.LB)
+	lb := o.balancerNamed(d.LB)
 	list, dual := families(q.Service)
 	for _, six := range list {
 		subnet := ""
@@ -410,7 +410,7 @@ func (r *reconciler) moves(q services.Request, o *observed, d *spec) (list []ser
 
 // loadBalancerChange writes the Service's part of its load balancer.
 func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
-	lb := o.named(d.LB)
+	lb := o.balancerNamed(d.LB)
 	action := guard.PlanChange
 	e := r.partEdit(d, o.around())
 	var draft doc
@@ -532,7 +532,7 @@ func hasPart(lb doc, base string) bool {
 
 // memberChange brings nodes into pools by network interface, and takes those out that are none any more.
 func (r *reconciler) memberChange(q services.Request, o *observed, name string, fronts []front) (c services.Change[*observed], due bool) {
-	lb := o.named(name)
+	lb := o.balancerNamed(name)
 	if lb == nil || r.config.PoolType != poolNIC || !r.fillsPools(strings.HasSuffix(name, internalSuffix)) {
 		return c, false
 	}
@@ -565,7 +565,7 @@ func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed,
 func (r *reconciler) Status(q services.Request, o *observed, d *spec) (*v1.LoadBalancerStatus, error) {
 	status := &v1.LoadBalancerStatus{}
 	for _, f := range d.Fronts {
-		ip := r.ipOf(o, o.named(d.LB), f.name)
+		ip := r.ipOf(o, o.balancerNamed(d.LB), f.name)
 		if ip == "" {
 			return nil, cloudproviderapi.NewRetryError("the address of load balancer "+d.LB+" is being made", 5*time.Second)
 		}

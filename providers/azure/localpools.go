@@ -192,11 +192,11 @@ func (r *reconciler) poolMembers(
 		}
 		// A pool is never emptied, but of nodes that are behind another load balancer now, and where no rule leads to it.
 		shared := several && strings.EqualFold(f.pool, poolName(q.Cluster, f.six))
-		_, serving := leadingTo([]doc{o.named(lb)}, poolNames{f.pool, f.pool}, "")
+		_, serving := leadingTo([]doc{o.balancerNamed(lb)}, poolNames{f.pool, f.pool}, "")
 		switch {
 		case len(ips) > 0 || shared && !serving:
 			wanted[strings.ToLower(f.pool)] = ips
-		case shared && len(ipsOf(byName(docs(o.named(lb), "properties", "backendAddressPools"), f.pool))) > 0:
+		case shared && len(ipsOf(byName(docs(o.balancerNamed(lb), "properties", "backendAddressPools"), f.pool))) > 0:
 			findings = append(findings, services.Warning(eventNoPlace, "no node is behind load balancer %s by primaryVMSet and nodeSelector of "+
 				"multipleStandardLoadBalancerConfigurations: pool %s, which serves, keeps the members that it has", lb, f.pool))
 		}

@@ -350,7 +350,7 @@ func TestVanishedMachinesAreReadOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, func(w *world) {
-				list := w.served(40, 2)
+				list := w.serveServices(40, 2)
 				for i := range gone {
 					w.joinAlone(fmt.Sprint("gone-", i))
 				}

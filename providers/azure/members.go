@@ -159,7 +159,7 @@ func (m *members) isNode(id machineID) bool {
 	m.mu.Lock()
 	known := m.were[id]
 	m.mu.Unlock()
-	return known || slices.ContainsFunc(m.instances.known(), func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) })
+	return known || slices.ContainsFunc(m.instances.listNodes(), func(n *v1.Node) bool { return instanceKey(n.Spec.ProviderID) == string(id) })
 }
 
 // machineOf is the machine of an IP configuration, "" where it has none, or is in a resource group that the credential may not see: it is

@@ -203,7 +203,7 @@ func (r *reconciler) nodesNamed(ctx context.Context, q services.Request, group d
 			named[ip] = managed(rule) || named[ip]
 		}
 	}
-	nodes := slices.DeleteFunc(slices.Concat(r.instances.known(), q.Nodes), func(n *v1.Node) bool {
+	nodes := slices.DeleteFunc(slices.Concat(r.instances.listNodes(), q.Nodes), func(n *v1.Node) bool {
 		return !named[internalIP(n, false)] && !named[internalIP(n, true)]
 	})
 	vouched, err := r.vouched(ctx, nodes)

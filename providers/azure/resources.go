@@ -57,8 +57,8 @@ func (r *resources) get(ctx context.Context, id string) (d doc, err error) {
 	return d, err
 }
 
-// in returns the inventory that a resource belongs to.
-func (r *resources) in(id string) *inventory.Inventory[string, doc] {
+// inventoryOf returns the inventory that a resource belongs to.
+func (r *resources) inventoryOf(id string) *inventory.Inventory[string, doc] {
 	switch id = strings.ToLower(id); {
 	case strings.Contains(id, "/loadbalancers/"):
 		return r.loadBalancers
@@ -125,7 +125,7 @@ func (r *resources) read(ctx context.Context, id string, fresh bool) (doc, error
 	if fresh {
 		q = inventory.Query{}
 	}
-	d, err := r.in(id).Get(ctx, strings.ToLower(id), q)
+	d, err := r.inventoryOf(id).Get(ctx, strings.ToLower(id), q)
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return nil, nil //nolint:nilnil // nil is a document that does not exist
 	}
@@ -134,10 +134,10 @@ func (r *resources) read(ctx context.Context, id string, fresh bool) (doc, error
 
 func (r *resources) wrote(id string, d doc) {
 	if d == nil {
-		r.in(id).Invalidate(strings.ToLower(id))
+		r.inventoryOf(id).Invalidate(strings.ToLower(id))
 		return
 	}
-	r.in(id).Put(d)
+	r.inventoryOf(id).Put(d)
 }
 
 // zones are those of the region, for what is made new.

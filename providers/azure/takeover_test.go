@@ -165,8 +165,8 @@ func leftWebBalancer(lb, pip string) doc {
 	return leftBalancer([]doc{leftFront(base, pip)}, rules, probes, "kubernetes")
 }
 
-// with changes what is left.
-func (l left) with(change func(*left)) left {
+// changed changes what is left.
+func (l left) changed(change func(*left)) left {
 	change(&l)
 	return l
 }
@@ -325,24 +325,24 @@ func (l left) checkGone(w *world) {
 func foreignPart(w *world, id string) doc {
 	if rule, ok := strings.CutPrefix(id, "rule:"); ok {
 		group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))
-		return without(byName(docs(group, "properties", "securityRules"), rule))
+		return withoutETag(byName(docs(group, "properties", "securityRules"), rule))
 	}
 	if lb, ok := strings.CutPrefix(id, "pool:"); ok {
 		shown := w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", ownerName(lb)))
-		return without(byName(docs(shown, "properties", "backendAddressPools"), nameOf(lb)))
+		return withoutETag(byName(docs(shown, "properties", "backendAddressPools"), nameOf(lb)))
 	}
 	if ip, ok := strings.CutPrefix(id, "address:"); ok {
-		d := without(w.sim.Shown(azuresim.ID("Microsoft.Network/publicIPAddresses", ip)))
+		d := withoutETag(w.sim.Shown(azuresim.ID("Microsoft.Network/publicIPAddresses", ip)))
 		if d != nil {
 			delete(d["properties"].(doc), "ipConfiguration")
 		}
 		return d
 	}
-	return without(w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", id)))
+	return withoutETag(w.sim.Shown(azuresim.ID("Microsoft.Network/loadBalancers", id)))
 }
 
-// without is a copy of a part without its ETag.
-func without(d doc) doc {
+// withoutETag is a copy of a part without its ETag.
+func withoutETag(d doc) doc {
 	if d == nil {
 		return nil
 	}

@@ -35,18 +35,18 @@ func leftKinds() map[string]left {
 func leftPublic() map[string]left {
 	return map[string]left{
 		"plain": leftWeb(),
-		"tags of before, no zones, an older probe": leftWeb().with(func(l *left) {
+		"tags of before, no zones, an older probe": leftWeb().changed(func(l *left) {
 			l.addresses = map[string]leftAddress{webPIP: leftPIP(leftIP, "zones", nil, "tags", doc{"service": "default/web", "kubernetes-cluster-name": "kubernetes"})}
 			l.balancers["kubernetes"]["probes"] = []any{leftProbe(webRule, 30080, "probeThreshold", nil, "numberOfProbes", 2)}
 		}),
-		"configured tags in another case": leftWeb().with(func(l *left) {
+		"configured tags in another case": leftWeb().changed(func(l *left) {
 			l.config = map[string]any{"tags": "Team=Web,env=prod", "tagsMap": map[string]any{"ENV": "Prod"}}
 			l.addresses = map[string]leftAddress{webPIP: leftPIP(leftIP, "tags", doc{
 				"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "Kubernetes", "team": "WEB", "Env": "prod", "of-somebody": "else",
 			})}
 			l.tags = map[string]doc{"kubernetes": {"TEAM": "web", "env": "PROD"}}
 		}),
-		"IPv6 alone": leftWeb().with(func(l *left) {
+		"IPv6 alone": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(nil, sixOnly)}
 			l.addresses = map[string]leftAddress{webPIP: leftPIP6()}
 			l.balancers = map[string]doc{"kubernetes": leftBalancer([]doc{leftFront(base, webPIP)},
@@ -54,7 +54,7 @@ func leftPublic() map[string]left {
 			l.rules, l.members = []any{leftAllow("IPv6", hashWeb, 500, "Tcp", "Internet", leftIP6, "80")}, []string{"kubernetes/kubernetes-IPv6"}
 			l.ingress = map[string][]string{"web": {leftIP6}}
 		}),
-		"both families": leftWeb().with(func(l *left) {
+		"both families": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(nil, bothFamilies)}
 			l.addresses[webPIP+"-IPv6"] = leftPIP6()
 			l.balancers = map[string]doc{"kubernetes": leftBalancer(
@@ -75,23 +75,23 @@ func leftAddresses() map[string]left {
 	const prefixID = "/subscriptions/" + azuresim.Subscription + "/resourceGroups/k8s-rg/providers/Microsoft.Network/publicIPPrefixes/prefix-with-a-name-that-is-cut-off-somewhere"
 	cut := (webPIP + "-prefix-with-a-name-that-is-cut-off-somewhere")[:75]
 	return map[string]left{
-		"an address of a prefix, whose name is cut": leftWeb().with(func(l *left) {
+		"an address of a prefix, whose name is cut": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationPrefixID: prefixID})}
 			l.addresses, l.balancers = map[string]leftAddress{cut: leftPIP(leftIP)}, map[string]doc{"kubernetes": leftWebBalancer("kubernetes", cut)}
 		}),
-		"a user's address by name": leftWeb().with(func(l *left) {
+		"a user's address by name": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationName: "mine"})}
 			l.addresses = map[string]leftAddress{"mine": leftPIP(leftIP, "tags", nil)}
 			l.balancers = map[string]doc{"kubernetes": leftWebBalancer("kubernetes", "mine")}
 			l.stays = []string{"address:mine"}
 		}),
-		"a user's address by IP": leftWeb().with(func(l *left) {
+		"a user's address by IP": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(nil, func(s *v1.Service) { s.Spec.LoadBalancerIP = leftIP })}
 			l.addresses = map[string]leftAddress{"mine": leftPIP(leftIP, "tags", doc{"owner": "me"})}
 			l.balancers = map[string]doc{"kubernetes": leftWebBalancer("kubernetes", "mine")}
 			l.stays = []string{"address:mine"}
 		}),
-		"a DNS label, IP tags and tags of the address": leftWeb().with(func(l *left) {
+		"a DNS label, IP tags and tags of the address": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{
 				annotationLabel: "shop", annotationIPTags: "RoutingPreference=Internet,FirstPartyUsage=/x", annotationTags: "a=b, c = d ",
 			})}
@@ -102,14 +102,14 @@ func leftAddresses() map[string]left {
 				"ipTags": []any{doc{"ipTagType": "FirstPartyUsage", "tag": "/x"}, doc{"ipTagType": "RoutingPreference", "tag": "Internet"}},
 			})}
 		}),
-		"members by address, under other names": leftWeb().with(func(l *left) {
+		"members by address, under other names": leftWeb().changed(func(l *left) {
 			l.config, l.members = map[string]any{"loadBalancerBackendPoolConfigurationType": "nodeIP"}, nil
 			network := doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network)}
 			l.balancers["kubernetes"]["backendAddressPools"] = []any{part("kubernetes", doc{"loadBalancerBackendAddresses": []any{
 				part("by-hand-1", doc{"ipAddress": "10.240.0.11", "virtualNetwork": network}), part("n2", doc{"ipAddress": "10.240.0.8", "virtualNetwork": network}),
 			}})}
 		}),
-		"a configured name beside a load balancer named like the cluster": leftWeb().with(func(l *left) {
+		"a configured name beside a load balancer named like the cluster": leftWeb().changed(func(l *left) {
 			l.config = map[string]any{"loadBalancerName": "front"}
 			l.addresses["else"] = leftPIP(otherIP, "tags", nil)
 			l.balancers = map[string]doc{
@@ -132,28 +132,28 @@ func leftRules() map[string]left {
 		l.balancers["kubernetes"]["loadBalancingRules"] = []any{leftRule("kubernetes", webRule, base, "kubernetes", name)}
 	}
 	return map[string]left{
-		"tuned": leftWeb().with(func(l *left) {
+		"tuned": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationIdle: "30", annotationNoReset: "true"}, func(s *v1.Service) {
 				s.Spec.SessionAffinity = v1.ServiceAffinityClientIP
 			})}
 			l.config = map[string]any{"disableOutboundSNAT": true}
 			rule(l, "idleTimeoutInMinutes", 30, "enableTcpReset", false, "loadDistribution", "SourceIP", "disableOutboundSnat", true)
 		}),
-		"fields that Azure leaves out": leftWeb().with(func(l *left) {
+		"fields that Azure leaves out": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationNoReset: "true"})}
 			rule(l, "enableTcpReset", nil, "disableOutboundSnat", nil, "idleTimeoutInMinutes", nil)
 		}),
-		"local": leftWeb().with(func(l *left) {
+		"local": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(nil, localTraffic)}
 			probe(l, base+"-TCP-30999", 30999, "protocol", "Http", "requestPath", "/healthz")
 		}),
-		"HTTP probes": leftWeb().with(func(l *left) {
+		"HTTP probes": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{
 				annotationProbeProtocol: "http", annotationProbePath: "/ready", annotationProbeInterval: "10", annotationProbeNumber: "3",
 			})}
 			probe(l, webRule, 30080, "protocol", "Http", "requestPath", "/ready", "intervalInSeconds", 10, "probeThreshold", 3)
 		}),
-		"UDP and TCP on one port": leftWeb().with(func(l *left) {
+		"UDP and TCP on one port": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(nil, func(s *v1.Service) {
 				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "u", Protocol: v1.ProtocolUDP, Port: 80, NodePort: 30081})
 			})}
@@ -162,7 +162,7 @@ func leftRules() map[string]left {
 				leftRule("kubernetes", base+"-UDP-80", base, "kubernetes", "", "protocol", "Udp", "enableTcpReset", nil))
 			l.rules = append(l.rules, leftAllow("IPv4", "6b4085dfd0882976b170baf495eeb088", 501, "Udp", "Internet", leftIP, "80")) // Udp_Internet_80
 		}),
-		"two ports, sorted as texts": leftWeb().with(func(l *left) {
+		"two ports, sorted as texts": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(nil, func(s *v1.Service) {
 				s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: "s", Protocol: v1.ProtocolTCP, Port: 443, NodePort: 30443})
 			})}
@@ -173,7 +173,7 @@ func leftRules() map[string]left {
 			l.balancers["kubernetes"]["probes"] = []any{leftProbe(webRule, 30080), leftProbe(base+"-TCP-443", 30443)}
 			l.rules = []any{leftAllow("IPv4", both, 777, "Tcp", "Internet", leftIP, "443", "80")}
 		}),
-		"floating IP off": leftWeb().with(func(l *left) {
+		"floating IP off": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationNoFloating: "true"})}
 			rule(l, "enableFloatingIP", false, "backendPort", 30080)
 			// Tcp_Internet_30080
@@ -185,7 +185,7 @@ func leftRules() map[string]left {
 // leftAccess are about who may connect.
 func leftAccess() map[string]left {
 	filtered := func(hash string, source any, annotations map[string]string, ranges ...string) left {
-		return leftWeb().with(func(l *left) {
+		return leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(annotations, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })}
 			l.rules = []any{leftAllow("IPv4", hash, 500, "Tcp", source, leftIP, "80")}
 		})
@@ -197,24 +197,24 @@ func leftAccess() map[string]left {
 		}),
 		"networks that are joined": filtered("d19fe493a876f8c05e5cbf9b8490d8f2", "10.0.0.0/23", map[string]string{annotationSourceRanges: "10.0.1.0/24,10.0.0.0/24,10.0.0.128/25"}),
 		"all networks":             filtered("171627efadb2d53e9804aac21fa6e380", "0.0.0.0/0", nil, "0.0.0.0/0"),
-		"service tags": leftWeb().with(func(l *left) {
+		"service tags": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationServiceTags: "AzureFrontDoor.Backend,Storage"})}
 			l.rules = []any{
 				leftAllow("IPv4", "465c9cd4f09e4be21ec7e39f3ae2c518", 500, "Tcp", "AzureFrontDoor.Backend", leftIP, "80"),
 				leftAllow("IPv4", "6ce51be4b821d0e95b9de38fb5cc4199", 501, "Tcp", "Storage", leftIP, "80"),
 			}
 		}),
-		"all others denied": leftWeb().with(func(l *left) {
+		"all others denied": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationDenyAll: "true", annotationAllowedRanges: "10.0.0.0/8"})}
 			l.rules = []any{leftAllow("IPv4", "2e80b3cfd2a6a84924746e76e404cce0", 500, "Tcp", "10.0.0.0/8", leftIP, "80"), part("k8s-azure-lb_deny-all_IPv4", doc{
 				"protocol": "*", "access": "Deny", "direction": "Inbound", "priority": 4095, "sourcePortRange": "*", "sourceAddressPrefix": "*",
 				"destinationPortRange": "*", "destinationAddressPrefix": leftIP, "destinationAddressPrefixes": []any{}, "sourceAddressPrefixes": []any{},
 			})}
 		}),
-		"no rules of the security group": leftWeb().with(func(l *left) {
+		"no rules of the security group": leftWeb().changed(func(l *left) {
 			l.services, l.rules = []*v1.Service{webService(map[string]string{annotationNoSecurity: "true"})}, nil
 		}),
-		"further addresses": leftWeb().with(func(l *left) {
+		"further addresses": leftWeb().changed(func(l *left) {
 			l.services = []*v1.Service{webService(map[string]string{annotationAdditional: "20.61.0.1,20.61.0.2"})}
 			l.rules = []any{leftAllow("IPv4", hashWeb, 500, "Tcp", "Internet", []any{leftIP, "20.61.0.1", "20.61.0.2"}, "80")}
 			l.ingress = map[string][]string{"web": {leftIP, "20.61.0.1", "20.61.0.2"}}
@@ -227,7 +227,7 @@ func leftAccess() map[string]left {
 func leftInternal() map[string]left {
 	const ip, ip6, inApps, inOne = "10.240.7.7", "fd00:10:240::77", base + "-apps-TCP-80", base + "-apps-1-TCP-80"
 	internal := func(subnet, front, rule, probe string, service *v1.Service, more ...any) left {
-		return leftWeb().with(func(l *left) {
+		return leftWeb().changed(func(l *left) {
 			l.services, l.addresses, l.rules = []*v1.Service{service}, nil, nil
 			port := 30080
 			var settings []any
@@ -251,7 +251,7 @@ func leftInternal() map[string]left {
 	cutRule := base + "-" + longSubnet[:75-32-1-7] + "-TCP-80"
 	return map[string]left{
 		"internal": internal(azuresim.Subnet, base, webRule, webRule, webService(yes)),
-		"internal, a dynamic address": internal(azuresim.Subnet, base, webRule, webRule, webService(yes)).with(func(l *left) {
+		"internal, a dynamic address": internal(azuresim.Subnet, base, webRule, webRule, webService(yes)).changed(func(l *left) {
 			l.balancers["kubernetes-internal"]["frontendIPConfigurations"] = []any{leftPrivate(base, azuresim.Subnet, ip, "privateIPAllocationMethod", "Static")}
 		}),
 		"internal, in a subnet":                              internal("apps", base+"-apps", inApps, inApps, webService(in("apps"))),
@@ -262,7 +262,7 @@ func leftInternal() map[string]left {
 			annotationInternal: "true", annotationIPv4: ip,
 		})),
 		"internal, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts), "protocol", "All", "frontendPort", 0, "backendPort", 0),
-		"internal, both families, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts, bothFamilies)).with(func(l *left) {
+		"internal, both families, all ports": internal(azuresim.Subnet, base, webRule, webRule, webService(allPorts, bothFamilies)).changed(func(l *left) {
 			const lb, six = "kubernetes-internal", base + "-IPv6"
 			all := []any{"protocol", "All", "frontendPort", 0, "backendPort", 0}
 			l.balancers = map[string]doc{lb: leftBalancer(
@@ -276,10 +276,10 @@ func leftInternal() map[string]left {
 		}),
 		"internal, SCTP": internal(azuresim.Subnet, base, base+"-SCTP-80", "", webService(yes, func(s *v1.Service) {
 			s.Spec.Ports[0].Protocol = v1.ProtocolSCTP
-		}), "protocol", "All", "enableTcpReset", nil).with(func(l *left) { l.balancers["kubernetes-internal"]["probes"] = []any{} }),
+		}), "protocol", "All", "enableTcpReset", nil).changed(func(l *left) { l.balancers["kubernetes-internal"]["probes"] = []any{} }),
 		"internal, networks": internal(azuresim.Subnet, base, webRule, webRule, webService(map[string]string{
 			annotationInternal: "true", annotationAllowedRanges: "10.0.0.0/8",
-		})).with(func(l *left) {
+		})).changed(func(l *left) {
 			l.rules = []any{leftAllow("IPv4", "2e80b3cfd2a6a84924746e76e404cce0", 500, "Tcp", "10.0.0.0/8", ip, "80")}
 		}),
 	}
@@ -298,8 +298,8 @@ func leftShared() map[string]left {
 		l.ingress = map[string][]string{"web": {leftIP}, "web-1": {otherIP}}
 	}
 	return map[string]left{
-		"two Services in one security rule": leftWeb().with(more),
-		"one probe for all": leftWeb().with(more).with(func(l *left) {
+		"two Services in one security rule": leftWeb().changed(more),
+		"one probe for all": leftWeb().changed(more).changed(func(l *left) {
 			const shared = "cluster-service-shared-health-probe"
 			l.config = map[string]any{"clusterServiceLoadBalancerHealthProbeMode": "Shared"}
 			l.balancers["kubernetes"]["loadBalancingRules"] = []any{
@@ -307,7 +307,7 @@ func leftShared() map[string]left {
 			}
 			l.balancers["kubernetes"]["probes"] = []any{leftProbe(shared, 10256, "protocol", "Http", "requestPath", "/healthz")}
 		}),
-		"a second Service on the address": leftWeb().with(func(l *left) {
+		"a second Service on the address": leftWeb().changed(func(l *left) {
 			onPort := func(s *v1.Service) { s.Spec.Ports[0].Port = 8080 }
 			l.services = append(l.services, webNumber(1, map[string]string{annotationIPv4: leftIP}, onPort))
 			l.addresses[webPIP] = leftPIP(leftIP, "tags", doc{"k8s-azure-service": "default/web,default/web-1", "k8s-azure-cluster-name": "kubernetes"})
@@ -318,7 +318,7 @@ func leftShared() map[string]left {
 			l.rules = append(l.rules, leftAllow("IPv4", "598ac966df67dd73c4c2eb44fab6896c", 501, "Tcp", "Internet", leftIP, "8080"))
 			l.ingress = map[string][]string{"web": {leftIP}, "web-1": {leftIP}}
 		}),
-		"rules of others and another cluster's pool": leftWeb().with(func(l *left) {
+		"rules of others and another cluster's pool": leftWeb().changed(func(l *left) {
 			// Another cluster's address and Service are in the same rules, and what a user wrote is around them.
 			l.addresses["else"] = leftPIP(otherIP, "tags", doc{"k8s-azure-service": "default/web", "k8s-azure-cluster-name": "other"})
 			lb := leftBalancer([]doc{leftFront(base, webPIP), leftFront(foreign, "else")}, []doc{
@@ -361,12 +361,12 @@ func leftSeveral() map[string]left {
 	}
 	second := map[string]any{"name": "lb2", "primaryVMSet": "second"}
 	return map[string]left{
-		"several, on the second": leftWeb().with(func(l *left) {
+		"several, on the second": leftWeb().changed(func(l *left) {
 			l.config, l.members = lbs(map[string]any{"name": "lb2", "primaryVMSet": azuresim.ScaleSet}), nil
 			l.config["multipleStandardLoadBalancerConfigurations"].([]any)[0].(map[string]any)["primaryVMSet"] = "first"
 			l.balancers = map[string]doc{"lb2": members(leftWebBalancer("lb2", webPIP), "10.240.0.8", "10.240.0.11")}
 		}),
-		"several, traffic that stays on its node": leftWeb().with(func(l *left) {
+		"several, traffic that stays on its node": leftWeb().changed(func(l *left) {
 			l.config, l.members = lbs(second), nil
 			l.services, l.endpoints = []*v1.Service{webService(nil, localTraffic)}, endpointsOn("n2")
 			const probe = base + "-TCP-30999"
@@ -382,7 +382,7 @@ func leftLinks() map[string]left {
 	const ip, inOne = "10.240.7.7", base + "-apps-1"
 	internal := func(link string, d doc, annotations map[string]string) left {
 		annotations[annotationInternal], annotations[annotationPrivateLink] = "true", "true"
-		return leftWeb().with(func(l *left) {
+		return leftWeb().changed(func(l *left) {
 			l.services, l.addresses, l.rules = []*v1.Service{webService(annotations)}, nil, nil
 			l.balancers = map[string]doc{"kubernetes-internal": leftBalancer([]doc{leftPrivate(base, azuresim.Subnet, ip)},
 				[]doc{leftRule("kubernetes-internal", webRule, base, "kubernetes", webRule)}, []doc{leftProbe(webRule, 30080)}, "kubernetes")}
@@ -393,7 +393,7 @@ func leftLinks() map[string]left {
 	return map[string]left{
 		"a private link service": internal("pls-"+base, leftLink(base, "pls-"+base, "dynamic-0", ""), map[string]string{}),
 		"a private link service in a subnet whose name ends with a digit": internal("pls-"+inOne, leftLink(inOne, "pls-"+inOne,
-			"dynamic-0", ""), map[string]string{annotationSubnet: "apps-1", annotationLinkSubnet: azuresim.Subnet}).with(func(l *left) {
+			"dynamic-0", ""), map[string]string{annotationSubnet: "apps-1", annotationLinkSubnet: azuresim.Subnet}).changed(func(l *left) {
 			l.subnets = map[string]string{"apps-1": "10.240.7.0/24"}
 			l.balancers = map[string]doc{"kubernetes-internal": leftBalancer([]doc{leftPrivate(inOne, "apps-1", ip)},
 				[]doc{leftRule("kubernetes-internal", inOne+"-TCP-80", inOne, "kubernetes", inOne+"-TCP-80")},
@@ -405,7 +405,7 @@ func leftLinks() map[string]left {
 			"fqdns", []any{"a.example.com", "b.example.com"}, "enableProxyProtocol", true), map[string]string{
 			annotationLinkName: "shop", annotationLinkIPs: "10.240.7.9", annotationLinkProxy: "true", annotationLinkVisible: "*",
 			annotationLinkFQDNs: "b.example.com a.example.com", annotationLinkApproved: azuresim.Subscription,
-		}).with(func(l *left) {
+		}).changed(func(l *left) {
 			l.config = map[string]any{"tags": "Team=Web"}
 			l.tags = map[string]doc{"kubernetes-internal": {"team": "WEB"}}
 		}),

@@ -105,7 +105,7 @@ func TestEmptyListingBesideServices(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				s := w.served(w.serve("web", port("http", 80, 30080)))
+				s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 				for _, n := range w.nodes {
 					n.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.10.1.11"}}
 				}

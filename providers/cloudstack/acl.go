@@ -66,8 +66,8 @@ func (i aclItem) allows() bool { return strings.EqualFold(i.Action, "allow") }
 // everybodys reports whether an item lets everybody in.
 func (i aclItem) everybodys() bool { return i.allows() && slices.Contains(cidrs(i.CIDRs), everybody) }
 
-// made reports whether a controller made an item for some load balancer.
-func (i aclItem) made() bool { return strings.HasPrefix(i.Reason, reasonPrefix) }
+// isMarked reports whether a controller made an item for some load balancer.
+func (i aclItem) isMarked() bool { return strings.HasPrefix(i.Reason, reasonPrefix) }
 
 // aclVerdict is what a list does with a port of a Service.
 type aclVerdict struct {
@@ -87,7 +87,7 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 		case i.State == stateDeleting:
 		case i.Reason == reasonPrefix+name && i.opensPort(protocol, port):
 			own = append(own, i)
-		case !i.made() && i.decides(protocol, port, v.hand):
+		case !i.isMarked() && i.decides(protocol, port, v.hand):
 			v.hand, v.missing = &i, false
 		}
 	}

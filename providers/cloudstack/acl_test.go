@@ -18,8 +18,8 @@ func aTier(s *cloudstacksim.Sim) string { s.MakeTier(); return "" }
 // TestSharedACLItem: two Services on one port of a tier; when one goes, the other's port stays open.
 func TestSharedACLItem(t *testing.T) {
 	inCluster(t, aTier, func(w *cluster) {
-		one := w.served(w.serve("one", port("http", 80, 30080)))
-		two := w.served(w.serve("two", port("http", 80, 30081)))
+		one := w.requireServed(w.serve("one", port("http", 80, 30080)))
+		two := w.requireServed(w.serve("two", port("http", 80, 30081)))
 		opened := func() bool {
 			return slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
 				return i.Start == 80 && i.End == 80 && i.Action == "Allow" && i.Traffic == "Ingress" && slices.Contains(i.CIDRs, everybody)
@@ -28,9 +28,9 @@ func TestSharedACLItem(t *testing.T) {
 		require.True(t, opened())
 		w.remove(one)
 		assert.True(t, opened(), "the other Service is served")
-		w.settled()
+		w.waitUntilForgotten()
 		w.server.ResetCalls()
-		w.served(two)
+		w.requireServed(two)
 		assert.Zero(t, w.server.Calls().Writes)
 		w.remove(two)
 		assert.False(t, opened())
@@ -50,7 +50,7 @@ func TestACLItemsMadeByHand(t *testing.T) {
 			inCluster(t, aTier, func(w *cluster) {
 				item.List = w.sim.Networks()[0].ACL
 				item.ID = w.sim.AddACLItem(item)
-				s := w.served(w.serve("web", port("http", 80, 30080)))
+				s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 				own := slices.ContainsFunc(w.sim.ACLItems(), func(i cloudstacksim.ACLItem) bool {
 					return i.ID != item.ID && i.Start == 80 && i.Action == "Allow" && i.Traffic == "Ingress"
 				})
@@ -71,7 +71,7 @@ func TestACLItemsMadeByHand(t *testing.T) {
 // TestFormerClientsBesideAnItemMadeByHand: the Service's own item lets in nobody else than it asks for, and stays beside one made by hand.
 func TestFormerClientsBesideAnItemMadeByHand(t *testing.T) {
 	inCluster(t, aTier, func(w *cluster) {
-		s := w.served(w.serve("web", port("http", 80, 30080)))
+		s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 		w.sim.AddACLItem(cloudstacksim.ACLItem{
 			Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{"198.51.100.0/24"}, Action: "Allow", Traffic: "Ingress", List: w.sim.Networks()[0].ACL,
 		})
@@ -83,12 +83,12 @@ func TestFormerClientsBesideAnItemMadeByHand(t *testing.T) {
 			return all
 		}
 		time.Sleep(2 * observedMaxAge)
-		s = w.served(s)
+		s = w.requireServed(s)
 		require.Equal(t, []string{everybody, "198.51.100.0/24"}, lets())
 		s = s.DeepCopy()
 		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
 		w.Apply(s)
-		s = w.served(s)
+		s = w.requireServed(s)
 		assert.Equal(t, []string{"192.0.2.0/24", "198.51.100.0/24"}, lets())
 		w.remove(s)
 		assert.Equal(t, []string{"198.51.100.0/24"}, lets())
@@ -106,13 +106,13 @@ func TestACLsOfOthersAreNotWritten(t *testing.T) {
 			}
 			inCluster(t, prepare, func(w *cluster) {
 				s := w.serve("web", port("http", 80, 30080))
-				w.served(s)
+				w.requireServed(s)
 				assert.Zero(t, w.server.Calls().ByOperation["createNetworkACL"])
 				if name != "default_allow" {
 					assert.Contains(t, strings.Join(w.Events(), "\n"), name)
 				}
 				w.remove(s)
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenTexts())
 			})
 		})
 	}

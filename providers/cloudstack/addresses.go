@@ -31,7 +31,7 @@ func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 		what += " " + d.wanted
 	}
 	c := step(guard.PlanCreate, what, "in network "+d.network.ID, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-		return r.api.jobs.in(ctx, d.network.key(), func() error {
+		return r.api.jobs.runInNetwork(ctx, d.network.key(), func() error {
 			a, err := r.obtain(ctx, q, d)
 			if err != nil {
 				return err
@@ -57,7 +57,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 		return a, r.note(ctx, q, *a, d.wanted != "")
 	}
 	if d.wanted != "" {
-		found, err := r.named(ctx, d)
+		found, err := r.findNamed(ctx, d)
 		if err != nil {
 			q.Report(services.Warning(eventAddress, "%v", err))
 			return nil, err
@@ -66,7 +66,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 			return found, nil
 		}
 	}
-	if err := r.noteText(ctx, q, r.sealed(q.Service, askedPrefix+r.now().UTC().Format(time.RFC3339), address{}), false); err != nil {
+	if err := r.noteText(ctx, q, r.sealed(q.Service, askedPrefix+r.cloudTime().UTC().Format(time.RFC3339), address{}), false); err != nil {
 		return nil, err
 	}
 	made, err := r.associate(ctx, d)
@@ -118,8 +118,8 @@ func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id
 	return known.id != "" && known.id != id
 }
 
-// now is the time in the cloud.
-func (r *reconciler) now() time.Time { return time.Now().Add(r.api.ahead()) }
+// cloudTime is the time in the cloud.
+func (r *reconciler) cloudTime() time.Time { return time.Now().Add(r.api.ahead()) }
 
 func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
 	project, err := r.api.project(ctx)
@@ -146,8 +146,8 @@ func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
 	return made, nil
 }
 
-// named finds the address that a Service names, whoever has it.
-func (r *reconciler) named(ctx context.Context, d spec) (*address, error) {
+// findNamed finds the address that a Service names, whoever has it.
+func (r *reconciler) findNamed(ctx context.Context, d spec) (*address, error) {
 	l := listing{what: "looking for address " + d.wanted, command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
 	all, _, err := list[address](ctx, r.api, l, params{"ipaddress": d.wanted, "allocatedonly": "false"})
 	if err != nil {
@@ -164,7 +164,7 @@ func (r *reconciler) named(ctx context.Context, d spec) (*address, error) {
 		return nil, cloudproviderapi.NewRetryError(fmt.Sprintf("address %s is %s", a.IP, a.State), lookAgain)
 	case a.StaticNAT:
 		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: "it is the static NAT address of a virtual machine; name another one"}
-	case !a.of(d.network):
+	case !a.belongsTo(d.network):
 		return nil, &cloudapi.Error{Class: cloudapi.ErrInvalid, Operation: l.what, Message: "it is not of network " + d.network.ID + ", which the nodes are in; name another one"}
 	}
 	return &a, nil
@@ -177,7 +177,7 @@ func (r *reconciler) recorded(ctx context.Context, q *services.Request, n networ
 	s, _, _ := parseSettings(service)
 	if known := recordOf(s.Record); known.id != "" {
 		a, err := r.addresses.Get(ctx, known.id, inventory.Query{})
-		if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && (a.free() || a.StaticNAT || !a.of(n))) {
+		if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && (a.free() || a.StaticNAT || !a.belongsTo(n))) {
 			return nil, nil //nolint:nilnil // there is none
 		}
 		if err == nil && r.sealedRecord(service, a).id == "" {
@@ -190,7 +190,7 @@ func (r *reconciler) recorded(ctx context.Context, q *services.Request, n networ
 	if known.asked.IsZero() {
 		return nil, nil //nolint:nilnil // there is none
 	}
-	return r.stray(ctx, service, known.asked, n.key(), s.wanted(service))
+	return r.stray(ctx, service, known.asked, n.key(), s.requestedAddress(service))
 }
 
 // stray is an address that was taken since a time in a network and that nobody uses, or knows of.
@@ -214,7 +214,7 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 		}
 		return &a, nil
 	}
-	if r.now().Sub(since) < creationShows {
+	if r.cloudTime().Sub(since) < creationShows {
 		return nil, cloudproviderapi.NewRetryError("it is not known yet whether CloudStack has given an address; it is looked for", lookAgain)
 	}
 	return nil, nil //nolint:nilnil // none was taken
@@ -235,18 +235,18 @@ func (a address) mayBe(since time.Time, key, wanted string) bool {
 // speaksOf reports whether a Service knows of an address.
 func speaksOf(s *v1.Service, a address) bool {
 	set, _, _ := parseSettings(s)
-	return recordOf(set.Record).id == a.ID || set.wanted(s) == a.IP || shows(s, a.IP)
+	return recordOf(set.Record).id == a.ID || set.requestedAddress(s) == a.IP || shows(s, a.IP)
 }
 
-// left is the address that was taken for a Service that has no rules any more, or none yet; nil if there is none.
-func (r *reconciler) left(ctx context.Context, service *v1.Service, s settings) (*address, error) {
+// leftAddress is the address that was taken for a Service that has no rules any more, or none yet; nil if there is none.
+func (r *reconciler) leftAddress(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
 	if !r.sealedRecord(service, address{}).asked.IsZero() && !s.KeepIP {
 		key, err := r.keyOfNodes(ctx)
 		if err != nil {
 			return nil, err
 		}
-		return r.stray(ctx, service, known.asked, key, s.wanted(service))
+		return r.stray(ctx, service, known.asked, key, s.requestedAddress(service))
 	}
 	if known.id == "" {
 		return nil, nil //nolint:nilnil // there is none
@@ -297,7 +297,7 @@ func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 // releasing releases an address that was taken for a Service, unless somebody else uses it by then.
 func (r *reconciler) releasing(a address) lbChange {
 	c := step(guard.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
-		return r.api.jobs.in(ctx, a.key(), func() error { return r.release(ctx, q, a) })
+		return r.api.jobs.runInNetwork(ctx, a.key(), func() error { return r.release(ctx, q, a) })
 	})
 	return comparing(c, a, nil)
 }
@@ -491,9 +491,9 @@ func (a *api) networks(ctx context.Context) ([]network, int, error) {
 	return listOnce(ctx, a, l, nil, func(n network) string { return n.ID })
 }
 
-// one reads one object. What is not shown may be one that the user may not see: for what belongs to a load balancer that is as good as
-// gone, and for all else the caller says so.
-func one[T any](ctx context.Context, a *api, l listing, id string, idOf func(T) string, p params) (found T, err error) {
+// readObject reads an object. What is not shown may be something that the user may not see: for what belongs to a load balancer that is
+// as good as gone, and for all else the caller says so.
+func readObject[T any](ctx context.Context, a *api, l listing, id string, idOf func(T) string, p params) (found T, err error) {
 	p["id"] = id
 	all, _, err := list[T](ctx, a, l, p)
 	switch {
@@ -509,15 +509,15 @@ func one[T any](ctx context.Context, a *api, l listing, id string, idOf func(T) 
 
 func (a *api) rule(ctx context.Context, id string) (rule, error) {
 	l := listing{what: "reading load balancer rule " + id, command: "listLoadBalancerRules", key: "loadbalancerrule", scope: true}
-	return one(ctx, a, l, id, func(r rule) string { return r.ID }, params{})
+	return readObject(ctx, a, l, id, func(r rule) string { return r.ID }, params{})
 }
 
 func (a *api) address(ctx context.Context, id string) (address, error) {
 	l := listing{what: "reading public address " + id, command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
-	return one(ctx, a, l, id, func(a address) string { return a.ID }, params{"allocatedonly": "false"})
+	return readObject(ctx, a, l, id, func(a address) string { return a.ID }, params{"allocatedonly": "false"})
 }
 
 func (a *api) network(ctx context.Context, id string) (network, error) {
 	l := listing{what: "reading network " + id, command: "listNetworks", key: "network", scope: true}
-	return one(ctx, a, l, id, func(n network) string { return n.ID }, params{})
+	return readObject(ctx, a, l, id, func(n network) string { return n.ID }, params{})
 }

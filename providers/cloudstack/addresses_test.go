@@ -18,18 +18,18 @@ import (
 // and used, and no second one is taken.
 func TestAddressGivenAgain(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		first := w.served(w.serve("first", port("http", 80, 30080)))
+		first := w.requireServed(w.serve("first", port("http", 80, 30080)))
 		w.remove(first)
-		require.Empty(t, w.taken())
+		require.Empty(t, w.takenTexts())
 		second := w.serve("second", port("http", 80, 30080))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultLost, Operation: "associateIpAddress", Count: 1})
 		require.NoError(t, err)
 		_, err = w.insist(second)
 		require.Error(t, err)
-		w.served(second)
-		assert.Equal(t, []string{first.Status.LoadBalancer.Ingress[0].IP}, w.taken(), "the same address is given again")
+		w.requireServed(second)
+		assert.Equal(t, []string{first.Status.LoadBalancer.Ingress[0].IP}, w.takenTexts(), "the same address is given again")
 		w.remove(second)
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenTexts())
 	})
 }
 
@@ -42,7 +42,7 @@ func TestSharedAddressOfTheUserStays(t *testing.T) {
 		two := w.serve("two", port("http", 443, 30443))
 		for _, s := range []*v1.Service{one, two} {
 			w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
-			w.served(s)
+			w.requireServed(s)
 		}
 		require.Len(t, w.sim.Rules(), 2)
 		w.remove(one)
@@ -51,7 +51,7 @@ func TestSharedAddressOfTheUserStays(t *testing.T) {
 		w.remove(two)
 		assert.Empty(t, w.sim.Rules())
 		assert.Empty(t, w.sim.Firewalls())
-		assert.Equal(t, []string{"203.0.113.90"}, w.taken(), "it is the user's")
+		assert.Equal(t, []string{"203.0.113.90"}, w.takenTexts(), "it is the user's")
 	})
 }
 
@@ -65,7 +65,7 @@ func TestSharedAddressGoesWithTheLastService(t *testing.T) {
 				two := w.serve("two", port("http", 443, 30443))
 				for _, s := range []*v1.Service{one, two} {
 					w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.90" })
-					w.served(s)
+					w.requireServed(s)
 				}
 				assert.Equal(t, "true", w.Current(one).Annotations[annotationAssociated])
 				order := []*v1.Service{one, two}
@@ -75,14 +75,14 @@ func TestSharedAddressGoesWithTheLastService(t *testing.T) {
 				w.remove(order[0])
 				assert.Len(t, w.sim.Rules(), 1)
 				assert.Len(t, w.sim.Firewalls(), 1)
-				assert.Equal(t, []string{"203.0.113.90"}, w.taken())
-				w.settled()
+				assert.Equal(t, []string{"203.0.113.90"}, w.takenTexts())
+				w.waitUntilForgotten()
 				w.restart()
 				w.server.ResetCalls()
-				w.served(order[1])
+				w.requireServed(order[1])
 				assert.Zero(t, w.server.Calls().Writes, "%v", w.server.Calls().ByOperation)
 				w.remove(order[1])
-				assert.Empty(t, w.taken(), "nobody has it any more")
+				assert.Empty(t, w.takenTexts(), "nobody has it any more")
 			})
 		})
 	}
@@ -96,16 +96,16 @@ func TestAddressThatOthersUseStays(t *testing.T) {
 		"load balancer rule": func(w *cluster, id string) { w.ruleByHand(id, "theirs", "8443") },
 		"static NAT": func(w *cluster, _ string) {
 			vm := w.sim.VMs()[0].ID
-			w.sim.EditAddress(w.taken()[0], func(a *cloudstacksim.Address) { a.StaticNAT = vm })
+			w.sim.EditAddress(w.takenTexts()[0], func(a *cloudstacksim.Address) { a.StaticNAT = vm })
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			inCluster(t, nil, func(w *cluster) {
-				s := w.served(w.serve("web", port("http", 80, 30080)))
+				s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 				ip := s.Status.LoadBalancer.Ingress[0].IP
 				use(w, w.address(ip).ID)
 				w.remove(s)
-				assert.Equal(t, []string{ip}, w.taken())
+				assert.Equal(t, []string{ip}, w.takenTexts())
 				assert.NotContains(t, w.ruleNames(), loadBalancerName("", s)+"-tcp-80")
 				if what == "port forwarding" {
 					assert.Len(t, w.sim.Forwards(), 1)
@@ -127,15 +127,15 @@ func TestEditedAddressMovesNothing(t *testing.T) {
 				}
 				s := w.serve("web", port("http", 80, 30080))
 				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = was })
-				before := w.served(s).Status
+				before := w.requireServed(s).Status
 				w.edit(s, func(s *v1.Service) { s.Spec.LoadBalancerIP = "203.0.113.91" })
 				w.Events()
-				assert.Equal(t, before, w.served(s).Status)
+				assert.Equal(t, before, w.requireServed(s).Status)
 				assert.Contains(t, strings.Join(w.Events(), "\n"), "203.0.113.91")
-				w.settled()
+				w.waitUntilForgotten()
 				w.restart()
 				w.remove(s)
-				assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.taken())
+				assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.takenTexts())
 			})
 		})
 	}
@@ -153,17 +153,17 @@ func TestRefusedPortsTakeOneAddress(t *testing.T) {
 				for range 5 {
 					_, _ = w.insist(good)  // the refused port is an error
 					_, _ = w.insist(alone) // as above
-					w.settled()
+					w.waitUntilForgotten()
 					w.restart()
 				}
 				assert.Equal(t, []string{loadBalancerName("", good) + "-tcp-80"}, w.ruleNames())
 				assert.Len(t, w.sim.Rules()[0].Members, 2)
-				assert.LessOrEqual(t, len(w.taken()), 2, "%v", w.taken())
+				assert.LessOrEqual(t, len(w.takenTexts()), 2, "%v", w.takenTexts())
 				assert.LessOrEqual(t, w.server.Calls().ByOperation["associateIpAddress"], 2, "no address after the other")
 				w.server.ResetCalls() // the refusals were meant
 				w.remove(good)
 				w.remove(alone)
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenTexts())
 				assert.Empty(t, w.sim.Firewalls())
 			})
 		})
@@ -180,11 +180,11 @@ func TestExhaustedQuotaLosesNoAddress(t *testing.T) {
 		require.ErrorContains(t, err, "public_ip")
 		assert.NotEmpty(t, w.Events())
 		w.sim.SetQuota(owner, -1)
-		w.settled()
-		w.served(s)
-		assert.Len(t, w.taken(), 1)
+		w.waitUntilForgotten()
+		w.requireServed(s)
+		assert.Len(t, w.takenTexts(), 1)
 		w.remove(s)
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenTexts())
 	})
 }
 
@@ -204,25 +204,25 @@ func TestAddressOfSomebodyElseAfterALostRequest(t *testing.T) {
 		w.send("command", "associateIpAddress", "networkid", second, "ipaddress", "203.0.113.91")
 		w.restart()
 		w.remove(s)
-		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.taken())
+		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91"}, w.takenTexts())
 		again := w.serve("web", port("http", 80, 30080))
 		_, err = w.insist(again)
 		require.Error(t, err)
 		w.send("command", "associateIpAddress", "networkid", second, "ipaddress", "203.0.113.92")
 		w.remove(again)
-		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91", "203.0.113.92"}, w.taken())
+		assert.Equal(t, []string{"203.0.113.90", "203.0.113.91", "203.0.113.92"}, w.takenTexts())
 	})
 }
 
 // TestAddressWithoutRulesGoesWithItsService: rules that somebody deleted leave an address, which goes with the Service.
 func TestAddressWithoutRulesGoesWithItsService(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		s := w.served(w.serve("web", port("http", 80, 30080)))
+		s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 		w.sim.RemoveRules()
-		w.settled()
+		w.waitUntilForgotten()
 		w.restart()
 		w.remove(s)
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenTexts())
 	})
 }
 
@@ -265,14 +265,14 @@ func TestAddressThatAServiceClaims(t *testing.T) {
 				require.NoError(t, err)
 				if c.before != nil {
 					w.edit(s, c.before)
-					w.served(s)
+					w.requireServed(s)
 				}
 				c.after(w, s)
-				w.settled()
+				w.waitUntilForgotten()
 				w.restart()
 				w.Events()
 				w.remove(s)
-				assert.Equal(t, []string{theirs}, w.taken())
+				assert.Equal(t, []string{theirs}, w.takenTexts())
 				if c.event != "" {
 					assert.Contains(t, strings.Join(w.Events(), "\n"), c.event)
 				}
@@ -284,24 +284,24 @@ func TestAddressThatAServiceClaims(t *testing.T) {
 // TestRecordOfAReleasedAddress: the record of an address that was released does not count when somebody else has the address.
 func TestRecordOfAReleasedAddress(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		s := w.served(w.serve("web", port("http", 80, 30080)))
+		s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 		former, ip := w.Current(s).Annotations[annotationRecord], s.Status.LoadBalancer.Ingress[0].IP
 		require.NotEmpty(t, former)
 		w.remove(s)
-		require.Empty(t, w.taken())
+		require.Empty(t, w.takenTexts())
 		time.Sleep(time.Hour)
 		_, err := w.sim.Reserve(ip)
 		require.NoError(t, err)
 		w.Apply(s)
 		w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: former} })
 		w.remove(s)
-		assert.Equal(t, []string{ip}, w.taken(), "a Service without a load balancer")
+		assert.Equal(t, []string{ip}, w.takenTexts(), "a Service without a load balancer")
 		w.Apply(s)
 		w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: former} })
-		w.served(s)
+		w.requireServed(s)
 		assert.Contains(t, strings.Join(w.Events(), "\n"), "address "+ip+" is not used, and stays")
 		w.remove(s)
-		assert.Equal(t, []string{ip}, w.taken(), "a Service with one")
+		assert.Equal(t, []string{ip}, w.takenTexts(), "a Service with one")
 	})
 }
 
@@ -309,14 +309,14 @@ func TestRecordOfAReleasedAddress(t *testing.T) {
 // that the user has no longer.
 func TestAddressAfterAnotherKey(t *testing.T) {
 	inCluster(t, nil, func(w *cluster) {
-		s := w.served(w.serve("web", port("http", 80, 30080)))
+		s := w.requireServed(w.serve("web", port("http", 80, 30080)))
 		w.edit(s, func(s *v1.Service) {
 			s.Annotations[annotationRecord] = w.address(s.Status.LoadBalancer.Ingress[0].IP).ID + sealMark + strings.Repeat("0", 2*sealLength)
 		})
-		w.settled()
+		w.waitUntilForgotten()
 		w.restart()
 		w.remove(s)
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenTexts())
 	})
 }
 
@@ -349,7 +349,7 @@ func TestFormerQuestionReleasesNothing(t *testing.T) {
 				w.sim.SetQuota(owner, -1)
 				_, err = w.sim.Reserve(theirs)
 				require.NoError(t, err)
-				w.settled()
+				w.waitUntilForgotten()
 				if c.restarted { // a process looks at all Services when it starts
 					w.restart()
 					_, _, err = w.loadBalancers.GetLoadBalancer(w.T.Context(), "kubernetes", w.Current(s))
@@ -358,10 +358,10 @@ func TestFormerQuestionReleasesNothing(t *testing.T) {
 				w.edit(s, func(s *v1.Service) { s.Annotations = map[string]string{annotationRecord: question} })
 				w.Events()
 				if c.served {
-					w.served(s)
+					w.requireServed(s)
 				}
 				w.remove(s)
-				assert.Equal(t, []string{theirs}, w.taken())
+				assert.Equal(t, []string{theirs}, w.takenTexts())
 				assert.Contains(t, strings.Join(w.Events(), "\n"), eventAddressKept)
 			})
 		})

@@ -135,8 +135,8 @@ func checkCIDRs(v string) error {
 	return nil
 }
 
-// wanted is the address that a Service names; "" for any.
-func (s settings) wanted(service *v1.Service) string {
+// requestedAddress is the address that a Service names; "" for any.
+func (s settings) requestedAddress(service *v1.Service) string {
 	if s.Address != "" {
 		return strings.TrimSpace(s.Address)
 	}

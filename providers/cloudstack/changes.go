@@ -45,7 +45,7 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 	}
 	serving, obsolete := matched(lb.rules, addressID, d.rules)
 	for _, w := range d.rules {
-		if lb.refused(w.Port) {
+		if lb.isRefused(w.Port) {
 			continue
 		}
 		list = append(list, r.serving(lb, d, w, serving)...)
@@ -120,7 +120,7 @@ func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wan
 			"openfirewall": "false",
 		},
 	}
-	if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+	if err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
 		return made, err
 	}
 	if made.ID == "" || made.Name != w.Name {
@@ -143,8 +143,8 @@ func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) l
 			network: d.network.key(), owner: d.name, what: "changing load balancer rule " + found.Name,
 			command: "updateLoadBalancerRule", key: "loadbalancer", params: p, out: &after,
 		}
-		if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
-			return r.lost(found.ID, err)
+		if err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+			return r.forgetMissing(found.ID, err)
 		}
 		if after.ID != found.ID {
 			r.rules.Invalidate(found.ID)
@@ -167,8 +167,8 @@ func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) l
 	return c
 }
 
-// lost is the error of a change of a rule: one that is there no longer was deleted by somebody, and all is looked at again.
-func (r *reconciler) lost(id string, err error) error {
+// forgetMissing is the error of a change of a rule: one that is there no longer was deleted by somebody, and all is looked at again.
+func (r *reconciler) forgetMissing(id string, err error) error {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		r.rules.Forget(id)
 		r.members.Forget(id)
@@ -192,7 +192,7 @@ func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
 			at := slices.IndexFunc(lb.rules, func(found rule) bool {
 				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
 			})
-			if lb.refused(w.Port) || at < 0 {
+			if lb.isRefused(w.Port) || at < 0 {
 				return nil // it was refused
 			}
 			return r.move(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
@@ -224,9 +224,9 @@ func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, com
 		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
 		params: params{"id": found.ID, "virtualmachineids": strings.Join(ids, ",")},
 	}
-	if err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
+	if err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) }); err != nil {
 		r.instances.inventory.InvalidateAll()
-		return r.lost(found.ID, err)
+		return r.forgetMissing(found.ID, err)
 	}
 	left := slices.DeleteFunc(slices.Clone(lb.members[found.ID]), func(id string) bool { return slices.Contains(ids, id) })
 	if command == "assignToLoadBalancerRule" {
@@ -247,7 +247,7 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 			network: lb.network.key(), owner: lb.name, what: "deleting load balancer rule " + found.Name,
 			command: "deleteLoadBalancerRule", params: params{"id": found.ID},
 		}
-		err := r.api.jobs.in(ctx, c.network, func() error {
+		err := r.api.jobs.runInNetwork(ctx, c.network, func() error {
 			if err := r.closeLast(ctx, lb, found); err != nil {
 				return err
 			}
@@ -303,7 +303,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 		if err != nil {
 			return nil, nil, err
 		}
-		a, err := r.left(ctx, q.Service, s)
+		a, err := r.leftAddress(ctx, q.Service, s)
 		if err != nil || a == nil {
 			return items, nil, err
 		}
@@ -319,7 +319,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	if r.wasTakenFor(q.Service, s, lb.rules, *lb.address) {
 		return append(list, r.releasing(*lb.address)), nil, nil
 	}
-	if why := claimed(q.Service, s, lb.rules, *lb.address); why != "" {
+	if why := claimOf(q.Service, s, lb.rules, *lb.address); why != "" {
 		return list, []services.Finding{services.Notice(eventAddressKept, "address %s stays: %s", lb.address.IP, why)}, nil
 	}
 	return list, nil, nil

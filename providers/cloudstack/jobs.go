@@ -34,7 +34,7 @@ type job struct {
 	Result json.RawMessage `json:"jobresult"`
 }
 
-func (j job) over() bool { return j.Status != nil && *j.Status != jobPending }
+func (j job) isFinished() bool { return j.Status != nil && *j.Status != jobPending }
 
 // jobs are the changes that CloudStack works on: one at a time in a network, as the server has it anyway.
 type jobs struct {
@@ -74,7 +74,7 @@ type change struct {
 
 // run gives a command that the server works on, and waits until it has ended. The network is the caller's: see in.
 func (j *jobs) run(ctx context.Context, c change) error {
-	if former := j.of(c.network); former.id != "" {
+	if former := j.pendingOf(c.network); former.id != "" {
 		if _, err := j.wait(ctx, c.network, former, c.what); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (j *jobs) wait(ctx context.Context, network string, p pendingJob, what stri
 	limited, cancel := context.WithTimeout(ctx, jobPatience)
 	defer cancel()
 	j.remember(network, p)
-	ended, err := j.room.Until(limited, p.id, what, job.over)
+	ended, err := j.room.Until(limited, p.id, what, job.isFinished)
 	switch {
 	case err == nil:
 		j.remember(network, pendingJob{})
@@ -134,7 +134,7 @@ func (j *jobs) wait(ctx context.Context, network string, p pendingJob, what stri
 	return job{}, fmt.Errorf("%s: %w", what, err)
 }
 
-func (j *jobs) of(network string) pendingJob {
+func (j *jobs) pendingOf(network string) pendingJob {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.pending[network]
@@ -150,8 +150,8 @@ func (j *jobs) settle(ctx context.Context, owner string) (waited bool, err error
 			continue
 		}
 		waited = true
-		err := j.in(ctx, network, func() error {
-			if j.of(network) != p {
+		err := j.runInNetwork(ctx, network, func() error {
+			if j.pendingOf(network) != p {
 				return nil // somebody has waited for it meanwhile
 			}
 			_, err := j.wait(ctx, network, p, "changing load balancer "+owner)
@@ -174,8 +174,8 @@ func (j *jobs) remember(network string, p pendingJob) {
 	}
 }
 
-// in does work in a network while nobody else does.
-func (j *jobs) in(ctx context.Context, network string, work func() error) error {
+// runInNetwork does work in a network while nobody else does.
+func (j *jobs) runInNetwork(ctx context.Context, network string, work func() error) error {
 	done, err := j.locks.Lock(ctx, network)
 	if err != nil {
 		return fmt.Errorf("waiting for another change in network %s: %w", network, err)

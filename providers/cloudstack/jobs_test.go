@@ -27,11 +27,11 @@ func TestJobThatOutlivesItsCaller(t *testing.T) {
 				}
 				assert.Equal(t, 1, w.sim.PendingJobs(), "%v", w.server.Calls().ByOperation)
 				w.sim.HoldJobs(false)
-				w.served(s)
-				assert.Len(t, w.taken(), 1)
+				w.requireServed(s)
+				assert.Len(t, w.takenTexts(), 1)
 				assert.Len(t, w.sim.Rules(), 1)
 				w.remove(s)
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenTexts())
 			})
 		})
 	}
@@ -53,13 +53,13 @@ func TestJobThatFailsAfterItsWork(t *testing.T) {
 					}
 					time.Sleep(time.Minute)
 				}
-				w.served(s)
-				assert.Len(t, w.taken(), 1)
+				w.requireServed(s)
+				assert.Len(t, w.takenTexts(), 1)
 				assert.Len(t, w.sim.Rules(), 1)
 				assert.Len(t, w.sim.Rules()[0].Members, 2)
 				assert.Len(t, w.sim.Firewalls(), 1)
 				w.remove(s)
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenTexts())
 				assert.Empty(t, w.sim.Rules())
 				assert.Empty(t, w.sim.Firewalls())
 			})

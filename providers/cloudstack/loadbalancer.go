@@ -118,8 +118,8 @@ func newLoadBalancer(name string) *loadBalancer {
 	return &loadBalancer{name: name, members: map[string][]string{}, policies: map[string]policies{}, failures: map[int]error{}}
 }
 
-// refused reports whether CloudStack refused what serves a port.
-func (lb *loadBalancer) refused(port int) bool { return lb.failures[port] != nil }
+// isRefused reports whether CloudStack refused what serves a port.
+func (lb *loadBalancer) isRefused(port int) bool { return lb.failures[port] != nil }
 
 var (
 	_ services.Reconciler[*loadBalancer, spec] = (*reconciler)(nil)
@@ -285,7 +285,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 	if err != nil {
 		return spec{}, nil, err
 	}
-	d := spec{name: lb.name, rules: desire(q.Service, s), sources: ranges(q.Service), wanted: s.wanted(q.Service)}
+	d := spec{name: lb.name, rules: desire(q.Service, s), sources: ranges(q.Service), wanted: s.requestedAddress(q.Service)}
 	machines, unknown, err := r.instances.machinesOf(ctx, q.Nodes)
 	if err != nil {
 		return d, nil, err
@@ -393,7 +393,7 @@ func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBal
 	if err != nil {
 		return nil, false, err
 	}
-	left, err := r.left(ctx, q.Service, s)
+	left, err := r.leftAddress(ctx, q.Service, s)
 	if err != nil || (left == nil && len(items) == 0) {
 		return nil, false, err
 	}

@@ -125,8 +125,8 @@ func (w *world) rule(name string) *cloudstacksim.Rule {
 	return nil
 }
 
-// taken are the addresses that somebody has, less those of source NAT.
-func (w *world) taken() (list []string) {
+// takenAddresses are the addresses that somebody has, less those of source NAT.
+func (w *world) takenAddresses() (list []string) {
 	for _, a := range w.sim.Addresses() {
 		if a.State != "Free" && !a.SourceNAT {
 			list = append(list, a.Address)
@@ -157,8 +157,8 @@ func TestLifeOfALoadBalancer(t *testing.T) {
 		s := service("web", nil, port("http", 80, 30080), port("https", 443, 30443))
 		w.Apply(s)
 		status := w.ensure(s)
-		require.Len(t, w.taken(), 1)
-		assert.Equal(t, w.taken()[0], status.Ingress[0].IP)
+		require.Len(t, w.takenAddresses(), 1)
+		assert.Equal(t, w.takenAddresses()[0], status.Ingress[0].IP)
 		for _, p := range []string{"80", "443"} {
 			r := w.rule(nameOf(s, "-tcp-"+p))
 			require.NotNil(t, r)
@@ -175,13 +175,13 @@ func TestLifeOfALoadBalancer(t *testing.T) {
 		assert.Equal(t, 30081, w.rule(nameOf(s, "-tcp-80")).PrivatePort)
 		assert.Len(t, w.rule(nameOf(s, "-tcp-80")).Members, 2)
 		assert.Len(t, w.sim.Firewalls(), 1)
-		assert.Equal(t, status.Ingress[0].IP, w.taken()[0], "the address stays")
+		assert.Equal(t, status.Ingress[0].IP, w.takenAddresses()[0], "the address stays")
 		w.requireNoWrites(s)
 
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
 		assert.Empty(t, w.sim.Rules())
 		assert.Empty(t, w.sim.Firewalls())
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 		assert.Empty(t, w.server.Calls().Refused)
 	})
 }
@@ -264,7 +264,7 @@ func TestAddresses(t *testing.T) {
 				assert.Equal(t, !c.reserve, w.Current(s).Annotations[annotationAssociated] == "true")
 				w.requireNoWrites(s)
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))
-				assert.Equal(t, c.stays, slices.Contains(w.taken(), ip))
+				assert.Equal(t, c.stays, slices.Contains(w.takenAddresses(), ip))
 				assert.Empty(t, w.sim.Rules())
 			})
 		})
@@ -287,7 +287,7 @@ func TestAnotherAddressIsNamedLater(t *testing.T) {
 		}
 		w.eventAbout(services.EventFixed, "203.0.113.78")
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
-		assert.Equal(t, []string{"203.0.113.77"}, w.taken())
+		assert.Equal(t, []string{"203.0.113.77"}, w.takenAddresses())
 	})
 }
 
@@ -303,9 +303,9 @@ func TestPortsThatAreRefused(t *testing.T) {
 		}
 		w.eventAbout(eventRefused, "port 8081")
 		assert.NotNil(t, w.rule(nameOf(s, "-tcp-80")))
-		assert.Len(t, w.taken(), 1)
+		assert.Len(t, w.takenAddresses(), 1)
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 	})
 }
 
@@ -320,7 +320,7 @@ func TestUDPOnAVirtualRouter(t *testing.T) {
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "UDP is refused by the virtual router")
 		w.eventAbout(eventConfigError, "53")
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 		both := another(service("both", nil, dns, port("http", 80, 30080)))
 		w.Apply(both)
 		w.ensure(both)
@@ -332,13 +332,13 @@ func TestUDPOnAVirtualRouter(t *testing.T) {
 func TestQuota(t *testing.T) {
 	inWorld(t, func(s *cloudstacksim.Sim) { s.TakeAddresses() }, func(w *world) {
 		t := w.T
-		before := w.taken()
+		before := w.takenAddresses()
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "address capacity")
 		w.eventAbout(eventAddress, "address capacity")
-		assert.Equal(t, before, w.taken())
+		assert.Equal(t, before, w.takenAddresses())
 	})
 }
 
@@ -451,9 +451,9 @@ func TestLostAddress(t *testing.T) {
 				}
 				time.Sleep(time.Minute)
 				w.ensure(s)
-				assert.Len(t, w.taken(), 1)
+				assert.Len(t, w.takenAddresses(), 1)
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenAddresses())
 			})
 		})
 	}
@@ -471,7 +471,7 @@ func TestJobThatTakesLong(t *testing.T) {
 		assert.Equal(t, []int{1, 1, 1, 1}, []int{
 			calls["associateIpAddress"], calls["createLoadBalancerRule"], calls["assignToLoadBalancerRule"], calls["createFirewallRule"],
 		})
-		assert.Len(t, w.taken(), 1)
+		assert.Len(t, w.takenAddresses(), 1)
 	})
 }
 
@@ -524,7 +524,7 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 			require.ErrorContains(t, err, words)
 			w.eventAbout(eventAddress, words)
 		}
-		assert.Equal(t, []string{"203.0.113.77"}, w.taken())
+		assert.Equal(t, []string{"203.0.113.77"}, w.takenAddresses())
 	})
 }
 
@@ -552,7 +552,7 @@ func TestNarrowRole(t *testing.T) {
 				w.ensure(s)
 				w.requireNoWrites(s)
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenAddresses())
 				assert.Empty(t, w.sim.ACLItems())
 			})
 		})
@@ -578,7 +578,7 @@ func TestProject(t *testing.T) {
 					}
 				}
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenAddresses())
 				assert.Empty(t, w.sim.ACLItems())
 			})
 		})

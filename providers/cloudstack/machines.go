@@ -55,8 +55,8 @@ func (v vm) nics() []nic {
 	return list
 }
 
-// in reports whether a virtual machine is in a network.
-func (v vm) in(network string) bool {
+// isIn reports whether a virtual machine is in a network.
+func (v vm) isIn(network string) bool {
 	return slices.ContainsFunc(v.NICs, func(n nic) bool { return n.NetworkID == network })
 }
 

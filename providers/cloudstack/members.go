@@ -88,7 +88,7 @@ func backendsOf(machines []machine, unknown []string, networkID string) (b backe
 		switch {
 		case m.vm.cannotServe():
 			b.doubtful = append(b.doubtful, m.vm.ID)
-		case !m.vm.in(networkID):
+		case !m.vm.isIn(networkID):
 			outside = append(outside, m.node.Name)
 		default:
 			b.members = append(b.members, m.vm.ID)

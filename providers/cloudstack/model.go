@@ -433,8 +433,8 @@ func (a address) reserved() bool { return a.SourceNAT || a.StaticNAT || a.System
 // key is that of the network of an address.
 func (a address) key() string { return cmp.Or(a.VPC, a.NetworkID, a.ID) }
 
-// of reports whether an address is in a network, or in its VPC.
-func (a address) of(n network) bool {
+// belongsTo reports whether an address is in a network, or in its VPC.
+func (a address) belongsTo(n network) bool {
 	if n.VPC != "" {
 		return a.VPC == n.VPC && (a.NetworkID == "" || a.NetworkID == n.ID)
 	}
@@ -519,7 +519,7 @@ func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a
 		return !sealed.given
 	case slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.marks(), addressMark(a.ID)) }):
 		return true
-	case s.wanted(service) != "":
+	case s.requestedAddress(service) != "":
 		return false // that it was taken from the free ones is said by an annotation alone
 	case !a.since(created.Add(-clockDoubt)) || a.since(created.Add(takenWith)):
 		return false
@@ -530,16 +530,17 @@ func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a
 
 const notOurs = "was not written by this program for this Service and address"
 
-// claimed says what claims that an address was taken for a Service, without a proof; "" where nothing does.
-func claimed(service *v1.Service, s settings, rules []rule, a address) string {
+// claimOf says what claims that an address was taken for a Service, without a proof; "" where nothing does.
+func claimOf(service *v1.Service, s settings, rules []rule, a address) string {
 	switch {
 	case s.KeepIP, a.ID == "":
 		return ""
 	case recordOf(s.Record).id == a.ID && !recordOf(s.Record).given:
 		return "annotation " + annotationRecord + " " + notOurs
-	case s.Associated && s.wanted(service) == a.IP:
+	case s.Associated && s.requestedAddress(service) == a.IP:
 		return "nothing but annotation " + annotationAssociated + " says that it was taken for this Service"
-	case s.wanted(service) == "" && slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 }):
+	case s.requestedAddress(service) == "" &&
+		slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 }):
 		return "it was given to the account at another time than that of this Service's creation, so that it may be somebody else's"
 	}
 	return ""

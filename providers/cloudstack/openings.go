@@ -80,7 +80,7 @@ func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
 func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
 	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		if lb.refused(port) {
+		if lb.isRefused(port) {
 			return nil // nothing is served there
 		}
 		var made firewallRule
@@ -90,7 +90,7 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 				"cidrlist": strings.Join(d.sources, ","),
 			},
 		}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err == nil && (made.ID == "" || !made.opens(protocol, port)) {
 			err = cloudapi.Unclear(c.what, "the answer is about another rule")
 		}
@@ -129,7 +129,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
 	c := step(guard.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			r.firewall.InvalidateAll()
 			return err
@@ -146,7 +146,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
 	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
-		if lb.refused(port) {
+		if lb.isRefused(port) {
 			return nil
 		}
 		var made aclItem
@@ -156,7 +156,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 				"cidrlist": strings.Join(d.sources, ","), "action": "Allow", "traffictype": "Ingress", "reason": reasonPrefix + d.name,
 			},
 		}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.acls.Invalidate(lb.acl.id)
 		switch {
 		case codeOf(err) == codeForbidden:
@@ -180,7 +180,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
 	c := step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
-		return r.api.jobs.in(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
+		return r.api.jobs.runInNetwork(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
 	})
 	c.Closes = what
 	return comparing(c, i, nil)

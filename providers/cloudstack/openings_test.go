@@ -40,7 +40,7 @@ func TestSourceRanges(t *testing.T) {
 		}
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
 		assert.Len(t, w.sim.Firewalls(), 1, "that of somebody else")
-		assert.Len(t, w.taken(), 1, "with its address")
+		assert.Len(t, w.takenAddresses(), 1, "with its address")
 		w.eventAbout(eventAddressKept, "others have rules at it")
 	})
 }
@@ -72,7 +72,7 @@ func TestTierOfAVPC(t *testing.T) {
 		assert.Equal(t, reasonPrefix+nameOf(b, ""), w.sim.ACLItems()[0].Reason)
 		require.NoError(t, w.Remove(w.loadBalancers, "", b))
 		assert.Empty(t, w.sim.ACLItems())
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 	})
 }
 
@@ -91,7 +91,7 @@ func TestRangesThatCannotBeEnforced(t *testing.T) {
 		_, err := w.try(s)
 		require.ErrorContains(t, err, "cannot be enforced")
 		assert.Empty(t, w.sim.Rules())
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 	})
 }
 
@@ -205,7 +205,7 @@ func TestFirewallRulesMadeByHand(t *testing.T) {
 		assert.Equal(t, []string{"198.51.100.0/24", "198.51.100.128/25"}, opened(), "what the Service does not let in is closed")
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
 		assert.Empty(t, w.sim.Firewalls(), "nothing is behind the port")
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 	})
 }
 
@@ -224,7 +224,7 @@ func TestItemThatCannotBeDeleted(t *testing.T) {
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
 		assert.Empty(t, w.sim.Rules())
 		assert.Empty(t, w.sim.ACLItems())
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 	})
 }
 
@@ -252,7 +252,7 @@ func TestRuleThatIsBeingDeleted(t *testing.T) {
 		require.Len(t, w.sim.Rules(), 1)
 		assert.NotEqual(t, id, w.sim.Rules()[0].ID)
 		assert.Len(t, w.sim.Rules()[0].Members, 2)
-		assert.Len(t, w.taken(), 1)
+		assert.Len(t, w.takenAddresses(), 1)
 		assert.Equal(t, began+1, w.server.Calls().ByOperation["createLoadBalancerRule"])
 	})
 }
@@ -278,7 +278,7 @@ func TestConflictsOfTwoControllers(t *testing.T) {
 					assert.Len(t, r.Members, 2, r.Name)
 				}
 				assert.Len(t, w.sim.Firewalls(), 2)
-				assert.Len(t, w.taken(), 2)
+				assert.Len(t, w.takenAddresses(), 2)
 				w.requireNoWrites(a)
 				w.requireNoWrites(b)
 			})
@@ -351,7 +351,7 @@ func TestRangesAreNeverOpen(t *testing.T) {
 							}
 							time.Sleep(time.Minute)
 						}
-						w.served(s)
+						w.requireServed(s)
 					}
 					w.server.Inspect(nil)
 					if tier {
@@ -364,7 +364,7 @@ func TestRangesAreNeverOpen(t *testing.T) {
 					w.remove(s)
 					assert.Empty(t, w.sim.Firewalls())
 					assert.Empty(t, w.sim.ACLItems())
-					assert.Empty(t, w.taken())
+					assert.Empty(t, w.takenTexts())
 				})
 			})
 		}

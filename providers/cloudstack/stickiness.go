@@ -51,7 +51,7 @@ type policies struct {
 	All    []policy
 }
 
-func (p policies) with(ours bool) (list []policy) {
+func (p policies) selectBy(ours bool) (list []policy) {
 	for _, found := range p.All {
 		if (found.Description == managedPolicy) == ours {
 			list = append(list, found)
@@ -154,13 +154,13 @@ func stickinessOf(service *v1.Service, s settings) (map[int]stickiness, error) {
 	return wanted, nil
 }
 
-// same reports whether two policies do the same. A flag counts by being there.
-func (p stickiness) same(o stickiness) bool {
-	return strings.EqualFold(p.Method, o.Method) && maps.Equal(p.plain(), o.plain())
+// equals reports whether two policies do the same. A flag counts by being there.
+func (p stickiness) equals(o stickiness) bool {
+	return strings.EqualFold(p.Method, o.Method) && maps.Equal(p.normalizedParams(), o.normalizedParams())
 }
 
-// plain are the parameters with all flags alike.
-func (p stickiness) plain() map[string]string {
+// normalizedParams are the parameters with all flags alike.
+func (p stickiness) normalizedParams() map[string]string {
 	known, plain := parametersOf(p.Method), maps.Clone(p.Params)
 	for name := range plain {
 		if known[name] == flag {
@@ -209,9 +209,9 @@ func judgeStickiness(d *spec, lb *loadBalancer) (findings []services.Finding, er
 		case lb.noPolicies:
 			findings = append(findings, services.Warning(eventIgnored, "annotation %s has no effect at port %d: the role of the user may not "+
 				"listLBStickinessPolicies", annotationStickiness, port))
-		case len(found.with(false)) > 0:
+		case len(found.selectBy(false)) > 0:
 			findings = append(findings, services.Warning(eventIgnored, "annotation %s has no effect at port %d: the rule has the stickiness policy %s, "+
-				"which somebody made; delete it for the annotation to count", annotationStickiness, port, found.with(false)[0].Name))
+				"which somebody made; delete it for the annotation to count", annotationStickiness, port, found.selectBy(false)[0].Name))
 		}
 	}
 	return findings, nil
@@ -222,7 +222,7 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 	s, _, _ := parseSettings(q.Service)
 	wanted := s.Stickiness != "" || s.Sticky || slices.ContainsFunc(lb.rules, func(found rule) bool {
 		seen, _ := r.policies.Peek(found.ID)
-		return len(seen.with(true)) > 0
+		return len(seen.selectBy(true)) > 0
 	})
 	if !wanted || (q.Purpose != services.Ensure && q.Purpose != services.Plan) {
 		return nil
@@ -245,11 +245,11 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID string) (list []lbChange) {
 	want, asked := d.sticky[w.Port]
 	found := lb.policies[ruleID]
-	if lb.noPolicies || (asked && len(found.with(false)) > 0) {
+	if lb.noPolicies || (asked && len(found.selectBy(false)) > 0) {
 		return nil
 	}
-	for _, p := range found.with(true) {
-		if asked && p.same(want) {
+	for _, p := range found.selectBy(true) {
+		if asked && p.equals(want) {
 			asked = false // of several that are alike one stays
 			continue
 		}
@@ -268,7 +268,7 @@ func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 		at := slices.IndexFunc(lb.rules, func(found rule) bool {
 			return found.port() == w.Port && lb.address != nil && found.AddressID == lb.address.ID
 		})
-		if lb.refused(w.Port) || at < 0 {
+		if lb.isRefused(w.Port) || at < 0 {
 			return nil // it was refused
 		}
 		if err := r.annotate(ctx, q, map[string]any{annotationSticky: "true"}); err != nil {
@@ -280,7 +280,7 @@ func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 			p["param["+number+"].name"], p["param["+number+"].value"] = name, want.Params[name]
 		}
 		c := change{network: d.network.key(), owner: d.name, what: "creating the " + what, command: "createLBStickinessPolicy", params: p}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.policies.Invalidate(lb.rules[at].ID)
 		if denied(err) {
 			q.Report(services.Warning(eventIgnored, "annotation %s has no effect at port %d: %v", annotationStickiness, w.Port, err))
@@ -302,7 +302,7 @@ func (r *reconciler) unsticking(d spec, ruleID string, p policy) lbChange {
 	what := "stickiness policy " + p.Name
 	c := step(guard.PlanDelete, what, p.Method, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: d.network.key(), owner: d.name, what: "deleting the " + what, command: "deleteLBStickinessPolicy", params: params{"id": p.ID}}
-		err := r.api.jobs.in(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
+		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.policies.Invalidate(ruleID)
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 			return err
@@ -322,7 +322,7 @@ func (r *reconciler) forgetSticky(ctx context.Context, q *services.Request, lb *
 		return nil
 	}
 	for _, p := range lb.policies {
-		if len(p.with(true)) > 0 {
+		if len(p.selectBy(true)) > 0 {
 			return nil
 		}
 	}

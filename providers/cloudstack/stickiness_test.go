@@ -204,7 +204,7 @@ func TestStickinessThatCannotBe(t *testing.T) {
 			_, err := w.try(s)
 			require.ErrorContains(w.T, err, "is not supported on network")
 			w.eventAbout(eventConfigError, "SourceBased")
-			assert.Empty(w.T, w.taken())
+			assert.Empty(w.T, w.takenAddresses())
 		})
 	})
 	t.Run("the role", func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 )
 
-// theirs makes what CloudStack's own controller makes for a Service with one port, in the form of one of its versions.
-func theirs(w *world, s *v1.Service, suffix, cidrlist string) {
+// createOriginal makes what CloudStack's own controller makes for a Service with one port, in the form of one of its versions.
+func createOriginal(w *world, s *v1.Service, suffix, cidrlist string) {
 	w.T.Helper()
 	var address string
 	network := w.sim.Networks()[0]
@@ -68,7 +68,7 @@ func TestTakeover(t *testing.T) {
 						w.sim.SetVersion(release)
 						s := createdNow(service("web", nil, port("http", 80, 30080)))
 						w.Apply(s)
-						theirs(w, s, c.suffix, c.cidrs)
+						createOriginal(w, s, c.suffix, c.cidrs)
 						w.restart()
 						id, before := w.sim.Rules()[0].ID, w.writes()
 						_, exists, err := w.loadBalancers.GetLoadBalancer(w.T.Context(), "", w.Current(s))
@@ -84,7 +84,7 @@ func TestTakeover(t *testing.T) {
 						assert.Empty(t, w.sim.Rules())
 						assert.Empty(t, w.sim.Firewalls())
 						assert.Empty(t, w.sim.ACLItems())
-						assert.Empty(t, w.taken())
+						assert.Empty(t, w.takenAddresses())
 					})
 				})
 			}
@@ -108,8 +108,8 @@ func TestTakeoverOfAnAddressThatMayBeAnybodys(t *testing.T) {
 				t := w.T
 				s := service("web", c.annotations, port("http", 80, 30080))
 				s.CreationTimestamp = metav1.NewTime(time.Now().Add(time.Hour)) // it is younger than its address
-				theirs(w, s, "-tcp-80", everybody)
-				taken := w.taken()
+				createOriginal(w, s, "-tcp-80", everybody)
+				taken := w.takenAddresses()
 				if c.named {
 					s.Spec.LoadBalancerIP = taken[0]
 				}
@@ -119,7 +119,7 @@ func TestTakeoverOfAnAddressThatMayBeAnybodys(t *testing.T) {
 				w.Events()
 				require.NoError(t, w.Remove(w.loadBalancers, "", s))
 				assert.Empty(t, w.sim.Rules())
-				assert.Equal(t, taken, w.taken())
+				assert.Equal(t, taken, w.takenAddresses())
 				assert.Contains(t, strings.Join(w.Events(), "\n"), c.says)
 			})
 		})
@@ -147,7 +147,7 @@ func TestTakeoverOfSeveralPortsThatAreMadeAgain(t *testing.T) {
 				t := w.T
 				s := createdNow(service("web", nil, port("http", 80, 30080), port("https", 443, 30443)))
 				w.Apply(s)
-				theirs(w, s, "-tcp-80", everybody)
+				createOriginal(w, s, "-tcp-80", everybody)
 				address := w.sim.Rules()[0].Address
 				byHand(w, "createLoadBalancerRule", params{
 					"name": nameOf(s, "-tcp-443"), "publicipid": address, "networkid": w.sim.Networks()[0].ID, "publicport": "443", "privateport": "30443",
@@ -162,7 +162,7 @@ func TestTakeoverOfSeveralPortsThatAreMadeAgain(t *testing.T) {
 				w.restart()
 				require.NoError(t, w.Remove(w.loadBalancers, "", w.Current(s)))
 				assert.Empty(t, w.sim.Rules())
-				assert.Empty(t, w.taken())
+				assert.Empty(t, w.takenAddresses())
 			})
 		})
 	}
@@ -175,13 +175,13 @@ func TestTakeoverWithAClockBehind(t *testing.T) {
 		t := w.T
 		s := createdNow(service("web", nil, port("http", 80, 30080)))
 		w.Apply(s)
-		theirs(w, s, "-tcp-80", everybody)
-		w.sim.EditAddress(w.taken()[0], func(a *cloudstacksim.Address) {
+		createOriginal(w, s, "-tcp-80", everybody)
+		w.sim.EditAddress(w.takenAddresses()[0], func(a *cloudstacksim.Address) {
 			a.Allocated = s.CreationTimestamp.Add(-5 * time.Second).UTC().Format(timeForm)
 		})
 		w.restart()
 		w.ensure(s)
 		require.NoError(t, w.Remove(w.loadBalancers, "", s))
-		assert.Empty(t, w.taken())
+		assert.Empty(t, w.takenAddresses())
 	})
 }

@@ -49,12 +49,12 @@ func TestServicesThatGoTogether(t *testing.T) {
 		a := createdNow(service("web", nil, port("http", 80, 30080)))
 		b := createdNow(another(service("other", nil, port("http", 80, 30081))))
 		w.Apply(a, b)
-		theirs(w, a, "-tcp-80", everybody)
+		createOriginal(w, a, "-tcp-80", everybody)
 		network := w.sim.Networks()[0]
 		byHand(w, "associateIpAddress", params{"vpcid": network.VPC})
 		addresses := w.sim.Addresses()
 		var address string
-		for _, text := range w.taken() {
+		for _, text := range w.takenAddresses() {
 			for _, found := range addresses {
 				if found.Address == text && found.ID != w.sim.Rules()[0].Address {
 					address = found.ID
@@ -73,7 +73,7 @@ func TestServicesThatGoTogether(t *testing.T) {
 		require.NoError(w.T, second.carryOut(w))
 		assert.Empty(w.T, w.sim.ACLItems())
 		assert.Empty(w.T, w.sim.Rules())
-		assert.Empty(w.T, w.taken())
+		assert.Empty(w.T, w.takenAddresses())
 	})
 }
 
@@ -102,9 +102,9 @@ func TestAddressOfServicesThatGoTogether(t *testing.T) {
 				err := first.carryOut(w)
 				if leave == nil {
 					require.NoError(w.T, err)
-					assert.Equal(w.T, []string{ip}, w.taken(), "it was handed over")
+					assert.Equal(w.T, []string{ip}, w.takenAddresses(), "it was handed over")
 					require.NoError(w.T, planned(w, b).carryOut(w))
-					assert.Empty(w.T, w.taken())
+					assert.Empty(w.T, w.takenAddresses())
 					return
 				}
 				var later *cloudproviderapi.RetryError
@@ -113,7 +113,7 @@ func TestAddressOfServicesThatGoTogether(t *testing.T) {
 				require.NoError(w.T, second.carryOut(w))
 				time.Sleep(2 * observedMaxAge)
 				require.NoError(w.T, planned(w, a).carryOut(w))
-				assert.Empty(w.T, w.taken())
+				assert.Empty(w.T, w.takenAddresses())
 			})
 		})
 	}

@@ -91,7 +91,7 @@ func scenarios(sim *cloudstacksim.Sim, theirWorld func() *world) []conformance.S
 		return conformance.Scenario{Name: name, Steps: []conformance.Step{
 			{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) {
 				s := createdNow(one())
-				theirs(theirWorld(), s, suffix, everybody)
+				createOriginal(theirWorld(), s, suffix, everybody)
 				p.Create(s)
 			}},
 			addPort, deleted,

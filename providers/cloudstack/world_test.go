@@ -115,7 +115,7 @@ func (w *cluster) insist(s *v1.Service) (*v1.LoadBalancerStatus, error) {
 	}
 }
 
-func (w *cluster) served(s *v1.Service) *v1.Service {
+func (w *cluster) requireServed(s *v1.Service) *v1.Service {
 	w.T.Helper()
 	status, err := w.insist(s)
 	require.NoError(w.T, err)
@@ -144,8 +144,8 @@ func (w *cluster) edit(s *v1.Service, change func(*v1.Service)) {
 	w.Apply(now)
 }
 
-// settled waits until nothing is remembered.
-func (*cluster) settled() { time.Sleep(15 * time.Minute) }
+// waitUntilForgotten waits until nothing is remembered.
+func (*cluster) waitUntilForgotten() { time.Sleep(15 * time.Minute) }
 
 // address is the public address with this text.
 func (w *cluster) address(text string) cloudstacksim.Address {
@@ -155,8 +155,8 @@ func (w *cluster) address(text string) cloudstacksim.Address {
 	return all[i]
 }
 
-// taken are the addresses that are not free, less those of source NAT.
-func (w *cluster) taken() (texts []string) {
+// takenTexts are the addresses that are not free, less those of source NAT.
+func (w *cluster) takenTexts() (texts []string) {
 	for _, a := range w.sim.Addresses() {
 		if a.State != "Free" && !a.SourceNAT {
 			texts = append(texts, a.Address)

@@ -143,7 +143,7 @@ func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalance
 		return nil
 	}
 	var vanished []int
-	for _, id := range without(observed.DropletIDs, want) {
+	for _, id := range subtract(observed.DropletIDs, want) {
 		_, err := l.instances.droplets.Get(ctx, id, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: backendMaxAge})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			vanished = append(vanished, id)
@@ -170,6 +170,6 @@ func withoutDroplets(lb *godo.LoadBalancer, droplets []int) *godo.LoadBalancer {
 		return lb
 	}
 	after := *lb
-	after.DropletIDs = without(lb.DropletIDs, droplets)
+	after.DropletIDs = subtract(lb.DropletIDs, droplets)
 	return &after
 }

@@ -95,8 +95,8 @@ func (d *dropletLists) perPage(nodes int) int {
 	return perPage
 }
 
-// of returns the droplets of a text, in order.
-func (d *dropletLists) of(text []byte) ([]int, error) {
+// parse returns the droplets of a text, in order.
+func (d *dropletLists) parse(text []byte) ([]int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	at := slices.IndexFunc(d.recent, func(known listText) bool { return bytes.Equal(known.text, text) })
@@ -146,7 +146,7 @@ func decodeBalancers(text io.Reader, lists *dropletLists) (page[*godo.LoadBalanc
 					return fmt.Errorf("decoding a load balancer: %w", err)
 				}
 				if droplets = lb.Droplets; len(droplets) > 0 {
-					ids, err := lists.of(droplets)
+					ids, err := lists.parse(droplets)
 					if err != nil {
 						return err
 					}

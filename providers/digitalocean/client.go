@@ -172,8 +172,8 @@ func listPages[V any](
 	return all, len(pages), nil
 }
 
-// same keeps an object as it is.
-func same[T any](v *T) *T { return v }
+// identity keeps an object as it is.
+func identity[T any](v *T) *T { return v }
 
 func (a *api) droplets(ctx context.Context) ([]droplet, int, error) {
 	plain, pages, err := listAll(ctx, "droplets", a.sdk.Droplets.List, newDroplet)
@@ -211,7 +211,7 @@ func (a *api) loadBalancer(ctx context.Context, id string) (*godo.LoadBalancer, 
 }
 
 func (a *api) certificates(ctx context.Context) ([]*godo.Certificate, int, error) {
-	return listAll(ctx, "certificates", a.sdk.Certificates.List, same)
+	return listAll(ctx, "certificates", a.sdk.Certificates.List, identity)
 }
 
 func (a *api) certificate(ctx context.Context, id string) (*godo.Certificate, error) {
@@ -239,22 +239,22 @@ func (a *api) replaceLoadBalancer(ctx context.Context, id string, r *godo.LoadBa
 }
 
 func (a *api) addDroplets(ctx context.Context, id string, droplets []int) error {
-	err := done(a.sdk.LoadBalancers.AddDroplets(ctx, id, droplets...))
+	err := checkNoContent(a.sdk.LoadBalancers.AddDroplets(ctx, id, droplets...))
 	return apiError(err, "adding droplets to load balancer "+id)
 }
 
 func (a *api) removeDroplets(ctx context.Context, id string, droplets []int) error {
-	err := done(a.sdk.LoadBalancers.RemoveDroplets(ctx, id, droplets...))
+	err := checkNoContent(a.sdk.LoadBalancers.RemoveDroplets(ctx, id, droplets...))
 	return apiError(err, "removing droplets from load balancer "+id)
 }
 
 func (a *api) deleteLoadBalancer(ctx context.Context, id string) error {
-	err := done(a.sdk.LoadBalancers.Delete(ctx, id))
+	err := checkNoContent(a.sdk.LoadBalancers.Delete(ctx, id))
 	return apiError(err, "deleting load balancer "+id)
 }
 
 func (a *api) firewalls(ctx context.Context) ([]*godo.Firewall, int, error) {
-	return listAll(ctx, "firewalls", a.sdk.Firewalls.List, same)
+	return listAll(ctx, "firewalls", a.sdk.Firewalls.List, identity)
 }
 
 func (a *api) firewall(ctx context.Context, id string) (*godo.Firewall, error) {
@@ -294,7 +294,7 @@ func (a *api) tagLoadBalancers(ctx context.Context, tag string, ids []string) er
 	for _, id := range ids {
 		request.Resources = append(request.Resources, godo.Resource{ID: id, Type: godo.LoadBalancerResourceType})
 	}
-	err := done(a.sdk.Tags.TagResources(ctx, tag, request))
+	err := checkNoContent(a.sdk.Tags.TagResources(ctx, tag, request))
 	return apiError(err, fmt.Sprintf("tagging %d load balancers with %s", len(ids), tag))
 }
 
@@ -312,7 +312,7 @@ func (a *api) tag(ctx context.Context, tag string, ids []string) error {
 
 func (a *api) untagLoadBalancer(ctx context.Context, tag, id string) error {
 	request := &godo.UntagResourcesRequest{Resources: []godo.Resource{{ID: id, Type: godo.LoadBalancerResourceType}}}
-	err := done(a.sdk.Tags.UntagResources(ctx, tag, request))
+	err := checkNoContent(a.sdk.Tags.UntagResources(ctx, tag, request))
 	return apiError(err, fmt.Sprintf("taking the tag %s off load balancer %s", tag, id))
 }
 
@@ -322,9 +322,9 @@ func (a *api) account(ctx context.Context) error {
 	return apiError(err, "reading the account")
 }
 
-// done believes in a change without an object in its answer only where the API says so with "no content". A proxy that
+// checkNoContent believes in a change without an object in its answer only where the API says so with "no content". A proxy that
 // answers with a page of its own says 200.
-func done(response *godo.Response, err error) error {
+func checkNoContent(response *godo.Response, err error) error {
 	if err == nil && response.StatusCode != http.StatusNoContent {
 		return errWrongAnswer
 	}

@@ -97,8 +97,8 @@ func (l *loadBalancers) oldestOf(
 	return first, nil
 }
 
-// now looks again, right before something that cannot be undone. Many Services that go together share a listing that begins then.
-func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before finding) (finding, error) {
+// lookAgain looks again, right before something that cannot be undone. Many Services that go together share a listing that begins then.
+func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{Gathered: true})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.observed.Forget(before.lb.ID)
@@ -245,7 +245,7 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 		if !previous[id] {
 			continue
 		}
-		found, err := l.now(ctx, service, finding{lb: &godo.LoadBalancer{ID: id}})
+		found, err := l.lookAgain(ctx, service, finding{lb: &godo.LoadBalancer{ID: id}})
 		if err != nil {
 			return err
 		}

@@ -162,11 +162,11 @@ func (l *loadBalancers) PlanLoadBalancer(ctx context.Context, cluster string, se
 
 // Validate implements services.Reconciler.
 func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error) {
-	return refused(precheck(r.Service, l.config.DefaultType))
+	return configFinding(precheck(r.Service, l.config.DefaultType))
 }
 
-// refused is the finding about settings that cannot be had.
-func refused(err error) ([]services.Finding, error) {
+// configFinding is the finding about settings that cannot be had.
+func configFinding(err error) ([]services.Finding, error) {
 	if err == nil {
 		return nil, nil
 	}
@@ -196,7 +196,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
 		return finding{}, nil, nil
 	case r.Purpose == services.Delete && f.lb != nil:
-		f, err := l.now(ctx, r.Service, f)
+		f, err := l.lookAgain(ctx, r.Service, f)
 		return f, nil, err
 	}
 	return f, nil, nil
@@ -228,7 +228,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 		d.request, err = desire(l.config, region, r.Service, s, certificateID, behind)
 	}
 	if err != nil {
-		more, err := refused(err)
+		more, err := configFinding(err)
 		return d, append(findings, more...), err
 	}
 	if f.lb != nil && !f.Deletable && d.request.Name == defaultName(r.Service) {
@@ -253,7 +253,7 @@ func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalance
 	s.Exists = observed
 	told, _ := s.judge(service) // Validate has told what it refuses
 	findings := services.Judged(errors.Join(warnings, told), nil)
-	more, err := refused(err)
+	more, err := configFinding(err)
 	return s, append(findings, more...), err
 }
 
@@ -478,7 +478,7 @@ func (l *loadBalancers) call(ctx context.Context, lb *godo.LoadBalancer, st step
 		return &after, l.api.addDroplets(ctx, lb.ID, st.droplets)
 	case removeDroplets:
 		after := *lb
-		after.DropletIDs = without(lb.DropletIDs, st.droplets)
+		after.DropletIDs = subtract(lb.DropletIDs, st.droplets)
 		return &after, l.api.removeDroplets(ctx, lb.ID, st.droplets)
 	}
 	return nil, fmt.Errorf("unknown step %q", st.kind)

@@ -534,11 +534,11 @@ func dropletChanges(have, want []int) (add, remove []int) {
 	if len(have) == len(want) && len(have) > 0 && &have[0] == &want[0] {
 		return nil, nil // one list in memory
 	}
-	return without(want, have), without(have, want)
+	return subtract(want, have), subtract(have, want)
 }
 
-// without returns the items that are not in other, in their order.
-func without(items, other []int) []int {
+// subtract returns the items that are not in other, in their order.
+func subtract(items, other []int) []int {
 	other = sorted(other)
 	var rest []int
 	next, inOrder := 0, slices.IsSorted(items)

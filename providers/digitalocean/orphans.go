@@ -41,13 +41,13 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 func (l *loadBalancers) orphaned(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
 	rules, object := l.rules(), objectOf(lb)
 	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool {
-		return ownership.Holds(s, object, rules) || has(s, lb)
+		return ownership.Holds(s, object, rules) || isServed(s, lb)
 	})
 }
 
-// has reports whether a Service would find a load balancer. A Service that was a load balancer and waits for its clean-up
+// isServed reports whether a Service would find a load balancer. A Service that was a load balancer and waits for its clean-up
 // still does.
-func has(s *v1.Service, lb *godo.LoadBalancer) bool {
+func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
 	}

@@ -87,7 +87,7 @@ func (t *tagging) untagged(ctx context.Context, services []*v1.Service, all []*g
 			continue
 		}
 		for _, s := range services {
-			if !has(s, lb) {
+			if !isServed(s, lb) {
 				continue
 			}
 			found, err := t.loadBalancers.judge(ctx, s, lb, nil)

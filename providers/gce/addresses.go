@@ -19,8 +19,8 @@ import (
 // purposeSharedVIP is that of internal addresses which several forwarding rules may have.
 const purposeSharedVIP = "SHARED_LOADBALANCER_VIP"
 
-// ours reports whether an address is one that was held for the load balancer, and not one that a user has given its name.
-func ours(a *compute.Address, d *spec) bool {
+// isOwn reports whether an address is one that was held for the load balancer, and not one that a user has given its name.
+func isOwn(a *compute.Address, d *spec) bool {
 	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
 }
 
@@ -39,7 +39,7 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	case d.internal || d.tier != "":
 	case o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal:
 		d.tier = o.rule.NetworkTier // whatever it is, nobody asks for another one
-	case ours(o.address, d) && o.address.AddressType != schemeInternal:
+	case isOwn(o.address, d) && o.address.AddressType != schemeInternal:
 		d.tier = o.address.NetworkTier
 	}
 	if asked == "" {
@@ -62,7 +62,7 @@ func (b *reconciler) desireAsked(ctx context.Context, asked string, o observatio
 	}
 	d.ip = asked
 	if len(reserved) > 0 {
-		d.ipIsUsers = !ours(reserved[0], d)
+		d.ipIsUsers = !isOwn(reserved[0], d)
 	}
 	if d.ipIsUsers && d.tier == "" {
 		d.tier = reserved[0].NetworkTier
@@ -117,7 +117,7 @@ func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o ob
 	if err != nil {
 		return cloudapi.NotAbsence(err)
 	}
-	if len(reserved) == 0 || ours(reserved[0], d) || d.unfit(reserved[0]) != "" {
+	if len(reserved) == 0 || isOwn(reserved[0], d) || d.unfit(reserved[0]) != "" {
 		return nil
 	}
 	user, err := b.userOf(ctx, ip, reserved, d)
@@ -176,7 +176,7 @@ func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
 
 // holdable refuses to make the forwarding rule again where its address cannot be held meanwhile: somebody's own address has the name.
 func (d *spec) holdable(o observation) error {
-	if o.rule == nil || o.address == nil || ours(o.address, d) || d.legacy || d.ipIsUsers || d.heldAddress(o.rule) == "" {
+	if o.rule == nil || o.address == nil || isOwn(o.address, d) || d.legacy || d.ipIsUsers || d.heldAddress(o.rule) == "" {
 		return nil
 	}
 	why := ruleChange(o.rule, *d)
@@ -195,7 +195,7 @@ func (d *spec) holdable(o observation) error {
 // addressChanges hold the address while the forwarding rule is replaced, and only then. A new one is held as well: the cloud says so
 // before the old forwarding rule is gone if there is no such subnet, tier or address.
 func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
-	held, wanted := ours(o.address, &d), d.heldAddress(o.rule)
+	held, wanted := isOwn(o.address, &d), d.heldAddress(o.rule)
 	fits := held && !d.ipIsUsers && d.unfit(o.address) == "" && (wanted == "" || o.address.Address == wanted)
 	// What the forwarding rule has itself is released when all else is right.
 	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress
@@ -212,7 +212,7 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 
 // addressRelease gives up the address that was held while the forwarding rule was replaced.
 func (b *reconciler) addressRelease(o observation, d spec, replaced bool) []change {
-	held := ours(o.address, &d)
+	held := isOwn(o.address, &d)
 	if d.ipIsUsers || !replaced && (!held || o.address.Address != o.rule.IPAddress) || replaced && !held && o.address != nil {
 		return nil
 	}
@@ -226,7 +226,7 @@ func (b *reconciler) holdAddress(d spec, ip string) doing {
 		if d.internal {
 			a.AddressType, a.Subnetwork, a.NetworkTier = schemeInternal, d.subnet, ""
 		}
-		o.address, err = made(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
+		o.address, err = storeMade(ctx, b.api, b.api.stores.addresses, a, at.regional("addresses", d.name), "holding address "+cmp.Or(ip, d.name),
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.Addresses.Insert(at.project, at.region, a).RequestId(id).Context(ctx).Do()
 			})

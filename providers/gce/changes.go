@@ -82,8 +82,8 @@ func described(object any) any {
 	return fields
 }
 
-// named are objects by the last parts of their links, in a field.
-func named(name string, links []string) map[string]any {
+// namedLinks are objects by the last parts of their links, in a field.
+func namedLinks(name string, links []string) map[string]any {
 	parts := make([]string, len(links))
 	for i, l := range links {
 		parts[i] = lastPart(l)
@@ -99,7 +99,7 @@ func (d spec) madeRule() any {
 }
 
 func (d spec) madePool(name string) any {
-	made := named("instances", d.members)
+	made := namedLinks("instances", d.members)
 	made["name"], made["sessionAffinity"], made["healthChecks"] = name, d.affinity, []string{d.checkName()}
 	return made
 }
@@ -152,7 +152,7 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 // expectedRule is the forwarding rule that is to be made, as far as what is made after it depends on it.
 func (d *spec) expectedRule(o observation) *compute.ForwardingRule {
 	ip := d.heldAddress(o.rule)
-	if ip == "" && ours(o.address, d) {
+	if ip == "" && isOwn(o.address, d) {
 		ip = o.address.Address
 	}
 	return &compute.ForwardingRule{IPAddress: ip}
@@ -226,7 +226,7 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 		}
 		if have == nil || !sameCheck(have, d.desiredCheck(have)) {
 			sdk, what := b.api.sdk.HttpHealthChecks, "making health check "+want.Name
-			have, err = made(ctx, b.api, b.api.stores.checks, want, at.httpCheck(want.Name), what, func(id string) (*compute.Operation, error) {
+			have, err = storeMade(ctx, b.api, b.api.stores.checks, want, at.httpCheck(want.Name), what, func(id string) (*compute.Operation, error) {
 				if have == nil {
 					return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
 				}
@@ -266,10 +266,10 @@ func (b *reconciler) createRule(d spec) doing {
 		if d.internal {
 			b.internalRule(rule, at, d)
 		}
-		if rule.IPAddress == "" && ours(o.address, &d) {
+		if rule.IPAddress == "" && isOwn(o.address, &d) {
 			rule.IPAddress = o.address.Address
 		}
-		o.rule, err = made(ctx, b.api, b.api.stores.rules, rule, at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,
+		o.rule, err = storeMade(ctx, b.api, b.api.stores.rules, rule, at.regional("forwardingRules", d.name), "creating forwarding rule "+d.name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.Insert(at.project, at.region, rule).RequestId(id).Context(ctx).Do()
 			})
@@ -333,7 +333,7 @@ func (b *reconciler) createPool(d spec, name string) doing {
 			Name: name, Description: serviceDescription(d.service), SessionAffinity: d.affinity, Instances: links(first),
 			HealthChecks: []string{at.httpCheck(d.checkName())},
 		}
-		have, err := made(ctx, b.api, b.api.stores.pools, pool, at.regional("targetPools", name), "creating target pool "+name,
+		have, err := storeMade(ctx, b.api, b.api.stores.pools, pool, at.regional("targetPools", name), "creating target pool "+name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.TargetPools.Insert(at.project, at.region, pool).RequestId(id).Context(ctx).Do()
 			})
@@ -370,7 +370,7 @@ func (b *reconciler) deletePool(name string) doing {
 func (b *reconciler) setTarget(pool string) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 		target := &compute.TargetReference{Target: at.regional("targetPools", pool)}
-		o.rule, err = made(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", o.name), "pointing forwarding rule "+o.name+" at "+pool,
+		o.rule, err = storeMade(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", o.name), "pointing forwarding rule "+o.name+" at "+pool,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.SetTarget(at.project, at.region, o.name, target).RequestId(id).Context(ctx).Do()
 			})
@@ -387,14 +387,14 @@ func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.addMembers(ctx, at, o.pool, chunk)
 				return err
-			}), nil, named("instances", chunk)))
+			}), nil, namedLinks("instances", chunk)))
 	}
 	for chunk := range slices.Chunk(remove, maxPoolChange) {
 		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.removeMembers(ctx, at, o.pool, chunk)
 				return err
-			}), named("instances", chunk), nil))
+			}), namedLinks("instances", chunk), nil))
 	}
 	return list
 }
@@ -461,7 +461,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 					return b.api.sdk.TargetPools.RemoveHealthCheck(at.project, at.region, o.name, body).RequestId(id).Context(ctx).Do()
 				})
 				return err
-			}), named("healthChecks", []string{l}), nil))
+			}), namedLinks("healthChecks", []string{l}), nil))
 	}
 	if found {
 		return list
@@ -610,7 +610,7 @@ func (b *reconciler) Deletions(_ context.Context, r services.Request, o observat
 	}
 	list = append(b.externalDeletions(r, o), b.internalDeletions(r, o)...)
 	d := spec{name: o.name, service: fullName(r.Service)}
-	if ours(o.address, &d) {
+	if isOwn(o.address, &d) {
 		list = append([]change{b.step(guard.PlanDelete, "address "+o.name, "", b.deleteAddress)}, list...)
 	}
 	if o.rule == nil && o.firewall != nil {

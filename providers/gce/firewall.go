@@ -72,7 +72,7 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 		}
 		after := have
 		if have == nil || firewallChange(have, want) != "" {
-			after, err = made(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name,
+			after, err = storeMade(ctx, b.api, b.api.stores.firewalls, body, at.firewall(want.Name), "writing firewall rule "+want.Name,
 				func(id string) (*compute.Operation, error) {
 					if have == nil {
 						return sdk.Insert(at.networkProject, body).RequestId(id).Context(ctx).Do()

@@ -34,7 +34,7 @@ func (s *nodesSeen) add(paths ...string) {
 	}
 }
 
-func (s *nodesSeen) has(path string) bool {
+func (s *nodesSeen) contains(path string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.paths[path]
@@ -64,7 +64,7 @@ func (b *reconciler) strangers(ctx context.Context, g desiredGroup) (list []stri
 		return nil, nil
 	}
 	for _, m := range g.have.members {
-		if slices.Contains(g.want, m) || b.seen.has(m) {
+		if slices.Contains(g.want, m) || b.seen.contains(m) {
 			continue
 		}
 		parts := strings.Split(m, "/") // projects/p/zones/z/instances/i

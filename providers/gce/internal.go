@@ -25,21 +25,21 @@ const (
 func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
 	s := b.api.stores
 	o.nameBackend(r)
-	reads := []func() error{into(ctx, s.backends, o.backendName, q, &o.backend)}
+	reads := []func() error{readInto(ctx, s.backends, o.backendName, q, &o.backend)}
 	if r.Purpose != services.UpdateNodes {
-		reads = append(reads, into(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
+		reads = append(reads, readInto(ctx, s.nodeChecks, o.name, q, &o.ownCheck))
 		if o.identified {
 			left := func() error { return b.findLeftBackends(ctx, q, o) }
-			reads = append(reads, left, into(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
+			reads = append(reads, left, readInto(ctx, s.nodeChecks, sharedCheckName(o.cluster), q, &o.nodeCheck))
 		}
 	}
 	if b.readsFirewalls(r) {
-		reads = append(reads, into(ctx, s.firewalls, ownCheckFirewallName(o.name), q, &o.ownCheckFirewall))
+		reads = append(reads, readInto(ctx, s.firewalls, ownCheckFirewallName(o.name), q, &o.ownCheckFirewall))
 		if o.identified {
-			reads = append(reads, into(ctx, s.firewalls, nodeCheckFirewallName(o.cluster), q, &o.nodeCheckFirewall))
+			reads = append(reads, readInto(ctx, s.firewalls, nodeCheckFirewallName(o.cluster), q, &o.nodeCheckFirewall))
 		}
 	}
-	if err := all(reads); err != nil {
+	if err := readAll(reads); err != nil {
 		return err
 	}
 	if o.rule != nil {
@@ -248,7 +248,7 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 		}
 		if want := d.desiredNodeCheck(have); have == nil || !sameNodeCheck(have, want) {
 			sdk := b.api.sdk.HealthChecks
-			have, err = made(ctx, b.api, b.api.stores.nodeChecks, want, at.healthCheck(name), "making health check "+name,
+			have, err = storeMade(ctx, b.api, b.api.stores.nodeChecks, want, at.healthCheck(name), "making health check "+name,
 				func(id string) (*compute.Operation, error) {
 					if have == nil {
 						return sdk.Insert(at.project, want).RequestId(id).Context(ctx).Do()
@@ -358,7 +358,8 @@ func (b *reconciler) putBackend(d spec) doing {
 			Name: d.backend, Description: d.backendDescription(), Protocol: d.protocol, SessionAffinity: d.affinity,
 			LoadBalancingScheme: schemeInternal, HealthChecks: []string{at.healthCheck(d.checkName())}, Backends: backends,
 		}
-		o.backend, err = made(ctx, b.api, b.api.stores.backends, body, at.backend(d.backend), what, func(id string) (*compute.Operation, error) {
+		path := at.backend(d.backend)
+		o.backend, err = storeMade(ctx, b.api, b.api.stores.backends, body, path, what, func(id string) (*compute.Operation, error) {
 			if have == nil {
 				return sdk.Insert(at.project, at.region, body).RequestId(id).Context(ctx).Do()
 			}

@@ -47,7 +47,7 @@ func (b *reconciler) patchGroups(d spec) doing {
 			return nil
 		}
 		patch := &compute.BackendService{Fingerprint: have.Fingerprint, Backends: after.Backends}
-		o.backend, err = made(ctx, b.api, b.api.stores.backends, &after, at.backend(d.backend), "changing the groups of backend service "+d.backend,
+		o.backend, err = storeMade(ctx, b.api, b.api.stores.backends, &after, at.backend(d.backend), "changing the groups of backend service "+d.backend,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.RegionBackendServices.Patch(at.project, at.region, d.backend, patch).RequestId(id).Context(ctx).Do()
 			})
@@ -170,10 +170,10 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 		case g.waits:
 		case g.have == nil:
 			put := b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
-			list = append(list, comparing(put, nil, named("instances", g.want)))
+			list = append(list, comparing(put, nil, namedLinks("instances", g.want)))
 		case len(add)+len(remove) > 0:
 			put := b.step(guard.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g))
-			list = append(list, comparing(put, named("instances", g.have.members), named("instances", g.want)))
+			list = append(list, comparing(put, namedLinks("instances", g.have.members), namedLinks("instances", g.want)))
 		}
 	}
 	return list

@@ -140,14 +140,14 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 		return o, err
 	}
 	s := b.api.stores
-	reads := []func() error{into(ctx, s.rules, o.name, q, &o.rule)}
+	reads := []func() error{readInto(ctx, s.rules, o.name, q, &o.rule)}
 	if b.readsFirewalls(r) {
-		reads = append(reads, into(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
+		reads = append(reads, readInto(ctx, s.firewalls, firewallName(o.name), q, &o.firewall))
 	}
 	if r.Purpose != services.UpdateNodes && r.Purpose != services.Narrow {
-		reads = append(reads, into(ctx, s.addresses, o.name, q, &o.address))
+		reads = append(reads, readInto(ctx, s.addresses, o.name, q, &o.address))
 	}
-	if err := all(reads); err != nil || r.Purpose == services.Narrow {
+	if err := readAll(reads); err != nil || r.Purpose == services.Narrow {
 		return o, err
 	}
 	external, private := kinds(r, o)
@@ -165,7 +165,7 @@ func (b *reconciler) readsFirewalls(r services.Request) bool {
 	return r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0
 }
 
-func all(reads []func() error) error {
+func readAll(reads []func() error) error {
 	for _, read := range reads {
 		if err := read(); err != nil {
 			return cloudapi.NotAbsence(err)
@@ -192,25 +192,25 @@ func kinds(r services.Request, o observation) (external, private bool) {
 
 func (b *reconciler) observeExternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
 	s := b.api.stores
-	reads := []func() error{into(ctx, s.pools, o.name, q, &o.pool)}
+	reads := []func() error{readInto(ctx, s.pools, o.name, q, &o.pool)}
 	if r.Purpose != services.UpdateNodes {
 		reads = append(reads,
-			into(ctx, s.pools, nextPoolName(o.name), q, &o.next), into(ctx, s.checks, o.name, q, &o.local),
-			into(ctx, s.firewalls, denyFirewallName(o.name), q, &o.deny))
+			readInto(ctx, s.pools, nextPoolName(o.name), q, &o.next), readInto(ctx, s.checks, o.name, q, &o.local),
+			readInto(ctx, s.firewalls, denyFirewallName(o.name), q, &o.deny))
 		if o.identified {
-			reads = append(reads, into(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
+			reads = append(reads, readInto(ctx, s.checks, sharedCheckName(o.cluster), q, &o.shared))
 		}
 	}
 	if b.readsFirewalls(r) {
-		reads = append(reads, into(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall))
+		reads = append(reads, readInto(ctx, s.firewalls, localFirewallName(o.name), q, &o.localFirewall))
 		if o.identified {
-			reads = append(reads, into(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall))
+			reads = append(reads, readInto(ctx, s.firewalls, sharedFirewallName(o.cluster), q, &o.sharedFirewall))
 		}
 	}
-	return all(reads)
+	return readAll(reads)
 }
 
-func into[T any](ctx context.Context, s *store[T], name string, q inventory.Query, at *T) func() error {
+func readInto[T any](ctx context.Context, s *store[T], name string, q inventory.Query, at *T) func() error {
 	return func() (err error) {
 		*at, err = find(ctx, s, name, q)
 		return err

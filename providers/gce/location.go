@@ -72,7 +72,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 		found.networkProject = found.project
 	}
 	for _, project := range []*string{&found.project, &found.networkProject} {
-		if *project, err = p.named(ctx, *project); err != nil {
+		if *project, err = p.projectName(ctx, *project); err != nil {
 			return found, err
 		}
 	}
@@ -89,8 +89,8 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 	return found, nil
 }
 
-// named returns the name of a project that is given by its number.
-func (p *places) named(ctx context.Context, project string) (string, error) {
+// projectName returns the name of a project that is given by its number.
+func (p *places) projectName(ctx context.Context, project string) (string, error) {
 	if !numeric.MatchString(project) {
 		return project, nil
 	}

@@ -27,7 +27,7 @@ func (b *reconciler) markRule(d spec) doing {
 		}
 		labels[labelCluster] = strings.TrimPrefix(d.mark, markPrefix)
 		body := &compute.RegionSetLabelsRequest{LabelFingerprint: o.rule.LabelFingerprint, Labels: labels}
-		rule, err := made(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", d.name), "labelling forwarding rule "+d.name,
+		rule, err := storeMade(ctx, b.api, b.api.stores.rules, o.rule, at.regional("forwardingRules", d.name), "labelling forwarding rule "+d.name,
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.SetLabels(at.project, at.region, d.name, body).RequestId(id).Context(ctx).Do()
 			})

@@ -308,9 +308,9 @@ func find[T any](ctx context.Context, s *store[T], name string, q inventory.Quer
 	return found[0], nil
 }
 
-// made makes or changes an object, and returns it as it then is. like is what is asked for: what failed may have taken effect, so the
+// storeMade makes or changes an object, and returns it as it then is. like is what is asked for: what failed may have taken effect, so the
 // next look reads it, also where an object of the name was deleted before.
-func made[T any](
+func storeMade[T any](
 	ctx context.Context, a *api, s *store[T], like T, path, what string, make func(request string) (*compute.Operation, error),
 ) (v T, err error) {
 	err = a.change(ctx, path, what, make)

@@ -188,7 +188,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	warned := []error{Options.Unknown(rest)}
 	for _, o := range Options {
-		if why, ok := strings.CutPrefix(o.Help, compatible); ok && given(o.OptionRow, in, keys) {
+		if why, ok := strings.CutPrefix(o.Help, compatible); ok && isSet(o.OptionRow, in, keys) {
 			warned = append(warned, &schema.Problem{Place: o.Name(), Reason: "has no effect: " + strings.TrimSuffix(why, "."), Warning: true})
 		}
 	}
@@ -208,8 +208,8 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, errors.Join(warned...), errors.Join(iniErr, err)
 }
 
-// given reports whether somebody set an option.
-func given(o schema.OptionRow, in registry.Inputs, keys map[string]string) bool {
+// isSet reports whether somebody set an option.
+func isSet(o schema.OptionRow, in registry.Inputs, keys map[string]string) bool {
 	_, flag := in.Flags[o.Flag]
 	_, key := keys[o.FileKey]
 	return (flag && o.Flag != "") || (key && o.FileKey != "")

@@ -278,7 +278,7 @@ func (j *replay) compare(e exchange) {
 	if a.collection == "operations" && (recorded["operationType"] != answer["operationType"] || recorded["targetLink"] != answer["targetLink"]) {
 		return // that of a request which is not in the recordings
 	}
-	j.same(where, a.collection, recorded, answer)
+	j.requireSame(where, a.collection, recorded, answer)
 }
 
 // prepared is the body of a recorded request as the simulator can be sent it, with all there that it refers to.
@@ -351,8 +351,8 @@ func (j *replay) put(path, collection string) {
 	}
 }
 
-// same compares an answer with the recorded one, field by field.
-func (j *replay) same(where, collection string, recorded, got any) {
+// requireSame compares an answer with the recorded one, field by field.
+func (j *replay) requireSame(where, collection string, recorded, got any) {
 	switch recorded := recorded.(type) {
 	case map[string]any:
 		object, ok := got.(map[string]any)
@@ -362,7 +362,7 @@ func (j *replay) same(where, collection string, recorded, got any) {
 	case []any:
 		list, ok := got.([]any)
 		if assert.True(j.t, ok, "%s: %v is no list", where, got) && len(recorded) > 0 && assert.NotEmpty(j.t, list, where) {
-			j.same(where+"[]", collection, recorded[0], list[0])
+			j.requireSame(where+"[]", collection, recorded[0], list[0])
 		}
 	default:
 		if assert.IsType(j.t, recorded, got, where) && !varying(where, recorded) {
@@ -377,7 +377,7 @@ func (j *replay) sameFields(where, collection string, recorded, got map[string]a
 			continue
 		}
 		if assert.Contains(j.t, got, key, "%s: the real answer has %s: %v", where, key, value) {
-			j.same(where+"."+key, collection, value, got[key])
+			j.requireSame(where+"."+key, collection, value, got[key])
 		}
 	}
 	for key, value := range got {

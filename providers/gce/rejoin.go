@@ -178,8 +178,8 @@ func among(members []string, again map[string]instanceID) []string {
 	return slices.DeleteFunc(slices.Clone(members), func(path string) bool { return again[path] == instanceID{} })
 }
 
-// lost are those of the members that are not there any more.
-func lost(members, have []string) []string {
+// lostMembers are those of the members that are not there any more.
+func lostMembers(members, have []string) []string {
 	return slices.DeleteFunc(members, func(path string) bool { return slices.Contains(have, path) })
 }
 
@@ -200,7 +200,7 @@ func (b *reconciler) rejoinGroup(ctx context.Context, at place, id groupID, agai
 	if err != nil {
 		return err
 	}
-	missing := lost(among(known.members, again), have.members)
+	missing := lostMembers(among(known.members, again), have.members)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (b *reconciler) rejoinPool(ctx context.Context, at place, name string, agai
 	if err != nil {
 		return err
 	}
-	if missing := lost(among(membersOf(known), again), membersOf(have)); len(missing) > 0 {
+	if missing := lostMembers(among(membersOf(known), again), membersOf(have)); len(missing) > 0 {
 		_, err = b.addMembers(ctx, at, have, missing)
 	}
 	return err

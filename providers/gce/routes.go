@@ -147,8 +147,8 @@ func (r *routes) nodes() (hops, error) {
 	return h, nil
 }
 
-// at returns the node that a route leads to, or nil.
-func (h hops) at(route *compute.Route) *v1.Node {
+// nodeOf returns the node that a route leads to, or nil.
+func (h hops) nodeOf(route *compute.Route) *v1.Node {
 	path := resource(route.NextHopInstance)
 	if n := h.byPath[path]; n != nil {
 		return n
@@ -171,7 +171,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			continue
 		}
 		shown := &cloudprovider.Route{Name: route.Name, DestinationCIDR: route.DestRange}
-		if n := nodes.at(route); n != nil {
+		if n := nodes.nodeOf(route); n != nil {
 			r.remember(route.Name)
 			shown.TargetNode = types.NodeName(n.Name)
 			if i := slices.IndexFunc(n.Spec.PodCIDRs, func(c string) bool { return sameNetwork(c, route.DestRange) }); i >= 0 {
@@ -325,7 +325,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error)
 // inTheWay says why routes cannot be replaced, or "". Those that lead to a node of the cluster, or were made for one, can.
 func (r *routes) inTheWay(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
 	for _, old := range replaced {
-		if c.nodes.at(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
+		if c.nodes.nodeOf(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
 			continue
 		}
 		foreign, err := r.foreign(ctx, old)
@@ -413,7 +413,7 @@ func (c creation) name(taken map[string]*compute.Route) string {
 
 // holder is another node that a route leads to by right.
 func (c creation) holder(route *compute.Route) string {
-	n := c.nodes.at(route)
+	n := c.nodes.nodeOf(route)
 	wanted := func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }
 	if n == nil || n.Name == c.node.Name || !slices.ContainsFunc(n.Spec.PodCIDRs, wanted) {
 		return ""

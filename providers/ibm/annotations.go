@@ -372,8 +372,8 @@ func selectorKeys() []string {
 	return keys
 }
 
-// covered is a port of a Service that a range covers which begins with another one of the same protocol; 0 is none.
-func covered(service *v1.Service, from, to int) int32 {
+// coveredPort is a port of a Service that a range covers which begins with another one of the same protocol; 0 is none.
+func coveredPort(service *v1.Service, from, to int) int32 {
 	begins := func(protocol v1.Protocol) bool {
 		return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool { return int(p.Port) == from && p.Protocol == protocol })
 	}
@@ -416,7 +416,7 @@ func (s settings) ranges(service *v1.Service) (map[int32]int32, error) {
 		found[int32(from)] = int32(to) //nolint:gosec // bounded above
 	}
 	for _, o := range all {
-		if p := covered(service, o.from, o.to); p != 0 {
+		if p := coveredPort(service, o.from, o.to); p != 0 {
 			return nil, bad(fmt.Sprintf("%d-%d covers port %d, which is another port of the Service", o.from, o.to, p))
 		}
 	}

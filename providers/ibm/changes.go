@@ -25,8 +25,8 @@ const (
 	busyPatience = 10 * time.Minute
 )
 
-// later is the answer where the cloud is still at work when patience ends, which is no failure.
-func later(err error, name string) error {
+// retryLater is the answer where the cloud is still at work when patience ends, which is no failure.
+func retryLater(err error, name string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
 	}
@@ -50,14 +50,14 @@ func (r *reconciler) idle(ctx context.Context, id, name string) (*loadBalancer, 
 		defer cancel()
 		lb, err = r.room.Until(ctx, id, "load balancer "+name+": "+lb.Provisioning, func(lb *loadBalancer) bool { return !lb.busy() })
 	}
-	return lb, later(err, name)
+	return lb, retryLater(err, name)
 }
 
 // call is one write on a load balancer. It returns what is there afterwards.
 type call func(ctx context.Context, path string, o observation) (observation, error)
 
-// one makes one write, when it is the load balancer's turn for one.
-func (r *reconciler) one(ctx context.Context, o observation, write call) (observation, error) {
+// writeOnce makes one write, when it is the load balancer's turn for one.
+func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (observation, error) {
 	lb, err := r.idle(ctx, o.lb.ID, o.lb.Name)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
@@ -97,7 +97,7 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 					return o, err
 				}
 			}
-			return r.one(ctx, o, write)
+			return r.writeOnce(ctx, o, write)
 		},
 	}
 }
@@ -505,5 +505,5 @@ func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	case err == nil:
 		return fmt.Errorf("load balancer %s could not be deleted: it has failed", lb.Name)
 	}
-	return later(err, lb.Name)
+	return retryLater(err, lb.Name)
 }

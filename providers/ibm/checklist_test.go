@@ -213,12 +213,12 @@ func TestFixedAtCreationIsTold(t *testing.T) {
 	inWorld(t, 1, 0, nil, func(w *world) {
 		s := web(annotationIPType, typePrivate)
 		w.mustEnsure(s)
-		w.told()
+		w.drainEvents()
 		w.writes()
 		s.Annotations[annotationDNSInstance] = "crn:v1:bluemix:public:dns-svcs:global:a/1::"
 		s.Annotations[annotationDNSZone] = "example-com-zone1"
 		err := w.ensure(s)
-		assert.True(w.t, err != nil || len(w.writes()) > 0 || w.told() != "", "no zone, and no word")
+		assert.True(w.t, err != nil || len(w.writes()) > 0 || w.drainEvents() != "", "no zone, and no word")
 	})
 }
 
@@ -230,9 +230,9 @@ func TestFixedAtCreationAsAsked(t *testing.T) {
 		s := web(annotationIPType, typePrivate, annotationDNSInstance, "crn:v1:bluemix:public:dns-svcs:global:a/1::", annotationDNSZone, "example-com-zone1")
 		w.mustEnsure(s)
 		w.mustEnsure(s)
-		assert.Empty(w.t, w.told())
+		assert.Empty(w.t, w.drainEvents())
 		s.Annotations[annotationDNSZone] = "example-com-zone2"
 		w.mustEnsure(s)
-		assert.Contains(w.t, w.told(), services.EventFixed)
+		assert.Contains(w.t, w.drainEvents(), services.EventFixed)
 	})
 }

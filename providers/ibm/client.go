@@ -132,7 +132,7 @@ func read(answer *http.Response, what string, out any, secret string) error {
 	case err != nil:
 		return cloudapi.Describe(err, what)
 	case answer.StatusCode >= http.StatusMultipleChoices:
-		return apiError(answer, what, without(body, secret))
+		return apiError(answer, what, hideSecrets(body, secret))
 	case out == nil && answer.StatusCode == http.StatusOK && !isJSON(answer.Header):
 		err = fmt.Errorf("a page with status %d", answer.StatusCode)
 	case out == nil:

@@ -69,7 +69,7 @@ func TestTokenEndsBetweenPages(t *testing.T) {
 		s.Spec.Ports[0].NodePort = 30099
 		w.mustEnsure(s)
 		assert.Equal(w.t, []string{"PATCH " + oneLB + "/pools/{id}", put}, w.writes())
-		assert.Empty(w.t, w.told())
+		assert.Empty(w.t, w.drainEvents())
 	})
 }
 

@@ -64,8 +64,8 @@ const maxMessage = 400
 // clipped is a text that somebody else wrote, as far as it goes into a message.
 func clipped(text string) string { return text[:min(len(text), maxMessage)] }
 
-// without is an answer less the secrets of the request, which somebody may repeat where an error tells of it.
-func without(body []byte, secrets ...string) []byte {
+// hideSecrets is an answer less the secrets of the request, which somebody may repeat where an error tells of it.
+func hideSecrets(body []byte, secrets ...string) []byte {
 	for _, one := range secrets {
 		if one != "" {
 			body = bytes.ReplaceAll(body, []byte(one), []byte("(hidden)"))

@@ -55,7 +55,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observa
 	age := observedMaxAge
 	if goes {
 		age = 0
-		o.missing = r.missing(q.Service)
+		o.missing = r.missingNames(q.Service)
 	}
 	return o, r.sees(ctx, age)
 }
@@ -132,7 +132,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, o obser
 		return observation{}, nil, err
 	}
 	s, _, _ := parseSettings(q.Service)
-	if decision.Verdict == ownership.Adopted || s.asked(recordAdopted+o.lb.ID) {
+	if decision.Verdict == ownership.Adopted || s.isRecorded(recordAdopted+o.lb.ID) {
 		r.kept.Store(o.lb.ID, struct{}{})
 	}
 	_, kept := r.kept.Load(o.lb.ID)
@@ -261,9 +261,9 @@ func shows(service *v1.Service, lb *loadBalancer) bool {
 	})
 }
 
-// missing are host names that the status of a Service shows, and no load balancer has, nor had before this process deleted it. That
+// missingNames are host names that the status of a Service shows, and no load balancer has, nor had before this process deleted it. That
 // somebody deleted it by hand is one reason; that the credential may not see load balancers any more is another, and no answer tells.
-func (r *reconciler) missing(service *v1.Service) (names []string) {
+func (r *reconciler) missingNames(service *v1.Service) (names []string) {
 	all := r.known.PeekAll()
 	for _, in := range service.Status.LoadBalancer.Ingress {
 		name := strings.ToLower(in.Hostname)
@@ -302,8 +302,10 @@ func (r *reconciler) leftBy(ctx context.Context, service *v1.Service, own bool) 
 	return list, nil
 }
 
-// lost tells of what a Service shows, or had, and is not its load balancer any more.
-func (r *reconciler) lost(ctx context.Context, service *v1.Service, name string, o observation) (findings []services.Finding, err error) {
+// findLost tells of what a Service shows, or had, and is not its load balancer any more.
+func (r *reconciler) findLost(
+	ctx context.Context, service *v1.Service, name string, o observation,
+) (findings []services.Finding, err error) {
 	left, err := r.leftBy(ctx, service, o.lb == nil)
 	for _, lb := range left {
 		findings = append(findings, services.Warning(eventLeft, "load balancer %s (%s) stays, and %s takes its place; delete it if nobody needs it", lb.Name, lb.ID, name))

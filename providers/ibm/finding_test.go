@@ -61,7 +61,7 @@ func TestListingThatLacksParts(t *testing.T) {
 				w.mustEnsure(s)
 				assert.Empty(w.t, w.writes())
 				assert.Equal(w.t, before, snapshot(w.t, w.sim))
-				assert.NotContains(w.t, w.told(), "Warning")
+				assert.NotContains(w.t, w.drainEvents(), "Warning")
 			})
 		})
 	}
@@ -82,7 +82,7 @@ func TestUnlistedAtDeletion(t *testing.T) {
 				if restarts {
 					w.restart()
 				}
-				w.told()
+				w.drainEvents()
 				id := w.sim.LoadBalancers()[0].ID
 				for _, f := range []simkit.Fault{{Kind: "empty-list", Operation: "GET /v1/load_balancers$"}, {Kind: simkit.FaultVanished, Names: id}} {
 					_, err := w.server.AddFault(f)
@@ -93,7 +93,7 @@ func TestUnlistedAtDeletion(t *testing.T) {
 					err = w.remove(s)
 				}
 				require.Len(w.t, w.sim.LoadBalancers(), 1)
-				assert.True(w.t, err != nil || w.told() != "", "it stays in the cloud for ever, and nobody knows")
+				assert.True(w.t, err != nil || w.drainEvents() != "", "it stays in the cloud for ever, and nobody knows")
 			})
 		})
 	}
@@ -154,6 +154,6 @@ func TestDeletionIsWaitedFor(t *testing.T) {
 		assert.GreaterOrEqual(w.t, time.Since(began), 50*time.Second)
 		require.Len(w.t, w.sim.LoadBalancers(), 1)
 		assert.NotEqual(w.t, first.ID, w.sim.LoadBalancers()[0].ID)
-		assert.Empty(w.t, w.told())
+		assert.Empty(w.t, w.drainEvents())
 	})
 }

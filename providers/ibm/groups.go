@@ -71,8 +71,8 @@ type remote struct {
 	ID      string `json:"id,omitempty"`
 }
 
-// plain is a rule without what tells it from others that mean the same.
-func (r rule) plain() rule {
+// normalized is a rule without what tells it from others that mean the same.
+func (r rule) normalized() rule {
 	r.ID, r.Family = "", familyIPv4
 	if ip, err := netip.ParseAddr(r.Remote.Address); err == nil {
 		r.Remote = remote{CIDR: netip.PrefixFrom(ip, ip.BitLen()).String()}
@@ -188,7 +188,7 @@ func (b *balancers) securityGroup(ctx context.Context, id string) (g securityGro
 func (r *reconciler) goingGroup(ctx context.Context, service *v1.Service) (*securityGroup, error) {
 	s, _, _ := parseSettings(service)
 	g, err := r.ownGroup(ctx, service, inventory.Query{MaxAge: unlistedMaxAge})
-	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.asked(recordRanges) {
+	if errors.Is(err, cloudapi.ErrUnauthorized) && !s.ranged && !s.isRecorded(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
 	return g, err
@@ -248,8 +248,8 @@ func (r *reconciler) forgetGroup(id string) {
 func (r *reconciler) access(
 	ctx context.Context, q services.Request, s settings, o observation,
 ) (a access, findings []services.Finding, err error) {
-	holds := s.asked(recordRanges) || o.lb.has(groupName(r.config.Cluster, q.Service))
-	taken := o.lb != nil && s.asked(annotationGroups) // by an annotation that may be gone
+	holds := s.isRecorded(recordRanges) || o.lb.hasGroup(groupName(r.config.Cluster, q.Service))
+	taken := o.lb != nil && s.isRecorded(annotationGroups) // by an annotation that may be gone
 	if !s.ranged && s.Groups == "" && !holds && !taken {
 		return a, nil, nil
 	}
@@ -272,7 +272,7 @@ func (r *reconciler) access(
 	}
 	a.have = have
 	if err == nil {
-		a.has, err = r.groupsOf(ctx, o.lb, a.wanted())
+		a.has, err = r.groupsOf(ctx, o.lb, a.desiredGroups())
 	}
 	return a, findings, err
 }
@@ -310,7 +310,7 @@ func (r *reconciler) groupsOf(ctx context.Context, lb *loadBalancer, wanted []na
 // is none.
 func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb *loadBalancer) (*securityGroup, error) {
 	name := groupName(r.config.Cluster, service)
-	if s, _, _ := parseSettings(service); !s.ranged && !s.asked(recordRanges) {
+	if s, _, _ := parseSettings(service); !s.ranged && !s.isRecorded(recordRanges) {
 		return nil, nil //nolint:nilnil // nil is a group that does not exist
 	}
 	groups, err := r.groupsOf(ctx, lb, []named{{Name: name}})
@@ -329,8 +329,8 @@ func (r *reconciler) unlistedGroup(ctx context.Context, service *v1.Service, lb 
 	return &g, nil
 }
 
-// has reports whether a load balancer, if there is one, has a security group.
-func (lb *loadBalancer) has(group string) bool {
+// hasGroup reports whether a load balancer, if there is one, has a security group.
+func (lb *loadBalancer) hasGroup(group string) bool {
 	return lb != nil && slices.ContainsFunc(lb.Groups, func(n named) bool { return n.Name == group })
 }
 
@@ -445,8 +445,8 @@ func (r *reconciler) accessBefore(d spec) []change {
 	return slices.Concat(added[:room], removed, added[room:])
 }
 
-// wanted are the groups that a load balancer is to have, among them one that is not there yet and has no ID.
-func (a access) wanted() []named {
+// desiredGroups are the groups that a load balancer is to have, among them one that is not there yet and has no ID.
+func (a access) desiredGroups() []named {
 	if a.name != "" && a.have == nil {
 		return []named{{Name: a.name}}
 	}
@@ -456,7 +456,7 @@ func (a access) wanted() []named {
 // bindings are the changes of the groups that a load balancer has. It never has none, and more than it takes are refused: what it is to
 // lose goes first only where there is no room.
 func (r *reconciler) bindings(d spec) (all []change) {
-	wanted := d.access.wanted() // one that is made first stands behind its creation, and so only tells plan what will follow
+	wanted := d.access.desiredGroups() // one that is made first stands behind its creation, and so only tells plan what will follow
 	if len(wanted) == 0 {
 		return nil
 	}
@@ -487,7 +487,7 @@ func (r *reconciler) accessAfter(d spec) []change {
 // missingRules are those of a list that another one lacks.
 func missingRules(list, other []rule) []rule {
 	return slices.DeleteFunc(slices.Clone(list), func(r rule) bool {
-		return slices.ContainsFunc(other, func(o rule) bool { return o.plain() == r.plain() })
+		return slices.ContainsFunc(other, func(o rule) bool { return o.normalized() == r.normalized() })
 	})
 }
 

@@ -107,11 +107,11 @@ func TestGroupStays(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		use("gateway")
-		w.told()
+		w.drainEvents()
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		assert.Empty(w.t, w.sim.LoadBalancers())
 		assert.Len(w.t, w.sim.MadeGroups(), 1)
-		assert.Contains(w.t, w.told(), eventLeft)
+		assert.Contains(w.t, w.drainEvents(), eventLeft)
 		orphans := func(list ...*v1.Service) int {
 			all, err := w.cloud.Orphans(w.t.Context(), list)
 			require.NoError(w.t, err)
@@ -139,7 +139,7 @@ func TestNamedGroups(t *testing.T) {
 		s := web(annotationGroups, ibmsim.WebGroup)
 		w.mustEnsure(s)
 		assert.Equal(w.t, []string{ibmsim.WebGroup}, w.groups())
-		assert.Contains(w.t, w.told(), "no rule of the security groups web lets anybody reach port 443 of TCP")
+		assert.Contains(w.t, w.drainEvents(), "no rule of the security groups web lets anybody reach port 443 of TCP")
 		w.writes()
 		before := w.sim.SecurityGroups()
 		other := before[0] // by its ID
@@ -183,9 +183,9 @@ func TestGroupsByHand(t *testing.T) {
 		assert.Empty(w.t, w.writes())
 		edit(func(lb *ibmsim.LoadBalancer) { lb.NoGroups = true })
 		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"}
-		w.told()
+		w.drainEvents()
 		require.ErrorContains(w.t, w.ensure(s), "takes no security groups")
-		assert.Contains(w.t, w.told(), eventConfigError)
+		assert.Contains(w.t, w.drainEvents(), eventConfigError)
 		assert.Empty(w.t, w.writes())
 	})
 }
@@ -351,13 +351,13 @@ func TestTwoClosedServices(t *testing.T) {
 		}
 		assert.Equal(w.t, []string{"192.0.2.0/24"}, rules(a))
 		assert.Equal(w.t, []string{"203.0.113.0/24"}, rules(b))
-		w.told()
+		w.drainEvents()
 		w.writes()
 		for _, network := range []string{"2001:db8::/32", "::/0", "::ffff:192.0.2.0/120"} {
 			s := b.DeepCopy()
 			s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24", network}
 			require.ErrorContains(w.t, w.ensure(s), network)
-			assert.Contains(w.t, w.told(), eventConfigError)
+			assert.Contains(w.t, w.drainEvents(), eventConfigError)
 		}
 		assert.Empty(w.t, w.writes())
 		require.NoError(w.t, w.remove(a))
@@ -409,7 +409,7 @@ func TestGroupOfAnotherServiceIsNotNamed(t *testing.T) {
 		for _, name := range []string{own, id} {
 			claim := second(map[string]string{annotationGroups: name})
 			require.ErrorContains(w.t, w.ensure(claim), "is that of a Service", name)
-			assert.Contains(w.t, w.told(), eventConfigError)
+			assert.Contains(w.t, w.drainEvents(), eventConfigError)
 		}
 		victim.Spec.LoadBalancerSourceRanges = nil
 		victim.Annotations[annotationGroups] = own
@@ -458,7 +458,7 @@ func TestRangesWhileListingsLag(t *testing.T) {
 				assert.NoError(w.t, w.ensure(s))
 				assert.Equal(w.t, []string{"tcp 80-80 " + last}, w.lets())
 				assert.Empty(w.t, w.server.Calls().Refused)
-				assert.NotContains(w.t, w.told(), "Warning")
+				assert.NotContains(w.t, w.drainEvents(), "Warning")
 			})
 		})
 	}
@@ -478,7 +478,7 @@ func TestGroupStillShowsTarget(t *testing.T) {
 				s := ranged("web", "192.0.2.0/24")
 				w.mustEnsure(s)
 				time.Sleep(time.Minute)
-				w.told()
+				w.drainEvents()
 				w.sim.SetTargetLag(20 * time.Second)
 				for try := 0; ; try++ { // the framework asks again as long as it is told to
 					if err := end(w, s); err == nil {
@@ -488,7 +488,7 @@ func TestGroupStillShowsTarget(t *testing.T) {
 					time.Sleep(5 * time.Second)
 				}
 				time.Sleep(time.Minute)
-				assert.Empty(w.t, w.sim.MadeGroups(), "what was told: %s", w.told())
+				assert.Empty(w.t, w.sim.MadeGroups(), "what was told: %s", w.drainEvents())
 			})
 		})
 	}
@@ -515,9 +515,9 @@ func TestGroupThatARuleNames(t *testing.T) {
 					})
 				}))
 				time.Sleep(time.Minute)
-				w.told()
+				w.drainEvents()
 				assert.NoError(w.t, end(w, s), "or it is tried for ever")
-				assert.Contains(w.t, w.told(), eventLeft)
+				assert.Contains(w.t, w.drainEvents(), eventLeft)
 			})
 		})
 	}

@@ -126,7 +126,7 @@ func (i *iam) ask(r *http.Request, what, secret string) (token, error) {
 		return token{}, cloudapi.Describe(err, what)
 	}
 	if answer.StatusCode != http.StatusOK {
-		body = without(body, secret)
+		body = hideSecrets(body, secret)
 	}
 	return readToken(what, answer, body)
 }

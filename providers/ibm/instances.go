@@ -108,7 +108,7 @@ func newInstances(a *api) *instances {
 		Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.print,
 		Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
 	})
-	i.Split = nodes.Split{IsOther: func(n *v1.Node) bool { return !i.ours(n) }, Other: nodes.Unmanaged{}, API: i.found}
+	i.Split = nodes.Split{IsOther: func(n *v1.Node) bool { return !i.canAnswer(n) }, Other: nodes.Unmanaged{}, API: i.found}
 	return i
 }
 
@@ -185,9 +185,9 @@ func (i *instances) print(v instance) string {
 	return providerIDPrefix + i.config.Account + "///" + i.config.Cluster + "/" + v.ID
 }
 
-// ours reports whether instances tell about a node: not about workers that belong to IBM's own account, or to another cluster or account,
+// canAnswer reports whether instances tell about a node: not about workers of IBM's own account, or of another cluster or account,
 // nor about those whose provider IDs name no instance. These exist as far as anybody can say.
-func (i *instances) ours(n *v1.Node) bool {
+func (i *instances) canAnswer(n *v1.Node) bool {
 	if !i.config.OwnWorkers() {
 		return false
 	}
@@ -210,7 +210,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloud
 	if err := i.markNetwork(ctx, node); err != nil {
 		return nil, err
 	}
-	if i.ours(node) {
+	if i.canAnswer(node) {
 		return i.Split.InstanceMetadata(ctx, node)
 	}
 	m := i.labelled(node)

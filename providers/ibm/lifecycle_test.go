@@ -114,8 +114,8 @@ func (w *world) writes() []string {
 	return list
 }
 
-// told are the events since the last time.
-func (w *world) told() string {
+// drainEvents are the events since the last time.
+func (w *world) drainEvents() string {
 	var all []string
 	for {
 		select {
@@ -173,7 +173,7 @@ func TestCreation(t *testing.T) {
 		w.restart() // 58: what is there is as IBM's own controller makes it
 		w.mustEnsure(s)
 		assert.Empty(w.t, w.writes())
-		assert.Empty(w.t, w.told())
+		assert.Empty(w.t, w.drainEvents())
 	})
 }
 
@@ -198,7 +198,7 @@ func TestBusy(t *testing.T) {
 		require.NoError(w.t, <-done)
 		assert.GreaterOrEqual(w.t, time.Since(began), 60*time.Second, "the second write waits for the first")
 		assert.ElementsMatch(w.t, []string{put, put, create}, w.writes(), "one write a pool, whatever the number of nodes")
-		assert.Empty(w.t, w.told())
+		assert.Empty(w.t, w.drainEvents())
 		assert.Empty(w.t, w.server.Calls().Refused)
 	})
 }
@@ -309,7 +309,7 @@ func TestRefused(t *testing.T) {
 				}
 				require.ErrorContains(w.t, w.ensure(s), c.words)
 				assert.Empty(w.t, w.writes())
-				assert.Contains(w.t, w.told(), c.words)
+				assert.Contains(w.t, w.drainEvents(), c.words)
 				served := web()
 				w.mustEnsure(served)
 				w.writes()
@@ -341,7 +341,7 @@ func TestKept(t *testing.T) {
 				w.mustEnsure(web(c.before...))
 				w.writes()
 				require.ErrorContains(w.t, w.ensure(web(c.after...)), c.words)
-				assert.Contains(w.t, w.told(), c.words)
+				assert.Contains(w.t, w.drainEvents(), c.words)
 				assert.Empty(w.t, w.writes())
 			})
 		})
@@ -356,7 +356,7 @@ func TestKindKept(t *testing.T) {
 		w.writes()
 		w.mustEnsure(web(annotationFeatures, featureNLB))
 		assert.Empty(w.t, w.writes())
-		assert.Contains(w.t, w.told(), eventOtherKind)
+		assert.Contains(w.t, w.drainEvents(), eventOtherKind)
 	})
 }
 
@@ -369,7 +369,7 @@ func TestOddValues(t *testing.T) {
 		lb := w.sim.LoadBalancers()[0]
 		assert.False(w.t, lb.Public)
 		assert.Len(w.t, lb.Pools[0].Members, 2)
-		told := w.told()
+		told := w.drainEvents()
 		for _, words := range []string{"counts as private", "has no effect; known are proxy-protocol and nlb", "has no effect: the key is none of"} {
 			assert.Contains(w.t, told, words)
 		}
@@ -387,7 +387,7 @@ func TestReceivers(t *testing.T) {
 			return len(w.sim.LoadBalancers()[0].Pools[0].Members)
 		}
 		assert.Equal(w.t, 50, members())
-		assert.Contains(w.t, w.told(), eventTooMany)
+		assert.Contains(w.t, w.drainEvents(), eventTooMany)
 		assert.Equal(w.t, 30, members(annotationZone, " us-south-1 "))
 		assert.Equal(w.t, 30, members(annotationNodeSelector, "topology.kubernetes.io/zone = us-south-2"))
 		assert.Equal(w.t, 16, members(annotationQuota, "8"))
@@ -451,11 +451,11 @@ func TestByHand(t *testing.T) {
 		time.Sleep(time.Minute)
 		w.mustEnsure(s)
 		assert.Equal(w.t, before, snapshot(w.t, w.sim))
-		w.told()
+		w.drainEvents()
 		w.sim.RemoveLoadBalancers()
 		time.Sleep(time.Minute)
 		w.mustEnsure(s)
-		assert.Contains(w.t, w.told(), eventGone)
+		assert.Contains(w.t, w.drainEvents(), eventGone)
 		assert.Len(w.t, w.sim.LoadBalancers(), 1)
 	})
 }
@@ -497,9 +497,9 @@ func TestFailed(t *testing.T) {
 		require.NoError(w.t, <-done)
 		assert.Equal(w.t, []string{put, put}, w.writes())
 		set("failed")
-		w.told()
+		w.drainEvents()
 		require.ErrorContains(w.t, w.ensure(s), "made again when it, or the Service, is deleted")
-		assert.Contains(w.t, w.told(), eventFailed)
+		assert.Contains(w.t, w.drainEvents(), eventFailed)
 		assert.Empty(w.t, w.writes())
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		assert.Empty(w.t, w.sim.LoadBalancers())

@@ -158,7 +158,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return spec{}, nil, err
 	}
 	d := spec{name: r.name("", q.Service), public: !s.private(), network: s.network(), settings: s, ports: s.ports(q.Service)}
-	findings, err := r.lost(ctx, q.Service, d.name, o)
+	findings, err := r.findLost(ctx, q.Service, d.name, o)
 	if err != nil {
 		return d, findings, err
 	}
@@ -382,7 +382,7 @@ func (r *reconciler) Complete(ctx context.Context, q *services.Request, o observ
 	defer cancel()
 	lb, err := r.room.Until(ctx, o.lb.ID, "load balancer "+o.lb.Name, func(lb *loadBalancer) bool { return ready(lb) || lb.Provisioning == stateFailed })
 	if err != nil {
-		return o, later(err, o.lb.Name)
+		return o, retryLater(err, o.lb.Name)
 	}
 	o.lb = lb
 	return o, nil

@@ -144,7 +144,7 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 	}
 	after = want
 	keep := func(asked int, key string, at *int, has int) {
-		if asked == 0 && !s.asked(key) && has != 0 {
+		if asked == 0 && !s.isRecorded(key) && has != 0 {
 			*at = has
 		}
 	}
@@ -154,7 +154,7 @@ func (s settings) checks(have *monitor, want monitor) (after monitor, differs bo
 	if after.Timeout >= after.Delay { // one of them is the user's, and the other of before does not go with it
 		after.Delay, after.Timeout = want.Delay, want.Timeout
 	}
-	if s.CheckPath == "" && !s.asked(annotationCheckPath) && have.Path != "" && after.Path != "" {
+	if s.CheckPath == "" && !s.isRecorded(annotationCheckPath) && have.Path != "" && after.Path != "" {
 		after.Path = have.Path
 	}
 	if after.Type == protocolTCP { // a path that is left over does no harm
@@ -458,7 +458,7 @@ const usualIdle = 50
 
 // idle is the idle timeout that a listener is to have; 0 leaves it as it is.
 func (s settings) idle() int {
-	if s.Idle == 0 && s.asked(annotationIdle) {
+	if s.Idle == 0 && s.isRecorded(annotationIdle) {
 		return usualIdle
 	}
 	return s.Idle

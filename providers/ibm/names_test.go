@@ -34,14 +34,14 @@ func TestNameChanges(t *testing.T) {
 	inWorld(t, 1, 0, nil, func(w *world) {
 		s := web()
 		w.mustEnsure(s)
-		w.told()
+		w.drainEvents()
 		s.Annotations = map[string]string{annotationName: "shop"}
 		w.mustEnsure(s)
 		assert.Equal(w.t, []string{create, create}, w.writes())
-		assert.Contains(w.t, w.told(), eventLeft)
+		assert.Contains(w.t, w.drainEvents(), eventLeft)
 		s.Annotations = map[string]string{annotationName: "store"}
 		w.mustEnsure(s)
-		assert.Contains(w.t, w.told(), "load balancer shop")
+		assert.Contains(w.t, w.drainEvents(), "load balancer shop")
 		w.writes()
 		require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 		assert.Equal(w.t, []string{"DELETE " + oneLB}, w.writes(), "only the one that it has")
@@ -67,7 +67,7 @@ func TestSameName(t *testing.T) {
 		claim := second(map[string]string{annotationName: "shop"})
 		for range 2 {
 			require.Error(w.t, w.ensure(claim))
-			assert.NotEmpty(w.t, w.told())
+			assert.NotEmpty(w.t, w.drainEvents())
 			w.restart()
 		}
 		require.NoError(w.t, w.cloud.loadBalancers.UpdateLoadBalancer(w.t.Context(), "", claim, w.nodes))
@@ -296,12 +296,12 @@ func TestUsersLoadBalancer(t *testing.T) {
 				}
 				require.ErrorContains(w.t, w.ensure(s), "belongs to somebody else")
 				require.NoError(w.t, w.cloud.loadBalancers.UpdateLoadBalancer(w.t.Context(), "", s, w.nodes))
-				w.told()
+				w.drainEvents()
 				_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
 				require.NoError(w.t, err)
 				assert.True(w.t, exists, "or nobody is told")
 				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
-				assert.Contains(w.t, w.told(), "load balancer shop")
+				assert.Contains(w.t, w.drainEvents(), "load balancer shop")
 				assert.Empty(w.t, w.writes())
 				assert.Equal(w.t, before, snapshot(w.t, w.sim))
 			})
@@ -364,7 +364,7 @@ func TestNameChangesWhileDown(t *testing.T) {
 				require.NoError(w.t, err)
 				assert.True(w.t, exists, "or the framework asks for no deletion")
 				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
-				told := w.told()
+				told := w.drainEvents()
 				assert.Contains(w.t, told, eventLeft)
 				assert.Contains(w.t, told, "load balancer "+had)
 				assert.Empty(w.t, w.writes())
@@ -373,7 +373,7 @@ func TestNameChangesWhileDown(t *testing.T) {
 				w.bench.Apply(other)
 				require.NoError(w.t, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.t.Context(), "", s))
 				if c.first != "" {
-					assert.Empty(w.t, w.told())
+					assert.Empty(w.t, w.drainEvents())
 				}
 			})
 		})

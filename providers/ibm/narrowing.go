@@ -79,7 +79,7 @@ func wholeRules(q services.Request, s settings, narrowed []rule) []rule {
 // filtersByOwnGroup reports whether rules of a security group of the Service say who may connect. Of groups that were named before,
 // nothing tells whether they let more in.
 func (lb *loadBalancer) filtersByOwnGroup(name string, s settings) bool {
-	return lb != nil && lb.takesGroups() == nil && s.Groups == "" && (lb.has(name) || !s.asked(annotationGroups))
+	return lb != nil && lb.takesGroups() == nil && s.Groups == "" && (lb.hasGroup(name) || !s.isRecorded(annotationGroups))
 }
 
 // rulesOf are those of the groups that a load balancer has.
@@ -165,7 +165,7 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 
 // network is the one that an inbound rule lets in; false where it is about something else.
 func (r rule) network() (netip.Prefix, bool) {
-	p, err := netip.ParsePrefix(r.plain().Remote.CIDR)
+	p, err := netip.ParsePrefix(r.normalized().Remote.CIDR)
 	return p.Masked(), err == nil && r.Direction == inbound
 }
 

@@ -25,7 +25,7 @@ func TestRangeOverPort(t *testing.T) {
 		w.writes()
 		s.Annotations[annotationPortRange] = "80-500" // 443 is a port of its own
 		require.Error(w.t, w.ensure(s))
-		assert.Contains(w.t, w.told(), eventConfigError)
+		assert.Contains(w.t, w.drainEvents(), eventConfigError)
 		assert.Empty(w.t, w.writes())
 		assert.Equal(w.t, before, snapshot(w.t, w.sim))
 	})

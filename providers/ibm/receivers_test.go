@@ -103,7 +103,7 @@ func TestMembersWithoutInstance(t *testing.T) {
 		w.nodes = append(slices.Clone(own), labelledNode("metal-1", "10.0.3.3", worker), labelledNode("metal-2", "10.0.3.5", worker))
 		time.Sleep(time.Minute)
 		w.restart()
-		w.told()
+		w.drainEvents()
 		w.writes()
 		w.mustEnsure(s)
 		assert.Equal(w.t, []string{put, put}, w.writes())
@@ -115,7 +115,7 @@ func TestMembersWithoutInstance(t *testing.T) {
 		}
 		assert.Len(w.t, members(), 2)
 		assert.Contains(w.t, members(), "10.0.3.3")
-		told := w.told()
+		told := w.drainEvents()
 		assert.Contains(w.t, told, "such as metal-1: no instance of the VPC has its name: it stays a member")
 		assert.Contains(w.t, told, "such as metal-2: no instance of the VPC has its name: it receives no traffic")
 		assert.Contains(w.t, told, "such as 10.0.3.4, belong to no node")
@@ -129,7 +129,7 @@ func TestMembersWithoutInstance(t *testing.T) {
 		w.nodes = append(slices.Clone(own), metal)
 		require.NoError(w.t, w.cloud.loadBalancers.UpdateLoadBalancer(w.t.Context(), "", s, w.nodes))
 		assert.Empty(w.t, w.writes())
-		assert.Contains(w.t, w.told(), "metal-1: no instance of the VPC has its name: it receives no traffic")
+		assert.Contains(w.t, w.drainEvents(), "metal-1: no instance of the VPC has its name: it receives no traffic")
 	})
 }
 
@@ -164,11 +164,11 @@ func TestNodesThatAreNoInstances(t *testing.T) {
 		w.bench.Register(metal)
 		w.nodes = append(w.nodes, metal)
 		time.Sleep(time.Minute)
-		w.told()
+		w.drainEvents()
 		w.restart()
 		w.writes()
 		w.mustEnsure(s)
-		told := w.told()
+		told := w.drainEvents()
 		assert.True(w.t, len(w.writes()) == 0 || strings.Contains(told, "metal-1"), "served as before, or an event tells: %q", told)
 	})
 }

@@ -110,8 +110,8 @@ func (o observation) adopted() []string {
 
 func recorded(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
 
-// asked reports whether an annotation was in force when the Service was served last.
-func (s settings) asked(key string) bool { return slices.Contains(words(s.Record), recorded(key)) }
+// isRecorded reports whether an annotation was in force when the Service was served last.
+func (s settings) isRecorded(key string) bool { return slices.Contains(words(s.Record), recorded(key)) }
 
 // asks are the settings in force that are to be taken back when nobody asks for them any more.
 func (s settings) asks() (list []string) {

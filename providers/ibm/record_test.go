@@ -90,7 +90,7 @@ func TestRestoredWithoutRecord(t *testing.T) {
 				}
 				require.ErrorContains(w.t, err, "no node of this cluster")
 				require.NoError(w.t, w.remove(s))
-				assert.Contains(w.t, w.told(), eventLeft)
+				assert.Contains(w.t, w.drainEvents(), eventLeft)
 				assert.Empty(w.t, w.writes())
 			})
 		})

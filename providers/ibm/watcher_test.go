@@ -35,12 +35,12 @@ func TestWatcher(t *testing.T) {
 		look := func() string {
 			time.Sleep(monitorPeriod)
 			require.NoError(w.t, w.cloud.watcher.run(w.t.Context()))
-			return w.told()
+			return w.drainEvents()
 		}
 		set := func(status string) {
 			require.NoError(w.t, w.sim.EditLoadBalancer(ownName(ibmsim.Cluster, s), func(lb *ibmsim.LoadBalancer) { lb.Provisioning = status }))
 		}
-		w.told()
+		w.drainEvents()
 		assert.Empty(w.t, look())
 		assert.Empty(w.t, look())
 		set("failed")
@@ -140,12 +140,12 @@ func TestGoneByOurselves(t *testing.T) {
 		require.NoError(w.t, err)
 		assert.False(w.t, exists)
 		require.NoError(w.t, w.remove(s))
-		assert.Empty(w.t, w.told())
+		assert.Empty(w.t, w.drainEvents())
 		w.restart()
 		_, exists, err = w.cloud.loadBalancers.GetLoadBalancer(w.t.Context(), "", s)
 		require.NoError(w.t, err)
 		assert.False(w.t, exists)
-		assert.Contains(w.t, w.told(), s.Status.LoadBalancer.Ingress[0].Hostname)
+		assert.Contains(w.t, w.drainEvents(), s.Status.LoadBalancer.Ingress[0].Hostname)
 		require.NoError(w.t, w.remove(s))
 	})
 }

@@ -202,7 +202,7 @@ type choice struct {
 
 // choose decides which addresses a Service has: those that it asks for, else those that it has, else free ones.
 func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
-	p, poolErr := w.pools.of(s.Namespace)
+	p, poolErr := w.pools.poolOf(s.Namespace)
 	u := w.used(s.UID)
 	var c choice
 	if len(asked) > 0 {
@@ -285,7 +285,7 @@ func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, pool
 	if p.dynamic && !v6 && w.annotated {
 		return netip.IPv4Unspecified(), nil
 	}
-	if !p.has(v6) {
+	if !p.hasFamily(v6) {
 		return netip.Addr{}, exhausted(eventNoAddress, "could not find suitable pool for the IP family of the service: %s has no %s", p.key, familyName(v6))
 	}
 	if a, ok := w.shared(s, v6, p, u); ok {
@@ -405,12 +405,12 @@ func (w world) askable(s *v1.Service, a netip.Addr) error {
 	case w.v4 && a.Is6():
 		return refuse("address %s cannot be announced: kube-keepalived-vip knows IPv4 alone", a)
 	case len(s.Spec.IPFamilies) > 0 && !slices.Contains(s.Spec.IPFamilies, familyName(a.Is6())):
-		return refuse("address %s is not of the families of the Service (%s); set spec.ipFamilies or choose another one", a, joined(s.Spec.IPFamilies))
+		return refuse("address %s is not of the families of the Service (%s); set spec.ipFamilies or choose another one", a, joinFamilies(s.Spec.IPFamilies))
 	}
 	return nil
 }
 
-func joined(families []v1.IPFamily) string {
+func joinFamilies(families []v1.IPFamily) string {
 	texts := make([]string, len(families))
 	for i, f := range families {
 		texts[i] = string(f)
@@ -440,7 +440,7 @@ func firstFamilies(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bo
 	case len(has) > 0:
 		return []bool{has[0].Is6()}
 	}
-	return []bool{known && !p.has(false) && p.has(true)}
+	return []bool{known && !p.hasFamily(false) && p.hasFamily(true)}
 }
 
 // families are those that a Service is to have addresses of (true is IPv6), and whether it must have all of them.
@@ -471,7 +471,7 @@ func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6
 // withPools are the families of which there are addresses: what has no pool at all is not waited for.
 func (world) withPools(v6 []bool, p pool, known bool, has []netip.Addr) []bool {
 	wanted := slices.DeleteFunc(slices.Clone(v6), func(six bool) bool {
-		return known && !p.has(six) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return a.Is6() == six })
+		return known && !p.hasFamily(six) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return a.Is6() == six })
 	})
 	if len(wanted) == 0 {
 		return v6

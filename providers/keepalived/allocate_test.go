@@ -43,8 +43,8 @@ func worldOf(data map[string]string) world {
 	return world{pools: pools{where: "kube-system/kubevip", data: data}}
 }
 
-// has gives a Service its entry in the record.
-func (w world) has(s *v1.Service, addresses ...string) world {
+// record gives a Service its entry in the record.
+func (w world) record(s *v1.Service, addresses ...string) world {
 	var all []netip.Addr
 	for _, text := range addresses {
 		all = append(all, netip.MustParseAddr(text))
@@ -78,7 +78,7 @@ func TestFamilies(t *testing.T) {
 	require.ErrorContains(t, err, "could not allocate required IP addresses for RequireDualStack service")
 	require.ErrorContains(t, err, "could not find suitable pool for the IP family of the service")
 
-	w := worldOf(full).has(service("default", 2), "192.168.0.10")
+	w := worldOf(full).record(service("default", 2), "192.168.0.10")
 	c, err := w.choose(service("default", 1, dual), nil, nil)
 	require.NoError(t, err)
 	assert.Equal(t, "2001::10", texts(c.addresses))
@@ -96,7 +96,7 @@ func TestFamilies(t *testing.T) {
 
 func TestExhausted(t *testing.T) {
 	t.Parallel()
-	w := worldOf(map[string]string{"range-global": "10.0.0.1-10.0.0.1"}).has(service("default", 1), "10.0.0.1")
+	w := worldOf(map[string]string{"range-global": "10.0.0.1-10.0.0.1"}).record(service("default", 1), "10.0.0.1")
 	_, err := w.choose(service("default", 2), nil, nil)
 	var why *refusal
 	require.ErrorAs(t, err, &why)
@@ -109,7 +109,7 @@ func TestExhausted(t *testing.T) {
 // controllers serve never lead to one address for two.
 func TestNotTwiceAcrossPools(t *testing.T) {
 	t.Parallel()
-	w := worldOf(map[string]string{"cidr-a": "10.0.0.0/29", "cidr-b": "10.0.0.0/28"}).has(service("a", 1), "10.0.0.1")
+	w := worldOf(map[string]string{"cidr-a": "10.0.0.0/29", "cidr-b": "10.0.0.0/28"}).record(service("a", 1), "10.0.0.1")
 	w.services = append(w.services,
 		service("c", 2, func(s *v1.Service) { s.Spec.LoadBalancerIP = "10.0.0.2" }),
 		service("c", 3, func(s *v1.Service) {
@@ -128,7 +128,7 @@ func TestNotTwiceAcrossPools(t *testing.T) {
 
 func TestRequested(t *testing.T) {
 	t.Parallel()
-	w := worldOf(map[string]string{"cidr-global": "10.0.0.0/29"}).has(service("a", 1), "10.0.0.1")
+	w := worldOf(map[string]string{"cidr-global": "10.0.0.0/29"}).record(service("a", 1), "10.0.0.1")
 	assert.Equal(t, "10.0.0.5", chosen(t, w, service("a", 2), "10.0.0.5"))
 	c, err := w.choose(service("a", 2), lenientList("192.0.2.1"), nil)
 	require.NoError(t, err)
@@ -164,13 +164,13 @@ func TestSharing(t *testing.T) {
 		"local, other pods":       {service("a", 1, pods("x")), service("b", 2, port(443, v1.ProtocolTCP), pods("y"), local), false},
 		"local, the same pods":    {service("a", 1, pods("x")), service("b", 2, port(443, v1.ProtocolTCP), pods("x"), local), true},
 	} {
-		got := chosen(t, worldOf(share).has(c.first, "10.0.0.1"), c.second, "")
+		got := chosen(t, worldOf(share).record(c.first, "10.0.0.1"), c.second, "")
 		assert.Equal(t, c.same, got == "10.0.0.1", "%s: %s", name, got)
 	}
-	w := worldOf(share).has(service("a", 1), "10.0.0.1")
+	w := worldOf(share).record(service("a", 1), "10.0.0.1")
 	w.exclusive = true
 	assert.Equal(t, "10.0.0.2", chosen(t, w, service("b", 2, port(443, v1.ProtocolTCP)), ""), "kube-keepalived-vip serves one Service an address")
-	w = worldOf(share).has(service("a", 1), "10.0.0.1").has(service("a", 3), "9.0.2.1")
+	w = worldOf(share).record(service("a", 1), "10.0.0.1").record(service("a", 3), "9.0.2.1")
 	assert.Equal(t, "10.0.0.1", chosen(t, w, service("b", 2, port(443, v1.ProtocolTCP)), ""), "an address outside of the pool is not shared")
 }
 
@@ -199,7 +199,7 @@ func TestNeverTwice(t *testing.T) {
 				at := rnd.IntN(len(w.services))
 				uid := string(w.services[at].UID)
 				w.services = append(w.services[:at:at], w.services[at+1:]...)
-				w.entries = record{entries: w.entries}.without(uid).entries
+				w.entries = record{entries: w.entries}.remove(uid).entries
 				continue
 			}
 			s := service([]string{"a", "b", "c"}[rnd.IntN(3)], number, port(int32(80+rnd.IntN(3)), v1.ProtocolTCP),
@@ -210,7 +210,7 @@ func TestNeverTwice(t *testing.T) {
 			}
 			w.services = append(w.services, s)
 			if c, err := w.choose(s, lenientList(s.Spec.LoadBalancerIP), nil); err == nil {
-				w.entries = record{entries: w.entries}.with(newEntry(s, c.addresses, "")).entries
+				w.entries = record{entries: w.entries}.put(newEntry(s, c.addresses, "")).entries
 			}
 			requireDistinct(t, w)
 		}
@@ -250,12 +250,12 @@ func TestFormsOfOneAddress(t *testing.T) {
 			for i, text := range []string{"::ffff:10.98.0.1", "::ffff:a62:1", "fe80::1%eth0", "fe80::1%a\nnotify x", "10.98.0.01", "10.98.0.1/32", " "} {
 				bad := service("tenant", 10+i, asks(text))
 				s.Apply(bad)
-				s.refused(c, bad, eventConfigError, "is not an IP address")
+				s.requireRefusal(c, bad, eventConfigError, "is not an IP address")
 			}
 			for i, text := range []string{"::ffff:10.98.0.1", "::ffff:10.98.0.1,10.98.0.1", "fe80::1%eth0"} {
 				bad := service("tenant", 20+i, annotated(text))
 				s.Apply(bad)
-				s.refused(c, bad, eventConfigError, "annotation "+annotationIPs)
+				s.requireRefusal(c, bad, eventConfigError, "annotation "+annotationIPs)
 			}
 			next := service("default", 2, func(s *v1.Service) { s.Spec.ExternalIPs = nil })
 			others := service("other", 3, func(s *v1.Service) { s.Spec.ExternalIPs = []string{"010.098.000.002", "::ffff:10.98.0.3"} })
@@ -277,11 +277,11 @@ func TestUnusableAddresses(t *testing.T) {
 		onStage(t, confEnv, func(t *testing.T, s *stage) {
 			c, web := s.start(), service("default", 1, asks(address))
 			s.Apply(web)
-			s.refused(c, web, eventConfigError, words)
+			s.requireRefusal(c, web, eventConfigError, words)
 		})
 	}
 	p := pool{spans: []span{spanOf(netip.MustParsePrefix("::/126"))}}
-	assert.Equal(t, []string{"::1", "::2"}, given(p, true, 2))
+	assert.Equal(t, []string{"::1", "::2"}, takeAll(p, true, 2))
 }
 
 // TestRequestsBlockNoPool: what a Service asks for counts where it could have it. A list on a Service that is no load balancer, or one that
@@ -297,8 +297,8 @@ func TestRequestsBlockNoPool(t *testing.T) {
 			field := service("tenant", 2, asks("10.98.0.1"), func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
 			long, web := service("tenant", 3, annotated(all)), service("default", 4)
 			s.Apply(inner, field, long, web)
-			s.refused(c, long, eventConfigError, "is not an IP address, or one of IPv4 and one of IPv6")
-			assert.Equal(t, "10.98.0.1", s.served(c, web))
+			s.requireRefusal(c, long, eventConfigError, "is not an IP address, or one of IPv4 and one of IPv6")
+			assert.Equal(t, "10.98.0.1", s.requireServed(c, web))
 		})
 	}
 }
@@ -312,18 +312,18 @@ func TestNamespacesKeepTheirAddresses(t *testing.T) {
 		onStage(t, env, func(t *testing.T, s *stage) {
 			c, web := s.start(), service("default", 1)
 			s.Apply(web)
-			assert.Equal(t, "10.98.0.1", s.served(c, web))
+			assert.Equal(t, "10.98.0.1", s.requireServed(c, web))
 			thief := service("tenant", 2, asks("10.98.0.1"))
 			other := service("tenant", 0, annotated("10.98.0.1")) // it is older, too
 			s.Apply(thief, other)
-			s.refused(c, thief, eventAddressInUse, "is in use by Service default/s1")
-			s.refused(c, other, eventAddressInUse, "is in use by Service default/s1")
+			s.requireRefusal(c, thief, eventAddressInUse, "is in use by Service default/s1")
+			s.requireRefusal(c, other, eventAddressInUse, "is in use by Service default/s1")
 
 			s.api.Delete(defaultNamespace, "book")
 			c = s.start()
-			s.refused(c, thief, eventAddressInUse, "is in use by Service default/s1")
-			assert.Equal(t, "10.98.0.1", s.served(c, web), "who shows it has it")
-			s.refused(c, thief, eventAddressInUse, "is in use by Service default/s1")
+			s.requireRefusal(c, thief, eventAddressInUse, "is in use by Service default/s1")
+			assert.Equal(t, "10.98.0.1", s.requireServed(c, web), "who shows it has it")
+			s.requireRefusal(c, thief, eventAddressInUse, "is in use by Service default/s1")
 		})
 	}
 }
@@ -339,13 +339,13 @@ func TestRequestedFamilyIsCompletedFromThePool(t *testing.T) {
 		list := service("default", 3, annotated("10.98.0.11,fd98::11"))
 		s.Apply(both, single, list)
 		for service, want := range map[*v1.Service]string{both: "fd98::,10.98.0.9", single: "10.98.0.10", list: "10.98.0.11,fd98::11"} {
-			s.served(c, service)
+			s.requireServed(c, service)
 			assert.Equal(t, want, texts(s.addressesOf(c, service)))
 		}
 		now := s.Current(both)
 		now.Spec.LoadBalancerIP = "10.98.0.77"
 		s.Apply(now)
-		s.served(c, now)
+		s.requireServed(c, now)
 		assert.Equal(t, "fd98::,10.98.0.77", texts(s.addressesOf(c, now)), "the other address stays")
 	})
 }
@@ -358,15 +358,15 @@ func TestSharedPortsChange(t *testing.T) {
 	onStage(t, env, func(t *testing.T, s *stage) {
 		c, first, second := s.start(), service("default", 1), service("default", 2, port(443, v1.ProtocolTCP))
 		s.Apply(first, second)
-		assert.Equal(t, s.served(c, first), s.served(c, second))
+		assert.Equal(t, s.requireServed(c, first), s.requireServed(c, second))
 		assert.Empty(t, s.Events())
 		changed := s.Current(first)
 		changed.Spec.Ports = []v1.ServicePort{{Port: 443}}
 		s.Apply(changed)
 		before := s.writes()
-		s.served(c, first)
+		s.requireServed(c, first)
 		assert.Empty(t, s.Events(), "the older one has it by right")
-		s.served(c, second)
+		s.requireServed(c, second)
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventAddressInUse+" address 10.0.0.1 is in use by Service default/s1 with the same port; it stays")
 		assert.Equal(t, before, s.writes())
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.0/29", "allow-share-global": "true"}))

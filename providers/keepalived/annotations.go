@@ -82,8 +82,8 @@ func illegal(text string) string {
 	return unusable(a)
 }
 
-// asked are the addresses that a Service asks for.
-func asked(service *v1.Service, s settings) []netip.Addr {
+// requestedAddresses are the addresses that a Service asks for.
+func requestedAddresses(service *v1.Service, s settings) []netip.Addr {
 	if s.Addresses != "" {
 		return lenientList(s.Addresses)
 	}

@@ -79,8 +79,8 @@ func (b *book) follow(synced func() bool) {
 	b.watched, b.fresh = synced, false
 }
 
-// seen notes what a watch shows; nil is a ConfigMap that does not exist. What we did not write ourselves is read again.
-func (b *book) seen(cm *v1.ConfigMap) (foreign bool) {
+// observe notes what a watch shows; nil is a ConfigMap that does not exist. What we did not write ourselves is read again.
+func (b *book) observe(cm *v1.ConfigMap) (foreign bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if cm != nil && (slices.Contains(b.own, cm.ResourceVersion) || (b.known != nil && b.known.ResourceVersion == cm.ResourceVersion)) {

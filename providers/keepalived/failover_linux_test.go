@@ -62,7 +62,7 @@ func published(t *testing.T) (texts []string) {
 				one = service("default", number, policy(v1.IPFamilyPolicyRequireDualStack, v1.IPv4Protocol, v1.IPv6Protocol))
 			}
 			s.Apply(one)
-			s.served(c, one)
+			s.requireServed(c, one)
 			texts = append(texts, s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration])
 		}
 	})

@@ -62,8 +62,8 @@ func TestKubeVIPService(t *testing.T) {
 	}, kubeVIPPools("interface-global", "eth1"))
 }
 
-// served are the marks of a Service with an address.
-func served(address string) marks {
+// servedMarks are the marks of a Service with an address.
+func servedMarks(address string) marks {
 	return marks{Addresses: address, LoadBalancerIP: address, Labelled: true}
 }
 
@@ -77,9 +77,9 @@ func TestTakeoverKubeVIP(t *testing.T) {
 		want                marks
 		writes              int
 	}{
-		"served":                      {label, map[string]string{annotationIPs: "10.0.0.4"}, "10.0.0.4", served("10.0.0.4"), 0},
-		"served, in no pool any more": {label, map[string]string{annotationIPs: "192.0.2.9"}, "192.0.2.9", served("192.0.2.9"), 0},
-		"DHCP":                        {label, map[string]string{annotationIPs: "0.0.0.0"}, "0.0.0.0", served("0.0.0.0"), 0},
+		"served":                      {label, map[string]string{annotationIPs: "10.0.0.4"}, "10.0.0.4", servedMarks("10.0.0.4"), 0},
+		"served, in no pool any more": {label, map[string]string{annotationIPs: "192.0.2.9"}, "192.0.2.9", servedMarks("192.0.2.9"), 0},
+		"DHCP":                        {label, map[string]string{annotationIPs: "0.0.0.0"}, "0.0.0.0", servedMarks("0.0.0.0"), 0},
 		"the annotation alone":        {nil, map[string]string{annotationIPs: "10.0.0.4"}, "", marks{"10.0.0.4", "", "", true, false}, 1},
 		"the field alone":             {nil, nil, "10.0.0.4", marks{"10.0.0.4", "", "10.0.0.4", true, false}, 1},
 		"an empty annotation":         {label, map[string]string{annotationIPs: ""}, "", marks{"10.0.0.1", "", "10.0.0.1", true, false}, 1},
@@ -225,7 +225,7 @@ func TestKubeVIPAnnotationChanged(t *testing.T) {
 		now = s.Current(now)
 		now.Annotations[annotationIPs] = "10.0.0.5"
 		s.Apply(now)
-		assert.Equal(t, served("10.0.0.5"), marksOf(ensureMarked(t, s, c, now)), "a free one is taken, with the field")
+		assert.Equal(t, servedMarks("10.0.0.5"), marksOf(ensureMarked(t, s, c, now)), "a free one is taken, with the field")
 
 		forger.Labels, forger.Annotations = map[string]string{labelImplementation: implementation}, map[string]string{annotationIPs: "10.0.0.1"}
 		forger.Spec.LoadBalancerIP = "10.0.0.1"
@@ -287,7 +287,7 @@ func TestKubeVIPStaleCopy(t *testing.T) {
 		}
 		assert.Equal(t, 1, s.kubeWrites())
 		assert.Equal(t, 2, lists)
-		assert.Equal(t, served("10.0.0.1"), marksOf(s.Current(web)))
+		assert.Equal(t, servedMarks("10.0.0.1"), marksOf(s.Current(web)))
 		assert.NotEmpty(t, s.Current(web).Finalizers)
 	}, kubeVIPPools())
 }
@@ -302,10 +302,10 @@ func TestTakeoverOfAddressGivenTwice(t *testing.T) {
 		late := service("default", 2, annotated("10.0.0.1"), asks("10.0.0.1"))
 		late.Labels = map[string]string{labelImplementation: implementation}
 		s.Apply(web, late)
-		s.refused(c, web, eventAddressInUse, "10.0.0.1 is in use by Service default/s2")
+		s.requireRefusal(c, web, eventAddressInUse, "10.0.0.1 is in use by Service default/s2")
 		web.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.1"}} // which no author of a Service writes
 		s.Apply(web)
-		assert.Equal(t, served("10.0.0.1"), marksOf(ensureMarked(t, s, c, web)))
+		assert.Equal(t, servedMarks("10.0.0.1"), marksOf(ensureMarked(t, s, c, web)))
 		assert.NotContains(t, strings.Join(s.Events(), "\n"), eventAddressInUse)
 		ensureMarked(t, s, c, late)
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventAddressInUse+" address 10.0.0.1 is in use by Service default/s1")

@@ -160,7 +160,7 @@ func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all
 	if err != nil {
 		return desired{}, err
 	}
-	wants := asked(s, set)
+	wants := requestedAddresses(s, set)
 	has := o.has
 	if r.annotated() {
 		wants, has = askedOf(s, wants, has)
@@ -205,7 +205,7 @@ func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (
 
 // shown are the addresses that the status of a Service shows, where its pool gives them and nobody else has them: the record was lost.
 func (w world) shown(s *v1.Service) []netip.Addr {
-	p, err := w.pools.of(s.Namespace)
+	p, err := w.pools.poolOf(s.Namespace)
 	if err != nil {
 		return nil
 	}
@@ -318,12 +318,12 @@ func (r *reconciler) give(ctx context.Context, s *v1.Service, rec record) (recor
 	if err != nil {
 		return rec, err
 	}
-	return rec.with(d.entry), nil
+	return rec.put(d.entry), nil
 }
 
 // isRecorded reports whether the ConfigMap says what it should of a Service.
 func (r *reconciler) isRecorded(o *observed, e entry) bool {
-	return e.same(o.entry) && (r.config.Announcer != announcerVIP || o.record.data[e.IP] == e.value())
+	return e.equals(o.entry) && (r.config.Announcer != announcerVIP || o.record.data[e.IP] == e.value())
 }
 
 // publish completes a record by what the announcer reads.
@@ -336,7 +336,7 @@ func (r *reconciler) publish(ctx context.Context, before, after record) (record,
 			return after, nil
 		}
 		if all, err := r.cluster.Services(ctx); err == nil {
-			after = after.named(all)
+			after = after.fillNames(all)
 		}
 		after.data = mergeData(before, after)
 		return after, nil
@@ -415,7 +415,7 @@ func (r *reconciler) Deletions(
 		Planned: guard.Planned{Action: guard.PlanDelete, Object: "entry of " + o.entry.title() + " in " + r.book.title(), Detail: texts(o.has)},
 		Compare: func() (before, after any) { return o.entry, nil },
 		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
-			after, err := r.book.commit(ctx, func(rec record) (record, error) { return rec.without(string(q.Service.UID)), nil })
+			after, err := r.book.commit(ctx, func(rec record) (record, error) { return rec.remove(string(q.Service.UID)), nil })
 			if err == nil {
 				r.tryAgain()
 			}

@@ -35,6 +35,6 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
-	_, err := c.reconciler.book.commit(ctx, func(rec record) (record, error) { return rec.without(o.ID), nil })
+	_, err := c.reconciler.book.commit(ctx, func(rec record) (record, error) { return rec.remove(o.ID), nil })
 	return err
 }

@@ -34,7 +34,7 @@ func TestNodeWithoutAddress(t *testing.T) {
 			c0, web := s.start(), service("default", 1)
 			c0.reconciler.setEvents(s.Recorder)
 			s.Apply(web)
-			assert.Equal(t, "10.98.0.1", s.served(c0, web))
+			assert.Equal(t, "10.98.0.1", s.requireServed(c0, web))
 			good := s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration]
 			s.Register(c.bad)
 			for range 2 {
@@ -86,8 +86,8 @@ func TestCommandKnowsNodes(t *testing.T) {
 		}
 		c, web, gone := s.start(), service("default", 1), service("default", 2)
 		s.Apply(web, gone)
-		s.served(c, web)
-		s.served(c, gone)
+		s.requireServed(c, web)
+		s.requireServed(c, gone)
 		require.NoError(t, s.Kube.CoreV1().Services("default").Delete(t.Context(), gone.Name, metav1.DeleteOptions{}))
 		command := s.start()
 		command.reconciler.setNodes(nil)

@@ -30,8 +30,8 @@ type pool struct {
 	dynamic bool
 }
 
-// has reports whether the pool has addresses of a family at all.
-func (p pool) has(v6 bool) bool {
+// hasFamily reports whether the pool has addresses of a family at all.
+func (p pool) hasFamily(v6 bool) bool {
 	return slices.ContainsFunc(p.spans, func(s span) bool { return s.from.Is6() == v6 })
 }
 

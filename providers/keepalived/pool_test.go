@@ -17,13 +17,13 @@ import (
 // poolOf is the pool of namespace default among keys.
 func poolOf(t *testing.T, data map[string]string) pool {
 	t.Helper()
-	p, err := pools{where: "kube-system/kubevip", data: data}.of("default")
+	p, err := pools{where: "kube-system/kubevip", data: data}.poolOf("default")
 	require.NoError(t, err)
 	return p
 }
 
-// given takes addresses from a pool until it has none, at most n.
-func given(p pool, v6 bool, n int, used ...string) (all []string) {
+// takeAll takes addresses from a pool until it has none, at most n.
+func takeAll(p pool, v6 bool, n int, used ...string) (all []string) {
 	taken := map[netip.Addr]bool{}
 	for _, text := range used {
 		taken[netip.MustParseAddr(text)] = true
@@ -118,7 +118,7 @@ func TestNextAddress(t *testing.T) {
 			if name == "without ends" || name == "adjacent are one" || name == "a /31 and a /32" {
 				n++ // and then it is exhausted
 			}
-			assert.Equal(t, c.want, given(poolOf(t, c.data), c.v6, n, c.used...))
+			assert.Equal(t, c.want, takeAll(poolOf(t, c.data), c.v6, n, c.used...))
 		})
 	}
 }
@@ -134,14 +134,14 @@ func TestServiceCIDR(t *testing.T) {
 		"10.0.0.4/31":      {"10.0.0.4", "10.0.0.5"},
 		"10.0.255.254/23":  {"10.0.254.1", "10.0.254.2"},
 	} {
-		p, err := pools{cidr: cidr}.of("default")
+		p, err := pools{cidr: cidr}.poolOf("default")
 		require.NoError(t, err)
-		assert.Equal(t, want, given(p, false, 2), cidr)
+		assert.Equal(t, want, takeAll(p, false, 2), cidr)
 	}
-	p, err := pools{cidr: "10.0.254.0/23"}.of("default")
+	p, err := pools{cidr: "10.0.254.0/23"}.poolOf("default")
 	require.NoError(t, err)
 	assert.True(t, p.contains(netip.MustParseAddr("10.0.255.0")), "within a larger network it is an address as any other")
-	assert.Equal(t, []string{"2001:db8::", "2001:db8::1"}, given(pool{spans: []span{spanOf(netip.MustParsePrefix("2001:db8::/32"))}}, true, 2))
+	assert.Equal(t, []string{"2001:db8::", "2001:db8::1"}, takeAll(pool{spans: []span{spanOf(netip.MustParsePrefix("2001:db8::/32"))}}, true, 2))
 }
 
 func TestPoolKeys(t *testing.T) {
@@ -150,22 +150,22 @@ func TestPoolKeys(t *testing.T) {
 		"cidr-empty": "", "cidr-bad": "10.0.0.0/33", "range-bad2": "10.0.0.9-10.0.0.1", "allow-share-global": "true",
 		"allow-share-strict": "no", "interface-global": "eth0", "interface-edge": "eth1",
 	}}
-	_, err := p.of("default")
+	_, err := p.poolOf("default")
 	require.ErrorIs(t, err, errNoPool)
-	_, err = p.of("empty")
+	_, err = p.poolOf("empty")
 	require.ErrorIs(t, err, errEmptyPool)
-	_, err = p.of("bad")
+	_, err = p.poolOf("bad")
 	require.ErrorContains(t, err, "\"10.0.0.0/33\" is not a network")
-	_, err = p.of("bad2")
+	_, err = p.poolOf("bad2")
 	require.ErrorContains(t, err, "\"10.0.0.9-10.0.0.1\" is not a range of addresses")
 	assert.True(t, p.shares("default"))
 	assert.False(t, p.shares("strict"))
 	assert.Equal(t, "eth0", p.networkInterface("default"))
 	assert.Equal(t, "eth1", p.networkInterface("edge"))
 	p.cidr = "10.9.0.0/24"
-	one, err := p.of("default")
+	one, err := p.poolOf("default")
 	require.NoError(t, err)
-	assert.Equal(t, []string{"10.9.0.1"}, given(one, false, 1), "the CIDR counts where the ConfigMap has no key")
+	assert.Equal(t, []string{"10.9.0.1"}, takeAll(one, false, 1), "the CIDR counts where the ConfigMap has no key")
 }
 
 // TestPoolsAreSets: whatever is written, each address is given once, is one of the pool, and none is left out.
@@ -185,7 +185,7 @@ func TestPoolsAreSets(t *testing.T) {
 		}
 		text := strings.Join(parts, ",")
 		for _, order := range []string{"", orderDown} {
-			all := given(poolOf(t, map[string]string{"cidr-global": text, "search-order": order}), false, 1000)
+			all := takeAll(poolOf(t, map[string]string{"cidr-global": text, "search-order": order}), false, 1000)
 			got := map[string]bool{}
 			for _, a := range all {
 				got[a] = true
@@ -226,12 +226,12 @@ func TestRequestedAddressesOfPoolsAlone(t *testing.T) {
 		others, had := service("tenant", 3, annotated("10.2.0.7")), service("tenant", 4, asks("192.0.2.1"))
 		s.Apply(gateway, mine, others, had)
 		book := configMap(defaultNamespace, defaultBook, nil)
-		book.Annotations = map[string]string{annotationRegistry: record{}.with(newEntry(had, lenientList("192.0.2.1"), "")).encode()}
+		book.Annotations = map[string]string{annotationRegistry: record{}.put(newEntry(had, lenientList("192.0.2.1"), "")).encode()}
 		s.api.Put(book)
-		s.refused(c, gateway, eventConfigError, "address 10.98.0.254 is in no pool of namespace tenant, and KEEPALIVED_REQUESTED_ADDRESSES=pools")
-		s.refused(c, others, eventConfigError, "address 10.2.0.7 is in no pool of namespace tenant")
-		assert.Equal(t, "10.1.0.7", s.served(c, mine))
-		assert.Equal(t, "192.0.2.1", s.served(c, had))
+		s.requireRefusal(c, gateway, eventConfigError, "address 10.98.0.254 is in no pool of namespace tenant, and KEEPALIVED_REQUESTED_ADDRESSES=pools")
+		s.requireRefusal(c, others, eventConfigError, "address 10.2.0.7 is in no pool of namespace tenant")
+		assert.Equal(t, "10.1.0.7", s.requireServed(c, mine))
+		assert.Equal(t, "192.0.2.1", s.requireServed(c, had))
 		_, err := s.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 503, Operation: "GET configmaps"})
 		require.NoError(t, err)
 		_, err = s.ensure(s.start(), gateway)

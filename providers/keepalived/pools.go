@@ -39,8 +39,8 @@ type pools struct {
 	err error
 }
 
-// of returns the pool of a namespace.
-func (p pools) of(namespace string) (pool, error) {
+// poolOf returns the pool of a namespace.
+func (p pools) poolOf(namespace string) (pool, error) {
 	if p.err != nil {
 		return pool{}, p.err
 	}

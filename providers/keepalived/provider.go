@@ -146,7 +146,7 @@ func (c *cloud) watch(stop <-chan struct{}, render func()) {
 		return
 	}
 	r.book.follow(follow(r.config.Namespace, r.config.ConfigMap, func(cm *v1.ConfigMap) {
-		if !r.book.seen(cm) {
+		if !r.book.observe(cm) {
 			return
 		}
 		r.tryAgain() // somebody else may have freed an address

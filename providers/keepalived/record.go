@@ -64,8 +64,8 @@ func newEntry(s *v1.Service, addresses []netip.Addr, method string) entry {
 	return e
 }
 
-// same reports whether an entry that is stored says what a new one would. One of the oldest version has no names.
-func (e entry) same(stored entry) bool {
+// equals reports whether an entry that is stored says what a new one would. One of the oldest version has no names.
+func (e entry) equals(stored entry) bool {
 	if stored.Name == "" && stored.Namespace == "" {
 		stored.Namespace, stored.Name = e.Namespace, e.Name
 		stored.Method = e.Method
@@ -127,8 +127,8 @@ func (r record) index(uid string) int {
 	return slices.IndexFunc(r.entries, func(e entry) bool { return e.UID == uid })
 }
 
-// with is the record with an entry, in the place of the one that the Service had.
-func (r record) with(e entry) record {
+// put is the record with an entry, in the place of the one that the Service had.
+func (r record) put(e entry) record {
 	entries := slices.Clone(r.entries)
 	if at := r.index(e.UID); at >= 0 {
 		entries[at] = e
@@ -138,8 +138,8 @@ func (r record) with(e entry) record {
 	return record{entries: entries, data: r.data}
 }
 
-// without is the record without the entry of a Service.
-func (r record) without(uid string) record {
+// remove is the record without the entry of a Service.
+func (r record) remove(uid string) record {
 	return record{data: r.data, entries: slices.DeleteFunc(slices.Clone(r.entries), func(e entry) bool { return e.UID == uid })}
 }
 
@@ -155,8 +155,8 @@ func (r record) foreign() []netip.Addr {
 	return all
 }
 
-// named fills in the names that entries of the oldest version lack, from the Services that there are.
-func (r record) named(services []*v1.Service) record {
+// fillNames fills in the names that entries of the oldest version lack, from the Services that there are.
+func (r record) fillNames(services []*v1.Service) record {
 	entries := slices.Clone(r.entries)
 	for i, e := range entries {
 		if e.Name != "" {

@@ -113,7 +113,7 @@ func TestPublishedFile(t *testing.T) {
 		s.Register(node("inner", "10.99.0.99"))
 		c, web := s.start(), service("default", 1)
 		s.Apply(web)
-		assert.Equal(t, "10.98.0.1", s.served(c, web))
+		assert.Equal(t, "10.98.0.1", s.requireServed(c, web))
 		book := func() *v1.ConfigMap { return s.api.ConfigMap(defaultNamespace, defaultBook) }
 		text := book().Data[keyConfiguration]
 		require.NoError(t, verify(text))
@@ -145,7 +145,7 @@ func TestNoTextReachesAFile(t *testing.T) {
 			web.Labels = map[string]string{labelImplementation: "x"}
 			web.Spec.Ports = []v1.ServicePort{{Name: "virtual-ipaddress", Port: 80}}
 			s.Apply(web)
-			address := s.served(c, web)
+			address := s.requireServed(c, web)
 			if announcer == announcerVIP {
 				assert.Equal(t, "default/s1", s.vips().Data[address])
 				return
@@ -166,12 +166,12 @@ func TestForeignFileIsReplaced(t *testing.T) {
 		require.NoError(t, c.publishAgain(t.Context()))
 		assert.Nil(t, s.api.ConfigMap(defaultNamespace, defaultBook), "nothing is announced, and nothing written")
 		s.Apply(web)
-		s.served(c, web)
+		s.requireServed(c, web)
 		for range 2 {
 			cm := s.api.ConfigMap(defaultNamespace, defaultBook)
 			cm.Data[keyConfiguration] = "vrrp_instance {"
 			s.api.Put(cm)
-			c.reconciler.book.seen(s.api.ConfigMap(defaultNamespace, defaultBook))
+			c.reconciler.book.observe(s.api.ConfigMap(defaultNamespace, defaultBook))
 			require.NoError(t, c.publishAgain(t.Context()))
 			require.NoError(t, verify(s.api.ConfigMap(defaultNamespace, defaultBook).Data[keyConfiguration]))
 			require.NoError(t, s.Remove(c.loadBalancers, "", web))

@@ -31,15 +31,15 @@ func TestFirstService(t *testing.T) {
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
 		c, web := s.start(), service("default", 1)
 		s.Apply(web)
-		assert.Equal(t, "10.210.38.65", s.served(c, web))
+		assert.Equal(t, "10.210.38.65", s.requireServed(c, web))
 		assert.Equal(t, 1, s.writes())
 		cm := s.vips()
 		assert.JSONEq(t, `{"services":[{"uid":"uid-00001","ip":"10.210.38.65","serviceNamespace":"default","serviceName":"s1"}]}`, cm.Annotations[annotationRegistry])
 		assert.Equal(t, map[string]string{"10.210.38.65": "default/s1"}, cm.Data)
 		s.server.ResetCalls()
-		s.served(c, web)
+		s.requireServed(c, web)
 		assert.Zero(t, s.server.Calls().Total)
-		assert.Equal(t, "10.210.38.65", s.served(s.start(), web), "a process that has just begun gives no other address")
+		assert.Equal(t, "10.210.38.65", s.requireServed(s.start(), web), "a process that has just begun gives no other address")
 		assert.Zero(t, s.writes())
 	}, vips("", nil))
 }
@@ -54,16 +54,16 @@ func TestForwardMethods(t *testing.T) {
 		for number, want := range map[int]string{1: ":DR", 2: ":NAT", 3: "", 4: ":DR"} {
 			one := service("default", number, map[int]func(*v1.Service){1: func(*v1.Service) {}, 2: method("NAT"), 3: method(""), 4: method("dr")}[number])
 			s.Apply(one)
-			at := s.served(c, one)
+			at := s.requireServed(c, one)
 			assert.Equal(t, "default/"+one.Name+want, s.vips().Data[at], "at its creation already")
 			assert.Regexp(t, readable, s.vips().Data[at])
 		}
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventIgnored+" annotation "+annotationMethod)
 		one := s.Current(service("default", 1))
-		at := s.served(c, one)
+		at := s.requireServed(c, one)
 		one.Annotations = map[string]string{annotationMethod: "PROXY"}
 		s.Apply(one)
-		assert.Equal(t, at, s.served(c, one))
+		assert.Equal(t, at, s.requireServed(c, one))
 		assert.Equal(t, "default/s1:PROXY", s.vips().Data[at])
 	}, vips("", nil))
 }
@@ -80,8 +80,8 @@ func TestRequestedVIP(t *testing.T) {
 			return now
 		}
 		s.Apply(one, two)
-		assert.Equal(t, "10.210.38.90", s.served(c, ask(one, "10.210.38.90")), "inside of the pool")
-		assert.Equal(t, "192.0.2.7", s.served(c, ask(one, "192.0.2.7")), "outside of it, and the old one is free")
+		assert.Equal(t, "10.210.38.90", s.requireServed(c, ask(one, "10.210.38.90")), "inside of the pool")
+		assert.Equal(t, "192.0.2.7", s.requireServed(c, ask(one, "192.0.2.7")), "outside of it, and the old one is free")
 		assert.Equal(t, map[string]string{"192.0.2.7": "default/s1"}, s.vips().Data)
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Normal "+eventOutside)
 		s.server.ResetCalls()
@@ -91,7 +91,7 @@ func TestRequestedVIP(t *testing.T) {
 			assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+reason)
 		}
 		assert.Zero(t, s.writes())
-		assert.Equal(t, "192.0.2.7", s.served(c, ask(one, "")), "cleared: the address stays")
+		assert.Equal(t, "192.0.2.7", s.requireServed(c, ask(one, "")), "cleared: the address stays")
 	}, vips("", nil))
 }
 
@@ -100,7 +100,7 @@ func TestDeletion(t *testing.T) {
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
 		c, web := s.start(), service("default", 1)
 		s.Apply(web)
-		s.served(c, web)
+		s.requireServed(c, web)
 		s.server.ResetCalls()
 		require.NoError(t, s.Remove(c.loadBalancers, "", web))
 		assert.Equal(t, 1, s.writes())
@@ -132,13 +132,13 @@ func TestTakeoverVIP(t *testing.T) {
 			s.Apply(one, two)
 			for range 2 {
 				process := s.start()
-				assert.Equal(t, "10.210.38.65", s.served(process, one))
-				assert.Equal(t, "10.210.38.70", s.served(process, two))
+				assert.Equal(t, "10.210.38.65", s.requireServed(process, one))
+				assert.Equal(t, "10.210.38.70", s.requireServed(process, two))
 				assert.Equal(t, c.writes, s.writes(), name)
 			}
 			three := service("default", 3)
 			s.Apply(three)
-			assert.Equal(t, "10.210.38.66", s.served(s.start(), three))
+			assert.Equal(t, "10.210.38.66", s.requireServed(s.start(), three))
 			rec, err := readRecord(s.vips())
 			require.NoError(t, err)
 			for _, e := range rec.entries {
@@ -157,7 +157,7 @@ func TestUsersKeysStay(t *testing.T) {
 		for number := range 5 {
 			one := service("default", number)
 			s.Apply(one)
-			assert.NotEqual(t, "10.210.38.66", s.served(c, one))
+			assert.NotEqual(t, "10.210.38.66", s.requireServed(c, one))
 			if number%2 == 1 {
 				require.NoError(t, s.Remove(c.loadBalancers, "", one))
 			}
@@ -186,7 +186,7 @@ func TestMissingConfigMap(t *testing.T) {
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
 		c, web := s.start(), service("default", 1)
 		s.Apply(web)
-		s.served(c, web)
+		s.requireServed(c, web)
 		assert.Equal(t, "default/s1", s.vips().Data["10.210.38.65"])
 	})
 }
@@ -254,11 +254,11 @@ func TestConflict(t *testing.T) {
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
 		c, one, two := s.start(), service("default", 1), service("default", 2)
 		s.Apply(one, two)
-		s.served(c, one)
+		s.requireServed(c, one)
 		other := s.vips()
 		other.Data["10.210.38.66"] = "mine/own"
 		s.api.Put(other)
-		assert.Equal(t, "10.210.38.67", s.served(c, two))
+		assert.Equal(t, "10.210.38.67", s.requireServed(c, two))
 		assert.Equal(t, "mine/own", s.vips().Data["10.210.38.66"])
 		_, err := s.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Writes: true})
 		require.NoError(t, err)
@@ -275,7 +275,7 @@ func TestOrphans(t *testing.T) {
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
 		c, web := s.start(), service("default", 1)
 		s.Apply(web)
-		assert.Equal(t, "10.210.38.66", s.served(c, web), "the first address is still that of a Service that is gone")
+		assert.Equal(t, "10.210.38.66", s.requireServed(c, web), "the first address is still that of a Service that is gone")
 		found, err := c.Orphans(t.Context(), []*v1.Service{web})
 		require.NoError(t, err)
 		require.Len(t, found, 1)
@@ -300,7 +300,7 @@ func TestRetryWhenPoolsChange(t *testing.T) {
 			}
 		})
 		s.Apply(one, two)
-		s.served(c, one)
+		s.requireServed(c, one)
 		_, err := s.ensure(c, two)
 		require.Error(t, err)
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventNoAddress+" no addresses available in cidr-global of ConfigMap kube-system/kubevip")
@@ -308,7 +308,7 @@ func TestRetryWhenPoolsChange(t *testing.T) {
 		c.reconciler.pools.changed()
 		c.reconciler.tryAgain()
 		assert.Equal(t, []string{"s2"}, retried)
-		assert.Equal(t, "10.0.0.7", s.served(c, two))
+		assert.Equal(t, "10.0.0.7", s.requireServed(c, two))
 		c.reconciler.tryAgain()
 		assert.Len(t, retried, 1, "nobody waits any more")
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.1/32"}))
@@ -320,7 +320,7 @@ func TestLocalTraffic(t *testing.T) {
 	onStage(t, confEnv, func(t *testing.T, s *stage) {
 		web := service("default", 1, func(s *v1.Service) { s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyLocal })
 		s.Apply(web)
-		s.served(s.start(), web)
+		s.requireServed(s.start(), web)
 		assert.Contains(t, strings.Join(s.Events(), "\n"), "Warning "+eventLocal)
 	})
 }
@@ -353,7 +353,7 @@ func TestTwoReleases(t *testing.T) {
 			group.Wait()
 			owners := map[string]string{}
 			for i, one := range all {
-				releases[i%2].reconciler.book.seen(&v1.ConfigMap{})
+				releases[i%2].reconciler.book.observe(&v1.ConfigMap{})
 				address := texts(s.addressesOf(releases[i%2], one))
 				require.NotEmpty(t, address, one.Name)
 				require.Empty(t, owners[address], "%s is given twice", address)
@@ -373,7 +373,7 @@ func TestTwoReleases(t *testing.T) {
 			}
 			late := service("b", 99)
 			s.Apply(late)
-			assert.Equal(t, freed, s.served(releases[1], late))
+			assert.Equal(t, freed, s.requireServed(releases[1], late))
 		}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.0/26"}))
 	}
 }

@@ -64,7 +64,7 @@ func (s *stage) ensure(c *cloud, service *v1.Service) ([]v1.LoadBalancerIngress,
 	return status.Ingress, nil
 }
 
-func (s *stage) served(c *cloud, service *v1.Service) string {
+func (s *stage) requireServed(c *cloud, service *v1.Service) string {
 	s.T.Helper()
 	ingress, err := s.ensure(c, service)
 	require.NoError(s.T, err)
@@ -97,8 +97,8 @@ func annotated(address string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Annotations = map[string]string{annotationIPs: address} }
 }
 
-// refused: a Service is not served, an event says why, and nothing is written.
-func (s *stage) refused(c *cloud, service *v1.Service, reason, words string) {
+// requireRefusal: a Service is not served, an event says why, and nothing is written.
+func (s *stage) requireRefusal(c *cloud, service *v1.Service, reason, words string) {
 	s.T.Helper()
 	before := s.writes()
 	_, err := s.ensure(c, service)

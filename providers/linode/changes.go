@@ -165,7 +165,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			err = nil
 		}
-		return nil, d.without(st.config.ID), err
+		return nil, d.removeConfig(st.config.ID), err
 	case createPort:
 		c, err := l.api.createConfig(ctx, nb.ID, st.fields)
 		if err != nil {
@@ -182,7 +182,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 		if err != nil {
 			return nil, nil, err
 		}
-		return nil, d.with(config{NodeBalancerConfig: *c, nodes: st.config.nodes}), nil
+		return nil, d.putConfig(config{NodeBalancerConfig: *c, nodes: st.config.nodes}), nil
 	case rebuildPort:
 		return l.rebuild(ctx, nb, d, st)
 	case addNode:
@@ -192,15 +192,15 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 		}
 		changed := st.config
 		changed.nodes = st.config.nodes.insert(*n, st.fields.Nodes, l.api.rows)
-		return nil, d.with(changed), nil
+		return nil, d.putConfig(changed), nil
 	case removeNode:
 		err := l.api.removeNode(ctx, nb.ID, st.config.ID, st.remove)
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			err = nil
 		}
 		changed := st.config
-		changed.nodes = st.config.nodes.without(st.remove.ID, st.fields.Nodes, l.api.rows)
-		return nil, d.with(changed), err
+		changed.nodes = st.config.nodes.removeNode(st.remove.ID, st.fields.Nodes, l.api.rows)
+		return nil, d.putConfig(changed), err
 	}
 	return nil, nil, fmt.Errorf("unknown step %q", st.kind)
 }
@@ -216,17 +216,17 @@ func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *detail
 		l.details.Invalidate(nb.ID)
 		return nil, nil, err
 	}
-	return nil, d.with(config{NodeBalancerConfig: *c, nodes: nodes}), nil
+	return nil, d.putConfig(config{NodeBalancerConfig: *c, nodes: nodes}), nil
 }
 
-// with returns the details with one config replaced or added.
-func (d *details) with(c config) *details {
-	after := d.without(c.ID)
+// putConfig returns the details with one config replaced or added.
+func (d *details) putConfig(c config) *details {
+	after := d.removeConfig(c.ID)
 	after.configs = append(after.configs, c)
 	return after
 }
 
-func (d *details) without(id int) *details {
+func (d *details) removeConfig(id int) *details {
 	others := slices.DeleteFunc(slices.Clone(d.configs), func(c config) bool { return c.ID == id })
 	return &details{nodeBalancerID: d.nodeBalancerID, configs: others}
 }
@@ -237,7 +237,7 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 	if err != nil {
 		return nil, err
 	}
-	if behind.none() {
+	if behind.isEmpty() {
 		return nil, errNoBackends
 	}
 	want := &desired{}
@@ -251,7 +251,7 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 				continue
 			}
 			f := configFields{Port: int(port.Port), Protocol: string(d.configs[i].Protocol), UDPCheckPort: d.configs[i].UDPCheckPort}
-			f.Nodes = behind.on(f.Protocol, port.NodePort)
+			f.Nodes = behind.atPort(f.Protocol, port.NodePort)
 			want.configs = append(want.configs, f)
 		}
 	}
@@ -268,7 +268,7 @@ func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s 
 		if f.Protocol != protocolHTTPS || n < 0 {
 			continue
 		}
-		if d.configs[n].nodes.to(f.Nodes).count() < 2 {
+		if d.configs[n].nodes.compareWith(f.Nodes).count() < 2 {
 			continue
 		}
 		secrets, err := l.secrets(ctx, service, s)

@@ -108,8 +108,8 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 	return refused, nil
 }
 
-// now looks again, right before something that cannot be undone: an earlier look may have seen what is somebody else's by now.
-func (l *loadBalancers) now(ctx context.Context, service *v1.Service, before finding) (finding, error) {
+// lookAgain looks again, right before something that cannot be undone: an earlier look may have seen what is somebody else's by now.
+func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	nb, err := l.observed.Get(ctx, before.nb.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		return finding{}, nil
@@ -137,7 +137,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 		// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
 		// What another Service retained has that one's mark.
 		d.Deletable = d.Deletable || made
-	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.by(service, nb.ID):
+	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.isServedBy(service, nb.ID):
 		d = ownership.Decision{Verdict: ownership.Owned, Deletable: made, Object: d.Object}
 	case d.Verdict == ownership.Refused && d.Owner == nil:
 		left, err := l.leftBehind(ctx, service, nb, nodes)
@@ -200,7 +200,7 @@ func (m *served) forget(service *v1.Service) {
 	delete(m.of, service.UID)
 }
 
-func (m *served) by(service *v1.Service, id int) bool {
+func (m *served) isServedBy(service *v1.Service, id int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.of[service.UID] == id && id != 0

@@ -80,7 +80,7 @@ func (l *loadBalancers) desireFirewalls(
 	if s.ACL != nil && s.FirewallID == 0 {
 		rules, err := firewallRules(s.ACL, service, label(l.config.Prefix, service))
 		if err != nil {
-			return p, refused(err), err
+			return p, configFinding(err), err
 		}
 		want.rules = &rules
 		if !slices.ContainsFunc(attached, want.ours) {

@@ -127,8 +127,8 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	return services.Judged(warnings, err), err
 }
 
-// refused is the finding about what cannot be had.
-func refused(err error) []services.Finding {
+// configFinding is the finding about what cannot be had.
+func configFinding(err error) []services.Finding {
 	if err == nil {
 		return nil
 	}
@@ -150,7 +150,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 	q := inventory.Query{MaxAge: detailsMaxAge}
 	switch {
 	case f.unknown != nil:
-		return f, refused(f.unknown), f.unknown
+		return f, configFinding(f.unknown), f.unknown
 	case whole && f.Verdict == ownership.Refused:
 		return f, services.Refused(r.Service, f.Decision), f.Err()
 	case f.Verdict == ownership.Refused:
@@ -162,7 +162,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 		if _, kept, err := deletionSettings(r.Service); kept || err != nil {
 			return f, nil, nil //nolint:nilerr // Deletions says what is wrong with them
 		}
-		f, err := l.now(ctx, r.Service, f)
+		f, err := l.lookAgain(ctx, r.Service, f)
 		return f, nil, err
 	case whole:
 		q.MaxAge = ensureDetailsMaxAge
@@ -191,14 +191,14 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 		d.balancer, err = desire(r.Service, s, tagsOf(r.Cluster, l.config, s), behind, secrets)
 	}
 	if err != nil {
-		return nil, refused(err), err
+		return nil, configFinding(err), err
 	}
 	if d.marks, err = l.marks(ctx, r.Service); err != nil {
 		return nil, nil, err
 	}
 	if f.nb == nil {
 		if d.request, err = l.request(ctx, r.Service, d); err != nil {
-			return nil, refused(err), err
+			return nil, configFinding(err), err
 		}
 	}
 	var findings []services.Finding
@@ -275,7 +275,7 @@ func (l *loadBalancers) Deletions(
 			},
 		}}, nil, nil
 	default:
-		findings = append(findings, kept(f.nb))
+		findings = append(findings, keptNotice(f.nb))
 	}
 	left, err := l.leftFirewalls(ctx, r.Service)
 	for _, firewall := range left {
@@ -296,8 +296,8 @@ func deletionSettings(service *v1.Service) (s settings, preserved bool, err erro
 	return s, s.Preserve, err
 }
 
-// kept says that a NodeBalancer outlives its Service: whoever made it decides what becomes of it.
-func kept(nb *nodeBalancer) services.Finding {
+// keptNotice says that a NodeBalancer outlives its Service: whoever made it decides what becomes of it.
+func keptNotice(nb *nodeBalancer) services.Finding {
 	return services.Notice(eventKept,
 		"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; "+
 			"delete it in the cloud if it is not needed", nb.ID)
@@ -348,12 +348,12 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request
 	if err != nil || previous.nb == nil || previous.nb.ID == now.ID || previous.Verdict == ownership.Refused {
 		return err
 	}
-	previous, err = l.now(ctx, without, previous)
+	previous, err = l.lookAgain(ctx, without, previous)
 	switch {
 	case err != nil || previous.nb == nil:
 		return err
 	case !previous.Deletable:
-		r.Report(kept(previous.nb))
+		r.Report(keptNotice(previous.nb))
 		return nil
 	}
 	return l.delete(ctx, r, s, previous.nb)

@@ -66,9 +66,9 @@ func (m *metadata) run(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// wanted returns the label and annotations that a Node lacks. A private address that somebody wrote stays: it chooses
+// missingMetadata returns the label and annotations that a Node lacks. A private address that somebody wrote stays: it chooses
 // the address at which NodeBalancers reach the node.
-func wanted(node *v1.Node, l instance) (label string, annotations map[string]string) {
+func missingMetadata(node *v1.Node, l instance) (label string, annotations map[string]string) {
 	if l.hostUUID != "" && node.Labels[labelHostUUID] != l.hostUUID {
 		label = l.hostUUID
 	}
@@ -83,7 +83,7 @@ func wanted(node *v1.Node, l instance) (label string, annotations map[string]str
 }
 
 func (m *metadata) write(ctx context.Context, node *v1.Node, l instance) error {
-	label, annotations := wanted(node, l)
+	label, annotations := missingMetadata(node, l)
 	if label == "" && len(annotations) == 0 {
 		return nil
 	}

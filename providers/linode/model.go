@@ -86,10 +86,10 @@ func desire(service *v1.Service, s settings, tags []string, behind wantedNodes, 
 			problems = append(problems, fmt.Errorf("port %d: %w", port.Port, err))
 			continue
 		}
-		c.Nodes = behind.on(c.Protocol, port.NodePort)
+		c.Nodes = behind.atPort(c.Protocol, port.NodePort)
 		d.configs = append(d.configs, c)
 	}
-	if behind.none() {
+	if behind.isEmpty() {
 		problems = append(problems, errNoBackends)
 	}
 	return d, errors.Join(problems...)
@@ -339,7 +339,7 @@ func samePort(c config, f configFields) bool {
 
 func planPort(c config, f configFields) []step {
 	reasons := configDifferences(c, f)
-	d := c.nodes.to(f.Nodes)
+	d := c.nodes.compareWith(f.Nodes)
 	switch changes := d.count(); {
 	case changes == 0 && len(reasons) == 0:
 		return nil

@@ -198,8 +198,8 @@ type comparison struct {
 	found difference
 }
 
-// to returns what leads from a set to a wanted one; nodes are the same whose addresses are.
-func (s nodeSet) to(want nodeSet) difference {
+// compareWith returns what leads from a set to a wanted one; nodes are the same whose addresses are.
+func (s nodeSet) compareWith(want nodeSet) difference {
 	c := want.compared
 	if c == nil || len(s.rows) == 0 || s.ports != nil || s.port != want.port {
 		return compareSets(s, want)
@@ -253,7 +253,7 @@ func (s nodeSet) insert(n linodego.NodeBalancerNode, want nodeSet, lists *invent
 	host, port := splitAddress(n.Address)
 	row := nodeRow{host: host, label: n.Label, weight: n.Weight, mode: string(n.Mode)}
 	at, _ := slices.BinarySearchFunc(s.rows, row, compareRows)
-	after, d := s, s.to(want)
+	after, d := s, s.compareWith(want)
 	if d.count() == 1 && len(d.add) == 1 && d.add[0] == at && want.rows[at] == row && port == want.port {
 		after.rows = want.rows
 	} else {
@@ -265,14 +265,14 @@ func (s nodeSet) insert(n linodego.NodeBalancerNode, want nodeSet, lists *invent
 	return after.withIDs(slices.Insert(s.idList(), at, n.ID))
 }
 
-// without returns the set without a node, likewise.
-func (s nodeSet) without(id int, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
+// removeNode returns the set without a node, likewise.
+func (s nodeSet) removeNode(id int, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
 	ids := s.idList()
 	at := slices.Index(ids, id)
 	if at < 0 {
 		return s
 	}
-	after, d := s, s.to(want)
+	after, d := s, s.compareWith(want)
 	if d.count() == 1 && len(d.remove) == 1 && d.remove[0] == at && len(want.rows) > 0 && want.rows[0].mode != "" {
 		after.rows = want.rows
 	} else {
@@ -296,8 +296,8 @@ type wantedNodes struct {
 	datagrams, streams nodeSet
 }
 
-// none reports whether there is no node.
-func (w wantedNodes) none() bool { return len(w.streams.rows) == 0 }
+// isEmpty reports whether there is no node.
+func (w wantedNodes) isEmpty() bool { return len(w.streams.rows) == 0 }
 
 // wantedOf makes them of the addresses of nodes, which are all of one network.
 func wantedOf(backends []backend) wantedNodes {
@@ -318,8 +318,8 @@ func wantedOf(backends []backend) wantedNodes {
 	return w
 }
 
-// on returns them at a port of the nodes.
-func (w wantedNodes) on(protocol string, nodePort int32) nodeSet {
+// atPort returns them at a port of the nodes.
+func (w wantedNodes) atPort(protocol string, nodePort int32) nodeSet {
 	s := w.streams
 	if protocol == protocolUDP {
 		s = w.datagrams

@@ -79,7 +79,7 @@ func TestNodeDifferences(t *testing.T) {
 				backends = append(backends, backend{node: "n0", address: netip.AddrFrom4([4]byte{192, 168, 128, byte(i)})})
 			}
 		}
-		want := wantedOf(backends).on(protocolTCP, 30000)
+		want := wantedOf(backends).atPort(protocolTCP, 30000)
 		add, kept := 0, 0
 		for n := range want.all() {
 			if _, ok := seen[n.Address]; ok {
@@ -90,7 +90,7 @@ func TestNodeDifferences(t *testing.T) {
 		}
 		for range 2 { // the second time from what was kept
 			set := nodeSetOf(have, lists)
-			d := set.to(want)
+			d := set.compareWith(want)
 			require.Len(t, d.add, add, "%v, %v", have, backends)
 			require.Len(t, d.remove, len(seen)-kept+twice, "%v, %v", have, backends)
 			for _, i := range d.add {
@@ -126,7 +126,7 @@ func TestNodesShareMemory(t *testing.T) {
 		return list
 	}
 	var before []linodego.NodeBalancerNode
-	for n := range wantedOf(backends(nodes)).on(protocolTCP, 30000).all() {
+	for n := range wantedOf(backends(nodes)).atPort(protocolTCP, 30000).all() {
 		before = append(before, nodeOf(1000+3*len(before), n.Address, n.Label))
 	}
 	one := nodeSetOf(before, lists)
@@ -141,14 +141,14 @@ func TestNodesShareMemory(t *testing.T) {
 	for _, mode := range []string{modeAccept, "none"} { // as asked for, and as the API may show it
 		last := nodeSet{}
 		for i, set := range []nodeSet{one, other} {
-			want := more.on(protocolTCP, 30000)
-			d := set.to(want)
+			want := more.atPort(protocolTCP, 30000)
+			d := set.compareWith(want)
 			require.Equal(t, 1, d.count())
 			added := want.at(d.add[0])
 			n := nodeOf(7_000_000+i, added.Address, added.Label)
 			n.Mode = linodego.NodeMode(mode)
 			joined := set.insert(n, want, lists)
-			assert.Zero(t, set.to(more.on(protocolTCP, 30001)).change)
+			assert.Zero(t, set.compareWith(more.atPort(protocolTCP, 30001)).change)
 			assert.Equal(t, append(set.idList(), 0)[0], joined.idList()[0])
 			assert.Contains(t, joined.idList(), 7_000_000+i)
 			assert.Len(t, slices.Collect(set.all()), nodes, "the set of before is what it was")
@@ -156,9 +156,9 @@ func TestNodesShareMemory(t *testing.T) {
 				assert.Same(t, &last.rows[0], &joined.rows[0])
 			}
 			last = joined
-			left := joined.without(7_000_000+i, wantedOf(backends(nodes)).on(protocolTCP, 30000), lists)
+			left := joined.removeNode(7_000_000+i, wantedOf(backends(nodes)).atPort(protocolTCP, 30000), lists)
 			assert.ElementsMatch(t, slices.Collect(set.all()), slices.Collect(left.all()))
-			assert.Equal(t, joined, joined.without(1, want, lists), "of what is gone nothing changes")
+			assert.Equal(t, joined, joined.removeNode(1, want, lists), "of what is gone nothing changes")
 		}
 	}
 }
@@ -172,7 +172,7 @@ func TestNodeWithTwoNames(t *testing.T) {
 		slices.Reverse(backends[:2])
 		for _, protocol := range []string{protocolTCP, protocolUDP} {
 			var got []string
-			for n := range wantedOf(backends).on(protocol, 30000).all() {
+			for n := range wantedOf(backends).atPort(protocol, 30000).all() {
 				got = append(got, n.Address+" "+n.Label)
 			}
 			assert.Equal(t, []string{"192.168.128.1:30000 worker-new", "192.168.128.2:30000 x-other"}, got)

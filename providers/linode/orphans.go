@@ -53,7 +53,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 }
 
 func (l *loadBalancers) orphanedNodeBalancer(nb *nodeBalancer, mark string, services []*v1.Service) bool {
-	return slices.Contains(nb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return l.has(s, nb) })
+	return slices.Contains(nb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool { return l.isServed(s, nb) })
 }
 
 func (l *loadBalancers) orphanedFirewall(f *linodego.Firewall, mark string, services []*v1.Service) bool {
@@ -64,8 +64,8 @@ func (l *loadBalancers) orphanedFirewall(f *linodego.Firewall, mark string, serv
 	return slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, held)
 }
 
-// has reports whether a Service has a NodeBalancer, or would find it. Whatever leads from a living Service to it is enough.
-func (l *loadBalancers) has(s *v1.Service, nb *nodeBalancer) bool {
+// isServed reports whether a Service has a NodeBalancer, or would find it. Whatever leads from a living Service to it is enough.
+func (l *loadBalancers) isServed(s *v1.Service, nb *nodeBalancer) bool {
 	id := strconv.Itoa(nb.ID)
 	return ownership.Holds(s, objectOf(nb), l.rules()) || s.Annotations[annotationRecord] == id || s.Annotations[annotationID] == id
 }

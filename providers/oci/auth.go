@@ -162,7 +162,7 @@ func (i *issuer) instancePrincipal(ctx context.Context, public []byte) (string, 
 	if err != nil {
 		return "", err
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.config.at(where.region, "auth")+"/v1/x509", bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, i.config.baseURL(where.region, "auth")+"/v1/x509", bytes.NewReader(body))
 	if err != nil {
 		return "", err
 	}

@@ -295,7 +295,7 @@ func (r *balancers) finish(ctx context.Context, q *services.Request, id, name st
 	case errors.Is(err, cloudapi.ErrNotFound):
 		return workRequest{}, nil
 	case err != nil:
-		return w, later(err, name)
+		return w, retryLater(err, name)
 	case w.State == workSucceeded:
 		return w, nil
 	}
@@ -341,7 +341,7 @@ func (r *balancers) until(ctx context.Context, lb *loadBalancer) (*loadBalancer,
 	waiting, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
 	after, err := r.room.Until(waiting, lb.ID, r.kind.title+" "+lb.Name+": "+lb.State, func(lb *loadBalancer) bool { return !lb.busy() })
-	return after, later(err, lb.Name)
+	return after, retryLater(err, lb.Name)
 }
 
 // isIdle reports whether the cloud works on a load balancer no longer.

@@ -27,8 +27,8 @@ import (
 // workPatience is how long a call waits for the cloud's work, which takes a minute or two as a rule.
 const workPatience = 10 * time.Minute
 
-// later is the answer where the cloud is still at work when patience ends, which is no failure.
-func later(err error, name string) error {
+// retryLater is the answer where the cloud is still at work when patience ends, which is no failure.
+func retryLater(err error, name string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
 	}
@@ -53,7 +53,7 @@ func (r *balancers) write(ctx context.Context, q *services.Request, o observatio
 	id, err := r.start(ctx, ask)
 	r.known.Invalidate(o.lb.ID)
 	if err != nil {
-		return o, r.refused(ctx, o.lb, err)
+		return o, r.judgeRefusal(ctx, o.lb, err)
 	}
 	if _, err := r.finish(ctx, q, id, o.lb.Name); err != nil {
 		r.known.Invalidate(o.lb.ID)
@@ -110,8 +110,8 @@ func (r *balancers) prepareState(ctx context.Context, o observation, ask *write)
 	return o, lookAgainIfGone(err)
 }
 
-// refused is why a write was refused: services.ErrGone where all is to be looked at again, because somebody else has changed something.
-func (r *balancers) refused(ctx context.Context, lb *loadBalancer, err error) error {
+// judgeRefusal is why a write was refused: services.ErrGone where all is to be looked at again, as somebody else changed something.
+func (r *balancers) judgeRefusal(ctx context.Context, lb *loadBalancer, err error) error {
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
 		return r.awaitOthers(ctx, lb, err)
@@ -181,7 +181,7 @@ func (r *balancers) awaitWork(ctx context.Context, lb *loadBalancer) (*loadBalan
 	waiting, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
 	if _, err := r.idle.Until(waiting, lb.ID, "other work on load balancer "+lb.Name, func(idle bool) bool { return idle }); err != nil {
-		return nil, later(err, lb.Name)
+		return nil, retryLater(err, lb.Name)
 	}
 	return r.known.Get(ctx, lb.ID, inventory.Query{})
 }

@@ -70,8 +70,8 @@ func credentials(c Config, i *issuer) func(context.Context, string) (credential,
 	return userKey(c)
 }
 
-// at is the base URL of a service in a region.
-func (c *Config) at(region, service string) string {
+// baseURL is the base URL of a service in a region.
+func (c *Config) baseURL(region, service string) string {
 	switch {
 	case c.Endpoint != "":
 		return strings.TrimSuffix(c.Endpoint, "/")
@@ -93,7 +93,7 @@ func (c *Config) base(region, path string) string {
 		if isNetwork(path) {
 			service = "network-load-balancer-api"
 		}
-		return c.at(region, service) + versionOf(path)
+		return c.baseURL(region, service) + versionOf(path)
 	}
 	return "https://network-load-balancer-api." + region + ".oci." + c.Domain + versionOf(path)
 }

@@ -279,7 +279,7 @@ func (i *instances) reached(
 		switch {
 		case err != nil && aboutOne(err):
 			klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", n.Name, "reason", err.Error())
-			if addresses = kept(n.Status.Addresses, has); len(addresses) == 0 {
+			if addresses = keepKnown(n.Status.Addresses, has); len(addresses) == 0 {
 				waiting = []services.Finding{{Again: doubtAgain}}
 			}
 		case err != nil:
@@ -295,8 +295,8 @@ func (i *instances) reached(
 	return all, waiting, nil
 }
 
-// kept are the addresses that a Node tells and a load balancer has.
-func kept(told []v1.NodeAddress, has map[string]bool) (all []v1.NodeAddress) {
+// keepKnown are the addresses that a Node tells and a load balancer has.
+func keepKnown(told []v1.NodeAddress, has map[string]bool) (all []v1.NodeAddress) {
 	for _, a := range told {
 		if ip, err := netip.ParseAddr(a.Address); err == nil && has[ip.String()] {
 			all = append(all, a)

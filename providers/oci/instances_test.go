@@ -153,8 +153,8 @@ func TestPlaces(t *testing.T) {
 	})
 }
 
-// both asks for metadata by single reads, and by listings, which say the same.
-func (w *testWorld) both(n *v1.Node) []v1.NodeAddress {
+// requireBoth asks for metadata by single reads, and by listings, which say the same.
+func (w *testWorld) requireBoth(n *v1.Node) []v1.NodeAddress {
 	w.Helper()
 	known := w.Nodes
 	w.Nodes = []*v1.Node{n}
@@ -184,18 +184,18 @@ func TestAddresses(t *testing.T) {
 				return append([]ocisim.VNIC{w.sim.SecondInterface(1)}, v...)
 			})
 		})
-		assert.Equal(w, []v1.NodeAddress{private, public}, w.both(n), "the primary interface is the second one")
+		assert.Equal(w, []v1.NodeAddress{private, public}, w.requireBoth(n), "the primary interface is the second one")
 		n.Labels = map[string]string{labelIPv6: ""}
-		assert.Equal(w, []v1.NodeAddress{private, public, ip(v1.NodeExternalIP, "2603:c020::5"), ip(v1.NodeInternalIP, "fd00::7")}, w.both(n))
+		assert.Equal(w, []v1.NodeAddress{private, public, ip(v1.NodeExternalIP, "2603:c020::5"), ip(v1.NodeInternalIP, "fd00::7")}, w.requireBoth(n))
 
 		n = w.join("inside", func(i *ocisim.Instance) {
 			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].PublicIP = ""; return v })
 		})
-		assert.Equal(w, []v1.NodeAddress{ip(v1.NodeInternalIP, "10.0.128.4")}, w.both(n))
+		assert.Equal(w, []v1.NodeAddress{ip(v1.NodeInternalIP, "10.0.128.4")}, w.requireBoth(n))
 		n = w.join("reserved", func(i *ocisim.Instance) {
 			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].Reserved = true; return v })
 		})
-		assert.Equal(w, []v1.NodeAddress{ip(v1.NodeInternalIP, "10.0.0.5"), ip(v1.NodeExternalIP, "129.146.0.5")}, w.both(n))
+		assert.Equal(w, []v1.NodeAddress{ip(v1.NodeInternalIP, "10.0.0.5"), ip(v1.NodeExternalIP, "129.146.0.5")}, w.requireBoth(n))
 		n = w.join("attaching", func(i *ocisim.Instance) {
 			i.Interfaces(func(v []ocisim.VNIC) []ocisim.VNIC { v[0].Attachment = "ATTACHING"; return v })
 		})

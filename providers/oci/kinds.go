@@ -124,9 +124,9 @@ func newServedKind(r *reconciler) *servedKind {
 	return &servedKind{LoadBalancer: newLoadBalancers(r), reconciler: r}
 }
 
-// there is the load balancer of a Service, as far as it is known; nil is none.
-func (k *kinds) there(service *v1.Service) *loadBalancer {
-	own, _ := k.of(service)
+// peekBalancer is the load balancer of a Service, as far as it is known; nil is none.
+func (k *kinds) peekBalancer(service *v1.Service) *loadBalancer {
+	own, _ := k.kindsOf(service)
 	for _, lb := range own.known.PeekIndex(indexName, own.kind.name(service)) {
 		return lb
 	}
@@ -136,7 +136,7 @@ func (k *kinds) there(service *v1.Service) *loadBalancer {
 // look makes the load balancers of Services known that a process before this one left. Those that are made later are known anyway.
 func (k *kinds) look(ctx context.Context, list []*v1.Service) error {
 	for _, of := range []*servedKind{k.lb, k.nlb} {
-		asked := slices.ContainsFunc(list, func(s *v1.Service) bool { own, _ := k.of(s); return own == of })
+		asked := slices.ContainsFunc(list, func(s *v1.Service) bool { own, _ := k.kindsOf(s); return own == of })
 		if !asked || of.listed.Load() {
 			continue
 		}
@@ -153,19 +153,19 @@ func (k *kinds) setEvents(events record.EventRecorder) {
 	k.events, k.lb.Events, k.nlb.Events = events, events, events
 }
 
-// of are the kind that a Service asks for, and the other one.
-func (k *kinds) of(service *v1.Service) (own, other *servedKind) {
+// kindsOf are the kind that a Service asks for, and the other one.
+func (k *kinds) kindsOf(service *v1.Service) (own, other *servedKind) {
 	if isNetworkService(service) {
 		return k.nlb, k.lb
 	}
 	return k.lb, k.nlb
 }
 
-// left is the load balancer of the other kind that a Service has; nil where it has none. It is looked for where there is none of its own
+// findOther is the load balancer of the other kind that a Service has; nil is none. It is looked for where there is none of its own
 // kind. creates is set where one is made then: it is an error where the other one may show still, because the answer to its creation was
 // lost.
-func (k *kinds) left(ctx context.Context, service *v1.Service, creates bool) (*loadBalancer, error) {
-	own, other := k.of(service)
+func (k *kinds) findOther(ctx context.Context, service *v1.Service, creates bool) (*loadBalancer, error) {
+	own, other := k.kindsOf(service)
 	found, err := own.find(ctx, service, false)
 	if err != nil || found != nil {
 		return nil, err
@@ -203,7 +203,7 @@ func (k *kinds) unlessUnserved(ctx context.Context, of *servedKind, err error) e
 
 // invalid reports whether something is wrong with a Service itself.
 func (k *kinds) invalid(service *v1.Service) bool {
-	own, _ := k.of(service)
+	own, _ := k.kindsOf(service)
 	_, _, err := own.kind.parse(service)
 	return err != nil
 }
@@ -214,11 +214,11 @@ func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error)
 	if k.invalid(service) {
 		return "", nil
 	}
-	has, err := k.left(ctx, service, true)
+	has, err := k.findOther(ctx, service, true)
 	if err != nil || has == nil {
 		return "", err
 	}
-	own, other := k.of(service)
+	own, other := k.kindsOf(service)
 	why := fmt.Sprintf("the Service has %s %s (%s), and annotation %s asks for type %s: the type of a load balancer cannot be changed, and a Service has "+
 		"one alone. Set the annotation to %q again, or make the Service again for one of the other type, which has another address",
 		other.kind.title, has.Name, has.ID, annotationType, own.kind.word, other.kind.word)
@@ -227,13 +227,13 @@ func (k *kinds) refuse(ctx context.Context, service *v1.Service) (string, error)
 
 // GetLoadBalancerName implements cloudprovider.LoadBalancer.
 func (k *kinds) GetLoadBalancerName(ctx context.Context, cluster string, service *v1.Service) string {
-	own, _ := k.of(service)
+	own, _ := k.kindsOf(service)
 	return own.GetLoadBalancerName(ctx, cluster, service)
 }
 
 // GetLoadBalancer implements cloudprovider.LoadBalancer. A load balancer exists as long as there is one of either kind.
 func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
-	own, other := k.of(service)
+	own, other := k.kindsOf(service)
 	status, exists, err := own.GetLoadBalancer(ctx, cluster, service)
 	if err != nil || exists {
 		return status, exists, err
@@ -246,7 +246,7 @@ func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1
 func (k *kinds) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (*v1.LoadBalancerStatus, error) {
-	own, other := k.of(service)
+	own, other := k.kindsOf(service)
 	k.begin()
 	if why, err := k.refuse(ctx, service); err != nil {
 		if why != "" && k.events != nil {
@@ -269,7 +269,7 @@ func (k *kinds) EnsureLoadBalancer(
 
 // NarrowLoadBalancer implements guard.Narrower, for both kinds.
 func (k *kinds) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
-	own, other := k.of(service)
+	own, other := k.kindsOf(service)
 	return k.narrow(ctx, cluster, service, own, other)
 }
 
@@ -292,8 +292,8 @@ func (k *kinds) begin() {
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer, for the kind of load balancer that the Service has.
 func (k *kinds) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
-	own, other := k.of(service)
-	has, err := k.left(ctx, service, false)
+	own, other := k.kindsOf(service)
+	has, err := k.findOther(ctx, service, false)
 	switch {
 	case err != nil:
 		return err
@@ -305,7 +305,7 @@ func (k *kinds) UpdateLoadBalancer(ctx context.Context, cluster string, service 
 
 // EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer, for both kinds.
 func (k *kinds) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) error {
-	own, other := k.of(service)
+	own, other := k.kindsOf(service)
 	k.begin()
 	if err := own.EnsureLoadBalancerDeleted(ctx, cluster, service); err != nil {
 		return err
@@ -315,7 +315,7 @@ func (k *kinds) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, s
 
 // PlanLoadBalancer implements guard.Planner.
 func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
-	own, _ := k.of(service)
+	own, _ := k.kindsOf(service)
 	why, err := k.refuse(ctx, service)
 	if why != "" {
 		return guard.Plan{Findings: []guard.Finding{{Reason: eventOtherKind, Message: why, Warning: true}}}, err

@@ -22,7 +22,7 @@ func TestTypeIsFixed(t *testing.T) {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 				s := conformance.Service("web", byHand(annotationType, types[0]), web())
-				w.served(s, nodes[:1])
+				w.requireServed(s, nodes[:1])
 				s.Annotations[annotationType] = types[1]
 				w.start() // which knows nothing of before
 				w.cloud.loadBalancers.setEvents(events)
@@ -43,7 +43,7 @@ func TestTypeIsFixed(t *testing.T) {
 				assert.Len(w, w.sim.Holdings(), 1)
 				require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 				assert.Empty(w, w.sim.Holdings())
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				assert.Len(w, w.sim.Holdings(), 1)
 			})
 		})
@@ -56,7 +56,7 @@ func TestUnservedKind(t *testing.T) {
 		w.mark()
 		w.sim.SetNetworkUnserved(true)
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
 		require.NoError(w, err)
 		assert.True(w, exists)
@@ -78,7 +78,7 @@ func TestNetworkOrphans(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.mark()
 		s := conformance.Service("web", ofNetwork(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.sim.AddNetworkLoadBalancer("default/old/0c1f6b52-7a66-4b58-8b4b-0a61c1f9e0a1", document{"compartmentId": w.nlb().Doc["compartmentId"]})
 		orphans, err := w.cloud.Orphans(w.Context(), []*v1.Service{s})
 		require.NoError(w, err)
@@ -181,7 +181,7 @@ func TestTypeAfterALostCreation(t *testing.T) {
 	for _, types := range [][2]string{{typeBalancer, typeNetwork}, {typeNetwork, typeBalancer}} {
 		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				w.served(other(byHand(), conformance.Port("alt", 8080, 30081)), nodes)
+				w.requireServed(other(byHand(), conformance.Port("alt", 8080, 30081)), nodes)
 				w.deleted(other(byHand(), conformance.Port("alt", 8080, 30081)))
 				time.Sleep(time.Hour)
 				s := conformance.Service("web", byHand(annotationType, types[0]), web())
@@ -212,7 +212,7 @@ func TestLoadBalancersOfAnotherClusterStay(t *testing.T) {
 		w.mark()
 		s.Annotations[annotationRuleMode] = "SL-All"
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		theirs := document{tagCluster: "anyccm:99999999-7a66-4b58-8b4b-0a61c1f9e0a1"}
 		if isNetworkService(s) {
 			require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) { lb.Doc["freeformTags"] = theirs }))

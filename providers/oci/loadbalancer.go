@@ -295,7 +295,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	if o.lb == nil {
-		d.create = d.creation(s, place, s.tagsOf(r.config.tags).marked(place.mark), r.kind.creation(d, s, place))
+		d.create = d.creation(s, place, s.tagsOf(r.config.tags).withMark(place.mark), r.kind.creation(d, s, place))
 	}
 	return d, findings, nil
 }

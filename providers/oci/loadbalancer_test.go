@@ -49,7 +49,7 @@ func (w *testWorld) ensure(s *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerSta
 	return w.cloud.loadBalancers.EnsureLoadBalancer(w.Context(), "kubernetes", s, nodes)
 }
 
-func (w *testWorld) served(s *v1.Service, nodes []*v1.Node) *v1.LoadBalancerStatus {
+func (w *testWorld) requireServed(s *v1.Service, nodes []*v1.Node) *v1.LoadBalancerStatus {
 	w.Helper()
 	status, err := w.ensure(s, nodes)
 	require.NoError(w, err)
@@ -86,7 +86,7 @@ func TestNodeWithoutAddresses(t *testing.T) {
 		t.Run(word, func(t *testing.T) {
 			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", more, web())
-				w.served(s, nodes[:1])
+				w.requireServed(s, nodes[:1])
 				fresh := nodes[1].DeepCopy()
 				fresh.Status.Addresses = nil
 				require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, []*v1.Node{nodes[0], fresh}))
@@ -100,7 +100,7 @@ func TestNodeWithoutAddresses(t *testing.T) {
 // TestCreation: scenario 25.
 func TestCreation(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		status := w.served(conformance.Service("web", byHand(), web()), nodes)
+		status := w.requireServed(conformance.Service("web", byHand(), web()), nodes)
 		require.Len(w, status.Ingress, 1)
 		assert.Equal(w, testUID, w.balancer().Name)
 		text, err := json.Marshal(w.balancer().Doc)
@@ -118,11 +118,11 @@ func TestCreation(t *testing.T) {
 
 		w.Server.ResetCalls()
 		time.Sleep(time.Minute)
-		again := w.served(conformance.Service("web", byHand(), web()), nodes)
+		again := w.requireServed(conformance.Service("web", byHand(), web()), nodes)
 		assert.Equal(w, status, again)
 		assert.Empty(w, w.writes(), "nothing is to be changed")
 		w.start() // a new process
-		w.served(conformance.Service("web", byHand(), web()), nodes)
+		w.requireServed(conformance.Service("web", byHand(), web()), nodes)
 		assert.Empty(w, w.writes())
 	})
 }
@@ -131,7 +131,7 @@ func TestCreation(t *testing.T) {
 func TestKeepsWhatOthersSet(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web(), conformance.Port("https", 443, 30443))
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
 			set := lb.Doc["backendSets"].(document)["TCP-80"].(document)
 			set["sessionPersistenceConfiguration"] = document{"cookieName": "*"}
@@ -145,7 +145,7 @@ func TestKeepsWhatOthersSet(t *testing.T) {
 		assert.Equal(w, []string{"PUT /loadBalancers/{id}/backendSets/{name}", "PUT /loadBalancers/{id}/backendSets/{name}"}, w.writes(),
 			"one write for each backend set")
 		s.Annotations[annotationProtocol] = "HTTP"
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		sets := w.balancer().Doc["backendSets"].(document)
 		set := sets["TCP-80"].(document)
 		assert.Equal(w, document{"cookieName": "*"}, set["sessionPersistenceConfiguration"])
@@ -163,12 +163,12 @@ func TestKeepsWhatOthersSet(t *testing.T) {
 // TestPortsChange: scenarios 48 and 49.
 func TestPortsChange(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-		w.served(conformance.Service("web", byHand(), web()), nodes)
-		w.served(conformance.Service("web", byHand(), conformance.Port("http", 80, 30999), conformance.Port("alt", 8080, 30081)), nodes)
+		w.requireServed(conformance.Service("web", byHand(), web()), nodes)
+		w.requireServed(conformance.Service("web", byHand(), conformance.Port("http", 80, 30999), conformance.Port("alt", 8080, 30081)), nodes)
 		sets := w.balancer().Doc["backendSets"].(document)
 		require.Len(w, sets, 2)
 		assert.InDelta(w, 30999, sets["TCP-80"].(document)["backends"].([]any)[0].(document)["port"], 0)
-		w.served(conformance.Service("web", byHand(), conformance.Port("alt", 8080, 30081)), nodes)
+		w.requireServed(conformance.Service("web", byHand(), conformance.Port("alt", 8080, 30081)), nodes)
 		assert.Len(w, w.balancer().Doc["backendSets"], 1)
 		assert.Len(w, w.balancer().Doc["listeners"], 1)
 	})
@@ -186,12 +186,12 @@ func TestWorkFails(t *testing.T) {
 		require.ErrorContains(w, err, "has failed")
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Empty(w, w.sim.LoadBalancers())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.sim.FailNextWork("a passing fault")
 		s.Spec.Ports[0].NodePort = 30099
 		_, err = w.ensure(s, nodes)
 		require.ErrorContains(w, err, "a passing fault")
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 	})
 }
 
@@ -199,9 +199,9 @@ func TestWorkFails(t *testing.T) {
 func TestOthersWork(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		require.NoError(w, w.sim.BeginWork(testUID, 40*time.Second))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, events.Events, "it is no failure that the cloud works for somebody else")
 		require.NoError(w, w.sim.BeginWork(testUID, 40*time.Second))
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
@@ -220,7 +220,7 @@ func TestRestartWhileItIsMade(t *testing.T) {
 		_, err = w.ensure(s, nodes)
 		require.ErrorContains(w, err, "still works")
 		time.Sleep(time.Hour)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.LoadBalancers(), 1)
 	})
 }
@@ -229,7 +229,7 @@ func TestRestartWhileItIsMade(t *testing.T) {
 func TestLostPermission(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		time.Sleep(time.Hour)
 		w.sim.SetBlind(true)
 		require.Error(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
@@ -241,7 +241,7 @@ func TestLostPermission(t *testing.T) {
 		assert.Len(w, w.sim.LoadBalancers(), 1)
 		w.sim.RemoveLoadBalancers()
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.LoadBalancers(), 1, "made again within the day in which retry tokens last")
 	})
 }
@@ -250,9 +250,9 @@ func TestLostPermission(t *testing.T) {
 func TestNoNodes(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.Server.ResetCalls()
-		w.served(s, nil)
+		w.requireServed(s, nil)
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nil))
 		assert.Empty(w, w.writes())
 	})
@@ -350,7 +350,7 @@ func TestQuota(t *testing.T) {
 		require.ErrorContains(w, err, "LimitExceeded: the limit of load balancers is reached")
 		assert.Equal(w, []string{"POST /loadBalancers"}, w.writes(), "no storm of tries")
 		s.Spec.Ports[0].NodePort = 30999
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.LoadBalancers(), 1)
 	})
 }
@@ -361,7 +361,7 @@ func TestChangedBetweenWrites(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", annotations, web(), conformance.Port("alt", 8080, 30081))
-				w.served(s, nodes[:1])
+				w.requireServed(s, nodes[:1])
 				drain := func(d document) {
 					backend, _ := listOf(d["backendSets"].(document)["TCP-8080"].(document)["backends"])[0].(document)
 					backend[map[string]string{typeBalancer: "drain", typeNetwork: "isDrain"}[name]] = true
@@ -396,7 +396,7 @@ func TestChangedBetweenWrites(t *testing.T) {
 func TestLostPermissionForLoadBalancers(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		time.Sleep(time.Minute)
 		_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
 		require.NoError(w, err)
@@ -415,7 +415,7 @@ func TestDeletionWithAVanishedNode(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				w.sim.Forget(strings.TrimPrefix(nodes[0].Spec.ProviderID, providerIDPrefix))
 				w.start()
 				w.serving(s)
@@ -434,7 +434,7 @@ func TestPortsThatWereAllocated(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", byHand(annotationType, kind), web())
 				s.Spec.AllocateLoadBalancerNodePorts = new(bool)
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				w.Server.ResetCalls()
 				s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 0))
 				_, err := w.ensure(s, nodes)
@@ -449,7 +449,7 @@ func TestPortsThatWereAllocated(t *testing.T) {
 func TestProtectedFromDeletion(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { lb.Doc["isDeleteProtectionEnabled"] = true }))
 		w.Server.ResetCalls()
 		err := w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s)
@@ -499,9 +499,9 @@ func TestDeletionAfterALostCreation(t *testing.T) {
 func TestStatusKeepsItsOrder(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := dual(conformance.Service("web", byHand(annotationSubnet1, ocisim.DualSubnet()), web()), v1.IPFamilyPolicyRequireDualStack)
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		require.Len(w, status.Ingress, 2)
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{status.Ingress[1], status.Ingress[0]}
-		assert.Equal(w, &s.Status.LoadBalancer, w.served(s, nodes))
+		assert.Equal(w, &s.Status.LoadBalancer, w.requireServed(s, nodes))
 	})
 }

@@ -79,17 +79,17 @@ func (l *locator) locate(ctx context.Context) (location, error) {
 	}
 	switch {
 	case where.region == "":
-		err = missing("auth.region", err)
+		err = missingKey("auth.region", err)
 	case where.compartment == "":
-		err = missing("compartment", err)
+		err = missingKey("compartment", err)
 	default:
 		err = nil
 	}
 	return where, err
 }
 
-// missing is the error about a setting that the instance did not tell.
-func missing(at string, cause error) error {
+// missingKey is the error about a setting that the instance did not tell.
+func missingKey(at string, cause error) error {
 	e := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "cloud config", Message: "the key " + at + " is missing, and the instance does not tell it; set it in the cloud config", Cause: cause}
 	if cause != nil {
 		e.Message += ": " + cause.Error()

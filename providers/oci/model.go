@@ -261,8 +261,8 @@ func parseTags(text string) (t tags, err error) {
 // tagCluster is the free-form tag that says of which cluster a load balancer is.
 const tagCluster = "anyccm-cluster"
 
-// marked are the tags with the mark of the cluster, if that is known.
-func (t tags) marked(mark string) tags {
+// withMark are the tags with the mark of the cluster, if that is known.
+func (t tags) withMark(mark string) tags {
 	if mark == "" {
 		return t
 	}
@@ -370,8 +370,8 @@ func matchListeners(have, want map[string]document, normalize func(string) strin
 	return found, extra
 }
 
-// same reports whether a field has a value; one that is absent has none.
-func same(have, want any) bool {
+// equalField reports whether a field has a value; one that is absent has none.
+func equalField(have, want any) bool {
 	switch w := want.(type) {
 	case bool:
 		h, _ := have.(bool)
@@ -448,7 +448,7 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 		what = append(what, "backends")
 	}
 	for _, field := range []struct{ key, name string }{{"policy", "policy"}, {"isPreserveSource", "source addresses"}} {
-		if want[field.key] != nil && !same(have[field.key], want[field.key]) {
+		if want[field.key] != nil && !equalField(have[field.key], want[field.key]) {
 			after[field.key] = want[field.key]
 			what = append(what, field.name)
 		}
@@ -461,7 +461,7 @@ func mergeSet(have, want document, keepBackends bool) (after document, what []st
 	}
 	differs = false
 	for _, key := range sortedKeys(checker) {
-		if !same(now[key], checker[key]) {
+		if !equalField(now[key], checker[key]) {
 			now[key], differs = checker[key], true
 		}
 	}
@@ -486,7 +486,7 @@ func mergeListener(have, want document) (after document, differs bool) {
 	for _, key := range []string{"defaultBackendSetName", "port", "protocol"} {
 		text, _ := have[key].(string)
 		wanted, _ := want[key].(string)
-		if !same(have[key], want[key]) && (wanted == "" || !strings.EqualFold(text, wanted)) {
+		if !equalField(have[key], want[key]) && (wanted == "" || !strings.EqualFold(text, wanted)) {
 			after[key], differs = want[key], true
 		}
 	}
@@ -504,7 +504,7 @@ func mergeListener(have, want document) (after document, differs bool) {
 		after["connectionConfiguration"] = now
 	}
 	for key, v := range connection {
-		if !same(now[key], v) {
+		if !equalField(now[key], v) {
 			now[key], differs = v, true
 		}
 	}

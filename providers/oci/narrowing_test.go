@@ -74,7 +74,7 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 				marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 					s := local(conformance.Service("web", maps.Clone(annotations), web()))
 					w.serving(s)
-					s.Status.LoadBalancer = *w.served(s, nodes)
+					s.Status.LoadBalancer = *w.requireServed(s, nodes)
 					require.Contains(w, w.mayConnect("80"), everybody)
 					time.Sleep(time.Hour)
 					s = s.DeepCopy()
@@ -106,7 +106,7 @@ func TestNarrowingAtALimit(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", map[string]string{}, web())
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
 			for n := len(in); n < 200; n++ {
 				in = append(in, opening{false, numberTCP, 20000 + n, everybody}.rule("by hand"))
@@ -122,7 +122,7 @@ func TestNarrowingAtALimit(t *testing.T) {
 		assert.Empty(w, w.mayConnect("80"), "%v", err)
 		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) { return in[1:], out })
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, []string{"192.0.2.0/24", "203.0.113.0/24"}, w.mayConnect("80"))
 	})
 }
@@ -132,7 +132,7 @@ func TestNarrowingOfAFullGroup(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", groupsOf(), web())
 		w.serving(s)
-		s.Status.LoadBalancer = *w.served(s, nodes)
+		s.Status.LoadBalancer = *w.requireServed(s, nodes)
 		group := w.sim.Groups()[slices.IndexFunc(w.sim.Groups(), func(g ocisim.Group) bool {
 			return slices.ContainsFunc(g.Rules, func(r string) bool { return strings.Contains(r, everybody) })
 		})]
@@ -165,8 +165,8 @@ func TestNarrowingLeavesOthers(t *testing.T) {
 		b := other(map[string]string{}, conformance.Port("http", 80, 30090))
 		b.Spec.LoadBalancerSourceRanges = []string{"10.1.0.0/16"}
 		w.serving(s, b)
-		s.Status.LoadBalancer = *w.served(s, nodes)
-		w.served(b, nodes)
+		s.Status.LoadBalancer = *w.requireServed(s, nodes)
+		w.requireServed(b, nodes)
 		time.Sleep(time.Minute)
 		s = s.DeepCopy()
 		s.Spec.LoadBalancerSourceRanges, s.Spec.SessionAffinity = []string{"203.0.113.0/24"}, v1.ServiceAffinityClientIP
@@ -187,7 +187,7 @@ func TestRuleWithoutADescription(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{}, web())
 				w.serving(s)
-				s.Status.LoadBalancer = *w.served(s, nodes)
+				s.Status.LoadBalancer = *w.requireServed(s, nodes)
 				w.sim.EditList(ocisim.BalancerList, func(_, out []any) ([]any, []any) {
 					return []any{opening{false, numberTCP, 80, everybody}.rule("")}, out
 				})
@@ -198,7 +198,7 @@ func TestRuleWithoutADescription(t *testing.T) {
 				w.cloud.loadBalancers.setEvents(events)
 				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
 				w.serving(s)
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				assert.Contains(w, w.mayConnect("80"), everybody)
 				told := ""
 				for len(events.Events) > 0 {
@@ -222,7 +222,7 @@ func TestNarrowingIsTriedInEachList(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := local(conformance.Service("web", ofNetwork(annotationRuleMode, "SL-All"), web()))
 				w.serving(s)
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				require.Contains(w, w.mayConnect("30080"), everybody)
 				time.Sleep(time.Minute)
 				fault(w)
@@ -245,7 +245,7 @@ func TestClosingIsTriedInEachList(t *testing.T) {
 				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 					s := local(conformance.Service("web", maps.Clone(annotations), web()))
 					w.serving(s)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					before := len(strings.Split(w.allRules(), "\n"))
 					w.Fail(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: putList, Names: refused})
 					w.serving()
@@ -267,7 +267,7 @@ func TestListThatCannotBeWrittenForNow(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{}, web())
 				w.serving(s)
-				s.Status.LoadBalancer = *w.served(s, nodes)
+				s.Status.LoadBalancer = *w.requireServed(s, nodes)
 				time.Sleep(time.Minute)
 				s = s.DeepCopy()
 				s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
@@ -292,10 +292,10 @@ func TestNarrowingThatIsNone(t *testing.T) {
 					s = s.DeepCopy()
 					s.Spec.LoadBalancerSourceRanges = ranges
 					w.serving(s)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					time.Sleep(time.Minute)
 					w.Server.ResetCalls()
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					return w.Server.Calls().ByOperation
 				}
 				assert.Equal(w, cost(), cost("203.0.113.0/24"))

@@ -119,8 +119,8 @@ func newNetworks(a *api, known *inventory.Inventory[string, instance]) *networks
 	return n
 }
 
-// of are the network interfaces of an instance, with its addresses of IPv6 where these matter.
-func (n *networks) of(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (network, error) {
+// networkOf are the network interfaces of an instance, with its addresses of IPv6 where these matter.
+func (n *networks) networkOf(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (network, error) {
 	got, err := n.all.Get(ctx, in.ID, q)
 	if err == nil && ipv6 && got.withoutIPv6 {
 		return n.get(ctx, in.ID) // the Node has got its label since
@@ -133,10 +133,10 @@ var errNoInterface = errors.New("the cloud shows no primary network interface of
 
 // shown is the same of an instance that has addresses, as each has that is a node: what was seen without any is looked at again.
 func (n *networks) shown(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (network, error) {
-	got, err := n.of(ctx, in, ipv6, q)
+	got, err := n.networkOf(ctx, in, ipv6, q)
 	if err == nil && !got.hasAddress() {
 		q.MaxAge, q.Expected = min(q.MaxAge, observedMaxAge), 0
-		got, err = n.of(ctx, in, ipv6, q)
+		got, err = n.networkOf(ctx, in, ipv6, q)
 	}
 	if err == nil && !got.hasAddress() {
 		err = errNoInterface
@@ -151,7 +151,7 @@ func (n network) hasAddress() bool {
 
 // primary is the primary network interface of an instance; nil where there is none yet.
 func (n *networks) primary(ctx context.Context, in instance, ipv6 bool, q inventory.Query) (*vnic, error) {
-	got, err := n.of(ctx, in, ipv6, q)
+	got, err := n.networkOf(ctx, in, ipv6, q)
 	if err != nil {
 		return nil, err
 	}
@@ -420,7 +420,7 @@ func (n *networks) called(ctx context.Context, name string) ([]string, error) {
 			if !v.called(name) {
 				continue
 			}
-			here, err := n.here(ctx, v)
+			here, err := n.isInCluster(ctx, v)
 			if err != nil {
 				return nil, err
 			}
@@ -440,8 +440,8 @@ func (v vnic) called(name string) bool {
 		slices.Contains(v.IPv6, six)
 }
 
-// here reports whether a network interface is in the network of the cluster; where none is configured, each is.
-func (n *networks) here(ctx context.Context, v vnic) (bool, error) {
+// isInCluster reports whether a network interface is in the network of the cluster; where none is configured, each is.
+func (n *networks) isInCluster(ctx context.Context, v vnic) (bool, error) {
 	if n.api.config.VCN == "" {
 		return true, nil
 	}

@@ -52,8 +52,8 @@ func (w *testWorld) nlb() ocisim.NetworkLoadBalancer {
 	return all[0]
 }
 
-// at is a part of a document.
-func at(d document, path ...string) document {
+// follow is a part of a document.
+func follow(d document, path ...string) document {
 	for _, name := range path {
 		d, _ = d[name].(document)
 	}
@@ -78,7 +78,7 @@ func (w *testWorld) quiet(events *record.FakeRecorder) {
 func TestNetworkCreation(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		assert.Equal(w, testNetworkName, w.nlb().Name)
 		assert.ElementsMatch(w, []string{w.nlb().Address, w.nlb().Public}, ips(status))
 		ids := []string{mustID(w, nodes[0]), mustID(w, nodes[1])}
@@ -101,7 +101,7 @@ func TestNetworkCreation(t *testing.T) {
 		for _, reads := range []int{3, 8} { // the second one is by a process that does not know yet where nodes are
 			time.Sleep(time.Minute)
 			w.Server.ResetCalls()
-			assert.Equal(w, status, w.served(s, nodes))
+			assert.Equal(w, status, w.requireServed(s, nodes))
 			assert.Empty(w, w.writes(), "nothing is to be changed")
 			assert.LessOrEqual(w, w.Server.Calls().Total, reads, "%v", w.Server.Calls().ByOperation)
 			w.start() // a new process
@@ -121,13 +121,13 @@ func mustID(t require.TestingT, n *v1.Node) string {
 func TestSourceAddresses(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := local(conformance.Service("web", map[string]string{annotationType: "NLB"}, web()))
-		w.served(s, nodes)
-		set := at(w.nlb().Doc, "backendSets", "TCP-80")
+		w.requireServed(s, nodes)
+		set := follow(w.nlb().Doc, "backendSets", "TCP-80")
 		assert.Equal(w, true, set["isPreserveSource"])
-		assert.InDelta(w, 32000, at(set, "healthChecker")["port"], 0)
+		assert.InDelta(w, 32000, follow(set, "healthChecker")["port"], 0)
 		s.Annotations[networkPreserve] = "false"
-		w.served(s, nodes)
-		assert.Equal(w, false, at(w.nlb().Doc, "backendSets", "TCP-80")["isPreserveSource"])
+		w.requireServed(s, nodes)
+		assert.Equal(w, false, follow(w.nlb().Doc, "backendSets", "TCP-80")["isPreserveSource"])
 		s.Spec.ExternalTrafficPolicy = v1.ServiceExternalTrafficPolicyCluster
 		_, err := w.ensure(s, nodes)
 		require.ErrorContains(w, err, "needs spec.externalTrafficPolicy: Local")
@@ -138,10 +138,10 @@ func TestSourceAddresses(t *testing.T) {
 func TestBothProtocols(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), conformance.Port("dns", 53, 30053), udp(53, 30053), udp(123, 30123))
-		w.served(s, nodes)
-		assert.Equal(w, []string{"TCP_AND_UDP-53", "UDP-123"}, sortedKeys(at(w.nlb().Doc, "listeners")))
-		assert.Equal(w, "TCP_AND_UDP", at(w.nlb().Doc, "listeners", "TCP_AND_UDP-53")["protocol"])
-		assert.Equal(w, "HTTP", at(w.nlb().Doc, "backendSets", "UDP-123", "healthChecker")["protocol"], "kube-proxy is asked about ports of UDP too")
+		w.requireServed(s, nodes)
+		assert.Equal(w, []string{"TCP_AND_UDP-53", "UDP-123"}, sortedKeys(follow(w.nlb().Doc, "listeners")))
+		assert.Equal(w, "TCP_AND_UDP", follow(w.nlb().Doc, "listeners", "TCP_AND_UDP-53")["protocol"])
+		assert.Equal(w, "HTTP", follow(w.nlb().Doc, "backendSets", "UDP-123", "healthChecker")["protocol"], "kube-proxy is asked about ports of UDP too")
 		before := w.nlb().Doc
 		w.Server.ResetCalls()
 		s.Spec.Ports[1].NodePort = 30054
@@ -162,27 +162,27 @@ func TestDualStack(t *testing.T) {
 		w.giveIPv6(nodes[1], v1.NodeExternalIP, "2603:c020::2")
 		s := conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet()), conformance.Port("dns", 53, 30053), udp(53, 30053))
 		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv4Protocol}
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, versionIPv4, w.nlb().Doc["nlbIpVersion"])
 		single := s.DeepCopy()
 		dual(s, v1.IPFamilyPolicyRequireDualStack)
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		assert.Len(w, status.Ingress, 3, "both families")
 		assert.Equal(w, versionBoth, w.nlb().Doc["nlbIpVersion"])
 		names := []string{"TCP_AND_UDP-53", "TCP_AND_UDP-53-IPv6"}
-		assert.Equal(w, names, sortedKeys(at(w.nlb().Doc, "listeners")))
-		assert.Equal(w, names, sortedKeys(at(w.nlb().Doc, "backendSets")))
-		six := at(w.nlb().Doc, "backendSets", names[1])
+		assert.Equal(w, names, sortedKeys(follow(w.nlb().Doc, "listeners")))
+		assert.Equal(w, names, sortedKeys(follow(w.nlb().Doc, "backendSets")))
+		six := follow(w.nlb().Doc, "backendSets", names[1])
 		assert.Equal(w, versionIPv6, six["ipVersion"])
 		assert.ElementsMatch(w, []any{
 			document{"ipAddress": "fd00::1", "port": 30053.0, "weight": 1.0}, document{"ipAddress": "2603:c020::2", "port": 30053.0, "weight": 1.0},
 		}, six["backends"])
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
-		w.served(single, nodes)
+		w.requireServed(single, nodes)
 		assert.Equal(w, versionIPv4, w.nlb().Doc["nlbIpVersion"])
-		assert.Equal(w, names[:1], sortedKeys(at(w.nlb().Doc, "backendSets")))
+		assert.Equal(w, names[:1], sortedKeys(follow(w.nlb().Doc, "backendSets")))
 		assert.Len(w, w.writes(), 3, "the listener and the backend set go before the version of IP")
 	})
 }
@@ -195,15 +195,15 @@ func TestDualStackOfSubnets(t *testing.T) {
 		_, err := w.ensure(s, nodes)
 		require.ErrorContains(w, err, "does not have an ipv6 cidr block")
 		assert.Empty(w, w.sim.NetworkLoadBalancers())
-		w.served(dual(s, v1.IPFamilyPolicyPreferDualStack), nodes)
+		w.requireServed(dual(s, v1.IPFamilyPolicyPreferDualStack), nodes)
 		assert.Equal(w, versionIPv4, w.nlb().Doc["nlbIpVersion"])
 		assert.Len(w, w.nlb().Doc["listeners"], 1)
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		s = conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet(), networkIPv6, "2603:c020:0:5::9"), web())
 		s.Spec.IPFamilies = []v1.IPFamily{v1.IPv6Protocol}
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		assert.Equal(w, []string{"2603:c020:0:5::9"}, ips(status))
-		assert.Equal(w, []string{"TCP-80-IPv6"}, sortedKeys(at(w.nlb().Doc, "listeners")))
+		assert.Equal(w, []string{"TCP-80-IPv6"}, sortedKeys(follow(w.nlb().Doc, "listeners")))
 	})
 }
 
@@ -211,22 +211,22 @@ func TestDualStackOfSubnets(t *testing.T) {
 func TestStatusOfNetwork(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(networkExternal, "true", networkPPv2, "TRUE", annotationIPMode, "Proxy"), web())
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		assert.Equal(w, []string{w.nlb().Public}, ips(status))
 		assert.Equal(w, v1.LoadBalancerIPModeProxy, *status.Ingress[0].IPMode)
 		looked, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
 		require.NoError(w, err)
 		assert.True(w, exists)
 		assert.Equal(w, status, looked)
-		listener := func() any { return at(w.nlb().Doc, "listeners", "TCP-80")["isPpv2Enabled"] }
+		listener := func() any { return follow(w.nlb().Doc, "listeners", "TCP-80")["isPpv2Enabled"] }
 		assert.Equal(w, true, listener())
 		s.Annotations[networkPPv2] = "false"
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, false, listener())
 		w.quiet(events)
 		s.Annotations[networkPPv2] = "v2"
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		assert.Contains(w, <-events.Events, networkPPv2, "what is no value has no effect, which is told")
 		s.Annotations[networkExternal] = "perhaps"
@@ -235,7 +235,7 @@ func TestStatusOfNetwork(t *testing.T) {
 		assert.Empty(w, w.writes(), "it is refused before anything is written")
 		s.Annotations = ofNetwork(networkInternal, "true", networkExternal, "true", networkPrivateIPv4, "10.0.3.77")
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
-		assert.Equal(w, []string{"10.0.3.77"}, ips(w.served(s, nodes)), "an internal one shows its private address")
+		assert.Equal(w, []string{"10.0.3.77"}, ips(w.requireServed(s, nodes)), "an internal one shows its private address")
 	})
 }
 
@@ -243,14 +243,14 @@ func TestStatusOfNetwork(t *testing.T) {
 func TestNetworkIsBusy(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		require.NoError(w, w.sim.BeginNetworkWork(testNetworkName, 40*time.Second))
-		w.served(s, nodes) // which was read as idle, and is refused
-		assert.Len(w, at(w.nlb().Doc, "backendSets", "TCP-80")["backends"], 2)
+		w.requireServed(s, nodes) // which was read as idle, and is refused
+		assert.Len(w, follow(w.nlb().Doc, "backendSets", "TCP-80")["backends"], 2)
 		require.NoError(w, w.sim.BeginNetworkWork(testNetworkName, 40*time.Second))
 		time.Sleep(20 * time.Second)
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes(), "where nothing is to be changed, nobody waits")
 		assert.LessOrEqual(w, w.Server.Calls().Total, 3)
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes[:1]))
@@ -266,13 +266,13 @@ func TestNetworkIsBusy(t *testing.T) {
 func TestNetworkKeepsWhatOthersSet(t *testing.T) {
 	balancing(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web(), conformance.Port("https", 443, 30443))
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		require.NoError(w, w.sim.EditNetworkLoadBalancer(testNetworkName, func(lb *ocisim.NetworkLoadBalancer) {
-			set := at(lb.Doc, "backendSets", "TCP-80")
+			set := follow(lb.Doc, "backendSets", "TCP-80")
 			set["isFailOpen"] = true
 			set["backends"].([]any)[0].(document)["weight"] = 7.0
 			set["backends"].([]any)[0].(document)["isDrain"] = true
-			at(lb.Doc, "listeners", "TCP-80")["tcpIdleTimeout"] = 900.0
+			follow(lb.Doc, "listeners", "TCP-80")["tcpIdleTimeout"] = 900.0
 		}))
 		w.Server.ResetCalls()
 		time.Sleep(time.Minute)
@@ -281,8 +281,8 @@ func TestNetworkKeepsWhatOthersSet(t *testing.T) {
 		assert.Equal(w, []string{put, put}, w.writes(), "one write for each backend set")
 		s.Annotations[networkPolicy], s.Annotations[networkPPv2] = twoTuple, "true"
 		s.Spec.Ports = append(s.Spec.Ports[:1], conformance.Port("alt", 8080, 30081))
-		w.served(s, nodes)
-		set := at(w.nlb().Doc, "backendSets", "TCP-80")
+		w.requireServed(s, nodes)
+		set := follow(w.nlb().Doc, "backendSets", "TCP-80")
 		assert.Equal(w, true, set["isFailOpen"])
 		assert.Equal(w, twoTuple, set["policy"])
 		kept := map[any]any{}
@@ -290,10 +290,10 @@ func TestNetworkKeepsWhatOthersSet(t *testing.T) {
 			kept[b.(document)["ipAddress"]] = []any{b.(document)["weight"], b.(document)["isDrain"]}
 		}
 		assert.Equal(w, map[any]any{"10.0.1.1": []any{7.0, true}, "10.0.1.2": []any{1.0, false}}, kept)
-		l := at(w.nlb().Doc, "listeners", "TCP-80")
+		l := follow(w.nlb().Doc, "listeners", "TCP-80")
 		assert.Equal(w, []any{900.0, true}, []any{l["tcpIdleTimeout"], l["isPpv2Enabled"]})
-		assert.Equal(w, []string{"TCP-80", "TCP-8080"}, sortedKeys(at(w.nlb().Doc, "backendSets")))
-		assert.Equal(w, []string{"TCP-80", "TCP-8080"}, sortedKeys(at(w.nlb().Doc, "listeners")))
+		assert.Equal(w, []string{"TCP-80", "TCP-8080"}, sortedKeys(follow(w.nlb().Doc, "backendSets")))
+		assert.Equal(w, []string{"TCP-80", "TCP-8080"}, sortedKeys(follow(w.nlb().Doc, "listeners")))
 	})
 }
 
@@ -301,11 +301,11 @@ func TestNetworkKeepsWhatOthersSet(t *testing.T) {
 func TestNodeMadeAgain(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		w.sim.Forget(mustID(w, nodes[0]))
 		again := w.joinAt("c", "10.0.1.1")
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, []*v1.Node{again}))
-		b := at(w.nlb().Doc, "backendSets", "TCP-80")["backends"].([]any)
+		b := follow(w.nlb().Doc, "backendSets", "TCP-80")["backends"].([]any)
 		require.Len(w, b, 1)
 		assert.Equal(w, mustID(w, again), b[0].(document)["targetId"])
 	})
@@ -324,16 +324,16 @@ func TestNetworkWorkFails(t *testing.T) {
 		assert.Contains(w, <-events.Events, eventFailed)
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Empty(w, w.sim.NetworkLoadBalancers())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.sim.FailNextWork("a passing fault")
 		s.Spec.Ports[0].NodePort = 30099
 		_, err = w.ensure(s, nodes)
 		require.ErrorContains(w, err, "a passing fault")
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.sim.SetForgetful(true)
 		s.Spec.Ports[0].NodePort = 30100
-		w.served(s, nodes)
-		assert.InDelta(w, 30100, at(w.nlb().Doc, "backendSets", "TCP-80")["backends"].([]any)[0].(document)["port"], 0)
+		w.requireServed(s, nodes)
+		assert.InDelta(w, 30100, follow(w.nlb().Doc, "backendSets", "TCP-80")["backends"].([]any)[0].(document)["port"], 0)
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 	})
 }
@@ -349,7 +349,7 @@ func TestNetworkRestart(t *testing.T) {
 			w.start()
 		}
 		time.Sleep(time.Hour)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.NetworkLoadBalancers(), 1)
 	})
 }
@@ -358,7 +358,7 @@ func TestNetworkRestart(t *testing.T) {
 func TestNetworkLostPermission(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		for _, hide := range []func(bool){w.sim.SetBlind, w.sim.SetNetworkUnserved} {
 			time.Sleep(time.Hour)
 			hide(true)
@@ -373,7 +373,7 @@ func TestNetworkLostPermission(t *testing.T) {
 		}
 		w.sim.RemoveNetworkLoadBalancers()
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.NetworkLoadBalancers(), 1, "made again within the day in which retry tokens last")
 	})
 }
@@ -382,13 +382,13 @@ func TestNetworkLostPermission(t *testing.T) {
 func TestNetworkGroups(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(networkGroups, ocisim.GroupID(2)+", "+ocisim.GroupID(1)), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.ElementsMatch(w, []any{ocisim.GroupID(1), ocisim.GroupID(2)}, w.nlb().Doc["networkSecurityGroupIds"])
 		s.Annotations[networkGroups] = ocisim.GroupID(3)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, []any{ocisim.GroupID(3)}, w.nlb().Doc["networkSecurityGroupIds"])
 		delete(s.Annotations, networkGroups)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.nlb().Doc["networkSecurityGroupIds"])
 	})
 }
@@ -397,9 +397,9 @@ func TestNetworkGroups(t *testing.T) {
 func TestNetworkNoNodes(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", ofNetwork(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.Server.ResetCalls()
-		w.served(s, nil)
+		w.requireServed(s, nil)
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nil))
 		assert.Empty(w, w.writes())
 	})
@@ -412,7 +412,7 @@ func TestDeletionAfterARestart(t *testing.T) {
 		t.Run(word, func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", more, web())
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				s.Finalizers = []string{servicehelper.LoadBalancerCleanupFinalizer}
 				w.deleted(s)
 			})

@@ -39,12 +39,12 @@ func tryNetworkLoadBalancers(sim *ocisim.Sim, f *conformance.Fixture) {
 func networkSnapshot(t testing.TB, sim *ocisim.Sim) (all []string) {
 	t.Helper()
 	for _, lb := range sim.NetworkLoadBalancers() {
-		for _, l := range at(lb.Doc, "listeners") {
+		for _, l := range follow(lb.Doc, "listeners") {
 			for field, usual := range map[string]any{"tcpIdleTimeout": 360.0, "udpIdleTimeout": 120.0, "isPpv2Enabled": false} {
 				dropUsual(l.(document), field, usual)
 			}
 		}
-		for _, set := range at(lb.Doc, "backendSets") {
+		for _, set := range follow(lb.Doc, "backendSets") {
 			for field, usual := range map[string]any{
 				"isFailOpen": false, "isInstantFailoverEnabled": false, "isInstantFailoverTcpResetEnabled": true, "areOperationallyActiveBackendsPreferred": false,
 			} {

@@ -173,12 +173,12 @@ func backendsOf(targets []target, six bool, port int32) []any {
 func mergeNetworkListener(have, want document) (after document, differs bool) {
 	after = withoutShown(have)
 	for _, key := range []string{"defaultBackendSetName", "port", "protocol"} {
-		if !same(have[key], want[key]) {
+		if !equalField(have[key], want[key]) {
 			after[key], differs = want[key], true
 		}
 	}
 	header, _ := want["isPpv2Enabled"].(bool)
-	if !same(have["isPpv2Enabled"], header) {
+	if !equalField(have["isPpv2Enabled"], header) {
 		after["isPpv2Enabled"], differs = header, true
 	}
 	return after, differs

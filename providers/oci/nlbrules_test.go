@@ -41,7 +41,7 @@ func TestNetworkRulesOfLists(t *testing.T) {
 		before := w.allRules()
 		s := local(conformance.Service("web", ofNetwork(annotationRuleMode, "sl-all"), web(), udp(53, 30053)))
 		s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		for _, want := range []string{
 			"ingress 6 80 203.0.113.0/24", "ingress 17 53 203.0.113.0/24", // clients come in
 			"ingress 6 30080 203.0.113.0/24", "ingress 17 30053 203.0.113.0/24", // and are seen by the nodes
@@ -50,10 +50,10 @@ func TestNetworkRulesOfLists(t *testing.T) {
 			assert.Contains(w, w.allRules(), want)
 		}
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		s.Annotations[networkPreserve] = "false"
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.NotContains(w, w.allRules(), "ingress 6 30080 203.0.113.0/24")
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Equal(w, before, w.allRules())
@@ -68,11 +68,11 @@ func TestNetworkRulesOfGroups(t *testing.T) {
 		w.placed(nodes)
 		s := conformance.Service("web", ofNetwork(annotationRuleMode, "nsg", annotationBackGroups, ocisim.GroupID(3)), udp(53, 30053))
 		before := len(w.sim.Groups())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.Groups(), before+1)
 		assert.Len(w, w.nlb().Doc["networkSecurityGroupIds"], 1)
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		var rules []string
 		for _, g := range w.sim.Groups() {
@@ -80,10 +80,10 @@ func TestNetworkRulesOfGroups(t *testing.T) {
 		}
 		assert.Contains(w, strings.Join(rules, "\n"), "17 53", "rules of UDP are such")
 		s.Annotations = ofNetwork()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.Groups(), before)
 		s.Annotations = ofNetwork(annotationRuleMode, "nsg")
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Len(w, w.sim.Groups(), before)
 	})
@@ -100,9 +100,9 @@ func TestNetworkReserved(t *testing.T) {
 		require.ErrorContains(w, err, `spec.loadBalancerIP: "192.0.2.8" there is no such reserved public address`)
 		assert.Contains(w, <-events.Events, eventConfigError)
 		s.Spec.LoadBalancerIP = "192.0.2.7"
-		assert.Equal(w, []string{"192.0.2.7"}, ips(w.served(s, nodes)))
+		assert.Equal(w, []string{"192.0.2.7"}, ips(w.requireServed(s, nodes)))
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		s.Spec.LoadBalancerIP, s.Annotations[networkPPv2] = "192.0.2.9", "true"
 		_, err = w.ensure(s, nodes)
@@ -141,13 +141,13 @@ func TestNetworkTakeover(t *testing.T) {
 		s := local(conformance.Service("web", ofNetwork(), web(), udp(53, 30053)))
 		for range 2 {
 			w.Server.ResetCalls()
-			w.served(s, nodes)
+			w.requireServed(s, nodes)
 			assert.Empty(w, w.writes())
 			w.start()
 			w.cloud.loadBalancers.setEvents(events)
 		}
 		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: w.nlb().Public}, {IP: w.nlb().Address}}
-		assert.Equal(w, &s.Status.LoadBalancer, w.served(s, nodes), "the order of the status stays")
+		assert.Equal(w, &s.Status.LoadBalancer, w.requireServed(s, nodes), "the order of the status stays")
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Empty(w, w.sim.NetworkLoadBalancers())
 		w.quiet(events)
@@ -163,11 +163,11 @@ func TestNetworkInAnotherCompartment(t *testing.T) {
 		services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		require.NoError(w, services.Add(s))
 		w.cloud.reconciler.cluster.SetServices(listers.NewServiceLister(services))
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		assert.Equal(w, elsewhere, w.nlb().Doc["compartmentId"])
 		time.Sleep(time.Minute)
 		w.Server.ResetCalls()
-		assert.Equal(w, status, w.served(s, nodes))
+		assert.Equal(w, status, w.requireServed(s, nodes))
 		assert.Empty(w, w.writes())
 		require.NoError(w, w.cloud.loadBalancers.EnsureLoadBalancerDeleted(w.Context(), "kubernetes", s))
 		assert.Empty(w, w.sim.NetworkLoadBalancers())

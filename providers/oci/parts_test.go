@@ -50,7 +50,7 @@ func TestTLS(t *testing.T) {
 		secret := w.keep("certs", "web-tls")
 		back := w.keep("default", "back")
 		s := secure(annotationTLSSecret, "certs/web-tls", annotationBackSecret, "back", annotationTLS, `{"ciphersuitename": "oci-modern-ssl-cipher-suite-v1"}`)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, document{"certificateName": "web-tls", "publicCertificate": string(secret.Data[v1.TLSCertKey]), "caCertificate": ""},
 			w.part("certificates", "web-tls"))
 		assert.Equal(w, string(back.Data[v1.TLSCertKey]), w.part("certificates", "back")["publicCertificate"])
@@ -63,14 +63,14 @@ func TestTLS(t *testing.T) {
 		assert.Equal(w, true, w.part("backendSets", "TCP-80")["healthChecker"].(document)["isForcePlainText"])
 		w.Server.ResetCalls()
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes(), "scenario 46: a cipher suite without protocols is no reason for a write")
 
 		s.Annotations[annotationTLS] = `{"CipherSuiteName": "oci-modern-ssl-cipher-suite-v1", "Protocols": ["TLSv1.3", "TLSv1.2"]}`
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.ElementsMatch(w, []any{"TLSv1.3", "TLSv1.2"}, w.part("listeners", "TCP-443")["sslConfiguration"].(document)["protocols"])
 		delete(s.Annotations, annotationSSLPorts)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Nil(w, w.part("listeners", "TCP-443")["sslConfiguration"], "TLS ends nowhere without ssl-ports")
 	})
 }
@@ -96,9 +96,9 @@ func TestSecretsOfOtherNamespaces(t *testing.T) {
 		for _, a := range w.kube.Actions() {
 			assert.False(w, a.Matches("get", "secrets") && a.GetNamespace() == "certs", "it is not even read")
 		}
-		w.served(secure(annotationTLSSecret, "default/web-tls"), nodes)
+		w.requireServed(secure(annotationTLSSecret, "default/web-tls"), nodes)
 		w.release("certs")
-		w.served(secure(annotationTLSSecret, "certs/web-tls"), nodes)
+		w.requireServed(secure(annotationTLSSecret, "certs/web-tls"), nodes)
 	})
 }
 
@@ -127,7 +127,7 @@ func TestRotation(t *testing.T) {
 		w.keep("default", "web-tls")
 		s := secure()
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
 			lb.Doc["certificates"].(document)["mine"] = document{"certificateName": "mine", "publicCertificate": "x"}
 		}))
@@ -142,7 +142,7 @@ func TestRotation(t *testing.T) {
 			assert.Len(w, w.balancer().Doc["certificates"], 2, "the old one is gone; what somebody else uploaded stays")
 			assert.Len(w, w.writes(), 3)
 			w.Server.ResetCalls()
-			w.served(s, nodes)
+			w.requireServed(s, nodes)
 			require.NoError(w, w.cloud.rotate(w.Context()))
 			assert.Empty(w, w.writes())
 		}
@@ -154,14 +154,14 @@ func TestSecondRotationOfBefore(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		w.keep("default", "web-tls")
 		s := secure()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.keep("default", "web-tls")
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.NotEqual(w, "web-tls", certificateOf(w.part("listeners", "TCP-443")))
 		w.keep("default", "other")
 		s.Annotations[annotationTLSSecret] = "other"
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, "other", certificateOf(w.part("listeners", "TCP-443")))
 		assert.Len(w, w.balancer().Doc["certificates"], 1)
 	})
@@ -174,17 +174,17 @@ func TestProtocols(t *testing.T) {
 		s := conformance.Service("web", byHand(annotationProtocol, "grpc", annotationSSLPorts, "443", annotationTLSSecret, "web-tls",
 			annotationProxy, "2"),
 			conformance.Port("https", 443, 30443))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		l := w.part("listeners", "grpc-443")
 		assert.Equal(w, "GRPC", l["protocol"])
 		assert.Equal(w, cipherHTTP2, l["sslConfiguration"].(document)["cipherSuiteName"])
 		assert.InDelta(w, 60, l["connectionConfiguration"].(document)["idleTimeout"], 0)
 		w.Server.ResetCalls()
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes(), "scenario 46")
 		s.Annotations[annotationProtocol] = "http"
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, "HTTP", w.part("listeners", "grpc-443")["protocol"], "in place, without an outage")
 	})
 }
@@ -208,7 +208,7 @@ func TestReservedAddress(t *testing.T) {
 		id := w.sim.AddReserved("192.0.2.10")
 		s := conformance.Service("web", byHand(), web())
 		s.Spec.LoadBalancerIP = "192.0.2.10"
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		assert.Equal(w, "192.0.2.10", status.Ingress[0].IP)
 		assert.Equal(w, []any{document{"id": id}}, w.balancer().Doc["reservedIps"])
 		second := other(byHand(), web())
@@ -227,7 +227,7 @@ func TestReservedAddress(t *testing.T) {
 			<-events.Events
 		}
 		s.Spec.LoadBalancerIP = ""
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Contains(w, <-events.Events, "keeps its reserved address 192.0.2.10")
 	})
 }
@@ -238,7 +238,7 @@ func TestTags(t *testing.T) {
 	configured := tags{Freeform: map[string]string{"a": "b"}, Defined: map[string]map[string]any{"ns": {"k": "v"}}}
 	assert.Equal(t, configured, settings{}.tagsOf(configured))
 	assert.Equal(t, tags{Freeform: map[string]string{"c": "d"}}, settings{Freeform: `{"c": "d"}`}.tagsOf(configured), "all of those of the cloud config")
-	marked := configured.marked("anyccm:1")
+	marked := configured.withMark("anyccm:1")
 	assert.Equal(t, map[string]string{"a": "b", tagCluster: "anyccm:1"}, marked.Freeform)
 	assert.Len(t, configured.Freeform, 1)
 }
@@ -249,26 +249,26 @@ func TestRuleSets(t *testing.T) {
 		s := conformance.Service("web", byHand(annotationRuleSets, `{"moved": {"items": [
 			{"action": "REDIRECT", "redirectUri": {"protocol": "https"}, "conditions": [{"attributeName": "PATH", "attributeValue": "/", "operator": "EXACT_MATCH"}]},
 			{"action": "ADD_HTTP_REQUEST_HEADER", "header": "X-A", "value": "b"}]}}`), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.part("ruleSets", "moved")["items"], 2)
 		assert.Equal(w, []any{"moved"}, w.part("listeners", "TCP-80")["ruleSetNames"])
 		w.Server.ResetCalls()
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes(), "what the cloud fills in is no difference")
 		s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081))
 		s.Annotations[annotationRuleSets] = `{"other": {"items": [{"action": "REMOVE_HTTP_REQUEST_HEADER", "header": "X-A"}]}}`
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		for _, name := range []string{"TCP-80", "TCP-8080"} {
 			assert.Equal(w, []any{"other"}, w.part("listeners", name)["ruleSetNames"], "a new listener has them at once")
 		}
 		assert.Len(w, w.balancer().Doc["ruleSets"], 1)
 		delete(s.Annotations, annotationRuleSets)
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes(), "without the annotation they are left alone")
 		s.Annotations[annotationRuleSets] = ""
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.balancer().Doc["ruleSets"])
 	})
 }
@@ -277,10 +277,10 @@ func TestRuleSets(t *testing.T) {
 func TestShapeChanges(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		s.Annotations[annotationShape], s.Annotations[annotationShapeMin], s.Annotations[annotationShapeMax] = "Flexible", "10", "100Mbps"
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, []string{"PUT /loadBalancers/{id}/updateShape"}, w.writes())
 		assert.Equal(w, document{"minimumBandwidthInMbps": 10.0, "maximumBandwidthInMbps": 100.0}, w.balancer().Doc["shapeDetails"])
 		s.Annotations[annotationShape] = "400Mbps"
@@ -303,7 +303,7 @@ func TestSubnets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				w.served(conformance.Service("web", byHand(c.annotations...), web()), nodes)
+				w.requireServed(conformance.Service("web", byHand(c.annotations...), web()), nodes)
 				assert.Equal(w, c.want, w.balancer().Doc["subnetIds"])
 			})
 		})
@@ -320,12 +320,12 @@ func TestBothFamilies(t *testing.T) {
 		require.ErrorContains(w, err, "does not have an ipv6 cidr block")
 		assert.Empty(w, w.writes())
 		s.Annotations[annotationSubnet1] = ocisim.DualSubnet()
-		assert.Len(w, w.served(s, nodes).Ingress, 2)
+		assert.Len(w, w.requireServed(s, nodes).Ingress, 2)
 		assert.ElementsMatch(w, fronts(everybody, everybodySix), w.sim.SecurityRules(ocisim.BalancerList))
 		w.deleted(s)
 		s.Annotations[annotationSubnet1] = ocisim.BalancerSubnet()
 		s.Spec.IPFamilyPolicy = new(v1.IPFamilyPolicyPreferDualStack)
-		assert.Len(w, w.served(s, nodes).Ingress, 1)
+		assert.Len(w, w.requireServed(s, nodes).Ingress, 1)
 	})
 }
 
@@ -333,12 +333,12 @@ func TestBothFamilies(t *testing.T) {
 func TestWriteUnderETag(t *testing.T) {
 	balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		s.Annotations[annotationIdle] = "99"
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
 			lb.Doc["listeners"].(document)["TCP-80"].(document)["routingPolicyName"] = "mine"
 		}))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		l := w.part("listeners", "TCP-80")
 		assert.Equal(w, "mine", l["routingPolicyName"], "what is known was ten seconds old at most, and had not that")
 		assert.InDelta(w, 99, l["connectionConfiguration"].(document)["idleTimeout"], 0)
@@ -352,12 +352,12 @@ func TestOtherCompartment(t *testing.T) {
 		w.sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = compartment })
 		s := conformance.Service("web", byHand(annotationCompartment, compartment), web())
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, compartment, w.balancer().Doc["compartmentId"])
 		w.start()
 		w.serving(s)
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		w.deleted(s)
 		assert.Empty(w, w.sim.LoadBalancers())
@@ -370,16 +370,16 @@ func TestForeignCertificate(t *testing.T) {
 		w.keep("default", "web-tls")
 		s := secure()
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) {
 			lb.Doc["certificates"].(document)["mine"] = document{"certificateName": "mine", "publicCertificate": "x"}
-			for _, part := range []document{at(lb.Doc, "listeners", "TCP-80"), at(lb.Doc, "listeners", "TCP-443")} {
+			for _, part := range []document{follow(lb.Doc, "listeners", "TCP-80"), follow(lb.Doc, "listeners", "TCP-443")} {
 				part["sslConfiguration"] = document{"certificateName": "mine", "verifyDepth": 0.0, "verifyPeerCertificate": false}
 			}
 		}))
 		time.Sleep(time.Minute)
 		require.NoError(w, w.cloud.rotate(w.Context()))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, "web-tls", certificateOf(w.part("listeners", "TCP-443")))
 		assert.NotNil(w, w.part("certificates", "mine"))
 	})
@@ -391,7 +391,7 @@ func TestRotationWaitsForItsTurn(t *testing.T) {
 		w.keep("default", "web-tls")
 		s := secure()
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.keep("default", "web-tls")
 		time.Sleep(time.Minute)
 		w.Server.ResetCalls()
@@ -413,7 +413,7 @@ func TestDisownedIsNotRotated(t *testing.T) {
 		w.keep("default", "web-tls")
 		s := secure()
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.keep("default", "web-tls")
 		s.Annotations[guard.AnnotationDisown] = "true"
 		w.serving(s)
@@ -431,7 +431,7 @@ func TestRotationOfBackends(t *testing.T) {
 		w.keep("default", "back")
 		s := secure(annotationBackSecret, "back")
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		secret := w.keep("default", "back")
 		time.Sleep(time.Minute)
 		require.NoError(w, w.cloud.rotate(w.Context()))

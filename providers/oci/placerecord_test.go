@@ -45,7 +45,7 @@ func (w *testWorld) stored(s *v1.Service) *v1.Service {
 // next process starts; none is made beside it, and it is deleted with the Service.
 func TestCompartmentOfBefore(t *testing.T) {
 	inOtherCompartment(t, func(w *testWorld, s *v1.Service, nodes []*v1.Node, events *record.FakeRecorder) {
-		status := w.served(s, nodes)
+		status := w.requireServed(s, nodes)
 		s = w.stored(s)
 		assert.Equal(w, otherCompartment, s.Annotations[annotationPlaced])
 		s.Status.LoadBalancer = *status
@@ -55,7 +55,7 @@ func TestCompartmentOfBefore(t *testing.T) {
 		w.serving(s)
 		time.Sleep(time.Hour)
 		w.Server.ResetCalls()
-		assert.Equal(w, status, w.served(s, nodes))
+		assert.Equal(w, status, w.requireServed(s, nodes))
 		assert.Empty(w, w.writes())
 		assert.Len(w, w.sim.Holdings(), 1)
 		w.deleted(s)
@@ -75,7 +75,7 @@ func TestCompartmentUnknown(t *testing.T) {
 
 		s.Annotations[annotationPlaced] = otherCompartment
 		w.serving(s)
-		s.Status.LoadBalancer = *w.served(s, nodes)
+		s.Status.LoadBalancer = *w.requireServed(s, nodes)
 		assert.Len(w, w.sim.Holdings(), 1)
 		delete(s.Annotations, annotationPlaced)
 		w.serving(s)
@@ -83,7 +83,7 @@ func TestCompartmentUnknown(t *testing.T) {
 		w.sim.RemoveLoadBalancers()
 		w.sim.RemoveNetworkLoadBalancers()
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.sim.Holdings(), 1)
 	})
 }
@@ -126,7 +126,7 @@ func TestUnreadableCompartmentHoldsUpNoOtherService(t *testing.T) {
 		} {
 			s := conformance.Service("web", annotations, web())
 			w.serving(s, hostile)
-			w.served(s, nodes)
+			w.requireServed(s, nodes)
 			time.Sleep(time.Minute)
 			w.deleted(s)
 			_, exists, err := w.cloud.loadBalancers.GetLoadBalancer(w.Context(), "kubernetes", s)
@@ -140,7 +140,7 @@ func TestUnreadableCompartmentHoldsUpNoOtherService(t *testing.T) {
 		require.Error(w, err)
 		w.deleted(hostile) // it never had one
 		hostile.Annotations[annotationCompartment] = ocisim.Compartment
-		w.served(hostile, nodes)
+		w.requireServed(hostile, nodes)
 	})
 }
 
@@ -156,12 +156,12 @@ func TestCompartmentChanges(t *testing.T) {
 				_, err := w.kube.CoreV1().Services(s.Namespace).Create(w.Context(), s, metav1.CreateOptions{})
 				require.NoError(w, err)
 				w.serving(s)
-				status := w.served(s, nodes)
+				status := w.requireServed(s, nodes)
 				s = s.DeepCopy()
 				delete(s.Annotations, annotationCompartment)
 				w.serving(s)
 				time.Sleep(time.Hour)
-				assert.Equal(w, status, w.served(s, nodes), "it stays where it is")
+				assert.Equal(w, status, w.requireServed(s, nodes), "it stays where it is")
 				assert.Len(w, w.sim.Holdings(), 1)
 				time.Sleep(time.Hour)
 				w.deleted(s)

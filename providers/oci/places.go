@@ -64,7 +64,7 @@ func (c *compartments[T]) list(ctx context.Context) (all []T, pages int, err err
 	names := c.note(c.known(), services)
 	refused := map[string]refusal{}
 	var read []string
-	for _, id := range c.of(where.compartment, services, names) {
+	for _, id := range c.compartmentsOf(where.compartment, services, names) {
 		if before, known := c.refusalOf(id); known && time.Since(before.at) < refusedFor && id != where.compartment {
 			refused[id] = before
 			continue
@@ -124,8 +124,8 @@ func (c *compartments[T]) note(seen []T, services []*v1.Service) map[string]bool
 	return names
 }
 
-// of are the compartments, that of the cloud config first.
-func (c *compartments[T]) of(configured string, services []*v1.Service, names map[string]bool) []string {
+// compartmentsOf are the compartments, that of the cloud config first.
+func (c *compartments[T]) compartmentsOf(configured string, services []*v1.Service, names map[string]bool) []string {
 	all := []string{configured}
 	add := func(id string) {
 		if ocid.MatchString(id) && !slices.Contains(all, id) {

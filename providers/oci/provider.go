@@ -73,7 +73,7 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	parts := newSharedParts(a, c.instances, in.Adopt)
 	c.reconciler, c.network = newReconciler(parts, balancerKind(config)), newReconciler(parts, networkKind())
 	c.loadBalancers = newKinds(a, c.reconciler, c.network)
-	parts.book.there, parts.book.look = c.loadBalancers.there, c.loadBalancers.look
+	parts.book.there, parts.book.look = c.loadBalancers.peekBalancer, c.loadBalancers.look
 	if !config.LoadBalancersOff {
 		c.ServiceAPI = c.loadBalancers
 	}

@@ -57,7 +57,7 @@ func (w *testWorld) backends() (all []string) {
 		docs = append(docs, lb.Doc)
 	}
 	require.Len(w, docs, 1)
-	for _, set := range at(docs[0], "backendSets") {
+	for _, set := range follow(docs[0], "backendSets") {
 		for _, b := range listOf(set.(document)["backends"]) {
 			all = append(all, b.(document)["ipAddress"].(string))
 		}
@@ -86,10 +86,10 @@ func TestToldAddresses(t *testing.T) {
 		lie := nodes[1].DeepCopy()
 		lie.Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.250"}}
 		told := []*v1.Node{nodes[0], lie}
-		w.served(s, told)
+		w.requireServed(s, told)
 		require.Equal(w, []string{"10.0.1.1", "10.0.1.2"}, w.backends())
 		time.Sleep(time.Minute)
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, told))
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2"}, w.backends())
 	})
@@ -99,7 +99,7 @@ func TestToldAddresses(t *testing.T) {
 // last keeps its backends.
 func TestOddNodes(t *testing.T) {
 	eachKind(t, []string{"a", "b", "gone", "hidden"}, func(w *testWorld, s *v1.Service, nodes []*v1.Node) {
-		s.Status.LoadBalancer = *w.served(s, nodes)
+		s.Status.LoadBalancer = *w.requireServed(s, nodes)
 		require.Equal(w, []string{"10.0.1.1", "10.0.1.2", "10.0.1.3", "10.0.1.4"}, w.backends())
 		rules := w.allRules()
 
@@ -113,7 +113,7 @@ func TestOddNodes(t *testing.T) {
 		w.start() // nothing is remembered
 		all := append(slices.Clone(w.Nodes), foreign)
 		time.Sleep(time.Minute)
-		w.served(s, all)
+		w.requireServed(s, all)
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2", "10.0.1.4", "10.0.1.5"}, w.backends())
 		assert.Equal(w, rules, w.allRules(), "what is open for the hidden one stays")
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, slices.DeleteFunc(all, func(n *v1.Node) bool {
@@ -124,7 +124,7 @@ func TestOddNodes(t *testing.T) {
 		other := conformance.Service("other", s.Annotations, conformance.Port("alt", 8080, 30081))
 		other.UID = "99999999-7a66-4b58-8b4b-0a61c1f9e0a1"
 		w.deleted(s)
-		w.served(other, w.Nodes)
+		w.requireServed(other, w.Nodes)
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2", "10.0.1.5"}, w.backends(), "what nobody vouches for does not join")
 	})
 }
@@ -138,7 +138,7 @@ func TestDualStackBackends(t *testing.T) {
 		nodes[0].Labels = map[string]string{labelIPv6: ""}
 		nodes[1].Status.Addresses = append(nodes[1].Status.Addresses, v1.NodeAddress{Type: v1.NodeExternalIP, Address: "2603:c020::ffff"})
 		s := dual(conformance.Service("web", ofNetwork(networkSubnet, ocisim.DualSubnet()), web()), v1.IPFamilyPolicyRequireDualStack)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2", "2603:c020::a", "2603:c020::b"}, w.backends())
 	})
 }
@@ -154,12 +154,12 @@ func TestAskedTooLate(t *testing.T) {
 					if kind == "nlb" {
 						s.Annotations = ofNetwork()
 					}
-					w.served(s, nodes)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
+					w.requireServed(s, nodes)
 					w.quiet(events)
 					s.Annotations[key] = map[bool]string{true: "true", false: ocisim.DualSubnet()}[key == keys[0]]
 					w.Server.ResetCalls()
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					require.Len(w, events.Events, 1)
 					assert.Contains(w, <-events.Events, services.EventFixed+" annotation "+key)
 					assert.Empty(w, w.writes())
@@ -184,12 +184,12 @@ func TestUnlistedAddresses(t *testing.T) {
 				marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 					s := conformance.Service("web", annotations, web())
 					w.serving(s)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					both, rules := w.backends(), w.allRules()
 					w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Operation: listing, Names: interfaceOf(w.T, nodes[1])})
 					w.start()
 					w.serving(s)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					assert.Equal(w, both, w.backends())
 					assert.Equal(w, rules, w.allRules())
 					require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes))
@@ -208,7 +208,7 @@ func TestHiddenIPv6(t *testing.T) {
 		w.sim.Hide("/ipv6")
 		w.start()
 		w.RequireMetadata(nodes[0])
-		w.served(conformance.Service("web", byHand(), web()), nodes)
+		w.requireServed(conformance.Service("web", byHand(), web()), nodes)
 		assert.Equal(w, []string{"10.0.1.1", "10.0.1.2"}, w.backends())
 	})
 }
@@ -217,7 +217,7 @@ func TestHiddenIPv6(t *testing.T) {
 // load balancer has need not be.
 func TestNodesInDoubtComeBack(t *testing.T) {
 	eachKind(t, []string{"a", "b", "c"}, func(w *testWorld, s *v1.Service, nodes []*v1.Node) {
-		w.served(s, nodes[:2])
+		w.requireServed(s, nodes[:2])
 		w.sim.Hide("/vnicAttachments")
 		w.start()
 		for n, want := range map[int]int{2: 0, 3: 1} {
@@ -259,18 +259,18 @@ func TestRulesAfterADoubt(t *testing.T) {
 	eachKind(t, []string{"a", "b"}, func(w *testWorld, s *v1.Service, nodes []*v1.Node) {
 		s.Annotations[annotationRuleMode] = "SL-All"
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.start()
 		w.serving(s)
 		w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Operation: "GET /vnicAttachments", Names: interfaceOf(w.T, nodes[1])})
 		s = s.DeepCopy()
 		s.Spec.Ports[0].NodePort = 30090
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Contains(w, w.allRules(), " 30080 ", "for the node that nobody knows where it is")
 		w.Server.ClearFaults()
 		time.Sleep(time.Hour)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		for _, gone := range []string{"egress 6 30080 " + nodeNet, "ingress 6 30080 " + balancerNet} {
 			assert.NotContains(w, w.allRules(), gone)
 		}
@@ -299,7 +299,7 @@ func TestUnreadableSubnetHoldsUpNoNode(t *testing.T) {
 		w.RequireMetadata(nodes[0])
 		s := conformance.Service("web", map[string]string{}, web())
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.deleted(s)
 		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
 		unnamed := conformance.NewNode("b", "")

@@ -105,7 +105,7 @@ func collectRequests(t *testing.T, note func(simkit.Call)) {
 	rows[networkListMode] = conformance.Checked{Legal: []conformance.Legal{{Value: modeAll}}}
 	for key, row := range rows {
 		for _, legal := range row.Legal {
-			annotations := joined(map[string]string{key: legal.Value}, legal.With)
+			annotations := merge(map[string]string{key: legal.Value}, legal.With)
 			if _, network := networkChecklist()[key]; network {
 				annotations[annotationType] = typeNetwork
 			}
@@ -135,7 +135,7 @@ func collectOf(t *testing.T, name string, note func(simkit.Call), forms ...*v1.S
 			w.sim.Add("elsewhere", func(i *ocisim.Instance) { i.Compartment = otherCompartment })
 			makeSecret(w.T, w.kube, "web-tls")
 			w.serving(forms[0])
-			w.served(forms[0], nodes[:1])
+			w.requireServed(forms[0], nodes[:1])
 			require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", forms[0], nodes))
 			for _, other := range forms[1:] {
 				time.Sleep(time.Minute)
@@ -152,7 +152,7 @@ func collectOf(t *testing.T, name string, note func(simkit.Call), forms ...*v1.S
 	})
 }
 
-func joined(all ...map[string]string) map[string]string {
+func merge(all ...map[string]string) map[string]string {
 	sum := map[string]string{}
 	for _, one := range all {
 		maps.Copy(sum, one)

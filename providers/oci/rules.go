@@ -379,8 +379,8 @@ func (c claim) drops(rule document, o opening) bool {
 	return said == "" && c.unmarked && (c.former[o] || c.ended[of])
 }
 
-// without is a rule without the mark of this cluster; nil where no other cluster needs it.
-func (c claim) without(rule document) document {
+// withoutMark is a rule without the mark of this cluster; nil where no other cluster needs it.
+func (c claim) withoutMark(rule document) document {
 	others := slices.DeleteFunc(c.marksIn(rule), func(m string) bool { return m == c.mark })
 	if len(others) == 0 {
 		return nil
@@ -409,8 +409,8 @@ func (c claim) join(rules []any, o opening) bool {
 	return false
 }
 
-// settled reports whether a rule stays as long as this cluster needs it: not where other clusters alone have marked it.
-func (c claim) settled(rule document) bool {
+// isLasting reports whether a rule stays as long as this cluster needs it: not where other clusters alone have marked it.
+func (c claim) isLasting(rule document) bool {
 	marks := c.marksIn(rule)
 	return c.mark == "" || len(marks) == 0 || slices.Contains(marks, c.mark)
 }
@@ -429,13 +429,13 @@ func (c claim) apply(list document) (after document, added, removed []opening) {
 			o, single := openingOf(rule, egress)
 			if single && c.drops(rule, o) {
 				removed = append(removed, o)
-				if rule = c.without(rule); rule != nil {
+				if rule = c.withoutMark(rule); rule != nil {
 					kept = append(kept, rule)
 				}
 				continue
 			}
-			have[o] = have[o] || single && c.settled(rule)
-			foreign[o] = foreign[o] || single && !c.settled(rule)
+			have[o] = have[o] || single && c.isLasting(rule)
+			foreign[o] = foreign[o] || single && !c.isLasting(rule)
 			kept = append(kept, jsondoc.CloneValue(v))
 		}
 		after[field] = kept

@@ -52,8 +52,8 @@ func securityRules(t testing.TB, sim *ocisim.Sim) (lines []string) {
 	return lines
 }
 
-// marked reports whether a rule bears the mark of a cluster.
-func marked(rule document) bool {
+// isMarkedRule reports whether a rule bears the mark of a cluster.
+func isMarkedRule(rule document) bool {
 	said, _ := rule["description"].(string)
 	return ownership.IsMark(said) || strings.HasPrefix(said, markOfService)
 }
@@ -65,7 +65,7 @@ func listScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		all := func(rules []any) (after []any) {
 			for _, r := range rules {
 				rule, _ := r.(document)
-				if marked(rule) {
+				if isMarkedRule(rule) {
 					after = append(after, change(rule)...)
 					continue
 				}
@@ -116,7 +116,7 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 		return func() {
 			sim.EditGroupRules(ocisim.GroupID(3), func(rules []map[string]any) (after []map[string]any) {
 				for _, r := range rules {
-					if marked(r) {
+					if isMarkedRule(r) {
 						after = append(after, change(r)...)
 						continue
 					}

@@ -74,7 +74,7 @@ func TestSecurityLists(t *testing.T) {
 			return append(in, opening{false, numberTCP, 8443, "192.0.2.0/24"}.rule(""), opening{false, numberTCP, 80, everybody}.rule("by hand")), out
 		})
 		s := conformance.Service("web", map[string]string{}, web(), conformance.Port("alt", 8080, 30081))
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.ElementsMatch(w, []string{
 			"ingress 6 80 0.0.0.0/0", "ingress 6 8080 0.0.0.0/0", "ingress 6 8443 192.0.2.0/24", "egress 6 30080 " + nodeNet, "egress 6 30081 " + nodeNet,
 			"egress 6 10256 " + nodeNet,
@@ -86,16 +86,16 @@ func TestSecurityLists(t *testing.T) {
 
 		w.Server.ResetCalls()
 		time.Sleep(time.Minute)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		assert.Equal(w, map[string]int{"GET /loadBalancers": 1, "GET /securityLists/{id}": 2}, w.Server.Calls().ByOperation, "what an unchanged Service costs")
 
 		s.Annotations[annotationRuleMode] = "sl-frontend"
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
 		assert.ElementsMatch(w, []string{"ingress 6 80 0.0.0.0/0", "ingress 6 8080 0.0.0.0/0", "ingress 6 8443 192.0.2.0/24"}, w.sim.SecurityRules(ocisim.BalancerList))
 		s.Annotations[annotationRuleMode] = modeNone
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		left := []string{"ingress 6 80 0.0.0.0/0", "ingress 6 8443 192.0.2.0/24"}
 		assert.ElementsMatch(w, left, w.sim.SecurityRules(ocisim.BalancerList), "the mode has changed; what was made by hand stays")
 		w.deleted(s)
@@ -109,7 +109,7 @@ func TestConfiguredList(t *testing.T) {
 		w.Config = strings.Replace(w.Config, "loadBalancer:\n",
 			fmt.Sprintf("loadBalancer:\n  securityLists: {%s: %s}\n", ocisim.BalancerSubnet(), ocisim.NewerList), 1)
 		w.start()
-		w.served(conformance.Service("web", map[string]string{}, web()), nodes)
+		w.requireServed(conformance.Service("web", map[string]string{}, web()), nodes)
 		assert.Len(w, w.sim.SecurityRules(ocisim.NewerList), 3)
 		assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
 	})
@@ -147,8 +147,8 @@ func TestSharedPorts(t *testing.T) {
 		a := conformance.Service("web", map[string]string{}, web())
 		b := other(map[string]string{}, conformance.Port("http", 80, 30090))
 		w.serving(a, b)
-		w.served(a, nodes)
-		w.served(b, nodes)
+		w.requireServed(a, nodes)
+		w.requireServed(b, nodes)
 		w.deleted(b)
 		w.serving(a)
 		assert.ElementsMatch(w, []string{"ingress 6 80 0.0.0.0/0", "egress 6 30080 " + nodeNet, "egress 6 10256 " + nodeNet},
@@ -157,11 +157,11 @@ func TestSharedPorts(t *testing.T) {
 		narrowed := a.DeepCopy()
 		narrowed.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8", "192.0.2.7/24"}
 		w.serving(narrowed)
-		w.served(narrowed, nodes)
+		w.requireServed(narrowed, nodes)
 		assert.ElementsMatch(w, fronts("10.0.0.0/8", "192.0.2.0/24"), w.sim.SecurityRules(ocisim.BalancerList)[2:], "the old rule goes")
 		w.start() // a new process knows nothing of before
 		w.serving(a)
-		w.served(a, nodes)
+		w.requireServed(a, nodes)
 		assert.ElementsMatch(w, fronts(everybody), w.sim.SecurityRules(ocisim.BalancerList)[2:])
 		w.deleted(a)
 		assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
@@ -180,8 +180,8 @@ func TestPortsOfGroups(t *testing.T) {
 				a := conformance.Service("web", map[string]string{}, web())
 				b := other(of, web())
 				w.serving(a, b)
-				w.served(a, nodes)
-				w.served(b, nodes)
+				w.requireServed(a, nodes)
+				w.requireServed(b, nodes)
 				w.deleted(a)
 				assert.Empty(w, w.sim.SecurityRules(ocisim.BalancerList))
 				assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
@@ -198,13 +198,13 @@ func TestNarrowedRulesOfBefore(t *testing.T) {
 		w.sim.EditList(ocisim.BalancerList, func(in, out []any) ([]any, []any) {
 			return append(in, opening{false, numberTCP, 80, everybody}.rule(""), opening{false, numberTCP, 80, "198.51.100.0/24"}.rule("")), out
 		})
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
 		w.start() // as Oracle's own controller makes it: without a mark
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Zero(w, w.Calls(putList), "a takeover removes nothing")
 		s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.ElementsMatch(w, fronts("10.0.0.0/8", "198.51.100.0/24"), w.sim.SecurityRules(ocisim.BalancerList), "what nobody was seen to want stays")
 	})
 }
@@ -213,7 +213,7 @@ func TestNarrowedRulesOfBefore(t *testing.T) {
 func TestRulesFollow(t *testing.T) {
 	marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", map[string]string{}, web())
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes))
 		assert.Contains(w, w.sim.SecurityRules(ocisim.BalancerList), "egress 6 30080 10.0.128.0/18")
 		require.NoError(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes[:1]))
@@ -222,7 +222,7 @@ func TestRulesFollow(t *testing.T) {
 		s.Spec.Ports[0].NodePort = 30999
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
 		w.Server.ResetCalls()
-		w.served(s, nodes[:1])
+		w.requireServed(s, nodes[:1])
 		assert.ElementsMatch(w, []string{"ingress 6 80 0.0.0.0/0", "egress 6 30999 " + nodeNet, "egress 6 32000 " + nodeNet}, w.sim.SecurityRules(ocisim.BalancerList))
 		assert.ElementsMatch(w, []string{"ingress 6 30999 " + balancerNet, "ingress 6 32000 " + balancerNet}, w.sim.SecurityRules(ocisim.DefaultList))
 		var order []string
@@ -249,7 +249,7 @@ func TestDeletionGoesOn(t *testing.T) {
 			if round == 3 {
 				s.Annotations[annotationRuleMode] = "SL-Frontend"
 			}
-			w.served(s, nodes)
+			w.requireServed(s, nodes)
 			fault(s)
 			w.start()
 			w.cloud.loadBalancers.setEvents(events)
@@ -269,11 +269,11 @@ func TestDeletionGoesOn(t *testing.T) {
 func TestGroups(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", byHand(annotationGroups, ocisim.GroupID(1)+", "+ocisim.GroupID(2)+","+ocisim.GroupID(1)), web())
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.ElementsMatch(w, []any{ocisim.GroupID(1), ocisim.GroupID(2)}, w.balancer().Doc["networkSecurityGroupIds"])
 		s.Annotations[annotationGroups] = ocisim.GroupID(3)
 		w.Server.ResetCalls()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, []any{ocisim.GroupID(3)}, w.balancer().Doc["networkSecurityGroupIds"])
 		assert.Equal(w, []string{"PUT /loadBalancers/{id}/networkSecurityGroups"}, w.writes())
 	})
@@ -293,7 +293,7 @@ func TestManagedGroup(t *testing.T) {
 		}
 		w.sim.EditGroup(ocisim.GroupID(2), func(d document) { d["freeformTags"] = document{"team": "a"} })
 		s := conformance.Service("web", map[string]string{annotationRuleMode: "nsg", annotationBackGroups: ocisim.GroupID(2)}, ports...)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.Len(w, w.managed(), 1)
 		made := w.managed()[0]
 		assert.Equal(w, "default/web/"+testUID+"/nsg", made.Name)
@@ -311,15 +311,15 @@ func TestManagedGroup(t *testing.T) {
 		w.sim.EditGroup(made.ID, func(d document) { d["freeformTags"].(document)["cost"] = "1" })
 		w.Server.ResetCalls()
 		w.start()
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes(), "a further tag does not make it another's")
 
 		s = s.DeepCopy()
 		s.Spec.Ports = s.Spec.Ports[:1]
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Len(w, w.managed()[0].Rules, 3)
 		s.Annotations[annotationRuleMode] = modeNone
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.managed(), "the mode has changed")
 		assert.Empty(w, w.balancer().Doc["networkSecurityGroupIds"])
 		assert.Empty(w, w.sim.Groups()[1].Rules)
@@ -383,12 +383,12 @@ func TestRangesWhileAListingLags(t *testing.T) {
 		s := conformance.Service("web", map[string]string{annotationRuleMode: "nsg", annotationBackGroups: ocisim.GroupID(2)}, web())
 		w.serving(s)
 		s.Spec.LoadBalancerSourceRanges = []string{"10.8.0.0/16"}
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.Fail(simkit.Fault{Kind: simkit.FaultUnlisted, Operation: "securityRules", Names: "10.9.0.0/16", For: simkit.Duration(time.Minute)})
 		s.Spec.LoadBalancerSourceRanges = []string{"10.9.0.0/16"}
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		s.Spec.LoadBalancerSourceRanges = []string{"10.8.0.0/16"}
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		rules := strings.Join(w.managed()[0].Rules, "\n")
 		assert.Contains(w, rules, "10.8.0.0/16")
 		assert.NotContains(w, rules, "10.9.0.0/16")

@@ -150,7 +150,7 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 			plans = append(plans, p)
 			continue
 		}
-		b.hold(r.service.UID, id, c.held())
+		b.hold(r.service.UID, id, c.heldAfter())
 	}
 	return plans, missed, nil
 }
@@ -184,8 +184,8 @@ func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 	b.held[uid][id] = all
 }
 
-// held is what a Service has in a list after its claim: what it had as well, where not all is closed.
-func (c claim) held() heldRules {
+// heldAfter is what a Service has in a list after its claim: what it had as well, where not all is closed.
+func (c claim) heldAfter() heldRules {
 	all := maps.Clone(c.wanted)
 	if c.closesNothing || len(c.keep) > 0 {
 		maps.Copy(all, c.former)
@@ -553,7 +553,7 @@ func ruleChanges(b *ruleBook, service *v1.Service, plans []listPlan) (all []chan
 				if err := b.edit(ctx, p.id, p.claim); err != nil {
 					return o, err
 				}
-				b.hold(service.UID, p.id, p.claim.held())
+				b.hold(service.UID, p.id, p.claim.heldAfter())
 				return o, nil
 			},
 		})

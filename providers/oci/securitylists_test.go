@@ -39,7 +39,7 @@ func TestRulesOfALaterService(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		a := conformance.Service("web", map[string]string{}, web())
 		w.serving(a)
-		w.served(a, nodes)
+		w.requireServed(a, nodes)
 		a = local(a.DeepCopy())
 		w.serving(a)
 		w.sim.SetWorkTime(time.Minute)
@@ -52,7 +52,7 @@ func TestRulesOfALaterService(t *testing.T) {
 		w.sim.SetWorkTime(time.Second)
 		b := other(map[string]string{}, conformance.Port("alt", 8080, 30081))
 		w.serving(a, b)
-		w.served(b, nodes)
+		w.requireServed(b, nodes)
 		require.NoError(w, <-done)
 		assert.ElementsMatch(w, []string{
 			"ingress 6 80 0.0.0.0/0", "egress 6 30080 " + nodeNet, "egress 6 32000 " + nodeNet,
@@ -72,14 +72,14 @@ func TestRulesOfTwoClusters(t *testing.T) {
 		})
 		s := conformance.Service("web", map[string]string{}, web())
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		require.Len(w, w.marks(80), 1, "the rule is not doubled")
 		assert.Contains(w, w.marks(80)[0], theirs)
 		assert.Contains(w, w.marks(80)[0], mark, "the other cluster must know that this one needs it as well")
 		w.Server.ResetCalls()
 		w.start()
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		w.deleted(s)
 		assert.Equal(w, []string{theirs}, w.marks(80), "the other cluster needs it still")
@@ -123,7 +123,7 @@ func TestRulesByHand(t *testing.T) {
 		})
 		s := conformance.Service("web", map[string]string{}, web())
 		w.serving(s)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		w.deleted(s)
 		assert.Equal(w, fronts(everybody), w.sim.SecurityRules(ocisim.BalancerList))
 		assert.Empty(w, w.sim.SecurityRules(ocisim.DefaultList))
@@ -148,7 +148,7 @@ func TestNodesJoinWithoutRules(t *testing.T) {
 				marking(t, []string{"a", "b"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 					s := conformance.Service("web", annotations, web())
 					w.serving(s)
-					w.served(s, nodes[:1])
+					w.requireServed(s, nodes[:1])
 					time.Sleep(time.Minute)
 					cause(w)
 					require.Error(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes), "which is told")
@@ -170,8 +170,8 @@ func TestRulesInUse(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		a, b := conformance.Service("web", map[string]string{}, web()), other(map[string]string{}, conformance.Port("alt", 8080, 30081))
 		w.serving(a, b)
-		w.served(a, nodes)
-		w.served(b, nodes)
+		w.requireServed(a, nodes)
+		w.requireServed(b, nodes)
 		changed := b.DeepCopy()
 		changed.Spec.Ports = []v1.ServicePort{conformance.Port("alt", 8081, 30082)}
 		changed.Annotations[annotationPolicy] = "no policy"
@@ -180,14 +180,14 @@ func TestRulesInUse(t *testing.T) {
 		w.serving(a, changed)
 		time.Sleep(time.Minute)
 		a.Spec.Ports[0].NodePort = 30099
-		w.served(a, nodes)
+		w.requireServed(a, nodes)
 		for _, want := range []string{"ingress 6 8080 0.0.0.0/0", "egress 6 30081 " + nodeNet} {
 			assert.Contains(w, w.sim.SecurityRules(ocisim.BalancerList), want)
 		}
 		assert.Contains(w, w.sim.SecurityRules(ocisim.DefaultList), "ingress 6 30081 "+balancerNet)
 		w.serving(a, b)
 		b.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
-		w.served(b, nodes)
+		w.requireServed(b, nodes)
 		assert.NotContains(w, w.sim.SecurityRules(ocisim.BalancerList), "ingress 6 8080 0.0.0.0/0")
 	})
 }
@@ -200,7 +200,7 @@ func TestRulesAfterAModeChange(t *testing.T) {
 				marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
 					s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
 					w.serving(s)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					require.NotEmpty(w, w.allRules())
 					s = s.DeepCopy()
 					s.Annotations[annotationRuleMode] = mode
@@ -211,7 +211,7 @@ func TestRulesAfterAModeChange(t *testing.T) {
 					w.start()
 					w.cloud.loadBalancers.setEvents(events)
 					w.serving(s)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					w.deleted(s)
 					assert.Equal(w, "egress 6 30080 192.0.2.0/24\ningress 6 80 192.0.2.0/24", w.allRules())
 				})
@@ -233,7 +233,7 @@ func TestRulesWhereAddressesAreHidden(t *testing.T) {
 						s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
 						w.start()
 						w.serving(s)
-						w.served(s, nodes)
+						w.requireServed(s, nodes)
 						require.Contains(w, w.sim.SecurityRules(ocisim.DefaultList), "ingress 6 30080 "+balancerNet)
 						w.Nodes = nil
 						w.start()
@@ -273,21 +273,21 @@ func TestGroupsAfterARestart(t *testing.T) {
 				s := conformance.Service("web", map[string]string{annotationType: kind, annotationRuleMode: "SL-All"}, web())
 				b := other(map[string]string{}, conformance.Port("alt", 8080, 30081))
 				w.serving(s, b)
-				w.served(s, nodes)
-				w.served(b, nodes)
+				w.requireServed(s, nodes)
+				w.requireServed(b, nodes)
 				s = s.DeepCopy()
 				s.Annotations[annotationRuleMode], s.Annotations[annotationBackGroups] = modeGroups, ocisim.GroupID(1)
 				w.start()
 				w.serving(s, b)
 				b.Spec.Ports[0].NodePort = 30082
-				w.served(b, nodes)
+				w.requireServed(b, nodes)
 				for _, want := range []string{"ingress 6 80 0.0.0.0/0", "egress 6 30080 " + nodeNet, "ingress 6 30080 " + balancerNet} {
 					assert.Contains(w, w.allRules(), want, "nothing else lets its clients in yet")
 				}
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				time.Sleep(time.Minute)
 				b.Spec.Ports[0].NodePort = 30083
-				w.served(b, nodes)
+				w.requireServed(b, nodes)
 				assert.NotContains(w, w.allRules(), " 30080 ")
 			})
 		})
@@ -302,8 +302,8 @@ func TestOtherKindAfterARestart(t *testing.T) {
 				s := conformance.Service("web", map[string]string{annotationType: kinds[0], annotationRuleMode: "SL-All"}, web())
 				b := other(map[string]string{annotationType: kinds[1], annotationRuleMode: "SL-All"}, conformance.Port("alt", 8080, 30081))
 				w.serving(s, b)
-				w.served(s, nodes)
-				w.served(b, nodes)
+				w.requireServed(s, nodes)
+				w.requireServed(b, nodes)
 				s = s.DeepCopy()
 				s.Spec.Ports[0].Port, s.Spec.Ports[0].NodePort = 81, 30090
 				s.Annotations[annotationRetries], s.Annotations[networkRetries] = "many", "many"
@@ -312,7 +312,7 @@ func TestOtherKindAfterARestart(t *testing.T) {
 				_, err := w.ensure(s, nodes)
 				require.Error(w, err)
 				b.Spec.Ports[0].NodePort = 30082
-				w.served(b, nodes)
+				w.requireServed(b, nodes)
 				for _, want := range []string{"ingress 6 80 0.0.0.0/0", "egress 6 30080 " + nodeNet, "ingress 6 30080 " + balancerNet} {
 					assert.Contains(w, w.allRules(), want)
 				}
@@ -333,7 +333,7 @@ func TestModesWithRestarts(t *testing.T) {
 						s.Annotations[annotationRuleMode] = mode
 						w.start()
 						w.serving(s)
-						w.served(s, nodes)
+						w.requireServed(s, nodes)
 						switch mode {
 						case modeGroups:
 							require.Len(w, w.managed(), 1)
@@ -366,7 +366,7 @@ func TestRangesThereAndBack(t *testing.T) {
 				s, b := conformance.Service("web", map[string]string{}, web()), other(map[string]string{}, conformance.Port("http", 80, 30090))
 				b.Spec.LoadBalancerSourceRanges = []string{"10.1.0.0/16", "10.9.0.0/16"}
 				w.serving(s, b)
-				w.served(b, nodes)
+				w.requireServed(b, nodes)
 				for _, ranges := range [][]string{{"10.8.0.0/16"}, {"10.9.0.0/16"}, {"10.8.0.0/16"}, {"10.9.0.0/16", "10.8.0.0/16"}, {"10.8.0.0/16"}} {
 					s = s.DeepCopy()
 					s.Spec.LoadBalancerSourceRanges = ranges
@@ -374,7 +374,7 @@ func TestRangesThereAndBack(t *testing.T) {
 						w.start()
 					}
 					w.serving(s, b)
-					w.served(s, nodes)
+					w.requireServed(s, nodes)
 					var fronts []string
 					for _, rule := range w.sim.SecurityRules(ocisim.BalancerList) {
 						if network, ok := strings.CutPrefix(rule, "ingress 6 80 "); ok {
@@ -401,12 +401,12 @@ func TestNodePortOfAnother(t *testing.T) {
 		s := conformance.Service("web", map[string]string{}, conformance.Port("web", 30090, 30080))
 		b := other(map[string]string{}, conformance.Port("alt", 8080, 30090))
 		w.serving(s, b)
-		w.served(s, nodes)
-		w.served(b, nodes)
+		w.requireServed(s, nodes)
+		w.requireServed(b, nodes)
 		s = s.DeepCopy()
 		s.Spec.LoadBalancerSourceRanges = []string{"10.0.0.0/8"}
 		w.serving(s, b)
-		w.served(s, nodes)
+		w.requireServed(s, nodes)
 		assert.Equal(w, []string{"10.0.0.0/8", balancerNet}, w.mayConnect("30090"))
 		w.deleted(s)
 		assert.Equal(w, []string{balancerNet}, w.mayConnect("30090"), "the load balancer of the other Service reaches the nodes")
@@ -422,7 +422,7 @@ func TestRulesOfATakeoverGo(t *testing.T) {
 			marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 				s := conformance.Service("web", map[string]string{}, web())
 				w.serving(s)
-				w.served(s, nodes)
+				w.requireServed(s, nodes)
 				require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
 				w.sim.EditList(ocisim.BalancerList, func([]any, []any) (in, out []any) {
 					return []any{

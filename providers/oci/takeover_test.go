@@ -15,9 +15,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
-// theirs makes the load balancer of a Service as Oracle's own controller makes it, by a request that is written down by hand from what
+// createOriginal makes the load balancer of a Service as Oracle's own controller makes it, by a request written down by hand from what
 // that controller is known to send, and waits until it is there. The API fills in the rest.
-func (w *testWorld) theirs(body string) {
+func (w *testWorld) createOriginal(body string) {
 	w.Helper()
 	var d document
 	require.NoError(w, json.Unmarshal([]byte(body), &d))
@@ -81,10 +81,10 @@ func TestTakeover(t *testing.T) {
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", map[string]string{annotationSSLPorts: "443", annotationTLSSecret: "web-tls"}, web(),
 			conformance.Port("https", 443, 30443))
-		w.theirs(w.theirBody(w.keep("default", "web-tls"), ""))
+		w.createOriginal(w.theirBody(w.keep("default", "web-tls"), ""))
 		w.theirRules()
 		for range 2 {
-			assert.NotEmpty(w, w.served(s, nodes).Ingress)
+			assert.NotEmpty(w, w.requireServed(s, nodes).Ingress)
 			assert.Empty(w, w.writes())
 			w.start()
 		}
@@ -112,8 +112,8 @@ func TestTakeoverOfGroups(t *testing.T) {
 			require.NoError(w, err)
 		}
 		w.sim.EditGroup(ocisim.GroupID(1), func(d document) { d["freeformTags"] = document{tagManagedBy: createdBy} })
-		w.theirs(w.theirBody(w.keep("default", "web-tls"), `"`+group.ID+`"`))
-		w.served(s, nodes)
+		w.createOriginal(w.theirBody(w.keep("default", "web-tls"), `"`+group.ID+`"`))
+		w.requireServed(s, nodes)
 		assert.Empty(w, w.writes())
 		w.deleted(s)
 		assert.Empty(w, w.managed())
@@ -127,12 +127,12 @@ func TestCosts(t *testing.T) {
 		a, b := conformance.Service("web", map[string]string{}, web(), conformance.Port("https", 443, 30443)),
 			other(map[string]string{}, conformance.Port("http", 80, 30090))
 		w.serving(a, b)
-		w.served(a, nodes[:1])
-		w.served(b, nodes[:1])
+		w.requireServed(a, nodes[:1])
+		w.requireServed(b, nodes[:1])
 		time.Sleep(time.Minute)
 		w.Server.ResetCalls()
-		w.served(a, nodes[:1])
-		w.served(b, nodes[:1])
+		w.requireServed(a, nodes[:1])
+		w.requireServed(b, nodes[:1])
 		assert.Equal(w, map[string]int{"GET /loadBalancers": 1, "GET /securityLists/{id}": 2}, w.Server.Calls().ByOperation)
 		time.Sleep(time.Minute)
 		w.Server.ResetCalls()

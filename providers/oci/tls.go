@@ -196,7 +196,7 @@ func mergeTLS(after, want document) (differs bool) {
 		case "verifyDepth": // the cloud has another one of its own where peers are not verified
 			equal = true
 		default:
-			equal = same(have[key], v)
+			equal = equalField(have[key], v)
 		}
 		if !equal {
 			have[key], differs = v, true

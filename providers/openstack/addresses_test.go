@@ -68,15 +68,15 @@ func TestFloatingIPsOfNobody(t *testing.T) {
 	t.Run("the option wins over the annotation", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, _ := served(t, "internal-lb = true\n", web(map[string]string{annotationInternal: textFalse}))
+			w, _ := newServedWorld(t, "internal-lb = true\n", web(map[string]string{annotationInternal: textFalse}))
 			assert.Empty(t, w.sim.FloatingIPs())
 		})
 	})
 	t.Run("an address in use", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, first := served(t, "", web(nil))
-			second := named(web(nil), "second")
+			w, first := newServedWorld(t, "", web(nil))
+			second := rename(web(nil), "second")
 			second.Spec.LoadBalancerIP = first.Status.LoadBalancer.Ingress[0].IP
 			w.Apply(second)
 			_, err := w.try(second)
@@ -89,7 +89,7 @@ func TestFloatingIPsOfNobody(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := web(nil)
 			s.Spec.LoadBalancerIP = "203.0.113.99"
-			_, s = served(t, "", s)
+			_, s = newServedWorld(t, "", s)
 			assert.Equal(t, "203.0.113.99", s.Status.LoadBalancer.Ingress[0].IP)
 		})
 	})
@@ -204,7 +204,7 @@ func TestClasses(t *testing.T) {
 		assert.Equal(t, edge, w.sim.LoadBalancers()[0].VIPSubnetID, "the class beats the annotation")
 		assert.Equal(t, firstSubnet, valueOf(w.sim.Pools()[0].BackendMembers()[0].SubnetID))
 
-		internal := named(web(map[string]string{annotationClass: "edge", annotationSubnetID: other, annotationInternal: textTrue}), "internal")
+		internal := rename(web(map[string]string{annotationClass: "edge", annotationSubnetID: other, annotationInternal: textTrue}), "internal")
 		w.Apply(internal)
 		w.ensure(internal)
 		assert.Equal(t, other, w.sim.LoadBalancers()[1].VIPSubnetID, "for internal Services the annotation beats the class")
@@ -245,7 +245,7 @@ func TestPlaces(t *testing.T) {
 		assert.Equal(t, "10.0.77.7", w.sim.LoadBalancers()[0].VIPAddress)
 		assert.Nil(t, conformance.Field(conformance.LatestBody(t, w.server, creation), "loadbalancer.vip_subnet_id"))
 
-		asked := named(web(map[string]string{annotationInternal: textTrue}), "asked")
+		asked := rename(web(map[string]string{annotationInternal: textTrue}), "asked")
 		asked.Spec.LoadBalancerIP = "10.0.77.8"
 		w.Apply(asked)
 		_, status := w.ensure(asked)
@@ -253,7 +253,7 @@ func TestPlaces(t *testing.T) {
 		assert.Empty(t, w.server.Calls().Refused)
 
 		// No node has a port with its address: nobody can say where the load balancer should be.
-		lost := named(web(nil), "lost")
+		lost := rename(web(nil), "lost")
 		w.Apply(lost)
 		w.nodes[0].Status.Addresses = []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "172.31.0.1"}}
 		w.nodes[0].Spec.ProviderID = "rke2://x"

@@ -111,7 +111,7 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 		if err != nil {
 			return "", fmt.Errorf("finding the address of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 		}
-		if slices.ContainsFunc(ports, func(p *port) bool { return p.has(told) }) {
+		if slices.ContainsFunc(ports, func(p *port) bool { return p.hasAddress(told) }) {
 			return told, nil
 		}
 	}

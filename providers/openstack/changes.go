@@ -374,7 +374,7 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 		}
 	case createListener:
 		if request, ok := st.body.(listenerRequest); ok {
-			after.listeners = append(after.listeners, request.made(made))
+			after.listeners = append(after.listeners, request.created(made))
 		}
 	case updateListener:
 		for i := range after.listeners {
@@ -426,8 +426,8 @@ func (d *details) dropPool(id string) {
 	}
 }
 
-// made returns the listener that a request makes.
-func (r listenerRequest) made(id string) listener {
+// created returns the listener that a request makes.
+func (r listenerRequest) created(id string) listener {
 	return listener{
 		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit,
 		TLSContainerRef: r.TLSContainerRef, InsertHeaders: r.InsertHeaders,
@@ -464,20 +464,20 @@ func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 		p.MonitorID, p.monitor = "", nil
 	case st.kind == updateMonitor && p.MonitorID == st.id:
 		if r, ok := st.body.(monitorRequest); ok {
-			after := r.made(st.id)
+			after := r.created(st.id)
 			after.Type = p.monitor.Type
 			p.monitor = after
 		}
 	case p.ID != st.id:
 	case st.kind == createMonitor:
 		if r, ok := st.body.(monitorRequest); ok {
-			p.MonitorID, p.monitor = made, r.made(made)
+			p.MonitorID, p.monitor = made, r.created(made)
 		}
 	case st.kind == removeMember:
-		p.members = p.members.without(st.member, lists)
+		p.members = p.members.withoutMember(st.member, lists)
 	case st.kind == addMember:
 		if m, ok := st.body.(memberRequest); ok {
-			p.members = p.members.with(m.made(made), lists)
+			p.members = p.members.withMember(m.created(made), lists)
 		}
 	case st.kind == setMembers:
 		p.members = afterBatch(p.members, st.members, lists)
@@ -496,7 +496,7 @@ func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[m
 	}
 	after := make([]member, len(list))
 	for i, m := range list {
-		after[i] = m.made(ids[memberKey{address: m.Address, port: m.Port}])
+		after[i] = m.created(ids[memberKey{address: m.Address, port: m.Port}])
 	}
 	set := memberSetOf(after, lists)
 	set.lost = set.lost || before.lost
@@ -518,11 +518,11 @@ func (p *pool) update(u map[string]any) {
 	}
 }
 
-func (m memberRequest) made(id string) member {
+func (m memberRequest) created(id string) member {
 	return member{ID: id, Name: m.Name, Address: m.Address, Port: m.Port, SubnetID: m.SubnetID, MonitorPort: m.MonitorPort}
 }
 
-func (r monitorRequest) made(id string) *monitor {
+func (r monitorRequest) created(id string) *monitor {
 	return &monitor{
 		ID: id, Name: r.Name, Type: r.Type, Delay: r.Delay, Timeout: r.Timeout, MaxRetries: r.MaxRetries,
 		MaxRetriesDown: r.MaxRetriesDown, URLPath: r.URLPath, Codes: r.Codes,

@@ -18,7 +18,7 @@ import (
 func TestChangesByHand(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.requireNoWrites(s)
 		pool := w.sim.Pools()[0].ID
 		w.sim.ChangePool(pool, func(p *openstacksim.Pool) { p.Algorithm = "SOURCE_IP" })
@@ -35,7 +35,7 @@ func TestChangesByHand(t *testing.T) {
 func TestBusyOctavia(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.UpdatedAt = "2026-02-03T04:05:06" })
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 409, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 1})
 		require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestBusyOctavia(t *testing.T) {
 func TestMemberWhoseAnswerWasLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		before := w.nodes
 		w.addNode(openstacksim.Spec{Name: "n3"})
 		lost := simkit.Fault{Kind: simkit.FaultLost, Operation: "POST /load-balancer/v2.0/lbaas/pools/{id}/members", Writes: true}

@@ -114,9 +114,9 @@ func readClouds(file, name, home string) (cloudEntry, error) {
 	}
 	layers := [][]byte{own}
 	if profile := cmp.Or(reference.Profile, reference.Cloud); profile != "" {
-		layers = append([][]byte{beside(file, folders, "clouds-public", "public-clouds", profile)}, layers...)
+		layers = append([][]byte{readEntry(file, folders, "clouds-public", "public-clouds", profile)}, layers...)
 	}
-	layers = append(layers, beside(file, folders, "secure", "clouds", name))
+	layers = append(layers, readEntry(file, folders, "secure", "clouds", name))
 	for _, layer := range layers {
 		if err := yaml.Unmarshal(layer, &one); err != nil {
 			return one, fmt.Errorf("cloud %q: its entries cannot be put together", name)
@@ -148,8 +148,8 @@ func fileExists(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// beside returns an entry of a file that may or may not exist, beside the main file or in the usual places.
-func beside(main string, folders []string, name, key, entry string) []byte {
+// readEntry returns an entry of a file that may or may not exist, beside the main file or in the usual places.
+func readEntry(main string, folders []string, name, key, entry string) []byte {
 	file, err := firstFile("", append([]string{filepath.Dir(main)}, folders...), name)
 	if err != nil || file == "" {
 		return nil

@@ -64,7 +64,7 @@ func (l *loadBalancers) desireNew(
 	planned := &loadBalancer{Provider: o.Provider, AdditionalVIPs: request.AdditionalVIPs}
 	want, err := l.want(service, s, d.role, planned, memberSubnet(s, o, found), f, d.members)
 	if err != nil {
-		more, err := refused(err)
+		more, err := configFinding(err)
 		return d, append(findings, more...), err
 	}
 	d.ports = want.ports
@@ -142,7 +142,7 @@ func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s set
 	provider := l.config.LoadBalancer.Provider
 	request := loadBalancerRequest{Name: r.name, Description: loadBalancerDescription(cluster, service), Provider: provider}
 	if f.tags() {
-		request.Tags = l.marked([]string{r.name}, r)
+		request.Tags = l.withMarks([]string{r.name}, r)
 	}
 	if f.flavors(provider) {
 		request.FlavorID = s.FlavorID
@@ -166,7 +166,7 @@ func (l *loadBalancers) placeVIP(
 			klog.V(2).InfoS("No subnet for members was found", "service", klog.KObj(service), "reason", err.Error())
 			err = nil
 		} else if err != nil {
-			findings, err = refused(err)
+			findings, err = configFinding(err)
 		}
 	}
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 func TestLoadBalancersMadeAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "manage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		mine := w.sim.LoadBalancers()[0]
 		twin := w.sim.AddLoadBalancer(mine.Name, firstSubnet)
 		w.sim.ChangeLoadBalancer(twin.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = slices.Clone(mine.Tags) })

@@ -67,7 +67,7 @@ func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s set
 			return err
 		}
 		var ours bool
-		if as, ours, err = l.ours(ctx, r.Cluster, r.Service, twin); err != nil || !ours {
+		if as, ours, err = l.roleIn(ctx, r.Cluster, r.Service, twin); err != nil || !ours {
 			return err
 		}
 		lb = twin

@@ -18,7 +18,7 @@ func TestGroupOfAnOrphan(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for _, file := range []string{"manage-security-groups = true\n", ""} {
-			w, s := served(t, "manage-security-groups = true\n", web(nil))
+			w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 			w.vanish(s)
 			w.file = file
 			w.restart()
@@ -45,7 +45,7 @@ func TestGroupOfAnOrphan(t *testing.T) {
 func TestErrorWithoutCascade(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "cascade-delete = false\n", web(nil))
+		w, s := newServedWorld(t, "cascade-delete = false\n", web(nil))
 		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = statusError })
 		w.restart()
 		require.NoError(t, w.remove(s))

@@ -63,7 +63,7 @@ func (l *loadBalancers) deleteBroken(ctx context.Context, r *services.Request, o
 	if err := l.record(ctx, r, map[string]string{annotationID: "", annotationMade: ""}); err != nil {
 		return o, err
 	}
-	return l.gone(r)
+	return l.afterLoss(r)
 }
 
 func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o observation) (observation, error) {
@@ -77,7 +77,7 @@ func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o obser
 	case err != nil:
 		return o, err
 	case after == nil:
-		return l.gone(r)
+		return l.afterLoss(r)
 	case after.Status == statusError:
 		return o, cloudproviderapi.NewRetryError(adviceFor(o.lb), time.Minute)
 	}

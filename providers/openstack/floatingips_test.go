@@ -12,7 +12,7 @@ import (
 func TestFreeAddressOfAClusterOfTheSameName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		external := ""
 		for _, n := range w.sim.Networks() {
 			if n.External {

@@ -16,15 +16,15 @@ import (
 func TestHandover(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, owner := served(t, "", web(nil))
-		guest := named(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", 90, 30090)), "guest")
+		w, owner := newServedWorld(t, "", web(nil))
+		guest := rename(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", 90, 30090)), "guest")
 		w.Apply(guest)
 		guest, _ = w.ensure(guest)
 		lb := w.sim.LoadBalancers()[0]
 		cluster, _ := ownership.Marked(lb.Tags)
 
 		restored := w.anotherCluster("kubernetes", "")
-		again, sharing := named(w.Current(owner), "web"), named(w.Current(guest), "guest")
+		again, sharing := rename(w.Current(owner), "web"), rename(w.Current(guest), "guest")
 		sharing.UID = "guest-of-the-restored"
 		restored.Apply(again)
 		restored.Apply(sharing)

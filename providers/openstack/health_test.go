@@ -39,7 +39,7 @@ func TestBrokenNeverBuilt(t *testing.T) {
 func TestBrokenFailedOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.AllowFailover(true)
 		before := w.sim.LoadBalancers()[0]
 		w.sim.ChangeLoadBalancer(before.ID, breakDown)
@@ -55,7 +55,7 @@ func TestBrokenFailedOver(t *testing.T) {
 func TestBrokenFoundThoughNothingChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.AllowFailover(true)
 		job := w.loadBalancers.healthJob(w.Services())
 		require.NoError(t, job.Run(t.Context()))
@@ -78,11 +78,11 @@ func TestBrokenFoundThoughNothingChanges(t *testing.T) {
 func TestBrokenNamedByAnOlderServiceThatItIsNotFor(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.AllowFailover(true)
 		stranger := w.sim.AddLoadBalancer("users-own", firstSubnet)
 		for i, id := range []string{s.Annotations[annotationID], stranger.ID} {
-			claim := named(service("claim", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), fmt.Sprintf("claim-%d", i))
+			claim := rename(service("claim", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), fmt.Sprintf("claim-%d", i))
 			claim.CreationTimestamp = metav1.NewTime(time.Unix(1, 0))
 			claim.Status = s.Status
 			w.Apply(claim)
@@ -104,7 +104,7 @@ func TestBrokenNamedByAnOlderServiceThatItIsNotFor(t *testing.T) {
 func TestBrokenWellAgainBeforeAnythingIsDone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.AllowFailover(true)
 		before := w.sim.LoadBalancers()[0]
 		w.sim.ChangeLoadBalancer(before.ID, breakDown)
@@ -121,7 +121,7 @@ func TestBrokenWellAgainBeforeAnythingIsDone(t *testing.T) {
 func TestBrokenWithoutTheRightToFailOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		before := w.sim.LoadBalancers()[0]
 		w.sim.ChangeLoadBalancer(before.ID, breakDown)
 		w.restart()
@@ -139,7 +139,7 @@ func TestBrokenWithoutTheRightToFailOver(t *testing.T) {
 func TestBrokenDeletedBySomebodyElse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.DropLoadBalancer(w.sim.LoadBalancers()[0].ID)
 		w.restart()
 		s, _ = w.ensure(s)
@@ -184,7 +184,7 @@ func TestBrokenAndKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				w.sim.AllowFailover(true)
 				before := w.sim.LoadBalancers()[0]
 				w.sim.ChangeLoadBalancer(before.ID, breakDown)
@@ -218,7 +218,7 @@ func TestBrokenAndKept(t *testing.T) {
 func TestBrokenAndDisowned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.sim.AllowFailover(true)
 		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], breakDown)
 		disowned := w.Current(s).DeepCopy()

@@ -136,7 +136,7 @@ func (p *port) subnetOf(ip string) string {
 	return ""
 }
 
-func (p *port) has(ip string) bool { return p.subnetOf(ip) != "" }
+func (p *port) hasAddress(ip string) bool { return p.subnetOf(ip) != "" }
 
 // instances are the servers with their ports, and what they say about nodes.
 type instances struct {

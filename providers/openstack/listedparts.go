@@ -27,7 +27,7 @@ func newListedPartsInventory(
 		Kind: "load balancer outline", ID: func(o *partsListing) string { return o.loadBalancerID }, GetCalls: 2,
 		List: func(ctx context.Context) ([]*partsListing, int, error) {
 			known := timesOfChange(observed)
-			listeners, pools, calls, err := pages.all(ctx)
+			listeners, pools, calls, err := pages.listAll(ctx)
 			all := partsByLoadBalancer(listeners, pools)
 			for _, o := range all {
 				o.asOf = known[o.loadBalancerID]

@@ -207,8 +207,8 @@ func failed(err error) error {
 	return err
 }
 
-// refused is the finding about what cannot be had.
-func refused(err error) ([]services.Finding, error) {
+// configFinding is the finding about what cannot be had.
+func configFinding(err error) ([]services.Finding, error) {
 	if err == nil {
 		return nil, nil
 	}
@@ -256,7 +256,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	wants := r.Purpose == services.Ensure || r.Purpose == services.Plan
 	switch {
 	case o.problem != nil && wants:
-		findings, err := refused(o.problem)
+		findings, err := configFinding(o.problem)
 		return o, findings, err
 	case o.lb == nil:
 		return observation{features: o.features}, nil, nil // a recorded one is gone
@@ -269,7 +269,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 		}
 		return o, findings, err
 	}
-	role, ours, err := l.ours(ctx, r.Cluster, r.Service, o.lb)
+	role, ours, err := l.roleIn(ctx, r.Cluster, r.Service, o.lb)
 	if err != nil || !ours {
 		return observation{}, nil, err
 	}
@@ -300,7 +300,7 @@ func (l *loadBalancers) updatable(ctx context.Context, r services.Request, lb *l
 func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (desired, []services.Finding, error) {
 	s, err := l.settings(r.Service, o.lb)
 	if err != nil {
-		findings, err := refused(err)
+		findings, err := configFinding(err)
 		return desired{}, findings, err
 	}
 	findings := l.unsupported(r.Service, s, o.lb, o.features)
@@ -343,7 +343,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	want, err := l.want(r.Service, s, o.role, o.lb, subnetID, o.features, o.open(d.members))
 	want.crowded = o.crowded
 	if err != nil {
-		findings, err := refused(err)
+		findings, err := configFinding(err)
 		return d, findings, err
 	}
 	var findings []services.Finding
@@ -353,7 +353,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	findings = append(findings, l.wantIdentity(o.lb, o.role, o.features, &want)...)
 	d.ports = want.ports
 	d.steps, err = plan(o.lb, o.parts, want, o.role)
-	if more, err := refused(err); err != nil {
+	if more, err := configFinding(err); err != nil {
 		return d, append(findings, more...), err
 	}
 	d.steps = o.dropHeld(d.steps)

@@ -19,8 +19,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// served returns a world with two nodes and a Service that is served.
-func served(t *testing.T, file string, s *v1.Service) (*world, *v1.Service) {
+// newServedWorld returns a world with two nodes and a Service that is served.
+func newServedWorld(t *testing.T, file string, s *v1.Service) (*world, *v1.Service) {
 	t.Helper()
 	w := newTestWorld(t, file, nil)
 	w.addNode(openstacksim.Spec{Name: "n1"})
@@ -125,7 +125,7 @@ func TestStatus(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		ref := w.sim.AddContainer("containers", w.url+"/key-manager")
 		s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationTLSContainerRef] = ref })
 		l := w.sim.Listeners()
@@ -156,7 +156,7 @@ func TestCertificates(t *testing.T) {
 		require.ErrorContains(t, err, "is not in the key manager")
 		assert.Zero(t, w.server.Calls().Writes)
 
-		external, _ := served(t, "container-store = external\n", web(map[string]string{annotationTLSContainerRef: "vault://web"}))
+		external, _ := newServedWorld(t, "container-store = external\n", web(map[string]string{annotationTLSContainerRef: "vault://web"}))
 		assert.Equal(t, "vault://web", valueOf(external.sim.Listeners()[0].TLSRef))
 	})
 }
@@ -168,7 +168,7 @@ func TestProtocolsOfPorts(t *testing.T) {
 		udp, sctp := servicePort("udp", 80, 30081), servicePort("sctp", 90, 30082)
 		udp.Protocol, sctp.Protocol = v1.ProtocolUDP, v1.ProtocolSCTP
 		s := service("web", map[string]string{annotationForwardedFor: textTrue}, servicePort("http", 80, 30080), udp, sctp)
-		w, s := served(t, "", s)
+		w, s := newServedWorld(t, "", s)
 		var protocols []string
 		for _, l := range w.sim.Listeners() {
 			protocols = append(protocols, fmt.Sprint(l.Protocol, " ", l.ProtocolPort, " ", len(l.InsertHeaders)))
@@ -189,7 +189,7 @@ func TestProtocolsOfPorts(t *testing.T) {
 func TestChanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		id := w.sim.LoadBalancers()[0].ID
 		steps := []struct {
 			name   string
@@ -245,7 +245,7 @@ func TestChanges(t *testing.T) {
 func TestLateSettings(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.Events()
 		s, _ = w.changed(s, func(s *v1.Service) {
 			s.Annotations[annotationFlavorID], s.Annotations[annotationZone], s.Annotations[annotationNetworkID] = someID, "nova", firstNet
@@ -287,7 +287,7 @@ func TestLocalTraffic(t *testing.T) {
 			}
 			return list
 		}
-		w, s := served(t, "", local(nil))
+		w, s := newServedWorld(t, "", local(nil))
 		assert.Equal(t, []string{"HTTP", "HTTP"}, types(w))
 		assert.Equal(t, []int{30999, 30999}, ports(w))
 		assert.Equal(t, "/healthz", valueOf(w.sim.Monitors()[0].URLPath))
@@ -313,7 +313,7 @@ func TestLocalTraffic(t *testing.T) {
 		assert.Equal(t, []string{"HTTP", "UDP-CONNECT"}, types(w))
 		w.requireNoWrites(s)
 
-		w, _ = served(t, "", local(map[string]string{annotationMonitor: textFalse}))
+		w, _ = newServedWorld(t, "", local(map[string]string{annotationMonitor: textFalse}))
 		assert.Contains(t, strings.Join(w.Events(), "\n"), eventNoMonitor, "traffic would be lost silently")
 	})
 }
@@ -324,7 +324,7 @@ func TestOVN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := web(map[string]string{annotationZone: "nova", annotationFlavorID: someID})
 		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
-		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+		w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
 		body := conformance.LatestBody(t, w.server, creation)
 		for _, field := range []string{"flavor_id", "availability_zone", "listeners.0.allowed_cidrs", "listeners.0.timeout_client_data"} {
 			assert.Nil(t, conformance.Field(body, "loadbalancer."+field), field)
@@ -336,12 +336,12 @@ func TestOVN(t *testing.T) {
 		assert.Contains(t, fmt.Sprint(groupRules(w)), "tcp 30080 198.51.100.0/24")
 		w.requireNoWrites(s)
 		for _, key := range []string{annotationProxyProtocol, annotationForwardedFor} {
-			bad := named(web(map[string]string{key: textTrue}), "bad")
+			bad := rename(web(map[string]string{key: textTrue}), "bad")
 			_, err := w.loadBalancers.Validate(services.Request{Purpose: services.Ensure, Service: bad, Nodes: w.nodes})
 			require.ErrorContains(t, err, "is not possible with the provider ovn")
 		}
 
-		w, _ = served(t, "lb-provider = ovn\n", s)
+		w, _ = newServedWorld(t, "lb-provider = ovn\n", s)
 		assert.Contains(t, strings.Join(w.Events(), "\n"), eventRangesIgnored)
 	})
 }
@@ -402,7 +402,7 @@ func TestOldOctavia(t *testing.T) {
 func TestSourceRanges(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		s, _ = w.changed(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.7/24", "2001:db8::/32"} })
 		assert.Equal(t, []string{"198.51.100.0/24"}, w.sim.Listeners()[0].AllowedCIDRs, "the address is of IPv4 alone")
 		w.requireNoWrites(s)
@@ -436,7 +436,7 @@ func TestDualStack(t *testing.T) {
 		assert.ElementsMatch(t, []string{"198.51.100.0/24", "2001:db8:9::/48"}, w.sim.Listeners()[0].AllowedCIDRs)
 		assert.Empty(t, w.server.Calls().Refused)
 
-		w, _ = served(t, "", dual)
+		w, _ = newServedWorld(t, "", dual)
 		assert.Contains(t, strings.Join(w.Events(), "\n"), eventSingleStack)
 
 		// A Service of IPv6 first has no floating address.
@@ -457,7 +457,7 @@ func TestDualStack(t *testing.T) {
 func TestSerialMode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "provider-requires-serial-api-calls = true\n", web(nil))
+		w, s := newServedWorld(t, "provider-requires-serial-api-calls = true\n", web(nil))
 		got := w.server.Calls().ByOperation
 		assert.Nil(t, conformance.Field(conformance.LatestBody(t, w.server, creation), "loadbalancer.listeners"))
 		assert.Zero(t, got["PUT /load-balancer/v2.0/lbaas/pools/{id}/members"])
@@ -495,7 +495,7 @@ func TestDeletion(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, c.file, web(c.annotations))
+				w, s := newServedWorld(t, c.file, web(c.annotations))
 				c.before(w)
 				w.restart()
 				require.NoError(t, w.remove(s))
@@ -512,7 +512,7 @@ func TestDeletion(t *testing.T) {
 	t.Run("in doubt about the address", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, s := served(t, "", web(nil))
+			w, s := newServedWorld(t, "", web(nil))
 			other := w.sim.AddFloatingIP(w.sim.Networks()[0].ID, "203.0.113.200", "Floating IP for Kubernetes external service default/other from cluster kubernetes")
 			require.NoError(t, w.remove(s))
 			assert.Equal(t, other, w.sim.FloatingIPs()[0].ID, "another Service's stays")
@@ -524,7 +524,7 @@ func TestDeletion(t *testing.T) {
 func TestOneBadNodeHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "manage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		w.nodes = append(w.nodes,
 			&v1.Node{
 				ObjectMeta: metav1.ObjectMeta{Name: "rke"}, Spec: v1.NodeSpec{ProviderID: "rke2://x"},
@@ -550,7 +550,7 @@ func TestSecurityGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := web(nil)
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30999
-		w, s := served(t, "manage-security-groups = true\n", s)
+		w, s := newServedWorld(t, "manage-security-groups = true\n", s)
 		assert.Equal(t, []string{"tcp 30080 10.0.0.0/16", "tcp 30999 10.0.0.0/16"}, groupRules(w), "and no egress rule")
 		assert.Equal(t, "lb-sg-"+string(s.UID)+"-default-web", w.sim.SecurityGroups()[0].Name)
 		group := w.sim.SecurityGroups()[0].ID
@@ -579,7 +579,7 @@ func TestSecurityGroups(t *testing.T) {
 		assert.Equal(t, []string{"tcp 30081 10.0.0.0/16", "tcp 30999 10.0.0.0/16"}, groupRules(w))
 
 		// Somebody adds a group of theirs to the port between our read and our write.
-		require.NoError(t, w.loadBalancers.createSecurityGroup(t.Context(), named(web(nil), "theirs")))
+		require.NoError(t, w.loadBalancers.createSecurityGroup(t.Context(), rename(web(nil), "theirs")))
 		groups := w.sim.SecurityGroups()
 		theirs := groups[slices.IndexFunc(groups, func(g openstacksim.SecurityGroup) bool { return g.ID != group })]
 		n4 := w.addNode(openstacksim.Spec{Name: "n4"})
@@ -642,7 +642,7 @@ func TestNodeAddressFor(t *testing.T) {
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		none, err := w.Orphans(t.Context(), []*v1.Service{w.Current(s)})
 		require.NoError(t, err)
 		assert.Empty(t, none)

@@ -59,7 +59,7 @@ func TestLooks(t *testing.T) {
 		}
 		for i, takes := range []time.Duration{4 * time.Second, 7 * time.Second, 12 * time.Second, 25 * time.Second, 50 * time.Second} {
 			time.Sleep(time.Hour)
-			s := named(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("web-%d", i))
+			s := rename(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("web-%d", i))
 			w.Apply(s)
 			ensure := func() {
 				status, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, w.Current(s), w.nodes)
@@ -79,7 +79,7 @@ func TestLooks(t *testing.T) {
 		w.sim.RealTime()
 		for i := range 5 {
 			time.Sleep(time.Hour)
-			s := named(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("real-%d", i))
+			s := rename(service("", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)), fmt.Sprintf("real-%d", i))
 			w.Apply(s)
 			before := len(w.sim.Works())
 			step("creation as on a real Octavia", 1, 16, func() {

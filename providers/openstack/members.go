@@ -137,16 +137,16 @@ func (s memberSet) list() []member {
 	return list
 }
 
-// with returns the members and one more.
-func (s memberSet) with(m member, lists *inventory.Lists[memberRow]) memberSet {
+// withMember returns the members and one more.
+func (s memberSet) withMember(m member, lists *inventory.Lists[memberRow]) memberSet {
 	after := packed(append(slices.Clone(s.list()), m), lists)
 	after.digest, after.lost = s.digest, after.lost || s.lost
 	after.add(m.ID)
 	return after
 }
 
-// without returns the members but for one, which is known by its ID where IDs are kept.
-func (s memberSet) without(gone member, lists *inventory.Lists[memberRow]) memberSet {
+// withoutMember returns the members but for one, which is known by its ID where IDs are kept.
+func (s memberSet) withoutMember(gone member, lists *inventory.Lists[memberRow]) memberSet {
 	after := packed(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
 		return m.ID == gone.ID && m.ID != "" || m.ID == "" && m.key() == gone.key()
 	}), lists)
@@ -232,8 +232,8 @@ func compareKeys(a, b memberKey) int {
 	)
 }
 
-// missing goes through the keys of one map that another one lacks.
-func missing[A, B any](of map[memberKey]A, from map[memberKey]B) iter.Seq[memberKey] {
+// keysMissing goes through the keys of one map that another one lacks.
+func keysMissing[A, B any](of map[memberKey]A, from map[memberKey]B) iter.Seq[memberKey] {
 	return func(yield func(memberKey) bool) {
 		for k := range of {
 			if _, there := from[k]; !there && !yield(k) {

@@ -180,7 +180,7 @@ func TestLargeMemberSets(t *testing.T) {
 	}
 	small := memberSetOf(list, lists)
 	assert.Len(t, small.ids, maxKeptIDs)
-	large := small.with(one, lists)
+	large := small.withMember(one, lists)
 	assert.Nil(t, large.ids)
 	assert.Nil(t, listed(append(slices.Clone(list), one)).ids)
 	assert.Equal(t, memberSetOf(append(slices.Clone(list), one), lists), large)
@@ -188,7 +188,7 @@ func TestLargeMemberSets(t *testing.T) {
 	assert.False(t, listed(append(slices.Clone(list), member{ID: id(5000)})).areThose(large), "another one")
 
 	for name, gone := range map[string]member{"the new one": one, "another one": list[3]} {
-		after := large.without(gone, lists)
+		after := large.withoutMember(gone, lists)
 		rest := slices.DeleteFunc(append(slices.Clone(list), one), func(m member) bool { return m.ID == gone.ID })
 		assert.True(t, listed(rest).areThose(after), name)
 		assert.False(t, listed(append(slices.Clone(rest[1:]), member{ID: id(5000)})).areThose(after), name)
@@ -198,7 +198,7 @@ func TestLargeMemberSets(t *testing.T) {
 		}
 	}
 
-	untold := large.with(member{Name: "untold", Address: "10.1.0.1", Port: 80}, lists)
+	untold := large.withMember(member{Name: "untold", Address: "10.1.0.1", Port: 80}, lists)
 	assert.False(t, listed(append(slices.Clone(list), one, member{ID: id(5001)})).areThose(untold), "the pool is read")
 
 	var half []memberRequest
@@ -208,7 +208,7 @@ func TestLargeMemberSets(t *testing.T) {
 	for before, lost := range map[*memberSet]bool{&small: false, &large: true} {
 		after := afterBatch(*before, half, lists)
 		assert.Equal(t, !lost, listed(list[:maxKeptIDs/2]).areThose(after))
-		assert.Equal(t, lost, after.with(one, lists).lost, "until it is read")
+		assert.Equal(t, lost, after.withMember(one, lists).lost, "until it is read")
 	}
 }
 
@@ -230,7 +230,7 @@ func TestShownPool(t *testing.T) {
 func TestNetworkWithoutSubnet(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "network-id = "+firstNet+"\nmanage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "network-id = "+firstNet+"\nmanage-security-groups = true\n", web(nil))
 		assert.Equal(t, []string{"tcp 30080 10.0.0.0/16"}, groupRules(w))
 		w.addNode(openstacksim.Spec{Name: "n3"})
 		w.update(s)
@@ -247,7 +247,7 @@ func TestNetworkWithoutSubnet(t *testing.T) {
 func TestNodesOfAClass(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "[LoadBalancerClass \"plain\"]\nfloating-subnet = public*\n", web(map[string]string{annotationClass: "plain"}))
+		w, s := newServedWorld(t, "[LoadBalancerClass \"plain\"]\nfloating-subnet = public*\n", web(map[string]string{annotationClass: "plain"}))
 		w.addNode(openstacksim.Spec{Name: "n3"})
 		w.update(s)
 		for _, m := range w.sim.Pools()[0].BackendMembers() {
@@ -261,7 +261,7 @@ func TestNodesOfAClass(t *testing.T) {
 func TestUnknownSubnetMovesNoMembers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "manage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		other := w.sim.AddSubnet(w.sim.AddNetwork("other", false), "other", "10.9.0.0/16")
 		s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationMemberSubnetID] = other })
 		require.Equal(t, []string{"tcp 30080 10.9.0.0/16"}, groupRules(w))

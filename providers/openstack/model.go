@@ -78,11 +78,11 @@ type role struct {
 	apart bool
 }
 
-// joined reports whether the Service shares a load balancer already.
-func (r role) joined(lb *loadBalancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
+// isShared reports whether the Service shares a load balancer already.
+func (r role) isShared(lb *loadBalancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
 
-// mine reports whether a listener belongs to the Service.
-func (r role) mine(l listener) bool {
+// isOwn reports whether a listener belongs to the Service.
+func (r role) isOwn(l listener) bool {
 	if len(l.Tags) == 0 {
 		return r.owner
 	}
@@ -271,7 +271,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 		n := slices.IndexFunc(d.listeners, func(l listener) bool {
 			return l.Port == w.listener.Port && transportOf(l.Protocol) == transportOf(w.listener.Protocol)
 		})
-		if n >= 0 && !r.mine(d.listeners[n]) {
+		if n >= 0 && !r.isOwn(d.listeners[n]) {
 			return nil, &schema.Problem{Place: fmt.Sprintf("port %d", w.listener.Port), Reason: fmt.Sprintf(
 				"the listener port %d already exists on load balancer %s and is not this Service's; choose another port or another load balancer", w.listener.Port, lb.ID)}
 		}
@@ -294,7 +294,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 		}
 	}
 	for _, l := range d.listeners {
-		if kept[l.ID] || !r.mine(l) {
+		if kept[l.ID] || !r.isOwn(l) {
 			continue
 		}
 		if p := d.poolOf(l); p != nil {
@@ -351,7 +351,7 @@ func planMembers(d *details, want wantedState, r role, refused bool) []step {
 	for _, w := range want.ports {
 		for _, l := range d.listeners {
 			same := l.Protocol == w.listener.Protocol || (refused && transportOf(l.Protocol) == transportOf(w.listener.Protocol))
-			if l.Port != w.listener.Port || !same || !r.mine(l) {
+			if l.Port != w.listener.Port || !same || !r.isOwn(l) {
 				continue
 			}
 			if p := d.poolOf(l); p != nil {
@@ -559,14 +559,14 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	same := len(have) == len(wanted)
 	var steps []step
 	var lacking memberRequest
-	for _, k := range slices.SortedFunc(missing(wanted, have), compareKeys) {
+	for _, k := range slices.SortedFunc(keysMissing(wanted, have), compareKeys) {
 		same = false
 		m := wanted[k]
 		lacking = m
 		m.Name, m.SubnetID, m.MonitorPort = cutName(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
 		steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
 	}
-	for _, k := range slices.SortedFunc(missing(have, wanted), compareKeys) {
+	for _, k := range slices.SortedFunc(keysMissing(have, wanted), compareKeys) {
 		same = false
 		steps = append(steps, step{kind: removeMember, id: p.ID, member: have[k], reason: "not wanted"})
 	}

@@ -56,7 +56,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 	n.Set, _ = ofFamilies(n.Set, r.Service, o.lb)
 	var steps []step
 	for _, have := range parts.listeners {
-		if st, due := n.listenerStep(o.lb, have); due && o.role.mine(have) {
+		if st, due := n.listenerStep(o.lb, have); due && o.role.isOwn(have) {
 			steps = append(steps, st)
 		}
 	}
@@ -155,7 +155,7 @@ func clientPorts(service *v1.Service, d *details, r role) map[clientRule]bool {
 		return ports
 	}
 	for _, have := range d.listeners {
-		if p := d.poolOf(have); p != nil && r.mine(have) {
+		if p := d.poolOf(have); p != nil && r.isOwn(have) {
 			for _, m := range p.members.list() {
 				add(transportOf(have.Protocol), m.Port)
 			}
@@ -271,7 +271,7 @@ func (l *loadBalancers) openRuleAgain(ctx context.Context, groupID string, rule 
 		if lookErr != nil {
 			return errors.Join(err, lookErr)
 		}
-		if slices.ContainsFunc(g.Rules, rule.same) {
+		if slices.ContainsFunc(g.Rules, rule.equals) {
 			return nil
 		}
 	}

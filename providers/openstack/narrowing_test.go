@@ -67,7 +67,7 @@ func TestNobodyIsLeft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := web(nil)
 				asks(formerRange)(s)
-				w, s := served(t, "", s)
+				w, s := newServedWorld(t, "", s)
 				_ = w.refuse(s, c.change, func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
 				assert.Equal(t, c.want, mayConnect(w))
 				w.server.ResetCalls()
@@ -86,7 +86,7 @@ func TestNobodyIsLeft(t *testing.T) {
 func TestNarrowingWaitsForOctavia(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 409, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 2})
 		require.NoError(t, err)
 		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
@@ -98,7 +98,7 @@ func TestNarrowingWaitsForOctavia(t *testing.T) {
 func TestNarrowingOfOneListenerIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
+		w, s := newServedWorld(t, "", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}", Count: 1})
 		require.NoError(t, err)
 		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
@@ -112,7 +112,7 @@ func TestNarrowingOfOneListenerIsRefused(t *testing.T) {
 func TestNarrowingWithAWrongID(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		err := w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationID] = "not an ID" })
 		require.ErrorContains(t, err, annotationID)
 		assert.Equal(t, []string{formerRange}, mayConnect(w))
@@ -123,8 +123,8 @@ func TestNarrowingWithAWrongID(t *testing.T) {
 func TestNarrowingOfSharedListeners(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
-		other := named(service("other", annotated(annotationID, s.Annotations[annotationID]), servicePort("smtp", 25, 30025)), "other")
+		w, s := newServedWorld(t, "", web(nil))
+		other := rename(service("other", annotated(annotationID, s.Annotations[annotationID]), servicePort("smtp", 25, 30025)), "other")
 		w.Apply(other)
 		other, _ = w.ensure(other)
 		_ = w.refuse(other, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
@@ -145,7 +145,7 @@ func TestNarrowingOfRules(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := web(nil)
 		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 30999
-		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+		w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
 		require.Equal(t, []string{"tcp 30080 0.0.0.0/0", "tcp 30999 10.0.0.0/16"}, groupRules(w))
 		w.addNode(openstacksim.Spec{Name: "late"})
 		_ = w.refuse(s, asks(formerRange, otherRange), func(s *v1.Service) {
@@ -179,7 +179,7 @@ func TestOpeningOfWhoIsAskedForFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", web(nil))
+				w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", web(nil))
 				require.Equal(t, []string{wide}, groupRules(w))
 				c.fault.Operation = operation
 				fault, err := w.server.AddFault(c.fault)
@@ -200,7 +200,7 @@ func TestOpeningOfWhoIsAskedForFails(t *testing.T) {
 func TestOpeningWaitsForRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", web(nil))
 		w.sim.SetQuota("security_group_rule", 1)
 		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
 		assert.Equal(t, []string{"tcp 30080 " + formerRange}, groupRules(w))
@@ -211,7 +211,7 @@ func TestOpeningWaitsForRoom(t *testing.T) {
 func TestOtherPortsAreNarrowed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
+		w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 500, Operation: "POST /networking/v2.0/security-group-rules", Count: openTries})
 		require.NoError(t, err)
 		_ = w.refuse(s, asks(formerRange), func(s *v1.Service) { s.Annotations[annotationMethod] = "nonsense" })
@@ -223,7 +223,7 @@ func TestOtherPortsAreNarrowed(t *testing.T) {
 func TestNarrowingIsPlanned(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		now := w.Current(s)
 		asks(formerRange)(now)
 		now.Annotations[annotationMethod] = "nonsense"
@@ -243,7 +243,7 @@ func TestNarrowingOfAnotherProvider(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := web(nil)
 		asks(formerRange, otherRange)(service)
-		w, s := served(t, "manage-security-groups = true\nlb-provider = amphora\n", service)
+		w, s := newServedWorld(t, "manage-security-groups = true\nlb-provider = amphora\n", service)
 		require.ElementsMatch(t, []string{formerRange, otherRange}, mayConnect(w))
 		w.file = "manage-security-groups = true\nlb-provider = ovn\n"
 		w.restart()
@@ -268,7 +268,7 @@ func TestProviderOfAnExistingLoadBalancer(t *testing.T) {
 				const managed = "manage-security-groups = true\n"
 				service := web(nil)
 				asks(formerRange)(service)
-				w, s := served(t, managed+c.before, service)
+				w, s := newServedWorld(t, managed+c.before, service)
 				w.file = managed + c.after
 				w.restart()
 				s, _ = w.ensure(s)
@@ -292,7 +292,7 @@ func TestProviderOfAnExistingLoadBalancer(t *testing.T) {
 func TestSettingsOfAnExistingLoadBalancer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.file = "lb-provider = ovn\n"
 		w.restart()
 		s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = "v1" })
@@ -302,7 +302,7 @@ func TestSettingsOfAnExistingLoadBalancer(t *testing.T) {
 		assert.Equal(t, "LEAST_CONNECTIONS", w.sim.Pools()[0].Algorithm)
 	})
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "lb-provider = ovn\n", web(nil))
+		w, s := newServedWorld(t, "lb-provider = ovn\n", web(nil))
 		w.file = ""
 		w.restart()
 		w.server.ResetCalls()

@@ -42,7 +42,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 		}
 		used := slices.ContainsFunc(services, func(s *v1.Service) bool {
 			elsewhere := listed[s.Annotations[annotationID]] && s.Annotations[annotationID] != lb.ID
-			return shows(s, addresses) || (has(s, lb) && (!elsewhere || !showsOther(s, addresses)))
+			return shows(s, addresses) || (isServed(s, lb) && (!elsewhere || !showsOther(s, addresses)))
 		})
 		if !used {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
@@ -52,9 +52,9 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	return orphans, nil
 }
 
-// has reports whether a Service has a load balancer, or would find it: by its record, a name or a description that a controller
+// isServed reports whether a Service has a load balancer, or would find it: by its record, a name or a description that a controller
 // gave, a tag or a mark. One that was a load balancer and waits for its clean-up still has it.
-func has(s *v1.Service, lb *loadBalancer) bool {
+func isServed(s *v1.Service, lb *loadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
 	}
@@ -139,7 +139,7 @@ func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *loa
 		return err
 	}
 	for _, s := range services {
-		if has(s, lb) || shows(s, addresses) {
+		if isServed(s, lb) || shows(s, addresses) {
 			return fmt.Errorf("load balancer %s is not an orphan: Service %s/%s exists, and has it by its record, status, name or mark; it stays", o.ID, s.Namespace, s.Name)
 		}
 	}

@@ -111,9 +111,9 @@ func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*
 	return slices.MinFunc(made, func(a, b *loadBalancer) int { return rank[a.ID] - rank[b.ID] }), nil
 }
 
-// ours returns what a Service is to a load balancer; false where it is another one's, or the Service has no part in it. That is for
+// roleIn returns what a Service is to a load balancer; false where it is another one's, or the Service has no part in it. That is for
 // everything but creation and change: what belongs to somebody else does not exist for this Service.
-func (l *loadBalancers) ours(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
+func (l *loadBalancers) roleIn(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
 	r, d, err := l.roleOf(ctx, cluster, service, lb)
 	if err != nil {
 		return role{}, false, err
@@ -122,7 +122,7 @@ func (l *loadBalancers) ours(ctx context.Context, cluster string, service *v1.Se
 		logLeftAlone(service, d.Err())
 		return role{}, false, nil
 	}
-	return r, r.owner || r.joined(lb), nil // one that it would share, and has not joined, is none
+	return r, r.owner || r.isShared(lb), nil // one that it would share, and has not joined, is none
 }
 
 // roleOf tells what a Service is to a load balancer, and whose that is. Refused is the load balancer that would be the
@@ -169,7 +169,7 @@ func (l *loadBalancers) apart(ctx context.Context, lb *loadBalancer, r role) (bo
 	}
 	tagged := func(l listener) bool { return slices.Contains(l.Tags, r.name) }
 	return slices.ContainsFunc(d.listeners, tagged) && !slices.ContainsFunc(
-		d.listeners, func(l listener) bool { return tagged(l) && r.mine(l) },
+		d.listeners, func(l listener) bool { return tagged(l) && r.isOwn(l) },
 	), nil
 }
 
@@ -350,7 +350,7 @@ func (l *loadBalancers) joining(
 	ctx context.Context, request services.Request, lb *loadBalancer, r role,
 ) (d ownership.Decision, findings []services.Finding, err error) {
 	cluster, service := request.Cluster, request.Service
-	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.joined(lb)
+	agreed, joined := ownership.Decision{Verdict: ownership.Adopted, Object: titleOf(lb)}, r.isShared(lb)
 	owner, namespace, name, err := l.ownerOf(ctx, cluster, lb, r.mark)
 	if err != nil {
 		return d, nil, err
@@ -452,13 +452,13 @@ func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want 
 		tags = slices.DeleteFunc(tags, stale) // a Service of the same name that is gone
 	}
 	if f.tags() && !services.SameSet(tags, lb.Tags) {
-		want.tags = l.marked(tags, r)
+		want.tags = l.withMarks(tags, r)
 	}
 	return findings
 }
 
-// marked adds the marks to the tags of a load balancer that a Service owns, when they are written anyway.
-func (l *loadBalancers) marked(tags []string, r role) []string {
+// withMarks adds the marks to the tags of a load balancer that a Service owns, when they are written anyway.
+func (l *loadBalancers) withMarks(tags []string, r role) []string {
 	if !r.owner || !l.config.OwnershipTag {
 		return tags
 	}

@@ -22,12 +22,12 @@ import (
 func TestMarks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		tags := w.sim.LoadBalancers()[0].Tags
 		assert.Contains(t, tags, ownership.ServiceMark(s.UID))
 		assert.True(t, strings.HasPrefix(tags[1], markPrefix), "%v", tags)
 		w.vanish(s)
-		again := named(web(nil), "web")
+		again := rename(web(nil), "web")
 		w.Apply(again)
 		again, _ = w.ensure(again)
 		lbs := w.sim.LoadBalancers()
@@ -42,14 +42,14 @@ func TestMarks(t *testing.T) {
 func TestClaims(t *testing.T) {
 	t.Parallel()
 	claim := func(id string) *v1.Service {
-		s := named(service("tenant", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "tenant")
+		s := rename(service("tenant", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "tenant")
 		s.Namespace = "elsewhere"
 		return s
 	}
 	t.Run("of another namespace", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, owner := served(t, "", web(nil))
+			w, owner := newServedWorld(t, "", web(nil))
 			w.refuses(claim(owner.Annotations[annotationID]), "belongs to Service default/web and is left alone")
 			events := strings.Join(w.Events(), "\n")
 			assert.Contains(t, events, ownership.EventNotOurs)
@@ -59,7 +59,7 @@ func TestClaims(t *testing.T) {
 	t.Run("by the name of early releases", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, owner := served(t, "", web(nil))
+			w, owner := newServedWorld(t, "", web(nil))
 			w.sim.ChangeLoadBalancer(owner.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) {
 				lb.Name, lb.Tags = legacyName(owner), []string{}
 			})
@@ -217,7 +217,7 @@ func TestGuestsOfClustersCalledAlike(t *testing.T) {
 		s := web(nil)
 		lb := w.sim.AddLoadBalancer(loadBalancerName(w.cluster, s), firstSubnet)
 		w.Apply(s)
-		w.refuses(named(service("guest", map[string]string{annotationID: lb.ID}, servicePort("x", 81, 30081)), "guest"), "which is not of this cluster")
+		w.refuses(rename(service("guest", map[string]string{annotationID: lb.ID}, servicePort("x", 81, 30081)), "guest"), "which is not of this cluster")
 	})
 }
 
@@ -286,7 +286,7 @@ func (w *world) pretender(address string) {
 func TestAddressOfAnotherNode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		w.pretender(w.nodes[0].Status.Addresses[0].Address)
 		w.requireNoWrites(s)
 		w.addNode(openstacksim.Spec{Name: "n3"})

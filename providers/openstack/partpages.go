@@ -71,8 +71,8 @@ func (p *partPages) list(ctx context.Context, filter ...string) (listeners []lis
 	return listeners, pools, calls + more, err
 }
 
-// all lists those of the whole project, unless that was too much before.
-func (p *partPages) all(ctx context.Context) (listeners []listener, pools []pool, calls int, err error) {
+// listAll lists those of the whole project, unless that was too much before.
+func (p *partPages) listAll(ctx context.Context) (listeners []listener, pools []pool, calls int, err error) {
 	if p.tooLarge() {
 		return nil, nil, 0, cloudapi.ErrListingTooLarge
 	}
@@ -96,8 +96,8 @@ func (p *partPages) perPage() int {
 	return perPage
 }
 
-// refused notes that so many pools do not fit on a page.
-func (p *partPages) refused(perPage int) {
+// noteTooLarge notes that so many pools do not fit on a page.
+func (p *partPages) noteTooLarge(perPage int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if fewer := max(perPage/4, 1); p.most == 0 || fewer < p.most {
@@ -122,7 +122,7 @@ func (p *partPages) pools(ctx context.Context, filter ...string) ([]pool, int, e
 		if perPage == 1 || !errors.Is(err, cloudapi.ErrTooLarge) {
 			return all, before + pages, err
 		}
-		p.refused(perPage)
+		p.noteTooLarge(perPage)
 		before += pages
 	}
 }

@@ -37,7 +37,7 @@ func TestAnotherPoolTakesOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				before := w.sim.Serves()
 				fault, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: c.refused, Writes: true})
 				require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestPoolOfAPolicy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				own := w.sim.Pools()[0].ID
 				request := poolRequest{LoadBalancerID: s.Annotations[annotationID], Name: "images", Protocol: "TCP", Method: "ROUND_ROBIN"}
 				made, err := w.api.do(t.Context(), step{kind: createPool, id: request.LoadBalancerID, body: request})
@@ -98,7 +98,7 @@ func TestFormerPoolOfAnotherName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				w.sim.ChangePool(w.sim.Pools()[0].ID, func(p *openstacksim.Pool) {
 					p.Name, p.Tags = "renamed by hand", []string{"mine", markPrefix + "former"}
 				})
@@ -126,7 +126,7 @@ func TestFormerPoolOfAnotherName(t *testing.T) {
 func TestPoolOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 400, Operation: "PUT /load-balancer/v2.0/lbaas/listeners/{id}"})
 		require.NoError(t, err)
 		_ = w.refuse(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = textTrue })
@@ -150,7 +150,7 @@ func TestPoolOfAnotherCluster(t *testing.T) {
 func TestPoolsOfGuestsCalledAlike(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, owner := served(t, "", web(nil))
+		w, owner := newServedWorld(t, "", web(nil))
 		guestOf := func(uid types.UID, port int32) (*world, *v1.Service) {
 			guest := w.anotherCluster(w.cluster, "share-across-namespaces = true\n")
 			namespace, err := guest.Kube.CoreV1().Namespaces().Get(t.Context(), metav1.NamespaceSystem, metav1.GetOptions{})
@@ -159,7 +159,7 @@ func TestPoolsOfGuestsCalledAlike(t *testing.T) {
 			_, err = guest.Kube.CoreV1().Namespaces().Update(t.Context(), namespace, metav1.UpdateOptions{})
 			require.NoError(t, err)
 			guest.restart()
-			s := named(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", port, 30090)), "guest")
+			s := rename(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", port, 30090)), "guest")
 			guest.Apply(s)
 			s, _ = guest.ensure(s)
 			return guest, s
@@ -188,7 +188,7 @@ func TestNoRoomForAnotherPool(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				before := w.sim.Serves()
 				w.sim.SetQuota(kind, most)
 				s, _ = w.changed(s, func(s *v1.Service) { s.Annotations[annotationProxyProtocol] = textTrue })
@@ -206,7 +206,7 @@ func TestNoRoomForAnotherPool(t *testing.T) {
 func TestRefusedPort(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
+		w, s := newServedWorld(t, "", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
 		fault, err := w.server.AddFault(simkit.Fault{
 			Kind: simkit.FaultStatus, Status: http.StatusBadRequest, Operation: "PUT /load-balancer/v2.0/lbaas/pools/{id}/members", Writes: true, Count: 1,
 		})
@@ -234,7 +234,7 @@ func TestRefusedPort(t *testing.T) {
 func TestRefusedOpening(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "manage-security-groups = true\n", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
+		w, s := newServedWorld(t, "manage-security-groups = true\n", service("web", nil, servicePort("http", 80, 30080), servicePort("https", 443, 30443)))
 		w.sim.SetQuota("security_group_rule", 2)
 		gone := w.nodes[1]
 		w.nodes = w.nodes[:1]
@@ -266,7 +266,7 @@ func TestRefusedOpening(t *testing.T) {
 func TestRefusedPortOfANode(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "manage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		w.addNode(openstacksim.Spec{Name: "shut"})
 		w.addNode(openstacksim.Spec{Name: "late"})
 		for _, p := range w.sim.Ports() {

@@ -43,7 +43,7 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	if !as.owner || d.Verdict == ownership.Refused {
 		return l.record(ctx, r, map[string]string{annotationMade: ""})
 	}
-	if made != lb.ID || !as.marked(lb) || guard.Keeps(service) {
+	if made != lb.ID || !as.isMarked(lb) || guard.Keeps(service) {
 		return l.reportRetained(ctx, r, lb, now)
 	}
 	r.Service = before
@@ -54,8 +54,8 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	return l.record(ctx, r, map[string]string{annotationMade: ""})
 }
 
-// marked reports whether a load balancer carries a mark of the Service or its cluster.
-func (r role) marked(lb *loadBalancer) bool {
+// isMarked reports whether a load balancer carries a mark of the Service or its cluster.
+func (r role) isMarked(lb *loadBalancer) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return t != "" && (t == r.serviceMark || t == r.mark) })
 }
 

@@ -44,8 +44,8 @@ func TestAnotherLoadBalancer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, first := served(t, "", web(nil))
-				s := named(service("other", nil, servicePort("x", 81, 30081)), "other")
+				w, first := newServedWorld(t, "", web(nil))
+				s := rename(service("other", nil, servicePort("x", 81, 30081)), "other")
 				w.Apply(s)
 				s, _ = w.ensure(s)
 				before := s.Annotations[annotationID]
@@ -87,7 +87,7 @@ func TestServingIsNoOrphan(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				alone(w, s)
 				s.Annotations[annotationID] = w.sim.AddLoadBalancer("by-hand", firstSubnet).ID
 				w.Apply(s)

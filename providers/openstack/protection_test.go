@@ -35,7 +35,7 @@ func TestMovedFloatingAddress(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				machine := w.sim.Ports()[0].ID
 				time.Sleep(time.Second)
 				require.NoError(t, w.sim.AttachFloatingIP(w.sim.FloatingIPs()[0].ID, machine))
@@ -97,7 +97,7 @@ func TestAddressOfALivingService(t *testing.T) {
 				w := newTestWorld(t, "", nil)
 				w.addNode(openstacksim.Spec{Name: "n1"})
 				id := w.sim.AddFloatingIP(w.sim.Networks()[0].ID, address, c.description)
-				other := named(service("other", nil, servicePort("x", 81, 30081)), "other")
+				other := rename(service("other", nil, servicePort("x", 81, 30081)), "other")
 				if c.other != nil {
 					c.other(other)
 				}
@@ -134,7 +134,7 @@ const (
 
 // anotherService is one that nothing but what a case gives it leads to the load balancer.
 func anotherService() *v1.Service {
-	return named(service("another", map[string]string{}, servicePort("x", 81, 30081)), "another")
+	return rename(service("another", map[string]string{}, servicePort("x", 81, 30081)), "another")
 }
 
 // storeUnseen puts a Service where the API server alone has it.
@@ -155,7 +155,7 @@ var sinceFound = map[string]struct {
 		w.sim.ChangeLoadBalancer(lb.ID, func(lb *openstacksim.LoadBalancer) { lb.Tags = append(lb.Tags, markPrefix+"other") })
 	}, noOrphan},
 	"its Service was made again, and is served": {func(w *world, _ openstacksim.LoadBalancer, _ *v1.Service) {
-		again := named(web(nil), "web")
+		again := rename(web(nil), "web")
 		again.UID = "made-again"
 		w.Apply(again)
 		w.ensure(again)
@@ -204,7 +204,7 @@ func TestOrphanThatIsNone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				w.vanish(s)
 				found, err := w.Orphans(t.Context(), nil)
 				require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestChangedRightAfterUs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				w, s := served(t, "", web(nil))
+				w, s := newServedWorld(t, "", web(nil))
 				w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, c.change)
 				if c.ours != nil {
 					c.ours(w, s)
@@ -298,7 +298,7 @@ func TestChangedRightAfterUs(t *testing.T) {
 	t.Run("after we looked", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, s := served(t, "", web(nil))
+			w, s := newServedWorld(t, "", web(nil))
 			w.addNode(openstacksim.Spec{Name: "n3"})
 			w.update(s)
 			w.sim.ChangeAfterWork(w.sim.Pools()[0].ID, algorithm)
@@ -312,7 +312,7 @@ func TestChangedRightAfterUs(t *testing.T) {
 	t.Run("where annotations are at fault", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, s := served(t, "", web(nil))
+			w, s := newServedWorld(t, "", web(nil))
 			s = w.Current(s)
 			s.Annotations[annotationConnectionLimit] = "many"
 			w.Apply(s)
@@ -328,14 +328,14 @@ func TestChangedRightAfterUs(t *testing.T) {
 func TestSharingAcrossNamespaces(t *testing.T) {
 	t.Parallel()
 	guest := func(id string) *v1.Service {
-		s := named(service("guest", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "guest")
+		s := rename(service("guest", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "guest")
 		s.Namespace = "tenant"
 		return s
 	}
 	t.Run("without agreement", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, owner := served(t, "", web(nil))
+			w, owner := newServedWorld(t, "", web(nil))
 			g := guest(owner.Annotations[annotationID])
 			w.Apply(g)
 			w.server.ResetCalls()
@@ -347,7 +347,7 @@ func TestSharingAcrossNamespaces(t *testing.T) {
 	t.Run("the owner agrees", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, owner := served(t, "", web(map[string]string{annotationShareWith: "other, tenant"}))
+			w, owner := newServedWorld(t, "", web(map[string]string{annotationShareWith: "other, tenant"}))
 			g := guest(owner.Annotations[annotationID])
 			w.Apply(g)
 			w.ensure(g)
@@ -358,7 +358,7 @@ func TestSharingAcrossNamespaces(t *testing.T) {
 	t.Run("the operator agrees", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, owner := served(t, "share-across-namespaces = true\n", web(nil))
+			w, owner := newServedWorld(t, "share-across-namespaces = true\n", web(nil))
 			g := guest(owner.Annotations[annotationID])
 			w.Apply(g)
 			w.ensure(g)
@@ -368,7 +368,7 @@ func TestSharingAcrossNamespaces(t *testing.T) {
 	t.Run("after a takeover", func(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
-			w, owner := served(t, "", web(map[string]string{annotationShareWith: "tenant"}))
+			w, owner := newServedWorld(t, "", web(map[string]string{annotationShareWith: "tenant"}))
 			g := guest(owner.Annotations[annotationID])
 			w.Apply(g)
 			w.ensure(g)
@@ -436,7 +436,7 @@ func TestVerifyInstance(t *testing.T) {
 func TestPlanOfBrokenLoadBalancers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		status := func(v string) {
 			w.sim.ChangeLoadBalancer(s.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProvisioningStatus = v })
 			w.restart()
@@ -484,7 +484,7 @@ func TestLyingKubelets(t *testing.T) {
 func TestLyingBackends(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		members := func() []string {
 			var list []string
 			for _, m := range w.sim.Pools()[0].BackendMembers() {

@@ -62,7 +62,7 @@ func TestUnreadableRangesOpenNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := web(nil)
 				s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
-				w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+				w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
 				require.Equal(t, []string{open}, groupRules(w))
 				s = w.Current(s)
 				c.change(s)
@@ -86,7 +86,7 @@ func TestFormerNodePortOfUnreadableRanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := web(nil)
 		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
-		w, s := served(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
+		w, s := newServedWorld(t, "lb-provider = ovn\nmanage-security-groups = true\n", s)
 		s = w.Current(s)
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, "010.0.0.0/8")
 		s.Spec.Ports[0].NodePort = 30099

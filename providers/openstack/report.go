@@ -86,7 +86,7 @@ func (l *loadBalancers) checkCertificates(ctx context.Context, s settings) ([]se
 	}
 	_, err := l.certificates.Get(ctx, s.TLSContainerRef, inventory.Query{MaxAge: updateMaxAge})
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return refused(&schema.Problem{
+		return configFinding(&schema.Problem{
 			Place: "annotation " + annotationTLSContainerRef, Value: s.TLSContainerRef,
 			Reason: "is not in the key manager, or its access list does not let the project read it",
 		})

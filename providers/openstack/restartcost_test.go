@@ -29,7 +29,7 @@ func (w *world) many(n int) []*v1.Service {
 	all := make([]*v1.Service, n)
 	for i := range all {
 		http, https := 30000+int32(2*i), 30001+int32(2*i)
-		all[i] = named(service("", nil, servicePort("http", 80, http), servicePort("https", 443, https)), fmt.Sprintf("web-%d", i))
+		all[i] = rename(service("", nil, servicePort("http", 80, http), servicePort("https", 443, https)), fmt.Sprintf("web-%d", i))
 		w.Apply(all[i])
 		all[i], _ = w.ensure(all[i])
 	}

@@ -175,7 +175,7 @@ func (r *routes) read(ctx context.Context, age time.Duration) (*router, error) {
 // holders are the ports of the project that have an address.
 func (r *routes) holders(ctx context.Context, ip string) ([]*port, error) {
 	all, err := r.instances.ports.All(ctx, inventory.Query{MaxAge: routesMaxAge})
-	return slices.DeleteFunc(all, func(p *port) bool { return !p.has(ip) }), err
+	return slices.DeleteFunc(all, func(p *port) bool { return !p.hasAddress(ip) }), err
 }
 
 // foreign reports whether a route leads to a machine that is there, and was not seen as a node of this cluster.
@@ -228,7 +228,7 @@ func (r *routes) portOf(ctx context.Context, node *v1.Node, ip string, age time.
 	if err != nil {
 		return nil, err
 	}
-	if n := slices.IndexFunc(ports, func(p *port) bool { return p.has(ip) }); n >= 0 {
+	if n := slices.IndexFunc(ports, func(p *port) bool { return p.hasAddress(ip) }); n >= 0 {
 		return ports[n], nil
 	}
 	return nil, nil //nolint:nilnil // absence is an answer here

@@ -254,7 +254,7 @@ func TestTooManyPages(t *testing.T) {
 		pages := &partPages{api: w.api, nodes: func() int { return 1_000_000 }}
 		for _, known := range []bool{false, true} {
 			assert.Equal(t, known, pages.tooLarge())
-			_, _, _, err := pages.all(t.Context())
+			_, _, _, err := pages.listAll(t.Context())
 			require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
 		}
 		pages.beyond = pages.beyond.Add(-beyondFor)
@@ -280,7 +280,7 @@ func TestLargePoolsAreListed(t *testing.T) {
 			if nodes != 0 {
 				pages = &partPages{api: w.api, nodes: func() int { return nodes }}
 			}
-			listeners, pools, _, err := pages.all(context.Background())
+			listeners, pools, _, err := pages.listAll(context.Background())
 			require.NoError(t, err)
 			assert.Len(t, listeners, 2*services)
 			require.Len(t, pools, 2*services)
@@ -318,7 +318,7 @@ func TestProjectTooLargeToList(t *testing.T) {
 		}
 		tooLarge := &partPages{api: w.api, nodes: func() int { return 1 }}
 		tooLarge.beyond = time.Now()
-		_, _, calls, err := tooLarge.all(t.Context())
+		_, _, calls, err := tooLarge.listAll(t.Context())
 		require.ErrorIs(t, err, cloudapi.ErrListingTooLarge)
 		assert.Zero(t, calls, "it is not tried again")
 

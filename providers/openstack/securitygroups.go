@@ -43,8 +43,8 @@ type securityRule struct {
 	Prefix    string `json:"remote_ip_prefix,omitempty"`
 }
 
-// same reports whether two rules let the same through.
-func (r securityRule) same(o securityRule) bool {
+// equals reports whether two rules let the same through.
+func (r securityRule) equals(o securityRule) bool {
 	r.ID, o.ID, r.GroupID, o.GroupID = "", "", "", ""
 	r.Protocol, o.Protocol = strings.ToLower(r.Protocol), strings.ToLower(o.Protocol)
 	return r == o
@@ -121,7 +121,7 @@ func (l *loadBalancers) planGroups(
 	if provider == providerOVN && s.sources.Partial() { // all that may be done about clients is to narrow who they are
 		used := clientPorts(service, o.parts, o.role)
 		for _, have := range groups[0].Rules {
-			if !used[have.kind()] && !slices.ContainsFunc(wanted, have.same) {
+			if !used[have.kind()] && !slices.ContainsFunc(wanted, have.equals) {
 				g.closes = append(g.closes, l.ruleClosing(groups[0], have))
 			}
 		}
@@ -217,12 +217,12 @@ func wantedRules(service *v1.Service, s settings, members, provider string) (rul
 // addRules adds what makes the rules of a group be the wanted ones.
 func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule, o observation, service *v1.Service) {
 	for i, w := range wanted {
-		if !slices.ContainsFunc(g.Rules, w.same) && !slices.ContainsFunc(wanted[:i], w.same) && !o.isHeld(w.text()) {
+		if !slices.ContainsFunc(g.Rules, w.equals) && !slices.ContainsFunc(wanted[:i], w.equals) && !o.isHeld(w.text()) {
 			c.opens = append(c.opens, holdUpOnly(l.ruleOpening(g, w), w.text(), o.waiting(service, w.Min)...))
 		}
 	}
 	for _, have := range g.Rules {
-		if !slices.ContainsFunc(wanted, have.same) {
+		if !slices.ContainsFunc(wanted, have.equals) {
 			c.closes = append(c.closes, l.ruleClosing(g, have))
 		}
 	}
@@ -346,20 +346,20 @@ func (c *groupChanges) addPorts(
 			return err
 		}
 		for _, p := range ports {
-			if p.secured() && p.has(m.address) {
+			if p.secured() && p.hasAddress(m.address) {
 				wanted[p.ID] = p
 			}
 		}
 	}
 	for _, id := range slices.Sorted(maps.Keys(wanted)) {
 		if p := wanted[id]; !slices.Contains(p.SecurityGroups, g.ID) && !o.isHeld("port "+id) {
-			c.opens = append(c.opens, holdUpOnly(l.portChange(p, g, "add", (*port).with), "port "+id, "server "+p.DeviceID))
+			c.opens = append(c.opens, holdUpOnly(l.portChange(p, g, "add", (*port).groupsWith), "port "+id, "server "+p.DeviceID))
 		}
 	}
 	having, err := l.portsWith(ctx, g, updateMaxAge)
 	for _, p := range having {
 		if wanted[p.ID] == nil {
-			c.closes = append(c.closes, l.portChange(p, g, "remove", (*port).without))
+			c.closes = append(c.closes, l.portChange(p, g, "remove", (*port).groupsWithout))
 		}
 	}
 	return err
@@ -378,11 +378,11 @@ func (l *loadBalancers) portChange(p *port, g securityGroup, action string, grou
 	}
 }
 
-// with are the groups of a port and one more.
-func (p *port) with(g securityGroup) []string { return append(p.without(g), g.ID) }
+// groupsWith are the groups of a port and one more.
+func (p *port) groupsWith(g securityGroup) []string { return append(p.groupsWithout(g), g.ID) }
 
-// without are the groups of a port less one.
-func (p *port) without(g securityGroup) []string {
+// groupsWithout are the groups of a port less one.
+func (p *port) groupsWithout(g securityGroup) []string {
 	return slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID })
 }
 
@@ -457,7 +457,7 @@ func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
 		return err
 	}
 	for _, p := range having {
-		if err := l.setGroups(ctx, p, func(now *port) []string { return now.without(g) }); err != nil {
+		if err := l.setGroups(ctx, p, func(now *port) []string { return now.groupsWithout(g) }); err != nil {
 			return err
 		}
 	}

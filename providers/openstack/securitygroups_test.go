@@ -33,19 +33,19 @@ func TestRules(t *testing.T) {
 	assert.Equal(t, "IPv6", rules[0].EtherType)
 	other := one
 	other.ID, other.GroupID, other.Protocol = "x", "y", "TCP"
-	assert.True(t, one.same(other))
+	assert.True(t, one.equals(other))
 	other.Max = 30081
-	assert.False(t, one.same(other))
+	assert.False(t, one.equals(other))
 	other = one
 	other.Prefix = "10.0.0.0/8"
-	assert.False(t, one.same(other))
+	assert.False(t, one.equals(other))
 }
 
 // TestGroupThatSomebodyDeleted: a port whose group is gone is no port that is gone. It is told, and the group made again.
 func TestGroupThatSomebodyDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "manage-security-groups = true\n", web(nil))
+		w, s := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		w.addNode(openstacksim.Spec{Name: "late"})
 		groups, err := w.loadBalancers.securityGroups(t.Context(), s, 0)
 		require.NoError(t, err)
@@ -71,7 +71,7 @@ func TestGroupThatSomebodyDeleted(t *testing.T) {
 func TestPortThatIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, _ := served(t, "manage-security-groups = true\n", web(nil))
+		w, _ := newServedWorld(t, "manage-security-groups = true\n", web(nil))
 		require.NoError(t, w.loadBalancers.setGroups(t.Context(), &port{ID: someID}, func(*port) []string { return []string{} }))
 	})
 }

@@ -18,7 +18,7 @@ func TestServes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dns := servicePort("dns", 53, 30053)
 		dns.Protocol = v1.ProtocolUDP
-		w, s := served(t, "", service("web", nil, servicePort("http", 80, 30080), dns))
+		w, s := newServedWorld(t, "", service("web", nil, servicePort("http", 80, 30080), dns))
 		at := func(port string) (all []string) {
 			for _, n := range w.nodes {
 				all = append(all, net.JoinHostPort(n.Status.Addresses[0].Address, port))

@@ -39,7 +39,7 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(r.Purpose)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(o.lb.ID)
-		return l.gone(r)
+		return l.afterLoss(r)
 	}
 	if err == nil {
 		lb, err = l.atRest(ctx, *r, lb, o.role)
@@ -48,7 +48,7 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	case err != nil:
 		return o, err
 	case lb == nil:
-		return l.gone(r)
+		return l.afterLoss(r)
 	}
 	o.lb, o.settled = lb, true
 	if d, known := l.parts.Peek(lb.ID); known {
@@ -75,8 +75,8 @@ func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
 	return ensureMaxAge
 }
 
-// gone is the answer where a load balancer has gone: another one is due, unless only the nodes have changed.
-func (l *loadBalancers) gone(r *services.Request) (observation, error) {
+// afterLoss is the answer where a load balancer has gone: another one is due, unless only the nodes have changed.
+func (l *loadBalancers) afterLoss(r *services.Request) (observation, error) {
 	if r.Purpose != services.Ensure {
 		return observation{}, nil
 	}

@@ -27,7 +27,7 @@ func TestJoiningAtOnce(t *testing.T) {
 		var names []string
 		var group sync.WaitGroup
 		for i, name := range []string{"a", "b", "c"} {
-			s := named(service("", map[string]string{annotationID: id}, servicePort("http", 8000+int32(i), 30100+int32(i))), name)
+			s := rename(service("", map[string]string{annotationID: id}, servicePort("http", 8000+int32(i), 30100+int32(i))), name)
 			w.Apply(s)
 			names = append(names, loadBalancerName(w.cluster, s))
 			group.Go(func() {

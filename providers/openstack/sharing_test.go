@@ -17,7 +17,7 @@ import (
 
 // join adds a Service that asks for a load balancer by its ID.
 func (w *world) join(id, name string, port int32, annotations map[string]string) *v1.Service {
-	s := named(service(name, map[string]string{annotationID: id}, servicePort("x", port, 30000+port)), name)
+	s := rename(service(name, map[string]string{annotationID: id}, servicePort("x", port, 30000+port)), name)
 	maps.Copy(s.Annotations, annotations)
 	w.Apply(s)
 	return s
@@ -27,7 +27,7 @@ func (w *world) join(id, name string, port int32, annotations map[string]string)
 func TestSharing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, owner := served(t, "max-shared-lb = 3\n", web(nil))
+		w, owner := newServedWorld(t, "max-shared-lb = 3\n", web(nil))
 		id := owner.Annotations[annotationID]
 		join := func(name string, port int32, annotations map[string]string) *v1.Service {
 			return w.join(id, name, port, annotations)
@@ -58,7 +58,7 @@ func TestSharing(t *testing.T) {
 		}{
 			"too many":         {join("fourth", 84, nil), "max-shared-lb"},
 			"an internal one":  {join("internal", 85, map[string]string{annotationInternal: textTrue}), "cannot share"},
-			"an unknown ID":    {named(web(map[string]string{annotationID: someID}), "lost"), "is not the ID of a load balancer"},
+			"an unknown ID":    {rename(web(map[string]string{annotationID: someID}), "lost"), "is not the ID of a load balancer"},
 			"a port in use":    {join("third", 80, nil), "already exists"},
 			"its own port too": {join("third", 82, nil), "already exists"},
 		} {
@@ -125,9 +125,9 @@ func TestAdoptedLoadBalancer(t *testing.T) {
 func TestClustersOfOneName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, first := served(t, "", web(nil))
+		w, first := newServedWorld(t, "", web(nil))
 		other := w.anotherCluster("kubernetes", "")
-		same := named(web(nil), "web")
+		same := rename(web(nil), "web")
 		other.Apply(same)
 		w.server.ResetCalls()
 		_, err := other.try(same)
@@ -137,7 +137,7 @@ func TestClustersOfOneName(t *testing.T) {
 		w.requireNoWrites(first)
 
 		// It may share the load balancer if both it and its operator say so, under a name of its own.
-		guest := named(service("guest", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "guest")
+		guest := rename(service("guest", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "guest")
 		other.Apply(guest)
 		w.server.ResetCalls()
 		_, err = other.try(guest)
@@ -157,10 +157,10 @@ func TestClustersOfOneName(t *testing.T) {
 func TestOtherProjects(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, first := served(t, "", web(nil))
+		w, first := newServedWorld(t, "", web(nil))
 		w.sim.ChangeLoadBalancer(first.Annotations[annotationID], func(lb *openstacksim.LoadBalancer) { lb.ProjectID, lb.Tags = "another", lb.Tags[:1] })
 		w.restart()
-		same := named(web(nil), "web")
+		same := rename(web(nil), "web")
 		w.Apply(same)
 		same, _ = w.ensure(same)
 		assert.NotEqual(t, first.Annotations[annotationID], same.Annotations[annotationID])
@@ -173,7 +173,7 @@ func TestOtherProjects(t *testing.T) {
 func TestRenamedCluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, s := served(t, "", web(nil))
+		w, s := newServedWorld(t, "", web(nil))
 		before := w.sim.LoadBalancers()[0]
 		w.cluster = "production"
 		w.restart()
@@ -218,9 +218,9 @@ func TestRenamedCluster(t *testing.T) {
 func TestGuestsOfAnotherName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, first := served(t, "", web(nil))
+		w, first := newServedWorld(t, "", web(nil))
 		guest := w.anotherCluster("elsewhere", "share-across-namespaces = true\n")
-		s := named(service("web", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "web")
+		s := rename(service("web", map[string]string{annotationID: first.Annotations[annotationID]}, servicePort("x", 90, 30090)), "web")
 		guest.Apply(s)
 		s, _ = guest.ensure(s)
 		assert.Equal(t, "kube_service_kubernetes_default_web", w.sim.LoadBalancers()[0].Name)
@@ -238,9 +238,9 @@ func TestGuestsOfAnotherName(t *testing.T) {
 func TestGuestOfALivingOwner(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, owner := served(t, "", web(nil))
+		w, owner := newServedWorld(t, "", web(nil))
 		id := owner.Annotations[annotationID]
-		guest := named(service("guest", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "guest")
+		guest := rename(service("guest", map[string]string{annotationID: id}, servicePort("x", 81, 30081)), "guest")
 		w.Apply(guest)
 		guest, _ = w.ensure(guest)
 		w.sim.ChangeLoadBalancer(id, func(lb *openstacksim.LoadBalancer) {
@@ -257,9 +257,9 @@ func TestGuestOfALivingOwner(t *testing.T) {
 func TestGuestOfAClusterOfTheSameName(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w, owner := served(t, "", web(nil))
+		w, owner := newServedWorld(t, "", web(nil))
 		claim := func(port int32) *v1.Service {
-			return named(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", port, 30081)), "guest")
+			return rename(service("guest", map[string]string{annotationID: owner.Annotations[annotationID]}, servicePort("x", port, 30081)), "guest")
 		}
 		guest := claim(81)
 		w.Apply(guest)

@@ -52,7 +52,7 @@ func (a *api) statusTree(ctx context.Context, id string) (*statusTree, error) {
 // treeSupport is whether the cloud shows status trees: one that refuses the first is not asked for one a load balancer.
 type treeSupport struct{ state atomic.Int32 }
 
-func (s *treeSupport) missing() bool { return s.state.Load() < 0 }
+func (s *treeSupport) isUnsupported() bool { return s.state.Load() < 0 }
 
 func (s *treeSupport) learn(err error) {
 	switch {
@@ -106,7 +106,7 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 
 // partsAtStart returns the parts of a load balancer as listings and its status tree show them; nil where these do not do.
 func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
-	if _, singly := l.singly.Load(id); singly || l.trees.missing() || l.partPages.tooLarge() || !l.several(ctx) {
+	if _, singly := l.singly.Load(id); singly || l.trees.isUnsupported() || l.partPages.tooLarge() || !l.several(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})

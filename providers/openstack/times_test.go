@@ -85,7 +85,7 @@ func TestManyServices(t *testing.T) {
 		began := time.Now()
 		var group sync.WaitGroup
 		for i := range n {
-			s := named(web(map[string]string{annotationInternal: textTrue}), fmt.Sprintf("web-%d", i))
+			s := rename(web(map[string]string{annotationInternal: textTrue}), fmt.Sprintf("web-%d", i))
 			w.Apply(s)
 			group.Go(func() {
 				_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), w.cluster, s, w.nodes)

@@ -135,8 +135,8 @@ func (w *world) vanish(s *v1.Service) {
 	require.NoError(w.T, w.Kube.CoreV1().Services(s.Namespace).Delete(w.T.Context(), s.Name, metav1.DeleteOptions{}))
 }
 
-// named gives a Service a name and an identity of its own.
-func named(s *v1.Service, name string) *v1.Service {
+// rename gives a Service a name and an identity of its own.
+func rename(s *v1.Service, name string) *v1.Service {
 	s.Name, s.UID = name, types.UID("uid-of-"+name)
 	return s
 }

@@ -45,13 +45,13 @@ type addressCase struct {
 	want     string
 }
 
-// on is an interface with the MAC address of the machine's.
-func on(name string, ips ...string) ovirtsim.Device {
+// deviceWith is an interface with the MAC address of the machine's.
+func deviceWith(name string, ips ...string) ovirtsim.Device {
 	return ovirtsim.Device{Name: name, MAC: mac1, IPs: ips}
 }
 
 func addressCases() map[string]addressCase {
-	eth0 := on("eth0", "10.35.1.120", "fe80::1", "2001:db8::5")
+	eth0 := deviceWith("eth0", "10.35.1.120", "fe80::1", "2001:db8::5")
 	return map[string]addressCase{
 		"both families, without link-local": {
 			devices: []ovirtsim.Device{eth0},
@@ -67,20 +67,20 @@ func addressCases() map[string]addressCase {
 			{Name: "eth0", MAC: mac1}, {Name: "br-ex", MAC: strings.ToUpper(mac1), IPs: []string{"10.35.1.121"}},
 		}, want: "InternalIP 10.35.1.121"},
 		"unusable ones": {
-			devices: []ovirtsim.Device{on("eth0", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "nonsense", "::1", "ff02::1", "10.0.0.9")},
+			devices: []ovirtsim.Device{deviceWith("eth0", "127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "nonsense", "::1", "ff02::1", "10.0.0.9")},
 			want:    "InternalIP 10.0.0.9",
 		},
 		"two of one family in their order": {
-			devices: []ovirtsim.Device{on("eth0", "10.0.0.10", "10.0.0.9")},
+			devices: []ovirtsim.Device{deviceWith("eth0", "10.0.0.10", "10.0.0.9")},
 			want:    "InternalIP 10.0.0.9, InternalIP 10.0.0.10",
 		},
 		"by the names of interfaces": {
-			devices: []ovirtsim.Device{eth0, on("vip0", "10.35.1.2")},
+			devices: []ovirtsim.Device{eth0, deviceWith("vip0", "10.35.1.2")},
 			env:     map[string]string{"OVIRT_NODE_INTERFACES": `^(eth|en|br\-ex)`},
 			want:    "InternalIP 10.35.1.120, InternalIP 2001:db8::5",
 		},
 		"without virtual addresses": {
-			devices: []ovirtsim.Device{on("eth0", "10.35.1.2", "10.35.1.120")},
+			devices: []ovirtsim.Device{deviceWith("eth0", "10.35.1.2", "10.35.1.120")},
 			env:     map[string]string{"OVIRT_NODE_EXCLUDE_NETWORKS": "10.35.1.2/32"},
 			want:    "InternalIP 10.35.1.120",
 		},
@@ -92,16 +92,16 @@ func addressCases() map[string]addressCase {
 			devices: []ovirtsim.Device{eth0},
 			env:     map[string]string{"OVIRT_NODE_IP_FAMILY": "ipv6"}, want: "InternalIP 2001:db8::5, InternalIP 10.35.1.120",
 		},
-		"IPv6 alone": {devices: []ovirtsim.Device{on("eth0", "fe80::1", "2001:db8::5")}, want: "InternalIP 2001:db8::5"},
+		"IPv6 alone": {devices: []ovirtsim.Device{deviceWith("eth0", "fe80::1", "2001:db8::5")}, want: "InternalIP 2001:db8::5"},
 	}
 }
 
 // chosenCases are about what the configuration and kubelet say of addresses.
 func chosenCases() map[string]addressCase {
-	eth0 := on("eth0", "10.35.1.120", "fe80::1", "2001:db8::5")
+	eth0 := deviceWith("eth0", "10.35.1.120", "fe80::1", "2001:db8::5")
 	return map[string]addressCase{
 		"external networks": {
-			devices: []ovirtsim.Device{on("eth0", "10.0.0.9", "198.51.100.7")},
+			devices: []ovirtsim.Device{deviceWith("eth0", "10.0.0.9", "198.51.100.7")},
 			env:     map[string]string{"OVIRT_NODE_EXTERNAL_NETWORKS": "198.51.100.0/24"},
 			want:    "InternalIP 10.0.0.9, InternalIP 198.51.100.7, ExternalIP 198.51.100.7",
 		},
@@ -114,7 +114,7 @@ func chosenCases() map[string]addressCase {
 			want: "InternalIP 10.35.1.120, InternalIP 2001:db8::5, ExternalIP 10.35.1.120, ExternalIP 2001:db8::5",
 		},
 		"the one that kubelet was given": {
-			devices: []ovirtsim.Device{on("eth0", "10.0.0.9", "10.0.0.10")}, provided: "10.0.0.10", want: "InternalIP 10.0.0.10, InternalIP 10.0.0.9",
+			devices: []ovirtsim.Device{deviceWith("eth0", "10.0.0.9", "10.0.0.10")}, provided: "10.0.0.10", want: "InternalIP 10.0.0.10, InternalIP 10.0.0.9",
 		},
 		"the two that kubelet was given": {
 			devices: []ovirtsim.Device{eth0}, provided: "2001:db8::5,10.35.1.120",
@@ -166,7 +166,7 @@ func TestOrderOfInterfaces(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		w.sim.Add("worker", func(v *ovirtsim.VM) {
 			v.FQDN, v.NICs = "", nics(mac1, mac2)
-			v.Devices = []ovirtsim.Device{on("eth0", "10.0.1.9"), {Name: "eth1", MAC: mac2, IPs: []string{"10.0.0.9"}}}
+			v.Devices = []ovirtsim.Device{deviceWith("eth0", "10.0.1.9"), {Name: "eth1", MAC: mac2, IPs: []string{"10.0.0.9"}}}
 		})
 		for range 5 {
 			w.start()
@@ -214,7 +214,7 @@ func TestSilentGuestAgent(t *testing.T) {
 func TestTakeoverLeavesNodesAsTheyAre(t *testing.T) {
 	inWorld(t, func(w *testWorld) {
 		v := w.sim.Add("vm-17", func(v *ovirtsim.VM) {
-			v.FQDN, v.NICs, v.Devices = "worker.example.org", nics(mac1), []ovirtsim.Device{on("eth0", "10.35.1.120")}
+			v.FQDN, v.NICs, v.Devices = "worker.example.org", nics(mac1), []ovirtsim.Device{deviceWith("eth0", "10.35.1.120")}
 		})
 		w.Env["OVIRT_EXTERNAL_ADDRESSES_LIKE"] = "it"
 		n := conformance.InitializedNode("worker.example.org", "ovirt:///"+v.ID)

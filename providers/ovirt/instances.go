@@ -91,7 +91,7 @@ func (i *instances) idsOf(keys []nodes.Key[vm]) string {
 }
 
 func (i *instances) state(v vm) (nodes.State, error) {
-	return i.states.of(v, i.api.seesHosts.Load()), nil
+	return i.states.stateFor(v, i.api.seesHosts.Load()), nil
 }
 
 // describe returns what a virtual machine says about its node. What a Node has already is not changed.

@@ -146,9 +146,9 @@ func TestStates(t *testing.T) {
 // TestMachineWithoutStatus: it is certain not to run where the engine shows no host of it either.
 func TestMachineWithoutStatus(t *testing.T) {
 	var s newStates
-	assert.Equal(t, nodes.Existing, s.of(vm{Host: &ref{"b"}}, true))
-	assert.Equal(t, nodes.ShutDown, s.of(vm{}, true))
-	assert.Equal(t, nodes.Existing, s.of(vm{}, false), "nothing shows that it has none")
+	assert.Equal(t, nodes.Existing, s.stateFor(vm{Host: &ref{"b"}}, true))
+	assert.Equal(t, nodes.ShutDown, s.stateFor(vm{}, true))
+	assert.Equal(t, nodes.Existing, s.stateFor(vm{}, false), "nothing shows that it has none")
 }
 
 func TestSuspendedMachineIsShutDown(t *testing.T) {

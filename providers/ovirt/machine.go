@@ -126,9 +126,9 @@ const maxStatus = 64
 // newStates remembers which unknown ones were logged.
 type newStates struct{ logged sync.Map }
 
-// of says what matters to Kubernetes about the status of a virtual machine. A machine without one has an illegal image, which the API
+// stateFor says what matters to Kubernetes about the status of a virtual machine. A machine without one has an illegal image, which the API
 // has no word for; it does not run where it has no host either, as far as the user sees hosts.
-func (n *newStates) of(v vm, seesHosts bool) nodes.State {
+func (n *newStates) stateFor(v vm, seesHosts bool) nodes.State {
 	state, known := stateOf(v.Status)
 	if v.Status == "" && v.Host.id() == "" && seesHosts {
 		return nodes.ShutDown

@@ -153,7 +153,7 @@ func (i *instances) mistaken(id string, n *v1.Node) error {
 		by = "address"
 		own = slices.DeleteFunc(i.inventory.PeekAll(), func(v vm) bool {
 			known, _ := i.networks.Peek(v.ID)
-			return !known.has(n.Name)
+			return !known.hasAddress(n.Name)
 		})
 	}
 	if len(own) == 0 || slices.ContainsFunc(own, func(v vm) bool { return v.ID == id }) {
@@ -243,7 +243,7 @@ func (i *instances) state(v vm) (nodes.State, error) {
 			return nodes.Existing, err
 		}
 		other, found := i.candidate(v.ID, func(networks) bool { return true })
-		if known, _ := i.networks.Peek(v.ID); down && found && i.api.config.OverrideIP && !known.has(n.Name) {
+		if known, _ := i.networks.Peek(v.ID); down && found && i.api.config.OverrideIP && !known.hasAddress(n.Name) {
 			return nodes.Existing, &nodes.Incomplete{Reason: fmt.Sprintf("virtual machine %s, whose networks are not known yet, may be that of Node %s", other.ID, n.Name)}
 		}
 	}
@@ -270,7 +270,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 		m.InstanceType = nodes.LabelValue(v.Flavor)
 	}
 	n, err := i.networksOf(ctx, v.ID)
-	if ip, _ := netip.ParseAddr(node.Name); c.OverrideIP && !n.has(node.Name) {
+	if ip, _ := netip.ParseAddr(node.Name); c.OverrideIP && !n.hasAddress(node.Name) {
 		if all, listErr := i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}); listErr == nil {
 			_, _ = i.byAddress(ctx, ip, all) // for mistaken, as far as it goes
 		}
@@ -291,7 +291,7 @@ func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress
 	switch {
 	case len(n.ips()) == 0:
 		missing = fmt.Sprintf("virtual machine %s (%s, state %s) has no address yet; start VMware Tools in it", v.Name, v.ID, v.State)
-	case i.api.config.OverrideIP && !n.has(node.Name) && v.FloatingIP != node.Name:
+	case i.api.config.OverrideIP && !n.hasAddress(node.Name) && v.FloatingIP != node.Name:
 		missing = fmt.Sprintf("virtual machine %s does not have the address that the Node is named after; it has %s; correct vmID in the cloud config of its kubelet",
 			v.ID, n.ips())
 	case lacks.IsValid():

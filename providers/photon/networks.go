@@ -44,8 +44,8 @@ type task struct {
 	Result json.RawMessage `json:"resourceProperties"`
 }
 
-// over reports whether nothing more comes of a task.
-func (t task) over() bool { return t.State == stateCompleted || t.State == stateError }
+// isFinished reports whether nothing more comes of a task.
+func (t task) isFinished() bool { return t.State == stateCompleted || t.State == stateError }
 
 // failure is the message of the step that failed.
 func (t task) failure() string {
@@ -80,8 +80,8 @@ func (n networks) ips() []netip.Addr {
 	return all
 }
 
-// has reports whether one of the addresses is that text.
-func (n networks) has(text string) bool {
+// hasAddress reports whether one of the addresses is that text.
+func (n networks) hasAddress(text string) bool {
 	return slices.ContainsFunc(n.ips(), func(ip netip.Addr) bool { return ip.String() == text })
 }
 
@@ -121,13 +121,13 @@ func (a *api) networks(ctx context.Context, id string) (networks, error) {
 	if err := a.askNetworks(ctx, what, id, &t); err != nil {
 		return networks{}, err
 	}
-	if !t.over() {
+	if !t.isFinished() {
 		if t.ID == "" {
 			return networks{}, cloudapi.Unclear(what, "the answer is not that of the API; %s", checkAddress)
 		}
 		limited, cancel := context.WithTimeout(ctx, taskPatience)
 		defer cancel()
-		ended, err := a.tasks.Until(limited, t.ID, what, task.over)
+		ended, err := a.tasks.Until(limited, t.ID, what, task.isFinished)
 		if err != nil {
 			return networks{}, cloudapi.Unclear(what, "the task %s has not ended: %s; it is tried again", t.ID, cloudapi.NotAbsence(err))
 		}

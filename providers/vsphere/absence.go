@@ -25,7 +25,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 	found := instance{ID: id}
 	known, others := a.knowing(id)
 	for _, some := range [][]*vcenter{known, others} { // only where it is no longer are the others asked
-		for _, got := range all(ctx, some, read) {
+		for _, got := range askAll(ctx, some, read) {
 			found.Machines = append(found.Machines, got.machines...)
 			if got.err != nil {
 				problems = append(problems, got.err)
@@ -52,7 +52,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 // knowing divides the vCenters into those that have shown an instance, and the others.
 func (a *api) knowing(id string) (known, others []*vcenter) {
 	for _, v := range a.vcenters {
-		if len(v.inventory.of(id)) > 0 {
+		if len(v.inventory.machinesOf(id)) > 0 {
 			known = append(known, v)
 		} else {
 			others = append(others, v)
@@ -68,7 +68,7 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 	asked := time.Now()
 	got.err = v.do(ctx, "reading virtual machine "+id, func(ctx context.Context, s *session) error {
 		got = answer{}
-		for _, known := range v.inventory.of(id) {
+		for _, known := range v.inventory.machinesOf(id) {
 			m, err := v.reread(ctx, s, known)
 			switch {
 			case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
@@ -120,7 +120,7 @@ func (v *vcenter) prove(ctx context.Context, id string, asked time.Time) answer 
 				other[0], other[0].UUID, providerIDPrefix, other[0].UUID),
 		}}
 	}
-	for _, known := range v.inventory.of(id) {
+	for _, known := range v.inventory.machinesOf(id) {
 		v.inventory.forget(known.Ref)
 	}
 	return answer{}
@@ -149,7 +149,7 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 // find searches for a UUID in all datacenters, as it is written in the provider ID. The listing that must follow before absence is
 // believed has it in either order of bytes.
 func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectReference, error) {
-	answer, err := methods.FindAllByUuid(named(ctx, "FindAllByUuid"), s, &types.FindAllByUuid{
+	answer, err := methods.FindAllByUuid(withMethod(ctx, "FindAllByUuid"), s, &types.FindAllByUuid{
 		This: *s.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true,
 	})
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *session) readable(ctx context.Context, t tree) error {
 	if len(folders) == 0 {
 		return unclear("the account sees no datacenter; check its role, and where that propagates to")
 	}
-	answer, err := methods.HasUserPrivilegeOnEntities(named(ctx, "HasUserPrivilegeOnEntities"), s, &types.HasUserPrivilegeOnEntities{
+	answer, err := methods.HasUserPrivilegeOnEntities(withMethod(ctx, "HasUserPrivilegeOnEntities"), s, &types.HasUserPrivilegeOnEntities{
 		This: *s.ServiceContent.AuthorizationManager, Entities: folders, UserName: s.user, PrivId: []string{privilegeRead},
 	})
 	if err != nil {

@@ -177,20 +177,20 @@ func (v *vcenter) follow(ctx context.Context, s *session) error {
 		return nil
 	}
 	if left != nil { // that it fails costs vCenter memory until the session ends
-		_, _ = methods.DestroyPropertyCollector(named(ctx, "DestroyPropertyCollector"), s, &types.DestroyPropertyCollector{This: *left})
+		_, _ = methods.DestroyPropertyCollector(withMethod(ctx, "DestroyPropertyCollector"), s, &types.DestroyPropertyCollector{This: *left})
 	}
 	view, err := s.viewOfAll(ctx)
 	if err != nil {
 		return err
 	}
-	made, err := methods.CreatePropertyCollector(named(ctx, "CreatePropertyCollector"), s, &types.CreatePropertyCollector{
+	made, err := methods.CreatePropertyCollector(withMethod(ctx, "CreatePropertyCollector"), s, &types.CreatePropertyCollector{
 		This: s.ServiceContent.PropertyCollector,
 	})
 	if err != nil {
 		return err //nolint:wrapcheck // apiError names it
 	}
 	c := newChanges(made.Returnval)
-	_, err = methods.CreateFilter(named(ctx, "CreateFilter"), s, &types.CreateFilter{This: c.collector, Spec: everythingIn(view)})
+	_, err = methods.CreateFilter(withMethod(ctx, "CreateFilter"), s, &types.CreateFilter{This: c.collector, Spec: everythingIn(view)})
 	c.listed = time.Now()
 	if err == nil {
 		_, _, err = c.catchUp(ctx, s, v.page())
@@ -217,8 +217,8 @@ func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []ty
 		if calls >= maxUpdates {
 			return nil, calls, unclear("more than %d answers with changes", calls)
 		}
-		answer, err := methods.WaitForUpdatesEx(named(ctx, "WaitForUpdatesEx"), s, &types.WaitForUpdatesEx{
-			This: c.collector, Version: c.known(), Options: &types.WaitOptions{MaxWaitSeconds: types.NewInt32(0), MaxObjectUpdates: page},
+		answer, err := methods.WaitForUpdatesEx(withMethod(ctx, "WaitForUpdatesEx"), s, &types.WaitForUpdatesEx{
+			This: c.collector, Version: c.lastVersion(), Options: &types.WaitOptions{MaxWaitSeconds: types.NewInt32(0), MaxObjectUpdates: page},
 		})
 		if err != nil {
 			return nil, calls + 1, err //nolint:wrapcheck // apiError names it
@@ -230,7 +230,7 @@ func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []ty
 	return c.snapshot(), calls, nil
 }
 
-func (c *changes) known() string {
+func (c *changes) lastVersion() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.version

@@ -37,8 +37,8 @@ func (w *testWorld) changes() *changes {
 	return s.following()
 }
 
-// asked are the calls for changes and those of full listings.
-func (w *testWorld) asked() []int {
+// countCalls are the calls for changes and those of full listings.
+func (w *testWorld) countCalls() []int {
 	calls := w.servers[0].Calls().ByOperation
 	return []int{calls[vspheresim.Changes], calls[vspheresim.Listing]}
 }
@@ -68,7 +68,7 @@ func TestChangesInsteadOfListings(t *testing.T) {
 				most = 2 // govmomi's simulator tells all others again then
 			}
 			assert.LessOrEqual(w, w.calls(), most, "%s: %v", what, w.servers[0].Calls().ByOperation)
-			assert.Equal(w, w.calls(), w.asked()[0], what)
+			assert.Equal(w, w.calls(), w.countCalls()[0], what)
 		}
 		w.Later()
 		got, err := w.Metadata(conformance.NewNode("worker", ""))
@@ -79,7 +79,7 @@ func TestChangesInsteadOfListings(t *testing.T) {
 		sim.PowerOff(m)
 		w.Later()
 		assert.True(w, w.ShutDown(nodeOf(m)))
-		assert.Zero(w, w.asked()[1])
+		assert.Zero(w, w.countCalls()[1])
 		w.requireNothingRefused()
 	})
 }
@@ -94,7 +94,7 @@ func TestChangesAreNoProofOfAbsence(t *testing.T) {
 		w.sims[0].Destroy(destroyed)
 		w.Later()
 		w.RequireGone(nodeOf(destroyed))
-		assert.Equal(w, 1, w.asked()[1], "everything was listed for the proof")
+		assert.Equal(w, 1, w.countCalls()[1], "everything was listed for the proof")
 		w.sims[0].Hide(hidden)
 		w.Later()
 		w.RequireDoubt(nodeOf(hidden), "NoPermission")
@@ -122,7 +122,7 @@ func TestLostChangesMeanAFullListing(t *testing.T) {
 				got, err := w.Metadata(conformance.NewNode("worker", ""))
 				require.NoError(w, err)
 				assert.Equal(w, "WORKER", got.NodeAddresses[0].Address)
-				assert.Equal(w, []int{1, 1}, w.asked(), "%v", w.servers[0].Calls().ByOperation)
+				assert.Equal(w, []int{1, 1}, w.countCalls(), "%v", w.servers[0].Calls().ByOperation)
 				time.Sleep(followDelay + time.Second)
 				require.NotNil(w, w.changes())
 				assert.Equal(w, 1, w.servers[0].Calls().ByOperation["DestroyPropertyCollector"], "nothing is left in vCenter")
@@ -130,7 +130,7 @@ func TestLostChangesMeanAFullListing(t *testing.T) {
 				w.Later()
 				_, err = w.Metadata(conformance.NewNode("worker", ""))
 				require.NoError(w, err)
-				assert.Equal(w, []int{1, 0}, w.asked())
+				assert.Equal(w, []int{1, 0}, w.countCalls())
 			})
 		})
 	}
@@ -162,7 +162,7 @@ func TestChangesAreCheckedByAListing(t *testing.T) {
 			_, err := w.Metadata(conformance.NewNode("worker", ""))
 			require.NoError(w, err)
 		}
-		asked := w.asked()
+		asked := w.countCalls()
 		assert.InDelta(w, time.Hour/fullAge, asked[1], 1, "%v", asked)
 		assert.Equal(w, 30, asked[0]+asked[1])
 	})

@@ -164,7 +164,7 @@ func verifier(roots *x509.CertPool, thumbprint string) func(tls.ConnectionState)
 // callKey is the key of a context for the name of a call of the SOAP API, which its address does not tell.
 type callKey struct{}
 
-func named(ctx context.Context, method string) context.Context {
+func withMethod(ctx context.Context, method string) context.Context {
 	return context.WithValue(ctx, callKey{}, method)
 }
 

@@ -458,10 +458,10 @@ func TestMemoryOfWhatIsGoneIsBounded(t *testing.T) {
 	assert.Len(t, s.machines, maxMissing+round+1)
 	assert.Len(t, s.missing, maxMissing)
 	for n, want := range map[int]int{0: 1, 1: 0, (rounds-2)*round + 1: 1, rounds * round: 1} {
-		assert.Len(t, s.of(canonical(numbered(n).UUID)), want, n)
+		assert.Len(t, s.machinesOf(canonical(numbered(n).UUID)), want, n)
 	}
-	assert.Empty(t, s.of(canonical(numbered((rounds - 2) * round).UUID))[0].NICs, "little is kept")
-	assert.NotEmpty(t, s.of(canonical(numbered(0).UUID))[0].NICs)
+	assert.Empty(t, s.machinesOf(canonical(numbered((rounds - 2) * round).UUID))[0].NICs, "little is kept")
+	assert.NotEmpty(t, s.machinesOf(canonical(numbered(0).UUID))[0].NICs)
 }
 
 // TestSameHostName: of several virtual machines with the host name of a node, kubelet's system UUID says which one it runs on, in either

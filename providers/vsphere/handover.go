@@ -42,7 +42,7 @@ func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Servi
 	if err != nil {
 		return nil, err
 	}
-	found, err := p.loadBalancers.marked(ctx, mark, ensureMaxAge)
+	found, err := p.loadBalancers.listMarked(ctx, mark, ensureMaxAge)
 	if err != nil {
 		return nil, err
 	}
@@ -66,9 +66,9 @@ func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Servi
 	return list, nil
 }
 
-// marked groups what carries marks. Where marks of several clusters are on one load balancer, as after a handover that broke off,
+// listMarked groups what carries marks. Where marks of several clusters are on one load balancer, as after a handover that broke off,
 // each cluster's part of it is one of its own.
-func (l *loadBalancers) marked(ctx context.Context, mark string, age time.Duration) ([]markedBy, error) {
+func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Duration) ([]markedBy, error) {
 	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
 		return nil, err
@@ -82,7 +82,7 @@ func (l *loadBalancers) marked(ctx context.Context, mark string, age time.Durati
 	}
 	var found []markedBy
 	for _, group := range slices.Sorted(maps.Keys(groups)) {
-		o := all.only(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
+		o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
 		found = append(found, markedIn(group, mark, o)...)
 	}
 	return found, nil
@@ -102,7 +102,7 @@ func markedIn(group, mark string, o observation) []markedBy {
 			m = &markedBy{cluster: name, key: key, MarkedLoadBalancer: guard.MarkedLoadBalancer{
 				ID: name + "/" + key, Name: "cluster:" + name + ":" + key, Cluster: cluster,
 			}}
-			m.objects = o.only(func(x object) bool {
+			m.objects = o.filter(func(x object) bool {
 				has, _ := ownership.MarkedBefore(marksOf(x), mark)
 				return has == cluster && len(marksOf(x)) > 0
 			})
@@ -156,7 +156,7 @@ func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBal
 	if err != nil {
 		return err
 	}
-	found, err := l.marked(ctx, mark, 0)
+	found, err := l.listMarked(ctx, mark, 0)
 	if err != nil {
 		return err
 	}

@@ -58,7 +58,7 @@ func newInstances(c Config, a *api) *instances {
 }
 
 func printProviderID(i instance) string {
-	if m, err := i.one(""); err == nil {
+	if m, err := i.chooseMachine(""); err == nil {
 		return providerIDPrefix + m.UUID
 	}
 	return providerIDPrefix + i.Machines[0].UUID // copies have the same
@@ -171,7 +171,7 @@ func sameUUID(i instance, node *v1.Node) error {
 
 // stateOf says what matters to Kubernetes about the power of a virtual machine.
 func stateOf(i instance) (nodes.State, error) {
-	m, err := i.one("")
+	m, err := i.chooseMachine("")
 	if err != nil {
 		return nodes.Existing, err
 	}
@@ -186,7 +186,7 @@ func stateOf(i instance) (nodes.State, error) {
 func (i *instances) describe(
 	ctx context.Context, node *v1.Node, found instance, _ inventory.Query,
 ) (*cloudprovider.InstanceMetadata, error) {
-	m, err := found.one(node.Name)
+	m, err := found.chooseMachine(node.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +239,7 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	if err != nil {
 		return nil, fmt.Errorf("finding the addresses of node %s: %w", node.Name, cloudapi.NotAbsence(err))
 	}
-	m, err := found[0].one(node.Name)
+	m, err := found[0].chooseMachine(node.Name)
 	if err != nil {
 		return unknown(err)
 	}
@@ -272,7 +272,7 @@ func (a *api) vcenter(key string) *vcenter {
 
 // verify compares the name in the inventory of vCenter, which no guest can change, with the node's.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
-	m, err := i.one(node.Name)
+	m, err := i.chooseMachine(node.Name)
 	if err != nil {
 		return "", err
 	}

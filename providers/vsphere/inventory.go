@@ -78,8 +78,8 @@ func (s *seen) recall(machines []machine) (known, unknown []machine) {
 	return known, unknown
 }
 
-// of returns what is remembered with an ID.
-func (s *seen) of(id string) []machine {
+// machinesOf returns what is remembered with an ID.
+func (s *seen) machinesOf(id string) []machine {
 	s.Lock()
 	defer s.Unlock()
 	var list []machine
@@ -140,8 +140,8 @@ type answer struct {
 	err      error
 }
 
-// all asks vCenters at once. Those that take long are not waited for once another one has answered.
-func all(ctx context.Context, vcenters []*vcenter, ask func(context.Context, *vcenter) answer) []answer {
+// askAll asks vCenters at once. Those that take long are not waited for once another one has answered.
+func askAll(ctx context.Context, vcenters []*vcenter, ask func(context.Context, *vcenter) answer) []answer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	list := make([]answer, len(vcenters))
@@ -167,7 +167,7 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	var machines []machine
 	var problems []error
 	calls := 0
-	for i, got := range all(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx, false) }) {
+	for i, got := range askAll(ctx, a.vcenters, func(ctx context.Context, v *vcenter) answer { return v.list(ctx, false) }) {
 		calls += got.calls
 		a.vcenters[i].inventory.noteFailed(got.err)
 		if got.err != nil {
@@ -297,7 +297,7 @@ func (s *session) viewOfAll(ctx context.Context) (types.ManagedObjectReference, 
 	if s.view != nil {
 		return *s.view, nil
 	}
-	answer, err := methods.CreateContainerView(named(ctx, "CreateContainerView"), s, &types.CreateContainerView{
+	answer, err := methods.CreateContainerView(withMethod(ctx, "CreateContainerView"), s, &types.CreateContainerView{
 		This: *s.ServiceContent.ViewManager, Container: s.ServiceContent.RootFolder, Recursive: true,
 		Type: append([]string{kindMachine}, placeKinds()...),
 	})
@@ -335,7 +335,7 @@ func (s *session) retrieveAll(
 		SpecSet: []types.PropertyFilterSpec{everythingIn(view)},
 	}
 	ctx, listing := cloudapi.WatchListing(ctx)
-	first, err := methods.RetrievePropertiesEx(named(ctx, "RetrievePropertiesEx"), s, request)
+	first, err := methods.RetrievePropertiesEx(withMethod(ctx, "RetrievePropertiesEx"), s, request)
 	if err != nil {
 		return nil, 1, err //nolint:wrapcheck // apiError names it
 	}
@@ -351,7 +351,7 @@ func (s *session) retrieveAll(
 		if err := listing.Turn(token); err != nil {
 			return nil, calls, err //nolint:wrapcheck // ours
 		}
-		next, err := methods.ContinueRetrievePropertiesEx(named(ctx, "ContinueRetrievePropertiesEx"), s, &types.ContinueRetrievePropertiesEx{
+		next, err := methods.ContinueRetrievePropertiesEx(withMethod(ctx, "ContinueRetrievePropertiesEx"), s, &types.ContinueRetrievePropertiesEx{
 			This: s.ServiceContent.PropertyCollector, Token: token,
 		})
 		if err != nil {
@@ -370,7 +370,7 @@ func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.Man
 	for _, ref := range refs {
 		request.SpecSet[0].ObjectSet = append(request.SpecSet[0].ObjectSet, types.ObjectSpec{Obj: ref})
 	}
-	answer, err := methods.RetrievePropertiesEx(named(ctx, "RetrievePropertiesEx virtual machine"), s, request)
+	answer, err := methods.RetrievePropertiesEx(withMethod(ctx, "RetrievePropertiesEx virtual machine"), s, request)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // apiError names it
 	}

@@ -28,7 +28,7 @@ const indexVIP = "address"
 
 // Changes implements services.Reconciler: address, then all that is missing by one call, then what differs, then what is too much.
 func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([]change, error) {
-	o, d = settled(o, d)
+	o, d = withPool(o, d)
 	p := diff(o, d)
 	var changes []change
 	if d.doubt != nil && p.makesPools() {
@@ -166,7 +166,7 @@ func (l *loadBalancers) notAllocated(err error, a *ipAllocation) error {
 	if !refusedAsInvalid(err) {
 		return err
 	}
-	if waiting := l.later(err, "the address that the Service had before is being released", a.path()); !errors.Is(waiting, err) {
+	if waiting := l.retryable(err, "the address that the Service had before is being released", a.path()); !errors.Is(waiting, err) {
 		return waiting
 	}
 	said, _ := errors.AsType[*cloudapi.Error](err)
@@ -191,9 +191,9 @@ func (l *loadBalancers) noteErased(path string) {
 	l.erased[path] = time.Now()
 }
 
-// later makes a refusal that passes by itself one that is waited for: that of a conflict, and that of an object in the place of one
+// retryable makes a refusal that passes by itself one that is waited for: that of a conflict, and that of an object in the place of one
 // that was deleted lately.
-func (l *loadBalancers) later(err error, why string, paths ...string) error {
+func (l *loadBalancers) retryable(err error, why string, paths ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lately := slices.ContainsFunc(paths, func(path string) bool {
@@ -232,7 +232,7 @@ func (l *loadBalancers) creation(objects []object) change {
 			if gone := l.reference(ctx, err, objects, paths); gone != nil {
 				return o, gone
 			}
-			return o, l.later(err, "NSX is still deleting what the Service had before", paths...)
+			return o, l.retryable(err, "NSX is still deleting what the Service had before", paths...)
 		}
 		for _, x := range objects {
 			l.put(x)
@@ -478,7 +478,7 @@ func rewrite[V any, T interface {
 			view.Put(after)
 			return after, nil
 		}
-		after.common().Tags = m.marked(after.common().Tags)
+		after.common().Tags = m.addMarks(after.common().Tags)
 		now, err := nsxPut[V, T](ctx, n, kind, collection+"/"+id, after)
 		switch {
 		case err == nil:
@@ -531,7 +531,7 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 	case *ipAllocation:
 		l.views.allocations.Forget(x.key())
 	}
-	return o.only(func(other object) bool { return other != x }), nil
+	return o.filter(func(other object) bool { return other != x }), nil
 }
 
 // removeUnused deletes an object. While objects were deleted lately, a refusal because others use it is waited for: NSX deletes behind

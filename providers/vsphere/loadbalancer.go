@@ -95,8 +95,8 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	return services.Judged(warnings, err), err
 }
 
-// refused is the finding about a Service that cannot be served as it is.
-func refused(err error) ([]services.Finding, error) {
+// configFinding is the finding about a Service that cannot be served as it is.
+func configFinding(err error) ([]services.Finding, error) {
 	if err == nil {
 		return nil, nil
 	}
@@ -288,7 +288,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 // withoutForeign leaves out what carries the mark of another cluster, and refuses it where the Service needs the name.
 func withoutForeign(r services.Request, o observation, mark, title string) (observation, []services.Finding, error) {
 	isForeign := o.foreign(mark)
-	foreign := o.only(isForeign)
+	foreign := o.filter(isForeign)
 	if foreign.empty() {
 		return o, nil, nil
 	}
@@ -300,7 +300,7 @@ func withoutForeign(r services.Request, o observation, mark, title string) (obse
 		return o, []services.Finding{services.Warning(ownership.EventNotOurs, "%s", err)}, err
 	}
 	klog.InfoS("Leaving objects of another cluster alone", "service", klog.KObj(r.Service), "objects", len(foreign.objects()))
-	return o.only(func(x object) bool { return !isForeign(x) }), nil, nil
+	return o.filter(func(x object) bool { return !isForeign(x) }), nil, nil
 }
 
 // judge says whose objects without marks are, which bear the Service's name.
@@ -364,11 +364,11 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 		}
 	}
 	if d.poolID, err = l.views.poolID(ctx, class); err != nil && !settles(err, o) {
-		findings, err := refused(err)
+		findings, err := configFinding(err)
 		return d, findings, err
 	}
 	if d.ports, err = l.ports(ctx, r.Service, class); err != nil {
-		findings, err := refused(err)
+		findings, err := configFinding(err)
 		return d, findings, err
 	}
 	d.askedClass = s.Class

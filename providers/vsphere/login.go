@@ -95,7 +95,7 @@ func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 	client := s.NewServiceClient(sts.Path, sts.Namespace)
 	v.api.through(client)
 	issuer := &sts.Client{Client: client, RoundTripper: client}
-	signer, err := issuer.Issue(named(ctx, "Issue"), sts.TokenRequest{Certificate: &pair, Delegatable: true})
+	signer, err := issuer.Issue(withMethod(ctx, "Issue"), sts.TokenRequest{Certificate: &pair, Delegatable: true})
 	if err != nil {
 		if soap.IsSoapFault(err) {
 			return &cloudapi.Error{
@@ -104,7 +104,7 @@ func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 		}
 		return err //nolint:wrapcheck // apiError names it
 	}
-	signed := s.WithHeader(named(ctx, "LoginByToken"), soap.Header{Security: signer})
+	signed := s.WithHeader(withMethod(ctx, "LoginByToken"), soap.Header{Security: signer})
 	answer, err := methods.LoginByToken(signed, s, &types.LoginByToken{This: *s.ServiceContent.SessionManager, Locale: locale})
 	if err != nil {
 		return err //nolint:wrapcheck // apiError names it
@@ -134,7 +134,7 @@ func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, err
 		}
 		token = strings.TrimSpace(string(text))
 	}
-	r, err := http.NewRequestWithContext(named(ctx, "GET session manager"), http.MethodGet, c.sessionURL, http.NoBody)
+	r, err := http.NewRequestWithContext(withMethod(ctx, "GET session manager"), http.MethodGet, c.sessionURL, http.NoBody)
 	if err != nil {
 		return "", unclear("vc-session-manager-url is not an address")
 	}

@@ -216,9 +216,9 @@ func grouped(machines []machine) []instance {
 	return all
 }
 
-// one returns the virtual machine of an instance: of several that which shadows no other one, then the one that runs, and of several
+// chooseMachine returns the machine of an instance: of several that which shadows no other one, then the one that runs, and of several
 // that run the one with the host name.
-func (i instance) one(hostName string) (machine, error) {
+func (i instance) chooseMachine(hostName string) (machine, error) {
 	candidates := i.Machines
 	if own := chosen(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {
 		candidates = own

@@ -71,11 +71,11 @@ func (m marking) tags(own map[string]string) []nsxTag {
 	for _, scope := range slices.Sorted(maps.Keys(all)) {
 		list = append(list, nsxTag{Scope: scope, Tag: all[scope]})
 	}
-	return m.marked(list)
+	return m.addMarks(list)
 }
 
-// marked adds the marks that are missing among tags, as far as there is room. Marks of a Service that is gone are replaced.
-func (m marking) marked(tags []nsxTag) []nsxTag {
+// addMarks adds the marks that are missing among tags, as far as there is room. Marks of a Service that is gone are replaced.
+func (m marking) addMarks(tags []nsxTag) []nsxTag {
 	if len(m.marks) == 0 {
 		return tags
 	}
@@ -236,8 +236,8 @@ func (o observation) objects() []object {
 	return all
 }
 
-// only returns what is true of is.
-func (o observation) only(is func(object) bool) observation {
+// filter returns what is true of is.
+func (o observation) filter(is func(object) bool) observation {
 	return observation{
 		allocations: keep(o.allocations, is), servers: keep(o.servers, is), pools: keep(o.pools, is), monitors: keep(o.monitors, is),
 	}.addressed()
@@ -424,8 +424,8 @@ func (d desired) usable(list []*ipAllocation) *ipAllocation {
 	return list[0]
 }
 
-// settled makes the pool count that the address is of, where there are no virtual servers yet that tell.
-func settled(o observation, d desired) (observation, desired) {
+// withPool makes the pool count that the address is of, where there are no virtual servers yet that tell.
+func withPool(o observation, d desired) (observation, desired) {
 	if len(o.servers) > 0 {
 		return o, d
 	}

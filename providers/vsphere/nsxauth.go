@@ -87,8 +87,8 @@ func (a *nsxAuth) ready(ctx context.Context) error {
 	return a.failure
 }
 
-// refused makes the next call fetch the credential again: it may have been changed, or its time is over.
-func (a *nsxAuth) refused() {
+// expire makes the next call fetch the credential again: it may have been changed, or its time is over.
+func (a *nsxAuth) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.until = time.Time{}

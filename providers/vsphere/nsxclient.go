@@ -140,7 +140,7 @@ func (n *nsx) call(ctx context.Context, doing, method, path string, in, out any)
 	if !ok || refused.Status != http.StatusUnauthorized || !n.auth.renewable() {
 		return err
 	}
-	n.auth.refused()
+	n.auth.expire()
 	if again := n.auth.ready(ctx); again != nil || n.auth.current() == used {
 		return err // the same one would be refused again, and count as a failed login
 	}

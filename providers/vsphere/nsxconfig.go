@@ -112,14 +112,14 @@ func (l loadBalancerConfig) check() error {
 	return errors.Join(problems...)
 }
 
-// given reports whether there is a section.
-func (n nsxtConfig) given() bool {
+// isConfigured reports whether there is a section.
+func (n nsxtConfig) isConfigured() bool {
 	return n.Host != "" || n.User != "" || !n.Password.IsZero() || n.SecretName != "" || n.ClientCertFile != "" || !n.VMCAccessToken.IsZero()
 }
 
 // check reports what the section nsxt lacks; needed is set where something uses NSX-T.
 func (n nsxtConfig) check(needed bool) error {
-	if !needed && !n.given() {
+	if !needed && !n.isConfigured() {
 		return nil
 	}
 	var problems []error

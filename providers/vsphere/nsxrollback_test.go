@@ -19,15 +19,15 @@ type originalReader struct {
 	key string
 }
 
-// mine are the objects of a collection with the tags of the Service: the first tag of a scope decides.
-func (o originalReader) mine(collection string) []*nsxsim.Object {
+// ownObjects are the objects of a collection with the tags of the Service: the first tag of a scope decides.
+func (o originalReader) ownObjects(collection string) []*nsxsim.Object {
 	return slices.DeleteFunc(o.w.sim.Objects(collection), func(x *nsxsim.Object) bool {
 		return x.Tag("owner") != "vsphere-cloud-controller-manager" || x.Tag("cluster") != "kubernetes" || x.Tag("service") != o.key
 	})
 }
 
 func (o originalReader) allocations(pool string) []*nsxsim.Object {
-	return o.mine("/infra/ip-pools/" + pool + "/ip-allocations")
+	return o.ownObjects("/infra/ip-pools/" + pool + "/ip-allocations")
 }
 
 func withPort(list []*nsxsim.Object, key string) *nsxsim.Object {
@@ -50,7 +50,7 @@ func textsOf(v any) []string {
 
 // writes are what it would change of a load balancer that it finds, with what it finds missing.
 func (o originalReader) writes(s *v1.Service) (list []string) {
-	servers, pools, monitors := o.mine("/infra/lb-virtual-servers"), o.mine("/infra/lb-pools"), o.mine("/infra/lb-monitor-profiles")
+	servers, pools, monitors := o.ownObjects("/infra/lb-virtual-servers"), o.ownObjects("/infra/lb-pools"), o.ownObjects("/infra/lb-monitor-profiles")
 	say := func(differs bool, format string, args ...any) {
 		if differs {
 			list = append(list, fmt.Sprintf(format, args...))
@@ -108,14 +108,14 @@ func (w *nsxWorld) nodeAddresses() []string {
 
 // delete does what it does when a Service goes.
 func (o originalReader) delete() {
-	for _, v := range o.mine("/infra/lb-virtual-servers") {
+	for _, v := range o.ownObjects("/infra/lb-virtual-servers") {
 		for _, a := range o.allocations(v.Tag("ippoolid")) {
 			o.w.sim.Remove(a.Path)
 		}
 		o.w.sim.Remove(v.Path)
 	}
 	for _, collection := range []string{"/infra/lb-pools", "/infra/lb-monitor-profiles"} {
-		for _, x := range o.mine(collection) {
+		for _, x := range o.ownObjects(collection) {
 			o.w.sim.Remove(x.Path)
 		}
 	}

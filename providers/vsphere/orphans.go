@@ -41,9 +41,9 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 		}
 		group := tagIndex(l.config.owner(), x.common().tag(scopeCluster), key)
 		if _, known := found[group]; !known {
-			o := all.only(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
+			o := all.filter(func(x object) bool { return slices.Contains(byTags(x.common()), group) })
 			isForeign := o.foreign(mark)
-			found[group] = o.only(func(x object) bool { return !isForeign(x) }).sorted()
+			found[group] = o.filter(func(x object) bool { return !isForeign(x) }).sorted()
 		}
 	}
 	return found, nil

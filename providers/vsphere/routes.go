@@ -254,7 +254,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 		return nil, err
 	}
 	if mark != "" {
-		s.Tags = marking{marks: []string{mark}}.marked(s.Tags)
+		s.Tags = marking{marks: []string{mark}}.addMarks(s.Tags)
 	}
 	klog.InfoS("Changing route", "gateway", r.collection, "route", s.ID, "destination", destination, "nextHop", hop)
 	r.noteUnrealized(s.ID)

@@ -220,7 +220,7 @@ var errReplaced = errors.New("another vCenter answers at this address")
 // login opens a session in whichever way the credentials are for.
 func (v *vcenter) login(ctx context.Context, c credentials) (*session, error) {
 	ctx, last := cloudapi.RecordLastResponse(ctx)
-	client, err := vim25.NewClient(named(ctx, "RetrieveServiceContent"), v.api.soapClient(v.endpoint, v.agent))
+	client, err := vim25.NewClient(withMethod(ctx, "RetrieveServiceContent"), v.api.soapClient(v.endpoint, v.agent))
 	if err != nil {
 		return nil, apiError(err, last, v.config.Key, "connecting")
 	}
@@ -269,7 +269,7 @@ func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) e
 		if err != nil {
 			return err
 		}
-		answer, err := methods.CloneSession(named(ctx, "CloneSession"), s, &types.CloneSession{This: manager, CloneTicket: ticket})
+		answer, err := methods.CloneSession(withMethod(ctx, "CloneSession"), s, &types.CloneSession{This: manager, CloneTicket: ticket})
 		if err != nil {
 			return err //nolint:wrapcheck // apiError names it
 		}
@@ -281,7 +281,7 @@ func (s *session) authenticate(ctx context.Context, v *vcenter, c credentials) e
 	case isPEM(c.user):
 		return s.bySSO(ctx, v, c)
 	}
-	answer, err := methods.Login(named(ctx, "Login"), s, &types.Login{This: manager, UserName: c.user, Password: c.password, Locale: locale})
+	answer, err := methods.Login(withMethod(ctx, "Login"), s, &types.Login{This: manager, UserName: c.user, Password: c.password, Locale: locale})
 	if err != nil {
 		return err //nolint:wrapcheck // apiError names it
 	}
@@ -296,7 +296,7 @@ func (v *vcenter) logout(ctx context.Context, s *session) {
 	ctx, cancel := context.WithTimeout(ctx, logoutTimeout)
 	defer cancel()
 	s.endREST(ctx, v)
-	_, _ = methods.Logout(named(ctx, "Logout"), s, &types.Logout{This: *s.ServiceContent.SessionManager})
+	_, _ = methods.Logout(withMethod(ctx, "Logout"), s, &types.Logout{This: *s.ServiceContent.SessionManager})
 }
 
 const logoutTimeout = 5 * time.Second

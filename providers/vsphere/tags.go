@@ -215,7 +215,7 @@ func (v *vcenter) send(ctx context.Context, method, path string, in, out any, au
 		}
 	}
 	address := v.endpoint.Scheme + "://" + v.endpoint.Host + restPath + path
-	r, err := http.NewRequestWithContext(named(ctx, ""), method, address, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(withMethod(ctx, ""), method, address, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("making a request: %w", err)
 	}

@@ -143,13 +143,13 @@ func (p *parser) annotations(node *yamlnode.Node) map[string]string {
 		}
 	}
 	for _, problem := range schema.Problems(p.legal(found)) {
-		p.fault(about(node, problem), "%w", problem)
+		p.fault(findKey(node, problem), "%w", problem)
 	}
 	return found
 }
 
-// about finds the key that a problem names, the longest where one begins as another, else where the annotations begin.
-func about(node *yamlnode.Node, problem error) *yamlnode.Node {
+// findKey finds the key that a problem names, the longest where one begins as another, else where the annotations begin.
+func findKey(node *yamlnode.Node, problem error) *yamlnode.Node {
 	best := &yamlnode.Node{Line: node.Line}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		if key := node.Content[i]; len(key.Value) > len(best.Value) && strings.Contains(problem.Error(), key.Value) {

@@ -88,8 +88,8 @@ func (p AddressPolicy) compile(place func(name string) string) (chooser, error) 
 	return c, errors.Join(problems...)
 }
 
-// of returns the policy for one Node: an annotation takes the place of the flag of the same name.
-func (p AddressPolicy) of(node *v1.Node) (chooser, error) {
+// policyFor returns the policy for one Node: an annotation takes the place of the flag of the same name.
+func (p AddressPolicy) policyFor(node *v1.Node) (chooser, error) {
 	for key, list := range map[string]*[]string{
 		AnnotationAddressFamilies: &p.Families, AnnotationAddressInclude: &p.Include, AnnotationAddressExclude: &p.Exclude,
 	} {
@@ -112,7 +112,7 @@ func split(text string) []string {
 
 // choose returns the addresses of a Node that the policy leaves, in its order.
 func (p AddressPolicy) choose(node *v1.Node, all []v1.NodeAddress) ([]v1.NodeAddress, error) {
-	c, err := p.of(node)
+	c, err := p.policyFor(node)
 	if err != nil {
 		return nil, err
 	}

@@ -96,9 +96,9 @@ func (s situation) calmSince() time.Time {
 	return since
 }
 
-// served reports whether a hold by share has lasted long enough. While no other Node is ready, it does not end: kubelets that are
+// holdIsServed reports whether a hold by share has lasted long enough. While no other Node is ready, it does not end: kubelets that are
 // missed by the whole cluster say nothing of the machines.
-func (p Policy) served(s situation) bool {
+func (p Policy) holdIsServed(s situation) bool {
 	return p.HoldTime > 0 && s.readable && s.now.Sub(s.calmSince()) >= p.HoldTime
 }
 
@@ -170,7 +170,7 @@ func (p Policy) accidental(s situation) (hold, string) {
 		return p.contradicted(s)
 	case s.vanished <= limit:
 		return holdNone, ""
-	case !p.served(s):
+	case !p.holdIsServed(s):
 		return holdShare, fmt.Sprintf("the instances of %d of %d Nodes vanished within %s without being announced, more than the %d that are allowed; "+
 			"check the cloud account and the credential. %s To delete them now: kubectl delete node, or raise --node-deletion-max-share",
 			s.vanished, s.total, p.Window, limit, p.outlook())

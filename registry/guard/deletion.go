@@ -93,10 +93,10 @@ func keys(nodes []*v1.Node) map[string]struct{} {
 	return all
 }
 
-// seen records that an instance exists. Whatever was said of it before is void.
-func (d *deletions) seen(node *v1.Node) {
+// noteSeen records that an instance exists. Whatever was said of it before is void.
+func (d *deletions) noteSeen(node *v1.Node) {
 	now := time.Now()
-	retracted := d.witnesses.found(node)
+	retracted := d.witnesses.noteFound(node)
 	d.heard.saw(node)
 	if existing := d.heard.sweep(d.witnesses.nodes); existing != nil {
 		d.witnesses.forget(existing)
@@ -154,7 +154,7 @@ func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, s
 	case known && now.Before(m.next):
 		return evidence.Demand{}, false, verdictOn{m.why, m.message}
 	case m.why == holdShare || m.why == holdPace:
-		if d.policy.served(situation{now: now, suspect: m.suspect, covered: sights.covered, returned: d.returned, readable: readable}) {
+		if d.policy.holdIsServed(situation{now: now, suspect: m.suspect, covered: sights.covered, returned: d.returned, readable: readable}) {
 			if now.Sub(d.lastAsked) < releasePause {
 				return evidence.Demand{}, false, verdictOn{m.why, m.message}
 			}
@@ -180,9 +180,9 @@ func (m *memory) singleDue(p Policy, now time.Time) bool {
 	return m.wanted || (m.answers+1 >= p.Confirmations && now.Sub(m.first) >= p.ConfirmationTime)
 }
 
-// gone records that the cloud called an instance gone, by a single read or not, and decides. The message says what was seen
+// noteGone records that the cloud called an instance gone, by a single read or not, and decides. The message says what was seen
 // and what to do.
-func (d *deletions) gone(ctx context.Context, node *v1.Node, single bool) (hold, string) {
+func (d *deletions) noteGone(ctx context.Context, node *v1.Node, single bool) (hold, string) {
 	s := d.record(node, single)
 	p := d.policy
 	var account error

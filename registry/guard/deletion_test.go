@@ -124,10 +124,10 @@ func TestSelector(t *testing.T) {
 	ours.Labels = map[string]string{"cloud": "alpha"}
 	assert.Empty(t, o.foreign(ours))
 	assert.Contains(t, o.foreign(other), "--node-selector=cloud=alpha")
-	assert.Equal(t, []*v1.Node{ours}, o.ours([]*v1.Node{ours, other}))
+	assert.Equal(t, []*v1.Node{ours}, o.ownNodes([]*v1.Node{ours, other}))
 
 	o.facts.Unmanaged = func(n *v1.Node) string { return n.Labels["unmanaged"] }
 	ours.Labels["unmanaged"] = "it is nobody's"
 	assert.Equal(t, "it is nobody's", o.foreign(ours), "whatever its provider ID and the selector say")
-	assert.Empty(t, o.ours([]*v1.Node{ours}))
+	assert.Empty(t, o.ownNodes([]*v1.Node{ours}))
 }

@@ -11,12 +11,12 @@ import (
 // OurNodes returns a factory like the given one whose informer of Nodes shows none but ours. Informers, caches and watches are
 // the given factory's own.
 func (c *Cloud) OurNodes(factory informers.SharedInformerFactory) informers.SharedInformerFactory {
-	return views.Nodes(factory, only(func(n *v1.Node) bool { return c.ownership.foreign(n) == "" }))
+	return views.Nodes(factory, ownNodesView(func(n *v1.Node) bool { return c.ownership.foreign(n) == "" }))
 }
 
-// only shows the Nodes that are ours. Handlers hear of a Node that becomes ours as of a new one, and of one that no longer is as of
+// ownNodesView shows the Nodes that are ours. Handlers hear of a Node that becomes ours as of a new one, and of one that no longer is as of
 // a deleted one.
-func only(ours func(*v1.Node) bool) views.View {
+func ownNodesView(ours func(*v1.Node) bool) views.View {
 	return views.View{
 		Handler: func(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 			return cache.FilteringResourceEventHandler{FilterFunc: ourObject(ours), Handler: h}

@@ -132,10 +132,10 @@ func TestHoldsHaveTwoEnds(t *testing.T) {
 			c := newCluster(t, 100, nil)
 			c.each(0, 30, c.vanish)
 			c.run(5 * time.Minute)
-			assert.Contains(t, c.told(), EventNodeDeletionHeld)
+			assert.Contains(t, c.drainEvents(), EventNodeDeletionHeld)
 			s.change(c)
 			c.run(s.after)
-			assert.Equal(t, 30, strings.Count(c.told(), "Normal "+EventNodeDeletionHoldEnded+" "+how))
+			assert.Equal(t, 30, strings.Count(c.drainEvents(), "Normal "+EventNodeDeletionHoldEnded+" "+how))
 		})
 	}
 }

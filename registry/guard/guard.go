@@ -84,7 +84,7 @@ func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c.ownership = &ownership{facts: facts, meters: c.meters, reports: c.reports}
 	witnesses := &witnesses{nodes: c.ownership.list, planned: facts.Policy.planned, heard: &heard{}}
 	c.deletions = newDeletions(facts.Policy, c.ownership.count, c.ownership.changed, c.CheckAPI, witnesses)
-	witnesses.seen = c.deletions.seen
+	witnesses.seen = c.deletions.noteSeen
 	c.verification = newVerification(inner, facts.Policy, c.reports)
 	if in, ok := inner.InstancesV2(); ok && in != nil {
 		c.instances = &instances{

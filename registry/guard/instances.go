@@ -45,7 +45,7 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 			i.saw(node)
 			return true, nil
 		}
-		why, message = i.deletions.gone(ctx, node, demand.Single)
+		why, message = i.deletions.noteGone(ctx, node, demand.Single)
 	}
 	if why == holdNone {
 		i.reports.endHold(node, "the Node is deleted now: what held it has ended")
@@ -61,7 +61,7 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 
 // saw takes over that the instance of a Node exists.
 func (i *instances) saw(node *v1.Node) {
-	i.deletions.seen(node)
+	i.deletions.noteSeen(node)
 	i.reports.endHold(node, "the Node stays: its instance was seen again")
 }
 

@@ -46,7 +46,7 @@ func TestFrequentPassesHoldNobody(t *testing.T) {
 		for name, after := range c.deleted {
 			assert.LessOrEqual(t, after, 20*time.Second, name)
 		}
-		assert.Empty(t, c.told())
+		assert.Empty(t, c.drainEvents())
 	})
 }
 

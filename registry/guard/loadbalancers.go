@@ -172,7 +172,7 @@ func (l *loadBalancers) GetLoadBalancer(
 		l.states.withdraw(service)() // the framework deletes nothing then
 	}
 	if settings, wrong := l.settings(t.Service); wrong == nil {
-		status = settings.shape(named(status, t.Hostname), service)
+		status = settings.shape(withHostname(status, t.Hostname), service)
 	}
 	return status, exists, err
 }
@@ -227,7 +227,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	if err != nil {
 		return nil, hinted(t.Explain(err))
 	}
-	return settings.shape(named(status, t.Hostname), service), nil
+	return settings.shape(withHostname(status, t.Hostname), service), nil
 }
 
 // Narrower is what load balancers implement besides where clients whom a Service no longer lets in can be shut out although it is refused.
@@ -275,8 +275,8 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 	return l.verification.verified(ctx, nodes)
 }
 
-// named is a status that shows a hostname instead of its addresses, where there is one.
-func named(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalancerStatus {
+// withHostname is a status that shows a hostname instead of its addresses, where there is one.
+func withHostname(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalancerStatus {
 	if hostname == "" || status == nil || len(status.Ingress) == 0 {
 		return status
 	}

@@ -96,7 +96,7 @@ func (c *collector) CollectWithStability(ch chan<- metrics.Metric) {
 	count, oldest := waiting(nodes)
 	ch <- metrics.NewLazyConstMetric(uninitializedNodes, metrics.GaugeValue, float64(count), provider)
 	ch <- metrics.NewLazyConstMetric(oldestUninitialized, metrics.GaugeValue, oldest, provider)
-	for why, n := range c.cloud.deletions.held(nodes) {
+	for why, n := range c.cloud.deletions.countHeld(nodes) {
 		ch <- metrics.NewLazyConstMetric(heldNodes, metrics.GaugeValue, float64(n), provider, string(why))
 	}
 }
@@ -126,8 +126,8 @@ func waiting(nodes []*v1.Node) (count int, oldest float64) {
 	return count, oldest
 }
 
-// held counts those of the Nodes that are kept until something changes, by reason; each reason is there.
-func (d *deletions) held(nodes []*v1.Node) map[hold]int {
+// countHeld counts those of the Nodes that are kept until something changes, by reason; each reason is there.
+func (d *deletions) countHeld(nodes []*v1.Node) map[hold]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	all := map[hold]int{}

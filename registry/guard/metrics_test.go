@@ -102,7 +102,7 @@ func TestHeldNodesAreCounted(t *testing.T) {
 		c := newCluster(t, 4, nil)
 		held := func() int {
 			n := 0
-			for _, of := range c.guard.deletions.held(c.guard.ownership.list()) {
+			for _, of := range c.guard.deletions.countHeld(c.guard.ownership.list()) {
 				n += of
 			}
 			return n

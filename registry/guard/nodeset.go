@@ -63,7 +63,7 @@ func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.
 // nodes returns those of the Nodes of a call that are ours, and whether they are all that may receive traffic.
 func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
 	if len(given) != 1 || !StandsForAll(given[0].Name) {
-		return l.ownership.ours(given), false
+		return l.ownership.ownNodes(given), false
 	}
 	ours, _ = l.set.Load().current()
 	return ours, true

@@ -44,7 +44,7 @@ func (o *ownership) current() (ours []*v1.Node, known bool) {
 		return nil, false
 	}
 	nodes, err := lister.List(labels.Everything())
-	return o.ours(nodes), err == nil
+	return o.ownNodes(nodes), err == nil
 }
 
 // foreign says why a Node is not ours, or "" if it is.
@@ -78,8 +78,8 @@ func (o *ownership) notOurs(node *v1.Node) bool {
 	return true
 }
 
-// ours filters the Nodes that a provider gets to see.
-func (o *ownership) ours(nodes []*v1.Node) []*v1.Node {
+// ownNodes filters the Nodes that a provider gets to see.
+func (o *ownership) ownNodes(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return o.foreign(n) != "" })
 }
 
@@ -95,8 +95,8 @@ func (o *ownership) everyone() []*v1.Node {
 	return all
 }
 
-// named returns the Node of a name as it is now. known is false before anything is known of the cluster.
-func (o *ownership) named(name string) (node *v1.Node, known bool, err error) {
+// nodeByName returns the Node of a name as it is now. known is false before anything is known of the cluster.
+func (o *ownership) nodeByName(name string) (node *v1.Node, known bool, err error) {
 	o.mu.Lock()
 	lister := o.lister
 	o.mu.Unlock()
@@ -110,7 +110,7 @@ func (o *ownership) named(name string) (node *v1.Node, known bool, err error) {
 // changed says how a Node differs from a copy of it, "" where it does not: a pass over all Nodes takes their copies at its start, and
 // the framework deletes by name.
 func (o *ownership) changed(node *v1.Node) string {
-	now, known, err := o.named(node.Name)
+	now, known, err := o.nodeByName(node.Name)
 	switch {
 	case !known || apierrors.IsNotFound(err):
 		return "" // there is nobody to delete
@@ -137,7 +137,7 @@ func (o *ownership) refresh() (all, ours []*v1.Node) {
 	if err != nil {
 		return o.all, o.oursNow
 	}
-	o.all, o.oursNow, o.counted = nodes, o.ours(nodes), time.Now()
+	o.all, o.oursNow, o.counted = nodes, o.ownNodes(nodes), time.Now()
 	o.meters.foreignNodes.WithLabelValues(o.facts.Provider).Set(float64(len(o.all) - len(o.oursNow)))
 	return o.all, o.oursNow
 }

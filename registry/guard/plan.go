@@ -76,7 +76,7 @@ func (c *Cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	if t.Err != nil {
 		return plan, t.Err
 	}
-	backends := c.ownership.ours(nodes)
+	backends := c.ownership.ownNodes(nodes)
 	if c.loadBalancers != nil {
 		if backends, err = c.loadBalancers.selected(t.Service, backends); err != nil {
 			return plan, err

@@ -168,7 +168,7 @@ func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.N
 		return nodes, nil
 	}
 	left := slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool {
-		if now, known, err := l.ownership.named(n.Name); known && err == nil {
+		if now, known, err := l.ownership.nodeByName(n.Name); known && err == nil {
 			n = now
 		}
 		return !selector.Matches(labelSet(n.Labels))

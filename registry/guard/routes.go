@@ -149,8 +149,8 @@ func (r *routes) ranges(nodes []*v1.Node) *podRanges {
 	return r.reckoned
 }
 
-// refused says why a Node is no next hop for a route, or "" if it is.
-func (r *routes) refused(ctx context.Context, taken *podRanges, node *v1.Node, cidr string) (string, error) {
+// refusalOf says why a Node is no next hop for a route, or "" if it is.
+func (r *routes) refusalOf(ctx context.Context, taken *podRanges, node *v1.Node, cidr string) (string, error) {
 	if why := taken.refuse(node, cidr); why != "" {
 		return why, nil
 	}
@@ -211,7 +211,7 @@ func (r *routes) keep(ctx context.Context, cluster string, taken *podRanges, tar
 	if target == nil || !goesTo(rangesOn(target), route) {
 		return true, nil
 	}
-	why, err := r.refused(ctx, taken, target, route.DestinationCIDR)
+	why, err := r.refusalOf(ctx, taken, target, route.DestinationCIDR)
 	if err != nil || why == "" {
 		return true, nil //nolint:nilerr // what cannot be verified now stays as it is
 	}
@@ -235,7 +235,7 @@ func (refusedRoute) Temporary() bool { return false }
 // CreateRoute implements cloudprovider.Routes. The framework may not come back for a route whose creation failed until a
 // node changes, so it is tried again here. A Node that is not ours needs no route of ours: that is no failure.
 func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
-	target, known, err := r.ownership.named(string(route.TargetNode))
+	target, known, err := r.ownership.nodeByName(string(route.TargetNode))
 	if err != nil {
 		return fmt.Errorf("no route is made to a Node that is not known: %w", err)
 	}
@@ -243,7 +243,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *c
 		if r.ownership.foreign(target) != "" {
 			return nil
 		}
-		why, err := r.refused(ctx, r.ranges(r.ownership.everyone()), target, route.DestinationCIDR)
+		why, err := r.refusalOf(ctx, r.ranges(r.ownership.everyone()), target, route.DestinationCIDR)
 		if err != nil {
 			return err
 		}

@@ -72,7 +72,7 @@ func routing(t *testing.T, p Policy, nodes ...*v1.Node) (*router, cloudprovider.
 	return inner, routes, recorder
 }
 
-func to(node, cidr string) *cloudprovider.Route {
+func routeTo(node, cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{Name: node + cidr, TargetNode: types.NodeName(node), DestinationCIDR: cidr}
 }
 
@@ -98,7 +98,7 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 		"clash":    {"10.2.8.0/25", "overlaps that of node elsewhere"},
 	} {
 		inner, routes, recorder := routing(t, DefaultPolicy(), nodes...)
-		err := routes.CreateRoute(t.Context(), "c", "hint", to(name, c.cidr))
+		err := routes.CreateRoute(t.Context(), "c", "hint", routeTo(name, c.cidr))
 		if c.refused == "" {
 			require.NoError(t, err, name)
 			assert.Equal(t, []string{name + " " + c.cidr}, inner.created)
@@ -109,8 +109,8 @@ func TestRoutesStayInsideTheCluster(t *testing.T) {
 		assert.Contains(t, <-recorder.Events, "Warning "+EventRouteRefused+" the Node gets no route", name)
 	}
 	inner, routes, _ := routing(t, DefaultPolicy(), nodes...)
-	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "fd00:2::1:0/112")))
-	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("elsewhere", "10.2.8.0/24")), "not ours to make, and no failure")
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("old", "fd00:2::1:0/112")))
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("elsewhere", "10.2.8.0/24")), "not ours to make, and no failure")
 	assert.Equal(t, []string{"old fd00:2::1:0/112"}, inner.created)
 }
 
@@ -123,16 +123,16 @@ func TestRangesThatTheCloudRoutesItself(t *testing.T) {
 		routed("outside", "alpha://3", time.Minute, "192.0.2.0/24"),
 	}
 	_, routes, _ := routing(t, DefaultPolicy(), nodes...)
-	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "2001:db8:1::/112")), "is not inside --cluster-cidr")
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("old", "2001:db8:1::/112")), "is not inside --cluster-cidr")
 
 	inner, routes, _ := routing(t, DefaultPolicy(), nodes...)
 	inner.itself = func(network netip.Prefix) bool { return network.Addr().Is6() }
-	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "2001:db8:1::/112")))
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("old", "2001:db8:1::/112")))
 	assert.Equal(t, []string{"old 2001:db8:1::/112"}, inner.created)
-	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", to("thief", "2001:db8:1::/120")), "overlaps that of node old")
-	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", to("outside", "192.0.2.0/24")), "is not inside --cluster-cidr")
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("thief", "2001:db8:1::/120")), "overlaps that of node old")
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("outside", "192.0.2.0/24")), "is not inside --cluster-cidr")
 
-	inner.routes = []*cloudprovider.Route{to("old", "2001:db8:1::/112")}
+	inner.routes = []*cloudprovider.Route{routeTo("old", "2001:db8:1::/112")}
 	list, err := routes.ListRoutes(t.Context(), "c")
 	require.NoError(t, err)
 	assert.Equal(t, inner.routes, list, "and stays")
@@ -144,9 +144,10 @@ func TestRefusedRoutesAreRemoved(t *testing.T) {
 	inner, routes, recorder := routing(t, DefaultPolicy(),
 		routed("old", "alpha://1", time.Hour, "10.2.1.0/24"), routed("thief", "alpha://2", time.Minute, "10.2.1.0/25"),
 		routed("outside", "alpha://3", time.Minute, "192.0.2.0/24"), routed("elsewhere", "beta://1", time.Hour, "10.2.8.0/24"))
-	byHand := to("old", "198.51.100.0/24") // a route that somebody made to a node, and no range of it
+	byHand := routeTo("old", "198.51.100.0/24") // a route that somebody made to a node, and no range of it
 	inner.routes = []*cloudprovider.Route{
-		to("old", "10.2.1.0/24"), to("thief", "10.2.1.0/25"), to("outside", "192.0.2.0/24"), to("elsewhere", "10.2.8.0/24"), to("", "10.2.8.0/24"), byHand,
+		routeTo("old", "10.2.1.0/24"), routeTo("thief", "10.2.1.0/25"), routeTo("outside", "192.0.2.0/24"), routeTo("elsewhere", "10.2.8.0/24"),
+		routeTo("", "10.2.8.0/24"), byHand,
 		{DestinationCIDR: "10.2.99.0/24", Blackhole: true},
 	}
 	list, err := routes.ListRoutes(t.Context(), "c")
@@ -162,11 +163,11 @@ func TestOnlyVerifiedNodesBecomeNextHops(t *testing.T) {
 	p.VerifyInstances = true
 	inner, routes, recorder := routing(t, p, routed("good", "alpha://1", time.Hour, "10.2.1.0/24"), routed("bad", "alpha://2", time.Hour, "10.2.2.0/24"))
 	inner.refused = map[string]string{"alpha://2": "its name is db-1"}
-	require.NoError(t, routes.CreateRoute(t.Context(), "c", "", to("good", "10.2.1.0/24")))
-	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "", to("bad", "10.2.2.0/24")), "its name is db-1")
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "", routeTo("good", "10.2.1.0/24")))
+	require.ErrorContains(t, routes.CreateRoute(t.Context(), "c", "", routeTo("bad", "10.2.2.0/24")), "its name is db-1")
 	assert.Equal(t, []string{"good 10.2.1.0/24"}, inner.created)
 	assert.NotEmpty(t, recorder.Events)
-	inner.routes = []*cloudprovider.Route{to("bad", "10.2.2.0/24")}
+	inner.routes = []*cloudprovider.Route{routeTo("bad", "10.2.2.0/24")}
 	list, err := routes.ListRoutes(t.Context(), "c")
 	require.NoError(t, err)
 	assert.Empty(t, list)
@@ -201,7 +202,7 @@ func TestHandlersHearOfOurNodesAlone(t *testing.T) {
 	t.Parallel()
 	heard := make(chan string, 10)
 	ours := func(n *v1.Node) bool { return n.Spec.ProviderID != "beta://" }
-	h := only(ours).Handler(hears{heard})
+	h := ownNodesView(ours).Handler(hears{heard})
 	h.OnAdd(routed("a", "alpha://1", 0), true)
 	h.OnAdd(routed("b", "beta://", 0), true)
 	h.OnUpdate(routed("c", "", 0), routed("c", "beta://", 0))
@@ -222,9 +223,9 @@ func TestHandlersHearOfOurNodesAlone(t *testing.T) {
 func TestRoutesOfNewNodes(t *testing.T) {
 	t.Parallel()
 	inner, routes, _ := routing(t, DefaultPolicy(), routed("old", "alpha://1", time.Hour, "10.2.1.0/24"))
-	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", to("old", "10.2.1.0/24")))
+	require.NoError(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("old", "10.2.1.0/24")))
 	synctest.Test(t, func(t *testing.T) {
-		require.Error(t, routes.CreateRoute(t.Context(), "c", "hint", to("unknown", "192.0.2.0/24")))
+		require.Error(t, routes.CreateRoute(t.Context(), "c", "hint", routeTo("unknown", "192.0.2.0/24")))
 	})
 	assert.Len(t, inner.created, 1)
 }

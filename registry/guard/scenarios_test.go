@@ -259,8 +259,8 @@ func (c *cluster) within(from, to time.Duration) int {
 	return n
 }
 
-// told returns the texts of the events so far.
-func (c *cluster) told() string {
+// drainEvents returns the texts of the events so far.
+func (c *cluster) drainEvents() string {
 	var all []string
 	for len(c.events.Events) > 0 {
 		all = append(all, <-c.events.Events)
@@ -298,7 +298,7 @@ func TestAnnouncedRemovalIsNotHeld(t *testing.T) {
 				}
 				c.run(90 * time.Second)
 				assert.Len(t, c.deleted, s.leave)
-				assert.NotContains(t, c.told(), EventNodeDeletionHeld)
+				assert.NotContains(t, c.drainEvents(), EventNodeDeletionHeld)
 			})
 		})
 	}
@@ -323,7 +323,7 @@ func TestUnannouncedLossIsHeldForATime(t *testing.T) {
 				assert.Zero(t, c.within(0, hold))
 				assert.Len(t, c.deleted, s.vanish, "they go without anybody's help")
 				assert.LessOrEqual(t, c.within(hold, hold+time.Minute+5*time.Second), 7, "at a bounded rate")
-				assert.Contains(t, c.told(), "--node-deletion-hold-time")
+				assert.Contains(t, c.drainEvents(), "--node-deletion-hold-time")
 				assert.LessOrEqual(t, c.cloud.singles, s.vanish*7+60, "few calls meanwhile")
 			})
 		})
@@ -343,7 +343,7 @@ func TestSmallLossIsNotHeld(t *testing.T) {
 				c.run(kubeletGrace + 20*time.Second)
 				assert.Len(t, c.deleted, s.vanish)
 				assert.LessOrEqual(t, c.cloud.singles, s.vanish+2, "one proof for each, and a witness")
-				assert.Empty(t, c.told())
+				assert.Empty(t, c.drainEvents())
 			})
 		})
 	}
@@ -364,7 +364,7 @@ func TestContradictionOutlastsReadiness(t *testing.T) {
 				c.each(0, hidden, c.spell)
 				c.run(2 * time.Minute)
 				assert.Empty(t, c.deleted)
-				assert.Contains(t, c.told(), EventNodeDeletionHeld)
+				assert.Contains(t, c.drainEvents(), EventNodeDeletionHeld)
 			})
 		})
 	}
@@ -400,7 +400,7 @@ func TestAnotherAccountDeletesNothing(t *testing.T) {
 				}
 				c.run(2 * time.Hour)
 				assert.Empty(t, c.deleted)
-				assert.Contains(t, c.told(), EventNodeDeletionHeld)
+				assert.Contains(t, c.drainEvents(), EventNodeDeletionHeld)
 			})
 		})
 	}
@@ -414,7 +414,7 @@ func TestVanishedClusterIsHeldUntilAPersonActs(t *testing.T) {
 			c.each(0, n, c.vanish)
 			c.run(12 * time.Hour)
 			assert.Empty(t, c.deleted, "%d nodes", n)
-			told := c.told()
+			told := c.drainEvents()
 			assert.Contains(t, told, "kubectl delete node")
 			assert.Contains(t, told, "--node-deletion-max-share=1")
 
@@ -500,7 +500,7 @@ func TestDryRunDeletesNothing(t *testing.T) {
 		c.each(0, 2, c.vanish)
 		c.run(time.Hour)
 		assert.Empty(t, c.deleted)
-		assert.Contains(t, c.told(), "--node-deletion-dry-run keeps it")
+		assert.Contains(t, c.drainEvents(), "--node-deletion-dry-run keeps it")
 	})
 }
 
@@ -515,11 +515,11 @@ func TestNodesDeletedByHandHoldNoOthers(t *testing.T) {
 		for _, n := range c.list()[:30] {
 			require.NoError(t, c.nodes.Delete(n))
 		}
-		c.told()
+		c.drainEvents()
 		c.run(30 * time.Second)
 		c.each(50, 51, c.vanish)
 		c.run(kubeletGrace + time.Minute)
 		assert.Len(t, c.deleted, 1)
-		assert.Empty(t, c.told())
+		assert.Empty(t, c.drainEvents())
 	})
 }

@@ -305,8 +305,8 @@ func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, u *updat
 	}
 }
 
-// settled reports whether nothing is left to be applied here. The lock is held.
-func (s *serviceState) settled() bool {
+// isSettled reports whether nothing is left to be applied here. The lock is held.
+func (s *serviceState) isSettled() bool {
 	return s.deleted || s.ensuring > 0 || s.newest.number <= s.applied
 }
 
@@ -323,8 +323,8 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 			s.applied, pause = max(s.applied, want.number), updatePauseLeast
 			l.comeBackLocked(want, want.back) //nolint:contextcheck // it outlives the operation
 		}
-		wait, later := turn.later(err)
-		over := s.settled() || ctx.Err() != nil || departed
+		wait, later := turn.retryAfter(err)
+		over := s.isSettled() || ctx.Err() != nil || departed
 		if over || (err != nil && !later && !u.detached) {
 			if over {
 				err = ctx.Err() // a reconciliation, or nobody, is to try again

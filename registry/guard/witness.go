@@ -110,7 +110,7 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt 
 		close(flight)
 	}()
 	if fresh {
-		(&search{w: w, since: now}).read(ctx, w.again(), nil)
+		(&search{w: w, since: now}).read(ctx, w.doubtfulNodes(), nil)
 		return false
 	}
 	w.search(ctx, since, suspected)
@@ -140,8 +140,8 @@ func (w *witnesses) search(ctx context.Context, since time.Time, suspected func(
 	s.conclude(len(nodes))
 }
 
-// again returns ready Nodes whose instance was missed, the longest missed first.
-func (w *witnesses) again() []*v1.Node {
+// doubtfulNodes returns ready Nodes whose instance was missed, the longest missed first.
+func (w *witnesses) doubtfulNodes() []*v1.Node {
 	w.mu.Lock()
 	noted := maps.Clone(w.missed)
 	w.mu.Unlock()
@@ -283,9 +283,9 @@ func (w *witnesses) saw(node *v1.Node, after time.Time) {
 	w.seen(node)
 }
 
-// found voids what was said of a Node's instance before, and reports whether the cloud has taken back what it said. A new instance
+// noteFound voids what was said of a Node's instance before, and reports whether the cloud has taken back what it said. A new instance
 // that is not shown everywhere at first takes nothing back.
-func (w *witnesses) found(node *v1.Node) (retracted bool) {
+func (w *witnesses) noteFound(node *v1.Node) (retracted bool) {
 	fresh := w.heard.unproved(node)
 	w.mu.Lock()
 	defer w.mu.Unlock()

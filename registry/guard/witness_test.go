@@ -72,7 +72,7 @@ func TestAnotherAccountDeletesNoAnnouncedNode(t *testing.T) {
 						c.run(11 * time.Minute)
 					}
 					assert.Empty(t, c.deleted)
-					assert.Contains(t, c.told(), "no instance of this cluster was seen")
+					assert.Contains(t, c.drainEvents(), "no instance of this cluster was seen")
 				})
 			})
 		}
@@ -92,7 +92,7 @@ func TestPartOfTheAccountDeletesNoAnnouncedNode(t *testing.T) {
 			c.run(11 * time.Minute)
 		}
 		assert.Empty(t, c.deleted)
-		assert.Contains(t, c.told(), "ready although the cloud calls its instance gone")
+		assert.Contains(t, c.drainEvents(), "ready although the cloud calls its instance gone")
 	})
 }
 
@@ -216,7 +216,7 @@ func TestLiftedLimitsNeedTheAccount(t *testing.T) {
 		c.lead() // one that has seen no instance
 		c.run(20 * time.Minute)
 		assert.Empty(t, c.deleted)
-		assert.Contains(t, c.told(), "the account cannot be read")
+		assert.Contains(t, c.drainEvents(), "the account cannot be read")
 		c.cloud.account = nil
 		c.run(10 * time.Minute)
 		assert.Len(t, c.deleted, 10)

@@ -18,19 +18,19 @@ func With(ctx context.Context, t Translation) context.Context {
 	return context.WithValue(ctx, translationKey{}, t)
 }
 
-func from(ctx context.Context) Translation {
+func translationFrom(ctx context.Context) Translation {
 	t, _ := ctx.Value(translationKey{}).(Translation)
 	return t
 }
 
 // Refused reports whether the annotations of the Service are refused: what they ask for is not known then, and nothing but the nodes
 // may be changed.
-func Refused(ctx context.Context) bool { return from(ctx).Err != nil }
+func Refused(ctx context.Context) bool { return translationFrom(ctx).Err != nil }
 
 // Words returns how a text is put that may be about annotations of the cloud which were made of portable ones: it names both, as
 // Translation.Named does.
 func Words(ctx context.Context) func(text string) string {
-	t := from(ctx)
+	t := translationFrom(ctx)
 	return func(text string) string {
 		longestFirst := slices.SortedFunc(maps.Keys(t.From), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
 		for _, own := range longestFirst {

@@ -13,7 +13,7 @@ import (
 func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) (with *v1.Service, added map[string]string) {
 	for key, value := range defaults {
 		own, present := service.Annotations[key]
-		if (present && (own != "" || !known(key))) || says(cloud, service.Annotations, key) {
+		if (present && (own != "" || !isPortable(key))) || says(cloud, service.Annotations, key) {
 			continue
 		}
 		if added == nil {

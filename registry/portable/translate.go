@@ -45,15 +45,15 @@ type Translation struct {
 // Asks reports whether annotations ask for anything portable.
 func Asks(annotations map[string]string) bool {
 	for key, value := range annotations {
-		if value != "" && known(key) {
+		if value != "" && isPortable(key) {
 			return true
 		}
 	}
 	return false
 }
 
-// known reports whether an annotation is a portable one.
-func known(key string) bool {
+// isPortable reports whether an annotation is a portable one.
+func isPortable(key string) bool {
 	isKey := func(a schema.Annotation[settings]) bool { return a.Key == key }
 	return strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, isKey)
 }
@@ -396,14 +396,14 @@ func (t *translator) set(p Pair, ownKey, value string) {
 			}
 			return
 		}
-		if !same(p.Serves, spec, have, value) {
+		if !equalValues(p.Serves, spec, have, value) {
 			t.contradiction(key, ownKey)
 		}
 		return
 	}
 	for _, rival := range p.Serves.Rivals {
 		if have, present := t.given[rival]; present && have != "" {
-			if !same(p.Serves, spec, have, value) {
+			if !equalValues(p.Serves, spec, have, value) {
 				t.contradiction(key, rival)
 			}
 			return
@@ -418,7 +418,7 @@ func (t *translator) set(p Pair, ownKey, value string) {
 		switch have := t.given[k]; {
 		case have == "":
 			t.own[k], t.from[k] = v, key
-		case !same(schema.Serves{}, also, have, v):
+		case !equalValues(schema.Serves{}, also, have, v):
 			t.contradiction(key, k) // without it, what was translated is there and does nothing
 		}
 	}
@@ -452,8 +452,8 @@ func exact(key string) bool {
 	return key == Name || key == CheckPath || key == Certificate || key == Tags
 }
 
-// same reports whether two values of a row mean the same.
-func same(s schema.Serves, row schema.Spec, own, translated string) bool {
+// equalValues reports whether two values of a row mean the same.
+func equalValues(s schema.Serves, row schema.Spec, own, translated string) bool {
 	if s.Same != nil {
 		return s.Same(own, translated)
 	}

@@ -181,7 +181,7 @@ func (i indexer) all(objects []any) []any {
 	return shown
 }
 
-func (i indexer) one(object any, exists bool, err error) (any, bool, error) {
+func (i indexer) showObject(object any, exists bool, err error) (any, bool, error) {
 	if err != nil || !exists {
 		return nil, false, err
 	}
@@ -216,12 +216,12 @@ func (i indexer) ListKeys() []string { return keys(i.List()) }
 
 // Get implements cache.Store.
 func (i indexer) Get(object any) (item any, exists bool, err error) {
-	return i.one(i.Indexer.Get(object))
+	return i.showObject(i.Indexer.Get(object))
 }
 
 // GetByKey implements cache.Store.
 func (i indexer) GetByKey(key string) (item any, exists bool, err error) {
-	return i.one(i.Indexer.GetByKey(key))
+	return i.showObject(i.Indexer.GetByKey(key))
 }
 
 // Index implements cache.Indexer.

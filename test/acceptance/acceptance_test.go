@@ -367,7 +367,7 @@ func TestRefusedRun(t *testing.T) {
 	w := onAnyCloud(t)
 	before := w.summary()
 	results := "-results=" + filepath.Join(t.TempDir(), "results", "first.json")
-	_, err := w.tries(t.Context(), nil, results, "-skip="+w.others("", ""))
+	_, err := w.tries(t.Context(), nil, results, "-skip="+w.otherSteps("", ""))
 	require.NoError(t, err)
 	r, err := w.tries(t.Context(), func(line string) {
 		switch {
@@ -388,8 +388,8 @@ func TestRefusedRun(t *testing.T) {
 	w.requireNothingLeft(before)
 }
 
-// told runs f when a line of progress begins with words for the n-th time after another one.
-func told(after, words string, n int, f func()) func(string) {
+// runAfter runs f when a line of progress begins with words for the n-th time after another one.
+func runAfter(after, words string, n int, f func()) func(string) {
 	begun, seen := false, 0
 	return func(line string) {
 		if strings.HasPrefix(line, after) {
@@ -430,7 +430,7 @@ func TestInterrupted(t *testing.T) {
 	var lines []string
 	// Of the annotations one that is changed in place and one that has a Service of its own.
 	const annotations = "annotation/name,annotation/proxy-protocol"
-	r, err := w.tries(t.Context(), func(line string) { lines = append(lines, line) }, "-skip="+w.others("", annotations))
+	r, err := w.tries(t.Context(), func(line string) { lines = append(lines, line) }, "-skip="+w.otherSteps("", annotations))
 	require.NoError(t, err)
 	moments := 0
 	for _, s := range r.Steps {
@@ -480,7 +480,7 @@ func (w *world) interrupts(step string, n int, annotations string) {
 	if n == 0 {
 		words = ""
 	}
-	r, err := w.tries(ctx, told("begins   "+step, words, n, interrupt), "-skip="+w.others(step, annotations))
+	r, err := w.tries(ctx, runAfter("begins   "+step, words, n, interrupt), "-skip="+w.otherSteps(step, annotations))
 	require.Error(t, err, "%s, %d", step, n)
 	i := slices.IndexFunc(r.Steps, func(one Result) bool { return one.Step == step })
 	require.Equal(t, failed, r.Steps[i].Result, "%s, %d", step, n)
@@ -491,8 +491,8 @@ func (w *world) interrupts(step string, n int, annotations string) {
 	assert.Empty(t, r.Left)
 }
 
-// others are the steps that a step does without, for -skip; without a step those that nobody is interested in.
-func (w *world) others(step, annotations string) string {
+// otherSteps are the steps that a step does without, for -skip; without a step those that nobody is interested in.
+func (w *world) otherSteps(step, annotations string) string {
 	w.t.Helper()
 	s := &suite{provider: w.provider}
 	var names []string

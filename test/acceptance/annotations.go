@@ -92,7 +92,7 @@ func (s *suite) tryAnnotation(ctx context.Context, t trial, saw *[]string) error
 	if len(t.sets) == 0 {
 		return skip("it needs something of yours: -value " + t.key + "=…")
 	}
-	set, err := s.taken(ctx, t)
+	set, err := s.acceptedSet(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -105,7 +105,7 @@ func (s *suite) tryAnnotation(ctx context.Context, t trial, saw *[]string) error
 
 // oneNode is the name of one of several nodes, as its label has it.
 func (s *suite) oneNode(ctx context.Context) (string, error) {
-	nodes, err := s.ours(ctx)
+	nodes, err := s.cloudNodes(ctx)
 	if err != nil {
 		return "", err
 	}
@@ -149,8 +149,8 @@ func assignments(set map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// taken is the first set that the cloud neither refuses nor ignores, as `validate` says.
-func (s *suite) taken(ctx context.Context, t trial) (map[string]string, error) {
+// acceptedSet is the first set that the cloud neither refuses nor ignores, as `validate` says.
+func (s *suite) acceptedSet(ctx context.Context, t trial) (map[string]string, error) {
 	var reasons []string
 	for _, set := range t.sets {
 		ignored, err := s.judge(ctx, s.draft(web, set))

@@ -33,13 +33,13 @@ func (s *suite) cleanUp(ctx context.Context) {
 func (s *suite) remove(ctx context.Context, space string) error {
 	problems := []error{s.restoreNodes(ctx, space), s.removeServices(ctx, space)}
 	background := metav1.DeletePropagationBackground
-	problems = append(problems, gone("namespace "+space,
+	problems = append(problems, checkGone("namespace "+space,
 		s.kube.CoreV1().Namespaces().Delete(ctx, space, metav1.DeleteOptions{PropagationPolicy: &background})))
 	if problems[len(problems)-1] == nil {
 		problems = append(problems, s.eventually(ctx, "namespace "+space+" to be gone", func(ctx context.Context) error {
 			n, err := s.kube.CoreV1().Namespaces().Get(ctx, space, metav1.GetOptions{})
 			if err != nil {
-				return gone("namespace "+space, err)
+				return checkGone("namespace "+space, err)
 			}
 			var words []string
 			for _, c := range n.Status.Conditions {
@@ -51,13 +51,13 @@ func (s *suite) remove(ctx context.Context, space string) error {
 		}))
 	}
 	return errors.Join(append(problems,
-		gone("ClusterRoleBinding "+space, s.kube.RbacV1().ClusterRoleBindings().Delete(ctx, space, metav1.DeleteOptions{})),
-		gone("ClusterRole "+space, s.kube.RbacV1().ClusterRoles().Delete(ctx, space, metav1.DeleteOptions{})),
+		checkGone("ClusterRoleBinding "+space, s.kube.RbacV1().ClusterRoleBindings().Delete(ctx, space, metav1.DeleteOptions{})),
+		checkGone("ClusterRole "+space, s.kube.RbacV1().ClusterRoles().Delete(ctx, space, metav1.DeleteOptions{})),
 	)...)
 }
 
-// gone is nil where nothing of the name is there.
-func gone(what string, err error) error {
+// checkGone is nil where nothing of the name is there.
+func checkGone(what string, err error) error {
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -79,7 +79,7 @@ func (s *suite) removeServices(ctx context.Context, space string) error {
 			if one.DeletionTimestamp != nil {
 				continue
 			}
-			if err := gone("Service "+one.Name, services.Delete(ctx, one.Name, metav1.DeleteOptions{})); err != nil {
+			if err := checkGone("Service "+one.Name, services.Delete(ctx, one.Name, metav1.DeleteOptions{})); err != nil {
 				return err
 			}
 		}
@@ -116,7 +116,7 @@ func (s *suite) restoreNodes(ctx context.Context, space string) error {
 	for _, n := range list.Items {
 		if n.Annotations[mark] == space {
 			err := s.patchNode(ctx, n.Name, map[string]any{v1.LabelNodeExcludeBalancers: nil}, map[string]any{mark: nil})
-			problems = append(problems, gone("node "+n.Name, err))
+			problems = append(problems, checkGone("node "+n.Name, err))
 		}
 	}
 	return errors.Join(problems...)

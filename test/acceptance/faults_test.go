@@ -30,7 +30,7 @@ func TestFaults(t *testing.T) {
 	before := w.summary()
 	fails := func(step, words string, longest time.Duration, f func()) {
 		t.Helper()
-		r, err := w.tries(t.Context(), told("begins   "+step, "", 0, f), "-patience="+longest.String(), "-skip="+w.others(step, ""))
+		r, err := w.tries(t.Context(), runAfter("begins   "+step, "", 0, f), "-patience="+longest.String(), "-skip="+w.otherSteps(step, ""))
 		require.ErrorContains(t, err, "this did not hold: "+step)
 		for _, s := range r.Steps {
 			if s.Step == step {
@@ -94,7 +94,7 @@ func TestFacts(t *testing.T) {
 	_, err := w.c.Kube.CoreV1().Nodes().Patch(t.Context(), "node-2", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"beta.kubernetes.io/instance-type":"huge","node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
-	r, err := w.tries(t.Context(), nil, "-skip="+w.others("nodes", ""))
+	r, err := w.tries(t.Context(), nil, "-skip="+w.otherSteps("nodes", ""))
 	require.ErrorContains(t, err, "this did not hold: nodes, ")
 	assert.Contains(t, strings.Join(r.Steps[2].Details, "\n"), "node-2 (node.kubernetes.io/instance-type huge, in the cloud ")
 }

@@ -124,9 +124,9 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, []string{"a", "b", "c"}, o.Skip)
 	assert.Equal(t, settings{"k": "v=w"}, o.Values)
 	s := &suite{Options: o}
-	assert.True(t, s.left("a"))
-	assert.True(t, s.left("a/b"))
-	assert.False(t, s.left("ab"))
+	assert.True(t, s.isSkipped("a"))
+	assert.True(t, s.isSkipped("a/b"))
+	assert.False(t, s.isSkipped("ab"))
 }
 
 // TestWarnings: each warning about a Service of the run is told once, and again when it was seen again; those of the API server are not.

@@ -90,7 +90,7 @@ func (s *suite) serve(ctx context.Context, service *v1.Service, saw *[]string) e
 		return err
 	}
 	*saw = append(*saw, fmt.Sprintf("address %s after %.1f s", address(now), time.Since(began).Seconds()))
-	return s.settled(ctx, service.Name)
+	return s.waitUntilSettled(ctx, service.Name)
 }
 
 func address(service *v1.Service) string {
@@ -100,8 +100,8 @@ func address(service *v1.Service) string {
 	return ""
 }
 
-// settled waits until the cloud has what a Service asks for: plan, which looks at the cloud, finds nothing to do.
-func (s *suite) settled(ctx context.Context, name string) error {
+// waitUntilSettled waits until the cloud has what a Service asks for: plan, which looks at the cloud, finds nothing to do.
+func (s *suite) waitUntilSettled(ctx context.Context, name string) error {
 	return s.eventually(ctx, "the cloud to have what Service "+name+" asks for", func(ctx context.Context) error {
 		now, err := s.service(ctx, name)
 		if err != nil {
@@ -158,7 +158,7 @@ func (s *suite) apply(ctx context.Context, name string, mutate func(*v1.Service)
 		return fmt.Errorf("changing Service %s: %w", name, err)
 	}
 	s.did("Service %s was changed", name)
-	return s.settled(ctx, name)
+	return s.waitUntilSettled(ctx, name)
 }
 
 // mustChange is change for what the cloud surely has to be told of.
@@ -258,7 +258,7 @@ func (s *suite) tryLeaving(ctx context.Context, saw *[]string) error {
 	if err := s.hasWeb(ctx); err != nil {
 		return err
 	}
-	nodes, err := s.ours(ctx)
+	nodes, err := s.cloudNodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -272,7 +272,7 @@ func (s *suite) tryLeaving(ctx context.Context, saw *[]string) error {
 	}
 	s.did("node %s was excluded", node)
 	*saw = append(*saw, node)
-	if err := s.settled(ctx, web); err != nil {
+	if err := s.waitUntilSettled(ctx, web); err != nil {
 		return err
 	}
 	return s.mustHaveWritten(ctx, before)
@@ -288,7 +288,7 @@ func eligible(n *v1.Node) bool {
 
 // tryJoining: the node that left joins again once the label is off.
 func (s *suite) tryJoining(ctx context.Context, saw *[]string) error {
-	nodes, err := s.ours(ctx)
+	nodes, err := s.cloudNodes(ctx)
 	if err != nil {
 		return err
 	}
@@ -302,7 +302,7 @@ func (s *suite) tryJoining(ctx context.Context, saw *[]string) error {
 	}
 	s.did("node %s is excluded no more", nodes[i].Name)
 	*saw = append(*saw, nodes[i].Name)
-	if err := s.settled(ctx, web); err != nil {
+	if err := s.waitUntilSettled(ctx, web); err != nil {
 		return err
 	}
 	return s.mustHaveWritten(ctx, before)
@@ -337,7 +337,7 @@ func (s *suite) erase(ctx context.Context, name string) error {
 		if err == nil {
 			return errors.New("it is still there")
 		}
-		return gone("Service "+name, err)
+		return checkGone("Service "+name, err)
 	})
 }
 

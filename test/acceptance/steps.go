@@ -89,8 +89,8 @@ func (s *suite) healthy(ctx context.Context) (holder string, err error) {
 	return holder, nil
 }
 
-// ours are the Nodes of the cloud, and those that wait for one.
-func (s *suite) ours(ctx context.Context) ([]v1.Node, error) {
+// cloudNodes are the Nodes of the cloud, and those that wait for one.
+func (s *suite) cloudNodes(ctx context.Context) ([]v1.Node, error) {
 	list, err := s.kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing nodes: %w", err)
@@ -104,7 +104,7 @@ func (s *suite) ours(ctx context.Context) ([]v1.Node, error) {
 
 // tryNodes: every Node of the cloud has what it gets from it, and preflight finds that it agrees with what the cloud says now.
 func (s *suite) tryNodes(ctx context.Context, saw *[]string) error {
-	nodes, err := s.ours(ctx)
+	nodes, err := s.cloudNodes(ctx)
 	if err != nil {
 		return err
 	}

@@ -136,15 +136,15 @@ func (s *suite) announce() {
 	fmt.Fprintln(s.w, "- remove all of this at the end, also after an interruption. It keeps the release's credentials in a temporary folder meanwhile.")
 	var names []string
 	for _, one := range s.steps() {
-		if !s.left(one.name) {
+		if !s.isSkipped(one.name) {
 			names = append(names, one.name)
 		}
 	}
 	fmt.Fprintln(s.w, "Steps:", strings.Join(names, ", "))
 }
 
-// left reports whether a step is left out by the user.
-func (s *suite) left(name string) bool {
+// isSkipped reports whether a step is left out by the user.
+func (s *suite) isSkipped(name string) bool {
 	return slices.ContainsFunc(s.Skip, func(one string) bool {
 		one = strings.TrimSpace(one)
 		return one != "" && (name == one || strings.HasPrefix(name, one+"/"))
@@ -199,7 +199,7 @@ func (s *suite) run(ctx context.Context) Report {
 		switch {
 		case stopped:
 			s.note(Result{Step: one.name, Result: notReached})
-		case s.left(one.name):
+		case s.isSkipped(one.name):
 			s.note(Result{Step: one.name, Result: skipped, Details: []string{"left out by -skip"}})
 		default:
 			stopped = s.tryStep(ctx, one)

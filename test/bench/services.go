@@ -190,7 +190,7 @@ func (s *services) phase(
 	}
 	var q quiet
 	err = harness.Eventually(ctx, servicePatience, name, func(ctx context.Context) error {
-		if err := s.settled(ctx, &q); err != nil || holds == nil {
+		if err := s.waitUntilSettled(ctx, &q); err != nil || holds == nil {
 			return err
 		}
 		return holds(ctx)
@@ -223,8 +223,8 @@ type quiet struct {
 	last   time.Time
 }
 
-// settled waits until no Service is queued or worked on and the cloud has seen no write for longer than it works on one.
-func (s *services) settled(ctx context.Context, q *quiet) error {
+// waitUntilSettled waits until no Service is queued or worked on and the cloud has seen no write for longer than it works on one.
+func (s *services) waitUntilSettled(ctx context.Context, q *quiet) error {
 	calm := time.Now()
 	return harness.Eventually(ctx, servicePatience, "the Services to be done", func(ctx context.Context) error {
 		calls, err := s.Cloud.Calls(ctx)
@@ -269,11 +269,11 @@ func (s *services) create(ctx context.Context) error {
 			}
 		}
 		return nil
-	}, s.served, s.shows(fmt.Sprintf("%d nodes", s.nodes)))
+	}, s.checkServed, s.shows(fmt.Sprintf("%d nodes", s.nodes)))
 }
 
-// served is nil once each Service has an address.
-func (s *services) served(ctx context.Context) error {
+// checkServed is nil once each Service has an address.
+func (s *services) checkServed(ctx context.Context) error {
 	list, err := s.Kube.CoreV1().Services(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing Services: %w", err)

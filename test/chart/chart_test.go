@@ -104,8 +104,8 @@ func objects(t *testing.T, rendered string) map[string]any {
 // clouds are the linked providers.
 func clouds() []registry.Provider { return registry.Linked().Providers() }
 
-// given are the values of a release for a cloud whose credentials are in a Secret already.
-func given(p registry.Provider) string {
+// installedValues are the values of a release for a cloud whose credentials are in a Secret already.
+func installedValues(p registry.Provider) string {
 	values := "cloudProvider: " + p.Name + "\n"
 	if p.Installation.Secret != "" {
 		values += "credentials: {existingSecret: mine}\n"
@@ -141,7 +141,7 @@ func TestSnapshots(t *testing.T) {
 	adopts := slices.IndexFunc(clouds(), func(p registry.Provider) bool {
 		return slices.ContainsFunc(p.Annotations, schema.AnnotationRow.Adopting)
 	})
-	all := map[string]string{"testdata/everything": given(clouds()[adopts]) + everything}
+	all := map[string]string{"testdata/everything": installedValues(clouds()[adopts]) + everything}
 	for _, p := range clouds() {
 		maps.Copy(all, cases(t, p))
 	}
@@ -175,7 +175,7 @@ func container(t *testing.T, all map[string]any) (v1.PodSpec, v1.Container) {
 // TestBareControlPlane: the pod runs before there is a pod network, a DNS and an initialised node, without any privilege.
 func TestBareControlPlane(t *testing.T) {
 	t.Parallel()
-	pod, c := container(t, objects(t, render(t, "x", given(clouds()[0]))))
+	pod, c := container(t, objects(t, render(t, "x", installedValues(clouds()[0]))))
 	assert.True(t, pod.HostNetwork)
 	assert.Equal(t, v1.DNSDefault, pod.DNSPolicy)
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
@@ -199,7 +199,7 @@ func TestBareControlPlane(t *testing.T) {
 	assert.Contains(t, c.Args, "--bind-address=127.0.0.1")
 	assert.Equal(t, "127.0.0.1", c.LivenessProbe.HTTPGet.Host)
 	assert.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
-	_, scraped := container(t, objects(t, render(t, "x", given(clouds()[0])+"metrics: {podMonitor: {enabled: true}}\n")))
+	_, scraped := container(t, objects(t, render(t, "x", installedValues(clouds()[0])+"metrics: {podMonitor: {enabled: true}}\n")))
 	assert.Contains(t, scraped.Args, "--bind-address=0.0.0.0")
 	assert.Empty(t, scraped.LivenessProbe.HTTPGet.Host)
 }
@@ -225,13 +225,13 @@ func TestRights(t *testing.T) {
 		return slices.Compact(list)
 	}
 	for _, p := range clouds() {
-		assert.Equal(t, []string{"delete", "get", "list", "patch", "update", "watch"}, verbs(given(p), "nodes"), p.Name)
-		assert.Empty(t, verbs(given(p), "secrets"), p.Name)
+		assert.Equal(t, []string{"delete", "get", "list", "patch", "update", "watch"}, verbs(installedValues(p), "nodes"), p.Name)
+		assert.Empty(t, verbs(installedValues(p), "secrets"), p.Name)
 		if p.Installation.ReadsSecrets != "" {
-			assert.Equal(t, []string{"get", "list", "watch"}, verbs(given(p)+"readSecrets: true\n", "secrets"), p.Name)
+			assert.Equal(t, []string{"get", "list", "watch"}, verbs(installedValues(p)+"readSecrets: true\n", "secrets"), p.Name)
 		}
 	}
-	one := given(clouds()[0])
+	one := installedValues(clouds()[0])
 	services := one + "controllers: [service-lb-controller]\n"
 	assert.Equal(t, []string{"get", "list", "watch"}, verbs(services, "nodes"))
 	assert.Equal(t, []string{"list", "patch", "watch"}, verbs(services, "services"))
@@ -271,7 +271,7 @@ func TestPermissionsDoNotGrow(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			t.Parallel()
 			inCluster, inNamespaces, roles := map[string]string{}, map[string]string{}, []string{}
-			for _, o := range objects(t, render(t, "x", given(p)+fmt.Sprintf(everything, further))) {
+			for _, o := range objects(t, render(t, "x", installedValues(p)+fmt.Sprintf(everything, further))) {
 				switch o := o.(type) {
 				case *rbacv1.ClusterRole:
 					if o.Name == "ccm:x-cloud-controller-manager:metrics" { // another account's
@@ -328,7 +328,7 @@ func TestRightsOfEachController(t *testing.T) {
 					want[name][what] = strings.Join(all, " ")
 				}
 			}
-			all := objects(t, render(t, "x", given(p)+"serviceAccount: {perController: true}\n"))
+			all := objects(t, render(t, "x", installedValues(p)+"serviceAccount: {perController: true}\n"))
 			have := map[string]map[string]string{}
 			for key, o := range all {
 				b, ok := o.(*rbacv1.ClusterRoleBinding)
@@ -464,7 +464,7 @@ func TestAdoptionPolicy(t *testing.T) {
 	for _, p := range clouds() {
 		expected, err := expectations.Read("../..", p)
 		require.NoError(t, err)
-		values, keys := given(p), expected.Adoption.Annotations
+		values, keys := installedValues(p), expected.Adoption.Annotations
 		for _, without := range []string{"", "admissionPolicy: {enabled: true, action: Deny}\n"} {
 			require.NotContains(t, objects(t, render(t, "cloud-controller-manager", values+without)), name)
 		}
@@ -499,7 +499,7 @@ func TestReleases(t *testing.T) {
 	t.Parallel()
 	names := func(release string) []string {
 		var list []string
-		for name := range objects(t, render(t, release, given(clouds()[0])+"kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\n")) {
+		for name := range objects(t, render(t, release, installedValues(clouds()[0])+"kind: Deployment\nadmissionPolicy: {enabled: true, refuseAdoption: true}\n")) {
 			list = append(list, name)
 		}
 		return list
@@ -508,9 +508,9 @@ func TestReleases(t *testing.T) {
 	for _, name := range names("second") {
 		assert.NotContains(t, first, name)
 	}
-	_, c := container(t, objects(t, render(t, "second", given(clouds()[0]))))
+	_, c := container(t, objects(t, render(t, "second", installedValues(clouds()[0]))))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=second-cloud-controller-manager")
-	_, c = container(t, objects(t, render(t, "cloud-controller-manager", given(clouds()[0]))))
+	_, c = container(t, objects(t, render(t, "cloud-controller-manager", installedValues(clouds()[0]))))
 	assert.Contains(t, c.Args, "--leader-elect-resource-name=cloud-controller-manager", "it waits for the cloud's own controller")
 }
 
@@ -534,7 +534,7 @@ func TestLease(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			out, err := helm(t, given(clouds()[0])+c.values, "install", c.release, folder, "--dry-run=client", "--namespace="+c.namespace)
+			out, err := helm(t, installedValues(clouds()[0])+c.values, "install", c.release, folder, "--dry-run=client", "--namespace="+c.namespace)
 			require.NoError(t, err, out)
 			manifests, notes, found := strings.Cut(out, "\nNOTES:\n")
 			require.True(t, found)
@@ -559,12 +559,12 @@ func TestImages(t *testing.T) {
 		"image: {repository: r.example/ccm, tag: v1, digest: 'sha256:" + strings.Repeat("a", 64) + "'}\n":    "r.example/ccm@sha256:" + strings.Repeat("a", 64) + "",
 		"image: {repository: r.example/ccm, digest: 'sha256:" + strings.Repeat("a", 64) + "', slim: true}\n": "r.example/ccm-" + p.Name + "@sha256:" + strings.Repeat("a", 64) + "",
 	} {
-		_, c := container(t, objects(t, render(t, "x", given(p)+values)))
+		_, c := container(t, objects(t, render(t, "x", installedValues(p)+values)))
 		assert.Equal(t, want, c.Image)
 	}
 }
 
-func refused(t *testing.T, values, want string) {
+func requireRefusal(t *testing.T, values, want string) {
 	t.Helper()
 	out, err := helm(t, values, "template", "x", folder)
 	require.Error(t, err, values)
@@ -575,12 +575,12 @@ func refused(t *testing.T, values, want string) {
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	names := registry.Linked().Names()
-	refused(t, "", `cloudProvider is ""; set it to one of `+strings.Join(names, ", "))
-	refused(t, "cloudProvider: nowhere\n", "value must be one of '', '"+strings.Join(names, "', '")+"'")
-	one := given(clouds()[0])
-	refused(t, one+"replica: 3\n", "additional properties 'replica' not allowed")
-	refused(t, one+"kind: StatefulSet\n", "value must be one of 'DaemonSet', 'Deployment'")
-	refused(t, one+names[0]+": {options: {}}\n", "additional properties '"+names[0]+"' not allowed")
+	requireRefusal(t, "", `cloudProvider is ""; set it to one of `+strings.Join(names, ", "))
+	requireRefusal(t, "cloudProvider: nowhere\n", "value must be one of '', '"+strings.Join(names, "', '")+"'")
+	one := installedValues(clouds()[0])
+	requireRefusal(t, one+"replica: 3\n", "additional properties 'replica' not allowed")
+	requireRefusal(t, one+"kind: StatefulSet\n", "value must be one of 'DaemonSet', 'Deployment'")
+	requireRefusal(t, one+names[0]+": {options: {}}\n", "additional properties '"+names[0]+"' not allowed")
 }
 
 // TestRefusalsOfEachCloud: the values of one cloud are not those of another, and every name that it does not have is refused
@@ -599,32 +599,32 @@ func TestRefusalsOfEachCloud(t *testing.T) {
 				slices.Sort(list)
 				has = strings.Join(list, ", ")
 			}
-			refused(t, values+"credentials: {values: {nonesuch: x}}\n", "at '/credentials/values/nonesuch': value must be 'absent: "+p.Title+" has no such credential; it has "+has+"'")
-			refused(t, values+"credentials: {keys: {nonesuch: x}}\n", "at '/credentials/keys/nonesuch': value must be 'absent: "+p.Title+" has no such credential; it has ")
-			refused(t, given(p)+"options: {NONESUCH: x}\n", "at '/options/NONESUCH': value must be 'absent: "+p.Title+" has no such option; it has ")
-			refused(t, values+"cloudConfig: {nonesuch: {a: b}}\n", "at '/cloudConfig/nonesuch': value must be 'absent: the cloud config of "+p.Title+" has no such key; it has ")
-			refused(t, given(p)+"controllers: [nonesuch]\n", "at '/controllers/0': value must be one of ")
+			requireRefusal(t, values+"credentials: {values: {nonesuch: x}}\n", "at '/credentials/values/nonesuch': value must be 'absent: "+p.Title+" has no such credential; it has "+has+"'")
+			requireRefusal(t, values+"credentials: {keys: {nonesuch: x}}\n", "at '/credentials/keys/nonesuch': value must be 'absent: "+p.Title+" has no such credential; it has ")
+			requireRefusal(t, installedValues(p)+"options: {NONESUCH: x}\n", "at '/options/NONESUCH': value must be 'absent: "+p.Title+" has no such option; it has ")
+			requireRefusal(t, values+"cloudConfig: {nonesuch: {a: b}}\n", "at '/cloudConfig/nonesuch': value must be 'absent: the cloud config of "+p.Title+" has no such key; it has ")
+			requireRefusal(t, installedValues(p)+"controllers: [nonesuch]\n", "at '/controllers/0': value must be one of ")
 			if i.ReadsSecrets == "" {
-				refused(t, given(p)+"readSecrets: true\n", "at '/readSecrets': value must be false")
+				requireRefusal(t, installedValues(p)+"readSecrets: true\n", "at '/readSecrets': value must be false")
 			}
 			if i.Config.Format == registry.NoConfig {
-				refused(t, given(p)+"extraCloudConfig: x\n", "at '/extraCloudConfig': value must be ''")
+				requireRefusal(t, installedValues(p)+"extraCloudConfig: x\n", "at '/extraCloudConfig': value must be ''")
 			}
 			if i.Config.HoldsCredentials && i.Config.Required {
-				refused(t, values, p.Name+": cloudConfig must be set, or credentials.existingSecret with the key "+i.Config.File)
+				requireRefusal(t, values, p.Name+": cloudConfig must be set, or credentials.existingSecret with the key "+i.Config.File)
 			}
 			if i.Config.HoldsCredentials {
-				refused(t, given(p)+"extraCloudConfig: x\n", "credentials.existingSecret holds the cloud config: leave cloudConfig and extraCloudConfig empty")
+				requireRefusal(t, installedValues(p)+"extraCloudConfig: x\n", "credentials.existingSecret holds the cloud config: leave cloudConfig and extraCloudConfig empty")
 			}
 			for k, c := range i.Credentials {
 				if !c.Optional {
-					refused(t, values, p.Name+": credentials.values."+c.Name+" must be set, or credentials.existingSecret with the key "+c.Key)
+					requireRefusal(t, values, p.Name+": credentials.values."+c.Name+" must be set, or credentials.existingSecret with the key "+c.Key)
 				} else if k > 0 {
-					refused(t, values+"credentials: {values: {"+i.Credentials[0].Name+": x}}\n", "credentials.values."+c.Name+" must be set")
+					requireRefusal(t, values+"credentials: {values: {"+i.Credentials[0].Name+": x}}\n", "credentials.values."+c.Name+" must be set")
 				}
 			}
 			if len(i.Credentials) > 0 {
-				refused(t, values+"credentials: {existingSecret: mine, values: {"+i.Credentials[0].Name+": x}}\n", "credentials.existingSecret and credentials.values are both set; keep one")
+				requireRefusal(t, values+"credentials: {existingSecret: mine, values: {"+i.Credentials[0].Name+": x}}\n", "credentials.existingSecret and credentials.values are both set; keep one")
 			}
 		})
 	}
@@ -634,7 +634,7 @@ func TestRefusalsOfEachCloud(t *testing.T) {
 func TestLint(t *testing.T) {
 	t.Parallel()
 	for _, p := range clouds() {
-		out, err := helm(t, given(p), "lint", "--strict", folder)
+		out, err := helm(t, installedValues(p), "lint", "--strict", folder)
 		require.NoError(t, err, out)
 	}
 }

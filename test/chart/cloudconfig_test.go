@@ -36,7 +36,7 @@ func TestCloudConfigs(t *testing.T) {
 			return withoutSecret(t, p) + string(text)
 		}
 		assert.NotContains(t, render(t, "x", values(c.Legal)), "map[", p.Name)
-		refused(t, values(c.Illegal), c.Where)
+		requireRefusal(t, values(c.Illegal), c.Where)
 	}
 }
 
@@ -93,7 +93,7 @@ func withoutSecret(t *testing.T, p registry.Provider) string {
 	if p.Installation.Config.HoldsCredentials {
 		return "cloudProvider: " + p.Name + "\n"
 	}
-	return given(p)
+	return installedValues(p)
 }
 
 // TestInstallationPage: what docs/installing.md has for each cloud is enough for the chart, without any further value.

@@ -20,7 +20,7 @@ type rule struct {
 // rules are the alerts of a release.
 func rules(t *testing.T, release, values string) []rule {
 	t.Helper()
-	all := objects(t, render(t, release, given(clouds()[0])+values))
+	all := objects(t, render(t, release, installedValues(clouds()[0])+values))
 	for name, o := range all {
 		if !strings.HasPrefix(name, "PrometheusRule/") {
 			continue

@@ -103,7 +103,7 @@ func (j judge) says(t *testing.T, service *v1.Service) []string {
 // policiesOf are those of a cloud about annotations, errors and warnings, of a chart with further values.
 func policiesOf(t *testing.T, p registry.Provider, values string) (errs, warnings judge) {
 	t.Helper()
-	all := objects(t, render(t, "cloud-controller-manager", given(p)+"admissionPolicy: {enabled: true}\n"+values))
+	all := objects(t, render(t, "cloud-controller-manager", installedValues(p)+"admissionPolicy: {enabled: true}\n"+values))
 	of := func(kind string) judge {
 		policy, ok := all["ValidatingAdmissionPolicy/ccm-cloud-controller-manager-service-annotation-"+kind].(*admissionv1.ValidatingAdmissionPolicy)
 		require.True(t, ok, "%v", slices.Collect(maps.Keys(all)))

@@ -46,7 +46,7 @@ extraObjects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: first}}, "apiV
 
 func TestFurtherValues(t *testing.T) {
 	t.Parallel()
-	values := given(clouds()[0]) + strings.Replace(further, "%s", "Deployment", 1)
+	values := installedValues(clouds()[0]) + strings.Replace(further, "%s", "Deployment", 1)
 	all := objects(t, render(t, "x", values))
 	d, ok := all["Deployment/x-cloud-controller-manager"].(*appsv1.Deployment)
 	require.True(t, ok)
@@ -81,7 +81,7 @@ func TestFurtherValues(t *testing.T) {
 			assert.Equal(t, "elsewhere", b.Subjects[0].Namespace, name)
 		}
 	}
-	all = objects(t, render(t, "x", given(clouds()[0])+strings.Replace(further, "%s", "DaemonSet", 1)))
+	all = objects(t, render(t, "x", installedValues(clouds()[0])+strings.Replace(further, "%s", "DaemonSet", 1)))
 	set, ok := all["DaemonSet/x-cloud-controller-manager"].(*appsv1.DaemonSet)
 	require.True(t, ok)
 	assert.Equal(t, appsv1.OnDeleteDaemonSetStrategyType, set.Spec.UpdateStrategy.Type)
@@ -92,7 +92,7 @@ func TestMonitorValues(t *testing.T) {
 	t.Parallel()
 	const one = "{enabled: true, annotations: {a: b}, labels: {release: prometheus}, scrapeTimeout: 9s, relabelings: [{action: labeldrop, regex: pod}], " +
 		"metricRelabelings: [{action: drop, regex: go_.*, sourceLabels: [__name__]}]}"
-	values := given(clouds()[0]) + "metrics: {namespace: monitoring, podMonitor: " + one + ", serviceMonitor: " + one + ", rules: {enabled: true}}\n"
+	values := installedValues(clouds()[0]) + "metrics: {namespace: monitoring, podMonitor: " + one + ", serviceMonitor: " + one + ", rules: {enabled: true}}\n"
 	all := objects(t, render(t, "x", values))
 	for _, kind := range []string{"ServiceMonitor", "PodMonitor"} {
 		text, err := yaml.Marshal(all[kind+"/x-cloud-controller-manager"])
@@ -107,7 +107,7 @@ func TestMonitorValues(t *testing.T) {
 	secret, ok := all["Secret/x-cloud-controller-manager-scraper"].(*v1.Secret)
 	require.True(t, ok)
 	assert.Equal(t, "monitoring", secret.Namespace, "a monitor finds no Secret of another namespace")
-	own := objects(t, render(t, "x", given(clouds()[0])+"metrics: {podMonitor: {enabled: true}, scraper: {existingSecret: mine, key: bearer}}\n"))
+	own := objects(t, render(t, "x", installedValues(clouds()[0])+"metrics: {podMonitor: {enabled: true}, scraper: {existingSecret: mine, key: bearer}}\n"))
 	assert.NotContains(t, own, "Secret/x-cloud-controller-manager-scraper")
 	text, err := yaml.Marshal(own["PodMonitor/x-cloud-controller-manager"])
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestMonitorValues(t *testing.T) {
 // TestMonitorsWithoutTheirKinds: a cluster without the Prometheus operator takes the release, which says what was left out.
 func TestMonitorsWithoutTheirKinds(t *testing.T) {
 	t.Parallel()
-	values := given(clouds()[0]) + "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, rules: {enabled: true}}\n"
+	values := installedValues(clouds()[0]) + "metrics: {podMonitor: {enabled: true}, serviceMonitor: {enabled: true}, rules: {enabled: true}}\n"
 	file := filepath.Join(t.TempDir(), "values.yaml")
 	require.NoError(t, os.WriteFile(file, []byte(values), 0o600))
 	out, err := helm(t, "", "install", "x", folder, "--dry-run=client", "--namespace=ccm", "--values="+file)
@@ -144,7 +144,7 @@ func TestLintOfDefaults(t *testing.T) {
 func TestImageWithoutRegistry(t *testing.T) {
 	t.Parallel()
 	for repository, want := range map[string]bool{"cloud-controller-manager": true, "registry.example.com/ccm": false} {
-		out, err := helm(t, given(clouds()[0])+"image: {repository: "+repository+"}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
+		out, err := helm(t, installedValues(clouds()[0])+"image: {repository: "+repository+"}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
 		require.NoError(t, err, out)
 		assert.Equal(t, want, strings.Contains(out, "names no registry"), repository)
 	}
@@ -156,7 +156,7 @@ func TestNoAdoptionIsTold(t *testing.T) {
 	for _, p := range clouds() {
 		expected, err := expectations.Read("../..", p)
 		require.NoError(t, err)
-		out, err := helm(t, given(p)+"admissionPolicy: {refuseAdoption: true}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
+		out, err := helm(t, installedValues(p)+"admissionPolicy: {refuseAdoption: true}\n", "install", "x", folder, "--dry-run=client", "--namespace=ccm")
 		require.NoError(t, err, out)
 		assert.Equal(t, len(expected.Adoption.Annotations) == 0, strings.Contains(out, "refuseAdoption made no policy: no annotation on "+p.Name), p.Name)
 	}
@@ -234,10 +234,10 @@ var legal = []string{
 func TestIllegalValues(t *testing.T) {
 	t.Parallel()
 	for values, want := range illegal {
-		refused(t, given(clouds()[0])+values, want)
+		requireRefusal(t, installedValues(clouds()[0])+values, want)
 	}
 	for _, values := range legal {
-		objects(t, render(t, "x", given(clouds()[0])+values))
+		objects(t, render(t, "x", installedValues(clouds()[0])+values))
 	}
 }
 
@@ -247,7 +247,7 @@ func TestArguments(t *testing.T) {
 	for address, host := range map[string]string{
 		"": "127.0.0.1", "127.0.0.1": "127.0.0.1", "'::1'": "::1", "10.0.0.4": "10.0.0.4", "0.0.0.0": "", "'::'": "",
 	} {
-		values := given(clouds()[0]) + "bindAddress: " + address + "\nclusterName: 'prod:'\nnodeSelectorOfNodes: 'env in (a, b)'\n"
+		values := installedValues(clouds()[0]) + "bindAddress: " + address + "\nclusterName: 'prod:'\nnodeSelectorOfNodes: 'env in (a, b)'\n"
 		set, ok := objects(t, render(t, "x", values))["DaemonSet/x-cloud-controller-manager"].(*appsv1.DaemonSet)
 		require.True(t, ok)
 		c := set.Spec.Template.Spec.Containers[0]
@@ -266,7 +266,7 @@ func TestArguments(t *testing.T) {
 // TestKeysOnce: labels of all objects and of one may have the same key; renderers that read strictly take the result.
 func TestKeysOnce(t *testing.T) {
 	t.Parallel()
-	values := given(clouds()[0]) + `
+	values := installedValues(clouds()[0]) + `
 commonLabels: {release: all, app.kubernetes.io/component: mine}
 commonAnnotations: {owner: all}
 metrics:
@@ -300,7 +300,7 @@ metrics:
 func TestLongNames(t *testing.T) {
 	t.Parallel()
 	release := strings.Repeat("r", 53)
-	out := render(t, release, given(clouds()[0])+"metrics: {serviceMonitor: {enabled: true}, podMonitor: {enabled: true}, rules: {enabled: true}}\n")
+	out := render(t, release, installedValues(clouds()[0])+"metrics: {serviceMonitor: {enabled: true}, podMonitor: {enabled: true}, rules: {enabled: true}}\n")
 	services := 0
 	for name, o := range objects(t, out) {
 		if s, ok := o.(*v1.Service); ok {

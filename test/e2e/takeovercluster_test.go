@@ -64,24 +64,24 @@ func (l *leftCluster) scene(name string) expectations.Scene {
 	s.Answers, s.AnswerHeaders = maps.Clone(l.base.Answers), maps.Clone(l.base.AnswerHeaders)
 	s.State = l.state()
 	for _, n := range listNodes(l.t.Context(), l.t, l.c) {
-		s.Nodes = append(s.Nodes, l.plain(n))
+		s.Nodes = append(s.Nodes, l.asJSON(n))
 	}
 	services := listServices(l.t.Context(), l.t, l.c)
 	for _, each := range slices.Sorted(maps.Keys(services)) {
-		s.Services = append(s.Services, l.plain(services[each]))
+		s.Services = append(s.Services, l.asJSON(services[each]))
 	}
 	byName := func(a, b any) int { return strings.Compare(nameIn(a), nameIn(b)) }
 	slices.SortFunc(s.Nodes, byName)
 	if name != "" {
-		s.Service, s.Kind, s.With, s.Number = l.plain(services[name]), name, l.takeover.Kinds[name].With, slices.Index(l.kinds, name)
+		s.Service, s.Kind, s.With, s.Number = l.asJSON(services[name]), name, l.takeover.Kinds[name].With, slices.Index(l.kinds, name)
 	}
 	return s
 }
 
 func nameIn(o any) string { return o.(object)["metadata"].(object)["name"].(string) }
 
-// plain is an object as JSON has it.
-func (l *leftCluster) plain(o any) any {
+// asJSON is an object as JSON has it.
+func (l *leftCluster) asJSON(o any) any {
 	l.t.Helper()
 	text, err := json.Marshal(o)
 	require.NoError(l.t, err)
@@ -119,7 +119,7 @@ func (l *leftCluster) registerNodes() {
 	require.NoError(l.t, err)
 	for _, i := range summary.Instances {
 		s := l.scene("")
-		s.Item = l.plain(i)
+		s.Item = l.asJSON(i)
 		n := &v1.Node{}
 		require.NoError(l.t, l.takeover.Into(l.takeover.Node, s, n))
 		if n.Labels == nil {
@@ -149,7 +149,7 @@ func (l *leftCluster) createService(name string, finalizers []string) {
 	spec := expectations.Merged(object{
 		"type": "LoadBalancer", "selector": object{"app": name}, "ports": []any{object{"name": "http", "protocol": "TCP", "port": 80}},
 	}, kind.Spec)
-	written, err := l.takeover.Filled(l.plain(object{
+	written, err := l.takeover.Filled(l.asJSON(object{
 		"metadata": object{"name": name, "annotations": kind.Annotations, "finalizers": finalizers}, "spec": spec,
 	}), l.base)
 	require.NoError(l.t, err)

@@ -119,7 +119,7 @@ func (c *Cluster) ChartValues(ctx context.Context) (Values, error) {
 	}
 	values.Set("options", options)
 	if file != "" {
-		if file, err = joined(file, c.CloudConfig); err != nil {
+		if file, err = joinConfig(file, c.CloudConfig); err != nil {
 			return nil, err
 		}
 		values.Set("extraCloudConfig", file)
@@ -127,8 +127,8 @@ func (c *Cluster) ChartValues(ctx context.Context) (Values, error) {
 	return values, nil
 }
 
-// joined is a configuration file with what is added to it: further lines, or, where the file is an object in JSON, further keys in YAML.
-func joined(file, more string) (string, error) {
+// joinConfig adds to a configuration file: further lines, or, where the file is an object in JSON, further keys in YAML.
+func joinConfig(file, more string) (string, error) {
 	if more == "" || !strings.HasPrefix(file, "{") {
 		return file + more, nil
 	}

@@ -86,7 +86,7 @@ func (*cloud) Routes() (cloudprovider.Routes, bool) { return nil, false }
 // ProviderName implements cloudprovider.Interface.
 func (c *cloud) ProviderName() string { return c.name }
 
-func (c *cloud) mine(node *v1.Node) error {
+func (c *cloud) checkNode(node *v1.Node) error {
 	if !strings.HasPrefix(node.Name, c.name) {
 		return fmt.Errorf("%s: node %s: %w", c.name, node.Name, cloudprovider.InstanceNotFound)
 	}
@@ -95,17 +95,17 @@ func (c *cloud) mine(node *v1.Node) error {
 
 // InstanceExists implements cloudprovider.InstancesV2.
 func (c *cloud) InstanceExists(_ context.Context, node *v1.Node) (bool, error) {
-	return true, c.mine(node)
+	return true, c.checkNode(node)
 }
 
 // InstanceShutdown implements cloudprovider.InstancesV2.
 func (c *cloud) InstanceShutdown(_ context.Context, node *v1.Node) (bool, error) {
-	return false, c.mine(node)
+	return false, c.checkNode(node)
 }
 
 // InstanceMetadata implements cloudprovider.InstancesV2.
 func (c *cloud) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	if err := c.mine(node); err != nil {
+	if err := c.checkNode(node); err != nil {
 		return nil, err
 	}
 	return &cloudprovider.InstanceMetadata{

@@ -156,8 +156,8 @@ func (*addresses) suite() []suiteRun { return []suiteRun{{part: "suite"}} }
 // given are addresses that the program gives.
 var given = regexp.MustCompile(`10\.98\.\d+\.\d+`)
 
-// left implements services: addresses that nodes hold, and that the program's ConfigMap has.
-func (a *addresses) left(ctx context.Context) ([]string, error) {
+// listLeft implements services: addresses that nodes hold, and that the program's ConfigMap has.
+func (a *addresses) listLeft(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, name := range a.names {
 		for _, address := range given.FindAllString(a.network.Addresses(name), -1) {
@@ -396,7 +396,7 @@ func (a *addresses) release(ctx context.Context, r *run, s *served) error {
 		return fmt.Errorf("deleting Service %s: %w", tried, err)
 	}
 	failure := errors.Join(
-		a.network.Until(patience, s.address+" to be on no node", func() bool { return !slices.Contains(a.held(), s.address) }), s.Until("", patience),
+		a.network.Until(patience, s.address+" to be on no node", func() bool { return !slices.Contains(a.heldAddresses(), s.address) }), s.Until("", patience),
 	)
 	t.Seconds = time.Since(began).Seconds()
 	t.Judge()
@@ -418,15 +418,15 @@ func (a *addresses) release(ctx context.Context, r *run, s *served) error {
 		return nil
 	}
 	stay := results.Trial{Part: partAddresses, Name: "the addresses of the other Services stay, each on one node", Result: results.Held}
-	if want, have := slices.Sorted(maps.Keys(others)), a.held(); !slices.Equal(want, have) {
+	if want, have := slices.Sorted(maps.Keys(others)), a.heldAddresses(); !slices.Equal(want, have) {
 		stay.Result, stay.Details = results.Failed, []string{fmt.Sprintf("nodes hold %v instead of %v", have, want)}
 	}
 	r.note(stay)
 	return nil
 }
 
-// held are the addresses that nodes hold, each as often as nodes hold it.
-func (a *addresses) held() []string {
+// heldAddresses are the addresses that nodes hold, each as often as nodes hold it.
+func (a *addresses) heldAddresses() []string {
 	var all []string
 	for _, name := range a.names {
 		all = append(all, given.FindAllString(a.network.Addresses(name), -1)...)

@@ -28,7 +28,7 @@ func probes(vpc, subnet string) []probe {
 			"credentials that are refused", "credentials that are wrong, expired or lack a permission",
 			func(ctx context.Context, m *moto) (string, error) {
 				_, err := m.ask(ctx, ec2Service, "DescribeVpcs") // signed by nobody
-				return taken("a request without a signature", err)
+				return reportTaken("a request without a signature", err)
 			},
 		},
 		{
@@ -53,8 +53,8 @@ func answered(err error) string {
 	return "it answers with " + status.FindString(err.Error())
 }
 
-// taken is what shows where a call was taken that AWS refuses.
-func taken(what string, err error) (string, error) {
+// reportTaken is what shows where a call was taken that AWS refuses.
+func reportTaken(what string, err error) (string, error) {
 	if err != nil {
 		return "", nil //nolint:nilerr // the refusal is what AWS does as well
 	}
@@ -63,11 +63,11 @@ func taken(what string, err error) (string, error) {
 
 // probeActive makes a network load balancer and looks at it at once.
 func (m *moto) probeActive(ctx context.Context, subnet string) (string, error) {
-	arn, err := m.one(ctx, "member/LoadBalancerArn", elb2Service, "CreateLoadBalancer", "Name", "probe", "Type", "network", "Subnets.member.1", subnet)
+	arn, err := m.firstText(ctx, "member/LoadBalancerArn", elb2Service, "CreateLoadBalancer", "Name", "probe", "Type", "network", "Subnets.member.1", subnet)
 	if err != nil {
 		return "", err
 	}
-	state, err := m.one(ctx, "State/Code", elb2Service, "DescribeLoadBalancers", "LoadBalancerArns.member.1", arn)
+	state, err := m.firstText(ctx, "State/Code", elb2Service, "DescribeLoadBalancers", "LoadBalancerArns.member.1", arn)
 	if err != nil {
 		return "", err
 	}
@@ -82,7 +82,7 @@ func (m *moto) probeActive(ctx context.Context, subnet string) (string, error) {
 
 // probeInUse deletes the security group of a classic load balancer, and sets a health check that AWS refuses.
 func (m *moto) probeInUse(ctx context.Context, vpc, subnet string) (string, error) {
-	group, err := m.one(ctx, "groupId", ec2Service, "CreateSecurityGroup", "GroupName", "probe", "GroupDescription", "probe", "VpcId", vpc)
+	group, err := m.firstText(ctx, "groupId", ec2Service, "CreateSecurityGroup", "GroupName", "probe", "GroupDescription", "probe", "VpcId", vpc)
 	if err != nil {
 		return "", err
 	}

@@ -56,7 +56,7 @@ type services interface {
 	// suite is how often the acceptance suite runs, with which flags.
 	suite() []suiteRun
 	// left is what is there of the cluster's, for a comparison before and after.
-	left(ctx context.Context) ([]string, error)
+	listLeft(ctx context.Context) ([]string, error)
 	// stop ends what start has started.
 	stop()
 }
@@ -181,7 +181,7 @@ func (r *run) all(ctx context.Context, s services) error {
 	if err != nil {
 		return err
 	}
-	before, err := s.left(ctx)
+	before, err := s.listLeft(ctx)
 	if err != nil {
 		return err
 	}
@@ -367,7 +367,7 @@ func (r *run) compare(ctx context.Context, s services, before []string) {
 	began := time.Now()
 	t := results.Trial{Part: "afterwards", Name: "nothing is left in the cloud"}
 	err := harness.Eventually(ctx, time.Minute, "the cloud to have what it had before", func(ctx context.Context) error {
-		now, err := s.left(ctx)
+		now, err := s.listLeft(ctx)
 		if err != nil {
 			return err
 		}

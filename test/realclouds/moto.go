@@ -211,8 +211,8 @@ func (m *moto) ask(ctx context.Context, service, action string, parameters ...st
 	return &e, nil
 }
 
-// one is the first text at a path of an answer.
-func (m *moto) one(ctx context.Context, path, service, action string, parameters ...string) (string, error) {
+// firstText is the first text at a path of an answer.
+func (m *moto) firstText(ctx context.Context, path, service, action string, parameters ...string) (string, error) {
 	e, err := m.ask(ctx, service, action, parameters...)
 	if err != nil {
 		return "", err
@@ -227,7 +227,7 @@ const clusterTag = "kubernetes.io/cluster/" + clusterID
 
 // seed makes what a cluster has before any controller runs, and returns the cloud config.
 func (m *moto) seed(ctx context.Context, r *run) (string, error) {
-	vpc, err := m.one(ctx, "item/vpcId", ec2Service, "DescribeVpcs", "Filter.1.Name", "isDefault", "Filter.1.Value.1", "true")
+	vpc, err := m.firstText(ctx, "item/vpcId", ec2Service, "DescribeVpcs", "Filter.1.Name", "isDefault", "Filter.1.Value.1", "true")
 	if err != nil {
 		return "", err
 	}
@@ -237,7 +237,7 @@ func (m *moto) seed(ctx context.Context, r *run) (string, error) {
 		return "", err
 	}
 	subnets := found.all("item/subnetId")
-	if m.table, err = m.one(ctx, "item/routeTableId", ec2Service, "DescribeRouteTables", mine...); err != nil {
+	if m.table, err = m.firstText(ctx, "item/routeTableId", ec2Service, "DescribeRouteTables", mine...); err != nil {
 		return "", err
 	}
 	if r.record.Lacks, err = m.lacks(ctx, vpc, subnets[0]); err != nil {
@@ -246,7 +246,7 @@ func (m *moto) seed(ctx context.Context, r *run) (string, error) {
 	if err := m.gateway(ctx, vpc); err != nil {
 		return "", err
 	}
-	group, err := m.one(ctx, "groupId", ec2Service, "CreateSecurityGroup", "GroupName", "nodes", "GroupDescription", "nodes", "VpcId", vpc)
+	group, err := m.firstText(ctx, "groupId", ec2Service, "CreateSecurityGroup", "GroupName", "nodes", "GroupDescription", "nodes", "VpcId", vpc)
 	if err != nil {
 		return "", err
 	}
@@ -278,7 +278,7 @@ func (m *moto) seed(ctx context.Context, r *run) (string, error) {
 
 // gateway makes the subnets public.
 func (m *moto) gateway(ctx context.Context, vpc string) error {
-	gateway, err := m.one(ctx, "internetGateway/internetGatewayId", ec2Service, "CreateInternetGateway")
+	gateway, err := m.firstText(ctx, "internetGateway/internetGatewayId", ec2Service, "CreateInternetGateway")
 	if err != nil {
 		return err
 	}
@@ -305,8 +305,8 @@ func (*moto) suite() []suiteRun {
 	}
 }
 
-// left implements services.
-func (m *moto) left(ctx context.Context) ([]string, error) {
+// listLeft implements services.
+func (m *moto) listLeft(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, list := range []struct{ service, action, path string }{
 		{elbService, "DescribeLoadBalancers", "member/LoadBalancerName"},

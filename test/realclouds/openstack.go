@@ -168,8 +168,8 @@ func (*openStack) values() harness.Values { return harness.Values{} }
 // suite implements services.
 func (*openStack) suite() []suiteRun { return []suiteRun{{part: "suite"}} }
 
-// left implements services: what Octavia and Neutron hold for load balancers.
-func (o *openStack) left(ctx context.Context) ([]string, error) {
+// listLeft implements services: what Octavia and Neutron hold for load balancers.
+func (o *openStack) listLeft(ctx context.Context) ([]string, error) {
 	var all []string
 	for _, list := range []struct{ service, path, key string }{
 		{octavia, "/v2.0/lbaas/loadbalancers", "loadbalancers"},

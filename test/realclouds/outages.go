@@ -20,8 +20,8 @@ const (
 	doomed, late = "doomed", "late"
 )
 
-// away ends a service, has something done meanwhile, and starts it again. It returns when the service answers.
-func (o *openStack) away(ctx context.Context, r *run, service, address string, meanwhile func(context.Context) error) error {
+// stopDuring ends a service, has something done meanwhile, and starts it again. It returns when the service answers.
+func (o *openStack) stopDuring(ctx context.Context, r *run, service, address string, meanwhile func(context.Context) error) error {
 	starting := make(chan error, 1)
 	o.up = starting
 	if _, err := command(ctx, o.folder, "bash", "-c", ". ./env.sh; stop "+service); err != nil {
@@ -64,7 +64,7 @@ func (o *openStack) octaviaAway(ctx context.Context, r *run) error {
 		return err
 	}
 	lost := results.Trial{Part: partOutages, Name: "Octavia: nothing is lost"}
-	err = o.away(ctx, r, "octavia", o.checker.urls[octavia], func(ctx context.Context) error {
+	err = o.stopDuring(ctx, r, "octavia", o.checker.urls[octavia], func(ctx context.Context) error {
 		if err := services.Delete(ctx, doomed, metav1.DeleteOptions{}); err != nil {
 			return err
 		}
@@ -154,7 +154,7 @@ func (o *openStack) judgeLost(ctx context.Context, t *results.Trial, failure err
 func (o *openStack) novaAway(ctx context.Context, r *run) error {
 	const silent = "node-4"
 	lost := results.Trial{Part: partOutages, Name: "Nova: no Node is lost"}
-	err := o.away(ctx, r, "nova-api", o.checker.urls[nova], func(ctx context.Context) error {
+	err := o.stopDuring(ctx, r, "nova-api", o.checker.urls[nova], func(ctx context.Context) error {
 		if err := r.cluster.SetReady(ctx, silent, false); err != nil {
 			return err
 		}

@@ -184,8 +184,8 @@ func (v *vcsim) vm(ctx context.Context, name string) (*object.VirtualMachine, er
 	return object.NewVirtualMachine(v.client.Client, one.ref), nil
 }
 
-// done waits for a task.
-func done(ctx context.Context, task *object.Task, err error) error {
+// waitForTask waits for a task.
+func waitForTask(ctx context.Context, task *object.Task, err error) error {
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (v *vcsim) seed(ctx context.Context) error {
 		name := fmt.Sprintf("node-%d", i)
 		vm := object.NewVirtualMachine(v.client.Client, all[old].ref)
 		task, err := vm.Rename(ctx, name)
-		if err := done(ctx, task, err); err != nil {
+		if err := waitForTask(ctx, task, err); err != nil {
 			return fmt.Errorf("naming virtual machine %s: %w", name, err)
 		}
 		if err := guest(ctx, vm, name, i); err != nil {
@@ -224,7 +224,7 @@ func guest(ctx context.Context, vm *object.VirtualMachine, name string, number i
 		&types.OptionValue{Key: "SET.guest.hostName", Value: name},
 		&types.OptionValue{Key: "SET.guest.ipAddress", Value: fmt.Sprintf("10.20.0.%d", 10+number)},
 	}})
-	if err := done(ctx, task, err); err != nil {
+	if err := waitForTask(ctx, task, err); err != nil {
 		return fmt.Errorf("starting the guest of virtual machine %s: %w", name, err)
 	}
 	return nil
@@ -294,7 +294,7 @@ func (v *vcsim) clone(ctx context.Context, name string, number int) error {
 		return fmt.Errorf("looking for the folder of virtual machines: %w", err)
 	}
 	task, err := from.Clone(ctx, inside.VmFolder, name, types.VirtualMachineCloneSpec{PowerOn: true})
-	if err := done(ctx, task, err); err != nil {
+	if err := waitForTask(ctx, task, err); err != nil {
 		return fmt.Errorf("cloning a virtual machine: %w", err)
 	}
 	made, err := v.vm(ctx, name)
@@ -345,8 +345,8 @@ func (*vcsim) suite() []suiteRun {
 	}}}
 }
 
-// left implements services: the program makes nothing in vCenter but sessions, which end with it.
-func (v *vcsim) left(ctx context.Context) ([]string, error) {
+// listLeft implements services: the program makes nothing in vCenter but sessions, which end with it.
+func (v *vcsim) listLeft(ctx context.Context) ([]string, error) {
 	var list []mo.ManagedEntity
 	if err := v.each(ctx, "ManagedEntity", []string{"name"}, &list); err != nil {
 		return nil, err

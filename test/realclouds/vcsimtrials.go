@@ -40,7 +40,7 @@ func (v *vcsim) try(ctx context.Context, r *run) error {
 		}
 	}
 	if r.wants("outages") {
-		return v.away(ctx, r)
+		return v.tryOutage(ctx, r)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (v *vcsim) power(ctx context.Context, r *run) error {
 	off := results.Trial{Part: partNodes, Name: "the Node of a virtual machine that was powered off stays, and has the taint of a shutdown"}
 	if err := r.measure(ctx, off, func(ctx context.Context) error {
 		task, err := vm.PowerOff(ctx)
-		if err := done(ctx, task, err); err != nil {
+		if err := waitForTask(ctx, task, err); err != nil {
 			return fmt.Errorf("powering %s off: %w", name, err)
 		}
 		return r.cluster.SetReady(ctx, name, false)
@@ -158,7 +158,7 @@ func (v *vcsim) power(ctx context.Context, r *run) error {
 	on := results.Trial{Part: partNodes, Name: "the taint goes once it runs again"}
 	return r.measure(ctx, on, func(ctx context.Context) error {
 		task, err := vm.PowerOn(ctx)
-		if err := done(ctx, task, err); err != nil {
+		if err := waitForTask(ctx, task, err); err != nil {
 			return fmt.Errorf("powering %s on: %w", name, err)
 		}
 		return r.cluster.SetReady(ctx, name, true)
@@ -178,11 +178,11 @@ func (v *vcsim) deletion(ctx context.Context, r *run) error {
 	t, err := r.measured(ctx, results.Trial{Part: partNodes, Name: "the Node of a virtual machine that was deleted goes, and no other one"},
 		func(ctx context.Context) error {
 			task, err := vm.PowerOff(ctx)
-			if err := done(ctx, task, err); err != nil {
+			if err := waitForTask(ctx, task, err); err != nil {
 				return fmt.Errorf("powering %s off: %w", deletedMachine, err)
 			}
 			task, err = vm.Destroy(ctx)
-			if err := done(ctx, task, err); err != nil {
+			if err := waitForTask(ctx, task, err); err != nil {
 				return fmt.Errorf("deleting %s: %w", deletedMachine, err)
 			}
 			return r.cluster.SetReady(ctx, deletedMachine, false)
@@ -207,9 +207,9 @@ func (v *vcsim) deletion(ctx context.Context, r *run) error {
 	return nil
 }
 
-// away: while vCenter is away a node is not ready, and one joins. It comes back without the sessions that there were. No Node is deleted,
+// tryOutage: while vCenter is away a node is not ready, and one joins. It comes back without its sessions. No Node is deleted,
 // and the new one is initialised afterwards.
-func (v *vcsim) away(ctx context.Context, r *run) error {
+func (v *vcsim) tryOutage(ctx context.Context, r *run) error {
 	const silent = "node-2"
 	if err := v.clone(ctx, lastMachine, virtualMachines+1); err != nil {
 		return err
@@ -349,7 +349,7 @@ func (v *vcsim) probeGuest(ctx context.Context) (string, error) {
 		return "", err
 	}
 	task, err := vm.PowerOff(ctx)
-	if err := done(ctx, task, err); err != nil {
+	if err := waitForTask(ctx, task, err); err != nil {
 		return "", fmt.Errorf("powering %s off: %w", name, err)
 	}
 	machines, err := v.machines(ctx)
@@ -357,7 +357,7 @@ func (v *vcsim) probeGuest(ctx context.Context) (string, error) {
 		return "", err
 	}
 	task, err = vm.PowerOn(ctx)
-	if err := done(ctx, task, err); err != nil {
+	if err := waitForTask(ctx, task, err); err != nil {
 		return "", fmt.Errorf("powering %s on: %w", name, err)
 	}
 	if address := machines[name].address; address != "" {

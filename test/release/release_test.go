@@ -55,7 +55,7 @@ func TestEveryProductIsReleased(t *testing.T) {
 		for _, arch := range []string{"amd64", "arm64"} {
 			t.Run(name+" "+arch, func(t *testing.T) {
 				t.Parallel()
-				archive := only(t, filepath.Join(folder, "release", name+"_[0-9]*_linux_"+arch+".tar.gz"))
+				archive := onlyFile(t, filepath.Join(folder, "release", name+"_[0-9]*_linux_"+arch+".tar.gz"))
 				unpacked := unpack(t, archive)
 				assert.FileExists(t, filepath.Join(unpacked, "LICENSE"))
 				assert.FileExists(t, filepath.Join(unpacked, "CHANGELOG.md"))
@@ -67,7 +67,7 @@ func TestEveryProductIsReleased(t *testing.T) {
 					BomFormat  string
 					Components []struct{ Name string }
 				}
-				decode(t, only(t, filepath.Join(folder, "release", name+"_[0-9]*_linux_"+arch+".tar.gz.cdx.json")), &bill)
+				decode(t, onlyFile(t, filepath.Join(folder, "release", name+"_[0-9]*_linux_"+arch+".tar.gz.cdx.json")), &bill)
 				assert.Equal(t, "CycloneDX", bill.BomFormat)
 				assert.Greater(t, len(bill.Components), 20)
 
@@ -122,9 +122,9 @@ func TestChecksums(t *testing.T) {
 func TestChartHasTheVersionOfTheImages(t *testing.T) {
 	t.Parallel()
 	folder := dist(t)
-	chart, err := os.ReadFile(filepath.Join(unpack(t, only(t, filepath.Join(folder, "charts", "*.tgz"))), product, "Chart.yaml"))
+	chart, err := os.ReadFile(filepath.Join(unpack(t, onlyFile(t, filepath.Join(folder, "charts", "*.tgz"))), product, "Chart.yaml"))
 	require.NoError(t, err)
-	archive := filepath.Base(only(t, filepath.Join(folder, "release", product+"_[0-9]*_linux_amd64.tar.gz")))
+	archive := filepath.Base(onlyFile(t, filepath.Join(folder, "release", product+"_[0-9]*_linux_amd64.tar.gz")))
 	version := strings.TrimSuffix(strings.TrimPrefix(archive, product+"_"), "_linux_amd64.tar.gz")
 	assert.Contains(t, string(chart), "version: "+version+"\n")
 	assert.Contains(t, string(chart), "appVersion: "+version+"\n")
@@ -150,7 +150,7 @@ func blobs(t *testing.T, layout string) string {
 	return text.String()
 }
 
-func only(t *testing.T, pattern string) string {
+func onlyFile(t *testing.T, pattern string) string {
 	t.Helper()
 	files, err := filepath.Glob(pattern)
 	require.NoError(t, err)

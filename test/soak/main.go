@@ -250,7 +250,7 @@ func (s *soak) quiet(ctx context.Context) error {
 		return err
 	}
 	began := time.Now()
-	if err := harness.Eventually(ctx, patience, "the cluster to settle", s.settled); err != nil {
+	if err := harness.Eventually(ctx, patience, "the cluster to settle", s.checkSettled); err != nil {
 		return err
 	}
 	s.say("settled after %.1f s", time.Since(began).Seconds())
@@ -274,7 +274,7 @@ func (s *soak) dropNameless(ctx context.Context) error {
 	return nil
 }
 
-func (s *soak) settled(ctx context.Context) error {
+func (s *soak) checkSettled(ctx context.Context) error {
 	list, err := s.cluster.Kube.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err

@@ -67,8 +67,8 @@ func (a *api) instance(ctx context.Context, id string) (i instance, err error) {
 	return i, err
 }
 
-// ours are the nodes that are this cloud's.
-func ours(nodes []*v1.Node) []*v1.Node {
+// cloudNodes are the nodes that are this cloud's.
+func cloudNodes(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix) })
 }
 

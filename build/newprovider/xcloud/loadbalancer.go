@@ -245,8 +245,8 @@ func (*reconciler) Exists(_ context.Context, _ services.Request, lb *loadBalance
 	return statusOf(lb), true, nil
 }
 
-// held reports whether a Service has a load balancer.
-func (r *reconciler) held(lb *loadBalancer, list []*v1.Service) bool {
+// isHeld reports whether a Service has a load balancer.
+func (r *reconciler) isHeld(lb *loadBalancer, list []*v1.Service) bool {
 	return slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, objectOf(lb), r.rules()) })
 }
 

@@ -24,7 +24,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	}
 	orphans := []guard.Orphan{}
 	for _, lb := range all {
-		if slices.Contains(lb.Tags, mark) && !c.reconciler.held(lb, list) {
+		if slices.Contains(lb.Tags, mark) && !c.reconciler.isHeld(lb, list) {
 			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 		}
 	}

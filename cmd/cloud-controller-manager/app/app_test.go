@@ -280,7 +280,7 @@ func (f *fakeAPI) set(err error) {
 	f.err = err
 }
 
-func (f *fakeAPI) asked() int {
+func (f *fakeAPI) countChecks() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.checks
@@ -305,8 +305,8 @@ func TestAPIWatch(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		synctest.Wait()
 		assert.Equal(t, []string{"CloudAPIUnavailable"}, events, "an outage is one event")
-		assert.LessOrEqual(t, api.asked(), 20, "the cloud is asked less and less often")
-		assert.GreaterOrEqual(t, api.asked(), 8)
+		assert.LessOrEqual(t, api.countChecks(), 20, "the cloud is asked less and less often")
+		assert.GreaterOrEqual(t, api.countChecks(), 8)
 		assert.Contains(t, published.Load().Reason, "the credential is refused")
 		plain := httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz", nil)
 		asked := httptest.NewRequestWithContext(ctx, http.MethodGet, "/healthz?cloud-api", nil)
@@ -319,10 +319,10 @@ func TestAPIWatch(t *testing.T) {
 		assert.Equal(t, []string{"CloudAPIUnavailable", "CloudAPIAvailable"}, events)
 		require.NoError(t, w.Check(asked))
 		assert.True(t, published.Load().Usable)
-		before := api.asked()
+		before := api.countChecks()
 		time.Sleep(time.Hour)
 		synctest.Wait()
-		assert.Equal(t, before, api.asked(), "while everything works nothing is asked")
+		assert.Equal(t, before, api.countChecks(), "while everything works nothing is asked")
 		cancel()
 		<-done
 	})

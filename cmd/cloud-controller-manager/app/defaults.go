@@ -121,7 +121,7 @@ func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []by
 		return prefixed("--service-defaults="+d.path+": ", err)
 	}
 	before := d.source.Set()
-	for _, class := range d.served() {
+	for _, class := range d.servedClasses() {
 		if _, still := set[class]; !still {
 			// Its Services are served until the program ends: without its defaults, what was internal could become public.
 			set[class] = before[class]
@@ -140,11 +140,11 @@ func (d *serviceDefaults) tellPending(ctx context.Context, data []byte, report f
 	}
 	var texts []string
 	for _, class := range set.Classes() {
-		if !slices.Contains(d.served(), class) {
+		if !slices.Contains(d.servedClasses(), class) {
 			texts = append(texts, "class "+class+" is new in the defaults of Services, and is served after a restart")
 		}
 	}
-	for _, class := range d.served() {
+	for _, class := range d.servedClasses() {
 		if _, still := set[class]; !still {
 			texts = append(texts, "class "+class+" is gone from the defaults of Services; it is served, with the defaults that it had, until a restart")
 		}
@@ -167,8 +167,8 @@ func prefixed(place string, err error) error {
 	return errors.Join(all...)
 }
 
-// served are the classes that the file named at the start.
-func (d *serviceDefaults) served() []string {
+// servedClasses are the classes that the file named at the start.
+func (d *serviceDefaults) servedClasses() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.classes
@@ -179,15 +179,15 @@ func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in re
 	registerDefaultsMetrics()
 	broken := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if data, err := readDefaults(d.path); d.still(data, err) {
+		if data, err := readDefaults(d.path); d.isUnchanged(data, err) {
 			broken = d.take(ctx, p, in, data, err, broken, report)
 		}
 	}, defaultsPeriod)
 }
 
-// still reports whether the file is as it was a moment before: one that is being written may have lost half of what it says, and yet
+// isUnchanged reports whether the file is as it was a moment before: one that is being written may have lost half of what it says, and yet
 // be free of faults.
-func (d *serviceDefaults) still(data []byte, err error) bool {
+func (d *serviceDefaults) isUnchanged(data []byte, err error) bool {
 	text := string(data)
 	if err != nil {
 		text = err.Error()

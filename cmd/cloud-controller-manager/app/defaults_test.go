@@ -169,7 +169,7 @@ func TestChangedDefaults(t *testing.T) {
 	write("- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n")
 	d := &serviceDefaults{path: file}
 	require.NoError(t, d.load(light, registry.Inputs{}))
-	assert.Equal(t, []string{"internal"}, d.served())
+	assert.Equal(t, []string{"internal"}, d.servedClasses())
 	d.audience.services, d.audience.handlers = listers.NewServiceLister(store), []cache.ResourceEventHandler{h}
 	assert.Empty(t, d.look(t.Context(), light, "", report))
 	assert.Empty(t, h.names, "nothing changed")
@@ -192,11 +192,11 @@ func TestChangedDefaults(t *testing.T) {
 	assert.Equal(t, "ServiceDefaultsPending class internal is gone from the defaults of Services; it is served, with the defaults that it had, until a restart", events[2])
 	assert.ElementsMatch(t, []string{"plain", "plain"}, h.names, "what was internal by its class stays so")
 	assert.Equal(t, "internal", d.source.Of("internal")[portable.Scheme])
-	assert.Equal(t, []string{"internal"}, d.served(), "a class is served until the program ends")
+	assert.Equal(t, []string{"internal"}, d.servedClasses(), "a class is served until the program ends")
 
 	write("- loadBalancerClass: fast\n- loadBalancerClass: internal\n  annotations: {anyccm.io/load-balancer-scheme: public}\n")
 	assert.Empty(t, d.look(t.Context(), light, "", report))
-	assert.Equal(t, []string{"internal"}, d.served())
+	assert.Equal(t, []string{"internal"}, d.servedClasses())
 	assert.Len(t, events, 4)
 	assert.Equal(t, "ServiceDefaultsPending class fast is new in the defaults of Services, and is served after a restart", events[3])
 	assert.ElementsMatch(t, []string{"plain", "plain", "plain", "classed"}, h.names, "what is in the file counts again")

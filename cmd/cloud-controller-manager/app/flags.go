@@ -44,8 +44,8 @@ func choose(providers *registry.Registry, args []string) choice {
 	return choice{providers, p, err}
 }
 
-// others are the clouds that do not run.
-func (c choice) others() []registry.Provider {
+// otherProviders are the clouds that do not run.
+func (c choice) otherProviders() []registry.Provider {
 	return slices.DeleteFunc(c.providers.Providers(), func(p registry.Provider) bool { return c.err == nil && p.Name == c.provider.Name })
 }
 
@@ -89,7 +89,7 @@ func (c choice) addTo(sets *cliflag.NamedFlagSets) (shown func()) {
 	if c.err == nil {
 		add(c.provider)
 	}
-	for _, p := range c.others() {
+	for _, p := range c.otherProviders() {
 		add(p)
 	}
 	slices.Sort(sets.Order[len(sets.Order)-len(c.providers.Providers()):])
@@ -115,7 +115,7 @@ func (c choice) explained(err error) error {
 		return fmt.Errorf("%w; see --help", err)
 	}
 	var owners []string
-	for _, p := range c.others() {
+	for _, p := range c.otherProviders() {
 		if slices.ContainsFunc(p.Options, func(o schema.OptionRow) bool { return o.Flag != "" && o.Flag == unknown.GetSpecifiedName() }) {
 			owners = append(owners, p.Name)
 		}

@@ -60,8 +60,8 @@ func programRights(i registry.Installation) []right {
 	return list
 }
 
-// who is the user whose rights are checked, as the API server knows it.
-func who(ctx context.Context, client kubernetes.Interface, as string) string {
+// reviewedUser is the user whose rights are checked, as the API server knows it.
+func reviewedUser(ctx context.Context, client kubernetes.Interface, as string) string {
 	review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	switch {
 	case err == nil && review.Status.UserInfo.Username != "":
@@ -106,7 +106,7 @@ func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface
 
 // checkRightsAs asks for rights as the user that the client is for.
 func (p *preflight) checkRightsAs(ctx context.Context, client kubernetes.Interface, as string, rights []right) {
-	who := who(ctx, client, as)
+	who := reviewedUser(ctx, client, as)
 	var missing []string
 	for _, r := range rights {
 		review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{

@@ -71,7 +71,7 @@ func (s *serviceSelection) selects(class *string) bool {
 		return s.mode != named
 	}
 	return (s.mode != unclassed && *class == s.class) || slices.Contains(s.more, *class) ||
-		(s.defaults != nil && slices.Contains(s.defaults.served(), *class))
+		(s.defaults != nil && slices.Contains(s.defaults.servedClasses(), *class))
 }
 
 // whyLeft says why another controller serves a Service, and nothing of one that is ours.

@@ -113,7 +113,7 @@ func (s *Sim) describeClassics(p *params) (answer, error) {
 		}
 	}
 	list, next := page(s, p, list, "PageSize", "Marker", 400, 400)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("LoadBalancerDescriptions", "member", list, func(lb *ClassicLB) []elem { return s.showClassic(lb) }), tx("NextMarker", next)}, nil
@@ -238,7 +238,7 @@ func (s *Sim) createClassic(p *params) (answer, error) {
 		Policies: map[string]ClassicPolicy{}, Backends: map[int][]string{}, Attributes: ClassicAttributes{IdleTimeout: 60, DrainingTimeout: 300},
 		Created: time.Now(),
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	switch {
@@ -268,7 +268,7 @@ func (s *Sim) createClassic(p *params) (answer, error) {
 
 func (s *Sim) deleteClassic(p *params) (answer, error) {
 	name := p.required("LoadBalancerName")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if lb := s.classics.byID[name]; lb != nil { // "If the load balancer does not exist, the call succeeds"
@@ -288,7 +288,7 @@ func (s *Sim) hold(groups []string) {
 func (s *Sim) describeClassicAttributes(p *params) (answer, error) {
 	lb, err := s.classic(p)
 	if err == nil {
-		err = p.done()
+		err = p.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -338,7 +338,7 @@ func (s *Sim) modifyClassicAttributes(p *params) (answer, error) {
 			}
 		}
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	lb.Attributes = a
@@ -367,7 +367,7 @@ func (s *Sim) showELBTags(tags Tags) elem {
 
 func (s *Sim) describeClassicTags(p *params) (answer, error) {
 	names := p.list("LoadBalancerNames")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if len(names) == 0 || len(names) > maxTagged {
@@ -385,7 +385,7 @@ func (s *Sim) describeClassicTags(p *params) (answer, error) {
 
 func (s *Sim) addClassicTags(p *params) (answer, error) {
 	names, tags := p.list("LoadBalancerNames"), p.tags("Tags")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, n := range names {
@@ -417,7 +417,7 @@ func (s *Sim) registerInstances(p *params) (answer, error) {
 		return nil, err
 	}
 	ids := p.instanceIDs()
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
@@ -441,7 +441,7 @@ func (s *Sim) deregisterInstances(p *params) (answer, error) {
 		return nil, err
 	}
 	ids := p.instanceIDs()
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, id := range ids {
@@ -460,7 +460,7 @@ func (s *Sim) createClassicListeners(p *params) (answer, error) {
 	}
 	listeners, err := s.classicListeners(p)
 	if err == nil {
-		err = p.done()
+		err = p.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -492,7 +492,7 @@ func (s *Sim) deleteClassicListeners(p *params) (answer, error) {
 		}
 		ports = append(ports, n)
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	lb.Listeners = slices.DeleteFunc(lb.Listeners, func(l *ClassicListener) bool { return slices.Contains(ports, l.Port) })
@@ -514,7 +514,7 @@ func (s *Sim) createPolicy(p *params) (answer, error) {
 	for _, in := range p.structs("PolicyAttributes") {
 		policy.Attributes[in.required("AttributeName")] = in.text("AttributeValue")
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if !policyNameForm.MatchString(name) {
@@ -539,7 +539,7 @@ func (s *Sim) describePolicies(p *params) (answer, error) {
 		return nil, err
 	}
 	names := p.list("PolicyNames")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, n := range names {
@@ -574,7 +574,7 @@ func (s *Sim) setBackendPolicies(p *params) (answer, error) {
 		return nil, err
 	}
 	port, names := *orZero(p.within("InstancePort", 1, 65535)), p.list("PolicyNames")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := lb.knowsPolicies(names); err != nil {
@@ -597,7 +597,7 @@ func (s *Sim) setListenerPolicies(p *params) (answer, error) {
 		return nil, err
 	}
 	port, names := *orZero(p.within("LoadBalancerPort", 1, 65535)), p.list("PolicyNames")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := lb.knowsPolicies(names); err != nil {
@@ -618,7 +618,7 @@ func (s *Sim) attachSubnets(p *params) (answer, error) {
 		return nil, err
 	}
 	add := p.list("Subnets")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	wanted := slices.Concat(lb.Subnets, slices.DeleteFunc(slices.Clone(add), func(id string) bool { return slices.Contains(lb.Subnets, id) }))
@@ -635,7 +635,7 @@ func (s *Sim) detachSubnets(p *params) (answer, error) {
 		return nil, err
 	}
 	gone := p.list("Subnets")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, id := range gone {
@@ -657,7 +657,7 @@ func (s *Sim) applyGroups(p *params) (answer, error) {
 		return nil, err
 	}
 	groups := p.list("SecurityGroups")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := s.checkPlaces(nil, groups); err != nil {
@@ -685,7 +685,7 @@ func (s *Sim) configureHealthCheck(p *params) (answer, error) {
 		Target: in.required("Target"), Interval: *orZero(in.within("Interval", 5, 300)), Timeout: *orZero(in.within("Timeout", 2, 60)),
 		Healthy: *orZero(in.within("HealthyThreshold", 2, 10)), Unhealthy: *orZero(in.within("UnhealthyThreshold", 2, 10)),
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	kind, rest, _ := strings.Cut(c.Target, ":")

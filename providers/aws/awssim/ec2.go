@@ -284,7 +284,7 @@ func (s *Sim) lagging(since time.Time) bool { return time.Since(since) < s.optio
 func (s *Sim) describeInstances(p *params) (answer, error) {
 	ids, filters := p.list("InstanceId"), p.filters()
 	var list []*Instance
-	if len(ids) > 0 && p.has("MaxResults") {
+	if len(ids) > 0 && p.isSet("MaxResults") {
 		return nil, refuse("InvalidParameterCombination", "The parameter instancesSet cannot be used with the parameter maxResults")
 	}
 	if err := s.checkIDs(ids); err != nil {
@@ -301,7 +301,7 @@ func (s *Sim) describeInstances(p *params) (answer, error) {
 		}
 	}
 	list, next := page(s, p, list, "MaxResults", "NextToken", 1000, 1000)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("reservationSet", "item", list, func(i *Instance) []elem {
@@ -375,7 +375,7 @@ func (s *Sim) showInstance(i *Instance) []elem {
 
 func (s *Sim) describeZones(p *params) (answer, error) {
 	all, names := p.flag("AllAvailabilityZones"), p.list("ZoneName")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	_ = all // every zone here is opted in
@@ -390,7 +390,7 @@ const maxTopologyIDs = 100
 
 func (s *Sim) describeTopology(p *params) (answer, error) {
 	ids := p.list("InstanceId")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if len(ids) > maxTopologyIDs {
@@ -432,7 +432,7 @@ func (s *Sim) describeInterfaces(p *params) (answer, error) {
 			list = append(list, e)
 		}
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("networkInterfaceSet", "item", anyOrder(s, list), func(e *Interface) []elem {
@@ -489,7 +489,7 @@ func (s *Sim) eachTagged(ids []string) ([]Tags, error) {
 
 func (s *Sim) createTags(p *params) (answer, error) {
 	ids, tags := p.list("ResourceId"), p.tags("Tag")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	all, err := s.eachTagged(ids)
@@ -504,7 +504,7 @@ func (s *Sim) createTags(p *params) (answer, error) {
 
 func (s *Sim) deleteTags(p *params) (answer, error) {
 	ids, tags := p.list("ResourceId"), p.tags("Tag")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	all, err := s.eachTagged(ids)
@@ -520,7 +520,7 @@ func (s *Sim) deleteTags(p *params) (answer, error) {
 func (s *Sim) modifyInstance(p *params) (answer, error) {
 	id := p.required("InstanceId")
 	value := p.choice("SourceDestCheck.Value", "true", "false")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	i := s.instances.byID[id]
@@ -538,7 +538,7 @@ func (s *Sim) modifyInstance(p *params) (answer, error) {
 func (s *Sim) modifyInterface(p *params) (answer, error) {
 	id := p.required("NetworkInterfaceId")
 	value := p.choice("SourceDestCheck.Value", "true", "false")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, i := range s.instances.all() {

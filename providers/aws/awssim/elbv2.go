@@ -147,7 +147,7 @@ func (s *Sim) describeNetworks(p *params) (answer, error) {
 		}
 	}
 	list, next := page(s, p, list, "PageSize", "Marker", 400, 400)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("LoadBalancers", "member", list, s.showNetwork), tx("NextMarker", next)}, nil
@@ -204,7 +204,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 	for _, n := range p.list("Subnets") {
 		lb.Mappings = append(lb.Mappings, Mapping{Subnet: n})
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	lb.Scheme, lb.AddressType = cmp.Or(lb.Scheme, "internet-facing"), cmp.Or(lb.AddressType, "ipv4")
@@ -268,7 +268,7 @@ func (s *Sim) checkMappings(lb *LoadBalancer) error {
 
 func (s *Sim) deleteNetwork(p *params) (answer, error) {
 	arn := p.required("LoadBalancerArn")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := checkARN(arn, "loadbalancer/"); err != nil {
@@ -359,7 +359,7 @@ func (p *params) attributes(known map[string]string) map[string]string {
 func (s *Sim) describeNetworkAttributes(p *params) (answer, error) {
 	lb, err := s.network(p)
 	if err == nil {
-		err = p.done()
+		err = p.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -373,7 +373,7 @@ func (s *Sim) modifyNetworkAttributes(p *params) (answer, error) {
 		return nil, err
 	}
 	changed := p.attributes(lb.Attributes)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	wanted := maps.Clone(lb.Attributes)
@@ -391,7 +391,7 @@ func (s *Sim) setGroups(p *params) (answer, error) {
 		return nil, err
 	}
 	groups := p.list("SecurityGroups")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if len(lb.Groups) == 0 || len(groups) == 0 {
@@ -417,7 +417,7 @@ func (s *Sim) setSubnets(p *params) (answer, error) {
 	if kind := p.choice("IpAddressType", "ipv4", "dualstack"); kind != "" {
 		changed.AddressType = kind
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := s.checkMappings(&changed); err != nil {
@@ -454,7 +454,7 @@ func (s *Sim) tagged(arn string) (Tags, error) {
 
 func (s *Sim) describeNetworkTags(p *params) (answer, error) {
 	arns := p.list("ResourceArns")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if len(arns) == 0 || len(arns) > maxTagged {
@@ -473,7 +473,7 @@ func (s *Sim) describeNetworkTags(p *params) (answer, error) {
 
 func (s *Sim) addNetworkTags(p *params) (answer, error) {
 	arns, tags := p.list("ResourceArns"), p.tags("Tags")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, arn := range arns {

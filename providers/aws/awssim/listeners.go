@@ -26,7 +26,7 @@ func (s *Sim) describeListeners(p *params) (answer, error) {
 		return nil, refuse("LoadBalancerNotFound", "Load balancer '%s' not found", of)
 	}
 	list, next := page(s, p, s.listenersOf(of), "PageSize", "Marker", 400, 400)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("Listeners", "member", list, showListener), tx("NextMarker", next)}, nil
@@ -48,10 +48,10 @@ func (s *Sim) readListener(p *params, l *Listener) {
 	if v := p.choice("Protocol", "TCP", "UDP", "TLS", "TCP_UDP"); v != "" {
 		l.Protocol = v
 	}
-	if p.has("SslPolicy") {
+	if p.isSet("SslPolicy") {
 		l.Policy = p.text("SslPolicy")
 	}
-	if in := p.structs("Certificates"); in != nil || p.has("Certificates") {
+	if in := p.structs("Certificates"); in != nil || p.isSet("Certificates") {
 		l.Certificates = nil
 		for _, c := range in {
 			l.Certificates = append(l.Certificates, c.required("CertificateArn"))
@@ -115,7 +115,7 @@ func (s *Sim) createListener(p *params) (answer, error) {
 	}
 	l := &Listener{LoadBalancer: lb.ARN, Tags: p.tags("Tags")}
 	s.readListener(p, l)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := s.checkListener(l); err != nil {
@@ -137,10 +137,10 @@ func (s *Sim) modifyListener(p *params) (answer, error) {
 	}
 	changed := *l
 	s.readListener(p, &changed)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
-	if l.Protocol != "TLS" && changed.Protocol == "TLS" && !p.has("SslPolicy") {
+	if l.Protocol != "TLS" && changed.Protocol == "TLS" && !p.isSet("SslPolicy") {
 		// A creation has a default; a change has none.
 		return nil, refuse("ValidationError", "A security policy must be specified for TLS listeners")
 	}
@@ -153,7 +153,7 @@ func (s *Sim) modifyListener(p *params) (answer, error) {
 
 func (s *Sim) deleteListener(p *params) (answer, error) {
 	arn := p.required("ListenerArn")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if s.listeners.byID[arn] == nil {

@@ -43,7 +43,7 @@ type Rule struct {
 	CIDR, CIDRv6, Group, PrefixList, Description string
 }
 
-func (r Rule) same(o Rule) bool {
+func (r Rule) equals(o Rule) bool {
 	r.Description, o.Description = "", ""
 	return r == o
 }
@@ -136,7 +136,7 @@ func (s *Sim) describeSubnets(p *params) (answer, error) {
 		}
 	}
 	list, next := page(s, p, list, "MaxResults", "NextToken", 1000, 1000)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("subnetSet", "item", list, func(n *Subnet) []elem {
@@ -162,7 +162,7 @@ func (s *Sim) describeRouteTables(p *params) (answer, error) {
 		}
 	}
 	list, next := page(s, p, list, "MaxResults", "NextToken", 100, 100)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("routeTableSet", "item", list, func(t *RouteTable) []elem {
@@ -200,7 +200,7 @@ func (s *Sim) readRoute(p *params) (*RouteTable, *Route, error) {
 	table, r := p.required("RouteTableId"), &Route{
 		CIDR: p.text("DestinationCidrBlock"), CIDRv6: p.text("DestinationIpv6CidrBlock"), Instance: p.text("InstanceId"), Interface: p.text("NetworkInterfaceId"),
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, nil, err
 	}
 	t := s.tables.byID[table]
@@ -270,7 +270,7 @@ func (s *Sim) resolveTarget(r *Route) error {
 
 func (s *Sim) deleteRoute(p *params) (answer, error) {
 	table, v4, v6 := p.required("RouteTableId"), p.text("DestinationCidrBlock"), p.text("DestinationIpv6CidrBlock")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	t := s.tables.byID[table]
@@ -302,7 +302,7 @@ func (s *Sim) describeGroups(p *params) (answer, error) {
 		}
 	}
 	list, next := page(s, p, list, "MaxResults", "NextToken", 1000, 1000)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("securityGroupInfo", "item", list, func(g *Group) []elem {
@@ -360,7 +360,7 @@ func (s *Sim) createGroup(p *params) (answer, error) {
 		}
 		tags = spec.tags("Tag")
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if vpc != VPC {
@@ -413,7 +413,7 @@ func (s *Sim) groupUse(id string) string {
 
 func (s *Sim) deleteGroup(p *params) (answer, error) {
 	id := p.required("GroupId")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if s.groups.byID[id] == nil {
@@ -485,7 +485,7 @@ func (s *Sim) permissions(p *params) (string, []Rule, error) {
 		}
 		list = append(list, sources...)
 	}
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return "", nil, err
 	}
 	g := s.groups.byID[id]
@@ -524,7 +524,7 @@ func (s *Sim) authorize(p *params) (answer, error) {
 	}
 	g := s.groups.byID[id]
 	for i, r := range rules {
-		if slices.ContainsFunc(append(slices.Clone(g.Rules), rules[:i]...), r.same) {
+		if slices.ContainsFunc(append(slices.Clone(g.Rules), rules[:i]...), r.equals) {
 			return nil, refuse("InvalidPermission.Duplicate", "the specified rule \"%v\" already exists", r)
 		}
 		if r.Group != "" && s.groups.byID[r.Group] == nil {
@@ -545,10 +545,10 @@ func (s *Sim) revoke(p *params) (answer, error) {
 	}
 	g := s.groups.byID[id]
 	for _, r := range rules {
-		if !slices.ContainsFunc(g.Rules, r.same) {
+		if !slices.ContainsFunc(g.Rules, r.equals) {
 			return nil, refuse("InvalidPermission.NotFound", "The specified rule does not exist in this security group: %v", r)
 		}
 	}
-	g.Rules = slices.DeleteFunc(g.Rules, func(have Rule) bool { return slices.ContainsFunc(rules, have.same) })
+	g.Rules = slices.DeleteFunc(g.Rules, func(have Rule) bool { return slices.ContainsFunc(rules, have.equals) })
 	return answer{tx("return", true)}, nil
 }

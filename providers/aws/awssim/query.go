@@ -44,7 +44,7 @@ func (p *params) note(err error) {
 	}
 }
 
-func (p *params) has(name string) bool { return p.values.Has(p.prefix + name) }
+func (p *params) isSet(name string) bool { return p.values.Has(p.prefix + name) }
 
 func (p *params) text(name string) string {
 	p.used[p.prefix+name] = true
@@ -60,7 +60,7 @@ func (p *params) required(name string) string {
 }
 
 func (p *params) number(name string) *int {
-	if !p.has(name) {
+	if !p.isSet(name) {
 		return nil
 	}
 	n, err := strconv.Atoi(p.text(name))
@@ -97,10 +97,10 @@ func (p *params) choice(name string, choices ...string) string {
 
 func (p *params) list(name string) []string {
 	var list []string
-	for i := 1; p.has(fmt.Sprintf("%s%s.%d", name, p.member, i)); i++ {
+	for i := 1; p.isSet(fmt.Sprintf("%s%s.%d", name, p.member, i)); i++ {
 		list = append(list, p.text(fmt.Sprintf("%s%s.%d", name, p.member, i)))
 	}
-	if p.has(name) && p.values.Get(p.prefix+name) == "" {
+	if p.isSet(name) && p.values.Get(p.prefix+name) == "" {
 		p.used[p.prefix+name] = true // an empty list
 	}
 	return list
@@ -119,7 +119,7 @@ func (p *params) structs(name string) []*params {
 		}
 		list = append(list, &params{p.values, prefix, p.member, p.used, p.fault})
 	}
-	if p.has(name) && p.values.Get(p.prefix+name) == "" {
+	if p.isSet(name) && p.values.Get(p.prefix+name) == "" {
 		p.used[p.prefix+name] = true
 	}
 	return list
@@ -157,8 +157,8 @@ func (p *params) tags(name string) Tags {
 	return tags
 }
 
-// done ends the reading of parameters: what is wrong with them, or unknown, refuses the call.
-func (p *params) done() error {
+// finish ends the reading of parameters: what is wrong with them, or unknown, refuses the call.
+func (p *params) finish() error {
 	if *p.fault != nil {
 		return *p.fault
 	}

@@ -580,7 +580,7 @@ func (s *Sim) Self(id string) {
 func (s *Sim) assumeRole(p *params) (answer, error) {
 	role, session := p.required("RoleArn"), p.required("RoleSessionName")
 	p.number("DurationSeconds")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	key := fmt.Sprintf("ASIAROLE%012d", len(s.roles)+1)

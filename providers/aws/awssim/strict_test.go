@@ -106,8 +106,8 @@ func TestListsAreInAnyOrder(t *testing.T) {
 	}
 }
 
-// served is a network load balancer with a listener and its target group.
-func (r *region) served(t *testing.T) (loadBalancer, targetGroup, listener string) {
+// createServed is a network load balancer with a listener and its target group.
+func (r *region) createServed(t *testing.T) (loadBalancer, targetGroup, listener string) {
 	t.Helper()
 	ctx := t.Context()
 	made, err := r.network.CreateLoadBalancer(ctx, &elbv2.CreateLoadBalancerInput{
@@ -142,7 +142,7 @@ func TestTargetGroupsShowWhatIsDeleted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r, ctx := newRegion(awssim.Options{Release: 10 * time.Second}), t.Context()
-		loadBalancer, group, _ := r.served(t)
+		loadBalancer, group, _ := r.createServed(t)
 		_, err := r.network.DeleteTargetGroup(ctx, &elbv2.DeleteTargetGroupInput{TargetGroupArn: &group})
 		requireRefused(t, err, "ResourceInUse", "a listener sends to it")
 		_, err = r.network.DeleteLoadBalancer(ctx, &elbv2.DeleteLoadBalancerInput{LoadBalancerArn: &loadBalancer})
@@ -189,7 +189,7 @@ func TestIntervalsAreLongerThanTimeouts(t *testing.T) {
 		}
 		require.NoError(t, err, name)
 	}
-	_, group, _ := r.served(t)
+	_, group, _ := r.createServed(t)
 	_, err := r.network.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &group, HealthCheckIntervalSeconds: aws.Int32(5)})
 	requireRefused(t, err, "ValidationError", "the time-out that it has is 10 s")
 	_, err = r.network.ModifyTargetGroup(ctx, &elbv2.ModifyTargetGroupInput{TargetGroupArn: &group, HealthCheckTimeoutSeconds: aws.Int32(30)})
@@ -201,7 +201,7 @@ func TestIntervalsAreLongerThanTimeouts(t *testing.T) {
 func TestTLSNeedsAPolicy(t *testing.T) {
 	t.Parallel()
 	r, ctx := newRegion(awssim.Options{}), t.Context()
-	loadBalancer, group, listener := r.served(t)
+	loadBalancer, group, listener := r.createServed(t)
 	certificates := []v2types.Certificate{{CertificateArn: aws.String(certificate)}}
 	_, err := r.network.ModifyListener(ctx, &elbv2.ModifyListenerInput{
 		ListenerArn: &listener, Protocol: v2types.ProtocolEnumTls, Certificates: certificates,

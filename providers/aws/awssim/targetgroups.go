@@ -132,7 +132,7 @@ func (s *Sim) describeTargetGroups(p *params) (answer, error) {
 		list = slices.DeleteFunc(list, func(t *TargetGroup) bool { return !slices.Contains(s.attached(t.ARN), of) })
 	}
 	list, next := page(s, p, list, "PageSize", "Marker", 400, 400)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	return answer{listOf("TargetGroups", "member", list, s.showTargetGroup), tx("NextMarker", next)}, nil
@@ -208,7 +208,7 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 	}
 	p.healthCheck(t)
 	vpc := p.required("VpcId")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := t.checkTimes(); err != nil {
@@ -264,7 +264,7 @@ func (s *Sim) modifyTargetGroup(p *params) (answer, error) {
 	}
 	changed := *t
 	p.healthCheck(&changed)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := changed.checkTimes(); err != nil {
@@ -279,7 +279,7 @@ func (s *Sim) modifyTargetGroup(p *params) (answer, error) {
 
 func (s *Sim) deleteTargetGroup(p *params) (answer, error) {
 	arn := p.required("TargetGroupArn")
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if err := checkARN(arn, "targetgroup/"); err != nil {
@@ -298,7 +298,7 @@ func (s *Sim) deleteTargetGroup(p *params) (answer, error) {
 func (s *Sim) describeTargetGroupAttributes(p *params) (answer, error) {
 	t, err := s.targetGroup(p)
 	if err == nil {
-		err = p.done()
+		err = p.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -312,7 +312,7 @@ func (s *Sim) modifyTargetGroupAttributes(p *params) (answer, error) {
 		return nil, err
 	}
 	changed := p.attributes(t.Attributes)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	if changed["preserve_client_ip.enabled"] == "false" && strings.Contains(t.Protocol, "UDP") {
@@ -325,7 +325,7 @@ func (s *Sim) modifyTargetGroupAttributes(p *params) (answer, error) {
 func (s *Sim) describeTargetHealth(p *params) (answer, error) {
 	t, err := s.targetGroup(p)
 	if err == nil {
-		err = p.done()
+		err = p.finish()
 	}
 	if err != nil {
 		return nil, err
@@ -363,7 +363,7 @@ func (s *Sim) registerTargets(p *params) (answer, error) {
 		return nil, err
 	}
 	list := p.targets(t)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	for _, one := range list {
@@ -391,7 +391,7 @@ func (s *Sim) deregisterTargets(p *params) (answer, error) {
 		return nil, err
 	}
 	list := p.targets(t)
-	if err := p.done(); err != nil {
+	if err := p.finish(); err != nil {
 		return nil, err
 	}
 	inUse := s.usedBy(t) != nil // nothing is drained where no load balancer sends anything

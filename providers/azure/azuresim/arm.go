@@ -425,7 +425,7 @@ func areZones(list []any) bool {
 
 // checkAddressTexts refuses values of a public address that are none of those which the API knows.
 func checkAddressTexts(asked object, props any) *failure {
-	if version := at(props, "publicIPAddressVersion"); version != nil && version != "IPv4" && version != "IPv6" {
+	if version := follow(props, "publicIPAddressVersion"); version != nil && version != "IPv4" && version != "IPv6" {
 		return invalid("InvalidRequestFormat", "publicIPAddressVersion %v is none of IPv4 and IPv6.", version)
 	}
 	if sku := text(asked, "sku", "name"); !slices.Contains([]string{"", "Basic", "Standard", "StandardV2"}, sku) {

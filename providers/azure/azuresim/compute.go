@@ -47,12 +47,12 @@ func init() { //nolint:gochecknoinits // the table and what it leads to name eac
 		kindMachine: {versions: []string{computeVersion}, methods: "GET PUT DELETE", put: putAny, show: (*Sim).showMachine},
 		kindScaleSet: {
 			versions: []string{computeVersion}, methods: "GET PUT DELETE", put: (*Sim).putScaleSet, show: showScaleSet, fields: members(
-				"timeCreated doNotRunExtensionsOnOverprovisionedVMs orchestrationMode upgradePolicy platformFaultDomainCount singlePlacementGroup overprovision uniqueId").with(
-				"virtualMachineProfile", members("timeCreated osProfile storageProfile extensionProfile").with("networkProfile", networkProfile())),
+				"timeCreated doNotRunExtensionsOnOverprovisionedVMs orchestrationMode upgradePolicy platformFaultDomainCount singlePlacementGroup overprovision uniqueId").set(
+				"virtualMachineProfile", members("timeCreated osProfile storageProfile extensionProfile").set("networkProfile", networkProfile())),
 		},
 		kindInstance: {
 			versions: []string{computeVersion}, methods: "GET PUT DELETE", put: (*Sim).putInstance, show: (*Sim).showInstance,
-			fields: members("hardwareProfile osProfile storageProfile networkProfile provisioningState vmId latestModelApplied modelDefinitionApplied timeCreated").with(
+			fields: members("hardwareProfile osProfile storageProfile networkProfile provisioningState vmId latestModelApplied modelDefinitionApplied timeCreated").set(
 				"networkProfileConfiguration", networkProfile()),
 		},
 		kindSetInterface: {versions: []string{interfaceVersion}, methods: "GET", list: (*Sim).setInterfaces},
@@ -65,9 +65,9 @@ func init() { //nolint:gochecknoinits // the table and what it leads to name eac
 func networkProfile() fields {
 	config := members("name id privateIPAddressVersion subnet primary publicIPAddressConfiguration loadBalancerBackendAddressPools " +
 		"applicationSecurityGroups applicationGatewayBackendAddressPools loadBalancerInboundNatPools")
-	card := members("primary enableAcceleratedNetworking disableTcpStateTracking dnsSettings enableIPForwarding networkSecurityGroup deleteOption").with(
-		"ipConfigurations", members("name id").with("properties", config))
-	return members("networkApiVersion healthProbe").with("networkInterfaceConfigurations", members("name id tags").with("properties", card))
+	card := members("primary enableAcceleratedNetworking disableTcpStateTracking dnsSettings enableIPForwarding networkSecurityGroup deleteOption").set(
+		"ipConfigurations", members("name id").set("properties", config))
+	return members("networkApiVersion healthProbe").set("networkInterfaceConfigurations", members("name id tags").set("properties", card))
 }
 
 // putAny takes over everything.
@@ -93,12 +93,12 @@ func (s *Sim) putScaleSet(r *resource, asked object, created bool) *failure {
 	if !strings.EqualFold(text(asked, "location"), Location) {
 		return invalid("LocationRequired", "The location property is required for this definition.")
 	}
-	profile := at(asked, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
+	profile := follow(asked, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations")
 	if f := s.checkPools(profile); f != nil {
 		return f
 	}
 	if profile != nil {
-		network, _ := at(r.doc, "properties", "virtualMachineProfile", "networkProfile").(object)
+		network, _ := follow(r.doc, "properties", "virtualMachineProfile", "networkProfile").(object)
 		network["networkInterfaceConfigurations"] = profile
 	}
 	return nil
@@ -112,7 +112,7 @@ func (s *Sim) putInstance(r *resource, asked object, created bool) *failure {
 		delete(asked, "sim")
 		return putAny(s, r, asked, true)
 	}
-	cards := at(asked, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations")
+	cards := follow(asked, "properties", "networkProfileConfiguration", "networkInterfaceConfigurations")
 	if f := s.checkPools(cards); f != nil {
 		return f
 	}
@@ -130,7 +130,7 @@ func (s *Sim) checkPools(cards any) *failure {
 			seen := map[string]string{}
 			for _, pool := range items(config, "properties", "loadBalancerBackendAddressPools") {
 				lb := s.resources[strings.ToLower(ownerOf(text(pool, "id")))]
-				if lb == nil || named(items(lb.doc, "properties", "backendAddressPools"), lastOf(text(pool, "id"))) == nil {
+				if lb == nil || findByName(items(lb.doc, "properties", "backendAddressPools"), lastOf(text(pool, "id"))) == nil {
 					return invalid("InvalidResourceReference", "Resource %s referenced by the network interface was not found.", text(pool, "id"))
 				}
 				side := strconv.FormatBool(internalOf(lb))
@@ -138,7 +138,7 @@ func (s *Sim) checkPools(cards any) *failure {
 					return invalid("NetworkInterfaceUsesMultipleLoadBalancersOfSameType", "Network interface uses multiple load balancers of the same type: %s, %s.", other, lb.id)
 				}
 				seen[side] = lb.id
-				if len(items(named(items(lb.doc, "properties", "backendAddressPools"), lastOf(text(pool, "id"))), "properties", "loadBalancerBackendAddresses")) > 0 {
+				if len(items(findByName(items(lb.doc, "properties", "backendAddressPools"), lastOf(text(pool, "id"))), "properties", "loadBalancerBackendAddresses")) > 0 {
 					return invalid("MixedBackendPool", "Backend pool %s has IP-based members.", text(pool, "id"))
 				}
 			}
@@ -149,7 +149,7 @@ func (s *Sim) checkPools(cards any) *failure {
 
 func internalOf(lb *resource) bool {
 	for _, f := range items(lb.doc, "properties", "frontendIPConfigurations") {
-		if at(f, "properties", "subnet") != nil {
+		if follow(f, "properties", "subnet") != nil {
 			return true
 		}
 	}
@@ -267,7 +267,7 @@ func (s *Sim) ScaleOut(set string, n int) (names []string, err error) {
 func (s *Sim) addInstance(set, name string) string {
 	s.number++
 	model := s.resources[strings.ToLower(ID(kindScaleSet, set))]
-	cards := clone(at(model.doc, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations"))
+	cards := clone(follow(model.doc, "properties", "virtualMachineProfile", "networkProfile", "networkInterfaceConfigurations"))
 	number := strconv.Itoa(s.number)
 	id := ID(kindScaleSet, set, "virtualMachines", number)
 	doc := object{
@@ -442,14 +442,14 @@ func (s *Sim) interfacesOf(r *resource) []object {
 			configs = append(configs, object{"name": config["name"], "id": id + "/ipConfigurations/" + text(config, "name"), "properties": props})
 		}
 		list = append(list, object{"name": c["name"], "id": id, "properties": object{
-			"provisioningState": "Succeeded", "primary": at(c, "properties", "primary"), "virtualMachine": object{"id": r.id}, "ipConfigurations": configs,
+			"provisioningState": "Succeeded", "primary": follow(c, "properties", "primary"), "virtualMachine": object{"id": r.id}, "ipConfigurations": configs,
 		}})
 	}
 	return list
 }
 
 func (*Sim) hasPublic(_ *resource, _, config object) bool {
-	return at(config, "properties", "publicIPAddressConfiguration") != nil
+	return follow(config, "properties", "publicIPAddressConfiguration") != nil
 }
 
 func (s *Sim) setAddresses(parent string) []any {

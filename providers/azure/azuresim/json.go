@@ -23,8 +23,8 @@ func renamed(o object, from, to string) object {
 	return out
 }
 
-// at follows a path of keys.
-func at(v any, path ...string) any {
+// follow follows a path of keys.
+func follow(v any, path ...string) any {
 	for _, key := range path {
 		o, ok := v.(object)
 		if !ok {
@@ -36,12 +36,12 @@ func at(v any, path ...string) any {
 }
 
 func text(v any, path ...string) string {
-	s, _ := at(v, path...).(string)
+	s, _ := follow(v, path...).(string)
 	return s
 }
 
 func number(v any, path ...string) int {
-	switch n := at(v, path...).(type) {
+	switch n := follow(v, path...).(type) {
 	case float64:
 		return int(n)
 	case int:
@@ -51,7 +51,7 @@ func number(v any, path ...string) int {
 }
 
 func items(v any, path ...string) []object {
-	list, _ := at(v, path...).([]any)
+	list, _ := follow(v, path...).([]any)
 	var out []object
 	for _, i := range list {
 		if o, ok := i.(object); ok {
@@ -71,7 +71,7 @@ func anyOf(objects []object) []any {
 }
 
 func strs(v any, path ...string) []string {
-	list, _ := at(v, path...).([]any)
+	list, _ := follow(v, path...).([]any)
 	var out []string
 	for _, i := range list {
 		if s, ok := i.(string); ok {
@@ -88,8 +88,8 @@ func properties(r *resource) any {
 	return r.doc["properties"]
 }
 
-// named finds an item of a list by its name.
-func named(list []object, name string) object {
+// findByName finds an item of a list by its name.
+func findByName(list []object, name string) object {
 	if i := slices.IndexFunc(list, func(o object) bool { return strings.EqualFold(text(o, "name"), name) }); i >= 0 {
 		return list[i]
 	}
@@ -128,13 +128,13 @@ func legal(shared map[string]fields, known fields, asked, stored any, path strin
 	case object:
 		for key, value := range v {
 			inner, ok := known[key]
-			if !ok && at(stored, key) == nil {
+			if !ok && follow(stored, key) == nil {
 				return invalid("InvalidRequestFormat", "Cannot parse the request. Could not find member '%s' on object at path '%s'.", key, path)
 			}
 			if inner == nil {
 				inner = shared[key]
 			}
-			if f := legal(shared, inner, value, at(stored, key), path+"."+key); f != nil {
+			if f := legal(shared, inner, value, follow(stored, key), path+"."+key); f != nil {
 				return f
 			}
 		}
@@ -183,14 +183,14 @@ func members(names string) fields {
 	return f
 }
 
-func (f fields) with(key string, inner fields) fields {
+func (f fields) set(key string, inner fields) fields {
 	f[key] = inner
 	return f
 }
 
 // sub are the members of an item that is a resource of its own inside another one.
 func sub(names string) fields {
-	return members("name id etag type zones").with("properties", members(names+" provisioningState"))
+	return members("name id etag type zones").set("properties", members(names+" provisioningState"))
 }
 
 // within are fields that are objects of a few members wherever they are: references, and settings that belong together.
@@ -205,7 +205,7 @@ func within() map[string]fields {
 		"networkSecurityGroup networkInterfaceIPConfiguration loadBalancerBackendAddressPools loadBalancerFrontendIpConfigurations") {
 		inner[name] = members("id")
 	}
-	inner["loadBalancerBackendAddresses"] = members("name").with("properties", members("ipAddress virtualNetwork subnet networkInterfaceIPConfiguration adminState"))
-	inner["delegations"] = members("name id etag type").with("properties", members("serviceName actions provisioningState"))
+	inner["loadBalancerBackendAddresses"] = members("name").set("properties", members("ipAddress virtualNetwork subnet networkInterfaceIPConfiguration adminState"))
+	inner["delegations"] = members("name id etag type").set("properties", members("serviceName actions provisioningState"))
 	return inner
 }

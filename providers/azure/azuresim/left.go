@@ -54,7 +54,7 @@ func (s *Sim) LeaveMember(id, pool string, six bool) {
 	for _, card := range cards {
 		for _, config := range items(card, "properties", "ipConfigurations") {
 			if (text(config, "properties", "privateIPAddressVersion") == "IPv6") == six {
-				pools, _ := at(config, "properties", "loadBalancerBackendAddressPools").([]any)
+				pools, _ := follow(config, "properties", "loadBalancerBackendAddressPools").([]any)
 				propertiesOf(config)["loadBalancerBackendAddressPools"] = append(pools, object{"id": pool})
 			}
 		}

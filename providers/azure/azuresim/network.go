@@ -36,14 +36,14 @@ func addNetworkKinds(kinds map[string]kind) {
 	}
 	kinds[kindSecurityGroup] = kind{
 		versions: networkVersions, methods: all, put: (*Sim).putSecurityGroup, show: showSecurityGroup,
-		fields: members("resourceGuid provisioningState defaultSecurityRules networkInterfaces subnets flushConnection").with("securityRules", sub(
+		fields: members("resourceGuid provisioningState defaultSecurityRules networkInterfaces subnets flushConnection").set("securityRules", sub(
 			"protocol access direction priority description sourceAddressPrefix sourceAddressPrefixes sourcePortRange sourcePortRanges "+
 				"destinationAddressPrefix destinationAddressPrefixes destinationPortRange destinationPortRanges sourceApplicationSecurityGroups "+
 				"destinationApplicationSecurityGroups")),
 	}
 	kinds[kindRouteTable] = kind{
 		versions: networkVersions, methods: all, put: (*Sim).putRouteTable, show: showRouteTable,
-		fields: members("resourceGuid provisioningState disableBgpRoutePropagation subnets").with("routes", sub(
+		fields: members("resourceGuid provisioningState disableBgpRoutePropagation subnets").set("routes", sub(
 			"addressPrefix nextHopType nextHopIpAddress hasBgpOverride")),
 	}
 	kinds[kindNetwork] = kind{versions: networkVersions, methods: all, put: putAny, show: (*Sim).showNetwork}
@@ -59,7 +59,7 @@ func addNetworkKinds(kinds map[string]kind) {
 		versions: networkVersions, methods: all, put: (*Sim).putInterface, show: (*Sim).showInterface,
 		fields: members("virtualMachine primary macAddress enableAcceleratedNetworking enableIPForwarding networkSecurityGroup dnsSettings hostedWorkloads "+
 			"tapConfigurations resourceGuid provisioningState allowPort25Out defaultOutboundConnectivityEnabled disableTcpStateTracking vnetEncryptionSupported "+
-			"auxiliaryMode auxiliarySku nicType privateEndpoint privateLinkService dscpConfiguration migrationPhase workloadType").with("ipConfigurations", sub(
+			"auxiliaryMode auxiliarySku nicType privateEndpoint privateLinkService dscpConfiguration migrationPhase workloadType").set("ipConfigurations", sub(
 			"primary privateIPAddress privateIPAddressVersion privateIPAllocationMethod privateIPAddressPrefixLength subnet publicIPAddress "+
 				"loadBalancerBackendAddressPools loadBalancerInboundNatRules applicationSecurityGroups applicationGatewayBackendAddressPools")),
 	}
@@ -75,12 +75,12 @@ func loadBalancerFields() fields {
 		"idleTimeoutInMinutes enableFloatingIP enableTcpReset disableOutboundSnat enableConnectionTracking"
 	frontend := sub("privateIPAddress privateIPAllocationMethod privateIPAddressVersion publicIPAddress publicIPPrefix " +
 		"loadBalancingRules outboundRules inboundNatRules inboundNatPools gatewayLoadBalancer")
-	frontend["properties"].with("subnet", members("id name")) // which a write may repeat of the subnet itself
-	return members("resourceGuid provisioningState inboundNatRules outboundRules inboundNatPools").with("frontendIPConfigurations", frontend).
-		with("backendAddressPools", sub("loadBalancerBackendAddresses backendIPConfigurations loadBalancingRules outboundRule outboundRules "+
+	frontend["properties"].set("subnet", members("id name")) // which a write may repeat of the subnet itself
+	return members("resourceGuid provisioningState inboundNatRules outboundRules inboundNatPools").set("frontendIPConfigurations", frontend).
+		set("backendAddressPools", sub("loadBalancerBackendAddresses backendIPConfigurations loadBalancingRules outboundRule outboundRules "+
 			"inboundNatRules virtualNetwork location tunnelInterfaces drainPeriodInSeconds syncMode")).
-		with("loadBalancingRules", sub(rule)).
-		with("probes", sub("protocol port requestPath intervalInSeconds probeThreshold numberOfProbes loadBalancingRules noHealthyBackendsBehavior"))
+		set("loadBalancingRules", sub(rule)).
+		set("probes", sub("protocol port requestPath intervalInSeconds probeThreshold numberOfProbes loadBalancingRules noHealthyBackendsBehavior"))
 }
 
 // putLoadBalancer replaces a load balancer, strictly.
@@ -142,7 +142,7 @@ func checkUnique(_ *resource, props object) *failure {
 func (s *Sim) checkFrontends(r *resource, props object) *failure {
 	taken := map[string]bool{}
 	for _, f := range items(props, "frontendIPConfigurations") {
-		before := named(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name"))
+		before := findByName(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name"))
 		zones, listed := f["zones"].([]any)
 		if f["zones"] != nil && !listed || !areZones(zones) || before != nil && !sameZones(before["zones"], f["zones"]) {
 			return invalid("LoadBalancerFrontendIPConfigurationZonesInvalid", "The zones of frontend %s are none, or were others.", text(f, "name"))
@@ -212,7 +212,7 @@ func (*Sim) checkRules(r *resource, props object) *failure {
 		}
 		p := rule["properties"]
 		protocol, front, back := text(p, "protocol"), number(p, "frontendPort"), number(p, "backendPort")
-		floating, _ := at(p, "enableFloatingIP").(bool)
+		floating, _ := follow(p, "enableFloatingIP").(bool)
 		key := fmt.Sprint(strings.ToLower(text(p, "frontendIPConfiguration", "id")), " ", protocol, " ", front)
 		if other := taken[key]; other != "" {
 			return invalid("RulesUseSameFrontendPortProtocolAndIPConfig", "Rules %s and %s use the same frontend port.", other, text(rule, "name"))
@@ -234,7 +234,7 @@ func checkReferences(r *resource, props, rule object) *failure {
 	for key, list := range map[string]string{"frontendIPConfiguration": "frontendIPConfigurations", "backendAddressPool": "backendAddressPools", "probe": "probes"} {
 		id := text(rule["properties"], key, "id")
 		missing := id == "" && key != "probe"
-		if missing || id != "" && (!strings.EqualFold(ownerOf(id), r.id) || named(items(props, list), lastOf(id)) == nil) {
+		if missing || id != "" && (!strings.EqualFold(ownerOf(id), r.id) || findByName(items(props, list), lastOf(id)) == nil) {
 			return invalid("InvalidResourceReference", "Resource %s referenced by rule %s was not found.", id, text(rule, "name"))
 		}
 	}
@@ -245,8 +245,8 @@ func checkReferences(r *resource, props, rule object) *failure {
 func checkRule(props, rule object) *failure {
 	p := rule["properties"]
 	protocol, front, back := text(p, "protocol"), number(p, "frontendPort"), number(p, "backendPort")
-	frontend := named(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
-	internal := at(frontend, "properties", "subnet") != nil
+	frontend := findByName(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
+	internal := follow(frontend, "properties", "subnet") != nil
 	switch {
 	case protocol != "Tcp" && protocol != "Udp" && protocol != "All":
 		return invalid("InvalidRequestFormat", "protocol %q is none of Tcp, Udp, All.", protocol)
@@ -261,7 +261,7 @@ func checkRule(props, rule object) *failure {
 }
 
 func checkIdle(p any, name string) *failure {
-	if idle := number(p, "idleTimeoutInMinutes"); at(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100) {
+	if idle := number(p, "idleTimeoutInMinutes"); follow(p, "idleTimeoutInMinutes") != nil && (idle < 4 || idle > 100) {
 		return invalid("InvalidRequestFormat", "Rule %s: idle timeout %d is out of range.", name, idle)
 	}
 	return nil
@@ -317,7 +317,7 @@ func (s *Sim) checkBackends(r *resource, props object) *failure {
 
 // fromInterfaces reports whether addresses are those that answers show for members by network interface.
 func fromInterfaces(addresses []object) bool {
-	return len(addresses) > 0 && at(addresses[0], "properties", "networkInterfaceIPConfiguration") != nil
+	return len(addresses) > 0 && follow(addresses[0], "properties", "networkInterfaceIPConfiguration") != nil
 }
 
 func properties2(o object) object {
@@ -351,7 +351,7 @@ func (s *Sim) showLoadBalancer(r *resource, answer object, _ bool) {
 		p := properties2(rule)
 		p["backendAddressPools"] = []any{p["backendAddressPool"]}
 		for key, list := range map[string]string{"frontendIPConfiguration": "frontendIPConfigurations", "backendAddressPool": "backendAddressPools", "probe": "probes"} {
-			if target := named(items(props, list), lastOf(text(p, key, "id"))); target != nil {
+			if target := findByName(items(props, list), lastOf(text(p, key, "id"))); target != nil {
 				refs, _ := properties2(target)["loadBalancingRules"].([]any)
 				properties2(target)["loadBalancingRules"] = append(refs, object{"id": rule["id"]})
 			}
@@ -620,7 +620,7 @@ func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
 
 func (s *Sim) putInterface(r *resource, asked object, created bool) *failure {
 	if !created {
-		configs := []any{object{"properties": object{"ipConfigurations": at(asked, "properties", "ipConfigurations")}}}
+		configs := []any{object{"properties": object{"ipConfigurations": follow(asked, "properties", "ipConfigurations")}}}
 		if f := s.checkPools(any(configs)); f != nil {
 			return f
 		}

@@ -11,7 +11,7 @@ func (s *Sim) subnet(id string) object {
 	if vnet == nil {
 		return nil
 	}
-	return named(items(vnet.doc, "properties", "subnets"), lastOf(id))
+	return findByName(items(vnet.doc, "properties", "subnets"), lastOf(id))
 }
 
 // checkPrivate gives an internal frontend an address of its subnet.
@@ -49,7 +49,7 @@ func (s *Sim) checkPrivate(r *resource, f object, subnet string) *failure {
 	if method != "Dynamic" {
 		return invalid("InvalidRequestFormat", "privateIPAllocationMethod %q is none of Dynamic and Static.", method)
 	}
-	if before := named(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name")); before != nil &&
+	if before := findByName(items(r.doc, "properties", "frontendIPConfigurations"), text(f, "name")); before != nil &&
 		strings.EqualFold(text(before, "properties", "subnet", "id"), subnet) {
 		props["privateIPAddress"] = text(before, "properties", "privateIPAddress")
 		return nil

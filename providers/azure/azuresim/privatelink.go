@@ -12,8 +12,8 @@ const kindConnection = kindPrivateLink + "/privateEndpointConnections"
 func privateLinkFields() fields {
 	return members("visibility autoApproval fqdns enableProxyProtocol networkInterfaces privateEndpointConnections alias provisioningState resourceGuid "+
 		"destinationIPAddress accessMode").
-		with("loadBalancerFrontendIpConfigurations", members("id")).
-		with("ipConfigurations", sub("primary privateIPAllocationMethod privateIPAddress privateIPAddressVersion subnet"))
+		set("loadBalancerFrontendIpConfigurations", members("id")).
+		set("ipConfigurations", sub("primary privateIPAllocationMethod privateIPAddress privateIPAddressVersion subnet"))
 }
 
 // putPrivateLink replaces a private link service, strictly.
@@ -61,7 +61,7 @@ func (s *Sim) checkLinkFronts(r *resource, props object) *failure {
 	for _, ref := range refs {
 		id := text(ref, "id")
 		lb := s.resources[strings.ToLower(ownerOf(id))]
-		if lb == nil || named(items(lb.doc, "properties", "frontendIPConfigurations"), lastOf(id)) == nil {
+		if lb == nil || findByName(items(lb.doc, "properties", "frontendIPConfigurations"), lastOf(id)) == nil {
 			return invalid("InvalidResourceReference", "Resource %s referenced by resource %s was not found.", id, r.id)
 		}
 		if other := s.linkOf(id); other != nil && !strings.EqualFold(other.id, r.id) {
@@ -92,7 +92,7 @@ func (s *Sim) checkLinkConfigs(r *resource, props object) *failure {
 		return invalid("InvalidRequestFormat", "Private link service %s has %d IP configurations; 1 to 8 are legal.", r.name(), len(configs))
 	}
 	for _, c := range configs {
-		if primary, _ := at(c, "properties", "primary").(bool); primary {
+		if primary, _ := follow(c, "properties", "primary").(bool); primary {
 			primaries++
 		}
 		subnet := s.subnet(text(c, "properties", "subnet", "id"))
@@ -175,7 +175,7 @@ func (s *Sim) removePrivateLink(r *resource) *failure {
 // checkLinks refuses to take away or to change a frontend that a private link service has.
 func (s *Sim) checkLinks(r *resource, props object) *failure {
 	for _, have := range items(r.doc, "properties", "frontendIPConfigurations") {
-		want := named(items(props, "frontendIPConfigurations"), text(have, "name"))
+		want := findByName(items(props, "frontendIPConfigurations"), text(have, "name"))
 		id := r.id + "/frontendIPConfigurations/" + text(have, "name")
 		link := s.linkOf(id)
 		if link == nil {
@@ -209,6 +209,6 @@ func (s *Sim) SetState(id, state string) error {
 func (s *Sim) LetLinksIn(subnet string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := named(items(s.resources[strings.ToLower(ID(kindNetwork, Network))].doc, "properties", "subnets"), subnet)
+	n := findByName(items(s.resources[strings.ToLower(ID(kindNetwork, Network))].doc, "properties", "subnets"), subnet)
 	propertiesOf(n)["privateLinkServiceNetworkPolicies"] = "Disabled"
 }

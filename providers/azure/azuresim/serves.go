@@ -19,9 +19,9 @@ func (s *Sim) Serves() map[string][]string {
 		props := lb.doc["properties"]
 		for _, rule := range items(props, "loadBalancingRules") {
 			p := rule["properties"]
-			frontend := named(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
-			pool := named(items(props, "backendAddressPools"), lastOf(text(p, "backendAddressPool", "id")))
-			s.addRule(ports, p, s.frontendAddress(frontend), at(frontend, "properties", "publicIPAddress") != nil, s.backendsOf(lb, pool))
+			frontend := findByName(items(props, "frontendIPConfigurations"), lastOf(text(p, "frontendIPConfiguration", "id")))
+			pool := findByName(items(props, "backendAddressPools"), lastOf(text(p, "backendAddressPool", "id")))
+			s.addRule(ports, p, s.frontendAddress(frontend), follow(frontend, "properties", "publicIPAddress") != nil, s.backendsOf(lb, pool))
 		}
 	}
 	return ports
@@ -29,7 +29,7 @@ func (s *Sim) Serves() map[string][]string {
 
 // addRule adds the port of a rule. With a floating IP packets arrive as they were sent.
 func (s *Sim) addRule(ports simkit.Ports, rule any, frontend string, public bool, pool []string) {
-	protocol, words, floating := strings.ToLower(text(rule, "protocol")), "", at(rule, "enableFloatingIP") == true
+	protocol, words, floating := strings.ToLower(text(rule, "protocol")), "", follow(rule, "enableFloatingIP") == true
 	if ip, err := netip.ParseAddr(frontend); err == nil && ip.Is6() {
 		words = "ipv6"
 	}

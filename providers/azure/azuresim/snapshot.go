@@ -18,12 +18,13 @@ func (s *Sim) Snapshot() string {
 		lb := s.show(r, false)
 		note("load balancer %s", r.name())
 		for _, f := range items(lb, "properties", "frontendIPConfigurations") {
-			note("%s frontend %s public=%s internal=%t", r.name(), text(f, "name"), lastOf(text(f, "properties", "publicIPAddress", "id")), at(f, "properties", "subnet") != nil)
+			note("%s frontend %s public=%s internal=%t", r.name(), text(f, "name"), lastOf(text(f, "properties", "publicIPAddress", "id")), follow(f, "properties", "subnet") != nil)
 		}
 		for _, rule := range items(lb, "properties", "loadBalancingRules") {
 			p := rule["properties"]
-			note("%s rule %s %v %v->%v idle=%v reset=%v floating=%v front=%s pool=%s probe=%s", r.name(), text(rule, "name"), at(p, "protocol"), at(p, "frontendPort"),
-				at(p, "backendPort"), at(p, "idleTimeoutInMinutes"), at(p, "enableTcpReset"), at(p, "enableFloatingIP"), short(text(p, "frontendIPConfiguration", "id")),
+			note("%s rule %s %v %v->%v idle=%v reset=%v floating=%v front=%s pool=%s probe=%s", r.name(), text(rule, "name"), follow(p, "protocol"), follow(p, "frontendPort"),
+				follow(p, "backendPort"), follow(p, "idleTimeoutInMinutes"), follow(p, "enableTcpReset"),
+				follow(p, "enableFloatingIP"), short(text(p, "frontendIPConfiguration", "id")),
 				short(text(p, "backendAddressPool", "id")), short(text(p, "probe", "id")))
 			if affinity := text(p, "loadDistribution"); affinity != "Default" {
 				note("%s rule %s affinity %s", r.name(), text(rule, "name"), affinity)
@@ -31,8 +32,8 @@ func (s *Sim) Snapshot() string {
 		}
 		for _, probe := range items(lb, "properties", "probes") {
 			p := probe["properties"]
-			note("%s probe %s %v %v %v %v %v", r.name(), text(probe, "name"), at(p, "protocol"), at(p, "port"), at(p, "requestPath"),
-				at(p, "intervalInSeconds"), at(p, "probeThreshold"))
+			note("%s probe %s %v %v %v %v %v", r.name(), text(probe, "name"), follow(p, "protocol"), follow(p, "port"), follow(p, "requestPath"),
+				follow(p, "intervalInSeconds"), follow(p, "probeThreshold"))
 		}
 		for _, pool := range items(lb, "properties", "backendAddressPools") {
 			for _, c := range items(pool, "properties", "backendIPConfigurations") {
@@ -49,7 +50,7 @@ func (s *Sim) Snapshot() string {
 	for _, r := range s.all(kindSecurityGroup) {
 		for _, rule := range items(r.doc, "properties", "securityRules") {
 			p := rule["properties"]
-			note("security %s %v %v from %v%v destinations=%d", text(rule, "name"), at(p, "access"), slices.Sorted(slices.Values(strs(p, "destinationPortRanges"))),
+			note("security %s %v %v from %v%v destinations=%d", text(rule, "name"), follow(p, "access"), slices.Sorted(slices.Values(strs(p, "destinationPortRanges"))),
 				text(p, "sourceAddressPrefix"), slices.Sorted(slices.Values(strs(p, "sourceAddressPrefixes"))),
 				len(strs(p, "destinationAddressPrefixes"))+min(1, len(text(p, "destinationAddressPrefix"))))
 		}
@@ -81,7 +82,7 @@ func (s *Sim) noteLinks(note func(format string, args ...any)) {
 		slices.Sort(configs) // which is the primary one stands in itself
 		sorted := func(path ...string) []string { return slices.Sorted(slices.Values(strs(p, path...))) }
 		note("private link %s tags=%s fronts=%d configs=%v proxy=%v visible=%v approved=%v fqdns=%v", r.name(), encode(r.doc["tags"]),
-			len(items(p, "loadBalancerFrontendIpConfigurations")), configs, at(p, "enableProxyProtocol"), sorted("visibility", "subscriptions"),
+			len(items(p, "loadBalancerFrontendIpConfigurations")), configs, follow(p, "enableProxyProtocol"), sorted("visibility", "subscriptions"),
 			sorted("autoApproval", "subscriptions"), sorted("fqdns"))
 	}
 }

@@ -47,8 +47,8 @@ func run(t *testing.T, o Options, test func(t *testing.T, c *client)) {
 	})
 }
 
-// as is the client of another account.
-func (c *client) as(key, secret string) *client {
+// withKeys is the client of another account.
+func (c *client) withKeys(key, secret string) *client {
 	other := *c
 	other.key, other.secret = key, secret
 	return &other
@@ -103,8 +103,8 @@ func (c *client) do(command string, pairs ...string) map[string]any {
 	return inner
 }
 
-// refused sends a command that is to be refused with a code and words.
-func (c *client) refused(code int, words, command string, pairs ...string) {
+// requireRefusal sends a command that is to be refused with a code and words.
+func (c *client) requireRefusal(code int, words, command string, pairs ...string) {
 	c.Helper()
 	status, _, inner := c.send(command, pairs...)
 	assert.Equal(c, code, status, "%s %v: %v", command, pairs, inner)
@@ -130,8 +130,8 @@ func (c *client) ended(job any) (status int, result map[string]any) {
 	return 0, nil
 }
 
-// done carries out a command and its job, and returns the ID of what was made.
-func (c *client) done(command string, pairs ...string) string {
+// run carries out a command and its job, and returns the ID of what was made.
+func (c *client) run(command string, pairs ...string) string {
 	c.Helper()
 	answer := c.do(command, pairs...)
 	status, result := c.ended(answer["jobid"])
@@ -165,8 +165,8 @@ func (c *client) list(key, command string, pairs ...string) []map[string]any {
 	return all
 }
 
-// one returns the only element of a listing.
-func (c *client) one(key, command string, pairs ...string) map[string]any {
+// only returns the only element of a listing.
+func (c *client) only(key, command string, pairs ...string) map[string]any {
 	c.Helper()
 	all := c.list(key, command, pairs...)
 	require.Len(c, all, 1, "%s %v", command, pairs)
@@ -176,13 +176,13 @@ func (c *client) one(key, command string, pairs ...string) map[string]any {
 // rule makes a load balancer rule for port 80 on a new address; it returns the IDs of both.
 func (c *client) rule(pairs ...string) (rule, address string) {
 	c.Helper()
-	address = c.done("associateIpAddress", "networkid", c.sim.SeedNetwork())
+	address = c.run("associateIpAddress", "networkid", c.sim.SeedNetwork())
 	return c.ruleOn(address, "web-tcp-80", "80", pairs...), address
 }
 
 func (c *client) ruleOn(address, name, port string, pairs ...string) string {
 	c.Helper()
-	return c.done("createLoadBalancerRule", append([]string{
+	return c.run("createLoadBalancerRule", append([]string{
 		"algorithm", "roundrobin", "name", name, "privateport", "30080", "publicport", port, "publicipid", address, "openfirewall", "false",
 		"networkid", c.sim.SeedNetwork(),
 	}, pairs...)...)

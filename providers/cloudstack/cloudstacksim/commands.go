@@ -243,18 +243,18 @@ func (c *call) checkValue(s spec, value string) error {
 		return nil
 	case many:
 		for _, id := range c.p.list(s.name) {
-			if err := c.known(s.name, kind, id); err != nil {
+			if err := c.checkID(s.name, kind, id); err != nil {
 				return err
 			}
 		}
 	default:
-		return c.known(s.name, kind, value)
+		return c.checkID(s.name, kind, value)
 	}
 	return nil
 }
 
-// known refuses the ID of what never was.
-func (c *call) known(parameter, kind, id string) error {
+// checkID refuses the ID of what never was.
+func (c *call) checkID(parameter, kind, id string) error {
 	if c.s.kinds[id] == kind {
 		return nil
 	}

@@ -93,7 +93,7 @@ func (c *call) createFirewallRule() (any, error) {
 	if err := s.checkOperate(c.caller, a.Owner); err != nil {
 		return nil, err
 	}
-	if !n.has("Firewall") {
+	if !n.offers("Firewall") {
 		return nil, refuse(codeParam, "Service Firewall is not supported in the network %s", n.Name)
 	}
 	if err := s.firewallConflict(a.ID, protocol, start, end, list); err != nil {

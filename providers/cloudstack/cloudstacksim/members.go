@@ -13,15 +13,15 @@ func (s *Sim) masked(err error) error {
 	return err
 }
 
-// wanted are the virtual machines, and the addresses, that a request about members names.
-func (c *call) wanted() ([]Member, error) {
+// requestedMembers are the virtual machines, and the addresses, that a request about members names.
+func (c *call) requestedMembers() ([]Member, error) {
 	var list []Member
 	for _, id := range c.p.list("virtualmachineids") {
 		list = append(list, Member{VM: id})
 	}
 	for _, pair := range c.p.maps("vmidipmap") {
 		id, ip := pair["vmid"], pair["vmip"]
-		if err := c.known("vmidipmap", "vm", id); err != nil {
+		if err := c.checkID("vmidipmap", "vm", id); err != nil {
 			return nil, err
 		}
 		if _, err := netip.ParseAddr(ip); ip != "" && err != nil {
@@ -38,7 +38,7 @@ func (c *call) assignToLoadBalancerRule() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.wanted()
+	list, err := c.requestedMembers()
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +98,7 @@ func (c *call) removeFromLoadBalancerRule() (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, err := c.wanted()
+	list, err := c.requestedMembers()
 	if err != nil {
 		return nil, err
 	}

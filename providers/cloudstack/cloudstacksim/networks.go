@@ -49,7 +49,7 @@ type NetworkSpec struct {
 
 func (n *Network) gateway() string { return n.prefix + ".0.1" }
 
-func (n *Network) has(service string) bool { return slices.Contains(n.Services, service) }
+func (n *Network) offers(service string) bool { return slices.Contains(n.Services, service) }
 
 // AddNetwork adds a network; an isolated one has a public address for source NAT.
 func (s *Sim) AddNetwork(spec NetworkSpec) string {
@@ -69,7 +69,7 @@ func (s *Sim) AddNetwork(spec NetworkSpec) string {
 		s.makeTier(n, n.VPC, spec.Services)
 		return n.ID
 	}
-	if n.has("SourceNat") {
+	if n.offers("SourceNat") {
 		a := s.freeAddress("")
 		s.give(a, stateAllocated, n.Owner)
 		a.Network, a.SourceNAT = n.ID, true
@@ -167,7 +167,7 @@ func (c *call) listNetworks() (any, error) {
 	}
 	var list []map[string]any
 	for _, n := range simkit.Scattered(&s.order, s.networks.all(), func(n *Network) string { return n.ID }) {
-		hasAll := !slices.ContainsFunc(c.p.list("supportedservices"), func(service string) bool { return !n.has(service) })
+		hasAll := !slices.ContainsFunc(c.p.list("supportedservices"), func(service string) bool { return !n.offers(service) })
 		inVPC := c.p["forvpc"] == "" || c.p.boolean("forvpc", false) == (n.VPC != "")
 		if visible(n.Owner) && hasAll && inVPC && c.matches("id", n.ID) && c.matches("vpcid", n.VPC) && c.matches("zoneid", s.zone.ID) &&
 			(c.p["type"] == "" || strings.EqualFold(c.p["type"], n.Type)) && c.keyword(n.Name) &&

@@ -214,7 +214,7 @@ func (c *call) createLoadBalancerRule() (any, error) {
 	}
 	s.rules.put(r.ID, r)
 	a.Network = n.ID
-	opens := n.VPC == "" && c.p.boolean("openfirewall", true) && n.has("Firewall")
+	opens := n.VPC == "" && c.p.boolean("openfirewall", true) && n.offers("Firewall")
 	if opens {
 		f := &Firewall{
 			ID: s.newID("firewall"), Address: a.ID, Owner: a.Owner, Protocol: "tcp", Start: r.PublicPort, End: r.PublicPort,
@@ -264,11 +264,11 @@ func (c *call) fits(a *Address, n *Network) error {
 	switch {
 	case n.VPC != "" && c.p.boolean("openfirewall", false):
 		return refuse(codeParam, "Can't have openFirewall=true when IP address belongs to VPC")
-	case !n.has("Lb"):
+	case !n.offers("Lb"):
 		return refuse(codeParam, "LB service is not supported in specified network id")
 	case router && (protocol == "udp" || port == statsPort):
 		return refuse(codeParam, "LB service provider cannot support this rule")
-	case a.SourceNAT && port == dnsPort && n.has("Dns"):
+	case a.SourceNAT && port == dnsPort && n.offers("Dns"):
 		return refuse(codeParam, "Error adding load balancer rule, cannot add port 53 with network service provider DNS on a source NAT IP")
 	}
 	return nil

@@ -35,7 +35,7 @@ func (s *Sim) opens(r *Rule, protocol string) bool {
 		return p == "all" || p == protocol && start <= r.PublicPort && r.PublicPort <= end
 	}
 	if n.VPC == "" {
-		return !n.has("Firewall") || slices.ContainsFunc(s.firewalls.all(), func(f *Firewall) bool {
+		return !n.offers("Firewall") || slices.ContainsFunc(s.firewalls.all(), func(f *Firewall) bool {
 			return f.Address == r.Address && f.State == ruleActive && covers(f.Protocol, f.Start, f.End)
 		})
 	}

@@ -37,26 +37,26 @@ func TestSignatures(t *testing.T) {
 			assert.Equal(t, "unable to verify user credentials and/or request signature", inner["errortext"], what)
 		}
 		c.change = nil
-		c.refused(codeUnauthorized, "", "listZones", "expires", "1999-01-02T03:04:05Z")
+		c.requireRefusal(codeUnauthorized, "", "listZones", "expires", "1999-01-02T03:04:05Z")
 		c.sim.Disable(APIKey, true)
-		c.refused(codeUnauthorized, "", "listZones")
+		c.requireRefusal(codeUnauthorized, "", "listZones")
 		c.sim.Disable(APIKey, false)
 		c.sim.SetSecret("another")
-		c.refused(codeUnauthorized, "", "listZones")
+		c.requireRefusal(codeUnauthorized, "", "listZones")
 	})
 }
 
 // TestParameters: what is unknown, missing or of another type is refused.
 func TestParameters(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
-		c.refused(codeUnsupported, "The API [listNothing] does not exist", "listNothing")
-		c.refused(codeParam, "Unknown parameter", "listZones", "colour", "red")
-		c.refused(codeParam, "missing parameter", "queryAsyncJobResult")
-		c.refused(codeParam, "or entity does not exist", "listVirtualMachines", "id", "4f9b3b9e-7c11-4e0a-9c55-000000000000")
-		c.refused(codeParam, "invalid value", "listVirtualMachines", "listall", "perhaps")
-		c.refused(codeParam, "non permitted value", "listVirtualMachines", "details", "min,colour")
-		c.refused(codeParam, "Specify either id or ids", "listVirtualMachines", "id", c.sim.AddVM(Spec{Name: "a"}), "ids", c.sim.AddVM(Spec{Name: "b"}))
-		c.refused(codeParam, "max allowed length", "listNetworkACLLists", "name", string(make([]byte, 256)))
+		c.requireRefusal(codeUnsupported, "The API [listNothing] does not exist", "listNothing")
+		c.requireRefusal(codeParam, "Unknown parameter", "listZones", "colour", "red")
+		c.requireRefusal(codeParam, "missing parameter", "queryAsyncJobResult")
+		c.requireRefusal(codeParam, "or entity does not exist", "listVirtualMachines", "id", "4f9b3b9e-7c11-4e0a-9c55-000000000000")
+		c.requireRefusal(codeParam, "invalid value", "listVirtualMachines", "listall", "perhaps")
+		c.requireRefusal(codeParam, "non permitted value", "listVirtualMachines", "details", "min,colour")
+		c.requireRefusal(codeParam, "Specify either id or ids", "listVirtualMachines", "id", c.sim.AddVM(Spec{Name: "a"}), "ids", c.sim.AddVM(Spec{Name: "b"}))
+		c.requireRefusal(codeParam, "max allowed length", "listNetworkACLLists", "name", string(make([]byte, 256)))
 		assert.Equal(t, "external-cloudstack", Name)
 	})
 }
@@ -66,7 +66,7 @@ func TestParameters(t *testing.T) {
 func TestRootAdminOwnsMachines(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
 		c.sim.AddVM(Spec{Name: "node-1"})
-		c.refused(codeUnsupported, "The API [listManagementServersMetrics] does not exist", "listManagementServersMetrics")
+		c.requireRefusal(codeUnsupported, "The API [listManagementServersMetrics] does not exist", "listManagementServersMetrics")
 		require.NoError(t, c.sim.Actions()["root-admin"](nil))
 		assert.NotEmpty(t, c.list("managementserver", "listManagementServersMetrics")[0]["version"])
 		found := c.list("virtualmachine", "listVirtualMachines", "name", "node-1")
@@ -94,10 +94,10 @@ func TestPages(t *testing.T) {
 		assert.Len(t, names, 5)
 		assert.Equal(t, map[string]any{"count": 5.0}, c.do("listVirtualMachines", "page", "4", "pagesize", "2"))
 		assert.Len(t, c.do("listVirtualMachines", "pagesize", "-1")["virtualmachine"], 5)
-		c.refused(codeParam, `"page" parameter is required`, "listVirtualMachines", "pagesize", "2")
-		c.refused(codeParam, `"pagesize" parameter is required`, "listVirtualMachines", "page", "1")
-		c.refused(codeParam, "Page size can't exceed max allowed page size value: 2", "listVirtualMachines", "page", "1", "pagesize", "3")
-		c.refused(codeParam, "Unlimited", "listVirtualMachines", "page", "1", "pagesize", "-1")
+		c.requireRefusal(codeParam, `"page" parameter is required`, "listVirtualMachines", "pagesize", "2")
+		c.requireRefusal(codeParam, `"pagesize" parameter is required`, "listVirtualMachines", "page", "1")
+		c.requireRefusal(codeParam, "Page size can't exceed max allowed page size value: 2", "listVirtualMachines", "page", "1", "pagesize", "3")
+		c.requireRefusal(codeParam, "Unlimited", "listVirtualMachines", "page", "1", "pagesize", "-1")
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines", "name", "nobody"))
 	})
 }
@@ -105,9 +105,9 @@ func TestPages(t *testing.T) {
 // TestRoles: a role holds back commands, and root admins have more than others.
 func TestRoles(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
-		admin := c.as(AdminKey, AdminSecret)
-		c.refused(codeUnsupported, "does not exist or is not available", "listManagementServersMetrics")
-		assert.Equal(t, V422, admin.one("managementserver", "listManagementServersMetrics")["version"])
+		admin := c.withKeys(AdminKey, AdminSecret)
+		c.requireRefusal(codeUnsupported, "does not exist or is not available", "listManagementServersMetrics")
+		assert.Equal(t, V422, admin.only("managementserver", "listManagementServersMetrics")["version"])
 		c.sim.Restrict(APIKey, "listVirtualMachines")
 		status, outer, _ := c.send("listCapabilities")
 		assert.Equal(t, []any{codeUnsupported, "errorresponse"}, []any{status, outer})
@@ -116,14 +116,14 @@ func TestRoles(t *testing.T) {
 		c.do("listCapabilities")
 		c.sim.Withhold(APIKey, "createTags")
 		c.do("listCapabilities")
-		c.refused(codeUnsupported, "", "createTags")
+		c.requireRefusal(codeUnsupported, "", "createTags")
 		c.sim.AddVM(Spec{Name: "a"})
 		c.sim.EditVM(c.sim.VMs()[0].ID, func(v *VM) { v.State = "Destroyed" })
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines"))
-		v := admin.one("virtualmachine", "listVirtualMachines", "listall", "true")
+		v := admin.only("virtualmachine", "listVirtualMachines", "listall", "true")
 		assert.Equal(t, "hypervisor-3.example.net", v["hostname"])
 		c.sim.ViewDestroyed(true)
-		assert.NotContains(t, c.one("virtualmachine", "listVirtualMachines"), "hostname")
+		assert.NotContains(t, c.only("virtualmachine", "listVirtualMachines"), "hostname")
 	})
 }
 
@@ -133,17 +133,17 @@ func TestOwners(t *testing.T) {
 		c.sim.AddVM(Spec{Name: "ours"})
 		foreign := c.sim.AddVM(Spec{Name: "ours", Owner: c.sim.accountNamed(Other).id})
 		shared := c.sim.AddVM(Spec{Name: "shared", Owner: ProjectID})
-		admin, other := c.as(AdminKey, AdminSecret), c.as(OtherKey, OtherSecret)
+		admin, other := c.withKeys(AdminKey, AdminSecret), c.withKeys(OtherKey, OtherSecret)
 		assert.Len(t, c.list("virtualmachine", "listVirtualMachines", "listall", "true"), 1)
 		assert.Len(t, other.list("virtualmachine", "listVirtualMachines", "listall", "true"), 1)
 		assert.Len(t, admin.list("virtualmachine", "listVirtualMachines", "listall", "true"), 2)
 		assert.Empty(t, admin.list("virtualmachine", "listVirtualMachines"))
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines", "id", foreign))
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines", "id", shared))
-		assert.Equal(t, ProjectName, c.one("virtualmachine", "listVirtualMachines", "projectid", ProjectID)["project"])
+		assert.Equal(t, ProjectName, c.only("virtualmachine", "listVirtualMachines", "projectid", ProjectID)["project"])
 		assert.Len(t, c.list("virtualmachine", "listVirtualMachines", "projectid", "-1"), 1)
-		other.refused(codePermission, "", "listVirtualMachines", "projectid", ProjectID)
-		assert.Equal(t, ProjectID, c.one("project", "listProjects", "name", ProjectName)["id"])
+		other.requireRefusal(codePermission, "", "listVirtualMachines", "projectid", ProjectID)
+		assert.Equal(t, ProjectID, c.only("project", "listProjects", "name", ProjectName)["id"])
 		assert.Empty(t, other.list("project", "listProjects"))
 		c.sim.RemoveVM(shared)
 		assert.Empty(t, c.list("virtualmachine", "listVirtualMachines", "id", shared), "the row of what is gone is still known")
@@ -155,7 +155,7 @@ func TestDetails(t *testing.T) {
 	run(t, Options{}, func(t *testing.T, c *client) {
 		second := c.sim.AddNetwork(NetworkSpec{Name: "second"})
 		c.sim.AddVM(Spec{Name: "v", Networks: []string{second, c.sim.SeedNetwork()}, Default: 1, IP6: true, VNF: true})
-		v := c.one("virtualmachine", "listVirtualMachines", "details", "min,nics")
+		v := c.only("virtualmachine", "listVirtualMachines", "details", "min,nics")
 		assert.NotContains(t, v, "serviceofferingname")
 		assert.NotContains(t, v, "vnfnics")
 		nics, _ := v["nic"].([]any)
@@ -165,8 +165,8 @@ func TestDetails(t *testing.T) {
 			assert.Equal(t, isDefault, nic["isdefault"])
 			assert.Contains(t, nic, "ip6address")
 		}
-		assert.Equal(t, "Small Instance", c.one("virtualmachine", "listVirtualMachines", "details", "servoff")["serviceofferingname"])
-		assert.Contains(t, c.one("virtualmachine", "listVirtualMachines"), "vnfnics")
+		assert.Equal(t, "Small Instance", c.only("virtualmachine", "listVirtualMachines", "details", "servoff")["serviceofferingname"])
+		assert.Contains(t, c.only("virtualmachine", "listVirtualMachines"), "vnfnics")
 		assert.Len(t, c.list("virtualmachine", "listVirtualMachines", "networkid", second), 1)
 		assert.EqualValues(t, 1, c.do("listVirtualMachines", "retrieveonlyresourcecount", "true")["count"])
 	})
@@ -177,11 +177,11 @@ func TestJobs(t *testing.T) {
 	run(t, Options{Activation: 10 * time.Second, Seed: 5}, func(t *testing.T, c *client) {
 		first := c.do("associateIpAddress", "networkid", c.sim.SeedNetwork())
 		second := c.do("associateIpAddress", "networkid", c.sim.SeedNetwork())
-		a := c.one("publicipaddress", "listPublicIpAddresses", "id", first["id"].(string))
+		a := c.only("publicipaddress", "listPublicIpAddresses", "id", first["id"].(string))
 		assert.Equal(t, stateAllocating, a["state"])
 		assert.Equal(t, first["jobid"], a["jobid"])
 		assert.NotContains(t, a, "associatednetworkid")
-		c.refused(codeParam, "invalid IP address id specified", "createLoadBalancerRule", "algorithm", "source", "name", "x", "privateport", "1",
+		c.requireRefusal(codeParam, "invalid IP address id specified", "createLoadBalancerRule", "algorithm", "source", "name", "x", "privateport", "1",
 			"publicport", "2", "publicipid", first["id"].(string), "networkid", c.sim.SeedNetwork())
 		begun := time.Now()
 		status, result := c.ended(second["jobid"])
@@ -189,9 +189,9 @@ func TestJobs(t *testing.T) {
 		assert.Contains(t, result, "ipaddress")
 		assert.GreaterOrEqual(t, time.Since(begun), 10*time.Second, "two jobs of five seconds at least, one after the other")
 		assert.EqualValues(t, jobDone, c.do("queryAsyncJobResult", "jobid", first["jobid"].(string))["jobstatus"])
-		c.as(OtherKey, OtherSecret).refused(codePermission, "", "queryAsyncJobResult", "jobid", first["jobid"].(string))
+		c.withKeys(OtherKey, OtherSecret).requireRefusal(codePermission, "", "queryAsyncJobResult", "jobid", first["jobid"].(string))
 		c.sim.ForgetJobs()
-		c.refused(codeParam, "entity does not exist", "queryAsyncJobResult", "jobid", first["jobid"].(string))
+		c.requireRefusal(codeParam, "entity does not exist", "queryAsyncJobResult", "jobid", first["jobid"].(string))
 	})
 }
 
@@ -223,7 +223,7 @@ func TestLimit(t *testing.T) {
 		capability, _ := c.do("listCapabilities")["capability"].(map[string]any)
 		assert.EqualValues(t, 2, capability["apilimitmax"])
 		c.do("listZones")
-		c.refused(codeLimit, "account api limit", "listZones")
-		c.as(OtherKey, OtherSecret).do("listZones")
+		c.requireRefusal(codeLimit, "account api limit", "listZones")
+		c.withKeys(OtherKey, OtherSecret).do("listZones")
 	})
 }

@@ -28,7 +28,7 @@ func (s *Sim) AddCertificate(name, kind string) string {
 
 func (s *Sim) addCertificateLocked(name, kind string) string {
 	c := &Certificate{
-		ID: s.uuid(), Name: name, Type: kind, State: "verified", NotAfter: "2027-01-01T00:00:00Z", CreatedAt: now(),
+		ID: s.uuid(), Name: name, Type: kind, State: "verified", NotAfter: "2027-01-01T00:00:00Z", CreatedAt: timestamp(),
 		SHA1Fingerprint: "dfcc9f57d86bf58e321c2c6c31c7a971be244ac7", DNSNames: []string{"www.example.com"},
 	}
 	s.certificates[c.ID] = c

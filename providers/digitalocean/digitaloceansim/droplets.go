@@ -148,8 +148,8 @@ func (s *Sim) addDropletLocked(spec Spec) *Droplet {
 	id := 400_000_000 + s.serial
 	region, _ := regionOf(spec.Region)
 	d := &Droplet{
-		ID: id, Name: spec.Name, Memory: 4096, VCPUs: 2, Disk: 80, Status: "active", CreatedAt: now(),
-		Features: []string{"private_networking"}, BackupIDs: []int{}, NextBackupWindow: &window{Start: now(), End: now()}, SnapshotIDs: []int{},
+		ID: id, Name: spec.Name, Memory: 4096, VCPUs: 2, Disk: 80, Status: "active", CreatedAt: timestamp(),
+		Features: []string{"private_networking"}, BackupIDs: []int{}, NextBackupWindow: &window{Start: timestamp(), End: timestamp()}, SnapshotIDs: []int{},
 		Image: image{
 			ID: 1, Name: "24.04 x64", Distribution: "Ubuntu", Slug: "ubuntu-24-04-x64", Public: true, Regions: []string{"nyc3", "fra1"},
 			CreatedAt: "2026-01-01T00:00:00Z", Type: "base", Status: "available",

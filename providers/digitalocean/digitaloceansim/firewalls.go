@@ -214,7 +214,7 @@ func (s *Sim) createFirewall(r *http.Request) (int, any, error) {
 			return 0, nil, &apiError{http.StatusConflict, fmt.Sprintf("duplicate name: a firewall named %s exists", in.Name)}
 		}
 	}
-	f := &CloudFirewall{ID: s.uuid(), CreatedAt: now(), PendingChanges: []map[string]any{}}
+	f := &CloudFirewall{ID: s.uuid(), CreatedAt: timestamp(), PendingChanges: []map[string]any{}}
 	f.set(&in)
 	s.firewalls[f.ID] = f
 	answer := f.view()

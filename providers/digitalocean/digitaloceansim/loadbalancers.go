@@ -382,7 +382,7 @@ func (s *Sim) createLoadBalancer(r *http.Request) (int, any, error) {
 	}
 	region, _ := regionOf(in.Region)
 	lb := &LoadBalancer{
-		ID: s.uuid(), Type: first(in.Type, regional), Status: statusNew, CreatedAt: now(), Region: region, Tags: in.Tags,
+		ID: s.uuid(), Type: first(in.Type, regional), Status: statusNew, CreatedAt: timestamp(), Region: region, Tags: in.Tags,
 		VPCUUID: first(in.VPCUUID, defaultVPC), Network: first(in.Network, external), NetworkStack: first(in.NetworkStack, stackV4),
 		activeAt: time.Now().Add(s.activation), resizable: time.Now().Add(resizePause), address: s.serial, ownIP: in.IP,
 	}

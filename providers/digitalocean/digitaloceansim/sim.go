@@ -452,7 +452,7 @@ func (s *Sim) uuid() string {
 	return fmt.Sprintf("%08x-5eed-4d00-8000-00d161744c0a", s.serial)
 }
 
-func now() string { return time.Now().UTC().Format(time.RFC3339) }
+func timestamp() string { return time.Now().UTC().Format(time.RFC3339) }
 
 // metadata answers what a droplet may ask the link-local metadata service; it needs no credential.
 func (s *Sim) metadata(w http.ResponseWriter, r *http.Request) {

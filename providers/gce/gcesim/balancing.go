@@ -136,7 +136,7 @@ func (s *Sim) takeAddress(at location, d document) *refusal {
 	if strings.Contains(ip, "/") {
 		reserved, ok := s.objects[at.resource(ip)]
 		if !ok {
-			return missing(at.resource(ip))
+			return notFound(at.resource(ip))
 		}
 		ip = text(reserved, "address")
 	}
@@ -315,7 +315,7 @@ func (s *Sim) ruleWith(ip string) document {
 func setTarget(s *Sim, at location, d, body document) *refusal {
 	target := at.resource(text(body, "target"))
 	if _, ok := s.objects[target]; !ok {
-		return missing(target)
+		return notFound(target)
 	}
 	if parsePath(target).collection != "targetPools" {
 		return invalid("Invalid value for field 'target': '%s'.", text(body, "target"))
@@ -361,7 +361,7 @@ func (s *Sim) addLinks(at location, d document, key string, add []string) *refus
 			return invalid("Invalid value for field 'resource.healthChecks': '%s'. Target pools take legacy HTTP health checks.", l)
 		}
 		if _, ok := s.objects[p]; !ok {
-			return missing(p)
+			return notFound(p)
 		}
 		if link := linkTo(p); !has[link] {
 			has[link], list = true, append(list, link)
@@ -407,7 +407,7 @@ func removeMembers(key, inner string) func(s *Sim, at location, d, body document
 		for i, l := range remove {
 			paths[i] = at.resource(l)
 		}
-		list := without(d[key], paths...)
+		list := removeLinks(d[key], paths...)
 		d[key] = list
 		if len(list) == 0 {
 			delete(d, key)
@@ -546,7 +546,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 			return invalid("Invalid value for field 'instances': '%s'. The instance is in another zone.", l)
 		}
 		if _, ok := s.objects[p]; !ok {
-			return missing(p)
+			return notFound(p)
 		}
 		link := linkTo(p)
 		if has[link] {
@@ -618,7 +618,7 @@ func removeFromGroup(_ *Sim, at location, d, body document) *refusal {
 		delete(has, linkTo(p))
 		remove = append(remove, p)
 	}
-	list := without(d["members"], remove...)
+	list := removeLinks(d["members"], remove...)
 	d["members"], d["size"] = list, len(list)
 	return nil
 }

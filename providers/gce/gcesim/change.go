@@ -76,7 +76,7 @@ func (s *Sim) serveInsert(r *http.Request, at location, c collection, request st
 		return nil, exists
 	}
 	readOnly(d)
-	if err := s.found(at, c, d); err != nil {
+	if err := s.checkReferences(at, c, d); err != nil {
 		return nil, err
 	}
 	if err := c.complete(s, at, d); err != nil {
@@ -86,7 +86,7 @@ func (s *Sim) serveInsert(r *http.Request, at location, c collection, request st
 		if _, taken := s.objects[at.path()]; taken {
 			return exists
 		}
-		if err := s.found(at, c, d); err != nil {
+		if err := s.checkReferences(at, c, d); err != nil {
 			return err
 		}
 		s.insert(at, d)
@@ -119,7 +119,7 @@ func (s *Sim) insert(at location, d document) {
 
 func (s *Sim) serveDelete(at location, request string) (document, *refusal) {
 	if _, ok := s.objects[at.path()]; !ok {
-		return nil, missing(at.path())
+		return nil, notFound(at.path())
 	}
 	// What is in use shows at once or in the operation alone.
 	if user := s.userOf(at.path()); user != "" && s.number%2 == 0 {
@@ -145,14 +145,14 @@ func (s *Sim) userOf(path string) string {
 	return ""
 }
 
-// found checks that what an object refers to exists.
-func (s *Sim) found(at location, c collection, d document) *refusal {
+// checkReferences checks that what an object refers to exists.
+func (s *Sim) checkReferences(at location, c collection, d document) *refusal {
 	if c.uses == nil {
 		return nil
 	}
 	for _, p := range c.uses(at, d) {
 		if _, ok := s.objects[p]; !ok {
-			return missing(p)
+			return notFound(p)
 		}
 	}
 	return nil
@@ -167,7 +167,7 @@ func (s *Sim) serveAction(r *http.Request, at location, c collection, request st
 	}
 	d, ok := s.objects[at.path()]
 	if !ok {
-		return nil, missing(at.path())
+		return nil, notFound(at.path())
 	}
 	if err := a.make(s, at, clone(d), body); err != nil { // what is wrong with it shows at once
 		return nil, err
@@ -175,7 +175,7 @@ func (s *Sim) serveAction(r *http.Request, at location, c collection, request st
 	return s.start(at, a.kind, request, func() *refusal {
 		current, ok := s.objects[at.path()]
 		if !ok {
-			return missing(at.path())
+			return notFound(at.path())
 		}
 		return a.make(s, at, current, body)
 	})
@@ -188,7 +188,7 @@ func (s *Sim) serveReplace(r *http.Request, at location, c collection, request s
 	}
 	current, ok := s.objects[at.path()]
 	if !ok {
-		return nil, missing(at.path())
+		return nil, notFound(at.path())
 	}
 	if c.fingerprint && body["fingerprint"] != current["fingerprint"] {
 		return nil, &refusal{http.StatusPreconditionFailed, "conditionNotMet", "Invalid fingerprint."}
@@ -212,7 +212,7 @@ func (s *Sim) serveReplace(r *http.Request, at location, c collection, request s
 		}
 	}
 	next["name"], next["creationTimestamp"] = at.name, current["creationTimestamp"]
-	if err := s.found(at, c, next); err != nil {
+	if err := s.checkReferences(at, c, next); err != nil {
 		return nil, err
 	}
 	if err := c.complete(s, at, next); err != nil {
@@ -220,7 +220,7 @@ func (s *Sim) serveReplace(r *http.Request, at location, c collection, request s
 	}
 	return s.start(at, kind, request, func() *refusal {
 		if _, ok := s.objects[at.path()]; !ok {
-			return missing(at.path())
+			return notFound(at.path())
 		}
 		id, born := current["id"], s.born[at.path()]
 		s.insert(at, next)

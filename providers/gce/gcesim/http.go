@@ -33,7 +33,7 @@ func invalid(format string, args ...any) *refusal {
 	return &refusal{http.StatusBadRequest, "invalid", fmt.Sprintf(format, args...)}
 }
 
-func missing(path string) *refusal {
+func notFound(path string) *refusal {
 	return &refusal{http.StatusNotFound, "notFound", fmt.Sprintf("The resource '%s' was not found", path)}
 }
 
@@ -109,7 +109,7 @@ func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
 		return nil, err
 	}
 	if !slices.Contains([]string{Project, HostProject, "123456789"}, at.project) {
-		return nil, missing("projects/" + at.project)
+		return nil, notFound("projects/" + at.project)
 	}
 	if at.project == "123456789" {
 		at.project = Project
@@ -159,7 +159,7 @@ func (s *Sim) serveObjects(r *http.Request, at location) (document, *refusal) {
 		if d, ok := s.objects[at.path()]; ok {
 			return s.shown(at, d), nil
 		}
-		return nil, missing(at.path())
+		return nil, notFound(at.path())
 	}
 	return s.change(r, at, c)
 }
@@ -196,7 +196,7 @@ func (s *Sim) places(r *http.Request, at location) (document, *refusal) {
 			return d, nil
 		}
 	}
-	return nil, missing(at.path())
+	return nil, notFound(at.path())
 }
 
 func zoneDocuments(project string) (all []document) {
@@ -231,7 +231,7 @@ func regionOf(zone string) string { return zone[:max(strings.LastIndex(zone, "-"
 func (s *Sim) serveOperation(r *http.Request, at location) (document, *refusal) {
 	o := s.operations[location{project: at.project, scope: at.scope, collection: "operations", name: at.name}.path()]
 	if o == nil {
-		return nil, missing(at.path())
+		return nil, notFound(at.path())
 	}
 	if (r.Method != http.MethodGet || at.action != "") && (r.Method != http.MethodPost || at.action != "wait") {
 		return nil, noMethod()

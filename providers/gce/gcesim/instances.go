@@ -137,16 +137,16 @@ func (s *Sim) RemoveInstanceByID(providerID string) {
 	delete(s.objects, p)
 	for q, d := range s.objects {
 		if parsePath(q).collection == "targetPools" {
-			d["instances"] = without(d["instances"], p)
+			d["instances"] = removeLinks(d["instances"], p)
 		}
 		if parsePath(q).collection == "instanceGroups" {
-			d["members"] = without(d["members"], p)
+			d["members"] = removeLinks(d["members"], p)
 			d["size"] = len(strs(d["members"]))
 		}
 	}
 }
 
-func without(v any, paths ...string) []any {
+func removeLinks(v any, paths ...string) []any {
 	all, _ := v.([]any)
 	gone := setOf(paths)
 	return slices.DeleteFunc(slices.Clone(all), func(e any) bool {
@@ -233,7 +233,7 @@ func (s *Sim) listMembers(r *http.Request, at location) (document, *refusal) {
 	at.action = ""
 	d, ok := s.objects[at.path()]
 	if !ok {
-		return nil, missing(at.path())
+		return nil, notFound(at.path())
 	}
 	var all []document
 	for _, m := range strs(d["members"]) {

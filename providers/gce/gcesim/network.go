@@ -115,7 +115,7 @@ func completeRoute(s *Sim, at location, d document) *refusal {
 		hop := at.resource(text(d, "nextHopInstance")) // without a project, it is looked for in the route's own
 		instance, ok := s.objects[hop]
 		if !ok {
-			return missing(hop)
+			return notFound(hop)
 		}
 		if !onNetwork(instance, network) {
 			return invalid("Invalid value for field 'resource.nextHopInstance': '%s'. The instance has no interface on the network '%s'.", hop, network)

@@ -183,7 +183,7 @@ func (s *Sim) work(lb *LoadBalancer) {
 	lb.busy = lb.began.Add(s.activation)
 }
 
-func none() (int, any, *refusal) {
+func refuseMethod() (int, any, *refusal) {
 	return 0, nil, refuse(http.StatusMethodNotAllowed, "method_not_allowed", "there is no such call")
 }
 
@@ -203,14 +203,14 @@ func (s *Sim) serveBalancing(r *http.Request, segments []string) (int, any, *ref
 		switch r.Method {
 		case http.MethodGet:
 			shown := []object{}
-			for _, lb := range s.listed().balancers {
+			for _, lb := range s.listedMoment().balancers {
 				shown = append(shown, s.showLoadBalancer(r, lb))
 			}
 			return s.page(r, "load_balancers", shown)
 		case http.MethodPost:
 			return s.create(r)
 		}
-		return none()
+		return refuseMethod()
 	}
 	at := slices.IndexFunc(s.balancers, func(lb *LoadBalancer) bool { return lb.ID == segments[1] })
 	if at < 0 {
@@ -240,7 +240,7 @@ func (s *Sim) serveOne(r *http.Request, lb *LoadBalancer, rest []string) (int, a
 			s.settle()
 			return http.StatusAccepted, nil, nil
 		}
-		return none()
+		return refuseMethod()
 	}
 	switch rest[0] {
 	case "listeners":

@@ -19,13 +19,13 @@ func reference(r *http.Request, path, id, name string) object {
 
 func address(r *http.Request, path string) string { return "http://" + r.Host + "/v1" + path }
 
-func with(o, more object) object {
+func merge(o, more object) object {
 	maps.Copy(o, more)
 	return o
 }
 
 func vpcReference(r *http.Request, name string) object {
-	return with(reference(r, "/vpcs", vpcID(name), name), object{"resource_type": "vpc"})
+	return merge(reference(r, "/vpcs", vpcID(name), name), object{"resource_type": "vpc"})
 }
 
 func vpcID(name string) string {
@@ -46,13 +46,13 @@ func (s *Sim) showInstance(r *http.Request, i Instance) object {
 		"address": i.IP, "auto_delete": true, "href": address(r, "/subnets/x/reserved_ips/x"),
 		"id": "0717-" + i.ID[5:], "name": "primary", "resource_type": "subnet_reserved_ip",
 	}
-	subnet := with(reference(r, "/subnets", s.subnets[0].ID, s.subnets[0].Name), object{"resource_type": "subnet"})
+	subnet := merge(reference(r, "/subnets", s.subnets[0].ID, s.subnets[0].Name), object{"resource_type": "subnet"})
 	nic := object{
 		"id": "0717-" + i.ID[5:], "href": address(r, "/instances/"+i.ID+"/network_interfaces/x"), "name": "eth0", "primary_ip": ip,
 		"resource_type": "network_interface", "subnet": subnet,
 	}
 	startable := i.Status == "stopped"
-	return with(reference(r, "/instances", i.ID, i.Name), object{
+	return merge(reference(r, "/instances", i.ID, i.Name), object{
 		"status": i.Status, "profile": object{"name": i.Profile, "href": address(r, "/instance/profiles/"+i.Profile), "resource_type": "instance_profile"},
 		"zone": zone(r, i.Zone), "vpc": vpcReference(r, i.VPC), "primary_network_interface": nic, "network_interfaces": []object{nic},
 		"network_attachments": []object{}, "availability": object{"class": "standard"},
@@ -74,11 +74,11 @@ func (s *Sim) showInstance(r *http.Request, i Instance) object {
 
 // showSubnet is the document of a subnet.
 func (s *Sim) showSubnet(r *http.Request, n Subnet) object {
-	return with(reference(r, "/subnets", n.ID, n.Name), object{
+	return merge(reference(r, "/subnets", n.ID, n.Name), object{
 		"available_ipv4_address_count": 200, "total_ipv4_address_count": 256, "created_at": created, "ip_version": "ipv4", "ipv4_cidr_block": n.CIDR,
 		"network_acl":    reference(r, "/network_acls", "r006-acl", "acl"),
 		"resource_group": groupReference(r), "resource_type": "subnet", "status": "available", "vpc": vpcReference(r, n.VPC), "zone": zone(r, n.Zone),
-		"routing_table": with(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
+		"routing_table": merge(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
 	})
 }
 
@@ -90,10 +90,10 @@ func (s *Sim) showVPC(r *http.Request, name string) object {
 			standard = reference(r, "/security_groups", g.ID, g.Name)
 		}
 	}
-	return with(vpcReference(r, name), object{
+	return merge(vpcReference(r, name), object{
 		"classic_access": false, "created_at": created, "cse_source_ips": []object{}, "default_security_group": standard,
 		"default_network_acl":   reference(r, "/network_acls", "r006-acl", "acl"),
-		"default_routing_table": with(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
+		"default_routing_table": merge(reference(r, "/vpcs/x/routing_tables", "r006-rt", "table"), object{"resource_type": "routing_table"}),
 		"dns": object{
 			"enable_hub": false, "resolution_binding_count": 0, "resolver": object{"servers": []object{}, "type": "system", "configuration": "default"},
 		},
@@ -114,7 +114,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	for _, n := range s.subnets {
 		for _, id := range lb.Subnets {
 			if n.ID == id {
-				subnets = append(subnets, with(reference(r, "/subnets", n.ID, n.Name), object{"resource_type": "subnet"}))
+				subnets = append(subnets, merge(reference(r, "/subnets", n.ID, n.Name), object{"resource_type": "subnet"}))
 			}
 		}
 	}
@@ -139,7 +139,7 @@ func (s *Sim) showLoadBalancer(r *http.Request, lb *LoadBalancer) object {
 	if lb.Network {
 		profile = "network-fixed"
 	}
-	document := with(reference(r, "/load_balancers", lb.ID, lb.Name), object{
+	document := merge(reference(r, "/load_balancers", lb.ID, lb.Name), object{
 		"access_mode": map[bool]string{true: "public", false: "private"}[lb.Public], "advanced_health_checks_supported": false, "asymmetric_routing_supported": false,
 		"attached_load_balancer_pool_members": []object{}, "availability": map[bool]string{true: "subnet", false: "region"}[lb.Network], "created_at": created,
 		"failsafe_policy_actions": []string{"fail"}, "fqdn_pool_members_supported": false, "hostname": lb.Hostname, "instance_groups_supported": !lb.Network,

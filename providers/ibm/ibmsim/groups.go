@@ -122,7 +122,7 @@ func (s *Sim) serveGroups(r *http.Request, rest []string) (int, any, *refusal) {
 		switch r.Method {
 		case http.MethodGet:
 			shown := []object{}
-			for _, g := range s.listed().groups {
+			for _, g := range s.listedMoment().groups {
 				if v := r.URL.Query().Get("vpc.name"); v == "" || v == g.VPC {
 					shown = append(shown, s.showGroup(r, g))
 				}
@@ -131,7 +131,7 @@ func (s *Sim) serveGroups(r *http.Request, rest []string) (int, any, *refusal) {
 		case http.MethodPost:
 			return s.createGroup(r)
 		}
-		return none()
+		return refuseMethod()
 	}
 	at := slices.IndexFunc(s.groups, func(g SecurityGroup) bool { return g.ID == rest[0] })
 	if at < 0 {
@@ -145,7 +145,7 @@ func (s *Sim) serveGroups(r *http.Request, rest []string) (int, any, *refusal) {
 	case len(rest) == 3 && rest[1] == "targets":
 		return s.serveTarget(r, *g, rest[2])
 	}
-	return none()
+	return refuseMethod()
 }
 
 // serveGroup serves one group.
@@ -155,17 +155,17 @@ func (s *Sim) serveGroup(r *http.Request, at int) (int, any, *refusal) {
 	case http.MethodGet:
 		return http.StatusOK, s.showGroup(r, g), nil
 	case http.MethodDelete:
-		if g.standard || len(s.targets(r, g)) > 0 || s.named(g) {
+		if g.standard || len(s.targets(r, g)) > 0 || s.isReferenced(g) {
 			return 0, nil, refuse(http.StatusConflict, "security_group_in_use", "it is the default one, has targets, or is in a rule of another one")
 		}
 		s.groups = slices.Delete(slices.Clone(s.groups), at, at+1)
 		return http.StatusNoContent, nil, nil
 	}
-	return none()
+	return refuseMethod()
 }
 
-// named reports whether a rule of another group names a group.
-func (s *Sim) named(g SecurityGroup) bool {
+// isReferenced reports whether a rule of another group names a group.
+func (s *Sim) isReferenced(g SecurityGroup) bool {
 	return slices.ContainsFunc(s.groups, func(o SecurityGroup) bool {
 		return o.ID != g.ID && slices.ContainsFunc(o.Rules, func(one Rule) bool { return one.Remote.ID == g.ID })
 	})
@@ -219,7 +219,7 @@ func (g *SecurityGroup) add(s *Sim, one Rule) *refusal {
 		fault{one.Family != "" && one.Family != "ipv4", "bad_field", "the version is not legal"},
 		fault{!slices.Contains([]string{"tcp", "udp"}, one.Protocol), "bad_field", "the protocol is not legal"},
 		fault{!both || one.PortMin > one.PortMax ||
-			(one.PortMin != 0 && (out(one.PortMin, 1, 65535) || out(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
+			(one.PortMin != 0 && (isOutside(one.PortMin, 1, 65535) || isOutside(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
 		fault{!network, "bad_field", "the remote is no network"},
 		fault{slices.ContainsFunc(g.Rules, same), "security_group_rule_duplicate", "the rule is there already"},
 		fault{len(g.Rules) >= 250, "over_quota", "a group takes 250 rules"},
@@ -253,7 +253,7 @@ func (s *Sim) serveRules(r *http.Request, g *SecurityGroup, rest []string) (int,
 		g.Rules = slices.Delete(slices.Clone(g.Rules), at, at+1)
 		return http.StatusNoContent, nil, nil
 	}
-	return none()
+	return refuseMethod()
 }
 
 // serveTarget adds a load balancer to a group, or takes it away. It is busy then as after each other change.
@@ -288,13 +288,13 @@ func (s *Sim) serveTarget(r *http.Request, g SecurityGroup, id string) (int, any
 		s.work(lb)
 		return http.StatusNoContent, nil, nil
 	}
-	return none()
+	return refuseMethod()
 }
 
 // defaultGroup is that of a VPC.
 func (s *Sim) defaultGroup(r *http.Request, rest []string) (int, any, *refusal) {
 	if len(rest) != 2 || rest[1] != "default_security_group" || r.Method != http.MethodGet {
-		return none()
+		return refuseMethod()
 	}
 	for _, g := range s.groups {
 		if g.standard && vpcID(g.VPC) == rest[0] {
@@ -315,13 +315,13 @@ func (s *Sim) targets(r *http.Request, g SecurityGroup) []object {
 		shown = append(shown, s.showTarget(r, lb))
 	}
 	for _, name := range g.Others {
-		shown = append(shown, with(reference(r, "/endpoint_gateways", "r006-"+name, name), object{"resource_type": "endpoint_gateway"}))
+		shown = append(shown, merge(reference(r, "/endpoint_gateways", "r006-"+name, name), object{"resource_type": "endpoint_gateway"}))
 	}
 	return shown
 }
 
 func (s *Sim) showTarget(r *http.Request, lb *LoadBalancer) object {
-	return with(reference(r, "/load_balancers", lb.ID, lb.Name), object{"resource_type": "load_balancer"})
+	return merge(reference(r, "/load_balancers", lb.ID, lb.Name), object{"resource_type": "load_balancer"})
 }
 
 func (s *Sim) showGroup(r *http.Request, g SecurityGroup) object {
@@ -329,7 +329,7 @@ func (s *Sim) showGroup(r *http.Request, g SecurityGroup) object {
 	for _, one := range g.Rules {
 		rules = append(rules, showRule(r, g, one))
 	}
-	return with(reference(r, "/security_groups", g.ID, g.Name), object{
+	return merge(reference(r, "/security_groups", g.ID, g.Name), object{
 		"created_at": created, "resource_group": groupReference(r), "rules": rules, "targets": s.targets(r, g), "vpc": vpcReference(r, g.VPC),
 	})
 }

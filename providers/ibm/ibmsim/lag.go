@@ -35,8 +35,8 @@ func (s *Sim) remember() {
 	s.past = append(s.past, m)
 }
 
-// listed is what listings show.
-func (s *Sim) listed() moment {
+// listedMoment is what listings show.
+func (s *Sim) listedMoment() moment {
 	shown := moment{balancers: s.balancers, groups: s.groups}
 	if s.lag == 0 {
 		return shown

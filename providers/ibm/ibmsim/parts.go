@@ -12,7 +12,7 @@ var (
 	pathForm = regexp.MustCompile(`^/[!-~]*$`)
 )
 
-func out(n, least, most int) bool { return n < least || n > most }
+func isOutside(n, least, most int) bool { return n < least || n > most }
 
 // fault is something that a request must not be.
 type fault struct {
@@ -62,10 +62,10 @@ func (s *Sim) checkPool(lb *LoadBalancer, p Pool, own string) *refusal {
 
 // checkMonitor judges a health check.
 func checkMonitor(m *Monitor) *refusal {
-	times := out(m.Delay, 2, 60) || out(m.Timeout, 1, 59) || m.Timeout >= m.Delay || out(m.Retries, 1, 10)
+	times := isOutside(m.Delay, 2, 60) || isOutside(m.Timeout, 1, 59) || m.Timeout >= m.Delay || isOutside(m.Retries, 1, 10)
 	return first(
 		fault{times, "pool_invalid_health_monitor", "delay, timeout or retries are out of range"},
-		fault{m.Port != nil && out(*m.Port, 1, 65535), "pool_invalid_health_monitor_port", "the port is out of range"},
+		fault{m.Port != nil && isOutside(*m.Port, 1, 65535), "pool_invalid_health_monitor_port", "the port is out of range"},
 		fault{!slices.Contains([]string{"tcp", "http", "https"}, m.Type), "pool_invalid_health_monitor_type", "there is no such type"},
 		fault{m.Type != "tcp" && !pathForm.MatchString(m.Path), "pool_invalid_health_monitor_url_path", "the path is not legal"},
 	)
@@ -93,11 +93,11 @@ func (s *Sim) newListener(lb *LoadBalancer, l Listener) Listener {
 
 func (l Listener) badPorts() bool {
 	from, to := l.span()
-	return out(from, 1, 65535) || out(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0))
+	return isOutside(from, 1, 65535) || isOutside(to, 1, 65535) || from > to || (l.Port != 0 && (l.PortMin != 0 || l.PortMax != 0))
 }
 
 func (l Listener) badLimits() bool {
-	return (l.Limit != nil && out(*l.Limit, 1, 15000)) || (l.Idle != nil && out(*l.Idle, 50, 7200))
+	return (l.Limit != nil && isOutside(*l.Limit, 1, 15000)) || (l.Idle != nil && isOutside(*l.Idle, 50, 7200))
 }
 
 // checkListener judges a listener, whose pool is known by its ID; own is the ID of the one that it replaces.
@@ -172,7 +172,7 @@ func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (
 		return http.StatusCreated, s.showListener(r, lb, l), nil
 	}
 	if len(rest) != 1 {
-		return none()
+		return refuseMethod()
 	}
 	at := slices.IndexFunc(lb.Listeners, func(l Listener) bool { return l.ID == rest[0] })
 	if at < 0 {
@@ -198,7 +198,7 @@ func (s *Sim) serveListeners(r *http.Request, lb *LoadBalancer, rest []string) (
 		s.work(lb)
 		return http.StatusAccepted, nil, nil
 	}
-	return none()
+	return refuseMethod()
 }
 
 func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int, any, *refusal) {
@@ -223,7 +223,7 @@ func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int,
 		return http.StatusCreated, s.showPool(r, lb, p), nil
 	}
 	if len(rest) == 0 {
-		return none()
+		return refuseMethod()
 	}
 	at := slices.IndexFunc(lb.Pools, func(p Pool) bool { return p.ID == rest[0] })
 	if at < 0 {
@@ -236,7 +236,7 @@ func (s *Sim) servePools(r *http.Request, lb *LoadBalancer, rest []string) (int,
 		return s.serveMember(r, lb, at, rest[2])
 	}
 	if len(rest) != 1 {
-		return none()
+		return refuseMethod()
 	}
 	return s.servePool(r, lb, at)
 }
@@ -255,7 +255,7 @@ func (s *Sim) servePool(r *http.Request, lb *LoadBalancer, at int) (int, any, *r
 		s.work(lb)
 		return http.StatusAccepted, nil, nil
 	}
-	return none()
+	return refuseMethod()
 }
 
 func (s *Sim) patchPool(r *http.Request, lb *LoadBalancer, at int) (int, any, *refusal) {
@@ -324,7 +324,7 @@ func (s *Sim) serveMembers(r *http.Request, lb *LoadBalancer, at int) (int, any,
 		p.Members = s.newMembers(all.Members)
 		s.work(lb)
 	default:
-		return none()
+		return refuseMethod()
 	}
 	shown := []object{}
 	for _, m := range p.Members {
@@ -347,5 +347,5 @@ func (s *Sim) serveMember(r *http.Request, lb *LoadBalancer, at int, id string) 
 		s.work(lb)
 		return http.StatusAccepted, nil, nil
 	}
-	return none()
+	return refuseMethod()
 }

@@ -5,7 +5,7 @@ import "net/http"
 // serveSubnets answers reads of subnets.
 func (s *Sim) serveSubnets(r *http.Request, rest []string) (int, any, *refusal) {
 	if len(rest) > 1 || r.Method != http.MethodGet {
-		return none()
+		return refuseMethod()
 	}
 	shown := []object{}
 	for _, n := range s.subnets {
@@ -28,7 +28,7 @@ func (s *Sim) serveVPCs(r *http.Request, rest []string) (int, any, *refusal) {
 	case len(rest) == 2:
 		return s.defaultGroup(r, rest)
 	case len(rest) > 1 || r.Method != http.MethodGet:
-		return none()
+		return refuseMethod()
 	}
 	shown := []object{}
 	for _, name := range s.vpcs {
@@ -46,7 +46,7 @@ func (s *Sim) serveVPCs(r *http.Request, rest []string) (int, any, *refusal) {
 // serveRegion answers the read of the region, which says where its API is.
 func serveRegion(r *http.Request, rest []string) (int, any, *refusal) {
 	if len(rest) != 1 || r.Method != http.MethodGet {
-		return none()
+		return refuseMethod()
 	}
 	if rest[0] != Region {
 		return 0, nil, refuse(http.StatusNotFound, "not_found", "Region not found")

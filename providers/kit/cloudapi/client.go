@@ -189,7 +189,7 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 		resp, class, err := t.attempt(req, operation)
 		t.learn(req.Context(), limiter, operation, resp, class, err)
 
-		delay, again := t.again(req, resp, class, err, attempt)
+		delay, again := t.decideRetry(req, resp, class, err, attempt)
 		if !again {
 			return resp, err
 		}
@@ -322,8 +322,8 @@ func (t *transport) report(operation string, err error) {
 	t.health.set(fmt.Errorf("%s API: %s: %w", t.Provider, operation, err))
 }
 
-// again decides whether to send the request once more, and after which time.
-func (t *transport) again(req *http.Request, resp *http.Response, class, err error, attempt int) (time.Duration, bool) {
+// decideRetry decides whether to send the request once more, and after which time.
+func (t *transport) decideRetry(req *http.Request, resp *http.Response, class, err error, attempt int) (time.Duration, bool) {
 	if attempt >= t.Retries || req.Context().Err() != nil || (req.Body != nil && req.Body != http.NoBody && req.GetBody == nil) {
 		return 0, false
 	}

@@ -116,7 +116,7 @@ func (c Checklist) Run(t *testing.T) {
 	assert.Empty(t, items, "these are checked but not in the table")
 }
 
-func with(annotations map[string]string, key, value string) map[string]string {
+func withAnnotation(annotations map[string]string, key, value string) map[string]string {
 	all := map[string]string{}
 	maps.Copy(all, annotations)
 	all[key] = value
@@ -126,7 +126,7 @@ func with(annotations map[string]string, key, value string) map[string]string {
 func (c Checklist) legal(t *testing.T, key string, l Legal) {
 	t.Helper()
 	subject := c.New(t)
-	s := c.Service(with(l.With, key, l.Value))
+	s := c.Service(withAnnotation(l.With, key, l.Value))
 	subject.Apply(s)
 	subject.Serve(s)
 	_, judged := c.Check(s)
@@ -138,7 +138,7 @@ func (c Checklist) legal(t *testing.T, key string, l Legal) {
 func (c Checklist) illegal(t *testing.T, key, value string, item Checked) {
 	t.Helper()
 	subject := c.New(t)
-	s := c.Service(with(item.With, key, value))
+	s := c.Service(withAnnotation(item.With, key, value))
 	subject.Apply(s)
 	subject.Events()
 	if item.Lenient {

@@ -78,8 +78,8 @@ func newRoutesWorld(t *testing.T, f *Fixture) *world {
 	return w
 }
 
-// listed are the routes that the provider shows, in order.
-func (w *world) listed(ctx context.Context, onError func()) []*cloudprovider.Route {
+// listRoutes are the routes that the provider shows, in order.
+func (w *world) listRoutes(ctx context.Context, onError func()) []*cloudprovider.Route {
 	var list []*cloudprovider.Route
 	w.untilDone(onError, func() (err error) {
 		list, err = w.routes().ListRoutes(ctx, clusterName)
@@ -112,7 +112,7 @@ func (w *world) makeRoute(ctx context.Context, node *v1.Node, onError func()) {
 
 func (w *world) requireRoutes(ctx context.Context, onError func(), nodes ...*v1.Node) []*cloudprovider.Route {
 	w.t.Helper()
-	list := w.listed(ctx, onError)
+	list := w.listRoutes(ctx, onError)
 	var shown, wanted []string
 	for _, r := range list {
 		assert.False(w.t, r.Blackhole)
@@ -165,7 +165,7 @@ func interruptedRoutes(t *testing.T, f *Fixture, fault *simkit.Fault, restart bo
 			w.restart()
 		}
 	}
-	w.listed(ctx, onError)
+	w.listRoutes(ctx, onError)
 	for _, node := range w.nodes {
 		w.makeRoute(ctx, node, onError)
 	}

@@ -288,7 +288,7 @@ func AnnotationScenario(key string, values []Legal, service func(annotations map
 		s.Steps = append(s.Steps, Step{step, func(p *Play) {
 			p.Change(first.Name, func(now *v1.Service) {
 				for _, v := range values {
-					for k := range with(v.With, key, v.Value) {
+					for k := range withAnnotation(v.With, key, v.Value) {
 						delete(now.Annotations, k)
 					}
 				}
@@ -306,7 +306,7 @@ func AnnotationScenario(key string, values []Legal, service func(annotations map
 		if slices.ContainsFunc(values[:i], func(o Legal) bool { return o.Value == v.Value }) {
 			step += fmt.Sprintf(", case %d", i+1)
 		}
-		set(step, with(v.With, key, v.Value))
+		set(step, withAnnotation(v.With, key, v.Value))
 	}
 	set("it is removed", nil)
 	return s

@@ -96,18 +96,18 @@ func (o *othersRules) write(who Writer) {
 	write := o.SourceRanges.Scope.Writes[who]
 	require.NotNil(o.t, write, "the fixture says how %s writes rules", who)
 	write()
-	o.theirs = append(o.theirs, without(o.SourceRanges.Scope.Rules(), is)...)
+	o.theirs = append(o.theirs, subtractLines(o.SourceRanges.Scope.Rules(), is)...)
 }
 
-// ours are the rules that neither were there before nor are somebody else's, of which none may be missing.
-func (o *othersRules) ours(when string) []string {
+// ownRules are the rules that neither were there before nor are somebody else's, of which none may be missing.
+func (o *othersRules) ownRules(when string) []string {
 	all := o.SourceRanges.Scope.Rules()
-	assert.Empty(o.t, without(o.theirs, all), "%s, rules of others are missing", when)
-	return slices.Sorted(slices.Values(without(without(all, o.before), o.theirs)))
+	assert.Empty(o.t, subtractLines(o.theirs, all), "%s, rules of others are missing", when)
+	return slices.Sorted(slices.Values(subtractLines(subtractLines(all, o.before), o.theirs)))
 }
 
-// without are the lines that others do not have, as often as there are more of them.
-func without(lines, others []string) (more []string) {
+// subtractLines are the lines that others do not have, as often as there are more of them.
+func subtractLines(lines, others []string) (more []string) {
 	others = slices.Clone(others)
 	for _, line := range lines {
 		if at := slices.Index(others, line); at >= 0 {
@@ -138,14 +138,14 @@ func runOthersRules(t *testing.T, newFixture func(t testing.TB) *Fixture, who Wr
 		}
 		o.ensure(ctx, o.service, nil)
 		o.setRanges(o.service, sourceRange)
-		assert.NotContains(t, strings.Join(o.ours(order+" and narrowed"), "\n"), otherRange, order)
+		assert.NotContains(t, strings.Join(o.ownRules(order+" and narrowed"), "\n"), otherRange, order)
 		o.remove(ctx, o.service, nil)
-		assert.Empty(t, o.ours(order+" and removed"), "%s: rules are left", order)
+		assert.Empty(t, o.ownRules(order+" and removed"), "%s: rules are left", order)
 		o.changeService(ctx, o.service, func(s *v1.Service) { s.Annotations, s.Status = o.service.DeepCopy().Annotations, v1.ServiceStatus{} })
 		o.setRanges(o.service, sourceRange, otherRange)
 	}
 	o.remove(ctx, o.service, nil)
-	assert.Empty(t, o.ours("at the end"), "rules are left")
+	assert.Empty(t, o.ownRules("at the end"), "rules are left")
 	o.requireNothingRefused()
 }
 
@@ -173,7 +173,7 @@ func runRulesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture, resta
 		assert.Regexp(t, scope.Missing, fmt.Sprint(err, "\n", strings.Join(o.warnings(ctx, o.service), "\n")), "nobody is told")
 	}
 	o.remove(ctx, o.service, nil)
-	assert.Empty(t, o.ours("at the end"), "rules are left")
+	assert.Empty(t, o.ownRules("at the end"), "rules are left")
 }
 
 // runOrphanRules: a load balancer is deleted by hand, and its Service without the program. What it has left of rules is an orphan.
@@ -191,20 +191,20 @@ func runOrphanRules(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	o.forget(ctx, o.service)
 	time.Sleep(settledIn)
 	o.restart()
-	left, found := o.ours("after the load balancer"), o.orphans(ctx)
+	left, found := o.ownRules("after the load balancer"), o.orphans(ctx)
 	o.deleteOrphans(ctx, found)
 	if o.SourceRanges.Scope.Unlisted == "" {
 		assert.True(t, len(left) == 0 || len(found) > 0, "there are no orphans, and it leaves %v", left)
-		assert.Empty(t, o.ours("at the end"), "rules are left")
+		assert.Empty(t, o.ownRules("at the end"), "rules are left")
 		return
 	}
-	assert.NotEmpty(t, o.ours("at the end"), "they are listed: the fixture says that they are not")
+	assert.NotEmpty(t, o.ownRules("at the end"), "they are listed: the fixture says that they are not")
 	if o.SourceRanges.Scope.Swept {
 		next := claimer(Case{Service: featureService(o.SourceRanges.With)})
 		o.createService(ctx, next)
 		o.ensure(ctx, next, nil)
 		o.remove(ctx, next, nil)
-		assert.Empty(t, o.ours("after another Service"), "rules are left")
+		assert.Empty(t, o.ownRules("after another Service"), "rules are left")
 	}
 }
 
@@ -237,7 +237,7 @@ func (o *othersRules) live() (rules [][]string, states []string) {
 	for n, step := range o.accessSteps() {
 		step()
 		time.Sleep(time.Minute) // what the cloud goes on with by itself
-		rules, states = append(rules, o.ours(fmt.Sprint("after step ", n+1))), append(states, o.Snapshot())
+		rules, states = append(rules, o.ownRules(fmt.Sprint("after step ", n+1))), append(states, o.Snapshot())
 	}
 	return rules, states
 }

@@ -141,7 +141,7 @@ func (i inspectedCall) answers(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
 	for range readings {
-		answer := i.with(i.body)
+		answer := i.answerTo(i.body)
 		text, err := json.Marshal(InOrder(parseAnswer(answer.Body.Bytes())))
 		require.NoError(t, err)
 		all[fmt.Sprint(answer.Code, answerID.ReplaceAllString(string(text), ""))] = true
@@ -194,8 +194,8 @@ const WrongHeader = "X-Simulated-Wrong"
 // requestID is how Compute Engine knows a request that comes again.
 const requestID = "requestId"
 
-// with returns the answer to the same call with another body.
-func (i inspectedCall) with(body []byte) *httptest.ResponseRecorder {
+// answerTo returns the answer to the same call with another body.
+func (i inspectedCall) answerTo(body []byte) *httptest.ResponseRecorder {
 	r := i.request.Clone(context.WithoutCancel(i.request.Context()))
 	query := r.URL.Query()
 	if query.Has(requestID) { // a cloud that knows it looks at nothing else
@@ -219,7 +219,7 @@ func runOrders(t *testing.T, f *Fixture, name string) {
 			return nil
 		}
 		for range readings {
-			answer := c.with(c.body)
+			answer := c.answerTo(c.body)
 			if answer.Code != http.StatusOK {
 				return nil
 			}
@@ -381,7 +381,7 @@ func runValues(t *testing.T, f *Fixture, name string) {
 			if taken[key] { // once is enough, or a cloud that works on what it took is never done
 				return
 			}
-			if answer := c.with(body); answer.Code < 400 || answer.Code >= 500 {
+			if answer := c.answerTo(body); answer.Code < 400 || answer.Code >= 500 {
 				taken[key] = true
 			}
 		}

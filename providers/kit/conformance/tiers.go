@@ -43,8 +43,8 @@ type brokenLife struct {
 	restart bool
 }
 
-// at breaks a life at the matching call of this number.
-func (i interruption) at(match simkit.Fault, number int, call string) brokenLife {
+// breakAt breaks a life at the matching call of this number.
+func (i interruption) breakAt(match simkit.Fault, number int, call string) brokenLife {
 	match.Kind, match.From, match.Count = i.kind, number, 1
 	return brokenLife{call + ": " + i.name, match, i.restart}
 }
@@ -68,7 +68,7 @@ func (l brokenLife) mayEnd(calls []simkit.Call) bool {
 func breakEveryCall(calls []simkit.Call) (all []brokenLife) {
 	for _, way := range interruptions {
 		for i := range calls {
-			all = append(all, way.at(simkit.Fault{}, i+1, fmt.Sprintf("call %d of %d", i+1, len(calls))))
+			all = append(all, way.breakAt(simkit.Fault{}, i+1, fmt.Sprintf("call %d of %d", i+1, len(calls))))
 		}
 	}
 	return all
@@ -95,7 +95,7 @@ func breakWrites(calls []simkit.Call) (all []brokenLife) {
 			ways = append(ways, htmlPage)
 		}
 		for _, way := range ways {
-			all = append(all, way.at(simkit.Fault{Writes: true}, writes, fmt.Sprintf("write %d, %s", writes, c.Operation)))
+			all = append(all, way.breakAt(simkit.Fault{Writes: true}, writes, fmt.Sprintf("write %d, %s", writes, c.Operation)))
 		}
 	}
 	next := 0
@@ -103,7 +103,7 @@ func breakWrites(calls []simkit.Call) (all []brokenLife) {
 		for _, number := range slices.Compact([]int{1, count[operation]}) {
 			way := interruptions[next%len(interruptions)]
 			next++
-			all = append(all, way.at(simkit.Fault{Operation: operation + "$"}, number, fmt.Sprintf("read %d, %s", number, operation)))
+			all = append(all, way.breakAt(simkit.Fault{Operation: operation + "$"}, number, fmt.Sprintf("read %d, %s", number, operation)))
 		}
 	}
 	return all

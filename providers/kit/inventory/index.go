@@ -46,8 +46,8 @@ func (x index[ID]) remove(value string, id ID) {
 	delete(x, value)
 }
 
-// of returns the objects with a value, in no order.
-func (x index[ID]) of(value string) iter.Seq[ID] {
+// lookup returns the objects with a value, in no order.
+func (x index[ID]) lookup(value string) iter.Seq[ID] {
 	h := x[value]
 	return func(yield func(ID) bool) {
 		if !h.set || !yield(h.one) {

@@ -32,7 +32,7 @@ func TestIndex(t *testing.T) {
 			ids = append(ids, id)
 		}
 		slices.Sort(ids)
-		assert.Equal(t, ids, slices.Sorted(x.of(value)))
+		assert.Equal(t, ids, slices.Sorted(x.lookup(value)))
 		_, kept := x[value]
 		assert.Equal(t, len(ids) > 0, kept, "a value that nothing has is not kept")
 	}

@@ -653,7 +653,7 @@ func (i *view[ID]) removeLocked(id ID) {
 // matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
 // whether there are others, too old to tell.
 func (i *view[ID]) matchesLocked(index, key string, asked time.Time, maxAge time.Duration) (found []any, doubtful []ID, stale bool) {
-	for id := range i.indexes[index].of(key) {
+	for id := range i.indexes[index].lookup(key) {
 		switch e := i.objects[id]; {
 		case i.answersLocked(id, e.read, asked, maxAge):
 			found = append(found, e.value)
@@ -671,7 +671,7 @@ func (i *view[ID]) PeekIndex(index, key string) []any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	var found []any
-	for id := range i.indexes[index].of(key) {
+	for id := range i.indexes[index].lookup(key) {
 		found = append(found, i.objects[id].value)
 	}
 	return found

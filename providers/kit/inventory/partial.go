@@ -72,7 +72,7 @@ func (i *view[ID]) keyUnansweredLocked(index, key string, none bool, q Query, as
 		return nil
 	}
 	oldest := asked.Add(-q.MaxAge)
-	for id := range i.indexes[index].of(key) {
+	for id := range i.indexes[index].lookup(key) {
 		if e := i.objects[id]; e.read.Before(oldest) && !i.listed.Before(oldest) && i.partial.Lacks(id) {
 			return i.partial
 		}

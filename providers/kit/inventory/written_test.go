@@ -38,7 +38,7 @@ func (c *lagCloud) inventory() *Inventory[int, object] {
 
 var known = Query{MaxAge: 10 * time.Second}
 
-func found(t *testing.T, i *Inventory[int, object], name string) []object {
+func findByName(t *testing.T, i *Inventory[int, object], name string) []object {
 	t.Helper()
 	all, err := i.Find(t.Context(), "name", name, known)
 	require.NoError(t, err)
@@ -63,8 +63,8 @@ func TestOwnCreationsOutliveListings(t *testing.T) {
 			}
 			_, err := i.All(t.Context(), Query{})
 			require.NoError(t, err)
-			require.Equal(t, []object{made}, found(t, i, "mine"), "after %d s", s)
-			require.Empty(t, found(t, i, "other"))
+			require.Equal(t, []object{made}, findByName(t, i, "mine"), "after %d s", s)
+			require.Empty(t, findByName(t, i, "other"))
 		}
 		assert.LessOrEqual(t, c.counts()[1], 11, "it is read when it is too old, not at each question")
 
@@ -73,7 +73,7 @@ func TestOwnCreationsOutliveListings(t *testing.T) {
 		gets := c.counts()[1]
 		_, err := i.All(t.Context(), Query{})
 		require.NoError(t, err)
-		assert.Empty(t, found(t, i, "mine"), "in the end listings tell")
+		assert.Empty(t, findByName(t, i, "mine"), "in the end listings tell")
 		assert.Equal(t, gets, c.counts()[1])
 	})
 }
@@ -86,14 +86,14 @@ func TestOwnCreationThatIsGone(t *testing.T) {
 		c := &lagCloud{fakeCloud: newCloud(0)}
 		i := c.inventory()
 		for id, ask := range map[int]func() bool{
-			7: func() bool { return len(found(t, i, "mine")) > 0 },
+			7: func() bool { return len(findByName(t, i, "mine")) > 0 },
 			8: func() bool { _, err := i.Get(t.Context(), 8, known); return !errors.Is(err, cloudapi.ErrNotFound) },
 			9: func() bool { return i.Look(t.Context(), []int{9})[9].Err == nil },
 		} {
 			i.Put(object{id: id, name: "mine"}) // and somebody deletes it in the control panel
 			time.Sleep(11 * time.Second)
 			assert.False(t, ask(), "%d", id)
-			assert.Empty(t, found(t, i, "mine"))
+			assert.Empty(t, findByName(t, i, "mine"))
 		}
 		c.setFail(&cloudapi.Error{Class: cloudapi.ErrTransient})
 		i.Put(object{id: 7, name: "mine"})
@@ -109,21 +109,21 @@ func TestDeletedStaysDeleted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &lagCloud{fakeCloud: newCloud(1), shown: map[int]object{1: {id: 1, name: "n1"}}}
 		i := c.inventory()
-		require.Len(t, found(t, i, "n1"), 1)
+		require.Len(t, findByName(t, i, "n1"), 1)
 		i.Forget(1)
 		for range 30 {
 			time.Sleep(time.Second)
-			require.Empty(t, found(t, i, "n1"))
+			require.Empty(t, findByName(t, i, "n1"))
 		}
 		_, err := i.Get(t.Context(), 1, known)
 		require.NoError(t, err, "the cloud has it all the same")
-		assert.Len(t, found(t, i, "n1"), 1)
+		assert.Len(t, findByName(t, i, "n1"), 1)
 		time.Sleep(15 * time.Second)
-		assert.Len(t, found(t, i, "n1"), 1, "and listings tell of it again")
+		assert.Len(t, findByName(t, i, "n1"), 1, "and listings tell of it again")
 		c.remove(1)
 		c.shown = nil
 		time.Sleep(15 * time.Second)
-		assert.Empty(t, found(t, i, "n1"))
+		assert.Empty(t, findByName(t, i, "n1"))
 	})
 }
 
@@ -134,7 +134,7 @@ func TestOwnChangesOutliveListings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &lagCloud{fakeCloud: newCloud(1), shown: map[int]object{1: {id: 1, name: "n1"}}}
 		i := c.inventory()
-		require.Len(t, found(t, i, "n1"), 1)
+		require.Len(t, findByName(t, i, "n1"), 1)
 		for rev, write := range []func(object){1: i.Put, 2: i.PutPartial} {
 			if write == nil {
 				continue
@@ -149,16 +149,16 @@ func TestOwnChangesOutliveListings(t *testing.T) {
 				got, err := i.Get(t.Context(), 1, known)
 				require.NoError(t, err)
 				require.Equal(t, now, got)
-				require.Equal(t, []object{now}, found(t, i, "n1"))
+				require.Equal(t, []object{now}, findByName(t, i, "n1"))
 			}
 		}
 		c.set(object{id: 1, name: "n1", rev: 9}) // somebody else's
 		c.shown = map[int]object{1: {id: 1, name: "n1", rev: 9}}
 		time.Sleep(11 * time.Second)
-		assert.Equal(t, 9, found(t, i, "n1")[0].rev)
+		assert.Equal(t, 9, findByName(t, i, "n1")[0].rev)
 		gets := c.counts()[1]
 		time.Sleep(11 * time.Second)
-		assert.Equal(t, 9, found(t, i, "n1")[0].rev)
+		assert.Equal(t, 9, findByName(t, i, "n1")[0].rev)
 		assert.Equal(t, gets, c.counts()[1], "what a listing confirms is not read alone")
 	})
 }
@@ -261,7 +261,7 @@ func TestWriteThatTakesEffectLate(t *testing.T) {
 			return o.rev
 		},
 		"by a key": func(t *testing.T, i *Inventory[int, object]) int {
-			all := found(t, i, "n1")
+			all := findByName(t, i, "n1")
 			require.Len(t, all, 1)
 			return all[0].rev
 		},

@@ -100,7 +100,7 @@ func (c *Counter) KnownIn(ctx context.Context) ([]*v1.Node, error) {
 
 // Known returns the nodes of the cluster, for those who may not take unknown nodes for absent ones.
 func (c *Counter) Known() ([]*v1.Node, error) {
-	lister, err := c.known()
+	lister, err := c.nodeLister()
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +113,7 @@ func (c *Counter) Known() ([]*v1.Node, error) {
 
 // Node returns one node of the cluster.
 func (c *Counter) Node(name types.NodeName) (*v1.Node, error) {
-	lister, err := c.known()
+	lister, err := c.nodeLister()
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (c *Counter) Node(name types.NodeName) (*v1.Node, error) {
 	return node, nil
 }
 
-func (c *Counter) known() (listers.NodeLister, error) {
+func (c *Counter) nodeLister() (listers.NodeLister, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.lister == nil {

@@ -71,7 +71,7 @@ func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.
 		asker := ctx
 		ctx = inventory.WithPrefetch(asker, func() []ID { return i.askedNext(asker, node) })
 	}
-	if i.named(node) {
+	if i.hasProviderID(node) {
 		id, err := i.cloud.Parse(node.Spec.ProviderID)
 		if err != nil {
 			return found[T]{}, cloudapi.NotAbsence(err)
@@ -100,7 +100,7 @@ func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.
 	return found[T]{instance, byKey}, err
 }
 
-func (i *Instances[ID, T]) named(node *v1.Node) bool {
+func (i *Instances[ID, T]) hasProviderID(node *v1.Node) bool {
 	id := node.Spec.ProviderID
 	return id != "" && (i.cloud.Names == nil || i.cloud.Names(id))
 }
@@ -198,7 +198,7 @@ func (i *Instances[ID, T]) idsOf(ctx context.Context, chosen func(*v1.Node) bool
 // knownID is the ID of a node's instance as far as it is known without a read: from the provider ID, from the name, or because
 // one instance alone is known to have the first key.
 func (i *Instances[ID, T]) knownID(ctx context.Context, node *v1.Node) (id ID, ok bool) {
-	if i.named(node) {
+	if i.hasProviderID(node) {
 		id, err := i.cloud.Parse(node.Spec.ProviderID)
 		return id, err == nil
 	}

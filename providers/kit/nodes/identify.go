@@ -46,7 +46,7 @@ func unidentified(n *v1.Node) bool { return n.Spec.ProviderID == "" && !guard.Un
 func (i *Instances[ID, T]) identifyAll(ctx context.Context, result *Identified) error {
 	taken := map[ID]bool{} // an instance is one Node's alone
 	for _, n := range slices.Concat(result.Nodes, i.cloud.Nodes.Nodes()) {
-		if i.named(n) {
+		if i.hasProviderID(n) {
 			if id, err := i.cloud.Parse(n.Spec.ProviderID); err == nil {
 				taken[id] = true
 			}

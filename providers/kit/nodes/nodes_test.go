@@ -225,8 +225,8 @@ var (
 // withID is the remedy that always helps.
 const withID = " start kubelet with --provider-id=fake://<machine ID>"
 
-// named describes a cloud whose nodes may have the ID of their instance as their name.
-func named(c *description, _ *source) {
+// searchByName describes a cloud whose nodes may have the ID of their instance as their name.
+func searchByName(c *description, _ *source) {
 	search := c.Search
 	c.Search = func(ctx context.Context, node *v1.Node) (Search[int, machine], error) {
 		if id, err := strconv.Atoi(strings.TrimPrefix(node.Name, "m-")); err == nil {
@@ -258,17 +258,17 @@ func TestExistsAndShutdown(t *testing.T) {
 		"by ID in an old form":                 {node: node("any", "old-1"), exists: true},
 		"by name":                              {node: node("web", ""), exists: true},
 		"by address":                           {node: node("other", "", address("192.0.2.1"), address("10.0.0.1")), exists: true},
-		"by the ID in its name":                {node: node("m-1", ""), change: named, exists: true},
-		"by the second ID that it can be":      {node: node("myself", ""), change: named, exists: true},
+		"by the ID in its name":                {node: node("m-1", ""), change: searchByName, exists: true},
+		"by the second ID that it can be":      {node: node("myself", ""), change: searchByName, exists: true},
 		"by name, with an ID that says naught": {node: node("web", "fake"), change: wordless, exists: true},
 		"shut down":                            {node: node("off", "fake://2"), exists: true, down: true},
 		"shut down, by name":                   {node: node("off", ""), exists: true, down: true},
 
 		"gone":                               {node: node("web", "fake://9")},
-		"gone, by the ID in its name":        {node: node("m-9", ""), change: named},
+		"gone, by the ID in its name":        {node: node("m-9", ""), change: searchByName},
 		"terminated":                         {node: node("ended", "fake://3")},
 		"terminated, by name":                {node: node("ended", ""), err: "machine 3 is terminated, but node ended has no provider ID"},
-		"terminated, by the ID in its name":  {node: node("m-3", ""), change: named, err: "machine 3 is terminated, but"},
+		"terminated, by the ID in its name":  {node: node("m-3", ""), change: searchByName, err: "machine 3 is terminated, but"},
 		"no state":                           {node: node("untold", "fake://4"), err: "no state"},
 		"malformed ID":                       {node: node("web", "fake://x"), err: `provider ID "fake://x"`},
 		"another cloud's ID":                 {node: node("web", "aws:///zone/i-1"), err: "is malformed"},
@@ -312,7 +312,7 @@ func TestErrorsAreNeverGone(t *testing.T) {
 		"an invalid read":         {node: node("web", "fake://9"), read: &cloudapi.Error{Class: cloudapi.ErrInvalid}},
 		"a listing not found":     {node: node("web", ""), list: notFound},
 		"a name not found":        {node: node("nobody", "")},
-		"a candidate not found":   {node: node("elsewhere", ""), change: named},
+		"a candidate not found":   {node: node("elsewhere", ""), change: searchByName},
 		"no way to find it":       {node: node("web", ""), change: func(c *description, _ *source) { c.Search = nil }},
 		"a parser's not found":    {node: node("web", "fake://1"), change: failingParse(notFound)},
 		"a search's not found":    {node: node("web", ""), change: failingSearch(notFound)},
@@ -377,7 +377,7 @@ func TestGoneByProof(t *testing.T) {
 	}
 	assert.Equal(t, 3, f.cloud.reads, "each time that an instance is called gone, it was looked for")
 
-	f = newFixture(named, web)
+	f = newFixture(searchByName, web)
 	for range 3 {
 		exists, err := f.InstanceExists(t.Context(), node("m-9", ""))
 		require.NoError(t, err)
@@ -608,7 +608,7 @@ func TestDescribe(t *testing.T) {
 func TestPrefetch(t *testing.T) {
 	t.Parallel()
 	f := newFixture(func(c *description, s *source) {
-		named(c, s)
+		searchByName(c, s)
 		s.List, s.BatchSize = nil, 10
 	}, web, off, twin1, taken, machine{8, "known", "10.0.0.8", "on"})
 	f.Instances.cloud.Inventory.Put(machine{8, "known", "10.0.0.8", "on"})

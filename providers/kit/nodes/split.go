@@ -18,7 +18,7 @@ type Split struct {
 
 var _ API = Split{}
 
-func (s Split) of(node *v1.Node) API {
+func (s Split) apiOf(node *v1.Node) API {
 	if s.IsOther(node) {
 		return s.Other
 	}
@@ -27,22 +27,22 @@ func (s Split) of(node *v1.Node) API {
 
 // InstanceExists implements cloudprovider.InstancesV2.
 func (s Split) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
-	return s.of(node).InstanceExists(ctx, node)
+	return s.apiOf(node).InstanceExists(ctx, node)
 }
 
 // InstanceShutdown implements cloudprovider.InstancesV2.
 func (s Split) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
-	return s.of(node).InstanceShutdown(ctx, node)
+	return s.apiOf(node).InstanceShutdown(ctx, node)
 }
 
 // InstanceMetadata implements cloudprovider.InstancesV2.
 func (s Split) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
-	return s.of(node).InstanceMetadata(ctx, node)
+	return s.apiOf(node).InstanceMetadata(ctx, node)
 }
 
 // VerifyInstance implements guard.InstanceVerifier.
 func (s Split) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
-	return s.of(node).VerifyInstance(ctx, node)
+	return s.apiOf(node).VerifyInstance(ctx, node)
 }
 
 // Unmanaged answers about Nodes whose machines the cloud does not have, such as those of an operator's own data centre. They exist as far

@@ -149,10 +149,10 @@ func Decide(f Facts) Decision {
 	if other := f.other(func(s *v1.Service) bool { return slices.Contains(f.Object.Marks, ServiceMark(s.UID)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	if f.named(f.Service) {
+	if f.isNamedBy(f.Service) {
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
-	if other := f.other(f.named); other != nil {
+	if other := f.other(f.isNamedBy); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
 	if f.likely(f.Service) {
@@ -306,7 +306,7 @@ func (f Facts) other(is func(*v1.Service) bool) *v1.Service {
 	return nil
 }
 
-func (f Facts) named(s *v1.Service) bool {
+func (f Facts) isNamedBy(s *v1.Service) bool {
 	return f.Names != nil && f.Object.Name != "" && slices.Contains(f.Names(s), f.Object.Name)
 }
 
@@ -366,7 +366,7 @@ func (f Facts) targetsOurs() bool {
 // annotations say: a Service that an annotation is about to move is still served there.
 func Holds(s *v1.Service, object Object, rules Rules) bool {
 	f := Facts{Object: object, Rules: rules}
-	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.named(s) || f.likely(s) || f.chosen(s) ||
+	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.isNamedBy(s) || f.likely(s) || f.chosen(s) ||
 		(object.ID != "" && f.recordOf(s) == object.ID) {
 		return true
 	}

@@ -285,8 +285,8 @@ func (c *Cluster) StillOrphan(
 	return nil
 }
 
-// others returns the Services of the cluster but one.
-func (c *Cluster) others(ctx context.Context, service *v1.Service) ([]*v1.Service, error) {
+// otherServices returns the Services of the cluster but one.
+func (c *Cluster) otherServices(ctx context.Context, service *v1.Service) ([]*v1.Service, error) {
 	all, err := c.Services(ctx)
 	if err != nil {
 		return nil, err
@@ -313,7 +313,7 @@ func (c *Cluster) Judge(
 	if slices.Contains(object.Marks, ServiceMark(service.UID)) {
 		return Decide(facts), nil // whatever others say; with many Services, going through all of them for each is most of the work
 	}
-	if facts.Others, err = c.others(ctx, service); err != nil {
+	if facts.Others, err = c.otherServices(ctx, service); err != nil {
 		return Decision{}, fmt.Errorf("looking for other owners of %s: %w", object.Title, err)
 	}
 	d := Decide(facts)

@@ -188,7 +188,7 @@ func rules(adopt registry.Adoption) Rules {
 	}
 }
 
-func served(s *v1.Service) {
+func showAddress(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.7"}}
 }
 
@@ -212,7 +212,7 @@ var made = &Targets{All: 2, Ours: 1, Ports: []int32{30080}, Made: true}
 // chooses gives a Service the name of the load balancer of another one.
 func chooses(s *v1.Service) { s.Annotations["name"] = "c-mine" }
 
-func refused(who string) outcome { return outcome{Refused, false, who} }
+func refusal(who string) outcome { return outcome{Refused, false, who} }
 
 // recorded gives a Service a note of the load balancer's address.
 func recorded(s *v1.Service) { s.Annotations["address"] = "192.0.2.7" }
@@ -242,159 +242,160 @@ type decisionCase struct {
 var decisions = map[string]decisionCase{
 	"its mark": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, want: owned},
 	"its mark, which an older Service's annotation names": {
-		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, others: []*v1.Service{service("older", 0, served)}, want: owned,
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:mine"}}, others: []*v1.Service{service("older", 0, showAddress)}, want: owned,
 	},
 	"the mark of a younger Service": {
 		object: Object{
 			Marks: []string{"anyccm:u1", "anyccm-svc:other"},
-		}, others: []*v1.Service{service("other", 9, nil)}, mine: served, want: refused("Service ns/other"),
+		}, others: []*v1.Service{service("other", 9, nil)}, mine: showAddress, want: refusal("Service ns/other"),
 	},
 	"the mark of a Service that is no load balancer now and keeps its own": {
 		object: Object{Marks: []string{"anyccm-svc:other"}}, mark: "-", targets: nodePort,
-		others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refused("Service ns/other"),
+		others: []*v1.Service{service("other", 9, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })}, want: refusal("Service ns/other"),
 	},
 	"another cluster's": {
-		object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: served, adopt: registry.AdoptAny,
-		want: refused("another cluster, whose namespace kube-system has the UID u2"),
+		object: Object{Marks: []string{"anyccm:u2"}, Name: "a-mine"}, mine: showAddress, adopt: registry.AdoptAny,
+		want: refusal("another cluster, whose namespace kube-system has the UID u2"),
 	},
 	"a Service of another cluster": {
 		object: Object{Marks: []string{"anyccm-svc:far"}}, targets: nodePort, adopt: registry.AdoptAny,
-		want: refused("a Service with the UID far, which is not of this cluster"),
+		want: refusal("a Service with the UID far, which is not of this cluster"),
 	},
 	"its default name": {object: Object{Name: "a-mine"}, adopt: registry.AdoptNone, want: owned},
 	"its default name, and another's mark": {
 		object: Object{Name: "a-mine", Marks: []string{"anyccm-svc:other"}}, others: []*v1.Service{service("other", 9, nil)},
-		want: refused("Service ns/other"),
+		want: refusal("Service ns/other"),
 	},
 	"another's default name": {
 		object: Object{Name: "a-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort,
-		adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		adopt: registry.AdoptAny, want: refusal("Service ns/other"),
 	},
-	"a likely name alone":                      {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ports: []int32{30080}}, want: refused(ownerAlike)},
-	"a likely name, targets unknown":           {object: Object{Name: "l-mine"}, want: refused(ownerAlike)},
-	"a likely name, no targets":                {object: Object{Name: "l-mine"}, targets: &Targets{}, want: refused(ownerAlike)},
+	"a likely name alone":                      {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ports: []int32{30080}}, want: refusal(ownerAlike)},
+	"a likely name, targets unknown":           {object: Object{Name: "l-mine"}, want: refusal(ownerAlike)},
+	"a likely name, no targets":                {object: Object{Name: "l-mine"}, targets: &Targets{}, want: refusal(ownerAlike)},
 	"a likely name, no targets, recorded":      {object: Object{Name: "l-mine"}, targets: &Targets{}, mine: recorded, want: owned},
-	"a likely name, others' targets, recorded": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, mine: recorded, want: refused(ownerAlike)},
+	"a likely name, others' targets, recorded": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, mine: recorded, want: refusal(ownerAlike)},
 	"a likely name, one of our nodes":          {object: Object{Name: "l-mine"}, targets: &Targets{All: 2, Ours: 1}, adopt: registry.AdoptNone, want: owned},
-	"a likely name, in its status":             {object: Object{Name: "l-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
+	"a likely name, in its status":             {object: Object{Name: "l-mine"}, mine: showAddress, adopt: registry.AdoptNone, want: owned},
 	"a likely name, of this cluster":           {object: Object{Name: "l-mine", Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, want: owned},
 	"a likely name, another cluster's": {
-		object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: served,
-		want: refused("another cluster, whose namespace kube-system has the UID u2"),
+		object: Object{Name: "l-mine", Marks: []string{"anyccm:u2"}}, mine: showAddress,
+		want: refusal("another cluster, whose namespace kube-system has the UID u2"),
 	},
 	"a likely name, any adopted": {object: Object{Name: "l-mine"}, targets: &Targets{All: 1}, adopt: registry.AdoptAny, want: adopted},
 	"another's likely name": {
-		object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: served,
-		adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		object: Object{Name: "l-other"}, others: []*v1.Service{service("other", 9, nil)}, targets: nodePort, mine: showAddress,
+		adopt: registry.AdoptAny, want: refusal("Service ns/other"),
 	},
-	"a chosen name, a user's to its node port":           {object: Object{Name: "c-mine"}, targets: nodePort, want: refused(ownerChosen)},
-	"a chosen name, a user's to its node port, recorded": {object: Object{Name: "c-mine"}, mine: recorded, targets: nodePort, want: refused(ownerChosen)},
-	"a chosen name, made alike, not recorded":            {object: Object{Name: "c-mine"}, targets: made, want: refused(ownerChosen)},
-	"a chosen name, made alike, on others' nodes":        {object: Object{Name: "c-mine"}, mine: recorded, targets: &Targets{All: 2, Made: true}, want: refused(ownerChosen)},
+	"a chosen name, a user's to its node port":           {object: Object{Name: "c-mine"}, targets: nodePort, want: refusal(ownerChosen)},
+	"a chosen name, a user's to its node port, recorded": {object: Object{Name: "c-mine"}, mine: recorded, targets: nodePort, want: refusal(ownerChosen)},
+	"a chosen name, made alike, not recorded":            {object: Object{Name: "c-mine"}, targets: made, want: refusal(ownerChosen)},
+	"a chosen name, made alike, on others' nodes":        {object: Object{Name: "c-mine"}, mine: recorded, targets: &Targets{All: 2, Made: true}, want: refusal(ownerChosen)},
 	"a chosen name, recorded and made":                   {object: Object{Name: "c-mine"}, mine: recorded, targets: made, adopt: registry.AdoptNone, want: owned},
-	"a chosen name, in its status":                       {object: Object{Name: "c-mine"}, mine: served, adopt: registry.AdoptNone, want: owned},
+	"a chosen name, in its status":                       {object: Object{Name: "c-mine"}, mine: showAddress, adopt: registry.AdoptNone, want: owned},
 	"a chosen name, any adopted":                         {object: Object{Name: "c-mine"}, targets: nodePort, adopt: registry.AdoptAny, want: adopted},
 	"a chosen name, in another's status, any adopted": {
 		object: Object{Name: "c-mine"},
-		others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		others: []*v1.Service{service("other", 9, showAddress)}, adopt: registry.AdoptAny, want: refusal("Service ns/other"),
 	},
 	"a chosen name, any adopted, chosen by an older one": {
 		object: Object{Name: "c-mine"},
-		others: []*v1.Service{service("older", 0, chooses)}, adopt: registry.AdoptAny, want: refused("Service ns/older"),
+		others: []*v1.Service{service("older", 0, chooses)}, adopt: registry.AdoptAny, want: refusal("Service ns/older"),
 	},
 	"a chosen name, recorded, chosen by an older one": {object: Object{Name: "c-mine"}, mine: recorded, targets: made, others: []*v1.Service{service("older", 0, chooses)}, want: owned},
 	"a chosen name that is a gone Service's own": {
 		object: Object{Name: "a-gone"},
-		mine:   func(s *v1.Service) { recorded(s); s.Annotations["name"] = "a-gone" }, targets: made, want: refused(ownerChosen),
+		mine:   func(s *v1.Service) { recorded(s); s.Annotations["name"] = "a-gone" }, targets: made, want: refusal(ownerChosen),
 	},
 	"a chosen name that is a living Service's own": {
 		object: Object{Name: "a-other"},
-		mine:   func(s *v1.Service) { served(s); s.Annotations["name"] = "a-other" },
-		others: []*v1.Service{service("other", 9, nil)}, want: refused("Service ns/other"),
+		mine:   func(s *v1.Service) { showAddress(s); s.Annotations["name"] = "a-other" },
+		others: []*v1.Service{service("other", 9, nil)}, want: refusal("Service ns/other"),
 	},
-	"unmarked, in its status":                {mine: served, want: outcome{Owned, false, ""}},
-	"unmarked, in its status, none adopted":  {mine: served, adopt: registry.AdoptNone, want: refused(ownerUnknown)},
-	"of this cluster, in its status":         {mine: served, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
-	"where nothing is marked, in its status": {mine: served, silent: true, want: owned},
+	"unmarked, in its status":                {mine: showAddress, want: outcome{Owned, false, ""}},
+	"unmarked, in its status, none adopted":  {mine: showAddress, adopt: registry.AdoptNone, want: refusal(ownerUnknown)},
+	"of this cluster, in its status":         {mine: showAddress, object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptNone, want: owned},
+	"where nothing is marked, in its status": {mine: showAddress, silent: true, want: owned},
 	"in its status, recorded elsewhere": {
-		mine: func(s *v1.Service) { served(s); s.Annotations["id"] = "8" }, want: refused(ownerUnknown),
+		mine: func(s *v1.Service) { showAddress(s); s.Annotations["id"] = "8" }, want: refusal(ownerUnknown),
 	},
 	"in a younger Service's status": {
-		others: []*v1.Service{service("other", 9, served)}, adopt: registry.AdoptAny, want: refused("Service ns/other"),
+		others: []*v1.Service{service("other", 9, showAddress)}, adopt: registry.AdoptAny, want: refusal("Service ns/other"),
 	},
 	"in both statuses": {
-		mine: served, others: []*v1.Service{service("other", 9, served)}, want: outcome{Owned, false, ""},
+		mine: showAddress, others: []*v1.Service{service("other", 9, showAddress)}, want: outcome{Owned, false, ""},
 	},
-	"a user's":                                {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refused(ownerUnknown)},
+	"a user's":                                {targets: &Targets{All: 1, Ours: 0, Ports: []int32{80}}, want: refusal(ownerUnknown)},
 	"a user's, any adopted":                   {adopt: registry.AdoptAny, want: adopted},
-	"a user's, any adopted, nothing marked":   {adopt: registry.AdoptAny, silent: true, want: refused(ownerUnknown)},
-	"a user's, any adopted, asked for before": {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refused("Service ns/older")},
+	"a user's, any adopted, nothing marked":   {adopt: registry.AdoptAny, silent: true, want: refusal(ownerUnknown)},
+	"a user's, any adopted, asked for before": {adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, nil)}, want: refusal("Service ns/older")},
 	"a user's, any adopted, asked for in the same second": {
 		adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "z" },
-		want: refused("Service ns/later"),
+		want: refusal("Service ns/later"),
 	},
 	"a user's, any adopted, asked for in the same second by a greater UID": {
 		adopt: registry.AdoptAny, others: []*v1.Service{service("later", 5, nil)}, mine: func(s *v1.Service) { s.UID = "a" }, want: adopted,
 	},
 	"in both statuses, made in the same second": {
-		mine: func(s *v1.Service) { served(s); s.UID = "z" }, others: []*v1.Service{service("later", 5, served)}, want: refused("Service ns/later"),
+		mine: func(s *v1.Service) { showAddress(s); s.UID = "z" }, others: []*v1.Service{service("later", 5, showAddress)}, want: refusal("Service ns/later"),
 	},
 	"in both statuses, made in the same second, by a greater UID": {
-		mine: func(s *v1.Service) { served(s); s.UID = "a" }, others: []*v1.Service{service("later", 5, served)}, want: outcome{Owned, false, ""},
+		mine:   func(s *v1.Service) { showAddress(s); s.UID = "a" },
+		others: []*v1.Service{service("later", 5, showAddress)}, want: outcome{Owned, false, ""},
 	},
 	"a user's, any adopted, shared with an older one": {
-		adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, served)}, shares: true, want: adopted,
+		adopt: registry.AdoptAny, others: []*v1.Service{service("older", 0, showAddress)}, shares: true, want: adopted,
 	},
 	"its node port on our nodes":               {targets: nodePort, want: adopted},
-	"its node port on our nodes, none adopted": {targets: nodePort, adopt: registry.AdoptNone, want: refused(ownerUnknown)},
-	"its node port, partly on other machines":  {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refused(ownerUnknown)},
+	"its node port on our nodes, none adopted": {targets: nodePort, adopt: registry.AdoptNone, want: refusal(ownerUnknown)},
+	"its node port, partly on other machines":  {targets: &Targets{All: 2, Ours: 1, Ports: []int32{30080}}, want: refusal(ownerUnknown)},
 	"its node port and another Service's": {
-		targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(ownerUnknown),
+		targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refusal(ownerUnknown),
 		others: []*v1.Service{service("other", 0, func(s *v1.Service) { s.Annotations, s.Spec.Ports[0].NodePort = nil, 30081 })},
 	},
-	"no targets": {targets: &Targets{}, want: refused(ownerUnknown)},
+	"no targets": {targets: &Targets{}, want: refusal(ownerUnknown)},
 	"a gone Service's": {
 		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: &Targets{},
-		want: refused("a Service of this cluster that is gone"),
+		want: refusal("a Service of this cluster that is gone"),
 	},
 	"a gone Service's, any adopted": {
 		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, adopt: registry.AdoptAny, want: adopted,
 	},
 	"a gone Service's, any adopted, without the mark of the UID": {object: Object{Marks: []string{"anyccm:u1"}}, adopt: registry.AdoptAny, want: adopted},
 	"a gone Service's, which it was allowed to have and shows": {
-		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, mine: served, want: outcome{Owned, false, ""},
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, mine: showAddress, want: outcome{Owned, false, ""},
 	},
 	"a gone Service's of the same name, which it shows": {
-		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, mine: served, want: owned,
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, mine: showAddress, want: owned,
 	},
 	"a gone Service's, by its freed node port": {
-		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone"}}, targets: nodePort, want: refusal("a Service of this cluster that is gone"),
 	},
 	"a gone Service's, by its freed node port, without the mark of the UID": {
-		object: Object{Marks: []string{"anyccm:u1"}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+		object: Object{Marks: []string{"anyccm:u1"}}, targets: nodePort, want: refusal("a Service of this cluster that is gone"),
 	},
 	"a gone Service's of the same name": {object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}}, adopt: registry.AdoptNone, want: owned},
 	"a gone Service's of the same name, which another Service has now": {
 		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "mine")}},
-		others: []*v1.Service{service("other", 9, served)}, want: refused("Service ns/other"),
+		others: []*v1.Service{service("other", 9, showAddress)}, want: refusal("Service ns/other"),
 	},
 	"a gone Service's of another name": {
-		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, targets: nodePort, want: refused("a Service of this cluster that is gone"),
+		object: Object{Marks: []string{"anyccm:u1", "anyccm-svc:gone", NameMark("ns", "other")}}, targets: nodePort, want: refusal("a Service of this cluster that is gone"),
 	},
 	"a gone Service's of the same name in another cluster": {
 		object: Object{Marks: []string{"anyccm:u2", "anyccm-svc:gone", NameMark("ns", "mine")}}, targets: nodePort, adopt: registry.AdoptAny,
-		want: refused("another cluster, whose namespace kube-system has the UID u2"),
+		want: refusal("another cluster, whose namespace kube-system has the UID u2"),
 	},
 	"of the same name, by whom nobody can tell": {
-		object: Object{Marks: []string{NameMark("ns", "mine")}}, targets: nodePort, want: refused(ownerOther),
+		object: Object{Marks: []string{NameMark("ns", "mine")}}, targets: nodePort, want: refusal(ownerOther),
 	},
-	"a gone Service's by its name, on its freed node port": {object: Object{Name: "a-gone"}, targets: nodePort, want: refused(ownerOther)},
-	"its node port and one that nobody has":                {targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refused(ownerUnknown)},
+	"a gone Service's by its name, on its freed node port": {object: Object{Name: "a-gone"}, targets: nodePort, want: refusal(ownerOther)},
+	"its node port and one that nobody has":                {targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: refusal(ownerUnknown)},
 	"two of its node ports": {
 		targets: &Targets{All: 1, Ours: 1, Ports: []int32{30080, 30081}}, want: adopted,
 		mine: func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Port: 443, NodePort: 30081}) },
 	},
-	"no port": {targets: &Targets{All: 1, Ours: 1}, mine: func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, want: refused(ownerUnknown)},
+	"no port": {targets: &Targets{All: 1, Ours: 1}, mine: func(s *v1.Service) { s.Spec.Ports[0].NodePort = 0 }, want: refusal(ownerUnknown)},
 }
 
 // TestDecide: the Service "mine" asks for the object 7; what it may do with it.
@@ -474,13 +475,13 @@ func TestHolds(t *testing.T) {
 		want   bool
 	}{
 		"its mark":                       {Object{ID: "8", Marks: []string{ServiceMark("web")}}, nil, true},
-		"its mark, recorded elsewhere":   {Object{ID: "8", Marks: []string{ServiceMark("web")}, Addresses: []string{"192.0.2.8"}}, served, true},
+		"its mark, recorded elsewhere":   {Object{ID: "8", Marks: []string{ServiceMark("web")}, Addresses: []string{"192.0.2.8"}}, showAddress, true},
 		"its mark, no load balancer now": {Object{ID: "8", Marks: []string{ServiceMark("web")}}, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP }, true},
 		"its name":                       {Object{ID: "8", Name: "a-web"}, nil, true},
 		"its record":                     {Object{ID: "7"}, nil, true},
-		"its address":                    {Object{ID: "8", Addresses: []string{"192.0.2.7"}}, served, true},
+		"its address":                    {Object{ID: "8", Addresses: []string{"192.0.2.7"}}, showAddress, true},
 		"nothing": {
-			Object{ID: "8", Name: "a-other", Marks: []string{ServiceMark("other")}, Addresses: []string{"192.0.2.8"}}, served, false,
+			Object{ID: "8", Name: "a-other", Marks: []string{ServiceMark("other")}, Addresses: []string{"192.0.2.8"}}, showAddress, false,
 		},
 		"nothing known": {Object{}, func(s *v1.Service) { s.Annotations = nil }, false},
 	} {

@@ -15,8 +15,8 @@ type choice struct {
 	ranges []netip.Prefix
 }
 
-// taken returns the ranges that Nodes have or claim, and those that are on their way to a Node.
-func (a *Controller) taken(all []*v1.Node) map[netip.Prefix]bool {
+// takenRanges returns the ranges that Nodes have or claim, and those that are on their way to a Node.
+func (a *Controller) takenRanges(all []*v1.Node) map[netip.Prefix]bool {
 	taken := map[netip.Prefix]bool{}
 	for _, node := range all {
 		for _, p := range heldBy(node) {

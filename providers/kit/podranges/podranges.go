@@ -136,7 +136,7 @@ func (a *Controller) serve(ctx context.Context, waiting, all []*v1.Node) error {
 		}
 	}
 	a.forget(all)
-	taken := a.taken(all)
+	taken := a.takenRanges(all)
 	var failures []error
 	fail := func(node *v1.Node, err error) {
 		if err != nil {

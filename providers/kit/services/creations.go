@@ -103,8 +103,8 @@ func (c *creations) doubt(service *v1.Service, what string, policy Creations) er
 	return cloudproviderapi.NewRetryError(fmt.Sprintf("%s; it is looked for during the next %s", why, left.Round(time.Second)), min(left, lookPause))
 }
 
-// again makes everything be read again, where something is in doubt or was a moment ago: what was read before says nothing.
-func (c *creations) again(ctx context.Context, service *v1.Service, policy Creations) context.Context {
+// readAgain makes everything be read again, where something is in doubt or was a moment ago: what was read before says nothing.
+func (c *creations) readAgain(ctx context.Context, service *v1.Service, policy Creations) context.Context {
 	if since, _ := c.since(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
 		return ctx
 	}

@@ -149,11 +149,11 @@ func isSecret(name string) bool {
 type comparison struct{ fields []guard.Field }
 
 func (c *comparison) compare(name string, before, after any) {
-	if b, a, ok := both[map[string]any](before, after); ok {
+	if b, a, ok := typedPair[map[string]any](before, after); ok {
 		c.compareMaps(name, b, a)
 		return
 	}
-	if b, a, ok := both[[]any](before, after); ok {
+	if b, a, ok := typedPair[[]any](before, after); ok {
 		c.compareLists(name, b, a)
 		return
 	}
@@ -162,8 +162,8 @@ func (c *comparison) compare(name string, before, after any) {
 	}
 }
 
-// both are two values of a kind, one of which may be absent.
-func both[T any](before, after any) (b, a T, ok bool) {
+// typedPair are two values of a kind, one of which may be absent.
+func typedPair[T any](before, after any) (b, a T, ok bool) {
 	b, hasBefore := before.(T)
 	a, hasAfter := after.(T)
 	return b, a, (hasBefore || before == nil) && (hasAfter || after == nil) && (hasBefore || hasAfter)
@@ -193,7 +193,7 @@ func (c *comparison) compareLists(name string, before, after []any) {
 	if slices.ContainsFunc(all, scalar) {
 		gone, fresh := lacking(before, after), lacking(after, before)
 		if len(gone)+len(fresh) > 0 {
-			c.add(name, listed(before, gone), listed(after, fresh))
+			c.add(name, listText(before, gone), listText(after, fresh))
 		}
 		return
 	}
@@ -292,8 +292,8 @@ func lacking(list, other []any) []any {
 	return left
 }
 
-// listed is a list as text; of a long one, the elements that differ.
-func listed(list, differing []any) string {
+// listText is a list as text; of a long one, the elements that differ.
+func listText(list, differing []any) string {
 	shown, more := list, ""
 	if len(list) > maxListed {
 		shown, more = differing, fmt.Sprintf(" and %d that stay", len(list)-len(differing))

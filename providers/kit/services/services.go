@@ -259,7 +259,7 @@ func (l *LoadBalancer[O, D]) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (*v1.LoadBalancerStatus, bool, error) {
 	r := Request{Purpose: Lookup, Cluster: cluster, Service: service}
-	ctx = l.creations.again(ctx, service, l.Creations)
+	ctx = l.creations.readAgain(ctx, service, l.Creations)
 	observed, err := l.observe(ctx, r, &report{})
 	if err != nil {
 		return nil, false, err
@@ -636,7 +636,7 @@ func (r *report) add(findings []Finding) {
 		if r.words != nil {
 			f.Message = r.words(f.Message)
 		}
-		if r.has(f) {
+		if r.contains(f) {
 			continue
 		}
 		r.found = append(r.found, f)
@@ -665,7 +665,7 @@ func (r *report) take(from *Request) {
 	r.add(found)
 }
 
-func (r *report) has(f Finding) bool {
+func (r *report) contains(f Finding) bool {
 	for _, o := range r.found {
 		if o.Reason == f.Reason && o.Message == f.Message && o.On == f.On {
 			return true

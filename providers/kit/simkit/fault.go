@@ -248,7 +248,7 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 	case FaultVanished:
 		send(w, answer.Header(), answer.Code, word(stranger(f.Names)).ReplaceAll(answer.Body.Bytes(), []byte("${1}"+f.Names+"${2}")))
 	case FaultUnlisted:
-		send(w, answer.Header(), answer.Code, without(answer.Body.Bytes(), word(f.Names)))
+		send(w, answer.Header(), answer.Code, removeElements(answer.Body.Bytes(), word(f.Names)))
 	case FaultNull, FaultEndless:
 		if answer.Code != http.StatusOK {
 			return false

@@ -280,7 +280,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer := s.serve(r, body)
 	if answer.Code >= 400 && answer.Code < 500 && !s.inOrder(answer) {
-		s.refused(call, answer.Body.String())
+		s.recordRefusal(call, answer.Body.String())
 	}
 	kind := ""
 	if fault != nil {
@@ -347,7 +347,7 @@ func (s *Server) end(number, status int, fault string) {
 	}
 }
 
-func (s *Server) refused(number int, reason string) {
+func (s *Server) recordRefusal(number int, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.calls.Refused = append(s.calls.Refused, fmt.Sprintf("call %d: %s", number, strings.TrimSpace(reason)))

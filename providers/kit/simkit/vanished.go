@@ -75,8 +75,8 @@ func stranger(id string) string {
 	return id[:at] + digit + id[at+1:]
 }
 
-// without returns an answer less the elements of its lists that name an ID.
-func without(body []byte, id *regexp.Regexp) []byte {
+// removeElements returns an answer less the elements of its lists that name an ID.
+func removeElements(body []byte, id *regexp.Regexp) []byte {
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
 		return withoutElements(body, id)
 	}

@@ -164,7 +164,7 @@ func (r *Room[ID, V]) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		due, urgent, pause := r.due()
+		due, urgent, pause := r.nextTurn()
 		switch {
 		case pause < 0:
 			return
@@ -183,8 +183,8 @@ func (r *Room[ID, V]) run() {
 // idle is the pause where only an end of a look, or somebody who joins, brings anything to do.
 const idle = time.Hour
 
-// due returns whose turn it is, or how long nobody's is; less than 0 means that nobody waits, and the room is left.
-func (r *Room[ID, V]) due() (due []*waiter[ID, V], urgent bool, pause time.Duration) {
+// nextTurn returns whose turn it is, or how long nobody's is; less than 0 means that nobody waits, and the room is left.
+func (r *Room[ID, V]) nextTurn() (due []*waiter[ID, V], urgent bool, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.waiters) == 0 {

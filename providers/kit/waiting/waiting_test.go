@@ -42,7 +42,7 @@ func (s *shop) room() *Room[int, work] {
 	things := inventory.New(inventory.Source[string, work]{
 		Kind: "thing of a test", ID: func(w work) string { return strconv.Itoa(w.id) },
 		List: func(ctx context.Context) ([]work, int, error) {
-			s.asked(ctx, &s.lists)
+			s.count(ctx, &s.lists)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			var all []work
@@ -56,7 +56,7 @@ func (s *shop) room() *Room[int, work] {
 			if err != nil {
 				return work{}, err
 			}
-			s.asked(ctx, &s.gets)
+			s.count(ctx, &s.gets)
 			s.mu.Lock()
 			hangs := s.hang[id]
 			s.mu.Unlock()
@@ -86,7 +86,7 @@ func (s *shop) room() *Room[int, work] {
 	}, Pace{})
 }
 
-func (s *shop) asked(ctx context.Context, counter *int) {
+func (s *shop) count(ctx context.Context, counter *int) {
 	s.mu.Lock()
 	*counter++
 	s.urgent = priority.IsUrgent(ctx)

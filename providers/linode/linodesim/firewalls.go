@@ -72,7 +72,7 @@ type Addresses struct {
 func (s *Sim) firewallView(f *Firewall) map[string]any {
 	entities := []Entity{}
 	for _, e := range sorted(f.devices) {
-		entities = append(entities, s.named(e))
+		entities = append(entities, s.withURL(e))
 	}
 	rules := f.Rules
 	rules.Inbound = slices.Clone(rules.Inbound)
@@ -89,7 +89,7 @@ func (s *Sim) firewallView(f *Firewall) map[string]any {
 	}
 }
 
-func (s *Sim) named(e Entity) Entity {
+func (s *Sim) withURL(e Entity) Entity {
 	e.URL = fmt.Sprintf("/v4/nodebalancers/%d", e.ID)
 	if l := s.linodes[e.ID]; l != nil && e.Type == "linode" {
 		e.URL, e.Label = fmt.Sprintf("/v4/linode/instances/%d", e.ID), l.Label
@@ -128,7 +128,7 @@ func (s *Sim) AddFirewall(label string, nodeBalancers ...int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := &Firewall{
-		ID: s.next(), Label: label, Created: now(), Updated: now(), Status: "enabled", Tags: []string{}, devices: map[int]Entity{},
+		ID: s.next(), Label: label, Created: timeNow(), Updated: timeNow(), Status: "enabled", Tags: []string{}, devices: map[int]Entity{},
 		Rules: Rules{Inbound: []Rule{}, Outbound: []Rule{}, InboundPolicy: "DROP", OutboundPolicy: "ACCEPT", Version: 1, Fingerprint: fingerprint(1)},
 	}
 	for _, id := range nodeBalancers {
@@ -277,7 +277,7 @@ func (s *Sim) createFirewall(r *http.Request, _ []string) (any, error) {
 		return nil, err
 	}
 	f := &Firewall{
-		ID: s.next(), Label: in.Label, Created: now(), Updated: now(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...),
+		ID: s.next(), Label: in.Label, Created: timeNow(), Updated: timeNow(), Status: "enabled", Rules: in.Rules, Tags: append([]string{}, in.Tags...),
 		devices: map[int]Entity{},
 	}
 	f.Rules.Version, f.Rules.Fingerprint = 1, fingerprint(1)
@@ -356,7 +356,7 @@ func (s *Sim) updateRules(r *http.Request, ids []string) (any, error) {
 }
 
 func (s *Sim) device(id int, e Entity) map[string]any {
-	return map[string]any{"id": id, "entity": s.named(e), "created": now(), "updated": now()}
+	return map[string]any{"id": id, "entity": s.withURL(e), "created": timeNow(), "updated": timeNow()}
 }
 
 func (s *Sim) listDevices(r *http.Request, ids []string) (any, error) {

@@ -105,7 +105,7 @@ func (s *Sim) addLinodeLocked(spec Spec) *Linode {
 	id := s.next()
 	n := id - firstID
 	l := &Linode{
-		ID: id, Label: spec.Label, Status: "running", Created: now(), Updated: now(), Type: spec.Type, Region: Region, SiteType: "core",
+		ID: id, Label: spec.Label, Status: "running", Created: timeNow(), Updated: timeNow(), Type: spec.Type, Region: Region, SiteType: "core",
 		IPv4: []string{nth(publicBase, n)}, IPv6: nthV6(v6Base, n) + "/128",
 		Specs:  map[string]int{"disk": 81920, "memory": 4096, "vcpus": 2, "gpus": 0, "transfer": 4000, "accelerated_devices": 0},
 		Alerts: map[string]int{"cpu": 180, "network_in": 10, "network_out": 10, "transfer_quota": 80, "io": 10000},

@@ -143,7 +143,7 @@ func (s *Sim) createNodeBalancer(r *http.Request, _ []string) (any, error) {
 	}
 	id := s.next()
 	nb := &NodeBalancer{
-		ID: id, Label: fmt.Sprintf("balancer%d", id), Region: in.Region, Type: "common", Created: now(), Updated: now(), Tags: []string{},
+		ID: id, Label: fmt.Sprintf("balancer%d", id), Region: in.Region, Type: "common", Created: timeNow(), Updated: timeNow(), Tags: []string{},
 		Transfer: map[string]any{"in": nil, "out": nil, "total": nil}, FrontendType: "public", configs: map[int]*Config{},
 		backendVPCs: append(in.BackendVPCs, in.VPCs...), frontendVPCs: in.FrontendVPCs,
 	}

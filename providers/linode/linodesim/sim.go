@@ -572,7 +572,7 @@ func number(text string) int {
 
 const timeForm = "2006-01-02T15:04:05"
 
-func now() string { return time.Now().UTC().Format(timeForm) }
+func timeNow() string { return time.Now().UTC().Format(timeForm) }
 
 func find[V any](m map[int]*V, id string) (*V, error) {
 	v := m[number(id)]

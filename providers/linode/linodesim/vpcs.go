@@ -32,7 +32,7 @@ type Subnet struct {
 
 func newSubnet(id int, label, ipv4 string) *Subnet {
 	return &Subnet{
-		ID: id, Label: label, IPv4: ipv4, Linodes: []any{}, Databases: []any{}, NodeBalancers: []any{}, Created: now(), Updated: now(),
+		ID: id, Label: label, IPv4: ipv4, Linodes: []any{}, Databases: []any{}, NodeBalancers: []any{}, Created: timeNow(), Updated: timeNow(),
 	}
 }
 
@@ -40,7 +40,7 @@ func newSubnet(id int, label, ipv4 string) *Subnet {
 func (s *Sim) AddVPC(label string, subnets ...[2]string) (int, []int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := &VPC{ID: s.next(), Label: label, Region: Region, Created: now(), Updated: now()}
+	v := &VPC{ID: s.next(), Label: label, Region: Region, Created: timeNow(), Updated: timeNow()}
 	var ids []int
 	for _, sub := range subnets {
 		id := s.next()
@@ -98,7 +98,9 @@ func (s *Sim) createVPC(r *http.Request, _ []string) (any, error) {
 			return nil, invalid("label", "Label must be unique among your VPCs")
 		}
 	}
-	v := &VPC{ID: s.next(), Label: in.Label, Description: in.Description, Region: Region, Created: now(), Updated: now(), Subnets: []*Subnet{}}
+	v := &VPC{
+		ID: s.next(), Label: in.Label, Description: in.Description, Region: Region, Created: timeNow(), Updated: timeNow(), Subnets: []*Subnet{},
+	}
 	for _, sub := range in.Subnets {
 		v.Subnets = append(v.Subnets, newSubnet(s.next(), sub.Label, sub.IPv4))
 	}

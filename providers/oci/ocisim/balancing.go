@@ -348,7 +348,7 @@ func (s *Sim) create(w http.ResponseWriter, r *http.Request, body []byte) {
 		}
 	}
 	for _, v := range part(d, "certificates") {
-		kept(v.(document)) //nolint:forcetypeassert // its shape was judged
+		withoutKey(v.(document)) //nolint:forcetypeassert // its shape was judged
 	}
 	for _, v := range list(d["reservedIps"]) {
 		id := v.(document)["id"] //nolint:forcetypeassert // its shape was judged

@@ -46,7 +46,7 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, body []byte
 	if match := workPath.FindStringSubmatch(r.URL.Path); match != nil {
 		at := slices.IndexFunc(s.works, func(w *work) bool { return w.id == match[1] })
 		if r.Method != http.MethodGet || at < 0 || s.blind {
-			missing(w)
+			notFound(w)
 			return true
 		}
 		write(w, http.StatusOK, s.works[at].shown())
@@ -65,7 +65,7 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, body []byte
 	case id == "":
 		s.listBalancers(w, r)
 	case lb == nil || s.blind:
-		missing(w)
+		notFound(w)
 	case r.Method == http.MethodGet && kind == "":
 		w.Header().Set("Etag", lb.etag())
 		write(w, http.StatusOK, lb.shown())
@@ -79,7 +79,7 @@ func (s *Sim) serveBalancers(w http.ResponseWriter, r *http.Request, body []byte
 	return true
 }
 
-func missing(w http.ResponseWriter) {
+func notFound(w http.ResponseWriter) {
 	fail(w, http.StatusNotFound, "NotAuthorizedOrNotFound", "Authorization failed or requested resource not found.")
 }
 
@@ -94,7 +94,7 @@ func (s *Sim) listBalancers(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "MissingParameter", "compartmentId is missing")
 		return
 	case !s.hasCompartment(compartment):
-		missing(w)
+		notFound(w)
 		return
 	}
 	items := []any{}
@@ -128,7 +128,7 @@ func (s *Sim) change(w http.ResponseWriter, r *http.Request, lb *LoadBalancer, k
 		fail(w, http.StatusConflict, "Conflict", "another work request runs on load balancer "+lb.ID)
 		return
 	case lb.State == stateDeleted || lb.State == stateDeleting:
-		missing(w)
+		notFound(w)
 		return
 	case lb.State != stateActive && !deletion:
 		fail(w, http.StatusConflict, "IncorrectState", "the load balancer is "+lb.State)
@@ -140,7 +140,7 @@ func (s *Sim) change(w http.ResponseWriter, r *http.Request, lb *LoadBalancer, k
 		if lb.State == stateActive {
 			lb.State = stateDeleting
 		}
-		accept(w, s.begin("DeleteLoadBalancer", lb, func(lb *LoadBalancer) { lb.State, lb.ended = stateDeleted, s.now() }).id)
+		accept(w, s.begin("DeleteLoadBalancer", lb, func(lb *LoadBalancer) { lb.State, lb.ended = stateDeleted, s.currentTime() }).id)
 		return
 	}
 	var d document
@@ -236,7 +236,7 @@ func (s *Sim) planPart(method string, lb *LoadBalancer, kind, name string, d doc
 		why = judgePart(lb.Doc, kind, name, d)
 	}
 	if kind == "certificates" {
-		d = kept(d)
+		d = withoutKey(d)
 	}
 	return func(lb *LoadBalancer) {
 		delete(d, "name")

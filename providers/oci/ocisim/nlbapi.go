@@ -38,7 +38,7 @@ func (s *Sim) serveNetworkBalancers(w http.ResponseWriter, r *http.Request, body
 	}
 	s.settleNetwork()
 	if s.unserved {
-		missing(w)
+		notFound(w)
 		return true
 	}
 	if match := networkWorkPath.FindStringSubmatch(r.URL.Path); match != nil {
@@ -59,7 +59,7 @@ func (s *Sim) serveNetworkBalancers(w http.ResponseWriter, r *http.Request, body
 	case id == "":
 		s.listNetwork(w, r)
 	case lb == nil || s.blind:
-		missing(w)
+		notFound(w)
 	case r.Method == http.MethodGet && kind == "":
 		w.Header().Set("Etag", lb.etag())
 		write(w, http.StatusOK, lb.shown())
@@ -92,7 +92,7 @@ func (s *Sim) serveNetworkWork(w http.ResponseWriter, r *http.Request, id string
 		}
 		s.pageAs(w, r, items, itemsForm)
 	case at < 0 || s.blind || s.forgetful:
-		missing(w)
+		notFound(w)
 	case failures:
 		items := []any{}
 		if work := s.nlbWorks[at]; work.state == stateFailed {
@@ -122,7 +122,7 @@ func (s *Sim) listNetwork(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "MissingParameter", "compartmentId is missing")
 		return
 	case !s.hasCompartment(compartment):
-		missing(w)
+		notFound(w)
 		return
 	}
 	items := []any{}
@@ -144,7 +144,7 @@ func (s *Sim) createNetwork(w http.ResponseWriter, r *http.Request, body []byte)
 		case before.sum != sum || at < 0:
 			fail(w, http.StatusConflict, "InvalidatedRetryToken", "the retry token was used with another request")
 		case s.nlb(s.nlbWorks[at].target) == nil:
-			missing(w)
+			notFound(w)
 		default:
 			acceptNetwork(w, before.work, s.nlb(s.nlbWorks[at].target))
 		}
@@ -193,14 +193,14 @@ func (s *Sim) changeNetwork(w http.ResponseWriter, method string, lb *NetworkLoa
 	word := map[string]string{stateCreating: "Creating", stateUpdating: "Updating"}[lb.State]
 	switch {
 	case lb.State == stateDeleted || lb.State == stateDeleting:
-		missing(w)
+		notFound(w)
 		return
 	case word != "":
 		fail(w, http.StatusConflict, "IncorrectState", "Invalid State Transition of NLB lifeCycle state from "+word+" to Updating")
 		return
 	case deletion:
 		lb.State = stateDeleting
-		accept(w, s.beginNetwork("DELETE_NETWORK_LOAD_BALANCER", lb, func(lb *NetworkLoadBalancer) { lb.State, lb.ended = stateDeleted, s.now() }).id)
+		accept(w, s.beginNetwork("DELETE_NETWORK_LOAD_BALANCER", lb, func(lb *NetworkLoadBalancer) { lb.State, lb.ended = stateDeleted, s.currentTime() }).id)
 		return
 	}
 	var d document

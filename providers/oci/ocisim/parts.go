@@ -37,8 +37,8 @@ func judgeCertificate(d document) string {
 	return ""
 }
 
-// kept is what the cloud keeps of a certificate: nobody gets the key back.
-func kept(d document) document {
+// withoutKey is what the cloud keeps of a certificate: nobody gets the key back.
+func withoutKey(d document) document {
 	d["privateKey"], d["passphrase"] = nil, nil
 	delete(d, "privateKey")
 	delete(d, "passphrase")

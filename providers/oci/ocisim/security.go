@@ -252,7 +252,7 @@ func (s *Sim) serveSecurity(w http.ResponseWriter, r *http.Request, body []byte)
 	case match[2] == "" || match[3] != "" && match[1] == "securityLists":
 		fail(w, http.StatusNotFound, "NotFound", "there is no such path")
 	case g == nil || s.blind:
-		missing(w)
+		notFound(w)
 	case match[1] == "securityLists":
 		s.serveList(w, r, g, body)
 	default:
@@ -377,7 +377,7 @@ func (s *Sim) listGroups(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, "MissingParameter", "compartmentId is missing")
 		return
 	} else if !s.hasCompartment(c) {
-		missing(w)
+		notFound(w)
 		return
 	}
 	items := []any{}
@@ -401,7 +401,7 @@ func (s *Sim) createGroup(w http.ResponseWriter, r *http.Request, body []byte) {
 		return
 	}
 	if d["vcnId"] != VCN || !s.hasCompartment(fmt.Sprint(d["compartmentId"])) {
-		missing(w)
+		notFound(w)
 		return
 	}
 	for _, g := range s.groups {
@@ -564,7 +564,7 @@ func (*Sim) removeRules(w http.ResponseWriter, r *http.Request, g *guarded, body
 	ids := list(d["securityRuleIds"])
 	for _, id := range ids {
 		if !slices.ContainsFunc(g.rules, func(r document) bool { return r["id"] == id }) {
-			missing(w)
+			notFound(w)
 			return
 		}
 	}
@@ -613,5 +613,5 @@ func (s *Sim) byAddress(w http.ResponseWriter, body []byte) {
 			return
 		}
 	}
-	missing(w)
+	notFound(w)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func (*Sim) now() time.Time { return time.Now() }
+func (*Sim) currentTime() time.Time { return time.Now() }
 
 // GroupID is the OCID of one of the network security groups, which have numbers from 1.
 func GroupID(n int) string { return fmt.Sprintf("ocid1.networksecuritygroup.oc1.phx.aaaagroup%d", n) }

@@ -47,8 +47,8 @@ var authorization = regexp.MustCompile(`^Signature (?:[a-zA-Z]+="[^"]*",?)+$`)
 
 var parameter = regexp.MustCompile(`([a-zA-Z]+)="([^"]*)"`)
 
-// given are the parameters of the signature of a request.
-func given(r *http.Request) map[string]string {
+// signatureParams are the parameters of the signature of a request.
+func signatureParams(r *http.Request) map[string]string {
 	text := r.Header.Get("Authorization")
 	if !authorization.MatchString(text) {
 		return nil
@@ -64,7 +64,7 @@ const incorrect = "The required information to complete authentication was not p
 
 // verify returns why a request is not authenticated, or "".
 func (s *Sim) verify(r *http.Request, body []byte) string {
-	id := given(r)["keyId"]
+	id := signatureParams(r)["keyId"]
 	key := s.keyOf(id)
 	if key == nil {
 		return incorrect
@@ -74,7 +74,7 @@ func (s *Sim) verify(r *http.Request, body []byte) string {
 
 // verifyWith returns why a request is not signed by a key over what is needed, or "".
 func verifyWith(r *http.Request, body []byte, id string, key *rsa.PublicKey, needed []string) string {
-	said := given(r)
+	said := signatureParams(r)
 	headers := strings.Fields(said["headers"])
 	if r.Method == http.MethodPost || r.Method == http.MethodPut || r.Method == http.MethodPatch {
 		needed = append(slices.Clone(needed), "content-length", "content-type", "x-content-sha256")

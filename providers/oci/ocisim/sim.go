@@ -127,7 +127,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if s.hides(r) {
-		missing(w)
+		notFound(w)
 		return
 	}
 	if s.serveBalancers(w, r, body) || s.serveNetworkBalancers(w, r, body) || s.serveSecurity(w, r, body) {

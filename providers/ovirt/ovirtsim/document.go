@@ -125,8 +125,8 @@ func (s *Sim) vmDocument(v *VM, withNICs bool) element {
 	}
 	add(text("status", v.Status), v.Status != "")
 	add(text("status_detail", v.StatusDetail), v.StatusDetail != "")
-	add(text("fqdn", v.FQDN), v.FQDN != "" && !v.off())
-	add(reference("host", "hosts", v.Host), v.Host != "" && !v.off() && !s.filtered)
+	add(text("fqdn", v.FQDN), v.FQDN != "" && !v.isOff())
+	add(reference("host", "hosts", v.Host), v.Host != "" && !v.isOff() && !s.filtered)
 	add(reference("instance_type", "instancetypes", v.InstanceType), v.InstanceType != "")
 	if !withNICs {
 		add(link("nics", address+"/nics"), true)
@@ -153,7 +153,7 @@ func (s *Sim) nicsDocument(v *VM, withDevices bool) element {
 
 func (s *Sim) devicesDocument(v *VM, chosen func(Device) bool) element {
 	devices := collection("reported_devices", "reported_device")
-	if v.off() {
+	if v.isOff() {
 		return devices
 	}
 	for _, d := range simShuffled(s, v.Devices) {

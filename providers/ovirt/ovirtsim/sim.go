@@ -48,8 +48,8 @@ type VM struct {
 	number int
 }
 
-// off reports whether the engine shows neither host nor what the guest reports.
-func (v *VM) off() bool {
+// isOff reports whether the engine shows neither host nor what the guest reports.
+func (v *VM) isOff() bool {
 	return slices.Contains([]string{"", "down", "suspended", "image_locked"}, v.Status)
 }
 

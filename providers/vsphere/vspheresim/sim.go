@@ -323,7 +323,7 @@ func (s *Sim) Find(uuid string) *Machine {
 
 // Instance returns the virtual machine with a name.
 func (s *Sim) Instance(name string) *Machine {
-	one, err := s.named(name)
+	one, err := s.findByName(name)
 	if err != nil {
 		panic(err.Error())
 	}

@@ -217,14 +217,14 @@ func (s *Sim) Instances() []simkit.Instance {
 
 // RemoveInstance implements simkit.Cloud.
 func (s *Sim) RemoveInstance(name string) error {
-	one, err := s.named(name)
+	one, err := s.findByName(name)
 	if err == nil {
 		s.Destroy(one)
 	}
 	return err
 }
 
-func (s *Sim) named(name string) (*Machine, error) {
+func (s *Sim) findByName(name string) (*Machine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, one := range s.machines {
@@ -280,15 +280,15 @@ func (s *Sim) Distort() map[string]simkit.Distortion {
 		},
 		// missing-set: the properties of virtual machines are refused one by one.
 		"missing-set": func(r *http.Request, body []byte) ([]byte, bool) {
-			return refused(body), strings.HasPrefix(asked(r), Listing)
+			return withFaults(body), strings.HasPrefix(asked(r), Listing)
 		},
 	}, func() map[string]simkit.Distortion { return s.NSX.Distort() })
 }
 
 var uuidProperty = regexp.MustCompile(`(?s)<propSet><name>(summary\.config\.uuid|config\.uuid)</name>.*?</propSet>`)
 
-// refused replaces the UUIDs in an answer by faults.
-func refused(body []byte) []byte {
+// withFaults replaces the UUIDs in an answer by faults.
+func withFaults(body []byte) []byte {
 	return uuidProperty.ReplaceAll(body, []byte(`<missingSet><path>$1</path><fault><fault xsi:type="NoPermission">`+
 		`<object type="VirtualMachine">vm-1</object><privilegeId>System.Read</privilegeId></fault><localizedMessage></localizedMessage></fault></missingSet>`))
 }
@@ -297,7 +297,7 @@ func refused(body []byte) []byte {
 func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	of := func(f func(*Machine)) func(json.RawMessage) error {
 		return simkit.Action(func(in struct{ ID string }) error {
-			one, err := s.named(in.ID)
+			one, err := s.findByName(in.ID)
 			if err == nil {
 				f(one)
 			}

@@ -44,8 +44,8 @@ func (n *recentlyMade) remove(key string) {
 	delete(n.made, key)
 }
 
-// has reports whether a thing was just made.
-func (n *recentlyMade) has(key string) bool { return n.check(key, key) != nil }
+// isRecent reports whether a thing was just made.
+func (n *recentlyMade) isRecent(key string) bool { return n.check(key, key) != nil }
 
 func (n *recentlyMade) clear() {
 	n.mu.Lock()

@@ -23,7 +23,7 @@ type queued struct{ limited }
 
 func (queued) HeldBack() bool { return true }
 
-func held(d time.Duration) error { return fmt.Errorf("adding nodes: %w", queued{limited{d}}) }
+func rateLimited(d time.Duration) error { return fmt.Errorf("adding nodes: %w", queued{limited{d}}) }
 
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
@@ -35,12 +35,12 @@ func TestHeldBack(t *testing.T) {
 		"nothing":                    {nil, 0, false},
 		"a failure":                  {errors.New("no"), 0, false},
 		"refused by the cloud":       {limited{time.Second}, 0, false},
-		"held":                       {held(time.Second), time.Second, true},
-		"held, for no known time":    {held(0), 0, false},
-		"several, all of them held":  {errors.Join(held(time.Second), held(time.Minute)), time.Minute, true},
-		"several, one a failure":     {fmt.Errorf("two: %w", errors.Join(held(time.Second), errors.New("no"))), 0, false},
+		"held":                       {rateLimited(time.Second), time.Second, true},
+		"held, for no known time":    {rateLimited(0), 0, false},
+		"several, all of them held":  {errors.Join(rateLimited(time.Second), rateLimited(time.Minute)), time.Minute, true},
+		"several, one a failure":     {fmt.Errorf("two: %w", errors.Join(rateLimited(time.Second), errors.New("no"))), 0, false},
 		"work that goes on":          {cloudproviderapi.NewRetryError("busy", time.Second), 0, false},
-		"a failure that is held too": {fmt.Errorf("%w: %w", errors.New("no"), held(time.Second)), 0, false},
+		"a failure that is held too": {fmt.Errorf("%w: %w", errors.New("no"), rateLimited(time.Second)), 0, false},
 	} {
 		wait, held := heldBack(c.err)
 		assert.Equal(t, c.held, held, name)
@@ -66,7 +66,7 @@ func TestQueueIsNoFailure(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
-				c.failures["web"] = slices.Repeat([]error{held(10 * time.Second)}, 6)
+				c.failures["web"] = slices.Repeat([]error{rateLimited(10 * time.Second)}, 6)
 				done := make(chan error, 1)
 				go func() { done <- do(l) }()
 				time.Sleep(35 * time.Second)
@@ -92,7 +92,7 @@ func TestQueueWithoutEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			updating(t, func(t *testing.T, cloud *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {
-				cloud.failures["web"] = slices.Repeat([]error{held(c.wait)}, 1000)
+				cloud.failures["web"] = slices.Repeat([]error{rateLimited(c.wait)}, 1000)
 				began := time.Now()
 				_, err := l.EnsureLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
 				retry, ok := errors.AsType[*cloudproviderapi.RetryError](err)
@@ -102,7 +102,7 @@ func TestQueueWithoutEnd(t *testing.T) {
 				assert.GreaterOrEqual(t, time.Since(began), c.took-c.wait)
 			})
 			updating(t, func(t *testing.T, cloud *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
-				cloud.failures["web"] = slices.Repeat([]error{held(c.wait)}, 1000)
+				cloud.failures["web"] = slices.Repeat([]error{rateLimited(c.wait)}, 1000)
 				err := l.UpdateLoadBalancer(t.Context(), "c", serviceNamed("web"), nodesNamed("a"))
 				if c.took == 0 {
 					require.ErrorContains(t, err, "adding nodes: rate limited", "the framework's, which answers it with a reconciliation")
@@ -127,7 +127,7 @@ func TestQueueOfAServiceThatGoes(t *testing.T) {
 		now := serviceNamed("web")
 		now.Spec.Type = v1.ServiceTypeLoadBalancer
 		require.NoError(t, stored.Add(now))
-		c.failures["web"] = slices.Repeat([]error{held(10 * time.Second)}, 1000)
+		c.failures["web"] = slices.Repeat([]error{rateLimited(10 * time.Second)}, 1000)
 		began := time.Now()
 		go func() {
 			time.Sleep(25 * time.Second)
@@ -137,7 +137,7 @@ func TestQueueOfAServiceThatGoes(t *testing.T) {
 		require.Error(t, err)
 		assert.LessOrEqual(t, time.Since(began), 35*time.Second)
 
-		c.refusals = []error{held(20 * time.Second), held(20 * time.Second), nil}
+		c.refusals = []error{rateLimited(20 * time.Second), rateLimited(20 * time.Second), nil}
 		began = time.Now()
 		require.NoError(t, l.EnsureLoadBalancerDeleted(t.Context(), "c", now))
 		assert.Equal(t, 40*time.Second, time.Since(began))
@@ -183,5 +183,5 @@ type heldDeletion struct {
 func (c *heldDeletion) EnsureLoadBalancerDeleted(context.Context, string, *v1.Service) error {
 	c.calls++
 	c.then()
-	return held(time.Second)
+	return rateLimited(time.Second)
 }

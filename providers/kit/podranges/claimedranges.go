@@ -49,8 +49,8 @@ func heldBy(node *v1.Node) []netip.Prefix {
 	return held
 }
 
-// claimed are the ranges of a choice that another release might give as well: those of the cluster's networks.
-func (a *Controller) claimed(c choice) (blocks []netip.Prefix) {
+// claimedRanges are the ranges of a choice that another release might give as well: those of the cluster's networks.
+func (a *Controller) claimedRanges(c choice) (blocks []netip.Prefix) {
 	for i, f := range a.Families {
 		if f.Of == nil {
 			blocks = append(blocks, c.ranges[i])
@@ -61,7 +61,7 @@ func (a *Controller) claimed(c choice) (blocks []netip.Prefix) {
 
 // claim tells other releases what a Node is going to get. The blocks stay this Node's until it has others.
 func (a *Controller) claim(ctx context.Context, c choice) error {
-	text := strings.Join(texts(a.claimed(c)), ",")
+	text := strings.Join(texts(a.claimedRanges(c)), ",")
 	if text == "" {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (a *Controller) contested(c choice, all []*v1.Node) error {
 		if other.UID == c.node.UID {
 			continue
 		}
-		p, meets := overlapping(heldBy(other), a.claimed(c))
+		p, meets := overlapping(heldBy(other), a.claimedRanges(c))
 		if !meets {
 			continue
 		}

@@ -257,7 +257,7 @@ func (r *reconciler) holdsAddress(q services.Request, s *settings, o *observed, 
 	list, _ := families(q.Service)
 	for _, six := range list {
 		ip := requestedIP(q.Service, s, six)
-		name, _ := s.named(q.Service, six)
+		name, _ := s.namedAddress(q.Service, six)
 		for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 			public := nameOf(str(f, "properties", "publicIPAddress", "id"))
 			named := sameIP(r.ipOf(o, lb, str(f, "name")), ip) || name != "" && strings.EqualFold(public, name)

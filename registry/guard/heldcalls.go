@@ -60,9 +60,9 @@ func (l *loadBalancers) inTurn(ctx context.Context, over func(error) bool, do fu
 // turn tells what only takes time from what failed, over several tries.
 type turn struct{ since time.Time }
 
-// later returns how long to wait before the next try of what has not failed: the cloud still works on it, or calls were held back, and
+// retryAfter returns how long to wait before the next try of what has not failed: the cloud still works on it, or calls were held back, and
 // that for no longer than turnPatience.
-func (t *turn) later(err error) (time.Duration, bool) {
+func (t *turn) retryAfter(err error) (time.Duration, bool) {
 	if hint, ok := errors.AsType[*cloudproviderapi.RetryError](err); ok {
 		return hint.RetryAfter(), true
 	}

@@ -60,7 +60,7 @@ func TestLyingKubeletHoldsNothing(t *testing.T) {
 				c.each(0, 2, c.vanish)
 				c.run(kubeletGrace + 20*time.Second)
 				assert.Len(t, c.deleted, 2)
-				assert.NotContains(t, c.told(), EventNodeDeletionHeld)
+				assert.NotContains(t, c.drainEvents(), EventNodeDeletionHeld)
 			})
 		})
 	}

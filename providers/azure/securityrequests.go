@@ -284,7 +284,7 @@ func (r *reconciler) checkAdditional(q services.Request, o *observed, d *spec) e
 		if a := o.ofAnotherCluster(ip); a != nil {
 			return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is public IP address " + str(a, "name") + " of another cluster"}
 		}
-		for _, n := range slices.Concat(r.instances.known(), q.Nodes) {
+		for _, n := range slices.Concat(r.instances.listNodes(), q.Nodes) {
 			if slices.ContainsFunc([]bool{false, true}, func(six bool) bool { return sameIP(internalIP(n, six), ip) }) {
 				return &schema.Problem{Place: "annotation " + annotationAdditional, Value: ip, Reason: "is an address of node " + n.Name}
 			}
