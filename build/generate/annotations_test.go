@@ -79,17 +79,22 @@ func annotationsRead(t *testing.T, folder string) map[string]string {
 		}
 	}
 	for _, file := range files {
-		ast.Inspect(file, func(n ast.Node) bool {
-			if at, ok := n.(*ast.IndexExpr); ok && ofAnnotations(at.X) {
-				key, known := textOf(at.Index, texts)
-				if _, together := at.Index.(*ast.BinaryExpr); known || together {
-					read[cmp.Or(key, "that is put together")] = set.Position(at.Pos()).String()
-				}
-			}
-			return true
-		})
+		findLookups(file, set, texts, read)
 	}
 	return read
+}
+
+// findLookups adds the keys that a file looks up among annotations.
+func findLookups(file *ast.File, set *token.FileSet, texts, read map[string]string) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if at, ok := n.(*ast.IndexExpr); ok && ofAnnotations(at.X) {
+			key, known := textOf(at.Index, texts)
+			if _, together := at.Index.(*ast.BinaryExpr); known || together {
+				read[cmp.Or(key, "that is put together")] = set.Position(at.Pos()).String()
+			}
+		}
+		return true
+	})
 }
 
 func ofAnnotations(e ast.Expr) bool {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -247,7 +248,7 @@ func TestNarrowingOfTheFormerKind(t *testing.T) {
 func TestNarrowingOfAFullGroup(t *testing.T) {
 	t.Parallel()
 	for _, ranges := range [][]string{{"192.0.2.0/24"}, {"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}} {
-		t.Run(fmt.Sprint(len(ranges)), func(t *testing.T) {
+		t.Run(strconv.Itoa(len(ranges)), func(t *testing.T) {
 			t.Parallel()
 			w := startWorld(t, "", awssim.Options{GroupRules: 5})
 			s := nlb("web", nil, servicePort("http", 80, 30080))

@@ -42,10 +42,12 @@ func (b *reconciler) patchGroups(d spec) doing {
 			o.backend = now // as another Service that shares it may have left it
 		}
 		have := o.backend
-		after, same := *have, false
-		if after.Backends, same = backendsOf(have, d.cluster, d.zones(), at); same {
+		backends, same := backendsOf(have, d.cluster, d.zones(), at)
+		if same {
 			return nil
 		}
+		after := *have
+		after.Backends = backends
 		patch := &compute.BackendService{Fingerprint: have.Fingerprint, Backends: after.Backends}
 		o.backend, err = storeMade(ctx, b.api, b.api.stores.backends, &after, at.backend(d.backend), "changing the groups of backend service "+d.backend,
 			func(id string) (*compute.Operation, error) {

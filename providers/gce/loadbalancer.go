@@ -121,7 +121,7 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 		}
 	}
 	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
-		err = fmt.Errorf("Service %s has no node that can be a backend", fullName(r.Service))
+		err = fmt.Errorf("no node can be a backend of Service %s", fullName(r.Service))
 	}
 	return findings, err
 }

@@ -27,9 +27,9 @@ const (
 	sharedTCP = "k8s-" + usualID + "-internal-tcp-nmv1-6eef6648406c333a"
 )
 
-// sharing is an internal Service that shares its backend service with the others of its protocol.
-func sharing(name string) *v1.Service {
-	s := internalService(name)
+// sharing is the internal Service web that shares its backend service with the others of its protocol.
+func sharing() *v1.Service {
+	s := internalService("web")
 	s.Annotations[annotationShare] = "true"
 	return s
 }
@@ -77,13 +77,13 @@ func TestSharedBackendWithoutRule(t *testing.T) {
 					w := newTestWorld(t, usual)
 					w.withIdentity()
 					w.addNode(gcesim.Spec{Name: "n1"})
-					web := w.apply(sharing("web"))
+					web := w.apply(sharing())
 					if served {
 						web, _ = w.ensure(web)
 						web.Spec.Ports = append(web.Spec.Ports, conformance.Port("b", 443, 30443))
 						w.write(web)
 					}
-					w.fail(makesRule, func() { w.refuse(web) })
+					w.fail(makesRule, func() { _ = w.refuse(web) })
 					require.Empty(t, w.sim.Objects("forwardingRules"))
 					other := sharingAlso(v1.ProtocolUDP)
 					if !shares {
@@ -115,7 +115,7 @@ func TestSharedBackendAskedForMeanwhile(t *testing.T) {
 		delete(s.Annotations, annotationShare)
 		w.server.Inspect(func(r *http.Request, _ []byte, _ func(*http.Request) *httptest.ResponseRecorder) func() {
 			if name, _ := w.server.Operation(r); name == makesRule {
-				w.apply(sharing("web"))
+				w.apply(sharing())
 			}
 			return nil
 		})
@@ -135,9 +135,9 @@ func TestLeftSharedBackend(t *testing.T) {
 					w := newTestWorld(t, usual)
 					w.withIdentity()
 					w.addNode(gcesim.Spec{Name: "n1"})
-					s, _ := w.ensure(w.apply(sharing("web")))
+					s, _ := w.ensure(w.apply(sharing()))
 					delete(s.Annotations, annotationShare)
-					w.fail(deletesBackend, func() { w.refuse(s) })
+					w.fail(deletesBackend, func() { _ = w.refuse(s) })
 					if restarts {
 						w.restart()
 					}
@@ -163,7 +163,7 @@ func TestLeftSharedBackend(t *testing.T) {
 // TestRuleAtAStrangersBackend: somebody pointed the forwarding rule at a backend service that is not ours. It is not written, whatever
 // becomes of the Service.
 func TestRuleAtAStrangersBackend(t *testing.T) {
-	for _, s := range []*v1.Service{internalService("web"), sharing("web")} {
+	for _, s := range []*v1.Service{internalService("web"), sharing()} {
 		t.Run("shared "+s.Annotations[annotationShare], func(t *testing.T) {
 			bubble(t, func(t *testing.T) {
 				w := newTestWorld(t, usual)
@@ -208,7 +208,7 @@ func TestSharedBackendDescription(t *testing.T) {
 		w := newTestWorld(t, usual)
 		w.withIdentity()
 		w.addNode(gcesim.Spec{Name: "n1"})
-		s, _ := w.ensure(w.apply(sharing("web")))
+		s, _ := w.ensure(w.apply(sharing()))
 		w.sim.Edit("backendServices", sharedTCP, func(d map[string]any) { d["description"] = "ask the network team" })
 		w.restart()
 		w.server.ResetCalls()

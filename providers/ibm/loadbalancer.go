@@ -185,7 +185,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
 	if o.lb != nil {
-		if d.subnets, err = r.otherSubnets(ctx, q, s, o); err != nil {
+		if d.subnets, err = r.otherSubnets(ctx, s, o); err != nil {
 			return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 		}
 	}
@@ -260,7 +260,7 @@ func (r *reconciler) judge(ctx context.Context, q services.Request, s settings, 
 	if err != nil {
 		return findings, err
 	}
-	want, err := s.namedSubnets(q.Service, all, r.config.Subnets)
+	want, err := s.namedSubnets(all, r.config.Subnets)
 	have := o.lb.subnets()
 	if err == nil && !services.SameSet(have, want) {
 		err = refuseFor(annotationSubnets, s.Subnets, "load balancer was created with subnets %s. This setting can not be changed", strings.Join(have, " "))
@@ -288,7 +288,7 @@ func (*reconciler) Fixed(_ context.Context, _ services.Request, o observation, d
 
 // otherSubnets are those that an application load balancer is to have instead of its own; nil leaves them as they are, as where the
 // annotation was removed.
-func (r *reconciler) otherSubnets(ctx context.Context, q services.Request, s settings, o observation) ([]named, error) {
+func (r *reconciler) otherSubnets(ctx context.Context, s settings, o observation) ([]named, error) {
 	if s.Subnets == "" || o.lb.network() {
 		return nil, nil
 	}
@@ -296,7 +296,7 @@ func (r *reconciler) otherSubnets(ctx context.Context, q services.Request, s set
 	if err != nil {
 		return nil, err
 	}
-	want, err := s.namedSubnets(q.Service, all, r.config.Subnets)
+	want, err := s.namedSubnets(all, r.config.Subnets)
 	if err != nil || services.SameSet(o.lb.subnets(), want) {
 		return nil, err
 	}
@@ -313,7 +313,7 @@ func (r *reconciler) newSubnets(ctx context.Context, q services.Request, s setti
 	if err != nil {
 		return nil, nil, err
 	}
-	ids, err := s.subnetsFor(q.Service, all, r.config.Subnets)
+	ids, err := s.subnetsFor(all, r.config.Subnets)
 	if err != nil {
 		return nil, []services.Finding{services.Warning(eventConfigError, "%v", err)}, err
 	}

@@ -402,9 +402,9 @@ func current(d *details) map[target]bool {
 
 // subnetsFor are the subnets of a new load balancer, by ID: those of the annotation, or else those of the cluster, in the order of the
 // settings, in the zone that is asked for.
-func (s settings) subnetsFor(service *v1.Service, all []subnet, names []string) ([]string, error) {
+func (s settings) subnetsFor(all []subnet, names []string) ([]string, error) {
 	if s.Subnets != "" {
-		return s.namedSubnets(service, all, names)
+		return s.namedSubnets(all, names)
 	}
 	var ids []string
 	for _, n := range clusterSubnets(all, names) {
@@ -434,7 +434,7 @@ func clusterSubnets(all []subnet, names []string) []subnet {
 	return list
 }
 
-func (s settings) namedSubnets(service *v1.Service, all []subnet, names []string) ([]string, error) {
+func (s settings) namedSubnets(all []subnet, names []string) ([]string, error) {
 	var ids []string
 	for one := range strings.SplitSeq(strings.Join(strings.Fields(s.Subnets), ""), ",") {
 		at := slices.IndexFunc(all, func(n subnet) bool { return one != "" && (n.ID == one || n.Name == one || n.CIDR == one) })

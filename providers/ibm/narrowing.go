@@ -41,14 +41,16 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, o observ
 	if err != nil {
 		return nil, err
 	}
-	own, narrower := len(a.has) == 1 && have != nil, false
+	own := len(a.has) == 1 && have != nil
 	ports := s.ports(q.Service)
 	if !own {
 		ports = r.withServed(ctx, ports, o.lb, before)
 	}
-	if a.rules, narrower = narrowRules(before, ports, asked.Families(true, false), own); !narrower {
+	rules, narrower := narrowRules(before, ports, asked.Families(true, false), own)
+	if !narrower {
 		return nil, nil
 	}
+	a.rules = rules
 	if q.Purpose != services.Narrow {
 		a.rules = wholeRules(q, s, a.rules)
 	}

@@ -389,7 +389,7 @@ func (r *balancers) create(ctx context.Context, name string, in document, token 
 		ask.out = &made
 	}
 	if work, err = r.start(ctx, ask); err == nil && made.ID == "" && r.kind.showsCreated {
-		err = cloudapi.Unclear(ask.what, "the answer names no "+r.kind.title)
+		err = cloudapi.Unclear(ask.what, "the answer names no %s", r.kind.title)
 	}
 	return made.ID, work, err
 }

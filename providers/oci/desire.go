@@ -75,7 +75,7 @@ func (k kind) fixed(s settings, p placement, lb *loadBalancer) []services.Fixed 
 		defined = networkDefined
 	}
 	all := []services.Fixed{
-		services.Single(annotationCompartment, p.asked, cmp.Or(lb.Compartment, p.asked)),
+		services.Single(annotationCompartment, s.OwnCompartment, cmp.Or(lb.Compartment, s.OwnCompartment)),
 		lb.fixedSubnet(k.subnetKey, s.Subnet1), lb.fixedSubnet(annotationSubnet2, s.Subnet2),
 		fixedTags(free, own.Freeform, lb.Tags), fixedTags(defined, flatTags(own.Defined), flatTags(lb.Defined)),
 		lb.fixedAddress(networkPrivateIPv4, s.PrivateIPv4, netip.Addr.Is4), lb.fixedAddress(networkIPv6, s.IPv6, netip.Addr.Is6),

@@ -251,10 +251,8 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	refuse := func(err error) (spec, []services.Finding, error) {
 		return d, append(findings, services.Warning(eventConfigError, "%v", err)), err
 	}
-	if r.kind.versions != nil {
-		if s, err = r.kind.versions(r, ctx, q.Service, s, o.lb); err != nil {
-			return refuse(err)
-		}
+	if s, err = r.chooseVersion(ctx, q.Service, s, o.lb); err != nil {
+		return refuse(err)
 	}
 	if q.Nodes, findings, err = r.instances.reached(ctx, q.Nodes, backendAddresses(o.lb)); err != nil {
 		return d, findings, err
@@ -266,15 +264,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 	if d.noNodes = reachNobody(d.sets); d.noNodes {
 		findings = append(findings, r.withoutNodes(d.name))
 	}
-	if r.kind.desire != nil {
-		if err := r.kind.desire(r, ctx, q.Service, s, o.lb, &d); err != nil {
-			return refuse(err)
-		}
-	}
-	if more, err := judgeKept(o.lb, s); err != nil {
+	more, err := r.desireOfKind(ctx, q.Service, s, o.lb, &d)
+	if findings = append(findings, more...); err != nil {
 		return refuse(err)
-	} else if more != "" {
-		findings = append(findings, services.Warning(eventIgnored, "%s", more))
 	}
 	place, err := r.placeFor(ctx, q.Service, s, o.lb)
 	switch {
@@ -290,7 +282,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 			return refuse(err)
 		}
 	}
-	more, err := r.desireRules(ctx, q, s, o, place, &d)
+	more, err = r.desireRules(ctx, q, s, o, place, &d)
 	if findings = append(findings, more...); err != nil {
 		return d, findings, err
 	}
@@ -298,6 +290,30 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		d.create = d.creation(s, place, s.tagsOf(r.config.tags).withMark(place.mark), r.kind.creation(d, s, place))
 	}
 	return d, findings, nil
+}
+
+// chooseVersion settles the versions of IP, where the kind has several.
+func (r *reconciler) chooseVersion(ctx context.Context, service *v1.Service, s settings, lb *loadBalancer) (settings, error) {
+	if r.kind.versions == nil {
+		return s, nil
+	}
+	return r.kind.versions(r, ctx, service, s, lb)
+}
+
+// desireOfKind adds what one kind alone has, and judges what a load balancer keeps from its creation.
+func (r *reconciler) desireOfKind(
+	ctx context.Context, service *v1.Service, s settings, lb *loadBalancer, d *spec,
+) ([]services.Finding, error) {
+	if r.kind.desire != nil {
+		if err := r.kind.desire(r, ctx, service, s, lb, d); err != nil {
+			return nil, err
+		}
+	}
+	kept, err := judgeKept(lb, s)
+	if err != nil || kept == "" {
+		return nil, err
+	}
+	return []services.Finding{services.Warning(eventIgnored, "%s", kept)}, nil
 }
 
 // withoutNodes is the finding about a load balancer to no node.

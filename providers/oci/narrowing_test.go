@@ -200,11 +200,11 @@ func TestRuleWithoutADescription(t *testing.T) {
 				w.serving(s)
 				w.requireServed(s, nodes)
 				assert.Contains(w, w.mayConnect("80"), everybody)
-				told := ""
+				var told []string
 				for len(events.Events) > 0 {
-					told += <-events.Events
+					told = append(told, <-events.Events)
 				}
-				assert.Contains(w, told, "TCP port 80 from 0.0.0.0/0 by a rule without a description")
+				assert.Contains(w, strings.Join(told, "\n"), "TCP port 80 from 0.0.0.0/0 by a rule without a description")
 			})
 		})
 	}

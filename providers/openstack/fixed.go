@@ -59,10 +59,8 @@ func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
 // fixedFloating is where the floating address of a load balancer is from. It is read for those alone that ask for it.
 func (l *loadBalancers) fixedFloating(ctx context.Context, r services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
 	c, choice := s.serviceClass, floatingSubnetChoice(s, loadBalancerConfig{})
-	if r.Service.Spec.LoadBalancerIP != "" {
-		choice.name, choice.tags = "", "" // the address decides
-	}
-	if s.internal || (s.FloatingNetworkID == "" && c.FloatingNetworkID == "" && choice == subnetChoice{}) {
+	addressDecides := r.Service.Spec.LoadBalancerIP != ""
+	if addressDecides || s.internal || (s.FloatingNetworkID == "" && c.FloatingNetworkID == "" && choice == subnetChoice{}) {
 		return nil, nil
 	}
 	f, err := l.attached(ctx, lb, attachedNow())
@@ -75,19 +73,26 @@ func (l *loadBalancers) fixedFloating(ctx context.Context, r services.Request, l
 	if err != nil || i < 0 {
 		return all, err // a subnet that the project may not see says nothing
 	}
-	has := subnets[i]
-	matches := matchesName(choice.name, has.Name) && matchesTags(choice.tags, has.Tags)
+	return append(all, s.fixedSubnet(choice, subnets[i])...), nil
+}
+
+// fixedSubnet is the subnet of the floating address.
+func (s settings) fixedSubnet(choice subnetChoice, has subnet) []services.Fixed {
+	c := s.serviceClass
+	byName, byTags := matchesName(choice.name, has.Name), matchesTags(choice.tags, has.Tags)
 	switch fromClass := choice == (subnetChoice{c.FloatingSubnetID, c.FloatingSubnet, c.FloatingSubnetTags}); {
 	case choice == subnetChoice{}:
+		return nil
 	case fromClass:
-		all = append(all, services.Matching(annotationClass, s.ClassName, has.ID, choice.id == has.ID || choice.id == "" && matches))
+		matches := choice.id == has.ID || choice.id == "" && byName && byTags
+		return []services.Fixed{services.Matching(annotationClass, s.ClassName, has.ID, matches)}
 	case choice.id != "":
-		all = append(all, services.Single(annotationFloatingSubnetID, choice.id, has.ID))
-	default:
-		all = append(all, services.Matching(annotationFloatingSubnet, choice.name, has.Name, matchesName(choice.name, has.Name)),
-			services.Matching(annotationFloatingSubnetTags, choice.tags, strings.Join(has.Tags, ","), matchesTags(choice.tags, has.Tags)))
+		return []services.Fixed{services.Single(annotationFloatingSubnetID, choice.id, has.ID)}
 	}
-	return all, nil
+	return []services.Fixed{
+		services.Matching(annotationFloatingSubnet, choice.name, has.Name, byName),
+		services.Matching(annotationFloatingSubnetTags, choice.tags, strings.Join(has.Tags, ","), byTags),
+	}
 }
 
 // contains reports whether an address is one of the subnet.

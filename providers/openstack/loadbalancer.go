@@ -220,7 +220,7 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	_, warnings, err := parseSettings(r.Service, l.config, l.config.LoadBalancer.expectedProvider(r.Service))
 	findings := services.Judged(warnings, err)
 	if err == nil && r.Purpose == services.Ensure && len(r.Nodes) == 0 {
-		err = fmt.Errorf("Service %s/%s has no node that can be a member", r.Service.Namespace, r.Service.Name)
+		err = fmt.Errorf("no node can be a member of Service %s/%s", r.Service.Namespace, r.Service.Name)
 	}
 	return findings, err
 }

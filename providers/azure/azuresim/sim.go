@@ -382,7 +382,8 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 		"scale-out": simkit.Action(func(asked struct {
 			ScaleSet  string
 			Instances int
-		}) error {
+		},
+		) error {
 			_, err := s.ScaleOut(cmp.Or(asked.ScaleSet, ScaleSet), asked.Instances)
 			return err
 		}),

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/klog/v2"
+
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -71,11 +73,11 @@ func normalized(values []string) (list []string) {
 	return list
 }
 
-// tellFixed tells of what a Service asks for too late.
-func (l *LoadBalancer[O, D]) tellFixed(ctx context.Context, r Request, findings *report, observed O, desired D) error {
+// tellFixed tells of what a Service asks for too late. What cannot be read for that holds nothing up.
+func (l *LoadBalancer[O, D]) tellFixed(ctx context.Context, r Request, findings *report, observed O, desired D) {
 	fixer, is := l.Reconciler.(Fixer[O, D])
 	if !is {
-		return nil
+		return
 	}
 	all, err := fixer.Fixed(ctx, r, observed, desired)
 	for _, f := range all {
@@ -83,5 +85,7 @@ func (l *LoadBalancer[O, D]) tellFixed(ctx context.Context, r Request, findings 
 			findings.add([]Finding{late})
 		}
 	}
-	return err
+	if err != nil {
+		klog.FromContext(ctx).V(2).Info("Not all that is fixed at creation can be compared", "service", klog.KObj(r.Service), "err", err)
+	}
 }

@@ -304,12 +304,13 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		findings.again = nil // what waited in an earlier round may not any more
 		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
-		if err == nil && first {
-			err = l.tellFixed(ctx, *r, findings, observed, desired)
-		}
-		if first = false; err != nil {
+		if err != nil {
 			return nil, err
 		}
+		if first {
+			l.tellFixed(ctx, *r, findings, observed, desired)
+		}
+		first = false
 		return l.Reconciler.Changes(*r, observed, desired)
 	})
 	if err != nil {
@@ -389,9 +390,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	desired, found, err := l.Reconciler.Desire(ctx, r, begin.observed)
 	findings.add(found)
 	if err == nil {
-		err = l.tellFixed(ctx, r, findings, begin.observed, desired)
-	}
-	if err == nil {
+		l.tellFixed(ctx, r, findings, begin.observed, desired)
 		changes, err = l.Reconciler.Changes(r, begin.observed, desired)
 	}
 	plan.Changes = planned(changes)
