@@ -60,7 +60,7 @@ func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
 }
 
 // fixed is what counts only when a load balancer is made, of one that is there.
-func (k kind) fixed(s settings, p placement, lb *loadBalancer) []services.Fixed {
+func (k kind) fixed(s settings, lb *loadBalancer) []services.Fixed {
 	if lb == nil {
 		return nil
 	}

@@ -276,7 +276,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o observati
 		return d, findings, err
 	}
 	findings = append(findings, singleStack(q.Service, place.six || d.version == versionBoth)...)
-	d.fixed = r.kind.fixed(s, place, o.lb)
+	d.fixed = r.kind.fixed(s, o.lb)
 	if d.record = place.record(o.lb); o.lb == nil {
 		if err := place.lostSight(q.Service, r.places.saw(d.name)); err != nil {
 			return refuse(err)
