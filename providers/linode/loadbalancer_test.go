@@ -264,6 +264,26 @@ func TestVPCOptions(t *testing.T) {
 	}
 }
 
+// TestPlacementThatCannotBeRead: what is read for an event alone keeps no port from being made.
+func TestPlacementThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	var ids []int
+	w := newTestWorld(t, map[string]string{"vpc-names": "cluster"}, func(s *linodesim.Sim) {
+		_, ids = s.AddVPC("cluster", [2]string{"default", "10.0.0.0/16"})
+	})
+	w.restart()
+	w.addNode(linodesim.Spec{Label: "worker", SubnetID: ids[0], Private: true})
+	s := service("web", map[string]string{annotationBackendSubnetID: strconv.Itoa(ids[0])}, port("http", 80, 30080))
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "GET /v4/nodebalancers/{id}/vpcs"})
+	require.NoError(t, err)
+	s.Spec.Ports = append(s.Spec.Ports, port("more", 81, 30081))
+	w.Apply(s)
+	w.ensure(s)
+	assert.Len(t, w.sim.NodeBalancers()[0].Configs(), 2)
+}
+
 // TestReservedAddress: it goes into the creation, and a later one is an event.
 func TestReservedAddress(t *testing.T) {
 	t.Parallel()
