@@ -244,6 +244,30 @@ func TestNarrowingOfTheFormerKind(t *testing.T) {
 	}
 }
 
+// TestFillingThatEndsEarly: a full group whose filling ends after the former rules have gone gets what fits by the next attempt, of another
+// process too.
+func TestFillingThatEndsEarly(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "", awssim.Options{GroupRules: 5})
+	s := nlb("web", nil, servicePort("http", 80, 30080))
+	w.Apply(s)
+	w.ensure(s)
+	w.fault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "EC2 AuthorizeSecurityGroupIngress", From: 3, Count: 9})
+	s = w.change(s, func(s *v1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}
+	})
+	_, err := w.try(s)
+	require.Error(t, err)
+	require.Empty(t, w.ports("192.0.2.0/24"))
+	w.server.ClearFaults()
+	w.restart()
+	_, err = w.try(s)
+	require.ErrorContains(t, err, codeTooManyRules)
+	assert.Empty(t, w.everybodyMay())
+	assert.NotEmpty(t, w.ports("192.0.2.0/24"), "nobody gets in: %v", rules(w.group("nodes")))
+	w.reached(s)
+}
+
 // TestNarrowingOfAFullGroup: what goes makes room for as many of those still asked for as fit.
 func TestNarrowingOfAFullGroup(t *testing.T) {
 	t.Parallel()

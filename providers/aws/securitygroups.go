@@ -506,10 +506,13 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 		return nil
 	}
 	err := s.authorize(ctx, c.group.id, c.add)
-	if codeOf(err) == codeTooManyRules && len(later) > 0 {
+	switch full := codeOf(err) == codeTooManyRules; {
+	case full && len(later) > 0:
 		c.remove = later
 		err = s.swap(ctx, c)
-	} else if err == nil {
+	case full:
+		err = s.fill(ctx, c.group.id, c.add)
+	case err == nil:
 		err = s.revoke(ctx, c.group.id, c.remove)
 	}
 	if err != nil {
