@@ -90,7 +90,7 @@ type settings struct {
 
 // portSettings are those of one port of a Service.
 type portSettings struct {
-	NoRule, NoProbe      string
+	NoRule, NoProbe      bool
 	Protocol, Port, Path string
 	Interval, Number     int
 }
@@ -114,14 +114,14 @@ func annotated(key, help string) schema.AnnotationRow {
 }
 
 func switched(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
-	return schema.BoolAnnotation(at, ignoringFaults(annotated(key, help)))
+	return schema.SwitchAnnotation(at, ignoringFaults(annotated(key, help)))
 }
 
 // trimmed is a switch around whose value Azure's own controller ignores blanks.
 func trimmed(key, help string, at func(*settings) *bool) schema.Annotation[settings] {
 	r := annotated(key, help)
 	r.Lenient, r.Trimmed = true, true
-	return schema.BoolAnnotation(at, r)
+	return schema.SwitchAnnotation(at, r)
 }
 
 func written(key, help string, at func(*settings) *string) schema.Annotation[settings] {
@@ -225,10 +225,10 @@ var Annotations = schema.Annotations[settings]{
 
 // PortAnnotations is the table of annotations about one port.
 var PortAnnotations = schema.Annotations[portSettings]{
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.NoRule }, onlyTrue(annotated(ofPort+"no_lb_rule",
-		"With true, no rule of the load balancer for this port, and no probe."))),
-	schema.StringAnnotation(func(s *portSettings) *string { return &s.NoProbe }, onlyTrue(annotated(ofPort+"no_probe_rule",
-		"With true, no health probe for this port."))),
+	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoRule }, ignoringFaults(annotated(ofPort+"no_lb_rule",
+		"No rule of the load balancer for this port, and no probe."))),
+	schema.SwitchAnnotation(func(s *portSettings) *bool { return &s.NoProbe }, ignoringFaults(annotated(ofPort+"no_probe_rule",
+		"No health probe for this port."))),
 	schema.StringAnnotation(func(s *portSettings) *string { return &s.Protocol }, annotated(ofPort+"health-probe_protocol",
 		"Protocol of this port's health probes: tcp, http or https.")),
 	schema.StringAnnotation(func(s *portSettings) *string { return &s.Port }, annotated(ofPort+"health-probe_port",
@@ -246,20 +246,6 @@ func ignoringFaults(r schema.AnnotationRow) schema.AnnotationRow {
 	r.Lenient = true
 	return r
 }
-
-// onlyTrue is for a switch that the word true alone turns on, in any case.
-func onlyTrue(r schema.AnnotationRow) schema.AnnotationRow {
-	r.Check = func(v string) error {
-		if !isTrue(v) && !strings.EqualFold(v, "false") {
-			return errors.New(`is neither "true" nor "false"`)
-		}
-		return nil
-	}
-	r.Default = "false"
-	return ignoringFaults(r)
-}
-
-func isTrue(v string) bool { return strings.EqualFold(v, "true") }
 
 func atLeast(least float64, r schema.AnnotationRow) schema.AnnotationRow {
 	r.Min = &least
@@ -488,7 +474,7 @@ func (s *settings) checkProbePorts(service *v1.Service, probeMode string) error 
 	var problems []error
 	for i, p := range service.Spec.Ports {
 		own := s.ports[p.Port]
-		if s.ruled(i, p.Port) && p.Protocol == v1.ProtocolTCP && !isTrue(own.NoProbe) && (s.probesStay(service) || probeMode != probeShared) {
+		if s.ruled(i, p.Port) && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (s.probesStay(service) || probeMode != probeShared) {
 			_, err := probePort(service, p, own.Port)
 			problems = append(problems, err)
 		}
@@ -501,7 +487,7 @@ func (s *settings) ruled(i int, port int32) bool {
 	if s.Internal && s.AllPorts {
 		return i == 0
 	}
-	return !isTrue(s.ports[port].NoRule)
+	return !s.ports[port].NoRule
 }
 
 // probesStay reports whether the node itself says whether it has pods of the Service. That cannot speak the PROXY protocol.
@@ -513,7 +499,7 @@ func (s *settings) probesStay(service *v1.Service) bool {
 func (s *settings) unprobed(service *v1.Service, probeMode string) error {
 	if local(service) || probeMode == probeShared || !slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
 		own := s.ports[p.Port]
-		return p.NodePort == 0 && p.Protocol == v1.ProtocolTCP && !isTrue(own.NoProbe) && (own.Port == "" || own.Port == p.Name)
+		return p.NodePort == 0 && p.Protocol == v1.ProtocolTCP && !own.NoProbe && (own.Port == "" || own.Port == p.Name)
 	}) {
 		return nil
 	}

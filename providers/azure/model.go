@@ -231,7 +231,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 		rule := ruleOf(c, service, s, p, f, all)
 		rule["frontendIPConfiguration"] = doc{"id": lbID + "/frontendIPConfigurations/" + f.name}
 		rule["backendAddressPool"] = doc{"id": lbID + "/backendAddressPools/" + f.pool}
-		if probe != "" && (!isTrue(s.ports[p.Port].NoProbe) || all) {
+		if probe != "" && (!s.ports[p.Port].NoProbe || all) {
 			rule["probe"] = doc{"id": lbID + "/probes/" + probe}
 		}
 		if rule["backendPort"] == 0 && !all {
@@ -290,7 +290,7 @@ func (d *spec) probeFor(c *Config, service *v1.Service, s *settings, p v1.Servic
 		return add(sharedProbe, doc{
 			"protocol": "Http", "port": c.SharedProbePort, "requestPath": c.SharedProbePath, "intervalInSeconds": 5, "probeThreshold": 2,
 		}), nil
-	case p.Protocol != v1.ProtocolTCP || isTrue(own.NoProbe):
+	case p.Protocol != v1.ProtocolTCP || own.NoProbe:
 		return "", nil
 	}
 	port, err := probePort(service, p, own.Port)

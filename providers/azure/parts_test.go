@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 func lbID(name string) string { return azuresim.ID("Microsoft.Network/loadBalancers", name) }
@@ -343,6 +344,29 @@ func TestPortsWithout(t *testing.T) {
 		assert.Equal(w, []string{base + "-TCP-81"}, namesOf(w.parts("kubernetes", "loadBalancingRules")))
 		assert.Empty(w, w.parts("kubernetes", "probes"))
 	})
+}
+
+// TestSwitches: as with Azure's own controller, the word true alone turns a switch on.
+func TestSwitches(t *testing.T) {
+	t.Parallel()
+	for _, table := range [][]schema.AnnotationRow{Annotations.Rows(), PortAnnotations.Rows()} {
+		for _, row := range table {
+			if row.Kind != schema.KindBool {
+				continue
+			}
+			key := strings.Replace(row.Key, schema.Numbered, "80", 1)
+			parsed := func(value string) (settings, error) {
+				s, warnings, _ := parseSettings(webService(map[string]string{key: value})) // what some need besides is not set
+				return s, warnings
+			}
+			on, _ := parsed("tRUE")
+			off, _ := parsed("false")
+			one, warned := parsed("1")
+			assert.NotEqual(t, off, on, key)
+			assert.Equal(t, off, one, key)
+			assert.ErrorContains(t, warned, key)
+		}
+	}
 }
 
 func TestRanges(t *testing.T) {

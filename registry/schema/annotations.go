@@ -115,6 +115,11 @@ func DurationAnnotation[S any](at func(*S) *time.Duration, r AnnotationRow) Anno
 	return annotation(KindDuration, r, at, parseDuration)
 }
 
+// SwitchAnnotation declares a boolean that the word true alone turns on, in any case, where others are numbers and letters, too.
+func SwitchAnnotation[S any](at func(*S) *bool, r AnnotationRow) Annotation[S] {
+	return annotation(KindBool, r, at, parseSwitch)
+}
+
 // EnumAnnotation declares a choice among Spec.Choices.
 func EnumAnnotation[S any](at func(*S) *string, r AnnotationRow) Annotation[S] {
 	return annotation(KindEnum, r, at, parseEnum)

@@ -168,6 +168,14 @@ func parseBool(_ Spec, text string) (bool, error) {
 	return v, nil
 }
 
+func parseSwitch(_ Spec, text string) (bool, error) {
+	on := strings.EqualFold(text, "true")
+	if !on && !strings.EqualFold(text, "false") {
+		return false, errors.New(`is neither "true" nor "false"`)
+	}
+	return on, nil
+}
+
 func parseInt(s Spec, text string) (int, error) {
 	v, err := strconv.Atoi(text)
 	if err != nil {

@@ -24,3 +24,19 @@ func TestTrimmed(t *testing.T) {
 	_, _, err = table.Parse(map[string]string{"x/trimmed": " yes "})
 	require.ErrorContains(t, err, `annotation x/trimmed: " yes " is not a boolean`)
 }
+
+// TestSwitch: the word true alone turns a switch on, in any case; what is neither that nor false is a fault.
+func TestSwitch(t *testing.T) {
+	t.Parallel()
+	type settings struct{ On bool }
+	row := AnnotationRow{Key: "x/on", Spec: Spec{Lenient: true}}
+	table := Annotations[settings]{SwitchAnnotation(func(s *settings) *bool { return &s.On }, row)}
+	for text, want := range map[string]struct{ on, warned bool }{
+		"true": {on: true}, "tRUE": {on: true}, "False": {}, "1": {warned: true}, "t": {warned: true}, " true": {warned: true},
+	} {
+		s, warnings, err := table.Parse(map[string]string{"x/on": text})
+		require.NoError(t, err, text)
+		assert.Equal(t, want.on, s.On, text)
+		assert.Equal(t, want.warned, warnings != nil, "%s: %v", text, warnings)
+	}
+}
