@@ -44,7 +44,8 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 	if !s.frontend() && !backend {
 		return all, nil
 	}
-	front, back, err := l.placements(ctx, f.nb.ID)
+	labels := s.FrontendVPC+s.FrontendSubnet+s.BackendVPC+s.BackendSubnet != ""
+	front, back, err := l.placements(ctx, f.nb.ID, labels)
 	if err != nil {
 		return all, err
 	}
@@ -87,15 +88,17 @@ func within(key, asked, has string) services.Fixed {
 	return services.Matching(key, asked, has, err != nil || unknown != nil || outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
 }
 
-// placements are where clients reach a NodeBalancer in a VPC, and where it reaches its backends.
-func (l *loadBalancers) placements(ctx context.Context, id int) (front, back placement, err error) {
+// placements are where clients reach a NodeBalancer in a VPC, and where it reaches its backends, with labels where these are asked for.
+func (l *loadBalancers) placements(ctx context.Context, id int, labels bool) (front, back placement, err error) {
 	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", id), fmt.Sprintf("nodebalancers/%d/vpcs", id), "")
 	if err != nil {
 		return front, back, cloudapi.NotAbsence(err)
 	}
 	for _, p := range list {
-		if p.vpc, p.subnet, err = l.vpcs.labels(ctx, p.VPCID, p.SubnetID); err != nil {
-			return front, back, err
+		if labels {
+			if p.vpc, p.subnet, err = l.vpcs.labels(ctx, p.VPCID, p.SubnetID); err != nil {
+				return front, back, err
+			}
 		}
 		if p.Purpose == purposeFrontend {
 			front = p
