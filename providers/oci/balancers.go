@@ -326,18 +326,18 @@ func (r *balancers) why(ctx context.Context, w workRequest) string {
 	return strings.Join(all, "; ")
 }
 
-// rest waits until the state of a load balancer says that the cloud works on it no longer, and returns what is there then.
-func (r *balancers) rest(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
+// readUntilIdle waits until the state of a load balancer says that the cloud works on it no longer, and returns what is there then.
+func (r *balancers) readUntilIdle(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
 	r.known.Invalidate(lb.ID)
 	lb, err := r.known.Get(ctx, lb.ID, inventory.Query{})
 	if err != nil || !lb.busy() {
 		return lb, err
 	}
-	return r.until(ctx, lb)
+	return r.waitUntilIdle(ctx, lb)
 }
 
-// until is rest for a load balancer on which it is known to work.
-func (r *balancers) until(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
+// waitUntilIdle is readUntilIdle for a load balancer on which it is known to work.
+func (r *balancers) waitUntilIdle(ctx context.Context, lb *loadBalancer) (*loadBalancer, error) {
 	waiting, cancel := context.WithTimeout(ctx, workPatience)
 	defer cancel()
 	after, err := r.room.Until(waiting, lb.ID, r.kind.title+" "+lb.Name+": "+lb.State, func(lb *loadBalancer) bool { return !lb.busy() })

@@ -61,7 +61,7 @@ func (r *balancers) write(ctx context.Context, q *services.Request, o observatio
 	}
 	r.settle(o.lb.ID, true)
 	// The work request may end a moment before the load balancer can be changed again.
-	lb, err := r.rest(ctx, o.lb)
+	lb, err := r.readUntilIdle(ctx, o.lb)
 	if err == nil {
 		o.lb, o.fresh = lb, true
 	}
@@ -163,7 +163,7 @@ func (r *balancers) settle(id string, ended bool) (before bool) {
 func (r *balancers) awaitOthers(ctx context.Context, lb *loadBalancer, conflict error) error {
 	await := r.awaitWork
 	if r.kind.statesWork {
-		await = r.rest
+		await = r.readUntilIdle
 	}
 	now, err := await(ctx, lb)
 	switch {
@@ -191,7 +191,7 @@ func (r *balancers) waiting(lb *loadBalancer) change {
 	return change{
 		Planned: guard.Planned{Action: guard.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
-			now, err := r.rest(ctx, lb)
+			now, err := r.readUntilIdle(ctx, lb)
 			if err == nil {
 				o.lb = now
 			}
@@ -388,7 +388,7 @@ func (r *balancers) creating(service *v1.Service, d spec) change {
 			if id = cmp.Or(id, done.Target); id == "" {
 				return o, services.ErrGone // the work request is forgotten: the load balancer is found by its name
 			}
-			lb, err := r.rest(ctx, &loadBalancer{ID: id})
+			lb, err := r.readUntilIdle(ctx, &loadBalancer{ID: id})
 			if r.kind.statesWork {
 				r.known.InvalidateAll() // a listing may have begun while it was being made
 			}
@@ -476,7 +476,7 @@ func (r *balancers) remove(ctx context.Context, q *services.Request, lb *loadBal
 		if err != nil {
 			return err
 		}
-		now, err := r.rest(ctx, lb)
+		now, err := r.readUntilIdle(ctx, lb)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound):
 			r.known.Forget(lb.ID)
@@ -492,7 +492,7 @@ func (r *balancers) remove(ctx context.Context, q *services.Request, lb *loadBal
 // awaitTurn waits until the deletion of a load balancer can be asked for. It is not found where it is gone.
 func (r *balancers) awaitTurn(ctx context.Context, lb *loadBalancer) error {
 	if r.kind.statesWork {
-		_, err := r.rest(ctx, lb)
+		_, err := r.readUntilIdle(ctx, lb)
 		return err
 	}
 	err := r.ready(ctx, lb)

@@ -224,7 +224,7 @@ func (r *reconciler) Settle(ctx context.Context, q *services.Request, o observat
 	}
 	lb, err := r.known.Get(ctx, o.lb.ID, inventory.Query{MaxAge: observedMaxAge})
 	if err == nil && (lb.State == stateCreating || lb.State == stateDeleting) {
-		lb, err = r.until(ctx, lb)
+		lb, err = r.waitUntilIdle(ctx, lb)
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && q.Purpose == services.Ensure:
