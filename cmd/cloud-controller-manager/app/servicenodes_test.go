@@ -125,7 +125,7 @@ func (c *backendsCloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 	return nil
 }
 
-// backends are the Nodes of a load balancer, in words.
+// backends are the names of the Nodes of a load balancer.
 func (c *backendsCloud) backends(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
