@@ -32,7 +32,7 @@ func TestSwitch(t *testing.T) {
 	row := AnnotationRow{Key: "x/on", Spec: Spec{Lenient: true}}
 	table := Annotations[settings]{SwitchAnnotation(func(s *settings) *bool { return &s.On }, row)}
 	for text, want := range map[string]struct{ on, warned bool }{
-		"true": {on: true}, "tRUE": {on: true}, "False": {}, "1": {warned: true}, "t": {warned: true}, " true": {warned: true},
+		"true": {on: true}, "tRUE": {on: true}, "False": {}, "1": {warned: true}, "t": {warned: true},
 	} {
 		s, warnings, err := table.Parse(map[string]string{"x/on": text})
 		require.NoError(t, err, text)
