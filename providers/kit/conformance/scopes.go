@@ -259,8 +259,9 @@ func runMeanwhile(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	})
 	fails := func(fault simkit.Fault) func(o *othersRules, write int) {
 		return func(o *othersRules, write int) {
-			fault.Writes, fault.From, fault.Count = true, write, 1
-			o.failCalls(fault)
+			once := fault // the lives run at the same time
+			once.Writes, once.From, once.Count = true, write, 1
+			o.failCalls(once)
 			_, is := o.live()
 			assert.Equal(o.t, states, is, "it ends otherwise than without the failure")
 		}
