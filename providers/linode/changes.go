@@ -103,7 +103,7 @@ func (f configFields) shown() configFields {
 	return f
 }
 
-// compare is what a step changes, before and after.
+// compare returns the parts that a step changes, before and after it, for messages and logs.
 func (s step) compare(nb *nodeBalancer) (before, after any) {
 	before = struct {
 		configFields

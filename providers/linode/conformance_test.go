@@ -165,7 +165,7 @@ func byHand(t testing.TB, url string, dial func(ctx context.Context, network, ad
 // openToAll is how a snapshot says that a NodeBalancer has no firewall.
 const openToAll = "everybody may connect"
 
-// snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
+// snapshot prints the cloud's objects for Services, without the times and identifiers that differ from run to run.
 func snapshot(t testing.TB, sim *linodesim.Sim) string {
 	var all strings.Builder
 	show := func(v any) {

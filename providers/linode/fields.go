@@ -7,7 +7,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceFields are what becomes of the fields of a Service. Each NodeBalancer takes clients of both families.
+// serviceFields declares how each field of a Service is handled. Each NodeBalancer takes clients of both families.
 var serviceFields = func() schema.Fields {
 	shown, six := map[string]string{annotationIPv6Ingress: "true"}, map[string]string{annotationIPv6Backends: "true"}
 	const hidden = "the status has the IPv4 address alone; set " + annotationIPv6Ingress + ": \"true\" for both"

@@ -25,7 +25,7 @@ import (
 
 // This file finds the NodeBalancer of a Service, and tells whether it is the Service's.
 
-// finding is what was found for a Service, and what the Service may do with it. The zero value means that there is nothing.
+// finding holds the NodeBalancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
 type finding struct {
 	nb *nodeBalancer
 	// details are its ports and their nodes, read where they matter.
@@ -151,7 +151,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 	return finding{nb: nb, Decision: d}, nil
 }
 
-// objectOf is what tells whose a NodeBalancer is.
+// objectOf returns the names, marks and addresses by which the owner of a NodeBalancer is recognized.
 func objectOf(nb *nodeBalancer) ownership.Object {
 	object := ownership.Object{Title: fmt.Sprintf("NodeBalancer %d", nb.ID), ID: strconv.Itoa(nb.ID), Name: nb.Label, Marks: nb.Tags}
 	if nb.FrontendAddressType != frontendVPC {

@@ -132,7 +132,7 @@ func ruleTexts(set linodego.FirewallRuleSet) []string {
 	return slices.Compact(texts)
 }
 
-// desiredFirewalls is what a Service asks for about firewalls.
+// desiredFirewalls holds a Service's firewall settings.
 type desiredFirewalls struct {
 	// attach is the firewall that the Service names; 0 if it names none.
 	attach int
@@ -166,7 +166,7 @@ const (
 	dropFirewall firewallStepKind = "delete firewall"
 )
 
-// firewallPlan is what leads there.
+// firewallPlan lists the steps that lead to the desired firewalls.
 type firewallPlan struct {
 	steps []firewallStep
 	// attached are the firewalls that are attached before.

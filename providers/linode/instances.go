@@ -42,7 +42,7 @@ type vpcAddresses struct {
 	vpcID, interfaceID, configID int
 }
 
-// instance is what the provider keeps of a Linode.
+// instance holds the fields of a Linode that are needed after a listing.
 type instance struct {
 	id                                    int
 	label, region, plan, status, hostUUID string

@@ -289,7 +289,7 @@ func (l *loadBalancers) Deletions(
 	return changes, findings, err
 }
 
-// deletionSettings are what a Service says of its end, and whether what it has is preserved. Faults elsewhere do not matter.
+// deletionSettings reads the annotations that decide how a Service is deleted. Invalid values of other annotations are ignored.
 func deletionSettings(service *v1.Service) (s settings, preserved bool, err error) {
 	s, _, err = bound().Parse(service.Annotations)
 	err = concerning(err, annotationPreserve, annotationRetainReservedIPv4)

@@ -36,7 +36,7 @@ const (
 // backend is a node as a NodeBalancer sees it.
 type backend struct {
 	node string
-	// address is what the NodeBalancer connects to; subnetID is set where that is an address in a VPC.
+	// address is the destination of the NodeBalancer's connections; subnetID is set if it is an address in a VPC.
 	address  netip.Addr
 	subnetID int
 }
@@ -241,7 +241,7 @@ func fingerprint(cert string) string {
 type step struct {
 	kind   stepKind
 	config config
-	// fields are what the config should be; set for all changes and creations.
+	// fields are the desired values of the config; set for all changes and creations.
 	fields configFields
 	add    nodeOptions
 	remove nodeOptions
@@ -425,7 +425,7 @@ func tagsOf(cluster string, c Config, s settings) []string {
 	return append(append(tags, c.Tags...), s.Tags...)
 }
 
-// status is what the Service shows.
+// status returns the addresses for the status of the Service.
 func status(nb *nodeBalancer, s settings) *v1.LoadBalancerStatus {
 	if s.HostnameOnly {
 		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: nb.Hostname}}}

@@ -63,7 +63,7 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 	)
 	narrowings := map[string]struct {
 		from, to func(*v1.Service)
-		// refused is who may connect while the Service is refused, and asked where nothing but another write or a node is.
+		// refused lists the clients that may connect while the Service is refused; asked, where only another write or a node is.
 		refused, asked string
 	}{
 		"from everybody":        {ranges(), ranges(inside, beside), "DROP, ACCEPT " + all + " " + beside + ", ACCEPT " + all + " " + inside, both},

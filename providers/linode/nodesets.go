@@ -21,7 +21,7 @@ import (
 // memory they take a byte or two each, for all that they have in common with those of other ports is there once, and of their own they have
 // an ID, mostly the next one.
 
-// nodeRow is what a node of a config has in common with those of other configs, which is all but its port and its ID.
+// nodeRow holds the fields of a node that are equal in all configs: everything but its port and its ID.
 type nodeRow struct {
 	// host is the address without its port, in brackets for IPv6. Text that is not an address stays as it is.
 	host, label string
@@ -44,7 +44,7 @@ type nodeSet struct {
 	// subnetID is that of the addresses, where we ask for it; of those that are in another one of the subnets of the VPC, that one.
 	subnetID int
 	subnets  []subnet
-	// compared is what was found when these rows were last compared as what is wanted; nil if that is not kept.
+	// compared caches the last comparison in which these rows were the desired ones; nil if there is none.
 	compared *comparison
 }
 
@@ -182,8 +182,8 @@ func (s nodeSet) MarshalJSON() ([]byte, error) {
 	return json.Marshal(append([]nodeOptions{}, slices.Collect(s.all())...)) //nolint:wrapcheck // of our own types
 }
 
-// difference is what leads from one list of rows to another: positions in the wanted one that are missing, in the observed one that are too
-// many, and how many stay and differ otherwise.
+// difference is the change from an observed list of rows to a desired one: positions to add from the desired list, positions to remove from
+// the observed one, and the number of rows that stay with other values.
 type difference struct {
 	add, remove []int
 	change      int

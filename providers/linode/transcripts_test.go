@@ -17,12 +17,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS
 
-// names are what NodeBalancers and firewalls, and the parts of both, are called in transcripts.
+// names maps the IDs of NodeBalancers, firewalls and their parts to stable names for transcripts.
 func names(sim *linodesim.Sim, renewed *[2]*v1.Secret) map[string]string {
 	all := map[string]string{}
 	for i, secret := range renewed {

@@ -35,7 +35,7 @@ type Firewall struct {
 	devices map[int]Entity
 }
 
-// Entity is what a firewall protects.
+// Entity is the device that a firewall protects.
 type Entity struct {
 	ID    int    `json:"id"`
 	Type  string `json:"type"`

@@ -423,7 +423,7 @@ func list[T any](s *Sim, r *http.Request, items []T) (any, error) {
 	return map[string]any{"data": part, "page": number, "pages": pages, "results": len(items)}, nil
 }
 
-// identity is what tells an item of a listing from the others.
+// identity returns the key of an item in a listing.
 func identity[T any](item T) string {
 	switch v := any(item).(type) {
 	case *Linode:
