@@ -53,7 +53,7 @@ const (
 	rootPath                               = "/"
 )
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	IPType                   string
 	Features                 string

@@ -22,7 +22,7 @@ import (
 const (
 	stateActive = "active"
 	stateFailed = "failed"
-	// stateBusy is what a load balancer is in after a write of ours.
+	// stateBusy is the state of a load balancer after one of our writes.
 	stateBusy     = "update_pending"
 	stateDeleting = "delete_pending"
 	// stateMaintenance is one of the cloud's own work; operatingOnline is the other status of a load balancer that serves.
@@ -33,7 +33,7 @@ const (
 	profileNetwork = "network-fixed"
 )
 
-// loadBalancer is what is used of a load balancer.
+// loadBalancer holds the fields of a load balancer that we use.
 type loadBalancer struct {
 	ID           string    `json:"id"`
 	Name         string    `json:"name"`
@@ -158,7 +158,7 @@ type details struct {
 	pools     []pool
 }
 
-// shown is what a load balancer tells of these listeners and pools.
+// shown summarizes these listeners and pools in the same form as shownParts, so that both can be compared.
 func (d *details) shown() string {
 	lb := &loadBalancer{}
 	d.showIn(lb)
@@ -181,7 +181,7 @@ func (d *details) clone() *details {
 	return &details{id: d.id, listeners: slices.Clone(d.listeners), pools: slices.Clone(d.pools)}
 }
 
-// shownParts is what a load balancer itself tells of its listeners and pools: it differs where one was added, removed or renamed.
+// shownParts summarizes the listeners and pools named in the load balancer itself; it changes when one is added, removed or renamed.
 func (lb *loadBalancer) shownParts() string {
 	set := map[string]bool{}
 	for _, l := range lb.Listeners {

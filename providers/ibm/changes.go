@@ -429,7 +429,7 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 	return all, findings, nil
 }
 
-// Deletions are what is to be done when the Service goes, and what stays, or may.
+// Deletions returns the changes that delete a Service's objects, and findings about objects that stay.
 func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
 	var groups []change
 	if o.group == nil && o.lb != nil && o.deletable {

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 )
 
-// checkEndpoint is what to check where somebody else has answered.
+// checkEndpoint is the advice for a response that does not come from IBM Cloud.
 const checkEndpoint = "check the endpoints in the cloud config, ENABLE_VPC_PUBLIC_ENDPOINT and proxies"
 
 // errDuplicate marks a creation that was refused because the name is taken.

@@ -2,7 +2,7 @@ package ibm
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields are what becomes of the fields of a Service. Application load balancers take TCP alone.
+// serviceFields declares how each field of a Service is handled. Application load balancers take TCP alone.
 var serviceFields = append(schema.ServedFields(
 	schema.FieldLocal, schema.FieldSourceRanges, schema.FieldMixed, schema.FieldShared, schema.FieldApart,
 ), schema.Fields{

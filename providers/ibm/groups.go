@@ -36,7 +36,7 @@ const (
 	maxClusterInGroup = maxName - len(namePrefix) - 1 - 32
 )
 
-// securityGroup is what is used of a security group.
+// securityGroup holds the fields of a security group that we use.
 type securityGroup struct {
 	ID      string  `json:"id"`
 	Name    string  `json:"name"`
@@ -44,7 +44,7 @@ type securityGroup struct {
 	Targets []bound `json:"targets"`
 }
 
-// bound is what has a security group.
+// bound is a resource that a security group is attached to.
 type bound struct {
 	named
 
@@ -91,7 +91,7 @@ func groupName(cluster string, service *v1.Service) string {
 	return namePrefix + cluster[:min(len(cluster), maxClusterInGroup)] + "-" + strings.ReplaceAll(string(service.UID), "-", "")
 }
 
-// access is who may reach a load balancer. Its zero value leaves that to whoever set it.
+// access holds the desired security groups of a load balancer. Its zero value leaves the present ones alone.
 type access struct {
 	// name is that of the Service's own group, and rules are those that it is to have; have is that group where it is there.
 	name  string
@@ -367,7 +367,7 @@ func (r *reconciler) ownAccess(ctx context.Context, service *v1.Service, have *s
 	return a, err
 }
 
-// defaultAccess is what a load balancer has for which nobody asks anything: the default group of the VPC.
+// defaultAccess returns the groups of a load balancer without any setting: the default group of the VPC.
 func (r *reconciler) defaultAccess(ctx context.Context) (a access, err error) {
 	vpc, err := r.vpc(ctx)
 	if err != nil {

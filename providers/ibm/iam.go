@@ -34,13 +34,13 @@ const (
 	grantProfile = "urn:ibm:params:oauth:grant-type:cr-token"
 )
 
-// token is what IAM gives. Another one is asked for from the time on.
+// token is an IAM access token; until is the time from which a new one is requested.
 type token struct {
 	access string
 	until  time.Time
 }
 
-// secret is what a token is asked for with: an API key, or the token of a service account.
+// secret is the credential that is exchanged for a token: an API key, or the token of a service account.
 type secret struct{ text string }
 
 // String implements fmt.Stringer.

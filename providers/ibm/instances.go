@@ -58,7 +58,7 @@ type named struct {
 	Name string `json:"name,omitempty"`
 }
 
-// instance is what is used of a virtual server instance.
+// instance holds the fields of a virtual server instance that we use.
 type instance struct {
 	ID         string      `json:"id"`
 	Name       string      `json:"name"`
@@ -225,7 +225,7 @@ func requiredLabels() []string {
 	return []string{labelInternalIP, labelWorker, labelType, labelZone, labelRegion}
 }
 
-// labelled is what the labels say of a node; nil where one is missing that is needed.
+// labelled builds the metadata of a node from its labels; nil if a required label is missing.
 func (i *instances) labelled(node *v1.Node) *cloudprovider.InstanceMetadata {
 	for _, key := range requiredLabels() {
 		if node.Labels[key] == "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// lives are what users do with a Service, one step after the other.
+// lives are sequences of changes that users make to a Service.
 var lives = map[string]struct {
 	annotations []string
 	steps       []func(*v1.Service)

@@ -37,7 +37,7 @@ const (
 	subnetsMaxAge = 5 * time.Minute
 )
 
-// observation is what is there for a Service.
+// observation holds the cloud's objects of a Service.
 type observation struct {
 	// lb is nil where there is no load balancer; parts are nil until they are read.
 	lb    *loadBalancer

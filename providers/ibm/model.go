@@ -65,7 +65,7 @@ func (p port) pool() string {
 	return p.protocol + "-" + front + "-" + strconv.Itoa(p.nodePort)
 }
 
-// key is what no two ports share.
+// key identifies a port: no two ports of a load balancer have the same one.
 type key struct {
 	protocol  string
 	port, max int
@@ -78,7 +78,7 @@ func (l listener) key() key {
 	return key{strings.ToLower(l.Protocol), from, to}
 }
 
-// spec is what is asked of a load balancer.
+// spec is the desired state of a load balancer.
 type spec struct {
 	name     string
 	public   bool
@@ -89,7 +89,7 @@ type spec struct {
 	access   access
 	// subnets are those that an existing load balancer is to have instead of its own.
 	subnets []named
-	// create is what an absent load balancer is made by.
+	// create holds the settings for creating a load balancer that does not exist.
 	create *creation
 }
 
@@ -356,7 +356,7 @@ func (p pool) servesAny(all, going []listener) bool {
 	})
 }
 
-// step is what is due for a port, or, where detach is set, that its listener is taken from the pool that it has.
+// step is a pending change of a port. With detach set, its listener is removed from its present pool.
 type step struct {
 	placed
 	detach bool

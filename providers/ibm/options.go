@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config is what the provider is configured by.
+// Config holds the provider's configuration.
 type Config struct {
 	Version            string
 	Account            string

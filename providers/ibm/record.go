@@ -34,7 +34,7 @@ const recordAdopted = "adopted="
 // be restored in another one, record, status and all. Once the load balancer is made, its proof follows.
 const recordMade = "made="
 
-// madeRecord is what the record says of a load balancer with a name that was chosen. cluster is escaped, and proof may be "".
+// madeRecord is the record's entry for a load balancer whose name the user chose. cluster is escaped, and proof may be "".
 type madeRecord struct{ cluster, name, proof string }
 
 func (m madeRecord) text() string {
@@ -51,7 +51,7 @@ func madeRecords(service *v1.Service) (list []madeRecord) {
 	return list
 }
 
-// making is what the record says of the load balancer that is about to be made for a Service.
+// making returns the record's entry for a load balancer that is about to be created for a Service.
 func (r *reconciler) making(service *v1.Service) []string {
 	if name := r.chosen(service); name != "" {
 		return []string{madeRecord{cluster: r.clusterInRecord(), name: name}.text()}
@@ -78,9 +78,9 @@ func (r *reconciler) copied(service *v1.Service) bool {
 		slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool { return m.name == name })
 }
 
-// proof is what the record of a Service holds of a load balancer that was made for it. Authors of Services write annotations as well: this
-// one cannot be made up, nor copied to another Service, for it needs the API key. It is "" without one, or with a key that has changed
-// since it proves nothing; then the status tells, or what is in the load balancer.
+// proof returns the record's evidence that a load balancer was created for the Service. It needs the API key, so that authors of Services
+// can neither invent it nor copy it to another Service. It is "" without a key; after the key has changed it proves nothing, and ownership
+// is decided by the status or by the load balancer's parts.
 func (r *reconciler) proof(service *v1.Service, lb *loadBalancer) string {
 	if r.config.Credential.IsZero() {
 		return ""
@@ -100,7 +100,7 @@ func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
 	})
 }
 
-// adopted is what the record says of an observed load balancer that was not made for the Service.
+// adopted returns the record's entry for an observed load balancer that was not created for the Service.
 func (o observation) adopted() []string {
 	if o.lb == nil || o.deletable {
 		return nil

@@ -5,7 +5,7 @@ import (
 	"net/url"
 )
 
-// subnet is what is used of a subnet.
+// subnet holds the fields of a subnet that we use.
 type subnet struct {
 	ID   string `json:"id"`
 	Name string `json:"name"`

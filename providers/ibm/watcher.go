@@ -20,13 +20,13 @@ import (
 const (
 	monitorPeriod  = 5 * time.Minute
 	monitorTimeout = 2 * time.Minute
-	// statusMissing is what a load balancer is in that is not there.
+	// statusMissing stands for a load balancer that does not exist.
 	statusMissing = "missing"
 	// The status of a load balancer counts when it was seen so often in a row; one that the cloud works on takes minutes.
 	sightings, sightingsOfWork = 2, 3
 )
 
-// sighting is what was seen of a Service's load balancer, and how often in a row.
+// sighting is the last observed status of a Service's load balancer, and how many times in a row it was observed.
 type sighting struct {
 	status string
 	times  int

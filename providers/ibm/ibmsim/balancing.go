@@ -97,7 +97,7 @@ type LoadBalancer struct {
 	began, busy time.Time
 }
 
-// balancing is what load balancers take.
+// balancing holds the simulator's load balancers and security groups.
 type balancing struct {
 	balancers []*LoadBalancer
 	groups    []SecurityGroup

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// behind is what the cloud shows later than it is so, and what happens between two answers.
+// behind configures how far responses lag behind the actual state, and which changes happen between two responses.
 type behind struct {
 	// status and targets are how long after a write a load balancer still shows that nothing is done, and how long a security group
 	// still shows a load balancer that was taken from it.

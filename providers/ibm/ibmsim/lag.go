@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// moment is what listings showed from a time on.
+// moment is a state that listings show from a point in time on.
 type moment struct {
 	at        time.Time
 	balancers []*LoadBalancer
@@ -35,7 +35,7 @@ func (s *Sim) remember() {
 	s.past = append(s.past, m)
 }
 
-// listedMoment is what listings show.
+// listedMoment returns the state that listings show at present.
 func (s *Sim) listedMoment() moment {
 	shown := moment{balancers: s.balancers, groups: s.groups}
 	if s.lag == 0 {

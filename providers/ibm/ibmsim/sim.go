@@ -129,7 +129,7 @@ func (s *Sim) RemoveInstanceByID(id string) {
 	s.instances = slices.DeleteFunc(s.instances, func(i Instance) bool { return i.ID == id })
 }
 
-// BecomeAnother is what the credential of another account sees: nothing.
+// BecomeAnother makes the credential that of another account, which sees no resources.
 func (s *Sim) BecomeAnother() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
