@@ -127,7 +127,7 @@ func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o ob
 	return err
 }
 
-// userOf is what else uses an address in a way that leaves no room for the load balancer; "" if there is nothing.
+// userOf names another user of an address that conflicts with the load balancer; "" if there is none.
 func (b *reconciler) userOf(ctx context.Context, ip string, reserved []*compute.Address, d *spec) (string, error) {
 	shared := !d.internal
 	for _, a := range reserved {

@@ -48,7 +48,7 @@ const (
 	finalizerILBv2   = "gke.networking.io/l4-ilb-v2"
 )
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	Type, OldType string
 	Tier          string

@@ -157,7 +157,7 @@ func fromFile(path string, in registry.Inputs) func(context.Context) (*oauth2.To
 	}
 }
 
-// kindOnly is what an error of the parser says without quoting the file.
+// kindOnly returns the kind of a parser's error without its quotation of the file, which may hold secrets.
 func kindOnly(err error) string {
 	text := err.Error()
 	if i := strings.IndexAny(text, "{\"'"); i >= 0 {

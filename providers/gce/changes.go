@@ -32,7 +32,7 @@ func (p place) firewall(name string) string {
 	return "projects/" + p.networkProject + "/global/firewalls/" + name
 }
 
-// doing is what one change calls; it gets where the cluster is.
+// doing is the function type of one change; at is where the cluster runs.
 type doing func(ctx context.Context, r *services.Request, at place, o *observation) error
 
 // step is a change after which the rest is computed again.
@@ -91,7 +91,7 @@ func namedLinks(name string, links []string) map[string]any {
 	return field(name, parts)
 }
 
-// madeRule and madePool are what a Service's objects become, with names for links.
+// madeRule and madePool return the objects as they would be created, with names in place of links, for previews.
 func (d spec) madeRule() any {
 	return map[string]any{
 		"name": d.name, "IPProtocol": d.protocol, "portRange": d.portRange, "networkTier": d.tier, "IPAddress": d.ip, "target": d.name,

@@ -167,7 +167,7 @@ var snapshotKinds = []string{
 	"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses", "backendServices", "healthChecks", "instanceGroups",
 }
 
-// snapshot is what the cloud holds for Services, without what differs from run to run.
+// snapshot prints the cloud's objects for Services, without the fields that differ from run to run.
 func snapshot(sim *gcesim.Sim) string {
 	var all strings.Builder
 	ips := map[string]string{}

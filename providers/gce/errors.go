@@ -112,7 +112,7 @@ var codes = map[string]error{
 	"RATE_LIMIT_EXCEEDED":                 cloudapi.ErrRateLimited,
 }
 
-// operationError is what an operation that is done says about its failure; nil where it succeeded.
+// operationError returns the failure of a finished operation; nil if it succeeded.
 func operationError(o *compute.Operation, what string) error {
 	if o.Error == nil || len(o.Error.Errors) == 0 {
 		return nil

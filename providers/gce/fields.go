@@ -2,7 +2,7 @@ package gce
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields are what becomes of the fields of a Service. Packets reach nodes as clients send them, so that no node port is needed.
+// serviceFields declares how each field of a Service is handled. Packets reach nodes as clients send them, so that no node port is needed.
 var serviceFields = append(schema.ServedFields(
 	schema.FieldAddress, schema.FieldAffinity, schema.FieldLocal, schema.FieldSourceRanges, schema.FieldUDP,
 ), schema.Fields{

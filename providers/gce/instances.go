@@ -30,7 +30,7 @@ const (
 // errWrongAnswer: the API answered with success, but not with what was asked for.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
-// instanceID is what identifies an instance.
+// instanceID identifies an instance.
 type instanceID struct{ project, zone, name string }
 
 // String is for messages.
@@ -42,7 +42,7 @@ func (i instanceID) link() string { return "zones/" + i.zone + "/instances/" + i
 // path is that of the resource.
 func (i instanceID) path() string { return "projects/" + i.project + "/" + i.link() }
 
-// instance is what the provider keeps of an instance: a little of the several kilobytes that the API shows.
+// instance holds the few fields of an instance that we need, out of several kilobytes that the API shows.
 type instance struct {
 	id              instanceID
 	number          uint64

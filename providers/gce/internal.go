@@ -285,7 +285,7 @@ func (b *reconciler) backendChanges(o observation, d spec) []change {
 	return []change{comparing(put, services.Within(o.backend, patch), patch)}
 }
 
-// backendPatch is what has to change about a backend service, with the words for it.
+// backendPatch returns the patch that a backend service needs, and a description of the differences.
 func (d *spec) backendPatch(have *compute.BackendService, at place) (patch *compute.BackendService, differs string) {
 	patch = &compute.BackendService{Fingerprint: have.Fingerprint}
 	var words []string

@@ -22,7 +22,7 @@ func (p place) group(id groupID) string {
 	return "projects/" + p.project + "/zones/" + id.zone + "/instanceGroups/" + id.name
 }
 
-// groupID is what identifies an instance group.
+// groupID identifies an instance group.
 type groupID struct{ zone, name string }
 
 // group is an instance group with its members, by the paths of the instances.

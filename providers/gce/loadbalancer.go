@@ -37,7 +37,7 @@ var ensureQuery = inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge
 // errNoInstance keeps a load balancer from being emptied.
 var errNoInstance = errors.New("no node has an instance of this region that is known; the instances of the load balancer stay as they are")
 
-// observation is what is there for a Service.
+// observation holds the cloud's objects of a Service.
 type observation struct {
 	name, cluster string
 	// identified is set where the ID of the cluster is known, which may be empty.

@@ -21,7 +21,7 @@ const lookAgain = 30 * time.Second
 // goneAgain is when nodes whose instances are gone are looked at again, if no read shows the instances before.
 const goneAgain = time.Hour
 
-// membership is what is known of the instances of nodes.
+// membership holds the instances found for the nodes.
 type membership struct {
 	// known are those that exist, in the region of the load balancer.
 	known []instance

@@ -30,7 +30,7 @@ const (
 	maxPoolChange = 1000
 )
 
-// spec is what a Service wants.
+// spec is the desired state of a Service.
 type spec struct {
 	settings                      settings
 	name                          string
@@ -237,7 +237,7 @@ func membersOf(pool *compute.TargetPool) (paths []string) {
 	return paths
 }
 
-// membersDiff is what joins and what leaves a pool, by the paths of the instances.
+// membersDiff returns the instances to add to a pool and to remove from it, by their paths.
 func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string) {
 	have := map[string]bool{}
 	for _, m := range membersOf(pool) {

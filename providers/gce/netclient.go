@@ -42,7 +42,7 @@ type page[T any] struct {
 	kind, warning string
 }
 
-// listCall and getCall are what the SDK's calls of all collections have in common.
+// listCall and getCall are the methods that the SDK's calls of all collections share.
 type (
 	listCall[C, L any] interface {
 		MaxResults(most int64) C

@@ -40,7 +40,7 @@ func (b *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q in
 	return list, nil
 }
 
-// orphan is what is known of a load balancer without a Service.
+// orphan describes a load balancer whose Service does not exist.
 type orphan struct{ service, created string }
 
 func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q inventory.Query) (map[string]orphan, error) {

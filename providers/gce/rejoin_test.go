@@ -30,7 +30,7 @@ func (w *world) recreate(node *v1.Node) {
 	require.Equal(w.T, node.Spec.ProviderID, w.sim.AddInstance(gcesim.Spec{Name: id.name, Zone: id.zone}))
 }
 
-// look is what asks about nodes every so often.
+// look stands for the periodic checks of nodes.
 func (w *world) look() {
 	time.Sleep(5 * time.Minute)
 	_, err := w.instances.all.All(w.T.Context(), inventory.Query{})

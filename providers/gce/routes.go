@@ -34,8 +34,8 @@ const (
 )
 
 var (
-	// routeOwnerForm is what follows the name of the cluster in the name of a route: the UID of a node, or that without dashes and a
-	// family for the second one of a node with both. The whole of it counts, for the name of another cluster may begin like ours.
+	// routeOwnerForm matches the part of a route's name after the name of the cluster: the UID of a node, or the UID without dashes and a /
+	// family for the second route of a dual-stack node. It has to match wholly, because the name of another cluster may begin like ours.
 	routeOwnerForm = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}-[46])$`)
 	routeNameForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 )
@@ -340,7 +340,7 @@ func (r *routes) inTheWay(ctx context.Context, c creation, replaced []*compute.R
 	return "", nil
 }
 
-// creation is what is known where a route is to be made.
+// creation is the input for creating a route.
 type creation struct {
 	cluster, uid string
 	node         *v1.Node
@@ -350,7 +350,7 @@ type creation struct {
 	nodes        hops
 }
 
-// choice is what is done for a route: nothing where it is there; else it gets a name, and others make way.
+// choice is the decision about a route: leave it, or create it under a name after deleting those in its way.
 type choice struct {
 	there    bool
 	refusal  string

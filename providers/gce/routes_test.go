@@ -109,7 +109,7 @@ func (w *world) leaveRoute(name, cidr, instance string, change ...string) {
 	w.sim.Put("global/routes/"+name, route)
 }
 
-// routeTo is what the framework asks for, for the node n1.
+// routeTo is a route as the framework requests it, for the node n1.
 func routeTo(cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{TargetNode: "n1", DestinationCIDR: cidr}
 }

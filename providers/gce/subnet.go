@@ -21,7 +21,7 @@ func automatic(cidr string) bool {
 	return err == nil && netip.MustParsePrefix("10.128.0.0/9").Contains(p.Addr())
 }
 
-// networkView is what internal load balancers need to know of the network.
+// networkView holds the properties of the network that internal load balancers depend on.
 type networkView struct {
 	// legacy is set for a network without subnets.
 	legacy bool

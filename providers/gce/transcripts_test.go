@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS
@@ -94,7 +94,7 @@ func scenarios(sim *gcesim.Sim) []conformance.Scenario {
 	}
 }
 
-// internalScenario is what may change of an internal load balancer.
+// internalScenario covers the changes of an internal load balancer.
 func internalScenario(s *v1.Service) conformance.Scenario {
 	return conformance.Scenario{Name: "internal", Services: []*v1.Service{s}, Steps: []conformance.Step{
 		changeWeb("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
@@ -113,7 +113,8 @@ func internalScenario(s *v1.Service) conformance.Scenario {
 	}}
 }
 
-// takeOver is what Google's own controller leaves for a Service with local traffic: what the cluster's ID names is not among it.
+// takeOver holds the objects that Google's own controller leaves for a Service with local traffic, without those named after the cluster's
+// ID.
 func takeOver(sim *gcesim.Sim) conformance.Scenario {
 	const of, region = `{"kubernetes.io/service-name":"default/web"`, "regions/us-central1/"
 	firewall := func(ip, name, port string, from ...any) {

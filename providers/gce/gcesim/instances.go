@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Spec is what an instance is made of; what is left out has a usual value.
+// Spec describes an instance to create; fields that are not set get usual values.
 type Spec struct {
 	Name, Zone, Type, Status string
 	Tags                     []string

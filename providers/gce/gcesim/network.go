@@ -141,7 +141,7 @@ func onNetwork(instance document, network string) bool {
 	})
 }
 
-// routeWarnings are what the API says of a route whose next hop is gone: it stays.
+// routeWarnings returns the API's warnings for a route whose next hop is gone: the route itself stays.
 func (s *Sim) routeWarnings(d document) []any {
 	hop := location{}.resource(text(d, "nextHopInstance"))
 	instance, ok := s.objects[hop]

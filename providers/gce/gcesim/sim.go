@@ -60,7 +60,7 @@ type Sim struct {
 	down map[string]bool
 	// denied are methods that the credential may not use, such as "POST firewalls" or "POST forwardingRules/setLabels".
 	denied map[string]bool
-	// throttled is what 403 rateLimitExceeded is answered to, for as many calls.
+	// throttled counts the calls of each kind that are still to be answered with 403 rateLimitExceeded.
 	throttled map[string]int
 	// stuck are kinds of operations that do not end, such as "insert forwardingRules".
 	stuck map[string]bool
