@@ -73,7 +73,7 @@ const (
 	textFalse = "false"
 )
 
-// settings are what one Service asks for, with the options filled in.
+// settings holds a Service's settings, with defaults from the options.
 type settings struct {
 	internal, keepFloatingIP, forwardedFor, monitor bool
 	serviceClass                                    class

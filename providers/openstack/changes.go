@@ -112,7 +112,7 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 	return changes
 }
 
-// compare is what a step changes of a load balancer with its parts, before and after.
+// compare returns the parts of a load balancer that a step changes, before and after it.
 func (s step) compare(lb *loadBalancer, d *details) (before, after any) {
 	switch s.kind {
 	case createListener, createPool, createMonitor, addMember:

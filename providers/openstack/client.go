@@ -177,7 +177,7 @@ func authOptions(c Config) gophercloud.AuthOptions {
 	return o
 }
 
-// scope is what the token is for: a trust, else a project, else a domain.
+// scope returns the scope to request a token for: a trust, else a project, else a domain.
 func (g global) scope() *gophercloud.AuthScope {
 	scope := &gophercloud.AuthScope{}
 	switch {

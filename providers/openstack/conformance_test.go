@@ -139,7 +139,7 @@ func byHand(t testing.TB, sim *openstacksim.Sim) string {
 	return lb.ID
 }
 
-// snapshot is what the cloud holds for Services, less the identifiers and times that differ from run to run.
+// snapshot prints the cloud's objects for Services, without the identifiers and times that differ from run to run.
 func snapshot(t testing.TB, sim *openstacksim.Sim) string {
 	var all strings.Builder
 	show := func(v any) {

@@ -2,7 +2,7 @@ package openstack
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields are what becomes of the fields of a Service.
+// serviceFields declares how each field of a Service is handled.
 var serviceFields = func() schema.Fields {
 	const both = "Octavia's API has version 2.26, its provider knows it, and the network has a subnet of the other family"
 	return append(schema.ServedFields(

@@ -31,7 +31,7 @@ const (
 	statusShutOff = "SHUTOFF"
 	portActive    = "ACTIVE"
 
-	// callPrice and minAge are what nodes that are not ready may cost: one listing for all of them.
+	// callPrice and minAge limit the cost of nodes that are not ready: one listing serves all of them.
 	callPrice = 5 * time.Second
 	minAge    = 15 * time.Second
 	// missMaxAge is how old the record may be of a port or a network that is missing.
@@ -54,7 +54,7 @@ type address struct {
 	floating    bool
 }
 
-// server is what the provider keeps of a server.
+// server holds the fields of a server that are needed after a listing.
 type server struct {
 	id, name, status, zone string
 	flavorID, flavorName   string

@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
-// partsListing is what the listings of listeners and pools show of one load balancer: everything but its members, of which they have
-// the IDs. They cost as little for all load balancers as for one.
+// partsListing holds the listeners and pools of one load balancer as listings show them: everything but the members, of which only the IDs
+// are listed. Listing them for all load balancers costs as much as for one.
 type partsListing struct {
 	loadBalancerID string
 	// asOf is the load balancer's time of change as it was known when the listing began; "" if it was not.

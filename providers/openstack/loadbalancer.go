@@ -80,14 +80,14 @@ type loadBalancers struct {
 	proved sync.Map
 	// updating is how many load balancers get other members at the moment.
 	updating atomic.Int64
-	// clusterName is what the framework calls the cluster, as it said last.
+	// clusterName is the cluster's name, as the framework last passed it.
 	clusterName atomic.Value
 
 	// kube is set by Initialize, before any call of the framework.
 	kube kubernetes.Interface
 }
 
-// observation is what is there for a Service.
+// observation holds the cloud's objects of a Service.
 type observation struct {
 	// lb is nil where there is no load balancer, or none in which the Service has a part.
 	lb   *loadBalancer
@@ -95,7 +95,7 @@ type observation struct {
 	// parts are those of a load balancer that can be changed; they are read when it is the Service's turn.
 	parts    *details
 	features features
-	// problem is what is wrong with the annotation that names the load balancer.
+	// problem is the fault of the annotation that names the load balancer.
 	problem error
 	// seen is set where its parts were read before.
 	seen bool
@@ -103,16 +103,16 @@ type observation struct {
 	settled, again bool
 	// changed is set when changes of ours were looked at afterwards.
 	changed bool
-	// setbacks are what failed in this turn, and crowded is set where the quota has no room for a pool beside another one.
+	// setbacks are the failures of this run; crowded is set if the quota has no room for another pool.
 	setbacks []setback
 	crowded  bool
 	// conflicts is how often in a row Octavia worked for somebody else when it was asked for a change.
 	conflicts int
-	// address is what the Service shows.
+	// address is the address for the Service's status.
 	address string
 }
 
-// desired is what a Service wants.
+// desired is the desired state of a Service.
 type desired struct {
 	settings settings
 	// members are those of the nodes.
@@ -327,7 +327,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	return d, append(findings, found...), err
 }
 
-// settings are what a Service asks for, of its load balancer where there is one. Validate has told what is ignored.
+// settings parses a Service's annotations for its load balancer, if there is one. Validate has already reported ignored annotations.
 func (l *loadBalancers) settings(service *v1.Service, lb *loadBalancer) (settings, error) {
 	s, _, err := parseSettings(service, l.config, lb.providerOr(l.config.LoadBalancer.Provider))
 	return s, err

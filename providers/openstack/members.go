@@ -22,7 +22,7 @@ import (
 // for first.
 const maxKeptIDs = 1024
 
-// memberRow is what a member has in common with those of other pools.
+// memberRow holds the fields of a member that are equal in all pools.
 type memberRow struct{ name, address, subnetID string }
 
 // memberSet are the members of a pool, which nobody changes.
@@ -217,7 +217,7 @@ func (d *details) forgetIDs() {
 	}
 }
 
-// memberKey is what tells members apart.
+// memberKey identifies a member in a pool.
 type memberKey struct {
 	name, address     string
 	port, monitorPort int

@@ -64,7 +64,7 @@ func partName(part string, index int, loadBalancer string) string {
 	return cutName(fmt.Sprintf("%s_%d_%s", part, index, loadBalancer))
 }
 
-// role is what a Service is to its load balancer.
+// role is a Service's relation to its load balancer: whether it owns it or shares it.
 type role struct {
 	// name is the Service's own name for a load balancer, which tags its listeners.
 	name string
@@ -643,7 +643,7 @@ func isSelected(n *v1.Node, s settings) bool {
 	return n.Spec.ProviderID != "" && !slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) })
 }
 
-// statusOf is what the Service shows.
+// statusOf returns the addresses for the status of the Service.
 func statusOf(address string, more []string, s settings, c loadBalancerConfig) *v1.LoadBalancerStatus {
 	switch {
 	case s.Hostname != "":

@@ -20,7 +20,8 @@ import (
 
 var _ services.Narrower[observation] = (*loadBalancers)(nil)
 
-// narrowing is who may connect from now on. Where it is whole, all of them may, and otherwise none who could not before.
+// narrowing holds the clients that may connect during a change. If it is whole, all desired ones may; otherwise only those among them that
+// could before.
 type narrowing struct {
 	sources.Set
 
@@ -130,7 +131,7 @@ func (l *loadBalancers) narrowListener(
 	}
 }
 
-// clientRule is what rules for clients that differ in their networks alone have in common.
+// clientRule holds the fields that security group rules share if they differ only in their client networks.
 type clientRule struct {
 	protocol, etherType string
 	port                int

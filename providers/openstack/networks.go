@@ -178,7 +178,7 @@ func matchesTags(choice string, have []string) bool {
 	return match != negated
 }
 
-// features are what a version of Octavia's API can do.
+// features answers which features a version of Octavia's API has.
 type features struct{ minor int }
 
 // Milestones of Octavia's API, 2.x, as its release notes give them.

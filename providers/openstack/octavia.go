@@ -454,7 +454,7 @@ func (b *loadBalancer) leaving() bool {
 	return b.Status == statusDeleted || b.Status == statusPendingDelete
 }
 
-// provider is what decides about features: that of the load balancer, or the one that new ones get.
+// providerOr returns the Octavia provider that decides about features: that of the load balancer, or standard if there is no load balancer.
 func (b *loadBalancer) providerOr(standard string) string {
 	if b == nil {
 		return standard

@@ -217,8 +217,8 @@ func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 
 func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 
-// rules are what tells a Service's load balancer. The name is only likely to be its own, because two clusters may be called alike,
-// until something else has proved it once: nodes and addresses change, and a load balancer does not change hands by that.
+// rules decide which load balancer belongs to a Service. The name alone is only likely, because two clusters may have the same name; once
+// other evidence has proved it, it stays proved, although nodes and addresses change.
 func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {
 		if name := loadBalancerName(cluster, s); len(name) < longestName { // one that was cut may be several Services'

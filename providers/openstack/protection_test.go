@@ -143,7 +143,7 @@ func storeUnseen(w *world, s *v1.Service) {
 	require.NoError(w.T, err)
 }
 
-// sinceFound is what makes an orphan none after it was found, and why it is not deleted then.
+// sinceFound lists changes after which an orphan that was found must not be deleted, with the reason that is reported.
 var sinceFound = map[string]struct {
 	since func(w *world, lb openstacksim.LoadBalancer, before *v1.Service)
 	want  string

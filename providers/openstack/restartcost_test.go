@@ -62,7 +62,7 @@ func TestChangedWhileAway(t *testing.T) {
 	t.Parallel()
 	const n = 4
 	for name, c := range map[string]struct {
-		// change is what happens to the second load balancer while the program does not run.
+		// change is made to the second load balancer while the program does not run.
 		change func(w *world, s *v1.Service)
 		// writes are those that set it right.
 		writes int

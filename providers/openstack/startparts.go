@@ -22,7 +22,7 @@ import (
 // firstPartsMaxAge lets one listing of listeners and pools serve all load balancers that are looked at after a start.
 const firstPartsMaxAge = time.Minute
 
-// statusTree is what Octavia shows of a load balancer by one call: its members have no subnet and no port for health checks there.
+// statusTree is the answer of Octavia's status call. Its members have no subnet and no port for health checks.
 type statusTree struct {
 	LoadBalancer struct {
 		ID        string `json:"id"`

@@ -15,12 +15,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS
 
-// names are what load balancers and what belongs to them are called in transcripts.
+// names maps the IDs of load balancers and their parts to stable names for transcripts.
 func names(sim *openstacksim.Sim) map[string]string {
 	all, servers := map[string]string{}, map[string]string{}
 	for _, s := range sim.Servers() {

@@ -43,7 +43,7 @@ type Spec struct {
 	Zone     string
 	FlavorID string
 	Metadata map[string]string
-	// AccessIPv4 and AccessIPv6 are what Nova calls so.
+	// AccessIPv4 and AccessIPv6 are Nova's fields of the same names.
 	AccessIPv4, AccessIPv6 string
 	// NoPortSecurity makes ports without it.
 	NoPortSecurity bool

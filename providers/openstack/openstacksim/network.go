@@ -54,7 +54,7 @@ type SubPort struct {
 	MAC    string `json:"mac_address"`
 }
 
-// Trunk is what a parent port tells about its trunk.
+// Trunk is the trunk_details field of a parent port.
 type Trunk struct {
 	ID       string    `json:"trunk_id"`
 	SubPorts []SubPort `json:"sub_ports"`

@@ -32,7 +32,7 @@ func (s Stamp) MarshalJSON() ([]byte, error) {
 	return json.Marshal(string(s))
 }
 
-// row is what Octavia's tables have of every part: each change of its status is a change of it.
+// row points to the columns that all of Octavia's tables share: a change of the status sets the time of change too.
 type row struct {
 	status  *string
 	updated **string

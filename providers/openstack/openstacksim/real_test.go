@@ -39,8 +39,8 @@ const (
 //go:embed testdata/octavia.json
 var octavia []byte
 
-// moment is what a load balancer and its parts show: the status of each, and whether its time of change is null, the one from before
-// the change, or a later one.
+// moment holds the status of a load balancer and each of its parts, and whether its time of change is null, unchanged since the change, or
+// later.
 type moment map[string]string
 
 // happening is one change, with what shows right after the answer and what shows when Octavia rests.
@@ -53,7 +53,7 @@ type happening struct {
 	Rests   moment `json:"rests"`
 }
 
-// recording is what a real Octavia has shown.
+// recording is a transcript of a real Octavia.
 type recording struct {
 	Service string      `json:"service"`
 	Changes []happening `json:"changes"`
@@ -185,7 +185,7 @@ func (b *bystander) call(method, path string, body any) (int, map[string]any) {
 	return answer.StatusCode, told
 }
 
-// look is what shows now: statuses, and times of change as they are.
+// look returns the present statuses and times of change.
 func (b *bystander) look() (status, updated map[string]string) {
 	status, updated = map[string]string{}, map[string]string{}
 	code, lb := b.call(http.MethodGet, "loadbalancers/"+b.lb, nil)
