@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// file is what vsphere.conf says, in whichever of its two forms.
+// file holds the content of vsphere.conf, from either of its two formats.
 type file struct {
 	// keys are the values of single keys by their name in YAML.
 	keys map[string]string

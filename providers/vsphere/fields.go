@@ -2,7 +2,7 @@ package vsphere
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields are what becomes of the fields of a Service on NSX, whose load balancers know clients and nodes by address alone.
+// serviceFields declares how each field of a Service is handled on NSX, whose load balancers know clients and nodes by address alone.
 var serviceFields = append(schema.ServedFields(schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart), schema.Fields{
 	{Field: schema.FieldAddress, Becomes: schema.Told, Words: "has no effect: the address comes from the pool of the Service's class"},
 	{Field: schema.FieldIPv6, Becomes: schema.Told, Words: "has no effect: the address is of the family of its class's pool, and by IPv4 the Service does not answer"},

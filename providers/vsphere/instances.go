@@ -117,7 +117,7 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	return s, nil
 }
 
-// problem is what is wrong with the datacenters of the configuration, as far as the vCenters have shown them.
+// problem returns the faults in the configured datacenters, as far as the vCenters have shown them.
 func (a *api) problem() error {
 	var problems []error
 	for _, v := range a.vcenters {

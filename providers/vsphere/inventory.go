@@ -27,7 +27,7 @@ const (
 	straggler = 10 * time.Second
 )
 
-// seen is what a vCenter has shown.
+// seen holds the virtual machines that a vCenter has shown.
 type seen struct {
 	*sync.Mutex
 	// machines are all that were ever shown and are not proved to be gone.
@@ -38,7 +38,7 @@ type seen struct {
 	shown   []machine
 	unknown []machine
 	tree    tree
-	// problem is what is wrong with the datacenters of the configuration.
+	// problem is the fault of the configured datacenters.
 	problem error
 	// failed is why the last listing for all nodes failed, nil if it did not.
 	failed error
@@ -133,7 +133,7 @@ func (s *seen) noteMissingLocked(shown []machine) {
 	}
 }
 
-// answer is what one vCenter has answered.
+// answer is the response of one vCenter.
 type answer struct {
 	machines []machine
 	calls    int

@@ -235,7 +235,7 @@ func (l *loadBalancers) searchPools(ctx context.Context, key string) error {
 	return nil
 }
 
-// marking is what the objects of a Service are to be marked with.
+// marking returns the tags for the objects of a Service.
 func (l *loadBalancers) marking(ctx context.Context, r services.Request) (marking, error) {
 	mark, err := l.cluster.Mark(ctx)
 	m := marking{owner: l.config.owner(), cluster: r.Cluster, service: serviceKey(r.Service), extra: l.config.Tags}

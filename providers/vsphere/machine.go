@@ -31,7 +31,7 @@ type machine struct {
 	Host, Pool, Parent types.ManagedObjectReference
 	GuestID            string
 	CPUs, MemoryMB     int32
-	// Metadata and Encoding are what cloud-init was given.
+	// Metadata and Encoding are the input of cloud-init.
 	Metadata, Encoding string
 	// Path is where it is in the inventory; Outside is set where that is in none of the configured datacenters.
 	Path    string
@@ -59,7 +59,7 @@ func paths() []string {
 	}
 }
 
-// place is what a virtual machine is in: its folder, or the vApp or resource pool where it has none, as those of vApps.
+// place returns the parent of a virtual machine: its folder, or its vApp or resource pool if it has no folder, as in vApps.
 func (m machine) place() types.ManagedObjectReference {
 	for _, ref := range []types.ManagedObjectReference{m.Parent, m.Pool} {
 		if ref.Value != "" {

@@ -18,7 +18,7 @@ import (
 
 // This file decides and calls nobody: what NSX should have for a Service, and what differs from what it has.
 
-// appName is what the cloud's own controller calls itself: the owner in the tags of its objects, and part of descriptions.
+// appName is the name of the cloud's own controller: the owner in the tags of its objects, and part of descriptions.
 const appName = "vsphere-cloud-controller-manager"
 
 // Scopes of tags.
@@ -46,7 +46,7 @@ const (
 
 const memberEnabled = "ENABLED"
 
-// marking is what the objects of a Service are marked with.
+// marking holds the tags of a Service's objects.
 type marking struct {
 	owner, cluster, service string
 	// extra are the configured tags; marks are ours.
@@ -100,7 +100,7 @@ func marksOf(o object) []string {
 	return marks
 }
 
-// serviceKey is what the tag of a Service says.
+// serviceKey returns the value of a Service's tag.
 func serviceKey(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
 // loadBalancerName is the display name of the objects of a Service.
@@ -134,7 +134,7 @@ type wantedPort struct {
 	Profile string
 }
 
-// key is what the tag of a port says.
+// key returns the value of a port's tag.
 func (p wantedPort) key() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Port) }
 
 func (p wantedPort) number() string { return strconv.Itoa(int(p.Port)) }
@@ -204,7 +204,7 @@ func mergeMembers(existing []poolMember, wanted []member) (merged []poolMember, 
 	return merged, changed
 }
 
-// observation is what NSX has for a Service.
+// observation holds the NSX objects of a Service.
 type observation struct {
 	allocations []*ipAllocation
 	servers     []*virtualServer
@@ -308,7 +308,7 @@ func firstOf[T object](list []T, is func(T) bool) (none T) {
 
 func pathOf(collection string, o object) string { return collection + "/" + o.common().ID }
 
-// desired is what a Service wants.
+// desired is the desired state of a Service.
 type desired struct {
 	uid     string
 	name    string
@@ -325,7 +325,7 @@ type desired struct {
 	doubt   error
 	snat    string
 	marking marking
-	// algorithm and check are what annotations set.
+	// algorithm and check come from annotations.
 	algorithm string
 	check     checkSettings
 	// shown are the addresses in the status of the Service.
@@ -383,14 +383,14 @@ type revision struct {
 	check    *monitorChange
 }
 
-// poolChange is what a pool should have; monitors and algorithm are nil where they stay.
+// poolChange holds the desired fields of a pool; monitors and algorithm are nil if they stay.
 type poolChange struct {
 	members   []member
 	monitors  *[]string
 	algorithm *string
 }
 
-// monitorChange is what a health check should have.
+// monitorChange holds the desired fields of a health check.
 type monitorChange struct {
 	port     int
 	settings checkSettings
@@ -436,7 +436,7 @@ func withPool(o observation, d desired) (observation, desired) {
 	return o, d
 }
 
-// plan is what is to be done for a Service, in this order.
+// plan lists the changes for a Service, in the order in which they are made.
 type plan struct {
 	allocate bool
 	create   []object

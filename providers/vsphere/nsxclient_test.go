@@ -92,7 +92,7 @@ func TestSecretWithoutPassword(t *testing.T) {
 	})
 }
 
-// views is what the test makes old.
+// views returns the caches that the test makes outdated.
 func (w *nsxWorld) views() interface{ InvalidateAll() } { return w.loadBalancers.views.ipPools }
 
 // The token of VMware Cloud is renewed before its end, and when NSX refuses it.

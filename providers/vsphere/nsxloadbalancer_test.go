@@ -490,7 +490,7 @@ func TestListingsHavePages(t *testing.T) {
 	})
 }
 
-// Orphans are what carries our mark and belongs to no Service, and they go as a whole.
+// Orphans are objects that carry our mark and belong to no Service; they are deleted together.
 func TestOrphansOfNSX(t *testing.T) {
 	t.Parallel()
 	inNSX(t, nsxsim.Options{}, nil, func(w *nsxWorld) {

@@ -25,7 +25,7 @@ type nsxTag struct {
 	Tag   string `json:"tag,omitempty"`
 }
 
-// nsxObject is what all objects of NSX have.
+// nsxObject holds the fields that all objects of NSX share.
 type nsxObject struct {
 	ID           string   `json:"id,omitempty"`
 	ResourceType string   `json:"resource_type,omitempty"`
@@ -160,7 +160,7 @@ const (
 	typeUDPProfile    = "LBFastUdpProfile"
 )
 
-// realizedEntity is what NSX made of an object.
+// realizedEntity is the realized state of an object.
 type realizedEntity struct {
 	State       string   `json:"state"`
 	IntentPaths []string `json:"intent_paths"`

@@ -48,7 +48,7 @@ func textsOf(v any) []string {
 	return texts
 }
 
-// writes are what it would change of a load balancer that it finds, with what it finds missing.
+// writes lists the changes and creations that the cloud's own controller would make to the load balancer it finds.
 func (o originalReader) writes(s *v1.Service) (list []string) {
 	servers, pools, monitors := o.ownObjects("/infra/lb-virtual-servers"), o.ownObjects("/infra/lb-pools"), o.ownObjects("/infra/lb-monitor-profiles")
 	say := func(differs bool, format string, args ...any) {

@@ -51,7 +51,7 @@ const (
 	indexDisplayName = "name"
 )
 
-// views are what all Services read from together: one listing of each kind.
+// views holds the listings that all Services share: one for each kind.
 type views struct {
 	nsx         *nsx
 	servers     *inventory.Inventory[string, *virtualServer]

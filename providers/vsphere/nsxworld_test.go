@@ -321,8 +321,7 @@ func richNSXService() *v1.Service {
 	return s
 }
 
-// nsxSnapshot is what NSX holds for Services, less what differs from run to run.
-// What has an order in answers of vCenter.
+// Reasons why lists in vCenter's answers have an order that matters.
 const (
 	reading = "Body.RetrievePropertiesExResponse.returnval.objects[].propSet"
 	tools   = "the addresses stand as the guest's tools tell them, and the first one that fits is the Node's"
@@ -346,6 +345,7 @@ func nsxFree() map[string]string {
 	return free
 }
 
+// nsxSnapshot prints the NSX objects of Services, without the fields that differ from run to run.
 func nsxSnapshot(t testing.TB, sim *nsxsim.Sim) string {
 	var all strings.Builder
 	collections := []string{pathServices, pathServers, pathPools, pathMonitors}

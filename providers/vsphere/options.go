@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config is what the provider is configured by.
+// Config holds the provider's configuration.
 type Config struct {
 	Global globalConfig
 	// VCenters are the vCenters with what they inherit, in the order of their keys.
@@ -37,7 +37,7 @@ type Config struct {
 	raw rawConfig
 }
 
-// rawConfig is what the table of options reads as text, before it is understood as a whole.
+// rawConfig holds options as text, before they are checked together.
 type rawConfig struct {
 	IPFamily, Datacenters                                          []string
 	InternalCIDRs, ExternalCIDRs, ExcludeInternal, ExcludeExternal string

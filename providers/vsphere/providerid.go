@@ -22,8 +22,8 @@ func parseProviderID(text string) (string, error) {
 	return id, nil
 }
 
-// instanceKey is what identifies an instance behind a provider ID, whose prefix may be missing. What has the prefix is ours, even where
-// it names nothing.
+// instanceKey returns the key of the instance that a provider ID names; the prefix may be missing. An ID with the prefix is ours even if it
+// names no instance.
 func instanceKey(providerID string) string {
 	rest, ours := strings.CutPrefix(providerID, providerIDPrefix)
 	if key := canonical(rest); key != "" || !ours {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// credentials are what a session is opened with.
+// credentials are used to open a session.
 type credentials struct {
 	user, password string
 	// sessionURL is a service that hands out sessions, and sessionToken what it is asked with.

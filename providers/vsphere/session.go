@@ -57,7 +57,7 @@ type vcenter struct {
 	followAfter time.Time
 
 	inventory seen
-	// everything is what proves absence: all who ask at about the same time share one listing.
+	// everything lists all machines to prove that one is absent: requests at about the same time share one listing.
 	everything *inventory.Inventory[string, machine]
 	places     places
 }
@@ -81,7 +81,7 @@ type session struct {
 	mu   sync.Mutex
 	view *types.ManagedObjectReference
 	rest string
-	// changes are what is kept up to date since it was listed; left is a collector that is not used any more.
+	// changes holds the machines and keeps them up to date after the listing; left is a property collector that is no longer used.
 	changes *changes
 	left    *types.ManagedObjectReference
 }

@@ -255,7 +255,7 @@ func (v *vcenter) send(ctx context.Context, method, path string, in, out any, au
 	return nil
 }
 
-// firstLine is what an error page begins with.
+// firstLine returns the beginning of an error page.
 func firstLine(text []byte) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
 	return line[:min(len(line), 200)]

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// kind is what NSX knows of a kind of object.
+// kind describes a kind of NSX object.
 type kind struct {
 	// collection is where objects of this kind are; * stands for an ID.
 	collection string
@@ -329,7 +329,7 @@ func (s *Sim) writeLocked(at string, k *kind, fields map[string]any, replace boo
 	now := s.objects[at]
 	switch {
 	case now != nil && k.immutable:
-		return s.checkLocked(at, k, fields) // it is what it is
+		return s.checkLocked(at, k, fields) // immutable: it can only be confirmed
 	case now != nil && replace:
 		revision, given := fields["_revision"].(float64)
 		if !given || int(revision) != now.Revision {

@@ -30,7 +30,7 @@ func (s *Sim) reasonLocked(o *Object) string {
 	return ""
 }
 
-// realizedLocked is what NSX made of an object.
+// realizedLocked returns the realized state of an object.
 func (s *Sim) realizedLocked(at string) (any, error) {
 	o := s.objects[at]
 	if o == nil {

@@ -23,7 +23,7 @@ func (s *Sim) searchLocked(r *http.Request) (any, error) {
 	})
 }
 
-// term is what one term asks of an object. Case says nothing, and a backslash takes its meaning from what follows.
+// term compiles one search term. Case is ignored, and a backslash escapes the next character.
 func term(field, value string) (func(*Object) bool, error) {
 	var plain strings.Builder
 	for escaped := false; value != ""; value = value[1:] {

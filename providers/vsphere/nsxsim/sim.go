@@ -43,7 +43,7 @@ const codeUnknown = 500000
 type Options struct {
 	// User and Password are accepted; empty accepts everybody.
 	User, Password string
-	// RefreshToken is what tokens of VMware Cloud are given for.
+	// RefreshToken is exchanged for tokens of VMware Cloud.
 	RefreshToken string
 	// Activation is how long a change takes until it is realized.
 	Activation time.Duration
@@ -333,7 +333,7 @@ func notFound(at string) error {
 	return &apiError{http.StatusNotFound, 600, fmt.Sprintf("The path=[%s] is invalid, the requested object does not exist", at)}
 }
 
-// statusNames are what NSX calls HTTP statuses.
+// statusNames maps HTTP statuses to NSX's names for them.
 var statusNames = map[int]string{
 	http.StatusBadRequest: "BAD_REQUEST", http.StatusUnauthorized: "UNAUTHORIZED", http.StatusForbidden: "FORBIDDEN",
 	http.StatusNotFound: "NOT_FOUND", http.StatusConflict: "CONFLICT", http.StatusPreconditionFailed: "PRECONDITION_FAILED",

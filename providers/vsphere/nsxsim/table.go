@@ -60,14 +60,14 @@ var kinds = []*kind{
 	},
 }
 
-// commonFields are what every object has, and what NSX adds to one.
+// commonFields are the fields that every object may have, and those that NSX adds to it.
 var commonFields = []string{
 	"id", "display_name", "description", "tags", "path", "parent_path", "relative_path", "remote_path", "unique_id", "realization_id",
 	"owner_id", "resource_type", "marked_for_delete", "overridden", "_revision", "_create_time", "_create_user", "_last_modified_time",
 	"_last_modified_user", "_system_owned", "_protection",
 }
 
-// defaults are what NSX adds to objects that were made without it.
+// defaults are the values that NSX adds to objects created without them.
 var defaults = map[string]map[string]any{
 	"/infra/lb-pools":            {"algorithm": "ROUND_ROBIN", "min_active_members": 1.0, "tcp_multiplexing_enabled": false, "tcp_multiplexing_number": 6.0},
 	"/infra/lb-monitor-profiles": {"interval": 5.0, "timeout": 5.0, "rise_count": 3.0, "fall_count": 3.0},
