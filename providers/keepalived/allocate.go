@@ -54,7 +54,7 @@ func (u usage) having(a netip.Addr) []holder {
 	return slices.DeleteFunc(u.firm(a), func(h holder) bool { return h.wants })
 }
 
-// world is what counts when a Service is given addresses.
+// world holds everything that the choice of addresses depends on.
 type world struct {
 	pools    pools
 	services []*v1.Service

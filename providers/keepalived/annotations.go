@@ -20,7 +20,7 @@ const (
 	annotationHost = "kube-vip.io/vipHost"
 )
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	Addresses, Method, Interface string
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceFields are what becomes of the fields of a Service, where kube-proxy serves what the address is for.
+// serviceFields declares how each field of a Service is handled; kube-proxy serves the traffic to its address.
 var serviceFields = func() schema.Fields {
 	rows := schema.Fields{
 		{Field: schema.FieldSourceRanges, With: map[string]string{envAnnouncer: announcerVIP}, Becomes: schema.Told, Words: "has no effect: " +

@@ -20,11 +20,11 @@ import (
 const (
 	labelImplementation = "implementation"
 	implementation      = "kube-vip"
-	// labelOldAddress is what the first versions of kube-vip's own controller wrote.
+	// labelOldAddress is the label that the first versions of kube-vip's own controller wrote.
 	labelOldAddress = "ipam-address"
 )
 
-// marks are what is written on a Service for kube-vip.
+// marks holds the annotations and labels of a Service that kube-vip reads.
 type marks struct {
 	Addresses, Interface, LoadBalancerIP string
 	// Labelled is set where the Service has the label, and OldLabel where it has the one of the first versions.

@@ -21,16 +21,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-// observed is what a Service has.
+// observed holds the present addresses of a Service and their record.
 type observed struct {
-	// record is what the ConfigMap says, and entry what it says of the Service; neither is used where Services say it themselves.
+	// record is the content of the ConfigMap, and entry its part for the Service. Neither is used if addresses are recorded on Services.
 	record record
 	entry  entry
 	// has are the addresses of the Service.
 	has []netip.Addr
 }
 
-// desired is what it should have.
+// desired is the desired state of a Service.
 type desired struct {
 	choice
 
@@ -189,7 +189,7 @@ func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all
 	return d, nil
 }
 
-// world is what counts when addresses are chosen.
+// world collects everything that the choice of addresses depends on.
 func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (world, error) {
 	nodes, err := r.allNodes(ctx)
 	w := world{
@@ -400,7 +400,7 @@ func (*reconciler) NodeChanges(context.Context, services.Request, *observed) ([]
 	return nil, nil, nil
 }
 
-// Deletions are what is to be done when the Service goes.
+// Deletions returns the changes that delete a Service's objects.
 func (r *reconciler) Deletions(
 	_ context.Context, q services.Request, o *observed,
 ) ([]services.Change[*observed], []services.Finding, error) {

@@ -51,13 +51,13 @@ const (
 	// defaultBook is the ConfigMap of the announcers keepalived and none.
 	defaultBook = "anyccm-keepalived"
 	defaultPool = "kubevip"
-	// vipBook is what the documentation of keepalived-cloud-provider calls its ConfigMap.
+	// vipBook is the name of the ConfigMap in the documentation of keepalived-cloud-provider.
 	vipBook = "vip-configmap"
 	// documentedClass is the class that kube-vip's own controller serves unless it is told another one.
 	documentedClass = "kube-vip.io/kube-vip-class"
 )
 
-// Config is what the provider is configured by.
+// Config holds the provider's configuration.
 type Config struct {
 	Announcer, Namespace, ConfigMap, ServiceCIDR, Method string
 	PoolNamespace, PoolConfigMap, ClassName, Selector    string
@@ -180,7 +180,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, warnings, errors.Join(problems...)
 }
 
-// announcerOf is what existing settings of the two other controllers mean.
+// announcerOf derives the announcer from existing settings of the two other controllers.
 func announcerOf(env func(string) string) string {
 	if env(envConfigMap) != "" {
 		return announcerVIP

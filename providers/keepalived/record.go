@@ -47,7 +47,7 @@ func (e entry) addresses() []netip.Addr {
 	return all
 }
 
-// value is what kube-keepalived-vip reads under the address of an entry.
+// value returns the text that kube-keepalived-vip reads under the address of an entry.
 func (e entry) value() string {
 	if e.Method == "" {
 		return e.Namespace + "/" + e.Name
@@ -73,7 +73,7 @@ func (e entry) equals(stored entry) bool {
 	return e == stored
 }
 
-// record is what the ConfigMap says.
+// record is the content of the ConfigMap.
 type record struct {
 	entries []entry
 	data    map[string]string

@@ -90,7 +90,7 @@ func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 }
 
 var (
-	// interfaceName is what Linux and keepalived's own syntax both take.
+	// interfaceName matches names that both Linux and keepalived's syntax accept.
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,14}$`)
 	// What follows is all that a file may consist of.
 	inFile     = regexp.MustCompile(`^(global_defs|vrrp_instance anyccm_1) \{$`)

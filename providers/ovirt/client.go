@@ -29,7 +29,7 @@ type api struct {
 
 	// members are the virtual machines of the cluster's nodes.
 	members func() []string
-	// everything is what shows that an absence is none of permission.
+	// everything lists all virtual machines, to prove that one is absent and not merely hidden by missing permissions.
 	everything *inventory.Inventory[string, seen]
 	places     places
 	// seesHosts is whether the user is shown hosts, as only administrators are.
@@ -59,7 +59,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// fault is what the engine says of a call that it did not carry out.
+// fault is the engine's answer to a call that failed.
 type fault struct {
 	Reason string `json:"reason"`
 	Detail string `json:"detail"`

@@ -21,7 +21,7 @@ const (
 
 var validUUID = regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$`)
 
-// vm is what is used of a virtual machine.
+// vm holds the fields of a virtual machine that we use.
 type vm struct {
 	ID     string `json:"id"`
 	Name   string `json:"name"`
@@ -93,7 +93,8 @@ func parseProviderID(text string) (string, error) {
 	return id, nil
 }
 
-// instanceKey is what identifies an instance behind a provider ID. What has one of the prefixes is ours, even where it names nothing.
+// instanceKey returns the key of the instance that a provider ID names. An ID with one of our prefixes is ours even if it names no
+// instance.
 func instanceKey(providerID string) string {
 	if id, err := parseProviderID(providerID); err == nil {
 		return id

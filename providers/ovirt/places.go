@@ -21,7 +21,7 @@ const (
 	placesMinAge = time.Minute
 )
 
-// place is what virtual machines refer to: a cluster, a data center or an instance type.
+// place is an object that virtual machines refer to: a cluster, a data center or an instance type.
 type place struct {
 	ID         string `json:"id"`
 	Name       string `json:"name"`

@@ -84,7 +84,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// said is what the API says of a call that it did not carry out.
+// said is the API's answer to a call that failed.
 type said struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`

@@ -33,7 +33,7 @@ const (
 	stateDeleted = "DELETED"
 )
 
-// vm is what is used of a virtual machine.
+// vm holds the fields of a virtual machine that we use.
 type vm struct {
 	ID         string `json:"id"`
 	Name       string `json:"name"`

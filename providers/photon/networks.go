@@ -40,7 +40,7 @@ type task struct {
 		State  string `json:"state"`
 		Errors []said `json:"errors"`
 	} `json:"steps"`
-	// Result is what came of it: an object with connections, where it is what it should be.
+	// Result is the outcome of the task: normally an object with connections.
 	Result json.RawMessage `json:"resourceProperties"`
 }
 

@@ -53,7 +53,7 @@ func (v *VM) isOff() bool {
 	return slices.Contains([]string{"", "down", "suspended", "image_locked"}, v.Status)
 }
 
-// named is what has an ID and a name.
+// named is embedded by objects with an ID and a name.
 type named struct{ ID, Name string }
 
 // Cluster is a cluster in a data center.

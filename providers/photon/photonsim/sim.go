@@ -66,7 +66,7 @@ type VM struct {
 	Metadata   map[string]string `json:"metadata"`
 	SelfLink   string            `json:"selfLink"`
 
-	// Connections are what tasks tell about its networks, unless Properties replaces their result.
+	// Connections are reported by the tasks that read its networks, unless Properties replaces their result.
 	Connections []Connection `json:"-"`
 	Properties  string       `json:"-"`
 	// Fails is the message of an error that these tasks end in; where it is Stuck they never end.
