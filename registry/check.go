@@ -87,7 +87,7 @@ func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
 	})...)
 }
 
-// Cloud is what translations have to know of the provider.
+// Cloud describes the provider to the translation of portable annotations.
 func (p Provider) Cloud() portable.Cloud {
 	title := p.Title
 	if title == "" {

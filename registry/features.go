@@ -40,7 +40,7 @@ type Detail struct {
 	Title string
 	// Support says how far the provider has it: no further than it has what it is a feature of.
 	Support Support
-	// said is what the description says, whole is what it is a feature of.
+	// said is the support that the description claims; whole is that of the feature it is a part of.
 	said, whole Support
 	// portable is the annotation that a row serves where the feature is done, with the value that it must take; "" where the
 	// conformance suite tries the feature itself.

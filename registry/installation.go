@@ -13,16 +13,16 @@ import (
 
 // Installation says what installing a provider takes. The chart, its schema, the pages and the builds follow from it.
 type Installation struct {
-	// Credentials are what the program needs to call the cloud's API, one row each. They are mounted as files.
+	// Credentials are the secrets for calling the cloud's API, one row each. They are mounted as files.
 	Credentials []Credential
 	// Config describes the file of --cloud-config.
 	Config CloudConfig
 	// ReadsSecrets says for what the provider reads Secrets of the cluster; empty means that it reads none.
 	ReadsSecrets string
-	// SystemRights are what serving Services needs in the namespace kube-system.
+	// SystemRights are the rights in the namespace kube-system that serving Services needs.
 	SystemRights []Right
-	// NodeRights and ServiceRights are what the provider itself needs in the whole cluster for Nodes and for Services, besides reading them.
-	// The framework's controllers have rights of their own.
+	// NodeRights and ServiceRights are the provider's cluster-wide rights for Nodes and Services besides reading them. The framework's
+	// controllers have rights of their own.
 	NodeRights, ServiceRights []Right
 	// Secret is the name of the Secret in the examples: that of the cloud's own manifests, where they have one.
 	Secret string
@@ -117,7 +117,7 @@ type Controller struct {
 	Classes []string
 	// Unneeded says why it has no effect; the name is accepted, so that existing arguments start.
 	Unneeded string
-	// Rights are what it needs in the cluster beyond reading nodes and Services.
+	// Rights are its rights in the cluster besides reading nodes and Services.
 	Rights []Right
 }
 

@@ -114,7 +114,7 @@ type Provider struct {
 	Handover bool
 	// Records are annotations that the provider writes on Services for itself, and that are in no table, because nobody else sets them.
 	Records []string
-	// Permissions are what the credential must be allowed, by what it is for.
+	// Permissions are those that the credential needs, grouped by purpose.
 	Permissions []Permission
 	// Installation says what installing the provider takes.
 	Installation Installation

@@ -13,7 +13,7 @@ import (
 // ErrUnread is the answer to a question that demands what is remembered, where that is nothing.
 var ErrUnread = errors.New("it was not read since then")
 
-// Demand is what answers must rest on. The zero value demands nothing.
+// Demand limits the evidence that answers may rest on. The zero value accepts any.
 type Demand struct {
 	// NotBefore demands that whatever is answered, found or missing, was read at this time or later.
 	NotBefore time.Time

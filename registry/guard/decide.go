@@ -64,11 +64,11 @@ type situation struct {
 	putOff bool
 	// readable is set where another ready Node is there that nobody means to remove: its instance can be seen.
 	readable bool
-	// against is what contradicts the evidence.
+	// against contradicts the evidence.
 	against contradiction
 	// released is when a Node last went after a hold by share.
 	released time.Time
-	// account is what an authenticated call met; it counts where the operator has lifted the limits.
+	// account is the error of an authenticated call; it matters if the operator has lifted the limits.
 	account error
 }
 

@@ -23,7 +23,7 @@ func usual() (Policy, situation) {
 	}
 }
 
-// decisions are what is held for what differs from the usual.
+// decisions lists changes to the usual situation with the expected decision.
 var decisions = map[string]struct {
 	change func(*Policy, *situation)
 	want   hold

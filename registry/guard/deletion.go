@@ -49,7 +49,7 @@ type deletions struct {
 	swept               time.Time
 }
 
-// memory is what is kept of a suspect.
+// memory is the state kept for a suspect between runs.
 type memory struct {
 	suspect
 	// why and message are the last decision; next is when the cloud is asked again.

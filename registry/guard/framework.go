@@ -65,7 +65,7 @@ type framedInstances struct {
 	swept time.Time
 }
 
-// saying is what the log says of a Node.
+// saying is the last log message about a Node, to avoid repeating it.
 type saying struct {
 	// what was said last, at which time, and how long something else of the same kind waits.
 	what  string

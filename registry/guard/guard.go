@@ -33,7 +33,7 @@ const (
 	routeDeadline = 2 * time.Minute
 )
 
-// Facts is what the guard has to know about the provider that it wraps.
+// Facts describe the wrapped provider to the guard.
 type Facts struct {
 	// Provider is the provider's name.
 	Provider string

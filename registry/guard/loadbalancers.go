@@ -230,7 +230,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	return settings.shape(withHostname(status, t.Hostname), service), nil
 }
 
-// Narrower is what load balancers implement besides where clients whom a Service no longer lets in can be shut out although it is refused.
+// Narrower is implemented by load balancers that can shut out clients whom a refused Service no longer allows.
 type Narrower interface {
 	NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error
 }

@@ -5,7 +5,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// meters are what a guard counts. They count after they are registered.
+// meters are a guard's metrics. They count only once they are registered.
 type meters struct {
 	deletionsAllowed, deletionsHeld, initializationsFailed *metrics.CounterVec
 	orphans, foreignNodes                                  *metrics.GaugeVec

@@ -19,7 +19,7 @@ type heard struct {
 	swept time.Time
 }
 
-// hearing is what this process knows of a Node by itself.
+// hearing records when this process first observed a Node, and how.
 type hearing struct {
 	at time.Time
 	// joined is set for a Node that came after the first list of all Nodes.

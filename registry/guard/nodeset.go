@@ -94,7 +94,7 @@ func SharedNodes(ctx context.Context, nodes []*v1.Node) bool {
 	return len(nodes) > 0 && len(shared) == len(nodes) && &shared[0] == &nodes[0]
 }
 
-// list is what the controller finds where it lists all Nodes.
+// list answers the controller's listing of all Nodes with the stand-in alone.
 func (s *nodeSet) list() []any {
 	if _, standIn := s.current(); standIn != nil {
 		return []any{standIn}

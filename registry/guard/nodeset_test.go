@@ -76,7 +76,7 @@ func (b *setBench) shown() []*v1.Node {
 	return list
 }
 
-// update is what the controller does when the stand-in is another one, and returns the names of the Nodes that the cloud gets.
+// update acts like the controller when the stand-in changes, and returns the names of the Nodes passed to the cloud.
 func (b *setBench) update() string {
 	b.Helper()
 	require.NoError(b, b.lb.UpdateLoadBalancer(b.Context(), "c", asking(nil), b.shown()))

@@ -42,7 +42,7 @@ type Finding struct {
 	Warning bool   `json:"warning"`
 }
 
-// Plan is what the reconciliation of a Service would do.
+// Plan holds the changes that reconciling a Service would make.
 type Plan struct {
 	// Changes are in order, none where everything is as it should be.
 	Changes []Planned

@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// taintToBeDeleted is what Cluster Autoscaler marks a Node with that it is about to remove.
+// taintToBeDeleted marks a Node that Cluster Autoscaler is about to remove.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
 // announces reports whether a taint or annotation is one by which the usual programs mark a Node whose instance they are about to

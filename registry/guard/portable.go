@@ -99,7 +99,7 @@ func className(class string) string {
 	return "the class " + class
 }
 
-// findings are what is said about a translation in a plan, with where each value comes from.
+// findings reports a translation in a plan, with the origin of each value.
 func findings(t portable.Translation, misspelt []error) []Finding {
 	var all []Finding
 	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {

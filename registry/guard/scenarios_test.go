@@ -38,7 +38,7 @@ type shownCloud struct {
 	mu      sync.Mutex
 	hidden  map[string]bool
 	failure error
-	// account is what a call that needs no more than the account meets.
+	// account is the error of a call that needs nothing but the account.
 	account error
 	// failing are Nodes that cannot be asked about.
 	failing map[string]bool
@@ -89,7 +89,7 @@ func (c *shownCloud) CheckAPI(context.Context) error {
 	return c.account
 }
 
-// hide is what another credential does not see.
+// hide makes instances invisible, as to a credential with fewer rights.
 func (c *shownCloud) hide(nodes ...*v1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// exported is what a scrape shows of Services that are not served. build/prometheus evaluates the alerts on it.
+// exported is a scrape of the metrics of Services that are not served. build/prometheus evaluates the alerts on it.
 const exported = "testdata/unserved.prom"
 
 var updateExported = flag.Bool("update", false, "write "+exported)
@@ -114,7 +114,7 @@ func unservedShown(shown map[string]float64) map[string][]string {
 	return all
 }
 
-// values are what lines of a scrape end with.
+// values returns the values at the ends of a scrape's lines.
 func values(lines []string) []string {
 	all := make([]string, len(lines))
 	for i, line := range lines {

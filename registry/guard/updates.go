@@ -52,7 +52,7 @@ type wanted struct {
 	back comeBack
 }
 
-// serviceState is what goes on for one Service; it is kept only while anything does.
+// serviceState is the state of one Service's updates; it exists only during an update.
 type serviceState struct {
 	newest wanted
 	// applied is the number of what was applied last.
@@ -84,7 +84,7 @@ type serviceStates struct {
 	services func() (listers.ServiceLister, bool)
 	// lister finds the Services that the informer has listed so far.
 	lister listers.ServiceLister
-	// selected is what Services with a selector of their backends want.
+	// selected holds the latest calls for Services that select their backends.
 	selected map[types.UID]wanted
 	// failures are why Services could not be served that were reconciled last without success.
 	failures map[types.UID]unservedReason
@@ -124,7 +124,7 @@ func (t *serviceStates) noteLocked(s *serviceState, want wanted, selects bool) {
 	t.rememberLocked(want, selects)
 }
 
-// want is what a call wants for a Service.
+// want records the arguments of a call for a Service.
 func (l *loadBalancers) want(cluster string, service *v1.Service, nodes []*v1.Node) wanted {
 	w := wanted{cluster: cluster, service: service}
 	w.nodes, w.all = l.nodes(nodes)

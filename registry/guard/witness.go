@@ -58,7 +58,7 @@ type witnesses struct {
 	missed map[string]missed
 }
 
-// missed is what is known of a Node whose instance the cloud called gone although nothing else said so.
+// missed records when the cloud called a Node's instance gone without other evidence.
 type missed struct {
 	// first and last are when the cloud did; readyFirst and readyLast when it did while the Node was ready.
 	first, last, readyFirst, readyLast time.Time
@@ -67,7 +67,7 @@ type missed struct {
 // lasting reports whether the Node was ready for longer than a kubelet can seem so after its machine is gone.
 func (m missed) lasting() bool { return m.readyLast.Sub(m.readyFirst) >= contradictionGrace }
 
-// sights is what the witnesses say at one moment.
+// sights is the witnesses' evidence at one moment.
 type sights struct {
 	last, covered time.Time
 	unseen        string

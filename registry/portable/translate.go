@@ -16,7 +16,7 @@ import (
 // FieldLoadBalancerIP is the key of a row for the field of a Service by which some clouds are asked for an address.
 const FieldLoadBalancerIP = "spec.loadBalancerIP"
 
-// Cloud is what a translation has to know of a cloud.
+// Cloud describes a cloud to the translation.
 type Cloud struct {
 	// Title is the cloud's name in prose.
 	Title string
@@ -26,8 +26,8 @@ type Cloud struct {
 
 // Translation is a Service in the words of a cloud.
 type Translation struct {
-	// Service is what the cloud gets to see. Where nothing portable is asked for, it is the Service itself. Where Err is set, it has
-	// what could be translated, by which the load balancer is found and its nodes are changed.
+	// Service is passed to the cloud. Without portable annotations it is the original. If Err is set it has what could be translated,
+	// enough to find the load balancer and change its nodes.
 	Service *v1.Service
 	// Warnings are about what has no effect, and about what the cloud's own annotations overrule.
 	Warnings []error
@@ -38,7 +38,7 @@ type Translation struct {
 	// Defaults are the annotations that the Service has from the defaults of its class, which is Class.
 	Defaults map[string]string
 	Class    string
-	// Hostname is what the status shows instead of the addresses, where the cloud has no annotation of its own for that.
+	// Hostname is shown in the status instead of the addresses, if the cloud has no annotation of its own for that.
 	Hostname string
 }
 
@@ -360,7 +360,7 @@ func Refusal(title string) string {
 	return "cannot be served on " + title + ", so that nothing is created or changed; remove it"
 }
 
-// Effectless is what is said of an annotation that a cloud has nothing for.
+// Effectless is the warning about an annotation that a cloud cannot serve.
 func Effectless(title string) string { return "has no effect on " + title + "; remove it" }
 
 // needs says which annotation of the cloud is in the way of those rows that would serve.

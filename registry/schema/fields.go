@@ -40,7 +40,7 @@ func AllFields() []Field {
 	}
 }
 
-// within is what a field is a kind of: where that is refused, nothing more is said of it.
+// within returns the more general field, or "". If that is refused, this field is not reported as well.
 func (f Field) within() Field {
 	return map[Field]Field{FieldMixed: FieldUDP, FieldShared: FieldMixed, FieldApart: FieldMixed}[f]
 }
@@ -108,7 +108,7 @@ func protocolOf(p v1.ServicePort) v1.Protocol {
 	return p.Protocol
 }
 
-// Outcome is what becomes of something that a Service asks for.
+// Outcome says how a setting of a Service is handled.
 type Outcome string
 
 // What becomes of a field.
@@ -131,7 +131,7 @@ type FieldRow struct {
 	Words string `json:"words,omitempty"`
 	// Only says when it is served, where the cloud or several settings together decide: the provider then tells, or refuses, by itself.
 	Only string `json:"only,omitempty"`
-	// Later is what becomes of it where the load balancer is there already, if that is something else: the provider says so itself.
+	// Later is the outcome for an existing load balancer, if it differs: the provider reports it itself.
 	Later Outcome `json:"later,omitempty"`
 	// Anyway is set where each load balancer serves it, so that it shows nowhere.
 	Anyway bool `json:"-"`
@@ -139,7 +139,7 @@ type FieldRow struct {
 	Silent bool `json:"-"`
 }
 
-// Fields is what becomes of each field on a cloud.
+// Fields lists how a cloud handles each field.
 type Fields []FieldRow
 
 // Row returns the row that counts for a Service with some annotations. known are settings as they are understood, which win over what

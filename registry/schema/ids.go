@@ -9,7 +9,7 @@ import (
 // IDForm is the form that IDs of one kind of cloud object have. A setting that names a cloud object has one (Spec.ID), so that
 // what a Service says never becomes a path, a pattern or a query of the cloud's API.
 type IDForm struct {
-	// Name is what a value must be, such as "a UUID".
+	// Name describes the value, such as "a UUID".
 	Name string
 	// Example is one.
 	Example string
@@ -45,8 +45,7 @@ var (
 	AnyUUID = NewIDForm("a UUID", uuidSample, hexUUID+"|"+plainUUID)
 	// Decimal is a whole number, in as many digits as a number of 64 bits surely has.
 	Decimal = NewIDForm("an ID of digits", "123456", `\+?[0-9]{1,18}`)
-	// Reference is what names an object by a whole address, without query or fragment. Whoever makes a path of a part of it
-	// checks the form of that part.
+	// Reference is an object's whole address, without query or fragment. Code that builds a path from a part of it has to check that part.
 	Reference = NewIDForm("a reference", "https://host/v1/containers/"+uuidSample, segment+`(?://?`+segment+`)*/?`)
 )
 

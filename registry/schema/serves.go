@@ -45,7 +45,7 @@ type Serves struct {
 	Only string
 }
 
-// Asked is what a translation may look at.
+// Asked is the input of a translation.
 type Asked struct {
 	// Portable are all portable annotations of the Service.
 	Portable map[string]string
