@@ -76,7 +76,7 @@ func encode(v any) []byte {
 	return b.Bytes()
 }
 
-// cloudOf is what the templates must know of a provider.
+// cloudOf describes a provider to the templates.
 type cloudOf struct {
 	Credentials  []credentialOf `json:"credentials"`
 	Config       configOf       `json:"config"`

@@ -35,7 +35,7 @@ var (
 	}}
 )
 
-// limits are what a value is held to besides its type.
+// limits returns the limits of a value besides its type.
 func limits(path string) object {
 	switch path {
 	case "logLevel":
@@ -75,7 +75,7 @@ func limits(path string) object {
 	return passedLimits(path)
 }
 
-// passedLimits are what is easily wrong in values that Kubernetes or the program judges in the end.
+// passedLimits catches common mistakes in values that Kubernetes or the program checks in the end.
 func passedLimits(path string) object {
 	switch path {
 	case "commonAnnotations", "podAnnotations", "serviceAccount.annotations", "nodeSelector",

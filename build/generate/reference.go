@@ -23,7 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// source is what a folder of the code says about events and metrics.
+// source holds the events and metrics found in a folder of the code.
 type source struct {
 	reasons []string
 	metrics []metric
@@ -271,7 +271,7 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.page("README.md", "", map[string]string{"calls": callsTable(w.root, providers)})
 }
 
-// callsTable is what the tests of the clouds allow in calls. A file that cannot be read is told by these tests.
+// callsTable prints the limits for API calls from the clouds' tests. Unreadable files are reported by those tests.
 func callsTable(root string, providers []registry.Provider) string {
 	var b strings.Builder
 	b.WriteString("| cloud | 1,000 nodes join | a minute of them | a Service is looked at | a restart, 20 Services | a node joins 20 Services, reads + writes |\n" +

@@ -51,7 +51,7 @@ func SlimTags(provider string) []string { return []string{"slim", "provider_" + 
 
 // Build is one run of `go build`.
 type Build struct {
-	// Name is what the progress calls it.
+	// Name is shown in the progress.
 	Name string
 	// Dir is the folder of the module; empty means the working folder.
 	Dir string
@@ -61,7 +61,7 @@ type Build struct {
 	Flags []string
 	// Output is the file to write, or a folder for several programs.
 	Output string
-	// Packages are what is built. Programs that are built together are linked side by side, and their packages are loaded once.
+	// Packages are built together: their programs are linked side by side, and shared packages are loaded once.
 	Packages []string
 }
 
@@ -116,7 +116,7 @@ func (b Build) stale(ctx context.Context) (int, error) {
 	return bytes.Count(out, []byte("x")), nil
 }
 
-// progress is what is known of a running build.
+// progress is the state of a running build.
 type progress struct {
 	name  string
 	began time.Time

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// lacking is what docs/developing-a-provider.md says to delete for what a cloud does not have: files, and the lines of the others
-// that end in a comment.
+// lacking repeats docs/developing-a-provider.md: the files to delete for an ability that a cloud does not have, and the lines in other
+// files that end in a comment.
 var lacking = map[string]struct {
 	files []string
 	lines string

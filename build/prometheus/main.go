@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// answer is what is printed.
+// answer is the program's output.
 type answer struct {
 	// Firing are the alerts that ring at the end, with the labels of what they ring for.
 	Firing map[string][]string `json:"firing"`

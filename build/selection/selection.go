@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Selection is what to run.
+// Selection says which tests to run.
 type Selection struct {
 	// Clouds are those whose own folder changed.
 	Clouds []string

@@ -27,7 +27,7 @@ const (
 	maxFile     = 700
 )
 
-// excess is what of a file is too long.
+// excess lists the parts of a file that are too long.
 type excess struct {
 	// Lines are the numbers of the lines that are too long.
 	Lines []int

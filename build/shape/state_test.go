@@ -99,7 +99,7 @@ func declaredVariables(files []*ast.File) (names map[string]bool, specs map[any]
 	return names, specs
 }
 
-// targets are what a function assigns to.
+// targets returns the left-hand sides of a function's assignments.
 func targets(f *ast.FuncDecl) []ast.Expr {
 	var all []ast.Expr
 	ast.Inspect(f, func(n ast.Node) bool {

@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// simulator is what all simulated clouds have in common.
+// simulator is implemented by all simulated clouds.
 type simulator interface {
 	http.Handler
 	Seed(instances int)

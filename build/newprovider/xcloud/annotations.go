@@ -12,7 +12,7 @@ import (
 
 const annotationAlgorithm = "xcloud.example/load-balancer-algorithm"
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	Algorithm string
 }
@@ -25,7 +25,8 @@ var Annotations = schema.Annotations[settings]{
 	}).Serving(schema.Serves{Portable: portable.Algorithm}),
 }
 
-// serviceFields are what becomes of the fields of a Service. A load balancer that is open to more clients than was asked for is refused.
+// serviceFields declares how each field of a Service is handled. A load balancer that is open to more clients than was asked for is
+// refused.
 var serviceFields = append(schema.ServedFields(schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart), schema.Fields{
 	{Field: schema.FieldAddress, Becomes: schema.Told, Words: "has no effect on Xcloud"},
 	{Field: schema.FieldIPv6, Becomes: schema.Refused, Words: "cannot be served on Xcloud, whose load balancers have IPv4 alone"},

@@ -24,7 +24,7 @@ const callPrice = time.Second
 
 const indexName = "name"
 
-// instance is what the API shows of an instance.
+// instance holds the fields of an instance as the API shows them.
 type instance struct {
 	ID        string `json:"id"`
 	Name      string `json:"name"`

@@ -208,7 +208,7 @@ func (r *reconciler) NodeChanges(
 	return r.changesTo(lb, desired), nil, nil
 }
 
-// Deletions are what is to be done when the Service goes.
+// Deletions returns the changes that delete a Service's objects.
 func (r *reconciler) Deletions(
 	_ context.Context, _ services.Request, lb *loadBalancer,
 ) ([]services.Change[*loadBalancer], []services.Finding, error) {

@@ -11,7 +11,7 @@ import (
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
 
-// spec is what is asked of a load balancer.
+// spec is the desired state of a load balancer.
 type spec struct {
 	Name      string   `json:"name"`
 	Algorithm string   `json:"algorithm"`

@@ -5,7 +5,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config is what the provider is configured by.
+// Config holds the provider's configuration.
 type Config struct {
 	Token schema.Secret
 	URL   string

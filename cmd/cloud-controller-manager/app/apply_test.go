@@ -22,7 +22,7 @@ const (
 		"spec": {"type": "LoadBalancer", "ports": [{"name": "http", "port": 8080}]}}`
 )
 
-// helmSecret is what Helm keeps of a release.
+// helmSecret returns a Secret in which Helm stores a release.
 func helmSecret(t *testing.T, version, manifest string) *v1.Secret {
 	t.Helper()
 	text, err := json.Marshal(map[string]string{"name": "web", "manifest": manifest})

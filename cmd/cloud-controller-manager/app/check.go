@@ -52,7 +52,7 @@ type finding struct {
 	left bool
 }
 
-// verdict is what the command prints with -o json.
+// verdict is the command's output with -o json.
 type verdict struct {
 	Provider string `json:"provider"`
 	// Services counts the Services of type LoadBalancer that were judged.

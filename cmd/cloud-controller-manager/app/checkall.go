@@ -28,7 +28,7 @@ const (
 // fromBest are the outcomes in their order.
 var fromBest = []string{outcomeServed, outcomePartial, outcomeLeft, outcomeNone, outcomeRefused}
 
-// outcome is what a finding alone would make of a Service.
+// outcome returns the outcome for a Service that has only this finding.
 func (f finding) outcome() string {
 	switch {
 	case f.Severity == severityError:
@@ -41,7 +41,7 @@ func (f finding) outcome() string {
 	return outcomePartial
 }
 
-// outcome is what one cloud makes of one Service.
+// outcome is one cloud's handling of one Service.
 type outcome struct {
 	File    string `json:"file"`
 	Service string `json:"service"`
@@ -51,7 +51,7 @@ type outcome struct {
 	Findings []finding `json:"findings"`
 }
 
-// outcomes is what the command prints with -o json for all clouds.
+// outcomes is the command's output with -o json for all clouds.
 type outcomes struct {
 	Refused int       `json:"refused"`
 	Results []outcome `json:"results"`
@@ -96,7 +96,7 @@ func (c *serviceCheck) runAll(contents []content) error {
 	return nil
 }
 
-// refusedDefaults is what a cloud makes of a file of defaults that the program would refuse to start with there.
+// refusedDefaults returns the outcome of a file of defaults with which the program would refuse to start.
 func refusedDefaults(p registry.Provider, file string, err error) outcome {
 	o := outcome{File: file, Service: "(defaults)", Cloud: p.Name, Outcome: outcomeRefused, Findings: []finding{}}
 	for _, problem := range schema.Problems(err) {

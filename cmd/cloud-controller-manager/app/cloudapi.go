@@ -159,7 +159,7 @@ type apiWatch struct {
 	status error
 }
 
-// apiStatus is what /configz shows.
+// apiStatus is served at /configz.
 type apiStatus struct {
 	metav1.TypeMeta `json:",inline"`
 	Usable          bool   `json:"usable"`

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// cloudCommand is what the commands for operators share that talk to a cloud and a cluster.
+// cloudCommand holds the setup shared by the operators' commands that use a cloud and a cluster.
 type cloudCommand struct {
 	providers   *registry.Registry
 	cmd         *cobra.Command

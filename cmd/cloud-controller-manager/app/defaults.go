@@ -64,9 +64,9 @@ type serviceDefaults struct {
 	// data is the file as it was read last, and classes are those that it named at the start.
 	data    []byte
 	classes []string
-	// seen is what the file held, or what was wrong with it, when it was looked at last.
+	// seen is the file's content, or its fault, at the last check.
 	seen *string
-	// pending is what was told of classes that count after a restart.
+	// pending is the last message about classes that take effect after a restart.
 	pending string
 
 	audience audience

@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// shape is what the toy clouds are configured by.
+// shape is the configuration of the toy clouds.
 type shape struct {
 	Size    int
 	Names   []string

@@ -40,13 +40,13 @@ type plan struct {
 	detailedExitCode bool
 }
 
-// plannedService is what the command prints with -o json, one for each Service.
+// plannedService is the command's output with -o json for one Service.
 type plannedService struct {
 	Service string          `json:"service"`
 	Planned []guard.Planned `json:"planned"`
 	// Left is set where another controller serves the Service.
 	Left bool `json:"left,omitempty"`
-	// Findings are what the events on the Service would say.
+	// Findings are the events that the Service would get.
 	Findings []guard.Finding `json:"findings,omitempty"`
 	Error    string          `json:"error,omitempty"`
 }

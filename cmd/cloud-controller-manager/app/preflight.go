@@ -22,7 +22,7 @@ import (
 
 const (
 	preflightTimeout = 5 * time.Minute
-	// maxSkew is what signatures of requests and tokens bear.
+	// maxSkew is the clock difference that signatures and tokens tolerate.
 	maxSkew = 2 * time.Minute
 	// maxNamed bounds how many nodes one message names.
 	maxNamed = 5
@@ -224,8 +224,8 @@ func sameInstance(p registry.Provider) func(a, b string) bool {
 	}
 }
 
-// differences are what a Node says of itself and its cloud does not. What the Node lacks is not among them: a Node that is not initialised
-// has none of it.
+// differences lists values of a Node that differ from its cloud's. Values missing on the Node do not count: it has none before it is
+// initialised.
 func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a, b string) bool) []string {
 	if cloud == nil || guard.Uninitialized(n) {
 		return nil // another cloud's, or nothing is known

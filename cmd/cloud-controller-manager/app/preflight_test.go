@@ -73,7 +73,7 @@ func (s *rightsServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// preflightOutput is what preflight prints about a toy cloud and the API server.
+// preflightOutput returns preflight's output for a toy cloud and the API server.
 func preflightOutput(t *testing.T, api http.Handler, args ...string) (string, error) {
 	t.Helper()
 	server := httptest.NewServer(api)

@@ -22,8 +22,8 @@ func (r right) String() string {
 	return strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/")
 }
 
-// frameworkRights are what the framework's controllers do by their own clients, by the name of these: a Node is read before it is patched.
-// All else they read as the program does.
+// frameworkRights are the rights of the framework's controllers by the name of their clients: a Node is read before it is patched.
+// Everything else they read through the program's informers.
 var frameworkRights = map[string]map[string]string{
 	"node-controller":    {"/nodes": "get update patch delete", "/nodes/status": "patch", "/events": "create patch update"},
 	"service-controller": {"/services": "patch", "/services/status": "patch", "/events": "create patch update"},
@@ -42,7 +42,7 @@ func listRights(all map[string]string) (list []right) {
 	return list
 }
 
-// programRights are what the program itself needs on a cloud, whichever accounts the controllers have.
+// programRights are the program's own rights on any cloud, independent of the controllers' accounts.
 func programRights(i registry.Installation) []right {
 	list := listRights(map[string]string{"/nodes": "get list watch", "/services": "list watch", "/events": "create patch update"})
 	const lease = "cloud-controller-manager"

@@ -73,7 +73,7 @@ type backendsCloud struct {
 	mu      sync.Mutex
 	have    map[string]string
 	updates int
-	// hold is what a call for a Service waits for, and ends with, where that is something.
+	// hold delays calls for a Service, and fails them if it returns an error.
 	hold func(ctx context.Context, call string, s *v1.Service) error
 }
 
@@ -274,8 +274,7 @@ func (c servedCluster) shake(roll int, name string, step int) {
 	c.setNode(n)
 }
 
-// joinCost is what one Node that joins makes a program allocate, with so many Nodes and load balancers, and whether it keeps copies of
-// Nodes as they were before.
+// joinCost measures the memory that a program allocates when a Node joins, and whether it keeps copies of earlier Nodes.
 func joinCost(t *testing.T, nodes, services int) (bytes uint64, kept bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

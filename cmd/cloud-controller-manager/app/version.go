@@ -44,7 +44,7 @@ func printVersion(w io.Writer, providers *registry.Registry) {
 		version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH, moduleVersions()["k8s.io/cloud-provider"], strings.Join(providers.Names(), ", "))
 }
 
-// build is what the command version prints for programs.
+// build is the output of the command version for programs.
 type build struct {
 	Version             string   `json:"version"`
 	Commit              string   `json:"commit"`

@@ -37,7 +37,7 @@ type Listener struct {
 	Target   int    `json:"target"`
 }
 
-// Spec is what may be asked of a load balancer.
+// Spec holds the settings of a load balancer that users may choose.
 type Spec struct {
 	Name      string     `json:"name"`
 	Algorithm string     `json:"algorithm"`
@@ -64,7 +64,7 @@ type Sim struct {
 	number        int
 	instances     []Instance
 	loadBalancers []*LoadBalancer
-	// listed is what listings of load balancers show, which may be what was before.
+	// listed is the state in listings of load balancers, which may lag behind.
 	listed simkit.Lagging[[]LoadBalancer]
 }
 
