@@ -27,7 +27,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// stage is what all tests use; each has a cluster and a cloud for itself.
+// stage is shared by all tests; each has its own cluster and cloud.
 var stage *harness.Stage
 
 // patience bounds a wait for something that usually takes a second or two, on a machine that is busy. brief does so in runs in which one

@@ -18,7 +18,8 @@ import (
 // trial is a portable annotation that the cloud serves, with values to try.
 type trial struct {
 	key string
-	// sets are what a Service is given: the first that the cloud takes is tried. None means that the user has to give a value.
+	// sets are candidates for a Service's annotations: the first that the cloud accepts is tried. Without any, the user has to give a
+	// value.
 	sets []map[string]string
 	// alone is set for what a load balancer gets when it is made.
 	alone bool

@@ -23,7 +23,7 @@ type sample struct {
 	value  float64
 }
 
-// metrics are what the program serves at one time, by name.
+// metrics holds the program's metrics at one time, by name.
 type metrics map[string][]sample
 
 var label = regexp.MustCompile(`([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"`)

@@ -41,7 +41,7 @@ func lastLine(text string) string {
 	return lines[len(lines)-1]
 }
 
-// plannedService is what `plan` prints for a Service.
+// plannedService is the output of `plan` for a Service.
 type plannedService struct {
 	Service  string          `json:"service"`
 	Planned  []guard.Planned `json:"planned"`

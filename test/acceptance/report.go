@@ -21,7 +21,7 @@ const (
 	notReached = "not reached"
 )
 
-// Result is what came of one step.
+// Result is the outcome of one step.
 type Result struct {
 	Step   string `json:"step"`
 	Result string `json:"result"`
@@ -34,7 +34,7 @@ type Result struct {
 	Writes *int `json:"writes,omitempty"`
 }
 
-// Report is what came of a run.
+// Report is the outcome of a run.
 type Report struct {
 	Provider string `json:"provider"`
 	// Version is that of the program that runs, Kubernetes that of the API server.
@@ -45,9 +45,9 @@ type Report struct {
 	Began      time.Time `json:"began"`
 	Seconds    float64   `json:"seconds"`
 	Steps      []Result  `json:"steps"`
-	// Left is what could not be removed, with what to do about it.
+	// Left lists objects that could not be removed, and how to remove them.
 	Left []string `json:"left,omitempty"`
-	// Compared is what differs from the first run.
+	// Compared lists the differences to the first run.
 	Compared []string `json:"compared,omitempty"`
 }
 

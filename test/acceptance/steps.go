@@ -138,7 +138,7 @@ func (s *suite) tryNodes(ctx context.Context, saw *[]string) error {
 	return errors.Join(problems...)
 }
 
-// lacking is what a Node does not have of what its cloud gives.
+// lacking lists the fields that a Node should have got from its cloud and has not.
 func lacking(n *v1.Node) []string {
 	var lacks []string
 	if slices.ContainsFunc(n.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider }) {

@@ -48,7 +48,7 @@ type result struct {
 	nodesPerScond float64
 }
 
-// bench is what is measured, and how.
+// bench configures the measurement.
 type bench struct {
 	nodes, services string
 	// serviceNodes are behind load balancers; servicePadding is how many bytes of images each reports.

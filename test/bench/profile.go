@@ -22,11 +22,11 @@ const cpuProfile = 20 * time.Second
 type profiles struct {
 	dir string
 	cpu sync.WaitGroup
-	// failed is what went wrong with a CPU profile; it is read after the end of the wait.
+	// failed is the error of a CPU profile; it is read after the end of the wait.
 	failed error
 }
 
-// args are what the program needs for it.
+// args returns the program's arguments for profiling.
 func (p *profiles) args() []string {
 	if p.dir == "" {
 		return nil
@@ -85,7 +85,7 @@ func (p *profiles) write(ctx context.Context, m *harness.CCM, from, change, what
 	return nil
 }
 
-// memory is what a process holds in main memory now, and what it held at most.
+// memory returns the main memory that a process uses now, and its peak.
 func memory(pid int) (now, peak int64, err error) {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

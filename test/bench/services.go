@@ -39,7 +39,7 @@ type services struct {
 	done []phase
 }
 
-// phase is what one change of the whole cluster took.
+// phase is the measurement of one change of the whole cluster.
 type phase struct {
 	name string
 	took time.Duration
@@ -47,7 +47,7 @@ type phase struct {
 	reads, writes int
 	kube          float64
 	cpu           time.Duration
-	// memory is what the program holds at the end, peak the most that it held, in bytes.
+	// memory is the program's use at the end, peak its maximum, in bytes.
 	memory, peak int64
 	// floor is the least number of writes that the change can cost: one for each load balancer that it concerns.
 	floor int
@@ -61,7 +61,7 @@ func (p phase) ratio() string {
 	return fmt.Sprintf("%.2f", float64(p.writes)/float64(p.floor))
 }
 
-// gauge is what the program and the cloud have counted at one moment.
+// gauge holds the counters of the program and the cloud at one moment.
 type gauge struct {
 	at   time.Time
 	kube float64
@@ -217,7 +217,7 @@ func (s *services) phase(
 	return s.profiles.end(ctx, s.ccm, name, calls)
 }
 
-// quiet is what was seen of the writes to the cloud in a phase: how many there were, and when the last of them was seen.
+// quiet counts the writes to the cloud in a phase and keeps the time of the last one, to detect that they have ended.
 type quiet struct {
 	writes int
 	last   time.Time

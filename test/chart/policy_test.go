@@ -112,7 +112,7 @@ func policiesOf(t *testing.T, p registry.Provider, values string) (errs, warning
 	return of("errors"), of("warnings")
 }
 
-// hints are what events add for those who misspelt a value: no expression knows what is near.
+// hints match the suggestions in events for misspelt values, which admission expressions cannot make.
 var hints = regexp.MustCompile(`; did you mean "[^"]*"\?$`)
 
 func texts(err error) []string {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// kubeadmConfig is what the page sets of kubeadm's objects.
+// kubeadmConfig holds the fields of kubeadm's objects that the page sets.
 type kubeadmConfig struct {
 	Kind             string
 	NodeRegistration struct{ KubeletExtraArgs []argument }

@@ -99,7 +99,7 @@ func cacheDir(source string) (string, error) {
 	return filepath.Join(root, "anyccm", "controlplane-"+hex.EncodeToString(sum.Sum(nil))[:12]), nil
 }
 
-// kubeVersion is what the API server calls itself; it is stamped, because modules do not carry it.
+// kubeVersion is the version that the API server reports; it is stamped, because modules do not carry it.
 const kubeVersion = "v1.37.1"
 
 // buildFlags are those of the product, so that both share the packages that they have in common in the build cache.

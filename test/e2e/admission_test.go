@@ -96,7 +96,7 @@ type tried struct {
 	verdict     verdict
 }
 
-// verdict is what the API server says about a Service.
+// verdict is the API server's response to a Service.
 type verdict struct {
 	denied, warned string
 	failed         error
@@ -173,7 +173,7 @@ func optionSets(p registry.Provider) []map[string]string {
 	return sets
 }
 
-// judgements are what validate refuses, and what it warns of, under each of the option sets.
+// judgements returns the annotations that validate refuses, and those it warns of, under each of the option sets.
 func judgements(p registry.Provider, annotations map[string]string) (refused, ignored [][]string) {
 	for _, set := range optionSets(p) {
 		in := registry.Inputs{Sources: schema.Sources{

@@ -36,7 +36,7 @@ var prometheus = sync.OnceValues(func() (string, error) {
 	}.Run(context.Background(), os.Stderr)
 })
 
-// monitoring is what the chart renders for Prometheus and Grafana.
+// monitoring holds the objects that the chart renders for Prometheus and Grafana.
 type monitoring struct {
 	cluster          *harness.Cluster
 	rules, dashboard string

@@ -24,7 +24,7 @@ const (
 	keepAlive = "service.beta.kubernetes.io/do-loadbalancer-enable-backend-keepalive"
 )
 
-// edits are what people change in a manifest.
+// edits are changes that people make to a manifest.
 var edits = map[string]func(*v1.Service){
 	"annotation added":   func(s *v1.Service) { s.Annotations[keepAlive] = "true" },
 	"annotation changed": func(s *v1.Service) { s.Annotations[interval] = "9" },

@@ -29,7 +29,7 @@ func TestOutage(t *testing.T) {
 	t.Parallel()
 	for _, f := range []struct {
 		harness.Fault
-		// says is what the event says on a node that joins meanwhile.
+		// says is part of the event on a node that joins meanwhile.
 		says string
 	}{
 		{harness.Fault{Kind: "status", Status: 500}, "HTTP 500"},

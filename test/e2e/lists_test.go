@@ -62,8 +62,8 @@ func requireWorked(t *testing.T, m *harness.CCM, queue string) {
 	}))
 }
 
-// unlessInCluster is what a load balancer shows of its nodes and ports. Where there is no cloud outside of the cluster, it is an address,
-// which shows neither.
+// unlessInCluster returns the expected nodes and ports of a load balancer; "" without a cloud outside of the cluster, where it is only an
+// address.
 func unlessInCluster(c *harness.Cluster, shown string) string {
 	if c.Cloud.InCluster() {
 		return ""

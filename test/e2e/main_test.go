@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// stage is what all tests use; each test has a cluster and a cloud for itself.
+// stage is shared by all tests; each has its own cluster and cloud.
 var stage *harness.Stage
 
 func TestMain(m *testing.M) {

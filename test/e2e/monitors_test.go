@@ -20,7 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// endpoint is what a monitor says of how to scrape.
+// endpoint says how a monitor scrapes.
 type endpoint struct {
 	Scheme, Path, Port string
 	TLSConfig          struct{ InsecureSkipVerify bool } `json:"tlsConfig"`

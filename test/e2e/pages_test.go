@@ -108,7 +108,7 @@ type walk struct {
 	ccm  *harness.CCM
 }
 
-// block is what a page has between two fences.
+// block is a fenced block of a page.
 type block struct {
 	page, heading, text string
 	typed               bool

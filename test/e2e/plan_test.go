@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// planned is what the command prints for a Service.
+// planned is the command's output for a Service.
 type planned struct {
 	Service string
 	Planned []struct {

@@ -57,7 +57,7 @@ func newLeftCluster(t *testing.T, provider, name string, takeover expectations.T
 	return l
 }
 
-// scene is what templates see about a Service, or, with no name, about all.
+// scene returns the input of templates for a Service, or, without a name, for all.
 func (l *leftCluster) scene(name string) expectations.Scene {
 	l.t.Helper()
 	s := l.base

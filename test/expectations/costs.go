@@ -24,7 +24,7 @@ type Setup struct {
 type Costs struct {
 	// Nodes are kinds of clusters with 1,000 nodes, by name.
 	Nodes map[string]NodeCosts `json:"nodes"`
-	// Services is what 20 Services of two ports cost.
+	// Services is the cost of 20 Services of two ports.
 	Services ServiceCosts `json:"services"`
 }
 
@@ -63,7 +63,7 @@ type ServiceCosts struct {
 	Annotations map[string]string `json:"annotations"`
 	// Unlimited is the environment in which the program does without its own limits on calls, where the cloud has such an option.
 	Unlimited map[string]string `json:"unlimited"`
-	// Join is what a node costs that joins them.
+	// Join is the cost of a node that joins them.
 	Join Cost `json:"join"`
 	// Unchanged are the reads of one Service that is looked at without a change.
 	Unchanged int `json:"unchanged"`
@@ -90,17 +90,18 @@ type PodRanges struct {
 	Own bool `json:"own"`
 }
 
-// Controller is what one of a cloud's further controllers does.
+// Controller is the expected effect of one of a cloud's further controllers.
 type Controller struct {
 	Setup `json:",inline"`
-	// State is what the simulated cloud holds once it has worked on two nodes, and NodeLabels are keys of the labels on both.
+	// State is the simulated cloud's expected content after the controller has worked on two nodes; NodeLabels are keys of the labels on
+	// both.
 	State      map[string]any `json:"state"`
 	NodeLabels []string       `json:"nodeLabels"`
 	// None says why there is no state.
 	None string `json:"none"`
 }
 
-// problems are what is missing of the costs and controllers; path is the file that has to say it.
+// problems lists what the costs and controllers lack; path is the file to name.
 func (c Cloud) problems(path string, p registry.Provider) error {
 	var all []error
 	missing := func(bad bool, what string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// Cloud is what the tests expect of one cloud: testdata/expectations.yaml in the provider's folder.
+// Cloud holds the expectations of one cloud: testdata/expectations.yaml in the provider's folder.
 type Cloud struct {
 	// ProviderID is a regular expression that provider IDs match.
 	ProviderID string `json:"providerID"`
@@ -37,13 +37,13 @@ type Cloud struct {
 	ProgramRights map[string]string `json:"programRights"`
 	// LifeCycle are kinds of Services by name; each is followed from its creation to its end.
 	LifeCycle map[string]Kind `json:"lifeCycle"`
-	// Portable is what the manifests of docs/examples/portable give, where the provider has load balancers.
+	// Portable holds the expected results of the manifests in docs/examples/portable, if the provider has load balancers.
 	Portable Portable `json:"portable"`
 	// Costs are the calls that nodes and Services cost.
 	Costs Costs `json:"costs"`
 	// PodRanges are ways in which nodes get ranges for their pods, by name, where the program gives them on this cloud.
 	PodRanges map[string]PodRanges `json:"podRanges"`
-	// Controllers are what the cloud's further controllers do, by their names.
+	// Controllers are the expected effects of the cloud's further controllers, by their names.
 	Controllers map[string]Controller `json:"controllers"`
 }
 
@@ -70,7 +70,7 @@ type Adoption struct {
 // Kind is a kind of Service.
 type Kind struct {
 	Annotations map[string]string `json:"annotations"`
-	// Holds is what the simulator's summary says of its load balancer.
+	// Holds is the expected line about its load balancer in the simulator's summary.
 	Holds string `json:"holds"`
 	// Address is a regular expression for the address or name in the status, and IPMode what goes with it.
 	Address string                `json:"address"`

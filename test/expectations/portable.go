@@ -17,7 +17,7 @@ import (
 // examplesFolder has the manifests that every cloud serves as they are, or refuses.
 const examplesFolder = "docs/examples/portable"
 
-// Portable is what becomes of the manifests of docs/examples/portable on a cloud.
+// Portable holds a cloud's expected results for the manifests in docs/examples/portable.
 type Portable struct {
 	// Prepare makes in the simulated cloud what the defaults name.
 	Prepare []Step `json:"prepare"`
@@ -46,7 +46,7 @@ type Default struct {
 	Annotations       map[string]string `json:"annotations"`
 }
 
-// Example is what a manifest gives on a cloud.
+// Example is the expected result of a manifest on a cloud.
 type Example struct {
 	// Gives says it for the documentation, and State is what the simulated cloud holds then: each object has the fields that are
 	// named here, and each list the items. ${nodePort} stands for that of the first port.
@@ -75,8 +75,8 @@ func Examples(root string) ([]string, error) {
 	return names, nil
 }
 
-// PortableOf is what a provider's file says of the manifests, for the documentation: nothing where that cannot be read. Read says what
-// is wrong with the file.
+// PortableOf returns a provider's expected results for the documentation; nothing if the file cannot be read. Read reports the file's
+// faults.
 func PortableOf(root, provider string) Portable {
 	var c Cloud
 	text, err := os.ReadFile(filepath.Join(root, "providers", provider, "testdata", "expectations.yaml"))
@@ -89,7 +89,7 @@ func PortableOf(root, provider string) Portable {
 // ExamplePath is where the manifest of a name is.
 func ExamplePath(root, name string) string { return filepath.Join(root, examplesFolder, name+".yaml") }
 
-// problems are what is missing for the manifests; path is the file that has to say it.
+// problems lists missing expectations for the manifests; path is the file to name.
 func (p Portable) problems(path string, names []string) []error {
 	var all []error
 	for _, name := range names {

@@ -20,8 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// Takeover is what a cloud's own controller leaves to ours and ours leaves to it: testdata/takeover.yaml in the provider's folder.
-// What is called a template is a text/template over a Scene.
+// Takeover describes how a cluster moves from a cloud's own controller to ours and back: testdata/takeover.yaml in the provider's folder.
+// Each template is a text/template over a Scene.
 type Takeover struct {
 	// None says why nothing is taken over: the cloud has no controller of its own.
 	None string `json:"none"`
@@ -130,17 +130,17 @@ type Request struct {
 	// When is "true" where it is made; empty means always. Each has it made for each item of a list in YAML, which is Item.
 	When string `json:"when"`
 	Each string `json:"each"`
-	// Until is what a look at a path shows in the end; that answer is in the place of the first.
+	// Until is the final answer of a path, in place of the first one.
 	Until *Until `json:"until"`
 }
 
-// Until is what a look at a path shows in the end; both are templates.
+// Until is the final answer of a path; both are templates.
 type Until struct {
 	Path string `json:"path"`
 	Has  string `json:"has"`
 }
 
-// Scene is what templates see. Objects of Kubernetes are as JSON has them.
+// Scene is the input of templates. Objects of Kubernetes are in their JSON form.
 type Scene struct {
 	Token, URL  string
 	Environment map[string]string
@@ -177,7 +177,7 @@ func ReadTakeover(root string, p registry.Provider) (Takeover, error) {
 	return all, nil
 }
 
-// problems are what is missing, and names that nothing has.
+// problems lists missing parts, and names that do not exist.
 func (l Takeover) problems() error {
 	if l.None != "" || l.HeldBy != "" {
 		return nil
@@ -274,7 +274,7 @@ func Merged(base, over any) any {
 	return all
 }
 
-// Text is what a template gives.
+// Text executes a template.
 func (l Takeover) Text(text string, s Scene) (string, error) {
 	t := template.New("takeover").Option("missingkey=error").Funcs(functions)
 	t.Funcs(template.FuncMap{"include": func(name string, data any) (string, error) { // what a template gives, for other functions
@@ -297,7 +297,7 @@ func (l Takeover) Text(text string, s Scene) (string, error) {
 	return out.String(), nil
 }
 
-// Value is what a template of YAML gives.
+// Value executes a template of YAML and parses the result.
 func (l Takeover) Value(text string, s Scene) (any, error) {
 	rendered, err := l.Text(text, s)
 	if err != nil {

@@ -53,7 +53,7 @@ func (v Values) Set(path string, value any) Values {
 	return v
 }
 
-// described is what the chart knows of a cloud.
+// described is the chart's description of a cloud.
 type described struct {
 	Credentials []struct{ Name, Env string }
 	// InCluster are options of a provider without a cloud outside of the cluster; none of others.

@@ -44,7 +44,7 @@ type Instance struct {
 	Status     string `json:"status"`
 }
 
-// Summary is what the cloud holds.
+// Summary lists the cloud's objects.
 type Summary struct {
 	Instances []Instance `json:"instances"`
 	Holdings  []string   `json:"holdings"`
@@ -95,7 +95,7 @@ func (c *Cloud) Call(ctx context.Context, method, path, token string, in, out an
 	return c.send(ctx, method, path, token, in, out)
 }
 
-// operator is what every simulated cloud accepts as the proof of who calls.
+// operator is a credential that every simulated cloud accepts.
 const operator = "dop_v1_5up3r53cr3tt0k3nf0rt35t5"
 
 // Prepare makes a thing in the cloud that an expectation needs.

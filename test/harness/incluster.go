@@ -94,7 +94,7 @@ func (i *inCluster) reset() error {
 	return err
 }
 
-// state is what is held, in the form of a simulated cloud's.
+// state returns the cluster's objects in the form of a simulated cloud's state.
 func (i *inCluster) state(ctx context.Context, out any) error {
 	held, err := i.holdings(ctx)
 	if err != nil {

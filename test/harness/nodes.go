@@ -26,11 +26,11 @@ import (
 type NodeSpec struct {
 	Name  string
 	Ready bool
-	// Address is what kubelet has found itself and writes before the cloud is asked; empty means none.
+	// Address is the address that kubelet finds itself and writes before the cloud is asked; "" if none.
 	Address string
 	// Initialized is set where kubelet runs without --cloud-provider=external: the Node is complete as it registers.
 	Initialized bool
-	// ProviderID is what kubelet was started with; empty means nothing.
+	// ProviderID is kubelet's --provider-id; "" if none.
 	ProviderID string
 	// Padding makes the node as large as one with many images: bytes of image names in its status.
 	Padding int

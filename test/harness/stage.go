@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/controlplane"
 )
 
-// Stage is what clusters are put on: the built programs, the control plane's binaries, and a running etcd.
+// Stage is the common environment of clusters: the built programs, the control plane's binaries, and a running etcd.
 type Stage struct {
 	// Dir is a temporary folder that goes with the stage.
 	Dir      string

@@ -81,7 +81,7 @@ func findRoot() (string, error) {
 	}
 }
 
-// problems are what makes mutants useless: text that moved on, tests that are no more, names that are not unique.
+// problems lists faults that make mutants useless: changed source text, removed tests, names that are not unique.
 func problems(root string, mutants []mutant) []error {
 	var all []error
 	seen := map[string]bool{}
@@ -160,7 +160,7 @@ func (m mutant) topLevel() (*regexp.Regexp, error) {
 	return regexp.Compile(top)
 }
 
-// outcome is what came of a mutant.
+// outcome is the result of a mutant.
 type outcome string
 
 const (
@@ -216,7 +216,7 @@ func (m mutant) writeOverlay(root, dir string) (string, error) {
 	return overlay, os.WriteFile(overlay, document, 0o600)
 }
 
-// anyFailure is what assertions print whatever they are about.
+// anyFailure holds the words that assertions print for any failure, and which therefore identify none.
 const anyFailure = `Not equal: expected: actual  : Should not be: Should be empty, but was Should be true Should be false Should be zero
 An error is expected but got nil. Received unexpected error: should have 1 item(s), but has 0 should have 0 item(s) should have 2 item(s)
 does not contain should not contain is not less than or equal to is not greater than elements differ Should be zero, but was 1

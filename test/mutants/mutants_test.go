@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// sharedAreas are what all clouds share, with how many faults each has at least.
+// sharedAreas are the areas shared by all clouds, each with its minimum number of faults.
 var sharedAreas = map[string]int{"guard": 20, "kit": 20, "program": 5, "xcloud": 6}
 
 // leastOf is how many faults a cloud has at least: fewer where it has no load balancers, or no simulator of a cloud outside.

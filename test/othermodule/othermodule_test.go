@@ -18,7 +18,7 @@ const (
 	written = "../toy-ccm"
 	begin   = "<!-- begin commands: run by test/othermodule -->\n```\n"
 	end     = "```\n<!-- end commands -->"
-	// maxMiB is what a slim program may have; the clouds of this repository with an SDK have as much.
+	// maxMiB is the size limit of a slim program; clouds of this repository with an SDK are as large.
 	maxMiB = 47
 )
 

@@ -53,7 +53,7 @@ func answered(err error) string {
 	return "it answers with " + status.FindString(err.Error())
 }
 
-// reportTaken is what shows where a call was taken that AWS refuses.
+// reportTaken reports that a call succeeded which AWS refuses.
 func reportTaken(what string, err error) (string, error) {
 	if err != nil {
 		return "", nil //nolint:nilerr // the refusal is what AWS does as well

@@ -55,7 +55,7 @@ type services interface {
 	try(ctx context.Context, r *run) error
 	// suite is how often the acceptance suite runs, with which flags.
 	suite() []suiteRun
-	// left is what is there of the cluster's, for a comparison before and after.
+	// listLeft lists the cluster's objects, to compare them before and after.
 	listLeft(ctx context.Context) ([]string, error)
 	// stop ends what start has started.
 	stop()

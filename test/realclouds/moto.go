@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// motoVersion is what is installed where no moto_server is named or found.
+	// motoVersion is installed if no moto_server is named or found.
 	motoVersion = "5.2.5"
 	// motoVariable names a program moto_server.
 	motoVariable = "ANYCCM_MOTO"

@@ -53,7 +53,7 @@ type openStack struct {
 	controller map[string]float64
 }
 
-// seed is what the services' own script has made and written.
+// seed holds the objects that the services' own script has created.
 type seed struct {
 	AuthURL  string `json:"auth_url"`
 	Password string `json:"password"`

@@ -28,7 +28,7 @@ const (
 	partNodes = "nodes"
 	// clonedMachine joins in the steps, lastMachine while vCenter is away; deletedMachine is deleted.
 	clonedMachine, lastMachine, deletedMachine = "node-5", "node-6", "node-4"
-	// taintShutdown is what the framework gives a Node whose machine is powered off.
+	// taintShutdown is set by the framework on a Node whose machine is powered off.
 	taintShutdown = "node.cloudprovider.kubernetes.io/shutdown"
 )
 
@@ -45,7 +45,7 @@ func (v *vcsim) try(ctx context.Context, r *run) error {
 	return nil
 }
 
-// steps are what virtual machines go through.
+// steps puts virtual machines through their lifecycle.
 func (v *vcsim) steps(ctx context.Context, r *run) error {
 	if err := v.shown(ctx, r, "the Nodes have the UUIDs, addresses, zones and regions that vCenter shows", v.names); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// packages are what keepalived of Debian needs. They are unpacked into a folder, and not installed.
+// packages are the dependencies of Debian's keepalived. They are unpacked into a folder, and not installed.
 var packages = []string{"keepalived", "libnl-3-200", "libnl-genl-3-200", "libnftnl11", "libsnmp40", "libsnmp-base", "libpci3", "libwrap0"}
 
 // RootVariable names a folder where the packages are unpacked.
@@ -82,7 +82,7 @@ type process struct {
 	ended chan struct{}
 }
 
-// log is what containers print. It may be read while they write.
+// log collects the containers' output. It may be read while they write.
 type log struct {
 	lock sync.Mutex
 	text bytes.Buffer
@@ -264,7 +264,7 @@ func (n *Network) container(node, name string) error {
 	return err
 }
 
-// Logs are what the containers have printed, by their titles.
+// Logs returns the containers' output, by their titles.
 func (n *Network) Logs() map[string]string {
 	n.lock.Lock()
 	defer n.lock.Unlock()
@@ -352,7 +352,7 @@ func (n *Network) Check(node, id, file string) (string, error) {
 	return string(out), err
 }
 
-// Version is what keepalived says of itself.
+// Version returns the version that keepalived reports.
 func (n *Network) Version() (string, error) {
 	out, err := n.In("", filepath.Join(n.root, program), "--version").CombinedOutput()
 	first, _, _ := strings.Cut(string(out), "\n")

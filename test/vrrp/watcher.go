@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// roleVariable is what this program does within the namespaces, in place of what it usually does.
+	// roleVariable selects this program's role inside the namespaces; without it, it does its usual work.
 	roleVariable = "ANYCCM_VRRP_ROLE"
 	nameVariable = "ANYCCM_VRRP_NAME"
 	roleServer   = "server"

@@ -21,7 +21,7 @@ const (
 	Skipped = "skipped"
 )
 
-// Record is what one run showed.
+// Record is the result of one run.
 type Record struct {
 	// Cloud is the provider, Title what was tried, Services are the parts of it with their versions.
 	Cloud    string   `json:"cloud"`
@@ -37,9 +37,9 @@ type Record struct {
 	Load    float64 `json:"load,omitempty"`
 	// How is the command that does it again.
 	How string `json:"how"`
-	// Trials are what was tried, in order.
+	// Trials are the tested steps, in order.
 	Trials []Trial `json:"trials"`
-	// Lacks is what the services do not have of the cloud that they stand for.
+	// Lacks lists the features of the real cloud that the services do not have.
 	Lacks []Lack `json:"lacks,omitempty"`
 }
 
