@@ -85,7 +85,7 @@ const (
 	proxyVersion1, proxy2 = 1, 2
 )
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	Internal                   bool
 	Shape, ShapeMin, ShapeMax  string
@@ -115,7 +115,7 @@ type settings struct {
 	ruleSets map[string]document
 	// mode says how security rules are managed.
 	mode string
-	// addressPlace is what names Address: the annotation, or the field of the Service.
+	// addressPlace is the origin of Address: an annotation, or a field of the Service.
 	addressPlace string
 	// What follows is of network load balancers alone.
 	Preserve, ExternalOnly bool
@@ -175,7 +175,7 @@ func byOCID(r schema.AnnotationRow) schema.AnnotationRow {
 	return r
 }
 
-// addressRule is what a reserved address must be, in the words of addressForm.
+// addressRule matches reserved addresses, like addressForm.
 var addressRule = schema.Must(`^\s*`+schema.IPv4Pattern+`\s*$`, "is no address of IPv4")
 
 // Annotations is the table of annotations, with the names of Oracle's own controller.
@@ -443,8 +443,8 @@ func (s settings) warnOfSources(service *v1.Service) error {
 	}
 }
 
-// tooLong is what is wrong with the lengths of annotations that are for load balancers of the other kind alone: nothing else is read of
-// them, and the admission policy refuses what is too long on any Service.
+// tooLong reports annotations that are too long, among those for load balancers of the other kind alone: they are not parsed otherwise, and
+// the admission policy refuses long values on any Service.
 func tooLong(service *v1.Service, others []schema.AnnotationRow) (problems []error) {
 	for _, row := range others {
 		if n := utf8.RuneCountInString(service.Annotations[row.Key]); n > row.Longest() && !slices.Contains(bothKinds(), row.Key) {

@@ -27,7 +27,7 @@ const (
 	renewBefore = 5 * time.Minute
 	// refusedPause is the least time between two tokens that were asked for because the one before was refused.
 	refusedPause = 20 * time.Second
-	// sessionKeyBits is what the cloud demands of keys that tokens are bound to.
+	// sessionKeyBits is the size that the cloud requires of keys bound to tokens.
 	sessionKeyBits = 3072
 	// maxToken bounds an answer of who gives tokens.
 	maxToken = 64 << 10

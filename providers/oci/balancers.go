@@ -55,7 +55,7 @@ type shapeDetails struct {
 	Most  int `json:"maximumBandwidthInMbps"`
 }
 
-// loadBalancer is what is used of a load balancer. It is never changed in place.
+// loadBalancer holds the fields of a load balancer that we use. It is never changed in place.
 type loadBalancer struct {
 	ID          string              `json:"id"`
 	Name        string              `json:"displayName"`
@@ -121,7 +121,7 @@ type vcn struct {
 	ID string `json:"id"`
 }
 
-// sharedParts are what both kinds of load balancers use.
+// sharedParts are used by both kinds of load balancers.
 type sharedParts struct {
 	api       *api
 	config    Config
@@ -306,7 +306,7 @@ func (r *balancers) finish(ctx context.Context, q *services.Request, id, name st
 	return w, err
 }
 
-// why is what a work request failed for, as far as it is known.
+// why returns the error of a failed work request, as far as it is known.
 func (r *balancers) why(ctx context.Context, w workRequest) string {
 	found := append(page[workError]{w.workError}, w.Errors...)
 	if r.kind.errorsApart {

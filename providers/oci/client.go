@@ -58,7 +58,8 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// credentials are what the options ask for: the key of a user, or the identity of the instance or of a service account.
+// credentials returns the source of credentials that the options select: the key of a user, or the identity of the instance or of a service
+// account.
 func credentials(c Config, i *issuer) func(context.Context, string) (credential, error) {
 	own := newTokens(i.instancePrincipal)
 	switch {
@@ -86,7 +87,7 @@ func isNetwork(path string) bool {
 	return strings.HasPrefix(path, networkPaths) || strings.HasPrefix(path, "/workRequests")
 }
 
-// base is what a path of the API begins with.
+// base returns the URL prefix of an API path.
 func (c *Config) base(region, path string) string {
 	if !isNetwork(path) || c.Endpoint != "" || strings.Contains(region, ".") {
 		service := "iaas"

@@ -180,7 +180,7 @@ func snapshot(t testing.TB, sim *ocisim.Sim) string {
 // byHandName is the name of groups that somebody else has made.
 const byHandName = "by hand"
 
-// ruleSnapshot is what there is of security rules for Services.
+// ruleSnapshot lists the security rules of Services.
 func ruleSnapshot(sim *ocisim.Sim) (all []string) {
 	for _, list := range []string{ocisim.DefaultList, ocisim.BalancerList, ocisim.NewerList} {
 		for _, rule := range sim.SecurityRules(list) {

@@ -22,7 +22,7 @@ import (
 
 // This file has the parts of what is desired that are read: where a load balancer is, its address, and its security rules.
 
-// errPlace is what is wrong with where a Service wants its load balancer.
+// errPlace is returned if the load balancer cannot be created where the Service requests it.
 var errPlace = errors.New("the load balancer cannot be made as the Service asks for it")
 
 func misplaced(err error) error { return fmt.Errorf("%w: %w", errPlace, err) }
@@ -59,7 +59,7 @@ func judgeKept(lb *loadBalancer, s settings) (notice string, err error) {
 	return "", nil
 }
 
-// fixed is what counts only when a load balancer is made, of one that is there.
+// fixed lists settings that count only at creation, for an existing load balancer.
 func (k kind) fixed(s settings, lb *loadBalancer) []services.Fixed {
 	if lb == nil {
 		return nil
@@ -226,7 +226,7 @@ func (r *reconciler) desireBalancer(ctx context.Context, service *v1.Service, s 
 	return nil
 }
 
-// refuseAddress is what is wrong with the reserved address that a Service asks for.
+// refuseAddress returns an error about the reserved address that a Service requests.
 func (s settings) refuseAddress(format string, args ...any) error {
 	return &schema.Problem{Place: s.addressPlace, Value: s.Address, Reason: fmt.Sprintf(format, args...)}
 }
@@ -408,7 +408,7 @@ func unmarked(lb *loadBalancer) bool { return lb.Tags[tagCluster] == "" }
 
 func (s settings) managesLists() bool { return s.mode == modeAll || s.mode == modeFrontend }
 
-// leaving is what a load balancer that goes asks of security lists.
+// leaving returns the request that removes a load balancer's rules from security lists.
 func (r *sharedParts) leaving(service *v1.Service, asked access, s settings, lb *loadBalancer) ruleRequest {
 	request := ruleRequest{
 		service: service, access: asked, former: accessThere(lb, asked.sources), frontend: s.mode == modeFrontend, balancers: lb.Subnets,

@@ -2,7 +2,7 @@ package oci
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields are what becomes of the fields of a Service, by the kind of load balancer.
+// serviceFields declares how each field of a Service is handled, by the kind of load balancer.
 var serviceFields = func() schema.Fields {
 	nlb := map[string]string{annotationType: typeNetwork}
 	const both = "the subnets of the load balancer have IPv6"

@@ -33,7 +33,7 @@ const (
 	annotationCompartment = "oci.oraclecloud.com/compartment-id"
 )
 
-// instance is what the API shows of an instance.
+// instance holds the fields of an instance as the API shows them.
 type instance struct {
 	ID                 string `json:"id"`
 	Name               string `json:"displayName"`

@@ -26,7 +26,7 @@ const (
 	titleNetwork  = "network load balancer"
 )
 
-// kind is what differs between load balancers and network load balancers, two services of the cloud. All else is the same for both.
+// kind holds the differences between load balancers and network load balancers, two services of the cloud. Everything else is shared.
 type kind struct {
 	// title is the kind in messages, word the value of the annotation that asks for it.
 	title, word string
@@ -46,7 +46,7 @@ type kind struct {
 	parse                  func(*v1.Service) (s settings, warnings, err error)
 	internalKey, subnetKey string
 
-	// listeners and sets are what is desired of them, by name.
+	// listeners and sets return the desired listeners and backend sets, by name.
 	listeners func(settings, *v1.Service) map[string]document
 	sets      func(settings, *v1.Service, []*v1.Node) map[string]document
 	// versions are the settings with the versions of IP that there can be; nil changes nothing.

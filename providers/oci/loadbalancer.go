@@ -31,7 +31,7 @@ const (
 	tokenHeader = "Opc-Retry-Token" //nolint:gosec // the name of a header
 )
 
-// observation is what is there for a Service.
+// observation holds the cloud's objects of a Service.
 type observation struct {
 	// lb is nil where there is no load balancer.
 	lb *loadBalancer
@@ -378,8 +378,8 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o obse
 	return between(rules, r.whenIdle(o.lb, all)), findings, nil
 }
 
-// Deletions are what is to be done when the Service goes. What rules cannot be reached, such as those of a subnet that is gone, hold up
-// nothing, nor does a fault in an annotation.
+// Deletions returns the changes that delete a Service's objects. Neither unreachable rules, such as those of a deleted subnet, nor faults
+// in annotations delay it.
 func (r *reconciler) Deletions(
 	ctx context.Context, q services.Request, o observation,
 ) (all []change, findings []services.Finding, err error) {

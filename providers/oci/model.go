@@ -39,7 +39,7 @@ func ownName(prefix string, service *v1.Service) string {
 	return name[:min(len(name), maxTitle)]
 }
 
-// spec is what is asked of a load balancer.
+// spec is the desired state of a load balancer.
 type spec struct {
 	name      string
 	listeners map[string]document
@@ -62,9 +62,9 @@ type spec struct {
 	group  groupPlan
 	// record is the compartment that the Service's record is to name.
 	record string
-	// fixed is what counts only when a load balancer is made, of one that is there.
+	// fixed lists settings that count only at creation, for an existing load balancer.
 	fixed []services.Fixed
-	// create is what an absent load balancer is made by.
+	// create is the request that creates a load balancer.
 	create document
 }
 
@@ -229,7 +229,7 @@ func (d spec) creation(s settings, p placement, t tags, more document) document 
 	return jsondoc.Clone(all)
 }
 
-// balancerCreation is what the request for a load balancer has besides.
+// balancerCreation returns the further fields of the request that creates a load balancer.
 func (d spec) balancerCreation(_ settings, p placement) document {
 	all := document{"shapeName": d.shape, "subnetIds": p.subnets, "certificates": d.certificates, "ipMode": modeFour}
 	if d.details != nil {
@@ -395,7 +395,7 @@ func withoutShown(d document) document {
 	return d
 }
 
-// keyOf is what tells backends apart: those that were named by their instances may show no address.
+// keyOf identifies a backend: one that was named by its instance may show no address.
 func keyOf(backend any) string {
 	b, _ := backend.(document)
 	if ip, _ := b["ipAddress"].(string); ip == "" {

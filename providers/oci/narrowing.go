@@ -19,7 +19,7 @@ import (
 
 var _ services.Narrower[observation] = (*reconciler)(nil)
 
-// clients are who may connect.
+// clients are the sources that may connect.
 type clients struct {
 	asked sources.Set
 	// whole is set where nothing else is wrong with the Service, so that all of them may connect from now on.
@@ -178,8 +178,7 @@ func (c clients) narrowGroup(rules []document, service *v1.Service) (add []docum
 	return add, remove
 }
 
-// narrowings are what is to become of security lists by which clients come in whom a Service no longer lets in. The plans count although it
-// returns an error, too.
+// narrowings plans the removal of rules for clients that a Service no longer allows. The plans are valid even if an error is returned too.
 func (b *ruleBook) narrowings(ctx context.Context, r ruleRequest, lets clients) (plans []listPlan, err error) {
 	all, at, err := b.beginClaims(ctx, r)
 	if err != nil {

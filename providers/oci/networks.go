@@ -29,7 +29,7 @@ type attachment struct {
 	State       string `json:"lifecycleState"`
 }
 
-// vnic is what the API shows of a network interface.
+// vnic holds the fields of a network interface as the API shows them.
 type vnic struct {
 	ID        string   `json:"id"`
 	Subnet    string   `json:"subnetId"`
@@ -40,7 +40,7 @@ type vnic struct {
 	Primary   bool     `json:"isPrimary"`
 }
 
-// subnet is what matters of one here.
+// subnet holds the fields of a subnet that we use.
 type subnet struct {
 	ID  string `json:"id"`
 	VCN string `json:"vcnId"`
@@ -76,7 +76,7 @@ func (s subnet) holds(address string) bool {
 	})
 }
 
-// network is what an instance has of one.
+// network lists an instance's network interfaces.
 type network struct {
 	instance string
 	vnics    []vnic

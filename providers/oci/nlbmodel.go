@@ -194,7 +194,7 @@ func normalizedNetwork(name string) string {
 	return strings.Join(parts[:min(len(parts), kept)], "-")
 }
 
-// networkCreation is what the request for a network load balancer has besides.
+// networkCreation returns the further fields of the request that creates a network load balancer.
 func (d spec) networkCreation(s settings, p placement) document {
 	all := document{"subnetId": p.subnets[0], "nlbIpVersion": d.version}
 	if s.PrivateIPv4 != "" && d.version != versionIPv6 {

@@ -164,7 +164,7 @@ func ruleKey(d document) string {
 	return strings.Join(append(parts, fmt.Sprint(o.protocol, " ", o.port)), "|")
 }
 
-// groupEdit is what is to become of the rules of a group.
+// groupEdit is a change of a group's rules.
 type groupEdit struct {
 	id     string
 	add    []document
@@ -174,7 +174,7 @@ type groupEdit struct {
 	tags map[string]string
 }
 
-// groupPlan is what is to become of network security groups for a Service.
+// groupPlan lists the changes of network security groups for a Service.
 type groupPlan struct {
 	// create is the request for the group of the load balancer; nil where no group is wanted.
 	create document

@@ -16,9 +16,9 @@ import (
 // A load balancer is found by listing compartments, and an annotation of its Service names the one to look in. That annotation may
 // change, also while the program does not run: the record on the Service tells where the load balancer is then.
 
-// record is what the Service's record is to say: the compartment of a load balancer that is not where the cloud config says, and that was
-// made by this program, or that the Service asks to be elsewhere. One that Oracle's own controller has made where its Service asks for
-// needs none, so that taking it over writes nothing. lb is nil where it is to be made.
+// record returns the compartment to record on the Service: that of a load balancer which is not in the configured one, if this program
+// created it or the Service requests another one. A load balancer that Oracle's own controller created where its Service requests needs
+// none, so that taking it over writes nothing. lb is nil before the creation.
 func (p placement) record(lb *loadBalancer) string {
 	switch {
 	case lb == nil && p.compartment != p.configured && p.mark != "":

@@ -34,7 +34,7 @@ type compartments[T placed] struct {
 	// what names the kind in messages, path is that of its listing, name is the name that it has for a Service.
 	what, path string
 	name       func(*v1.Service) string
-	// known is what was seen without a listing.
+	// known returns the items seen without a listing.
 	known func() []T
 
 	mu sync.Mutex

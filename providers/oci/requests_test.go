@@ -80,7 +80,7 @@ func TestPythonSDKJudgesRequests(t *testing.T) {
 	}), "the judge judges")
 }
 
-// judgeRequests is what is wrong with bodies of requests.
+// judgeRequests returns the faults in request bodies.
 func judgeRequests(t *testing.T, python string, all [][3]any) (wrong []string) {
 	t.Helper()
 	input, err := json.Marshal(all)

@@ -69,7 +69,7 @@ type rulePort struct {
 	port, node int
 }
 
-// access is what a Service asks of the rules, whatever they are kept in.
+// access holds the openings that a Service needs, in lists and groups alike.
 type access struct {
 	ports  []rulePort
 	health int
@@ -119,7 +119,7 @@ func sourcesOf(service *v1.Service) ([]string, error) {
 	return all, nil
 }
 
-// accessOf is what a Service asks of the rules.
+// accessOf returns the openings that a Service needs.
 func accessOf(service *v1.Service, preserve bool) (access, error) {
 	sources, err := sourcesOf(service)
 	return access{ports: portsOf(service), health: healthPort(service), sources: sources, preserve: preserve}, err
@@ -175,7 +175,7 @@ func (a access) backOpenings(balancers []string) openings {
 	return all
 }
 
-// others are what the other Services of the cluster need.
+// others holds the openings that the cluster's other Services need.
 type others struct {
 	clients openings
 	// fronts are ports of which nobody knows what clients may come in, and backs those at which load balancers reach nodes.
@@ -187,8 +187,8 @@ func mayNeed(s *v1.Service) bool {
 	return s.DeletionTimestamp == nil && ownership.MayHave(s) && s.Spec.Type == v1.ServiceTypeLoadBalancer
 }
 
-// needsOf are what Services need. there is the load balancer of a Service as far as it is known: what it still uses of before stays open
-// until it is changed.
+// needsOf returns the openings that Services need. there returns the load balancer of a Service as far as it is known: ports it still uses
+// stay open until it is changed.
 func needsOf(list []*v1.Service, there func(*v1.Service) *loadBalancer) others {
 	all := others{openings{}, map[int]bool{}, map[int]bool{}}
 	for _, s := range list {
@@ -241,7 +241,7 @@ func (o opening) mayBeSubnet() bool {
 	return err != nil || p.Addr().Is4() && p.Bits() >= shortestSubnet || p.Addr().Is6() && p.Bits() >= shortestSubnetSix
 }
 
-// claim is what a Service wants of one security list.
+// claim holds a Service's desired rules in one security list.
 type claim struct {
 	wanted openings
 	// former are openings that the Service had.
@@ -268,7 +268,7 @@ type claim struct {
 	unmarked bool
 }
 
-// accessThere is what a load balancer has now, for clients from some networks.
+// accessThere returns the openings that a load balancer uses now, for clients from some networks.
 func accessThere(lb *loadBalancer, sources []string) access {
 	a := access{sources: sources}
 	for _, name := range sortedKeys(lb.Listeners) {
@@ -309,7 +309,7 @@ func protocolsOf(listener document) []string {
 	return []string{numberTCP}
 }
 
-// openingOf is what a rule opens, where it is about a single port.
+// openingOf returns the opening of a rule about a single port.
 func openingOf(rule document, egress bool) (o opening, ok bool) {
 	side := "source"
 	if egress {

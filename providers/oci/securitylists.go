@@ -48,7 +48,7 @@ type ruleBook struct {
 
 	writer shared.Writer[securityList]
 	mu     sync.Mutex
-	// held is what Services have in lists, as far as this process knows.
+	// held records the rules of Services in lists, as far as this process knows.
 	held map[types.UID]map[string]heldRules
 	// places are the subnets of instances, which never change.
 	places map[string]string
@@ -58,7 +58,7 @@ type ruleBook struct {
 	look  func(context.Context, []*v1.Service) error
 }
 
-// heldRules are what a Service has in a list, and whether rules without a description are of it.
+// heldRules are a Service's rules in a list; unmarked is set if rules without a description are its own.
 type heldRules struct {
 	openings
 	unmarked bool
@@ -98,11 +98,11 @@ func listFrom(what, id string, header http.Header, doc document) (securityList, 
 	return l, nil
 }
 
-// ruleRequest is what a load balancer asks of security lists.
+// ruleRequest holds a load balancer's needs in security lists.
 type ruleRequest struct {
 	service *v1.Service
 	access  access
-	// former is what the load balancer has now, where that is something else.
+	// former holds the load balancer's present access, if it differs.
 	former access
 	// frontend is set where the rules of the load balancer's own subnets alone are managed, and only for its clients.
 	frontend bool
@@ -121,7 +121,7 @@ type ruleRequest struct {
 	unmarked bool
 }
 
-// listPlan is what is to become of one security list.
+// listPlan is a change of one security list.
 type listPlan struct {
 	id             string
 	claim          claim
@@ -129,8 +129,8 @@ type listPlan struct {
 	added, removed []opening
 }
 
-// plan is what is to become of the security lists for a load balancer: those whose rules are to be changed. missed are those that could
-// not be looked at while the Service goes.
+// plan returns the changes of security lists for a load balancer. missed are errors of lists that could not be read while the Service is
+// deleted.
 func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, missed []error, err error) {
 	claims, missed, err := b.claims(ctx, r)
 	if err != nil {
@@ -155,7 +155,7 @@ func (b *ruleBook) plan(ctx context.Context, r ruleRequest) (plans []listPlan, m
 	return plans, missed, nil
 }
 
-// plan is what is to become of a security list by a claim; due is false where that is nothing.
+// plan returns the change of a security list for a claim; due is false if there is none.
 func (c claim) plan(l securityList) (p listPlan, due bool) {
 	p = listPlan{id: l.ID, claim: c, before: document{ingressField: l.doc[ingressField], egressField: l.doc[egressField]}}
 	p.after, p.added, p.removed = c.apply(p.before)
@@ -184,7 +184,7 @@ func (b *ruleBook) hold(uid types.UID, id string, all heldRules) {
 	b.held[uid][id] = all
 }
 
-// heldAfter is what a Service has in a list after its claim: what it had as well, where not all is closed.
+// heldAfter returns a Service's rules in a list after its claim: the former ones too, unless all of them were closed.
 func (c claim) heldAfter() heldRules {
 	all := maps.Clone(c.wanted)
 	if c.closesNothing || len(c.keep) > 0 {
@@ -200,7 +200,7 @@ func (b *ruleBook) holds(uid types.UID) bool {
 	return len(b.held[uid]) > 0
 }
 
-// claims are what a load balancer wants of each security list.
+// claims returns a load balancer's claim to each security list.
 func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*claim, missed []error, err error) {
 	all, at, err := b.beginClaims(ctx, r)
 	if err != nil {
@@ -320,7 +320,7 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest) (findings []serv
 	return findings, err
 }
 
-// othersThan are what Services need of security lists other than one of them.
+// othersThan returns the openings that all Services but one need.
 func (b *ruleBook) othersThan(ctx context.Context, service *v1.Service, list []*v1.Service) (others, error) {
 	list = slices.DeleteFunc(slices.Clone(list), func(s *v1.Service) bool { return s.UID == service.UID || !mayNeed(s) })
 	if err := b.look(ctx, list); err != nil {

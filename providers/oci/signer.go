@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// credential is what signs a call: a key, and the name by which the cloud knows it.
+// credential signs calls: a key, and its name in the cloud.
 type credential struct {
 	id  string
 	key *rsa.PrivateKey

@@ -25,7 +25,7 @@ import (
 
 // This file gives load balancers the certificates of Secrets.
 
-// certificate is what a Secret holds. It is never printed.
+// certificate is the content of a Secret. It is never printed.
 type certificate struct {
 	secret                           string // its name
 	public, ca                       string

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS
@@ -162,7 +162,7 @@ func fixedSecret(t testing.TB, number byte) *v1.Secret {
 	}}
 }
 
-// takeOver is what Oracle's own controller leaves: a load balancer, and rules of security lists without a description.
+// takeOver holds the objects that Oracle's own controller leaves: a load balancer, and rules of security lists without a description.
 func takeOver(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conformance.Scenario {
 	t.Helper()
 	return conformance.Scenario{Name: "take-over", Steps: []conformance.Step{

@@ -60,14 +60,14 @@ type token struct {
 	at   time.Time
 }
 
-// balancing is what load balancers take.
+// balancing holds the simulator's load balancers and their work requests.
 type balancing struct {
 	balancers []*LoadBalancer
 	works     []*work
 	tokens    map[string]token
 	serial    int
 	workTime  time.Duration
-	// failNext is what the next work request fails with.
+	// failNext is the error of the next work request.
 	failNext string
 	// refuse is the code and the message that the next creation is refused with.
 	refuse [2]string

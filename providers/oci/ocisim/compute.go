@@ -57,7 +57,7 @@ type VNIC struct {
 	Attachment string `json:"-"`
 }
 
-// cloud is what there is.
+// cloud is the simulator's state.
 type cloud struct {
 	all       []*Instance
 	noSubnets []string
@@ -235,7 +235,7 @@ func refusal(kind string, query url.Values) string {
 	return ""
 }
 
-// items are what a listing shows, before it is taken apart into pages.
+// items returns a whole listing, before it is divided into pages.
 func (s *Sim) items(kind string, query url.Values) (items []any) {
 	fits := func(name, value string) bool { return query.Get(name) == "" || query.Get(name) == value }
 	if kind == "availabilityDomains" {
@@ -265,7 +265,7 @@ func (s *Sim) items(kind string, query url.Values) (items []any) {
 	return items
 }
 
-// shown is what a listing shows of a network interface.
+// shown returns a network interface as listings show it.
 func (i *Instance) shown(kind string, query url.Values, number int, v VNIC) []any {
 	private := strings.Replace(v.ID, ".vnic.", ".privateip.", 1)
 	switch kind {

@@ -37,7 +37,7 @@ type session struct {
 	ends   time.Time
 }
 
-// identity is what tells who an instance or a service account is.
+// identity proves an instance or a service account.
 type identity struct {
 	leaf     []byte
 	key      *rsa.PrivateKey

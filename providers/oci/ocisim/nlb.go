@@ -43,7 +43,7 @@ type networkWork struct {
 	apply            func(*NetworkLoadBalancer)
 }
 
-// networkBalancing is what network load balancers take.
+// networkBalancing holds the simulator's network load balancers and their work requests.
 type networkBalancing struct {
 	nlbs     []*NetworkLoadBalancer
 	nlbWorks []*networkWork

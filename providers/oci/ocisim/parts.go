@@ -37,7 +37,7 @@ func judgeCertificate(d document) string {
 	return ""
 }
 
-// withoutKey is what the cloud keeps of a certificate: nobody gets the key back.
+// withoutKey removes the secret parts of a certificate, which the cloud never returns.
 func withoutKey(d document) document {
 	d["privateKey"], d["passphrase"] = nil, nil
 	delete(d, "privateKey")
@@ -147,7 +147,7 @@ func judgeRefs(whole, owner document) string {
 	return ""
 }
 
-// referredBy is what refers to a certificate or a rule set; "" is nothing.
+// referredBy returns the part that refers to a certificate or a rule set; "" if none does.
 func referredBy(whole document, kind, name string) string {
 	for _, owners := range []string{"listeners", "backendSets"} {
 		for owner, v := range part(whole, owners) {

@@ -41,7 +41,7 @@ type guarded struct {
 
 func (g *guarded) etag() string { return "etag" + strconv.Itoa(g.version) }
 
-// security is what lets traffic in.
+// security holds security lists and network security groups.
 type security struct {
 	lists, groups []*guarded
 	ruleSerial    int

@@ -13,7 +13,7 @@ func (*Sim) currentTime() time.Time { return time.Now() }
 // GroupID is the OCID of one of the network security groups, which have numbers from 1.
 func GroupID(n int) string { return fmt.Sprintf("ocid1.networksecuritygroup.oc1.phx.aaaagroup%d", n) }
 
-// shape is what a document may have, as Oracle's description says.
+// shape lists the fields that a document may have, from Oracle's description.
 type shape struct{ fields map[string]field }
 
 // field is one field of a document.

@@ -108,7 +108,7 @@ func verifyWith(r *http.Request, body []byte, id string, key *rsa.PublicKey, nee
 	return ""
 }
 
-// headerOf is what is signed of a request. Its target is the one that was sent, whatever a fault has made of it since.
+// headerOf returns a header as it was signed. The target is the one that was sent, even if a fault has changed it since.
 func headerOf(r *http.Request, name string) string {
 	switch name {
 	case "(request-target)":
