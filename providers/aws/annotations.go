@@ -79,7 +79,7 @@ const (
 	textFalse = "false"
 )
 
-// settings are what one Service asks for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	network  bool
 	internal bool

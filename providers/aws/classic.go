@@ -27,7 +27,7 @@ var _ services.Reconciler[classicObserved, desiredClassic] = (*classicReconciler
 // classicChange is a change of a classic load balancer, or of what belongs to it.
 type classicChange = services.Change[classicObserved]
 
-// classicObserved is what there is for a Service with a classic load balancer.
+// classicObserved holds AWS's objects for a Service with a classic load balancer.
 type classicObserved struct {
 	bothKinds
 	attributes elbtypes.LoadBalancerAttributes
@@ -250,8 +250,8 @@ func (c *classicReconciler) Exists(ctx context.Context, r services.Request, o cl
 	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
 }
 
-// leftovers is what belongs to a Service besides its classic load balancer. It is found by names, descriptions and tags, so that
-// it is found as well when the load balancer is gone.
+// leftovers returns a Service's objects besides its classic load balancer. It searches names, descriptions and tags, so that it also works
+// after the load balancer is gone.
 func (c *classicReconciler) leftovers(ctx context.Context, service *v1.Service, o classicObserved) (left leftovers, err error) {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {

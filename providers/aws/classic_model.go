@@ -70,7 +70,7 @@ func (l classicListener) equals(o classicListener) bool {
 	return l == o
 }
 
-// desiredClassic is what a classic load balancer should be.
+// desiredClassic is the desired state of a classic load balancer.
 type desiredClassic struct {
 	name, scheme string
 	listeners    []classicListener
@@ -96,7 +96,7 @@ type desiredClassic struct {
 	backends []backend
 }
 
-// desireClassic is what a Service asks for, but for its security groups.
+// desireClassic returns the state that a Service requests, without its security groups.
 func desireClassic(
 	service *v1.Service, s settings, c Config, id *identity, scheme string, subnets []string, backends []backend,
 ) desiredClassic {
@@ -151,7 +151,7 @@ func givenClassicGroups(s settings, c Config) []string {
 	return slices.Clone(s.Groups)
 }
 
-// classicFrontRules are what may come in to a classic load balancer.
+// classicFrontRules returns the ingress rules of a classic load balancer.
 func classicFrontRules(d desiredClassic, s settings) []rule {
 	ports := make([]frontPort, len(d.listeners))
 	for i, p := range d.listeners {
@@ -301,11 +301,11 @@ type step struct {
 	group string
 	// loadBalancer is the ARN of the load balancer that a target group is made for.
 	loadBalancer string
-	// before is what there is of what the input sets, under the same names, for plan.
+	// before holds the present values of the input's fields, under the same names, for plan.
 	before any
 }
 
-// compare is what the step changes, before and after.
+// compare returns the fields that the step changes, before and after it.
 func (s step) compare() (before, after any) {
 	switch {
 	case s.action() != guard.PlanDelete:
@@ -324,7 +324,7 @@ func (s step) compare() (before, after any) {
 	return services.Within(s.before, after), after
 }
 
-// action is what plan calls the step.
+// action returns the kind of the step for plan.
 func (s step) action() string {
 	switch verb, _, _ := strings.Cut(s.what, " "); verb {
 	case "creating", "registering", "adding", "attaching":

@@ -197,8 +197,8 @@ func (h sdkHTTP) Do(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// sdkConfig is what all clients of the SDK have in common. Retries are the transport's: it knows the limits. What gives
-// credentials was made before, and keeps the SDK's own transport and retries.
+// sdkConfig returns the configuration of all the SDK's clients. The transport retries, because it knows the limits. Credential providers
+// were created before and keep the SDK's own transport and retries.
 func (a *api) sdkConfig(ctx context.Context, region string) (aws.Config, error) {
 	loaded, err := a.loadConfig(ctx, region)
 	loaded.HTTPClient, loaded.Retryer = sdkHTTP{a.http.Client}, func() aws.Retryer { return aws.NopRetryer{} }

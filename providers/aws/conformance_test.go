@@ -186,7 +186,7 @@ func changeNetwork(s *v1.Service) {
 	s.Spec.Ports[1].NodePort = 30445
 }
 
-// snapshot is what the region holds for Services, less what differs from run to run.
+// snapshot prints the region's objects for Services, without the fields that differ from run to run.
 func snapshot(sim *awssim.Sim) string {
 	var lines []string
 	show := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }

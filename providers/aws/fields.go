@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceFields are what becomes of the fields of a Service; no annotation of the type is a classic load balancer.
+// serviceFields declares how each field of a Service is handled; without an annotation of the type, the load balancer is a classic one.
 var serviceFields = func() schema.Fields {
 	nlb := map[string]string{annotationType: typeNLB}
 	const (

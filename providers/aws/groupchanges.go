@@ -204,7 +204,7 @@ func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGrou
 	return changes
 }
 
-// leftovers is what belongs to a Service besides its load balancer.
+// leftovers are a Service's objects besides its load balancer.
 type leftovers struct {
 	targetGroups []elbv2types.TargetGroup
 	groups       []securityGroup

@@ -28,7 +28,7 @@ import (
 const (
 	providerIDPrefix = "aws://"
 
-	// callPrice and minAge are what nodes that are not ready may cost: one call for all of them.
+	// callPrice and minAge limit the cost of nodes that are not ready: one call serves all of them.
 	callPrice = 2 * time.Second
 	minAge    = 15 * time.Second
 	// missMaxAge is how old the record may be of an instance that is missing.
@@ -45,7 +45,7 @@ const (
 	annotationNodeIP = "alpha.kubernetes.io/provided-node-ip"
 )
 
-// instance is what the provider keeps of an EC2 instance.
+// instance holds the fields of an EC2 instance that are needed after a listing.
 type instance struct {
 	id, kind, state, zone string
 	vpc, subnet           string
@@ -435,7 +435,7 @@ func instanceKey(text string) string {
 	return text
 }
 
-// lastSegment is what a provider ID names. The form without a scheme is an older kubelet's.
+// lastSegment returns the instance ID in a provider ID. The form without a scheme is an older kubelet's.
 func lastSegment(text string) (string, error) {
 	path, ok := strings.CutPrefix(text, providerIDPrefix)
 	if !ok && strings.Contains(text, "://") {

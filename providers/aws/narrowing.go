@@ -134,7 +134,7 @@ func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Se
 	return c
 }
 
-// narrowedNodes is what a network load balancer needs of the groups of nodes from now on.
+// narrowedNodes holds the rules that a network load balancer still needs in the groups of nodes.
 type narrowedNodes struct {
 	name  string
 	rules []rule

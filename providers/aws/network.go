@@ -33,11 +33,11 @@ var _ services.Reconciler[networkObserved, desiredNetwork] = (*networkReconciler
 // networkChange is a change of a network load balancer, or of what belongs to it.
 type networkChange = services.Change[networkObserved]
 
-// networkObserved is what there is for a Service with a network load balancer.
+// networkObserved holds AWS's objects for a Service with a network load balancer.
 type networkObserved struct {
 	bothKinds
-	// state is what the load balancer is made of. Without one it has the target groups that were made for the Service, when the
-	// Service is deleted.
+	// state holds the load balancer's parts. If it is gone and the Service is being deleted, it holds the target groups created for the
+	// Service.
 	state networkState
 	// groups are the security groups of the VPC, where they are needed.
 	groups map[string]securityGroup
@@ -599,8 +599,8 @@ func (c *networkReconciler) Exists(ctx context.Context, r services.Request, o ne
 	return &v1.LoadBalancerStatus{}, err == nil && left.isPresent(), err
 }
 
-// leftovers is what belongs to a Service besides its network load balancer. It is found by names, descriptions and tags, so that
-// it is found as well when the load balancer is gone.
+// leftovers returns a Service's objects besides its network load balancer. It searches names, descriptions and tags, so that it also works
+// after the load balancer is gone.
 func (c *networkReconciler) leftovers(ctx context.Context, r services.Request, o networkObserved) (left leftovers, err error) {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {

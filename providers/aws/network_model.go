@@ -51,21 +51,21 @@ type healthCheck struct {
 	healthyCount, unhealthyCount int32
 }
 
-// desiredTargetGroup is what the target group of a port should be.
+// desiredTargetGroup is the desired state of a port's target group.
 type desiredTargetGroup struct {
 	name, protocol, targetType, addressType string
 	port                                    int32
 	check                                   healthCheck
 }
 
-// desiredListener is what a port should be.
+// desiredListener is the desired state of a port's listener.
 type desiredListener struct {
 	port                          int32
 	protocol, certificate, policy string
 	group                         desiredTargetGroup
 }
 
-// desiredNetwork is what a network load balancer should be.
+// desiredNetwork is the desired state of a network load balancer.
 type desiredNetwork struct {
 	name, scheme, addressType string
 	mappings                  []elbv2types.SubnetMapping
@@ -95,7 +95,7 @@ type desiredNetwork struct {
 	fewer bool
 }
 
-// desireNetwork is what a Service asks for, but for its place and its security groups.
+// desireNetwork returns the state that a Service requests, without its subnets and security groups.
 func desireNetwork(service *v1.Service, s settings, c Config, id *identity, backends []backend) desiredNetwork {
 	running, eligible := backendIDs(backends)
 	return desiredNetwork{
@@ -264,8 +264,8 @@ func targetFamily(service *v1.Service) string {
 	return addressIPv4
 }
 
-// addressTypeOf is what a new load balancer offers to clients: both families where the Service has both and the subnets
-// can. required is set where it may not be less.
+// addressTypeOf returns the address type of a new load balancer: dual-stack if the Service has both families and the subnets allow it.
+// required is set if a single family is not enough.
 func addressTypeOf(service *v1.Service, subnets []subnet) (kind string, required bool) {
 	v6 := slices.Contains(service.Spec.IPFamilies, v1.IPv6Protocol)
 	policy := service.Spec.IPFamilyPolicy

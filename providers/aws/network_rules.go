@@ -12,7 +12,7 @@ import (
 
 // This file decides about the rules of nodes' security groups for network load balancers, and calls nobody.
 
-// desiredNodeRules is what a network load balancer needs of the security groups of nodes.
+// desiredNodeRules holds the rules that a network load balancer needs in the security groups of nodes.
 type desiredNodeRules struct {
 	name  string
 	rules []rule
@@ -82,7 +82,7 @@ func checkPorts(listeners []desiredListener) []int32 {
 	return ports
 }
 
-// otherRules is what the security groups of nodes hold for other network load balancers.
+// otherRules holds the rules of other network load balancers in the security groups of nodes.
 type otherRules struct {
 	// names are those of the cluster's other network load balancers.
 	names []string
@@ -150,7 +150,7 @@ func networkNodeChange(g securityGroup, want desiredNodeRules, others otherRules
 	return c
 }
 
-// mtuChange is what a group lacks of the rules for path MTU discovery, one for each network of clients, and has too much.
+// mtuChange returns the missing and the surplus rules of a group for path MTU discovery, one for each network of clients.
 func mtuChange(g securityGroup) ruleChange {
 	taken := ruleKeys{}
 	var mtu []rule
@@ -186,7 +186,7 @@ func hasRuleOf(g securityGroup, name string) bool {
 	return slices.ContainsFunc(g.rules, func(r rule) bool { return ofLoadBalancer(r, name) })
 }
 
-// nothingFor is what a load balancer needs that is deleted.
+// nothingFor returns the needs of a load balancer that is being deleted.
 func nothingFor(name string, c Config) desiredNodeRules {
 	d := desiredNodeRules{name: name, goes: true}
 	if c.HealthProbeMode == probeShared {
@@ -211,7 +211,7 @@ func (l desiredListener) transports() []string {
 	return []string{protocolTCP}
 }
 
-// networkFrontRules are what may come in to a network load balancer. TLS is TCP to a security group.
+// networkFrontRules returns the ingress rules of a network load balancer. TLS is TCP to a security group.
 func networkFrontRules(d desiredNetwork, s settings) []rule {
 	var ports []frontPort
 	for _, l := range d.listeners {

@@ -18,7 +18,7 @@ const (
 	showsWithin = 6 * time.Second
 )
 
-// recentlyMade are what was just made, which reads may lack for a moment: its absence then is no absence.
+// recentlyMade remembers objects that were just created: reads may lack them for a moment, which does not prove them absent.
 type recentlyMade struct {
 	mu   sync.Mutex
 	made map[string]time.Time

@@ -28,7 +28,7 @@ const orphanRules = "rules of security group"
 // attributeProtected keeps a network load balancer from being deleted.
 const attributeProtected = "deletion_protection.enabled"
 
-// nodeClosing is what nodes stop letting in with one load balancer that no Service has.
+// nodeClosing lists the node rules to remove with one load balancer that has no Service.
 type nodeClosing struct {
 	id   *identity
 	name string

@@ -54,8 +54,8 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	return orphans, nil
 }
 
-// livingServices are what Services have: names of load balancers, names of Services as tags tell them, and how the names of target groups
-// and security groups of network load balancers begin.
+// livingServices holds names derived from Services: of load balancers, of Services in tags, and the prefixes of target groups and security
+// groups of network load balancers.
 type livingServices struct {
 	all                     []*v1.Service
 	loadBalancers, services map[string]bool

@@ -37,7 +37,7 @@ type keyedValue[V any] struct {
 	value V
 }
 
-// records is what AWS holds for Services, as far as it was read.
+// records caches AWS's objects for Services, as far as they were read.
 type records struct {
 	api        *api
 	classics   *inventory.Inventory[string, *classicLoadBalancer]

@@ -105,7 +105,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return list, nil
 }
 
-// routeUse is what a route leads to.
+// routeUse is the target of a route.
 type routeUse struct {
 	// blackhole is set where it leads nowhere any more.
 	blackhole bool
@@ -281,7 +281,7 @@ func (r *routes) replace(ctx context.Context, table routeTable, route *cloudprov
 	return err
 }
 
-// forwarder is what a route to an instance names: AWS does not choose among interfaces.
+// forwarder returns the target of a route to an instance: AWS does not choose among several interfaces.
 func forwarder(one instance) (instanceID, networkInterface *string) {
 	if len(one.interfaces) > 1 {
 		return nil, aws.String(one.interfaces[0].id)

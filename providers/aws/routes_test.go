@@ -71,7 +71,7 @@ func TestRoutes(t *testing.T) {
 	assert.Empty(t, w.server.Calls().Refused)
 }
 
-// shownTable is what the table of the cluster holds besides gateways, by network.
+// shownTable returns the targets in the cluster's route table other than gateways, by network.
 func shownTable(w *world) map[string]string {
 	shown := map[string]string{}
 	for _, r := range w.sim.Routes() {

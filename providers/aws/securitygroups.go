@@ -56,7 +56,7 @@ const (
 	descriptionFront = "anyccm.io/rule/front="
 )
 
-// rule is what one source may do.
+// rule allows one source.
 type rule struct {
 	protocol    string
 	from, to    int32
@@ -143,7 +143,7 @@ func ipPermissions(rules []rule) []ec2types.IpPermission {
 	return list
 }
 
-// ruleChange is what a security group lacks and has too much of.
+// ruleChange lists the missing and the surplus rules of a security group.
 type ruleChange struct {
 	group       securityGroup
 	add, remove []rule
@@ -196,8 +196,8 @@ func exactly(g securityGroup, want []rule, mine func(rule) bool) ruleChange {
 	return c
 }
 
-// frontRules are what may come in to a load balancer itself: its ports, and path MTU discovery. description marks those for
-// IPv6, which people also make by hand.
+// frontRules returns the ingress rules of a load balancer itself: its ports, and path MTU discovery. description marks those for IPv6,
+// which people also create by hand.
 func frontRules(ports []frontPort, ranges []netip.Prefix, description string) []rule {
 	var list []rule
 	for _, p := range ranges {

@@ -41,7 +41,7 @@ const (
 	eventSingleStack = "LoadBalancerSingleStack"
 )
 
-// shared is what the reconcilers of both kinds of load balancers use.
+// shared is used by the reconcilers of both kinds of load balancers.
 type shared struct {
 	config  Config
 	api     *api
@@ -180,7 +180,7 @@ func kindChanged(service *v1.Service, have bothKinds) error {
 		"%s; change it back, or delete and create the Service", kind)
 }
 
-// statusOf is what a Service shows of a load balancer with a host name.
+// statusOf returns the status of a Service whose load balancer has a host name.
 func statusOf(host string) *v1.LoadBalancerStatus {
 	if host == "" {
 		return &v1.LoadBalancerStatus{}

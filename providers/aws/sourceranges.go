@@ -16,7 +16,7 @@ import (
 // Source ranges hold where rules of a security group are written: those of the load balancer itself, or those of the nodes. This
 // file decides who gets in all the same, and says so.
 
-// entrance is what lets clients of a network load balancer in.
+// entrance determines the rules for clients of a network load balancer.
 type entrance struct {
 	// dualStack is set where clients come by both families, and v6 where targets are reached by IPv6.
 	dualStack, v6 bool

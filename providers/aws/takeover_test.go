@@ -236,7 +236,7 @@ func takenLocalCases() map[string]taken {
 	}
 }
 
-// laterCases are what Services look like after some changes, under the other controller or an older one.
+// laterCases are Services after some changes under the other controller or an older one.
 func laterCases() map[string]taken {
 	udp := takenTargetGroup("k8s-shop-web-7613d9ca3e", "UDP", 30053)
 	tcp := takenTargetGroup("k8s-shop-web-f9f80cf63e", "TCP", 30080)

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS
@@ -90,7 +90,7 @@ func scenarios(sim *awssim.Sim, unmanaged func()) []conformance.Scenario {
 	return slices.Concat(networkScenarios(), groupScenarios(unmanaged), takeoverScenarios(sim, unmanaged), annotationScenarios())
 }
 
-// networkScenarios are what the common ones do, with a network load balancer.
+// networkScenarios are the common scenarios with a network load balancer.
 func networkScenarios() []conformance.Scenario {
 	web := func() *v1.Service {
 		return conformance.Service("web", onNetwork(), conformance.Port("http", 80, 30080))

@@ -36,7 +36,7 @@ type Group struct {
 	Created                    time.Time
 }
 
-// Rule is what one source may do.
+// Rule allows one source.
 type Rule struct {
 	Protocol                                     string
 	From, To                                     int

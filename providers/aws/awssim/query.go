@@ -32,7 +32,7 @@ func refuse(code, format string, args ...any) error {
 type params struct {
 	values url.Values
 	prefix string
-	// member is what stands between the name of a list and the number of an entry.
+	// member is the text between a list's name and an entry's number.
 	member string
 	used   map[string]bool
 	fault  *error
@@ -234,7 +234,7 @@ func texts(name, item string, list []string) elem {
 	return el(name, kids...)
 }
 
-// answer is what a call answers with; handlers fill in the inside of the result.
+// answer is the content of a response; handlers fill in the inside of the result.
 type answer []elem
 
 // form reads the parameters of a request whose body is kept for others.

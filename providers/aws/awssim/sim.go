@@ -84,7 +84,7 @@ type Sim struct {
 	self    string
 	roles   []string
 
-	// region is what reads show, of now or of a moment before.
+	// region is the state that reads return; it may be that of a moment ago.
 	region
 	past simkit.Lagging[region]
 	// holds are security groups that interfaces of deleted load balancers still use, and until when.

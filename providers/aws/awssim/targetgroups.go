@@ -243,7 +243,7 @@ func (t *TargetGroup) checkTimes() error {
 	return nil
 }
 
-// settings are what must be equal for a creation to answer with what exists.
+// settings returns the fields that must be equal for a creation to return the existing group.
 func (t *TargetGroup) settings() string {
 	return fmt.Sprint(t.Protocol, t.Port, t.CheckProtocol, t.CheckPort, t.CheckPath, t.Interval, t.Healthy, t.Unhealthy, t.AddressType)
 }
