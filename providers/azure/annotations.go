@@ -64,7 +64,7 @@ const (
 	annotationLinkApproved  = prefix + "azure-pls-auto-approval"
 )
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	Internal                      bool
 	Subnet                        string

@@ -26,7 +26,7 @@ type edit func(d doc) error
 // document is where a shared document is, and how it is made where it does not exist.
 type document struct {
 	id, what, version string
-	// create is what is there before the first edit; nil where this program never creates it.
+	// create returns the document before its first edit; nil if this program never creates it.
 	create func() doc
 	// beforeRemoval is called before the document is deleted.
 	beforeRemoval func(ctx context.Context, d doc) error

@@ -6,8 +6,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceFields are what becomes of the fields of a Service. With floating IP packets reach nodes as clients send them, so that no
-// node port is needed.
+// serviceFields declares how each field of a Service is handled. With floating IP packets reach nodes as clients send them, so that no node
+// port is needed.
 var serviceFields = append(schema.ServedFields(
 	schema.FieldAddress, schema.FieldIPv6, schema.FieldPreferBoth, schema.FieldRequireBoth, schema.FieldAffinity, schema.FieldLocal,
 	schema.FieldSourceRanges, schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart,

@@ -33,7 +33,7 @@ const (
 	labelManaged = "kubernetes.azure.com/managed"
 )
 
-// machine is what Azure shows of a virtual machine, of whichever kind.
+// machine holds the fields of a virtual machine of either kind, as Azure shows them.
 type machine struct {
 	ID         string                `json:"id"`
 	Name       string                `json:"name"`
@@ -66,7 +66,7 @@ type machine struct {
 	} `json:"properties"`
 }
 
-// instanceView is what Azure knows of a machine at run time.
+// instanceView is the state of a machine at run time.
 type instanceView struct {
 	FaultDomain *int `json:"platformFaultDomain"`
 	Statuses    []struct {
@@ -97,7 +97,7 @@ func (m machine) primaryInterface() string {
 	return ""
 }
 
-// scaleSet is what matters of one here.
+// scaleSet holds the fields of a scale set that we use.
 type scaleSet struct {
 	ID         string `json:"id"`
 	Name       string `json:"name"`

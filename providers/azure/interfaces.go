@@ -14,7 +14,7 @@ import (
 // indexMachine finds the network interface that speaks for a machine.
 const indexMachine = "machine"
 
-// networkInterface is what Azure shows of one.
+// networkInterface holds the fields of a network interface that we use.
 type networkInterface struct {
 	ID         string `json:"id"`
 	Properties struct {
@@ -88,7 +88,7 @@ func (n networkInterface) machine() []string {
 	return []string{strings.ToLower(n.Properties.Machine.ID)}
 }
 
-// publicAddress is what Azure shows of a public address of a machine.
+// publicAddress holds the fields of a machine's public address that we use.
 type publicAddress struct {
 	ID         string `json:"id"`
 	Properties struct {

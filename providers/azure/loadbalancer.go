@@ -39,7 +39,7 @@ const (
 	legacyLabelTag   = "kubernetes-dns-label-service"
 )
 
-// observed is what is there for a Service.
+// observed holds Azure's objects of a Service.
 type observed struct {
 	// lbs are the load balancers of this cluster's names; own are those where the Service has a part.
 	lbs       []doc
@@ -607,7 +607,7 @@ func (r *reconciler) ipOf(o *observed, lb doc, name string) string {
 	return ""
 }
 
-// Deletions are what is to be done when the Service goes.
+// Deletions returns the changes that delete a Service's objects.
 func (r *reconciler) Deletions(
 	_ context.Context, q services.Request, o *observed,
 ) ([]services.Change[*observed], []services.Finding, error) {

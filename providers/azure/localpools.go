@@ -204,7 +204,7 @@ func (r *reconciler) poolMembers(
 	return wanted, findings, nil
 }
 
-// latest is what the framework said last, for changes that it does not know of.
+// latest keeps the last arguments of the framework, for changes that it does not know of.
 type latest struct {
 	mu      sync.Mutex
 	cluster string

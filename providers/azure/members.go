@@ -57,7 +57,7 @@ func (c *Config) holds(id machineID) bool {
 	return strings.HasPrefix(string(id), "/subscriptions/"+strings.ToLower(c.Subscription)+"/")
 }
 
-// membership is what is to be done about the pools of a load balancer.
+// membership lists the changes of a load balancer's pools.
 type membership struct {
 	join, leave []memberAt
 }
@@ -69,7 +69,7 @@ type memberAt struct {
 	six     bool
 }
 
-// compare is what leaves the pools, and what joins them.
+// compare returns the machines that leave the pools, and those that join them.
 func (p membership) compare() (before, after any) {
 	texts := func(list []memberAt) any {
 		byPool := map[string][]string{}

@@ -27,7 +27,7 @@ const (
 	sharedProbe    = "cluster-service-shared-health-probe"
 )
 
-// spec is what a Service asks for.
+// spec is the desired state of a Service.
 type spec struct {
 	Base, LB, Cluster      string
 	Internal               bool
@@ -47,7 +47,7 @@ type spec struct {
 	Link *link
 }
 
-// around is what of a load balancer others have to do with.
+// around describes the parts of a load balancer that concern other Services.
 type around struct {
 	// inherited are frontends, by their IDs in lower case, whose Services want them no more, and which go with the last Service on their
 	// address.
@@ -98,10 +98,10 @@ type address struct {
 	group, name string
 	// managed is set where this program makes and deletes it.
 	managed bool
-	// found is what is there, or nil.
+	// found is the existing document, or nil.
 	found doc
 	want  doc
-	// fresh is what is made where nothing is there; edit makes it, or the document that is there, what it should be.
+	// fresh is the document to create if there is none; edit brings it, or the existing one, to the desired state.
 	fresh doc
 	edit  edit
 }
@@ -242,7 +242,7 @@ func (d *spec) rulesFor(c *Config, service *v1.Service, s *settings, f front, su
 	return nil
 }
 
-// ruleOf is what a rule says beside its references.
+// ruleOf returns a rule without its references.
 func ruleOf(c *Config, service *v1.Service, s *settings, p v1.ServicePort, f front, all bool) doc {
 	protocol := map[v1.Protocol]string{v1.ProtocolTCP: "Tcp", v1.ProtocolUDP: "Udp", v1.ProtocolSCTP: "All"}[p.Protocol]
 	floating, back := true, int(p.Port)

@@ -114,7 +114,7 @@ func (c *Config) namesOf(cluster string) (names []string) {
 	return names
 }
 
-// placing is what decides on which load balancer a Service is.
+// placing holds the input for choosing a Service's load balancer.
 type placing struct {
 	service *v1.Service
 	// asked are the load balancers of the annotation, in lower case; namespace are the labels of the Service's namespace.

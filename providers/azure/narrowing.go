@@ -21,7 +21,7 @@ const (
 	sourceAny      = "*"
 )
 
-// clients are who may connect: networks, and what service tags name.
+// clients are the sources that may connect: networks, and service tags.
 type clients struct {
 	networks sources.Set
 	tags     []string

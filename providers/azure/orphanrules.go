@@ -28,9 +28,9 @@ func additional(s *v1.Service) (list []string) {
 	return list
 }
 
-// claimOfGone is what a Service that is gone had in the security group, as its part of a load balancer tells: the addresses of its
-// frontends, those of frontends of others that it has rules on, and its ports on nodes, unless a living Service has them by now. lbs are
-// all load balancers, and ipOf knows the addresses of their frontends.
+// claimOfGone returns the former claim of a deleted Service to the security group, derived from its part of a load balancer: the addresses
+// of its frontends, those of others' frontends with its rules, and its node ports, unless a living Service uses them now. lbs are all load
+// balancers, and ipOf returns the address of a frontend.
 func claimOfGone(lbs []doc, lb doc, base string, living []*v1.Service, ipOf func(f doc) string) claim {
 	k := claim{shared: map[string][]string{}}
 	for _, other := range lbs {

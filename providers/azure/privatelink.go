@@ -24,7 +24,7 @@ import (
 // ownerTag is the tag that names the Service of a private link service.
 const ownerTag = "k8s-azure-owner-service"
 
-// linkSettings are what the annotations of a Service say about its private link service.
+// linkSettings holds the annotations about a Service's private link service.
 type linkSettings struct {
 	Create, Proxy        bool
 	Group, Name, Subnet  string
@@ -67,7 +67,7 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 // link is the private link service that a Service asks for.
 type link struct {
 	id, front, subnet string
-	// found is what is there, or nil; fresh is what is made where nothing is.
+	// found is the existing document, or nil; fresh is the one to create if there is none.
 	found, fresh doc
 	edit         edit
 	// policies is set where the subnet does not let private link services in yet.

@@ -143,7 +143,7 @@ func statusText(code int) string {
 	return string(data)
 }
 
-// recordedBodies are what the recordings write, by kind.
+// recordedBodies are the request bodies of the recordings, by kind.
 func recordedBodies() map[string]doc {
 	subnet := doc{"id": azuresim.ID("Microsoft.Network/virtualNetworks", azuresim.Network, "subnets", azuresim.Subnet)}
 	card := part("card", doc{"primary": true, "enableIPForwarding": true, "ipConfigurations": []any{part("config", doc{"subnet": subnet})}})

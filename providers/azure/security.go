@@ -63,7 +63,7 @@ func managed(rule doc) bool {
 		(priority >= firstPriority && priority <= lastPriority || strings.EqualFold(accessOf(rule).name(), str(rule, "name")))
 }
 
-// accessOf is what a rule says.
+// accessOf parses a security rule.
 func accessOf(rule doc) access {
 	return access{
 		deny: strings.EqualFold(str(rule, "properties", "access"), "Deny"), six: strings.Contains(strings.Join(destinationsOf(rule), ""), ":"),
@@ -96,7 +96,7 @@ func setPlural(p doc, singular, many string, list []string) {
 	p[many] = anyList(list)
 }
 
-// claim is what a Service wants of the security group.
+// claim holds a Service's desired access in the security group.
 type claim struct {
 	// own are all addresses that the Service has or had.
 	own []string

@@ -36,7 +36,7 @@ func (r *reconciler) securityChange(q services.Request, o *observed, d *spec) (c
 	})
 }
 
-// moment is what is known of others while rules are written: the Services of the cluster, and its load balancers.
+// moment holds the cluster's Services and load balancers while rules are written.
 type moment struct {
 	known []*v1.Service
 	lbs   []doc
@@ -148,8 +148,8 @@ func (r *reconciler) addressesFor(q services.Request, o *observed) (list []strin
 	return list
 }
 
-// claimOf is what a Service wants of the security group. What an annotation names is no proof that it is the Service's, nor is the status,
-// which repeats it.
+// claimOf returns a Service's claim to the security group. An address in an annotation is no proof that it is the Service's, nor is the
+// status, which repeats it.
 func (r *reconciler) claimOf(q services.Request, o *observed, d *spec) claim {
 	base := baseName(q.Service)
 	k := claim{nodes: o.namedNodes}

@@ -432,7 +432,7 @@ func (w *world) isDenied(ip string) bool {
 	})
 }
 
-// denials are what becomes of two Services on an address, of which the first has all others denied there.
+// denials are sequences of two Services on an address, of which the first denies all other clients there.
 var denials = map[string]func(w *world, first, second *v1.Service, isDenied func(bool)){
 	"both asked, and change": func(w *world, first, second *v1.Service, isDenied func(bool)) {
 		w.change(second, deny)

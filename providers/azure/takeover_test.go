@@ -32,7 +32,7 @@ type left struct {
 	// members are the pools, by load balancer and pool, that have all nodes.
 	members []string
 	ingress map[string][]string
-	// stays is what somebody else has, by name of load balancers and security rules, after all Services are gone.
+	// stays lists load balancers and security rules of others that remain after all Services are gone, by name.
 	stays []string
 	// unproven are further addresses that stay in the one rule that is left: nothing shows whose they are.
 	unproven []string
@@ -148,7 +148,7 @@ const (
 	webPIP  = "kubernetes-" + base
 )
 
-// leftWeb is what a Service with port 80 and no annotations leaves.
+// leftWeb returns the objects left for a Service with port 80 and no annotations.
 func leftWeb() left {
 	return left{
 		services:  []*v1.Service{webService(nil)},
@@ -321,7 +321,7 @@ func (l left) checkGone(w *world) {
 	}
 }
 
-// foreignPart is what somebody else has, without what Azure derives: a whole resource, or "group/rule" for a security rule.
+// foreignPart returns another user's resource, or a security rule given as "group/rule", without the fields that Azure derives.
 func foreignPart(w *world, id string) doc {
 	if rule, ok := strings.CutPrefix(id, "rule:"); ok {
 		group := w.sim.Shown(azuresim.ID("Microsoft.Network/networkSecurityGroups", azuresim.SecurityName))

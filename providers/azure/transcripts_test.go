@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS

@@ -324,7 +324,7 @@ func nextLink(r *http.Request, page int) string {
 	return "http://" + r.Host + r.URL.Path + "?" + query.Encode()
 }
 
-// bodyOf is what a request asks for.
+// bodyOf parses the body of a request.
 func bodyOf(r *http.Request) (asked object, f *failure) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(body, &asked) != nil || asked == nil {

@@ -148,7 +148,7 @@ func legal(shared map[string]fields, known fields, asked, stored any, path strin
 	return nil
 }
 
-// kindOfValue is what a value of JSON is: an object, a list, another value or nothing.
+// kindOfValue returns the kind of a JSON value: an object, a list, another value or nothing.
 func kindOfValue(v any) string {
 	switch v.(type) {
 	case nil:
