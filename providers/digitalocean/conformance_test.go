@@ -175,7 +175,7 @@ func byHand(t testing.TB, url string, dial func(ctx context.Context, network, ad
 	return lb.ID
 }
 
-// snapshot is what the cloud holds for Services, less the times and identifiers that differ from run to run.
+// snapshot prints the cloud's objects for Services, without the times and identifiers that differ from run to run.
 func snapshot(t testing.TB, sim *digitaloceansim.Sim) string {
 	var all strings.Builder
 	for i, lb := range sim.LoadBalancers() {

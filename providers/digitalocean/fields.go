@@ -8,8 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceFields are what becomes of the fields of a Service. Load balancers take clients of both families, unless their network stack is
-// another.
+// serviceFields declares how each field of a Service is handled. Load balancers take clients of both families, unless their network stack
+// is another.
 var serviceFields = func() schema.Fields {
 	regional := map[string]string{annotationType: godo.LoadBalancerTypeRegional}
 	override := map[string]string{annotationOverrideCheck: "true"}

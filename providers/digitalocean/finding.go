@@ -23,7 +23,7 @@ import (
 
 // This file finds the load balancer of a Service, and tells whether it is the Service's.
 
-// finding is what was found for a Service, and what the Service may do with it. The zero value means that there is nothing.
+// finding holds the load balancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
 type finding struct {
 	lb *godo.LoadBalancer
 	ownership.Decision
@@ -122,7 +122,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo
 	return finding{lb: lb, Decision: d}, err
 }
 
-// objectOf is what tells whose a load balancer is.
+// objectOf returns the names, marks and addresses by which the owner of a load balancer is recognized.
 func objectOf(lb *godo.LoadBalancer) ownership.Object {
 	return ownership.Object{
 		Title: "load balancer " + lb.ID, ID: lb.ID, Name: lb.Name, Marks: lb.Tags, Addresses: []string{lb.IP, lb.IPv6},

@@ -206,7 +206,7 @@ func neighbours(list []opening) []opening {
 	return joined
 }
 
-// claim is what one Service needs.
+// claim holds the access that one Service needs.
 type claim struct {
 	service types.UID
 	needs   []access

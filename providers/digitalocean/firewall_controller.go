@@ -49,7 +49,7 @@ type publicFirewall struct {
 
 	// mu makes reconciliations follow one another: two at once could create two firewalls of one name.
 	mu sync.Mutex
-	// told is what each Service was last told in an event.
+	// told is the last event about each Service, to avoid repeating it.
 	told map[types.UID]string
 	// doubt is set after the API refused a rule: a load balancer that a Service names may be gone, and must not keep the
 	// ports of all others from being opened. gone are those that proved to be; identifiers are never used again.

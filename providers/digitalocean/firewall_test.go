@@ -44,7 +44,7 @@ func changed(s *v1.Service, change func(*v1.Service)) *v1.Service {
 	return s
 }
 
-// serviceAccessCases are what a Service needs, by what its load balancer is.
+// serviceAccessCases list the access that a Service needs, by its load balancer.
 var serviceAccessCases = map[string]struct {
 	service         *v1.Service
 	lbType, network string

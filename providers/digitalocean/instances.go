@@ -30,7 +30,7 @@ const (
 	indexIP   = "ip"
 )
 
-// droplet is what the provider keeps of a droplet: a few words of the several kilobytes that the API tells.
+// droplet holds the few fields of a droplet that we need, out of several kilobytes that the API returns.
 type droplet struct {
 	id                            int
 	name, status, size, region    string

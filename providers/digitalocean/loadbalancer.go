@@ -84,7 +84,7 @@ type loadBalancers struct {
 	kube kubernetes.Interface
 }
 
-// desired is what a Service wants, as far as it can be had.
+// desired is the desired state of a Service, as far as it is possible.
 type desired struct {
 	settings settings
 	request  *godo.LoadBalancerRequest

@@ -211,10 +211,10 @@ func TestSettingsThatCameTooLate(t *testing.T) {
 	}
 }
 
-// certificateCase is what happens to the certificate of a load balancer, and which one it has in the end.
+// certificateCase changes the certificate of a load balancer and expects another one.
 type certificateCase struct {
 	kind string
-	// then is what happens after the creation; it returns the annotations that the Service has from then on.
+	// then acts after the creation; it returns the Service's annotations from then on.
 	then func(w *world, id string) map[string]string
 	// want chooses the certificate in the end from the first one and the one that then added.
 	first, recorded bool

@@ -26,7 +26,7 @@ const (
 	// kubeProxyHealthPort is where kube-proxy tells whether it serves.
 	kubeProxyHealthPort = 10256
 	healthPath          = "/healthz"
-	// defaultIdleTimeout is what the API sets where a request names none.
+	// defaultIdleTimeout is the API's default.
 	defaultIdleTimeout = 60
 	implicitTLSPort    = 443
 
@@ -567,7 +567,7 @@ func sorted(ids []int) []int {
 	return slices.Sorted(slices.Values(ids))
 }
 
-// status is what the Service shows.
+// status returns the addresses for the status of the Service.
 func status(lb *godo.LoadBalancer, s settings) *v1.LoadBalancerStatus {
 	if s.Hostname != "" {
 		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: strings.ToLower(s.Hostname)}}}

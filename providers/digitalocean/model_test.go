@@ -77,7 +77,7 @@ func regional(more map[string]string) map[string]string {
 	return all
 }
 
-// forwardingRuleCases are what rules the ports of a Service need.
+// forwardingRuleCases list the rules that the ports of a Service need.
 var forwardingRuleCases = map[string]struct {
 	annotations map[string]string
 	certificate string

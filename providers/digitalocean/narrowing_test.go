@@ -79,7 +79,7 @@ type hindrance struct {
 	refused bool
 }
 
-// hindrances are what keeps a Service from being served; refused is set where that is the Service's fault.
+// hindrances keep a Service from being served; refused is set if that is the Service's fault.
 func hindrances() map[string]hindrance {
 	return map[string]hindrance{
 		"an annotation": {func(_ *world, s *v1.Service) { s.Annotations[annotationCheckInterval] = "nonsense" }, true},

@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS

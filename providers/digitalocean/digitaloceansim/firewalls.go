@@ -38,7 +38,7 @@ type CloudFirewall struct {
 	Tags           []string         `json:"tags"`
 }
 
-// Peers are what a firewall rule lets in or out.
+// Peers are the sources or destinations of a firewall rule.
 type Peers struct {
 	Addresses        []string `json:"addresses,omitempty"`
 	DropletIDs       []int    `json:"droplet_ids,omitempty"`

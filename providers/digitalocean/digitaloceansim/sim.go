@@ -49,7 +49,7 @@ type Sim struct {
 	firewalls     map[string]*CloudFirewall
 	// disorder takes every order away that the API does not promise.
 	disorder simkit.Disorder
-	// listed is what listings of droplets, load balancers and firewalls show; single reads are never old.
+	// listed is the state in listings of droplets, load balancers and firewalls, which may lag behind; single reads never do.
 	listed simkit.Lagging[listed]
 	// byName numbers seeded droplets on.
 	seeded int
@@ -277,7 +277,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	write(w, status, answer)
 }
 
-// listed is what a listing shows.
+// listed is the state that listings show.
 type listed struct {
 	droplets      []*Droplet
 	loadBalancers []LoadBalancer
