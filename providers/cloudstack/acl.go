@@ -69,7 +69,7 @@ func (i aclItem) everybodys() bool { return i.allows() && slices.Contains(cidrs(
 // isMarked reports whether a controller made an item for some load balancer.
 func (i aclItem) isMarked() bool { return strings.HasPrefix(i.Reason, reasonPrefix) }
 
-// aclVerdict is what a list does with a port of a Service.
+// aclVerdict compares a list with a port of a Service.
 type aclVerdict struct {
 	// missing is set where an item of the Service's own is due; surplus are those that it has and should not.
 	missing bool

@@ -37,7 +37,7 @@ const (
 	everybody = "0.0.0.0/0"
 )
 
-// settings are what the annotations of a Service ask for.
+// settings holds the parsed annotations of a Service.
 type settings struct {
 	ProxyProtocol bool
 	Hostname      string
@@ -155,7 +155,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	return s, errors.Join(warnings, warned), errors.Join(err, refused, sticky)
 }
 
-// unserved is what a Service asks for and CloudStack does not have.
+// unserved reports settings of a Service that CloudStack does not support.
 func unserved(service *v1.Service) (warnings, err error) {
 	spec := service.Spec
 	if len(spec.Ports) == 0 {

@@ -291,8 +291,8 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 	return list, findings, nil
 }
 
-// Deletions are what is to be done when the Service goes: what lets traffic in, the rules, and the address where it was taken for the
-// Service.
+// Deletions returns the changes that delete a Service's objects: ACL items and firewall rules, the rules, and the address if it was
+// acquired for the Service.
 func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
 	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being deleted
 	if lb.foreign {

@@ -83,7 +83,7 @@ func commands() []string {
 	}
 }
 
-// commandKey is what the command of a request is known by, which may be in its body.
+// commandKey is the context key of a request's command, which may be in its body.
 type commandKey struct{}
 
 // operation names a request by its command.

@@ -172,7 +172,7 @@ func richService() *v1.Service {
 	return s
 }
 
-// snapshot is what the cloud holds for Services, without identifiers that differ from run to run.
+// snapshot prints the cloud's objects for Services, without identifiers that differ from run to run.
 func snapshot(t testing.TB, sim *cloudstacksim.Sim) string {
 	addresses, names := map[string]string{}, map[string]string{}
 	for _, a := range sim.Addresses() {

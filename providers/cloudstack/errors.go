@@ -29,7 +29,7 @@ const (
 
 const checkAddress = "check api-url and proxies"
 
-// refusal is what the API says of a call that it did not carry out, and of a job that failed.
+// refusal is the API's error for a refused call or a failed job.
 type refusal struct {
 	Code    int    `json:"errorcode"`
 	Detail  int    `json:"cserrorcode"`

@@ -2,7 +2,7 @@ package cloudstack
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields are what becomes of the fields of a Service.
+// serviceFields declares how each field of a Service is handled.
 var serviceFields = func() schema.Fields {
 	const twice = "is there twice, with TCP and UDP, which CloudStack cannot have at one address; use two Services"
 	return append(schema.ServedFields(schema.FieldAffinity, schema.FieldSourceRanges), schema.Fields{

@@ -95,7 +95,7 @@ func (j *jobs) run(ctx context.Context, c change) error {
 	return ended.result(c)
 }
 
-// result is what came of a job.
+// result returns the outcome of a job.
 func (j job) result(c change) error {
 	if *j.Status != jobDone {
 		var r refusal

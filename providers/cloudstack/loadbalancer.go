@@ -90,7 +90,7 @@ func newReconciler(a *api, i *instances, adopt registry.Adoption) *reconciler {
 	}
 }
 
-// loadBalancer is what is there for a Service: rules of one name at an address.
+// loadBalancer holds a Service's rules: those of one name at an address.
 type loadBalancer struct {
 	name  string
 	rules []rule
@@ -108,7 +108,7 @@ type loadBalancer struct {
 	// policies are the stickiness policies by rule; noPolicies is set where the role of the user may not see them.
 	policies   map[string]policies
 	noPolicies bool
-	// problems are what was refused beside ports.
+	// problems are refused settings other than ports.
 	problems []error
 	// failures are ports that CloudStack refused in this reconciliation, by port.
 	failures map[int]error
@@ -174,7 +174,7 @@ func (r *reconciler) ownership() ownership.Rules {
 	return ownership.Rules{Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }}
 }
 
-// object is what tells whose rules of one name are.
+// object returns the names, marks and addresses by which the owner of rules of one name is recognized.
 func object(name string, rules []rule) ownership.Object {
 	o := ownership.Object{Title: "load balancer " + name, ID: name, Name: name}
 	for _, found := range rules {
@@ -348,8 +348,8 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 	return r.readFilter(ctx, lb)
 }
 
-// description is what marks a new rule. CloudStack's own controller looks for names of load balancers in descriptions too; no mark holds
-// one.
+// description returns the description that marks a new rule. CloudStack's own controller searches descriptions for names of load balancers
+// too; no mark contains one.
 func (r *reconciler) description(ctx context.Context, service *v1.Service, rules []rule, taken *address) (string, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {

@@ -528,7 +528,7 @@ func TestAddressesThatCannotBeUsed(t *testing.T) {
 	})
 }
 
-// projectRole is what CKS gives its service account in a project.
+// projectRole lists the API rights that CKS gives its service account in a project.
 var projectRole = []string{
 	"queryAsyncJobResult", "listVirtualMachines", "listNetworks", "listPublicIpAddresses", "associateIpAddress", "disassociateIpAddress",
 	"listLoadBalancerRules", "createLoadBalancerRule", "updateLoadBalancerRule", "deleteLoadBalancerRule", "assignToLoadBalancerRule",

@@ -24,7 +24,7 @@ type nic struct {
 	Default   bool   `json:"isdefault"`
 }
 
-// vm is what is used of a virtual machine.
+// vm holds the fields of a virtual machine that we use.
 type vm struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`

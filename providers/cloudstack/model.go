@@ -103,7 +103,7 @@ type wantedRule struct {
 	CIDRs                     []string
 }
 
-// spec is what a Service asks for.
+// spec is the desired state of a Service.
 type spec struct {
 	name    string
 	network network
@@ -247,7 +247,7 @@ const (
 // key names where jobs are done one after the other: the network, or the VPC whose addresses all of its tiers have.
 func (n network) key() string { return cmp.Or(n.VPC, n.ID) }
 
-// filter is what lets traffic into a network.
+// filter is the kind of rule that lets traffic into a network.
 type filter int
 
 const (
@@ -451,14 +451,14 @@ const (
 	sealMark = "/"
 )
 
-// record is what annotationRecord says.
+// record is the parsed annotationRecord.
 type record struct {
 	// id is that of the address; given says that it was not taken for the Service.
 	id    string
 	given bool
 	// asked is when one was asked for, of which nobody knows the ID yet.
 	asked time.Time
-	// text is what is sealed, and seal what proves that this program wrote it for the Service.
+	// text is the sealed text; seal proves that this program wrote it for the Service.
 	text, seal string
 }
 
@@ -481,8 +481,8 @@ func (r record) sealedBy(key string, service *v1.Service, a address) bool {
 	return r.seal != "" && hmac.Equal([]byte(r.seal), []byte(seal(key, service, r.text, a)))
 }
 
-// seal is what proves that a record is this program's. It holds when the address was given, so that no record outlives a release, and what
-// a Service shows while it asks for one, so that a question that was answered is not asked again.
+// seal returns the proof that a record is this program's. It covers the time when the address was acquired, so that no record outlives a
+// release, and the Service's status while it requests one, so that an answered question is not asked again.
 func seal(key string, service *v1.Service, text string, a address) string {
 	parts := []string{"anyccm.io/cloudstack-address-id", string(service.UID), text}
 	if strings.HasPrefix(text, askedPrefix) {

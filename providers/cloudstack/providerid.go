@@ -7,7 +7,7 @@ import (
 
 const (
 	providerIDPrefix = officialName + "://"
-	// bareID is what CloudStack's own controller wrote on every Node in its versions 1.1.0 and 1.1.1. It names no instance.
+	// bareID is the provider ID that CloudStack's own controller wrote on every Node in its versions 1.1.0 and 1.1.1. It names no instance.
 	bareID = officialName
 	// otherPrefix begins the IDs that other controllers and the Cluster API write: cloudstack:///<UUID>, cloudstack://<region>/<UUID>.
 	otherPrefix = Name + "://"
@@ -35,7 +35,7 @@ func namesInstance(providerID string) bool {
 	return providerID != bareID && providerID != providerIDPrefix
 }
 
-// instanceKey is what identifies an instance behind a provider ID. What begins like ours is ours, even where it names nothing.
+// instanceKey returns the key of the instance that a provider ID names. An ID that begins like ours is ours even if it names no instance.
 func instanceKey(providerID string) string {
 	if id, err := parseProviderID(providerID); err == nil {
 		return id

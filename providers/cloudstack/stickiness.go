@@ -30,7 +30,7 @@ const (
 	methodSource = "SourceBased"
 )
 
-// stickiness is what a policy does.
+// stickiness is a stickiness policy.
 type stickiness struct {
 	Method string            `json:"methodname"`
 	Params map[string]string `json:"params"`
@@ -60,7 +60,7 @@ func (p policies) selectBy(ours bool) (list []policy) {
 	return list
 }
 
-// kind is what the value of a parameter may be.
+// kind is the type of a parameter's value.
 type kind int
 
 const (
@@ -127,7 +127,7 @@ func parseParameters(method, text string) (map[string]string, error) {
 	return found, nil
 }
 
-// stickinessOf is what a Service asks for at its ports; nil for none.
+// stickinessOf returns the stickiness that a Service requests for its ports; nil for none.
 func stickinessOf(service *v1.Service, s settings) (map[int]stickiness, error) {
 	method := map[string]string{"lbcookie": methodCookie, "sourcebased": methodSource}[strings.ToLower(s.Stickiness)]
 	if method == "" {

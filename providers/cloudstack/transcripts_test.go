@@ -15,12 +15,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// transcripts are what the cloud is told in each scenario; `go test -run TestConformance/Transcripts -update` writes them.
+// transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
 //go:embed testdata/transcripts
 var transcripts embed.FS
 
-// identities are what the state of the simulator does not name, or not shortly.
+// identities maps objects without a short name in the simulator's state to stable names.
 func identities(sim *cloudstacksim.Sim) map[string]string {
 	names, rules := map[string]string{}, map[string]string{}
 	for _, a := range sim.Addresses() {

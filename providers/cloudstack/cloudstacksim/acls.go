@@ -111,7 +111,7 @@ func (s *Sim) aclListNamed(name string) *ACLList {
 	return nil
 }
 
-// ownerOfList is who has a list; a global one belongs to root admins.
+// ownerOfList returns the owner of a list; a global one belongs to root admins.
 func (s *Sim) ownerOfList(l *ACLList) string {
 	if v := s.vpcs.get(l.VPC); v != nil {
 		return v.Owner

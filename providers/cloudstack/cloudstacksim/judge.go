@@ -22,13 +22,13 @@ var description []byte
 // DescribedBy is the module with the description of all commands, as CloudStack 4.22 gives it.
 const DescribedBy = "github.com/apache/cloudstack-go/v2@v2.19.0"
 
-// Description is what is known of the commands.
+// Description is the API description of all commands.
 type Description struct {
 	Module   string               `json:"module"`
 	Commands map[string]Described `json:"commands"`
 }
 
-// Described is what is known of a command. Fields are those of its answer, or of what its job makes.
+// Described is the API description of one command. Fields are those of its response, or of the object that its job creates.
 type Described struct {
 	Async  bool                 `json:"async"`
 	Params map[string]Parameter `json:"params"`

@@ -122,7 +122,7 @@ func (p params) maps(name string) []map[string]string {
 	return all
 }
 
-// request is what a request says before anything is looked up.
+// request is a parsed request, before any object is looked up.
 type request struct {
 	// raw has the names as they were sent.
 	raw     map[string]string
