@@ -87,7 +87,7 @@ func newPage(p registry.Provider) string {
 	for _, name := range slices.Sorted(maps.Keys(p.Sections)) {
 		fmt.Fprintf(&b, "\n## %s\n\n%s", strings.ToUpper(name[:1])+name[1:], section(name))
 	}
-	b.WriteString("\n## Differences from the cloud's own controller\n\nNone is known.\n")
+	b.WriteString("\n## Differences from the cloud's own controller\n\n### Nodes\n\n- None is known.\n\n### Load balancers\n\n- None is known.\n")
 	return b.String()
 }
 

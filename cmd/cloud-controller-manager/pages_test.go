@@ -1,10 +1,12 @@
 package main
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -125,17 +127,36 @@ func TestLinks(t *testing.T) {
 	assert.Greater(t, count, 200)
 }
 
-// TestDifferencesHaveOneHeading: each cloud's page lists its differences under the heading that other pages link to, and nowhere else.
+// groupsOfDifferences are what differences are grouped by, in their order.
+var groupsOfDifferences = []string{"Nodes", "Load balancers", "Addresses", "Firewalls", "Routes and pod ranges", "Settings and calls"}
+
+// TestDifferencesHaveOneHeading: each cloud's page lists its differences under the heading that other pages link to, and nowhere else. Each
+// of them is in a group, and what the cloud serves has one.
 func TestDifferencesHaveOneHeading(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
-		var found []string
 		lines := prose(t, filepath.Join(root, "docs", "providers", p.Name+".md"))
+		var found, groups []string
+		items, inside := map[string]int{}, false
 		for _, line := range lines {
-			if m := title.FindStringSubmatch(line); m != nil && strings.HasPrefix(m[1], "Differences from") {
-				found = append(found, m[1])
+			if m := title.FindStringSubmatch(line); m != nil {
+				if strings.HasPrefix(m[1], "Differences from") {
+					found = append(found, m[1])
+				}
+				if inside = inside && strings.HasPrefix(line, "### "); inside {
+					groups = append(groups, m[1])
+				}
+				inside = inside || strings.HasPrefix(line, "## Differences from")
+			} else if inside && strings.HasPrefix(line, "- ") {
+				items[strings.Join(groups[max(0, len(groups)-1):], "")]++
 			}
 		}
 		assert.Equal(t, []string{"Differences from the cloud's own controller"}, found, p.Name)
+		want := slices.DeleteFunc(slices.Clone(groupsOfDifferences), func(group string) bool { return !slices.Contains(groups, group) })
+		assert.Equal(t, want, groups, "%s: groups of differences are %q, in this order", p.Name, groupsOfDifferences)
+		assert.ElementsMatch(t, groups, slices.Collect(maps.Keys(items)), "%s: each difference is in a group, and each group has one", p.Name)
+		for group, feature := range map[string]registry.Support{"Nodes": p.Features.Instances, "Load balancers": p.Features.LoadBalancers} {
+			assert.True(t, feature != registry.Done || slices.Contains(groups, group), "%s: nothing is said of %s", p.Name, group)
+		}
 	}
 }
