@@ -81,6 +81,35 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 	return needs, faults
 }
 
+// opened is what of needs a firewall has.
+func opened(needs []access, have *godo.Firewall) (left []access) {
+	for _, rule := range deref(have, godo.Firewall{}).InboundRules {
+		from := deref(rule.Sources, godo.Sources{})
+		for _, n := range needs {
+			if n.protocol != rule.Protocol || !hasPort(rule.PortRange, n.ports) {
+				continue
+			}
+			if len(n.addresses) > 0 {
+				allowed, _ := sources.Parse("", n.addresses) // networks that were read before
+				n.addresses, _ = allowed.NarrowTexts(from.Addresses, false)
+			} else if !slices.Contains(from.LoadBalancerUIDs, n.loadBalancer) {
+				continue
+			}
+			left = append(left, n)
+		}
+	}
+	return left
+}
+
+// hasPort reports whether a rule for a port, or a range of them, is about a port.
+func hasPort(ports, port string) bool {
+	first, last, isRange := strings.Cut(ports, "-")
+	from, _ := strconv.Atoi(first)
+	to, _ := strconv.Atoi(last)
+	p, _ := strconv.Atoi(port)
+	return ports == port || isRange && from <= p && p <= to
+}
+
 // checkedPort is the port of the nodes that the load balancer checks.
 func checkedPort(service *v1.Service) int {
 	s, _, err := parseSettings(service.Annotations, godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerTypeRegionalNetwork)

@@ -99,32 +99,41 @@ func (f *publicFirewall) reconcile(ctx context.Context) error {
 }
 
 func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error) {
-	want, err := f.want(ctx)
-	if err != nil {
-		return false, err
-	}
 	have, err := f.find(ctx)
 	if err != nil {
 		return false, err
 	}
-	if have != nil {
-		differ := firewallDifferences(have, want)
-		if len(differ) == 0 {
-			return false, nil
-		}
-		// What others attached stays attached.
-		want.DropletIDs = have.DropletIDs
-		klog.InfoS("Changing the public access firewall", "firewall", have.ID, "fields", differ, "inboundRules", len(want.InboundRules))
-		err := f.write("update", func() (*godo.Firewall, error) { return f.api.replaceFirewall(ctx, have.ID, want) })
-		if !errors.Is(err, cloudapi.ErrNotFound) {
-			return true, err
-		}
-		// Somebody deleted it, and may have made a new one of the same name.
-		f.observed.Forget(have.ID)
-		return false, fmt.Errorf("it is gone and will be made again: %w", err)
+	want, unread := f.want(ctx, have)
+	if want == nil {
+		return false, unread
 	}
-	klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
-	return true, f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
+	changed, err = f.make(ctx, have, want)
+	return changed, errors.Join(unread, err)
+}
+
+// make makes the firewall what is wanted.
+func (f *publicFirewall) make(ctx context.Context, have *godo.Firewall, want *godo.FirewallRequest) (changed bool, err error) {
+	if have == nil {
+		klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
+		return true, f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
+	}
+	id, differ := have.ID, firewallDifferences(have, want)
+	if len(differ) == 0 {
+		return false, nil
+	}
+	// What others attached since it was read stays attached, too.
+	have, err = f.observed.Get(ctx, id, inventory.Query{})
+	if err == nil {
+		want.DropletIDs = have.DropletIDs
+		klog.InfoS("Changing the public access firewall", "firewall", id, "fields", differ, "inboundRules", len(want.InboundRules))
+		err = f.write("update", func() (*godo.Firewall, error) { return f.api.replaceFirewall(ctx, id, want) })
+	}
+	if !errors.Is(err, cloudapi.ErrNotFound) {
+		return true, err
+	}
+	// Somebody deleted it, and may have made a new one of the same name.
+	f.observed.Forget(id)
+	return false, fmt.Errorf("it is gone and will be made again: %w", err)
 }
 
 // find returns the firewall, or nil if there is none. Its name is looked up every time, so that one which was deleted and
@@ -164,9 +173,9 @@ func (f *publicFirewall) stillGone(id string) bool {
 }
 
 // lookForGone finds out which load balancers that Services name do not exist.
-func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service) error {
+func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service) {
 	if !f.doubt {
-		return nil
+		return
 	}
 	var ids []string
 	for _, s := range services {
@@ -177,16 +186,13 @@ func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service
 	// A listing may lag behind; only a read of a load balancer itself proves that it is gone, or that one which we made is there.
 	clear(f.gone)
 	for id, seen := range f.loadBalancers.observed.Look(ctx, ids) {
-		if seen.Err != nil && !errors.Is(seen.Err, cloudapi.ErrNotFound) {
-			return seen.Err
-		}
-		f.gone[id] = seen.Err != nil
+		f.gone[id] = errors.Is(seen.Err, cloudapi.ErrNotFound)
 	}
-	return nil
 }
 
-// want computes the firewall from the Services, and tells those whose ports stay closed.
-func (f *publicFirewall) want(ctx context.Context) (*godo.FirewallRequest, error) {
+// want computes the firewall from the Services, and tells those whose ports stay closed. An error beside it is of Services whose load
+// balancers cannot be read.
+func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *godo.FirewallRequest, unread error) {
 	services, err := f.services.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
@@ -195,21 +201,23 @@ func (f *publicFirewall) want(ctx context.Context) (*godo.FirewallRequest, error
 	slices.SortFunc(services, func(a, b *v1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
 	})
-	if err := f.lookForGone(ctx, services); err != nil {
-		return nil, err
-	}
+	f.lookForGone(ctx, services)
 	faults := map[types.UID][]error{}
 	var claims []claim
 	for _, s := range services {
-		lbType, network, err := f.loadBalancers.effective(ctx, s)
-		if err != nil {
-			return nil, err
-		}
 		id := recordedID(s)
 		if f.stillGone(id) {
 			id = ""
 		}
+		lbType, network, err := f.loadBalancers.effective(ctx, s)
+		if err != nil {
+			unread = errors.Join(unread, fmt.Errorf("service %s/%s: %w", s.Namespace, s.Name, err))
+			lbType, network = godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerNetworkTypeExternal
+		}
 		needs, wrong := serviceAccess(s, lbType, network, id)
+		if err != nil {
+			needs = opened(needs, have) // nobody new comes in
+		}
 		if len(needs) > 0 {
 			claims = append(claims, claim{service: s.UID, needs: needs})
 		}
@@ -224,7 +232,7 @@ func (f *publicFirewall) want(ctx context.Context) (*godo.FirewallRequest, error
 			f.name, maxFirewallRules, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
 	}
 	f.tell(services, faults)
-	return want, nil
+	return want, unread
 }
 
 // tell writes an event on each Service that has something new to hear.

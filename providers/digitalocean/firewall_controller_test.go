@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/digitalocean/godo"
 	"github.com/stretchr/testify/assert"
@@ -121,7 +122,9 @@ func TestFirewallLifeCycle(t *testing.T) {
 	assert.Equal(t, []string{
 		"tcp 10256 " + web.Annotations[annotationID], "tcp 30080 0.0.0.0/0 ::/0", "tcp 80 0.0.0.0/0 ::/0",
 	}, w.inbound())
-	assert.Equal(t, 1, w.server.Calls().Total, "one write; what it is, is known")
+	assert.Equal(
+		t, map[string]int{"GET /v2/firewalls/{id}": 1, "PUT /v2/firewalls/{id}": 1}, w.server.Calls().ByOperation, "one write, and a look before it",
+	)
 
 	w.server.ResetCalls()
 	w.converge(f)
@@ -237,7 +240,8 @@ func TestFirewallInterruption(t *testing.T) {
 		}
 		calls := w.server.Calls()
 		assert.Equal(t, []string{"tcp 30099 0.0.0.0/0 ::/0"}, w.inbound(), "call %d", k)
-		return calls.ByOperation["GET /v2/firewalls"] + calls.ByOperation["POST /v2/firewalls"] + calls.ByOperation["PUT /v2/firewalls/{id}"],
+		return calls.ByOperation["GET /v2/firewalls"] + calls.ByOperation["GET /v2/firewalls/{id}"] + calls.ByOperation["POST /v2/firewalls"] +
+				calls.ByOperation["PUT /v2/firewalls/{id}"],
 			slices.ContainsFunc(calls.Latest, func(c simkit.Call) bool { return c.Fault != "" })
 	}
 	for _, kind := range []string{simkit.FaultReset, simkit.FaultLost, simkit.FaultStatusAfter, simkit.FaultHTML} {
@@ -352,4 +356,53 @@ func TestRefusedClaimOpensNothing(t *testing.T) {
 	require.ErrorContains(t, err, "belongs to Service default/web")
 	w.converge(f)
 	assert.Equal(t, before, w.inbound())
+}
+
+// TestAttachedSinceTheFirewallWasRead: a Droplet that somebody attached meanwhile stays attached.
+func TestAttachedSinceTheFirewallWasRead(t *testing.T) {
+	t.Parallel()
+	w, f := firewallWorld(t)
+	w.converge(f)
+	w.sim.ChangeFirewall(w.sim.Firewalls()[0].ID, func(f *digitaloceansim.CloudFirewall) { f.DropletIDs = []int{1} })
+	w.Apply(aged(nodePortService(nil, port("http", 80, 30080)), "np", 1))
+	w.converge(f)
+	assert.Equal(t, []string{"tcp 30080 0.0.0.0/0 ::/0"}, w.inbound())
+	assert.Equal(t, []int{1}, w.sim.Firewalls()[0].DropletIDs)
+}
+
+// TestUnreadableServiceInTheFirewall: a Service whose load balancer cannot be read keeps what is open for it, lets in nobody new and no
+// longer whom it does not ask for; the others get what they need.
+func TestUnreadableServiceInTheFirewall(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const former, inside = "198.51.0.0/16", "198.51.100.0/24"
+		w := newVirtualWorld(t, map[string]string{envFirewallName: "public-access", envFirewallTags: "worker"})
+		w.addNode(digitaloceansim.Spec{Name: "node-1", Tags: []string{"worker"}})
+		f := w.firewall()
+		s := aged(service("web", nil, port("http", 80, 30080)), "web", 1)
+		s.Spec.LoadBalancerSourceRanges = []string{former}
+		w.Apply(s)
+		s, _ = w.ensure(s)
+		w.converge(f)
+		w.restart()
+		f = w.firewall()
+		_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "GET /v2/load_balancers"})
+		require.NoError(t, err)
+		check := "tcp 10256 " + s.Annotations[annotationID]
+		for _, c := range []struct {
+			ranges []string
+			want   string
+		}{{[]string{former, "192.0.2.0/24"}, former}, {[]string{inside, "192.0.2.0/24"}, inside}} {
+			s = w.Current(s).DeepCopy()
+			s.Spec.LoadBalancerSourceRanges = c.ranges
+			s.Spec.Ports = []v1.ServicePort{port("http", 80, 30080), port("more", 81, 30081)}
+			w.Apply(s, aged(nodePortService(nil, port("http", 80, 30090)), "np", 2))
+			require.ErrorContains(t, f.reconcile(t.Context()), "service default/web")
+			assert.Equal(t, []string{check, "tcp 30090 0.0.0.0/0 ::/0", "tcp 80 " + c.want}, w.inbound())
+		}
+		w.server.ClearFaults()
+		time.Sleep(firewallPeriod)
+		w.converge(f)
+		assert.Equal(t, []string{check, "tcp 30090 0.0.0.0/0 ::/0", "tcp 80 192.0.2.0/24 " + inside, "tcp 81 192.0.2.0/24 " + inside}, w.inbound())
+	})
 }
