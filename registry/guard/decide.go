@@ -204,10 +204,11 @@ func (Policy) contradicted(s situation) (hold, string) {
 		"if the instances are really gone: kubectl delete node, or restart with --node-deletion-max-share=1", name, name)
 }
 
-// outlook says how a hold by share ends by itself.
+// outlook says how a hold by share ends: after a time, or as soon as it is no longer more than may vanish.
 func (p Policy) outlook() string {
-	if p.HoldTime <= 0 {
-		return "They are kept until a person acts (--node-deletion-hold-time=0)."
+	end := "They are kept until a person acts (--node-deletion-hold-time=0)."
+	if p.HoldTime > 0 {
+		end = fmt.Sprintf("If they stay away for %s while others are seen and ready, they go one by one (--node-deletion-hold-time).", p.HoldTime)
 	}
-	return fmt.Sprintf("If they stay away for %s while others are seen and ready, they go one by one (--node-deletion-hold-time).", p.HoldTime)
+	return end + " Once no more are missing than are allowed, as when some of them are deleted by hand or new Nodes join, the rest go at once."
 }

@@ -114,28 +114,43 @@ type downCloud struct{ *cloud }
 
 func (*downCloud) InstanceShutdown(context.Context, *v1.Node) (bool, error) { return true, nil }
 
-// TestHoldsHaveTwoEnds: whoever was told that a Node is held is told how that ended.
+// TestHoldsHaveTwoEnds: whoever was told that a Node is held was told how that may end, and is told how it did.
 func TestHoldsHaveTwoEnds(t *testing.T) {
 	t.Parallel()
-	for how, s := range map[string]struct {
-		change func(*cluster)
-		after  time.Duration
+	const deleted = "the Node is deleted now: what held it has ended"
+	for name, s := range map[string]struct {
+		foretold string
+		change   func(*cluster)
+		after    time.Duration
+		how      string
+		ended    int
 	}{
-		"the Node stays: its instance was seen again": {func(c *cluster) {
+		"they come back": {"others are seen and ready", func(c *cluster) {
 			for _, n := range c.list()[:30] {
 				c.cloud.show(n.Name)
 			}
-		}, time.Minute},
-		"the Node is deleted now: what held it has ended": {func(*cluster) {}, 30 * time.Minute},
+		}, time.Minute, "the Node stays: its instance was seen again", 30},
+		"the time is over": {"If they stay away for 15m0s", func(*cluster) {}, 30 * time.Minute, deleted, 30},
+		"some are deleted by hand": {"deleted by hand or new Nodes join, the rest go at once", func(c *cluster) {
+			for _, n := range c.list()[:20] {
+				require.NoError(t, c.nodes.Delete(n))
+			}
+		}, 2 * time.Minute, deleted, 10},
+		"new Nodes join": {"deleted by hand or new Nodes join, the rest go at once", func(c *cluster) { c.join("more", 50) }, 2 * time.Minute, deleted, 30},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			c := newCluster(t, 100, nil)
-			c.each(0, 30, c.vanish)
-			c.run(5 * time.Minute)
-			assert.Contains(t, c.drainEvents(), EventNodeDeletionHeld)
-			s.change(c)
-			c.run(s.after)
-			assert.Equal(t, 30, strings.Count(c.drainEvents(), "Normal "+EventNodeDeletionHoldEnded+" "+how))
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c := newCluster(t, 100, nil)
+				c.each(0, 30, c.vanish)
+				c.run(5 * time.Minute)
+				held := c.drainEvents()
+				assert.Contains(t, held, EventNodeDeletionHeld)
+				assert.Contains(t, held, s.foretold)
+				s.change(c)
+				c.run(s.after)
+				assert.Equal(t, s.ended, strings.Count(c.drainEvents(), "Normal "+EventNodeDeletionHoldEnded+" "+s.how))
+			})
 		})
 	}
 }

@@ -129,6 +129,9 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 		if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.loadBalancers.labelHandler()); err != nil {
 			klog.ErrorS(err, "Changes of labels cannot be followed; "+portable.BackendSelector+" follows them when Nodes come and go")
 		}
+		if _, err := services.Informer().AddEventHandler(c.loadBalancers.states.waitHandler()); err != nil {
+			klog.ErrorS(err, "Services cannot be watched; the time that one has no load balancer counts from its creation")
+		}
 	}
 	c.orphanCount.Do(func() {
 		rescue.Go("counting load balancers", func() { c.countOrphans(c.stop, synced, lister) })

@@ -49,7 +49,7 @@ var (
 		"Services that want a load balancer of this program and have none: pending, because of their settings, or because of the cloud.",
 		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
 	oldestUnserved = metrics.NewDesc("anyccm_guard_oldest_unserved_service_timestamp_seconds",
-		"When the oldest Service was made that has no load balancer for the reason, in seconds since 1970; 0 while there is none.",
+		"Since when the Service has no load balancer that has waited longest for the reason, in seconds since 1970; 0 while there is none.",
 		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
 )
 

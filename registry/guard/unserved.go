@@ -3,10 +3,12 @@ package guard
 import (
 	"errors"
 	"maps"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -56,7 +58,47 @@ func (t *serviceStates) noteOutcome(service *v1.Service, err error) {
 	t.failures[service.UID] = reasonOf(err)
 }
 
-// unserved is how many Services have no load balancer for a reason, and when the oldest of them was made.
+// awaitsLoadBalancer reports whether a Service is to have a load balancer of ours and has none.
+func awaitsLoadBalancer(s *v1.Service) bool {
+	wants := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
+	return wants && len(s.Status.LoadBalancer.Ingress) == 0
+}
+
+// waitHandler notes since when Services wait that did not wait before.
+func (t *serviceStates) waitHandler() cache.ResourceEventHandler {
+	return cache.ResourceEventHandlerFuncs{
+		UpdateFunc: func(before, now any) {
+			a, okA := before.(*v1.Service)
+			b, okB := now.(*v1.Service)
+			if okA && okB {
+				t.noteWait(a, b)
+			}
+		},
+		DeleteFunc: func(last any) {
+			if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(last); err == nil {
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				delete(t.since, key)
+			}
+		},
+	}
+}
+
+func (t *serviceStates) noteWait(before, now *v1.Service) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case before.UID != now.UID || !awaitsLoadBalancer(now):
+		delete(t.since, name(now))
+	case !awaitsLoadBalancer(before):
+		if t.since == nil {
+			t.since = map[string]time.Time{}
+		}
+		t.since[name(now)] = time.Now()
+	}
+}
+
+// unserved is how many Services have no load balancer for a reason, and since when the first of them waits.
 type unserved struct {
 	count  int
 	oldest float64
@@ -66,7 +108,7 @@ type unserved struct {
 // on a replica that does not lead, because it has no source of Services.
 func (l *loadBalancers) unserved() (all map[unservedReason]unserved, known bool) {
 	l.states.mu.Lock()
-	lister, failures := l.states.lister, maps.Clone(l.states.failures)
+	lister, failures, since := l.states.lister, maps.Clone(l.states.failures), maps.Clone(l.states.since)
 	l.states.mu.Unlock()
 	if lister == nil {
 		return nil, false
@@ -80,8 +122,7 @@ func (l *loadBalancers) unserved() (all map[unservedReason]unserved, known bool)
 		all[why] = unserved{}
 	}
 	for _, s := range list {
-		wants := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
-		if !wants || len(s.Status.LoadBalancer.Ingress) > 0 {
+		if !awaitsLoadBalancer(s) {
 			continue
 		}
 		if settings, err := l.settings(l.facts.translate(s).Service); err == nil && settings.Disown {
@@ -93,8 +134,12 @@ func (l *loadBalancers) unserved() (all map[unservedReason]unserved, known bool)
 		}
 		u := all[why]
 		u.count++
-		if made := float64(s.CreationTimestamp.Unix()); u.oldest == 0 || made < u.oldest {
-			u.oldest = made
+		began := s.CreationTimestamp.Time
+		if changed, noted := since[name(s)]; noted {
+			began = changed
+		}
+		if at := float64(began.Unix()); u.oldest == 0 || at < u.oldest {
+			u.oldest = at
 		}
 		all[why] = u
 	}

@@ -9,12 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
@@ -85,6 +88,55 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 	}
 	assert.Equal(t, []string{"0", "1", "0"}, values(unservedShown(show())["anyccm_guard_unserved_services"]), "the untried one is left")
 	assert.Empty(t, g.loadBalancers.states.failures)
+}
+
+// TestWaitsBeginWithTheChange: a Service that was long there before it asked for a load balancer, or lost the one that it had, waits since
+// then.
+func TestWaitsBeginWithTheChange(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := Wrap(&outcome{}, Facts{Provider: "waits", Policy: DefaultPolicy()})
+		s := serviceNamed("web")
+		s.Namespace, s.CreationTimestamp = "default", metav1.NewTime(time.Now().Add(-time.Hour))
+		kube := fake.NewClientset(s)
+		ctx, stop := context.WithCancel(t.Context())
+		factory := informers.NewSharedInformerFactory(kube, 0)
+		g.stop = ctx.Done()
+		g.SetInformers(factory)
+		factory.Start(ctx.Done())
+		factory.WaitForCacheSync(ctx.Done())
+		change := func(edit func(*v1.Service)) time.Time {
+			time.Sleep(time.Minute)
+			edit(s)
+			_, err := kube.CoreV1().Services("default").Update(ctx, s, metav1.UpdateOptions{})
+			require.NoError(t, err)
+			at := time.Now()
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			return at
+		}
+		waits := func() float64 {
+			all, known := g.loadBalancers.unserved()
+			require.True(t, known)
+			return all[unservedPending].oldest
+		}
+		assert.Zero(t, waits())
+		asked := change(func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeLoadBalancer })
+		assert.InDelta(t, asked.Unix(), waits(), 1)
+		change(func(s *v1.Service) { s.Labels = map[string]string{"team": "web"} })
+		assert.InDelta(t, asked.Unix(), waits(), 1)
+		change(func(s *v1.Service) { s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}} })
+		assert.Zero(t, waits())
+		lost := change(func(s *v1.Service) { s.Status.LoadBalancer.Ingress = nil })
+		assert.InDelta(t, lost.Unix(), waits(), 1)
+		require.NoError(t, kube.CoreV1().Services("default").Delete(ctx, "web", metav1.DeleteOptions{}))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.Empty(t, g.loadBalancers.states.since)
+		stop()
+		factory.Shutdown()
+		synctest.Wait()
+	})
 }
 
 // outcome is a cloud whose reconciliations end as a test says.

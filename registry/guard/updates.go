@@ -88,6 +88,8 @@ type serviceStates struct {
 	selected map[types.UID]wanted
 	// failures are why Services could not be served that were reconciled last without success.
 	failures map[types.UID]unservedReason
+	// since is when Services began to wait that did not wait when they were made, by namespace and name.
+	since map[string]time.Time
 }
 
 // enterLocked returns the serviceState of a Service; leaveLocked gives it back.
