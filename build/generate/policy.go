@@ -220,6 +220,9 @@ func judgement(row schema.AnnotationRow) (legal, message string, ok bool) {
 		if row.Trimmed {
 			value += ".trim()"
 		}
+		if row.AnyCase {
+			return value + ".lowerAscii() in ['true', 'false']", said(`is neither "true" nor "false"`), true
+		}
 		return value + ` in ['1', 't', 'T', 'TRUE', 'true', 'True', '0', 'f', 'F', 'FALSE', 'false', 'False']`, said(`is not a boolean; use "true" or "false"`), true
 	case schema.KindInt:
 		hint := rangeHint(row.Spec)

@@ -117,6 +117,7 @@ func DurationAnnotation[S any](at func(*S) *time.Duration, r AnnotationRow) Anno
 
 // SwitchAnnotation declares a boolean that the word true alone turns on, in any case, where others are numbers and letters, too.
 func SwitchAnnotation[S any](at func(*S) *bool, r AnnotationRow) Annotation[S] {
+	r.AnyCase = true
 	return annotation(KindBool, r, at, parseSwitch)
 }
 
@@ -211,10 +212,15 @@ func (r AnnotationRow) value(given map[string]string) (written, text string, pre
 
 // instead names what is used in the place of a value that is not legal.
 func (r AnnotationRow) instead() string {
-	if r.Default == "" && r.DefaultHelp != "" {
+	switch {
+	case r.Default != "":
+		return strconv.Quote(r.Default)
+	case r.DefaultHelp != "":
 		return r.DefaultHelp
+	case r.Kind == KindBool:
+		return `"false"`
 	}
-	return strconv.Quote(r.Default)
+	return "the default"
 }
 
 // Numbered is the part of a key that stands for the number of a port: such a row is about many annotations, one for each port.

@@ -38,7 +38,7 @@ type Spec struct {
 	Kind Kind `json:"kind"`
 	// Choices are the legal values of an enum, compared exactly.
 	Choices []string `json:"choices,omitempty"`
-	// AnyCase is set where the values of an enum, all lower-case, may be written in any case.
+	// AnyCase is set where the values of an enum, all lower-case, may be written in any case, and for booleans that SwitchAnnotation declares.
 	AnyCase bool `json:"anyCase,omitempty"`
 	// Trimmed is set where blanks around the value of a switch do not count.
 	Trimmed bool `json:"trimmed,omitempty"`

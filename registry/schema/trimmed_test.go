@@ -38,5 +38,8 @@ func TestSwitch(t *testing.T) {
 		require.NoError(t, err, text)
 		assert.Equal(t, want.on, s.On, text)
 		assert.Equal(t, want.warned, warnings != nil, "%s: %v", text, warnings)
+		if want.warned {
+			assert.ErrorContains(t, warnings, `is neither "true" nor "false"; "false" is used instead`)
+		}
 	}
 }

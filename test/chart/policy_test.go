@@ -212,6 +212,43 @@ var tooLong = regexp.MustCompile(`^(annotation [^ ]*): is (?:\d+ characters long
 
 func aboutPortable(text string) bool { return strings.HasPrefix(text, "annotation "+portable.Prefix) }
 
+// instead are the words about what counts in a value's place, which the policy leaves out.
+var instead = regexp.MustCompile(`; [^;]+ is used instead$`)
+
+// TestSwitchesAreJudgedAlike: of every annotation that is true or false, on every cloud, the admission policy says what validate says,
+// whichever forms the cloud takes.
+func TestSwitchesAreJudgedAlike(t *testing.T) {
+	t.Parallel()
+	values := []string{"true", "false", "TRUE", "tRUE", "True", "1", "t", "0", "f", " true", "true ", "yes", "2", "on"}
+	for _, p := range clouds() {
+		if p.Features.LoadBalancers != registry.Done {
+			continue
+		}
+		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
+			errs, warnings := policiesOf(t, p, "")
+			for _, row := range p.Annotations {
+				if row.Kind != schema.KindBool || row.Where != nil || row.OnlyIf != nil || strings.Contains(row.Key, schema.Numbered) {
+					continue
+				}
+				for _, value := range values {
+					service := portableService(map[string]string{row.Key: value})
+					warned, refused := registry.CheckServiceOf(p, registry.Inputs{}, service)
+					form := fmt.Sprintf("annotation %s: %q is ", row.Key, value)
+					about := func(all []string) []string {
+						all = slices.DeleteFunc(all, func(one string) bool { return !strings.HasPrefix(one, form) || !strings.Contains(one, `"true"`) })
+						for i, one := range all {
+							all[i] = instead.ReplaceAllString(one, "")
+						}
+						return all
+					}
+					require.Equal(t, about(append(texts(refused), texts(warned)...)), about(append(errs.says(t, service), warnings.says(t, service)...)))
+				}
+			}
+		})
+	}
+}
+
 // TestSameWords: of every portable annotation with legal and illegal values on every cloud, events, validate and the admission policy
 // say the same.
 func TestSameWords(t *testing.T) {
