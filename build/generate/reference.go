@@ -274,8 +274,8 @@ func (w *writer) reference(providers []registry.Provider) {
 // callsTable prints the limits for API calls from the clouds' tests. Unreadable files are reported by those tests.
 func callsTable(root string, providers []registry.Provider) string {
 	var b strings.Builder
-	b.WriteString("| cloud | 1,000 nodes join | a minute of them | a Service is looked at | a restart, 20 Services | a node joins 20 Services, reads + writes |\n" +
-		"| --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| cloud | 1,000 nodes join | a minute of them | a Service is looked at | a restart, 20 Services | a node joins 20 Services, reads + writes | kinds of Services taken over |\n" +
+		"| --- | --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range providers {
 		var expected struct{ Costs expectations.Costs }
 		text, err := os.ReadFile(filepath.Join(root, "providers", p.Name, "testdata", "expectations.yaml"))
@@ -289,12 +289,24 @@ func callsTable(root string, providers []registry.Provider) string {
 		}
 		fmt.Fprintf(&b, "| %s | %d | %d |", p.Title, nodes.Start, nodes.Minute)
 		if s.Unchanged == 0 {
-			b.WriteString(" – | – | – |\n")
+			b.WriteString(" – | – | – | – |\n")
 			continue
 		}
-		fmt.Fprintf(&b, " %d | %d | %d + %d |\n", s.Unchanged, s.Restart, s.Join.Reads, s.Join.Writes)
+		fmt.Fprintf(&b, " %d | %d | %d + %d | %s |\n", s.Unchanged, s.Restart, s.Join.Reads, s.Join.Writes, takenOver(root, p))
 	}
 	return b.String()
+}
+
+// takenOver counts the kinds of Services that the tests take over from a cloud's own controller.
+func takenOver(root string, p registry.Provider) string {
+	is, err := expectations.ReadTakeover(root, p)
+	switch {
+	case err != nil, is.None != "":
+		return "–"
+	case is.HeldBy != "":
+		return code(is.HeldBy)
+	}
+	return strconv.Itoa(len(is.Kinds))
 }
 
 // featuresTable is the matrix of what nodes and load balancers have on each cloud.
