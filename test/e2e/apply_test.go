@@ -70,6 +70,18 @@ var ways = map[string]way{
 		make: kubectl("create", "-f"), apply: kubectl("replace", "-f"), restore: kubectl("replace", "-f"), plan: []string{"--apply=replace"},
 		refused: []string{"class"},
 	},
+	"migrated-annotation": {
+		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "-f"), restore: kubectl("apply", "--server-side", "-f"),
+		plan: []string{"--apply=server-side"}, edits: []string{"annotation removed"},
+	},
+	"migrated-ranges": {
+		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "-f"), restore: kubectl("apply", "--server-side", "-f"),
+		plan: []string{"--apply=server-side"}, edits: []string{"ranges removed"},
+	},
+	"migrated-port": {
+		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "-f"), plan: []string{"--apply=server-side"},
+		edits: []string{"port changed"}, refused: []string{"port changed"},
+	},
 	"helm": {
 		make: []string{"helm", "install", "web"}, apply: []string{"helm", "upgrade", "web"}, restore: []string{"helm", "upgrade", "web"},
 		edits: []string{"annotation removed", "port changed", "ranges removed"},

@@ -145,7 +145,20 @@ func (a *applier) applyServerSide(ctx context.Context, before *v1.Service, m man
 		options.Force = new(true)
 		result.after, err = services.Patch(ctx, m.service.Name, types.ApplyPatchType, data, options)
 	}
+	if err == nil && appliedClientSide(before) {
+		merged, err := a.applyClientSide(ctx, before, m)
+		return applied{before: before, after: merged.after, findings: result.findings}, err
+	}
 	return result, storing(err)
+}
+
+// appliedClientSide reports whether fields are owned by a client-side apply. kubectl and Flux hand them to the field manager of the first
+// server-side one, which so removes what the manifest lacks.
+func appliedClientSide(s *v1.Service) bool {
+	return s != nil && slices.ContainsFunc(s.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
+		return f.Operation == metav1.ManagedFieldsOperationUpdate && f.Subresource == "" && f.FieldsV1 != nil &&
+			bytes.Contains(f.FieldsV1.GetRawBytes(), []byte(`"f:`+v1.LastAppliedConfigAnnotation+`"`))
+	})
 }
 
 // applyClientSide merges three ways: what the last manifest had and this one has not is removed, and what neither has stays.

@@ -95,6 +95,29 @@ func TestApplyClientSide(t *testing.T) {
 	}
 }
 
+// TestApplyServerSideAfterClientSide: the first server-side apply removes what an earlier client-side one had and the manifest has not.
+func TestApplyServerSideAfterClientSide(t *testing.T) {
+	for name, migrates := range map[string]bool{"kubectl.kubernetes.io/last-applied-configuration": true, "colour": false} {
+		stored, err := servicesIn([]byte(webWithColour))
+		require.NoError(t, err)
+		live := stored[0].service
+		last, err := stored[0].encode()
+		require.NoError(t, err)
+		live.Annotations[v1.LastAppliedConfigAnnotation] = string(last)
+		live.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: clientSideManager, Operation: metav1.ManagedFieldsOperationUpdate, APIVersion: "v1", FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + name + `":{}}}}`),
+		}}
+		next, err := servicesIn([]byte(webPlain))
+		require.NoError(t, err)
+		a := &applier{way: applyServerSide, client: fake.NewClientset(live)}
+		result, err := a.apply(t.Context(), next[0])
+		require.NoError(t, err)
+		assert.Equal(t, migrates, len(result.after.Spec.LoadBalancerSourceRanges) == 0, name)
+		assert.Equal(t, migrates, result.after.Annotations["colour"] == "", name)
+	}
+}
+
 // TestWayToApply: a Service is applied by whoever applied its spec; kubectl apply's own record tells where others apply a part.
 func TestWayToApply(t *testing.T) {
 	entry := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
