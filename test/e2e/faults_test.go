@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -45,6 +46,8 @@ func TestOutage(t *testing.T) {
 			for i := range n {
 				require.NoError(t, c.SetReady(t.Context(), fmt.Sprintf("node-%d", i+1), false))
 			}
+			_, err := c.CreateService(t.Context(), "web", nil)
+			require.NoError(t, err)
 			// A node that joins during the fault waits, is told why, and is initialised afterwards.
 			require.NoError(t, c.Cloud.Seed(t.Context(), 1))
 			require.NoError(t, c.RegisterNode(t.Context(), harness.NodeSpec{Name: fmt.Sprintf("node-%d", n+1), Ready: true}))
@@ -56,6 +59,7 @@ func TestOutage(t *testing.T) {
 			faulty, took := calls(t, c).Total, time.Since(began)
 			t.Logf("%d calls until the end of the fault, after %s", faulty, took.Round(time.Second))
 			assert.Less(t, faulty, int(250*took/outage), "an outage does not multiply the calls")
+			requireQuiet(t, c, m)
 
 			require.NoError(t, c.Cloud.ClearFaults(t.Context()))
 			require.NoError(t, c.WaitInitialized(t.Context(), n+1, patience))
@@ -64,6 +68,23 @@ func TestOutage(t *testing.T) {
 			requireAllNodesFor(t, c, n, time.Second)
 		})
 	}
+}
+
+// requireQuiet: a Node that cannot be judged is one line of the log and no error in each pass, and no event tells of an update of a load
+// balancer that is not there.
+func requireQuiet(t *testing.T, c *harness.Cluster, m *harness.CCM) {
+	t.Helper()
+	log, err := os.ReadFile(m.Log)
+	require.NoError(t, err)
+	assert.NotRegexp(t, `(?m)^E.*node_lifecycle_controller\.go`, string(log))
+	kept := regexp.MustCompile(`(?m)^I.*the Node is kept" node="(.*?)"`).FindAllStringSubmatch(string(log), -1)
+	assert.NotEmpty(t, kept)
+	for i, line := range kept {
+		assert.False(t, slices.ContainsFunc(kept[:i], func(before []string) bool { return before[1] == line[1] }), "%s is told of twice", line[1])
+	}
+	events, err := c.Kube.CoreV1().Events(metav1.NamespaceDefault).List(t.Context(), metav1.ListOptions{FieldSelector: "reason=UpdatedLoadBalancer"})
+	require.NoError(t, err)
+	assert.Empty(t, events.Items)
 }
 
 // requireAllNodesFor watches for a time that no Node goes.
