@@ -15,7 +15,6 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Defaults of AWS's own controller for classic load balancers.
@@ -308,7 +307,7 @@ type step struct {
 // compare returns the fields that the step changes, before and after it.
 func (s step) compare() (before, after any) {
 	switch {
-	case s.action() != guard.PlanDelete:
+	case !s.deletes():
 	case s.before != nil:
 		return s.before, nil
 	default:
@@ -324,15 +323,10 @@ func (s step) compare() (before, after any) {
 	return services.Within(s.before, after), after
 }
 
-// action returns the kind of the step for plan.
-func (s step) action() string {
-	switch verb, _, _ := strings.Cut(s.what, " "); verb {
-	case "creating", "registering", "adding", "attaching":
-		return guard.PlanCreate
-	case "deleting", "deregistering", "detaching":
-		return guard.PlanDelete
-	}
-	return guard.PlanChange
+// deletes reports whether the step takes a part of the load balancer away.
+func (s step) deletes() bool {
+	verb, _, _ := strings.Cut(s.what, " ")
+	return slices.Contains([]string{"deleting", "deregistering", "detaching"}, verb)
 }
 
 // classicSteps returns the calls that make a classic load balancer what it should be.

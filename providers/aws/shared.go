@@ -294,7 +294,7 @@ func stepChanges[O any](
 		last := i == len(steps)-1
 		_, creates := s.input.(*elbv2.CreateTargetGroupInput)
 		changes[i] = services.Change[O]{
-			Planned: guard.Planned{Action: s.action(), Object: object, Detail: s.what}, Creates: creates, Compare: s.compare,
+			Planned: guard.Planned{Action: guard.PlanChange, Object: object, Detail: s.what}, Creates: creates, Compare: s.compare,
 			Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
 				if err := run(ctx, *r, s); err != nil || !last {
 					return observed, err

@@ -235,13 +235,20 @@ func TestSchemeChanges(t *testing.T) {
 				assert.Empty(t, w.sim.Objects(kind), kind)
 			}
 		}
+		planSays := func(what string) {
+			plan, err := w.loadBalancers.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+			require.NoError(t, err)
+			assert.Contains(t, fmt.Sprint(plan.Findings), what+" load balancer is made, with another address; the plan does not show it")
+		}
 		delete(s.Annotations, annotationType)
+		planSays("an external")
 		s, _ = w.ensure(w.write(s))
 		nothingLeft("backendServices", "healthChecks", "instanceGroups", "addresses")
 		assert.Equal(t, "EXTERNAL", w.sim.Objects("forwardingRules")[0]["loadBalancingScheme"])
 		assert.NotContains(t, s.Finalizers, finalizerILB)
 
 		s.Annotations = map[string]string{annotationType: "Internal"}
+		planSays("an internal")
 		s, _ = w.ensure(w.write(s))
 		nothingLeft("targetPools", "httpHealthChecks", "addresses")
 		delete(s.Annotations, annotationType)

@@ -349,7 +349,19 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 		}
 	}
 	told, refused := serviceFields.Judge(service, s.fieldConditions())
-	return s, errors.Join(warnings, told, s.openUDP(service)), errors.Join(append(problems, refused, errors.Join(s.contradictions()...))...)
+	warnings = errors.Join(warnings, told, s.openUDP(service), unusedRanges(service))
+	return s, warnings, errors.Join(append(problems, refused, errors.Join(s.contradictions()...))...)
+}
+
+// unusedRanges warns of source ranges beside an annotation that says who may connect.
+func unusedRanges(service *v1.Service) error {
+	for _, key := range []string{annotationFirewallID, annotationFirewallACL} {
+		if len(service.Spec.LoadBalancerSourceRanges) > 0 && service.Annotations[key] != "" {
+			reason := "has no effect beside the annotation " + key + "; remove one of them"
+			return &schema.Problem{Place: placeSourceRanges, Warning: true, Reason: reason}
+		}
+	}
+	return nil
 }
 
 // openUDP warns of ports that an access list is for and does not hold for: firewalls of NodeBalancers filter TCP alone.

@@ -87,7 +87,7 @@ func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Chang
 	for _, st := range steps {
 		changes = append(changes, services.Change[finding]{
 			Planned: guard.Planned{
-				Action: actionOf(st.kind), Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
+				Action: guard.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
 				Detail: strings.TrimSuffix(st.title()+": "+strings.Join(st.reasons, ", "), ": "),
 			},
 			Compare: func() (before, after any) { return st.compare(nb) },
@@ -351,17 +351,6 @@ func (l *loadBalancers) frontendVPCs(ctx context.Context, s settings) ([]vpcOpti
 		}
 	}
 	return []vpcOptions{{SubnetID: id, IPv4Range: s.FrontendRangeV4, IPv6Range: s.FrontendRangeV6}}, nil
-}
-
-func actionOf(kind stepKind) string {
-	switch kind {
-	case createPort, addNode:
-		return guard.PlanCreate
-	case deletePort, removeNode:
-		return guard.PlanDelete
-	case updateBalancer, updatePort, rebuildPort:
-	}
-	return guard.PlanChange
 }
 
 func portsOf(configs []configFields) string {

@@ -330,6 +330,22 @@ func TestSourcesOfUDP(t *testing.T) {
 	}
 }
 
+// TestRangesBesideAnnotations: source ranges that count for nothing, because an annotation says who may connect, are told.
+func TestRangesBesideAnnotations(t *testing.T) {
+	t.Parallel()
+	for key, value := range map[string]string{annotationFirewallID: "7", annotationFirewallACL: allowACL, annotationTags: "team-a"} {
+		s := service("web", map[string]string{key: value}, port("http", 80, 30080))
+		s.Spec.LoadBalancerSourceRanges = []string{"198.51.100.0/24"}
+		_, warnings, err := parseSettings(s, Config{})
+		require.NoError(t, err)
+		if key == annotationTags {
+			assert.NoError(t, warnings)
+			continue
+		}
+		assert.ErrorContains(t, warnings, "spec.loadBalancerSourceRanges: has no effect beside the annotation "+key)
+	}
+}
+
 // TestManyPortsWithRanges: a rule has 15 ports, and a firewall more rules than one. What does not fit is refused by the words of what the
 // Service says.
 func TestManyPortsWithRanges(t *testing.T) {

@@ -6,18 +6,18 @@ import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 var plannedWrites = []conformance.PlannedWrites{
 	{Change: `create NodeBalancer (\S+) \(in`, Writes: []string{"POST /v4/nodebalancers"}},
 	{
-		Change: `create NodeBalancer (\S+) \(create port (\d+)`,
+		Change: `change NodeBalancer (\S+) \(create port (\d+)`,
 		Writes: []string{"POST /v4/nodebalancers/{id}/configs", "POST /v4/nodebalancers/{id}/configs/{id}/rebuild"},
 	},
 	{
-		Change: `create NodeBalancer (\S+) \(add node to port (\d+)`,
+		Change: `change NodeBalancer (\S+) \(add node to port (\d+)`,
 		Writes: []string{"POST /v4/nodebalancers/{id}/configs/{id}/nodes"},
 	},
 	{
-		Change: `delete NodeBalancer \S+ \(remove node from port (\d+)`,
+		Change: `change NodeBalancer \S+ \(remove node from port (\d+)`,
 		Writes: []string{"DELETE /v4/nodebalancers/{id}/configs/{id}/nodes/{id}"},
 	},
-	{Change: `delete NodeBalancer (\S+) \(delete port (\d+)`, Writes: []string{"DELETE /v4/nodebalancers/{id}/configs/{id}"}},
+	{Change: `change NodeBalancer (\S+) \(delete port (\d+)`, Writes: []string{"DELETE /v4/nodebalancers/{id}/configs/{id}"}},
 	{Change: `change NodeBalancer (\S+) \(update:`, Writes: []string{"PUT /v4/nodebalancers/{id}"}},
 	{Change: `change NodeBalancer (\S+) \(update port (\d+)`, Writes: []string{"PUT /v4/nodebalancers/{id}/configs/{id}"}},
 	{Change: `change NodeBalancer (\S+) \(rebuild port (\d+)`, Writes: []string{"POST /v4/nodebalancers/{id}/configs/{id}/rebuild"}},

@@ -97,7 +97,7 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 	for i, st := range steps {
 		changes[i] = change{
 			Planned: guard.Planned{
-				Action: actionOf(st.kind), Object: "load balancer " + lb.ID, Detail: strings.TrimSuffix(fmt.Sprintf("%s: %s", st.kind, st.reason), ": "),
+				Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: strings.TrimSuffix(fmt.Sprintf("%s: %s", st.kind, st.reason), ": "),
 			},
 			Replan:  true,
 			Compare: func() (before, after any) { return st.compare(lb, parts) },
@@ -186,16 +186,6 @@ func (p part) shown() any {
 		return p.monitor
 	}
 	return map[string]any{}
-}
-
-func actionOf(kind stepKind) string {
-	switch text := string(kind); {
-	case strings.HasPrefix(text, "create"), strings.HasPrefix(text, "add"):
-		return guard.PlanCreate
-	case strings.HasPrefix(text, "delete"), strings.HasPrefix(text, "remove"):
-		return guard.PlanDelete
-	}
-	return guard.PlanChange
 }
 
 var errWentAway = errors.New("the load balancer went away while it was changed; it is made again")

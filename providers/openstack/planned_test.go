@@ -6,23 +6,23 @@ import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 var plannedWrites = []conformance.PlannedWrites{
 	{Change: `create load balancer (\S+) \(.* with`, Writes: []string{"POST /load-balancer/v2.0/lbaas/loadbalancers"}},
 	{
-		Change: `create load balancer \S+ \(create listener`,
+		Change: `change load balancer \S+ \(create listener`,
 		Writes: []string{
 			"POST /load-balancer/v2.0/lbaas/listeners", "POST /load-balancer/v2.0/lbaas/pools",
 			"PUT /load-balancer/v2.0/lbaas/pools/{id}/members", "POST /load-balancer/v2.0/lbaas/healthmonitors",
 		},
 	},
 	{
-		Change: `create load balancer \S+ \(create pool: protocol`,
+		Change: `change load balancer \S+ \(create pool: protocol`,
 		Writes: []string{
 			"POST /load-balancer/v2.0/lbaas/pools", "PUT /load-balancer/v2.0/lbaas/pools/{id}/members",
 			"POST /load-balancer/v2.0/lbaas/healthmonitors", "PUT /load-balancer/v2.0/lbaas/listeners/{id}",
 			"DELETE /load-balancer/v2.0/lbaas/pools/{id}",
 		},
 	},
-	{Change: `create load balancer \S+ \(add member`, Writes: []string{"POST /load-balancer/v2.0/lbaas/pools/{id}/members"}},
+	{Change: `change load balancer \S+ \(add member`, Writes: []string{"POST /load-balancer/v2.0/lbaas/pools/{id}/members"}},
 	{
-		Change: `create load balancer \S+ \(create health monitor`,
+		Change: `change load balancer \S+ \(create health monitor`,
 		Writes: []string{"POST /load-balancer/v2.0/lbaas/healthmonitors"},
 	},
 	{Change: `change load balancer \S+ \(update listener`, Writes: []string{"PUT /load-balancer/v2.0/lbaas/listeners/{id}"}},
@@ -39,14 +39,14 @@ var plannedWrites = []conformance.PlannedWrites{
 		Change: `change load balancer \S+ \(set members`,
 		Writes: []string{"PUT /load-balancer/v2.0/lbaas/pools/{id}/members"},
 	},
-	{Change: `delete load balancer \S+ \(delete listener`, Writes: []string{"DELETE /load-balancer/v2.0/lbaas/listeners/{id}"}},
-	{Change: `delete load balancer \S+ \(delete pool`, Writes: []string{"DELETE /load-balancer/v2.0/lbaas/pools/{id}"}},
+	{Change: `change load balancer \S+ \(delete listener`, Writes: []string{"DELETE /load-balancer/v2.0/lbaas/listeners/{id}"}},
+	{Change: `change load balancer \S+ \(delete pool`, Writes: []string{"DELETE /load-balancer/v2.0/lbaas/pools/{id}"}},
 	{
-		Change: `delete load balancer \S+ \(delete health monitor`,
+		Change: `change load balancer \S+ \(delete health monitor`,
 		Writes: []string{"DELETE /load-balancer/v2.0/lbaas/healthmonitors/{id}"},
 	},
 	{
-		Change: `delete load balancer \S+ \(remove member`,
+		Change: `change load balancer \S+ \(remove member`,
 		Writes: []string{"DELETE /load-balancer/v2.0/lbaas/pools/{id}/members/{id}"},
 	},
 	{Change: "create floating address", Writes: []string{"POST /networking/v2.0/floatingips"}},

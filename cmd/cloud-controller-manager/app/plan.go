@@ -46,7 +46,7 @@ type plannedService struct {
 	Planned []guard.Planned `json:"planned"`
 	// Left is set where another controller serves the Service.
 	Left bool `json:"left,omitempty"`
-	// Findings are the events that the Service would get.
+	// Findings are the events that the Service would get, and what the plan cannot know.
 	Findings []guard.Finding `json:"findings,omitempty"`
 	Error    string          `json:"error,omitempty"`
 }
@@ -222,10 +222,46 @@ func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifest
 		}
 		if err != nil || isLoadBalancer(service.before) || isLoadBalancer(service.after) {
 			result.Findings = append(service.findings, result.Findings...)
+			if len(result.Planned) > 0 {
+				result.Findings = append(result.Findings, placeholders(m.service, service)...)
+			}
 			all = append(all, result)
 		}
 	}
 	return all, nil
+}
+
+// placeholders tells of what the API server made up for a dry run: it chooses other values when the manifest is applied.
+func placeholders(manifest *v1.Service, s applied) []guard.Finding {
+	if !isLoadBalancer(s.after) {
+		return nil
+	}
+	given := append(nodePorts(manifest), 0)
+	if s.before != nil {
+		given = append(given, nodePorts(s.before)...)
+	}
+	var made []string
+	if s.before == nil {
+		made = append(made, "the UID "+string(s.after.UID)+", which names in the cloud are made of")
+	}
+	for _, port := range nodePorts(s.after) {
+		if !slices.Contains(given, port) {
+			made = append(made, fmt.Sprintf("the node port %d", port))
+		}
+	}
+	if len(made) == 0 {
+		return nil
+	}
+	return []guard.Finding{{Reason: "Placeholder", Message: "the API server chooses others when this is applied: " + strings.Join(made, ", ")}}
+}
+
+// nodePorts are those of the ports of a Service, and of its health checks; 0 where none is given.
+func nodePorts(s *v1.Service) []int32 {
+	ports := []int32{s.Spec.HealthCheckNodePort}
+	for _, p := range s.Spec.Ports {
+		ports = append(ports, p.NodePort)
+	}
+	return ports
 }
 
 func isLoadBalancer(s *v1.Service) bool { return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer }
@@ -330,7 +366,12 @@ func (p *plan) print(all []plannedService) error {
 func summary(all []plannedService) string {
 	count, failed := map[string]int{}, 0
 	for _, s := range all {
+		changed := map[string]bool{}
 		for _, one := range s.Planned {
+			if one.Action == guard.PlanChange && changed[one.Object] {
+				continue // another change of the same object
+			}
+			changed[one.Object] = true
 			count[one.Action]++
 		}
 		if s.Error != "" {

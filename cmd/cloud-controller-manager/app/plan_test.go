@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -29,10 +31,14 @@ func TestPlanText(t *testing.T) {
 		}},
 		{Service: "shop/api", Error: "refused"},
 		{Service: "shop/old", Planned: []guard.Planned{{Action: guard.PlanDelete, Object: "load balancer old"}}},
+		{Service: "shop/two", Planned: []guard.Planned{
+			{Action: guard.PlanChange, Object: "load balancer two", Detail: "delete port 80"},
+			{Action: guard.PlanChange, Object: "load balancer two", Detail: "create port 81"},
+		}},
 		{Service: "shop/else", Left: true},
 		{Service: "shop/done"},
 	}))
-	assert.Equal(t, `1 to create, 1 to change, 1 to delete, 1 Service not planned
+	assert.Equal(t, `1 to create, 2 to change, 1 to delete, 1 Service not planned
 Service shop/web:
   create  load balancer web
   change  rule a-TCP-80
@@ -42,6 +48,9 @@ Service shop/web:
 Service shop/api: error: refused
 Service shop/old:
   delete  load balancer old
+Service shop/two:
+  change  load balancer two  delete port 80
+  change  load balancer two  create port 81
 Service shop/else: left to another controller
 Service shop/done: nothing to do
 `, out.String())
@@ -61,5 +70,39 @@ func TestPlanArguments(t *testing.T) {
 		cmd.SetArgs(strings.Fields(args))
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		require.ErrorContains(t, cmd.ExecuteContext(t.Context()), want)
+	}
+}
+
+// TestPlaceholders: what the API server makes up for a dry run is named, so that nobody takes it for what comes.
+func TestPlaceholders(t *testing.T) {
+	service := func(uid string, ports ...int32) *v1.Service {
+		s := &v1.Service{Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}}
+		s.UID = types.UID(uid)
+		for _, port := range ports {
+			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{NodePort: port})
+		}
+		return s
+	}
+	healthy := service("a", 30001)
+	healthy.Spec.HealthCheckNodePort = 32769
+	for name, c := range map[string]struct {
+		manifest *v1.Service
+		planned  applied
+		want     string
+	}{
+		"new":                 {service("", 0), applied{after: service("x", 32769)}, "the UID x, which names in the cloud are made of, the node port 32769"},
+		"new, with node port": {service("", 30001), applied{after: service("x", 30001)}, "the UID x, which names in the cloud are made of"},
+		"one port more":       {service("", 0, 0), applied{before: service("a", 30001), after: service("a", 30001, 32769)}, "the node port 32769"},
+		"health checks":       {service("", 0), applied{before: service("a", 30001), after: healthy}, "the node port 32769"},
+		"nothing":             {service("", 0), applied{before: service("a", 30001), after: service("a", 30001)}, ""},
+		"no load balancer":    {service("", 0), applied{before: service("a", 30001), after: &v1.Service{}}, ""},
+	} {
+		found := placeholders(c.manifest, c.planned)
+		if c.want == "" {
+			assert.Empty(t, found, name)
+			continue
+		}
+		require.Len(t, found, 1, name)
+		assert.Equal(t, "the API server chooses others when this is applied: "+c.want, found[0].Message, name)
 	}
 }
