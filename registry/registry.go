@@ -22,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -122,6 +123,8 @@ type Provider struct {
 	Events []events.Row
 	// Sections are further generated parts of the provider's page, by the name in their markers.
 	Sections map[string]string
+	// Limits are what the cloud takes at most; its simulator refuses more by the same rows.
+	Limits limits.Table
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
 	Routes func(Inputs) bool
 	// Warnings says what in the inputs has no effect, such as unknown keys of the cloud config; nil where there is nothing to say.

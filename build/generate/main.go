@@ -50,6 +50,7 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	w.reference(providers)
 	w.providerPages(providers)
 	w.support(providers)
+	w.limits(providers)
 	w.forms(providers)
 	w.realClouds()
 	w.chart(providers)

@@ -39,6 +39,12 @@ func serverID(t testing.TB, providerID string) string {
 // anyText is why a field takes any value.
 const anyText = "a text for people, which the API does not look at"
 
+// Why lists have no limit.
+const (
+	countless = "the services count no items of it"
+	quota     = "the quota of the project decides, for which there is no number"
+)
+
 // strictness is where the simulator is kind, as the services are.
 func strictness() conformance.Strictness {
 	return conformance.Strictness{
@@ -51,6 +57,11 @@ func strictness() conformance.Strictness {
 			"healthmonitor.name":     anyText,
 			"floatingip.description": anyText, "security_group.name": anyText, "security_group.description": anyText, "tags[]": anyText,
 		},
+		Unlimited: map[string]string{
+			"*url_path": "Octavia checks the form alone", "*tags": countless, "*allowed_cidrs": countless, "*listeners": quota, "*members": quota,
+			"port.security_groups": countless,
+		},
+		LimitsElsewhere: map[string]string{"routes of a router": "TestManyRoutes"},
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 )
 
 // floatingIP is a Neutron floating address.
@@ -35,7 +36,7 @@ func (f floatingIP) madeFor(name string, lb *loadBalancer) bool {
 	if who == "" {
 		return false
 	}
-	named := cutName(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
+	named := openstacklimits.Name.Cut(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
 	return named == name || named == lb.Name
 }
 

@@ -618,6 +618,8 @@ func TestNames(t *testing.T) {
 	assert.Len(t, loadBalancerName("c", long), 255)
 	assert.Len(t, securityGroupName(long), 255)
 	assert.Len(t, partName("listener", 10, loadBalancerName("c", long)), 255)
+	assert.Len(t, loadBalancerDescription(strings.Repeat("c", 300), s), 255)
+	assert.Len(t, floatingIPDescription(strings.Repeat("c", 300), s), 255)
 	assert.Equal(t, "pool_3_kube_service_cluster_ns_svc", partName("pool", 3, loadBalancerName("cluster", s)))
 }
 

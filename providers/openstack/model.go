@@ -12,24 +12,22 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // Names, tags and descriptions are those of OpenStack's own controller.
 const (
 	namePrefix          = "kube_service_"
-	longestName         = 255
 	floatingDescription = "Floating IP for Kubernetes external service"
 	forwardedFor        = "X-Forwarded-For"
 	healthPath          = "/healthz"
 	groupPrefix         = "lb-sg-"
 )
 
-func cutName(name string) string { return name[:min(len(name), longestName)] }
-
 // loadBalancerName is the name of a Service's load balancer, and the tag of what belongs to it.
 func loadBalancerName(cluster string, s *v1.Service) string {
-	return cutName(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
+	return openstacklimits.Name.Cut(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
 }
 
 // legacyName is the name that releases before 1.16 gave.
@@ -39,29 +37,29 @@ func legacyName(s *v1.Service) string {
 }
 
 func loadBalancerDescription(cluster string, s *v1.Service) string {
-	return fmt.Sprintf("Kubernetes external service %s/%s from cluster %s", s.Namespace, s.Name, cluster)
+	return openstacklimits.Description.Cut(fmt.Sprintf("Kubernetes external service %s/%s from cluster %s", s.Namespace, s.Name, cluster))
 }
 
 func floatingIPDescription(cluster string, s *v1.Service) string {
-	return fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster)
+	return openstacklimits.Description.Cut(fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster))
 }
 
 // markedDescription is that of a floating address that is made for a Service. The mark tells it from that of a Service called alike in a
 // cluster called alike; OpenStack's own controller looks at the beginning alone.
 func markedDescription(cluster string, s *v1.Service, marks bool) string {
 	plain := floatingIPDescription(cluster, s)
-	if marked := fmt.Sprintf("%s (%s)", plain, ownership.ServiceMark(s.UID)); marks && len(marked) <= longestName {
+	if marked := fmt.Sprintf("%s (%s)", plain, ownership.ServiceMark(s.UID)); marks && openstacklimits.Description.Text(marked) == nil {
 		return marked
 	}
 	return plain
 }
 
 func securityGroupName(s *v1.Service) string {
-	return cutName(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
+	return openstacklimits.Name.Cut(fmt.Sprintf("%s%s-%s-%s", groupPrefix, s.UID, s.Namespace, s.Name))
 }
 
 func partName(part string, index int, loadBalancer string) string {
-	return cutName(fmt.Sprintf("%s_%d_%s", part, index, loadBalancer))
+	return openstacklimits.Name.Cut(fmt.Sprintf("%s_%d_%s", part, index, loadBalancer))
 }
 
 // role is a Service's relation to its load balancer: whether it owns it or shares it.
@@ -442,7 +440,7 @@ func clusterDiffers(have, want string) bool {
 // were cut.
 func splitName(name string) (cluster, rest string) {
 	part, body, found := strings.Cut(name, namePrefix)
-	if !found || len(name) >= longestName {
+	if !found || len(name) >= openstacklimits.Name.Max {
 		return "", ""
 	}
 	end := len(body)
@@ -563,7 +561,7 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 		same = false
 		m := wanted[k]
 		lacking = m
-		m.Name, m.SubnetID, m.MonitorPort = cutName(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
+		m.Name, m.SubnetID, m.MonitorPort = openstacklimits.Name.Cut(fmt.Sprintf("member_%s_%s_%d", m.Name, m.Address, m.Port)), "", 0
 		steps = append(steps, step{kind: addMember, id: p.ID, body: m, reason: "missing"})
 	}
 	for _, k := range slices.SortedFunc(keysMissing(have, wanted), compareKeys) {

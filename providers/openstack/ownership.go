@@ -14,6 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -221,7 +222,7 @@ func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 // other evidence has proved it, it stays proved, although nodes and addresses change.
 func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {
-		if name := loadBalancerName(cluster, s); len(name) < longestName { // one that was cut may be several Services'
+		if name := loadBalancerName(cluster, s); len(name) < openstacklimits.Name.Max { // one that was cut may be several Services'
 			return []string{name}
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -30,7 +31,7 @@ func Description() registry.Provider {
 		},
 		Extras:             []string{"load balancers shared between Services", "repair of load balancers in ERROR"},
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey, Unserved: unserved, Fields: fields(),
-		Options: Options.Rows(), Records: []string{annotationMade},
+		Options: Options.Rows(), Records: []string{annotationMade}, Limits: openstacklimits.Table,
 		Annotations: Annotations.Rows(), Events: eventRows(),
 		Handover:    true,
 		Permissions: permissions(), Installation: installation(), CheckService: checkService, ServiceFields: serviceFields,

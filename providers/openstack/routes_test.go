@@ -12,6 +12,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -205,15 +206,24 @@ func TestRoutesOfTwoWriters(t *testing.T) {
 	})
 }
 
-// TestManyRoutes: more routes than the router may have is told as what it is.
+// TestManyRoutes: the last route that the router may have is made, and one more is told as what it is.
 func TestManyRoutes(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := routed(t)
-		w.sim.SetQuota("routes", 1)
 		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n1", "10.244.1.0/24")))
-		err := w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24"))
-		require.ErrorContains(t, err, "quota")
+		fill := func(n int) {
+			w.sim.ChangeRouter(w.sim.Routers()[0].ID, func(r *openstacksim.Router) {
+				r.Routes = r.Routes[:min(len(r.Routes), n)]
+				for i := len(r.Routes); i < n; i++ {
+					r.Routes = append(r.Routes, openstacksim.Route{Destination: fmt.Sprintf("192.168.%d.0/24", i), NextHop: r.Routes[0].NextHop})
+				}
+			})
+		}
+		fill(openstacklimits.Routes.Max)
+		require.ErrorContains(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")), "quota")
+		fill(openstacklimits.Routes.Max - 1)
+		require.NoError(t, w.routes.CreateRoute(t.Context(), "", "", podRoute("n2", "10.244.2.0/24")))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -206,7 +207,7 @@ func TestRenamedCluster(t *testing.T) {
 			"a user's":              {"mine", "kube_service_a_default_web", false},
 			"a part":                {"listener_0_kube_service_a_default_web", "listener_0_kube_service_b_default_web", true},
 			"another part":          {"listener_0_kube_service_a_default_web", "listener_1_kube_service_b_default_web", false},
-			"one that was cut":      {cutName("kube_service_" + strings.Repeat("x", 300) + "_default_web"), "kube_service_b_default_web", false},
+			"one that was cut":      {openstacklimits.Name.Cut("kube_service_" + strings.Repeat("x", 300) + "_default_web"), "kube_service_b_default_web", false},
 		} {
 			assert.Equal(t, c.differs, clusterDiffers(c.have, c.want), name)
 		}

@@ -22,6 +22,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // A simulated cloud that is kinder than the real one hides faults. Kind is one that keeps an order, shows writes at once, or takes
@@ -31,9 +33,14 @@ import (
 type Strictness struct {
 	// Ordered are lists in answers whose order the cloud promises, as "OPERATION path" or "path".
 	Ordered map[string]string
-	// Free are fields of requests that take any value, as "OPERATION path" or "path"; a path that ends with a * stands for all
-	// that begin like it.
+	// Free are fields of requests that take any value, as "OPERATION path" or "path"; a * in a path stands for anything.
 	Free map[string]string
+	// Unlimited are texts and lists of requests that may be as long as anybody likes, in the same words. What a project's quota limits is
+	// one of them: the cloud has no number for it.
+	Unlimited map[string]string
+	// LimitsElsewhere are limits of the cloud (see limits.Limit.String) that no life of a Service meets, because they count what is there
+	// or concern something else, each with the test that tries it.
+	LimitsElsewhere map[string]string
 	// Immediate is why reads show at once what was written, on clouds without Fixture.Lag.
 	Immediate string
 }
@@ -45,7 +52,7 @@ func isExempt(table map[string]string, operation, path string) bool {
 			return true
 		}
 		for key := range table {
-			if begin, all := strings.CutSuffix(key, "*"); all && strings.HasPrefix(name, begin) {
+			if begin, end, all := strings.Cut(key, "*"); all && strings.HasPrefix(name, begin) && strings.HasSuffix(name, end) {
 				return true
 			}
 		}
@@ -58,6 +65,9 @@ func runStrictness(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	for _, name := range readFixture(t, newFixture, serviceNames) {
 		virtual(t, "no order is kept: "+name, func(t *testing.T) { runOrders(t, newFixture(t), name) })
 		virtual(t, "values are checked: "+name, func(t *testing.T) { runValues(t, newFixture(t), name) })
+	}
+	if readFixture(t, newFixture, func(f *Fixture) bool { return len(f.Provider.Limits) > 0 }) {
+		t.Run("limits", func(t *testing.T) { t.Parallel(); runLimits(t, newFixture) })
 	}
 	virtual(t, "writes do not show at once", func(t *testing.T) {
 		f := newFixture(t)
@@ -358,9 +368,6 @@ const (
 	unknown  = "noSuchField"
 )
 
-// numbered are the elements of lists in the names of a form.
-var numbered = regexp.MustCompile(`(\.member)?\.[0-9]+`)
-
 // runValues: of each write, each value is replaced by one that cannot be legal, or is of another kind, and a field is added that
 // no API knows. The cloud refuses all of them.
 func runValues(t *testing.T, f *Fixture, name string) {
@@ -400,7 +407,7 @@ func runValues(t *testing.T, f *Fixture, name string) {
 		form, err := url.ParseQuery(string(c.body))
 		require.NoError(t, err, "the body of %s", operation)
 		for key, values := range form {
-			path := numbered.ReplaceAllString(key, "[]")
+			path := limits.Numbered.ReplaceAllString(key, "[]")
 			other := maps.Clone(form)
 			other[key] = []string{nonsense}
 			wrong(path, nonsense, []byte(other.Encode()))

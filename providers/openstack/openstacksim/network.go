@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 )
 
 // Network is a layer 2 network.
@@ -419,9 +421,6 @@ func (s *Sim) overQuota(kind string, have int) bool {
 	return set && have >= most
 }
 
-// maxRoutes is Neutron's default of max_routes.
-const maxRoutes = 30
-
 func (s *Sim) serveRouters(w http.ResponseWriter, r *http.Request, id, action string) error {
 	if id == "" {
 		return s.listing(w, r, "routers", anys(s.routers.all()), equalFilter)
@@ -463,7 +462,7 @@ func (s *Sim) serveRouters(w http.ResponseWriter, r *http.Request, id, action st
 }
 
 func (s *Sim) checkRoutes(router *Router, routes []Route) error {
-	limit := maxRoutes
+	limit := openstacklimits.Routes.Max
 	if n, ok := s.quotas["routes"]; ok {
 		limit = n
 	}

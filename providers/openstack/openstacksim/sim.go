@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacklimits"
 )
 
 // Name is the provider that the simulator stands for.
@@ -267,7 +268,12 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		s.settle()
-		err = s.serve(w, r, at, rest)
+		if err = simkit.CheckLimits(s, openstacklimits.Table, r); err == nil {
+			err = s.serve(w, r, at, rest)
+		}
+	}
+	if simkit.MarkLimit(w, err) {
+		err = failure(http.StatusBadRequest, "HTTPBadRequest", "Invalid input: %s", err)
 	}
 	if known, ok := errors.AsType[*apiError](err); ok {
 		writeError(w, at, known.status, known.kind, known.message)

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
+)
+
+// limits writes what each cloud takes at most.
+func (w *writer) limits(providers []registry.Provider) {
+	w.page("docs/limits.md", "", map[string]string{"limits": limitTables(providers)})
+}
+
+// limitTables have a row for each limit of each cloud.
+func limitTables(providers []registry.Provider) string {
+	var b strings.Builder
+	for _, p := range providers {
+		if len(p.Limits) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "## %s\n\n| what | at most | more than that | source |\n| --- | --- | --- | --- |\n", p.Title)
+		for _, l := range p.Limits {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(l.String()), most(l), cmp.Or(l.Program, "the cloud refuses it"), cell(l.Source))
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// most is the maximum, with what may raise it.
+func most(l limits.Limit) string {
+	if l.Soft {
+		return fmt.Sprintf("%d, or what the account was given", l.Max)
+	}
+	return fmt.Sprint(l.Max)
+}
