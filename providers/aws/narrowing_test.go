@@ -268,6 +268,75 @@ func TestFillingThatEndsEarly(t *testing.T) {
 	w.reached(s)
 }
 
+// TestFillingOfARefusedService: a full group whose filling ends early, right after the former rules have gone, gets what fits by the next
+// attempt, of another process too, although the Service is refused.
+func TestFillingOfARefusedService(t *testing.T) {
+	t.Parallel()
+	for kind, s := range map[string]*v1.Service{
+		"network": nlb("web", nil, servicePort("http", 80, 30080)), "classic": service("web", map[string]string{}, servicePort("http", 80, 30080)),
+	} {
+		for from := 2; from <= 5; from++ {
+			t.Run(fmt.Sprint(kind, ", addition ", from), func(t *testing.T) {
+				t.Parallel()
+				s := s.DeepCopy()
+				w := startWorld(t, "", awssim.Options{GroupRules: 5})
+				w.Apply(s)
+				w.ensure(s)
+				w.fault(simkit.Fault{
+					Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Operation: "EC2 AuthorizeSecurityGroupIngress", From: from, Count: 20,
+				})
+				s = w.change(s, func(s *v1.Service) {
+					s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}
+					s.Annotations[annotationCheckInterval] = "never"
+				})
+				_, err := w.try(s)
+				require.Error(t, err)
+				w.server.ClearFaults()
+				w.restart()
+				for range 2 {
+					_, err = w.try(s)
+				}
+				require.ErrorContains(t, err, "never")
+				assert.Empty(t, w.everybodyMay(), "%v", err)
+				var lets []string
+				for _, g := range w.sim.Groups() {
+					lets = append(lets, rules(g)...)
+				}
+				assert.Regexp(t, `tcp (80-80|30080-30080) 192\.0\.2\.0/24`, strings.Join(lets, "\n"), "nobody gets in: %v", err)
+				if kind == "network" {
+					w.reached(s)
+				}
+			})
+		}
+	}
+}
+
+// TestFullForOneFamily: a group that is full of rules for IPv4 gets those for IPv6.
+func TestFullForOneFamily(t *testing.T) {
+	t.Parallel()
+	w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{GroupRules: 5})
+	s := nlb("web", nil, servicePort("http", 80, 30080))
+	policy := v1.IPFamilyPolicyPreferDualStack
+	s.Spec.IPFamilies, s.Spec.IPFamilyPolicy = []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}, &policy
+	w.Apply(s)
+	w.ensure(s)
+	s = w.change(s, func(s *v1.Service) {
+		s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}
+		for n := range 5 {
+			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.%d.0.0/16", n))
+		}
+		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, "2001:db8::/32")
+	})
+	_, err := w.try(s)
+	require.ErrorContains(t, err, codeTooManyRules)
+	front := strings.Join(rules(w.group(managedGroupName("kubernetes", s))), "\n")
+	for _, lets := range []string{"tcp 80-80 192.0.2.0/24", "tcp 80-80 198.51.100.0/24", "tcp 80-80 2001:db8::/32"} {
+		assert.Contains(t, front, lets)
+	}
+	assert.NotContains(t, front, "::/0")
+	assert.Empty(t, w.everybodyMay())
+}
+
 // TestNarrowingOfAFullGroup: what goes makes room for as many of those still asked for as fit.
 func TestNarrowingOfAFullGroup(t *testing.T) {
 	t.Parallel()

@@ -153,6 +153,11 @@ type ruleChange struct {
 
 func (c ruleChange) empty() bool { return len(c.add)+len(c.remove) == 0 }
 
+// isForClients reports whether a change is about more than sizes of packets.
+func (c ruleChange) isForClients() bool {
+	return slices.ContainsFunc(slices.Concat(c.add, c.remove), func(r rule) bool { return !r.isForSizes() })
+}
+
 // result is the group after the change.
 func (c ruleChange) result() securityGroup {
 	g, gone := c.group, keysOf(c.remove)
@@ -506,12 +511,10 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 		return nil
 	}
 	err := s.authorize(ctx, c.group.id, c.add)
-	switch full := codeOf(err) == codeTooManyRules; {
-	case full && len(later) > 0:
+	switch {
+	case codeOf(err) == codeTooManyRules:
 		c.remove = later
 		err = s.swap(ctx, c)
-	case full:
-		err = s.fill(ctx, c.group.id, c.add)
 	case err == nil:
 		err = s.revoke(ctx, c.group.id, c.remove)
 	}
@@ -528,72 +531,6 @@ func (s *securityGroups) apply(ctx context.Context, c ruleChange, part changePar
 	s.added.note(c.group.id, c.add, c.remove)
 	s.known.PutPartial(c.result())
 	return nil
-}
-
-// fullOf says whose rules fill a group.
-func (g securityGroup) fullOf() string {
-	largest, of := "", map[string]int{}
-	for _, r := range g.rules {
-		if name, _ := ruleOf(r); name != "" {
-			of[name]++
-			if of[name] > of[largest] || (of[name] == of[largest] && name < largest) {
-				largest = name
-			}
-		}
-	}
-	told := fmt.Sprintf("security group %s (%s) has %d rules, for %d network load balancers", g.id, g.name, len(g.rules), len(of))
-	if largest != "" {
-		told += fmt.Sprintf(", %d of them for %s alone", of[largest], largest)
-	}
-	return told + "; use fewer ports and source ranges, raise the quota of rules, or open the node ports yourself and set DisableSecurityGroupIngress"
-}
-
-// codeTooManyRules is EC2's refusal of a rule for which a group has no room.
-const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
-
-// swap makes room in a full group first. What was removed comes back where the rest does not fit all the same.
-func (s *securityGroups) swap(ctx context.Context, c ruleChange) error {
-	if err := s.revoke(ctx, c.group.id, c.remove); err != nil {
-		return err
-	}
-	err := s.authorize(ctx, c.group.id, c.add)
-	switch {
-	case err == nil:
-		return nil
-	case c.partly && codeOf(err) == codeTooManyRules:
-		return s.fill(ctx, c.group.id, c.add)
-	}
-	if back := s.authorize(context.WithoutCancel(ctx), c.group.id, c.remove); back != nil {
-		return errors.Join(err, fmt.Errorf("putting back the %d rules that made room: %w", len(c.remove), back))
-	}
-	return err
-}
-
-// fill adds rules one by one until there is no room: those of health checks first, and clients with the rule for sizes of packets.
-func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule) error {
-	mtu := map[ruleSource]rule{}
-	var first, clients []rule
-	for _, r := range rules {
-		switch _, health := ruleOf(r); {
-		case health:
-			first = append(first, r)
-		case r.description == descriptionMTU:
-			mtu[r.source] = r
-		default:
-			clients = append(clients, r)
-		}
-	}
-	for _, r := range append(first, clients...) {
-		together := []rule{r}
-		if m, due := mtu[r.source]; due {
-			together = append(together, m)
-			delete(mtu, r.source)
-		}
-		if err := s.authorize(ctx, groupID, together); err != nil {
-			return err
-		}
-	}
-	return s.authorize(ctx, groupID, slices.Collect(maps.Values(mtu)))
 }
 
 func (s *securityGroups) authorize(ctx context.Context, groupID string, rules []rule) error {

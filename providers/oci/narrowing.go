@@ -122,24 +122,24 @@ func (r *sharedParts) narrowGroups(ctx context.Context, service *v1.Service, gro
 			e.add, e.remove = lets.narrowGroup(there.Rules, service)
 			d := spec{group: groupPlan{edits: []groupEdit{e}}}
 			open, shut := r.groupOpenings(d), r.groupClosings(d)
-			inRoom(open, shut)
+			r.fillRoom(e, open, shut)
 			opens, closes = append(opens, open...), append(closes, shut...)
 		}
 	}
 	return append(opens, closes...), errors.Join(failed...)
 }
 
-// inRoom has openings that are refused for want of room made again when closings have made some.
-func inRoom(opens, closes []change) {
+// fillRoom has rules of a group that are refused for want of room added when closings have made some: as many as fit.
+func (r *sharedParts) fillRoom(e groupEdit, opens, closes []change) {
 	if len(closes) == 0 {
 		return
 	}
-	var refused []change
+	var refused []document
 	for i, c := range opens {
 		opens[i].Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			after, err := c.Make(ctx, q, o)
 			if errors.Is(err, cloudapi.ErrQuota) {
-				refused = append(refused, c)
+				refused = append(refused, e.add[i*maxAtOnce:min((i+1)*maxAtOnce, len(e.add))]...)
 				return o, nil
 			}
 			return after, err
@@ -149,10 +149,12 @@ func inRoom(opens, closes []change) {
 	shut := last.Make
 	last.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 		o, err := shut(ctx, q, o)
-		for _, c := range refused {
-			var opening error
-			o, opening = c.Make(ctx, q, o)
-			err = errors.Join(err, opening)
+		for some := range slices.Chunk(refused, maxAtOnce) {
+			_, full := services.AddWhatFits(some, func(some []document) error {
+				_, err := r.addingRules(e.id, some).Make(ctx, q, o)
+				return err
+			})
+			err = errors.Join(err, full)
 		}
 		return o, err
 	}

@@ -127,8 +127,15 @@ func TestNarrowingAtALimit(t *testing.T) {
 	})
 }
 
-// TestNarrowingOfAFullGroup: what goes makes room for those still asked for.
+// TestNarrowingOfAFullGroup: what goes makes room for as many of those still asked for as fit.
 func TestNarrowingOfAFullGroup(t *testing.T) {
+	for _, ranges := range [][]string{{"192.0.2.0/24"}, {"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24"}} {
+		t.Run(strconv.Itoa(len(ranges)), func(t *testing.T) { narrowFullGroup(t, ranges) })
+	}
+}
+
+func narrowFullGroup(t *testing.T, ranges []string) {
+	t.Helper()
 	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
 		s := conformance.Service("web", groupsOf(), web())
 		w.serving(s)
@@ -144,13 +151,14 @@ func TestNarrowingOfAFullGroup(t *testing.T) {
 		}
 		time.Sleep(time.Hour)
 		s = s.DeepCopy()
-		s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+		s.Spec.LoadBalancerSourceRanges = ranges
 		s.Annotations[annotationPolicy] = "no policy"
 		w.start()
 		w.serving(s)
 		_, err := w.ensure(s, nodes)
 		require.Error(w, err)
-		assert.Equal(w, []string{"203.0.113.0/24"}, w.mayConnect("80"), "%v", err)
+		assert.Equal(w, ranges[:1], w.mayConnect("80"), "%v", err)
+		assert.Equal(w, len(ranges) > 1, strings.Contains(err.Error(), "120 rules at most"), "what has no room is told: %v", err)
 	})
 }
 

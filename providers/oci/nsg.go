@@ -327,15 +327,19 @@ func (r *sharedParts) creatingGroup(service *v1.Service, d spec) change {
 func (r *sharedParts) groupOpenings(d spec) (all []change) {
 	for _, e := range d.group.edits {
 		for some := range slices.Chunk(e.add, maxAtOnce) {
-			c := r.groupCall(e.id, fmt.Sprintf("adding %d rules", len(some)), "addSecurityRules", document{"securityRules": some})
-			c.Opens = e.id
-			all = append(all, c)
+			all = append(all, r.addingRules(e.id, some))
 		}
 		if e.tag {
 			all = append(all, r.taggingGroup(e))
 		}
 	}
 	return all
+}
+
+func (r *sharedParts) addingRules(id string, rules []document) change {
+	c := r.groupCall(id, fmt.Sprintf("adding %d rules", len(rules)), "addSecurityRules", document{"securityRules": rules})
+	c.Opens = id
+	return c
 }
 
 // groupClosings are those that end what is not wanted any more.

@@ -517,6 +517,16 @@ func (p *params) ports(r *Rule) error {
 
 const usualGroupRules = 60
 
+// countFamily counts rules for a family: those that name groups or prefix lists are for both.
+func countFamily(rules []Rule, v6 bool) (n int) {
+	for _, r := range rules {
+		if v6 && r.CIDR == "" || !v6 && r.CIDRv6 == "" {
+			n++
+		}
+	}
+	return n
+}
+
 func (s *Sim) authorize(p *params) (answer, error) {
 	id, rules, err := s.permissions(p)
 	if err != nil {
@@ -531,8 +541,11 @@ func (s *Sim) authorize(p *params) (answer, error) {
 			return nil, refuse("InvalidGroup.NotFound", "The security group '%s' does not exist", r.Group)
 		}
 	}
-	if len(g.Rules)+len(rules) > cmp.Or(s.options.GroupRules, usualGroupRules) {
-		return nil, refuse("RulesPerSecurityGroupLimitExceeded", "The maximum number of rules per security group has been reached.")
+	for _, v6 := range []bool{false, true} { // the quota is "enforced separately for IPv4 rules and IPv6 rules"
+		after, more := countFamily(g.Rules, v6), countFamily(rules, v6)
+		if more > 0 && after+more > cmp.Or(s.options.GroupRules, usualGroupRules) {
+			return nil, refuse("RulesPerSecurityGroupLimitExceeded", "The maximum number of rules per security group has been reached.")
+		}
 	}
 	g.Rules = append(g.Rules, rules...)
 	return answer{tx("return", true)}, nil

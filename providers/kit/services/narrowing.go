@@ -111,6 +111,25 @@ func mayBeOpen(service *v1.Service) bool {
 	return len(service.Status.LoadBalancer.Ingress) > 0 || slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer)
 }
 
+// AddWhatFits adds items in their order, as many as there is room for: add adds all that it is given, or nothing. left are those that
+// were not added, with the reason.
+func AddWhatFits[T any](items []T, add func([]T) error) (left []T, err error) {
+	if len(items) == 0 {
+		return nil, nil
+	}
+	switch err = add(items); {
+	case err == nil:
+		return nil, nil
+	case len(items) == 1 || !errors.Is(err, cloudapi.ErrQuota):
+		return items, err
+	}
+	half := len(items) / 2
+	if left, err = AddWhatFits(items[:half], add); err != nil {
+		return items[half-len(left):], err
+	}
+	return AddWhatFits(items[half:], add)
+}
+
 // MayPass reports whether what failed may succeed later without anybody changing something. Where a page came in place of an answer, its
 // status says whether that is so.
 func MayPass(err error) bool {

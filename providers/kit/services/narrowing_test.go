@@ -3,6 +3,7 @@ package services
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -254,4 +255,34 @@ func TestOpeningBeforeItsClosing(t *testing.T) {
 			assert.Equal(t, fails, err != nil, "%v", err)
 		})
 	}
+}
+
+// TestAddWhatFits: what is added is as much as there is room for, in its order, whatever the number of items, and by few attempts.
+func TestAddWhatFits(t *testing.T) {
+	for room := range 12 {
+		for asked := range 12 {
+			var items, added []int
+			for n := range asked {
+				items = append(items, n)
+			}
+			attempts := 0
+			left, err := AddWhatFits(items, func(some []int) error {
+				if attempts++; len(added)+len(some) > room {
+					return &cloudapi.Error{Class: cloudapi.ErrQuota}
+				}
+				added = append(added, some...)
+				return nil
+			})
+			fits := min(room, asked)
+			assert.Equal(t, fmt.Sprint(items[:fits]), fmt.Sprint(added), "room for %d of %d", room, asked)
+			assert.Equal(t, fmt.Sprint(items[fits:]), fmt.Sprint(left), "room for %d of %d", room, asked)
+			assert.Equal(t, fits < asked, errors.Is(err, cloudapi.ErrQuota), "room for %d of %d: %v", room, asked, err)
+			assert.LessOrEqual(t, attempts, 9, "room for %d of %d", room, asked)
+		}
+	}
+	attempts := 0
+	left, err := AddWhatFits([]int{1, 2, 3}, func([]int) error { attempts++; return &cloudapi.Error{Class: cloudapi.ErrTransient} })
+	assert.Equal(t, []int{1, 2, 3}, left)
+	require.ErrorIs(t, err, cloudapi.ErrTransient)
+	assert.Equal(t, 1, attempts, "only what has no room is tried in parts")
 }

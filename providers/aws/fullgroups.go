@@ -1,0 +1,113 @@
+package aws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+)
+
+// This file changes security groups that have no room for all that is asked for.
+
+// fullOf says whose rules fill a group.
+func (g securityGroup) fullOf() string {
+	largest, of := "", map[string]int{}
+	for _, r := range g.rules {
+		if name, _ := ruleOf(r); name != "" {
+			of[name]++
+			if of[name] > of[largest] || (of[name] == of[largest] && name < largest) {
+				largest = name
+			}
+		}
+	}
+	told := fmt.Sprintf("security group %s (%s) has %d rules, for %d network load balancers", g.id, g.name, len(g.rules), len(of))
+	if largest != "" {
+		told += fmt.Sprintf(", %d of them for %s alone", of[largest], largest)
+	}
+	return told + "; use fewer ports and source ranges, raise the quota of rules, or open the node ports yourself and set DisableSecurityGroupIngress"
+}
+
+// codeTooManyRules is EC2's refusal of a rule for which a group has no room.
+const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
+
+// swap makes room in a full group first. What was removed comes back where the rest does not fit all the same, or as much as fits is added.
+func (s *securityGroups) swap(ctx context.Context, c ruleChange) error {
+	if c.partly || len(c.remove) == 0 {
+		return s.refill(ctx, c)
+	}
+	if err := s.revoke(ctx, c.group.id, c.remove); err != nil {
+		return err
+	}
+	err := s.authorize(ctx, c.group.id, c.add)
+	if err == nil {
+		return nil
+	}
+	if back := s.authorize(context.WithoutCancel(ctx), c.group.id, c.remove); back != nil {
+		return errors.Join(err, fmt.Errorf("putting back the %d rules that made room: %w", len(c.remove), back))
+	}
+	return err
+}
+
+// refill makes room in a full group, for as much as fits. Rules for sizes of packets go last: where it ends early, they show whom to
+// let in.
+func (s *securityGroups) refill(ctx context.Context, c ruleChange) error {
+	var first, last []rule
+	for _, r := range c.remove {
+		if r.isForSizes() {
+			last = append(last, r)
+		} else {
+			first = append(first, r)
+		}
+	}
+	if err := s.revoke(ctx, c.group.id, first); err != nil {
+		return err
+	}
+	left, err := s.fill(ctx, c.group.id, c.add)
+	if services.MayPass(err) {
+		return err
+	}
+	if closing := s.revoke(ctx, c.group.id, last); closing != nil || len(last) == 0 {
+		return errors.Join(err, closing)
+	}
+	if codeOf(err) == codeTooManyRules {
+		_, err = s.fill(ctx, c.group.id, left)
+	}
+	return err
+}
+
+// isForSizes reports whether a rule lets no client in, but messages about sizes of packets.
+func (r rule) isForSizes() bool {
+	return r.protocol == protocolICMP && r.from == fragmentationType || r.protocol == protocolICMPv6 && r.from == tooBigType
+}
+
+// fill adds as many rules as there is room for, and returns the others: those of health checks first, and clients with the rule for
+// sizes of packets. EC2 counts those for IPv4 and for IPv6 apart.
+func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule) (left []rule, err error) {
+	var failed []error
+	for _, v6 := range []bool{false, true} {
+		var checks, clients, sizes [][]rule
+		for _, r := range rules {
+			switch _, health := ruleOf(r); {
+			case r.v6() != v6:
+			case health:
+				checks = append(checks, []rule{r})
+			case r.isForSizes():
+				sizes = append(sizes, []rule{r})
+			default:
+				clients = append(clients, []rule{r})
+			}
+		}
+		for i, c := range clients {
+			if n := slices.IndexFunc(sizes, func(m []rule) bool { return m[0].source == c[0].source }); n >= 0 {
+				clients[i], sizes = append(c, sizes[n]...), slices.Delete(sizes, n, n+1)
+			}
+		}
+		more, err := services.AddWhatFits(slices.Concat(checks, clients, sizes), func(some [][]rule) error {
+			return s.authorize(ctx, groupID, slices.Concat(some...))
+		})
+		left, failed = append(left, slices.Concat(more...)...), append(failed, err)
+	}
+	return left, errors.Join(failed...)
+}
