@@ -1,0 +1,176 @@
+// Package servingcert judges requests of kubelets for serving certificates by what the cloud alone knows of their instances.
+package servingcert
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+)
+
+const (
+	nodesGroup = "system:nodes"
+	userPrefix = "system:node:"
+)
+
+// Cluster is what of a cluster counts in judging a request.
+type Cluster struct {
+	// Nodes are all of the cluster, those of other clouds too.
+	Nodes []*v1.Node
+	// InstanceKey returns what identifies the instance behind a provider ID, "" for another cloud's.
+	InstanceKey func(providerID string) string
+	// Domain is the DNS domain of the cluster, such as cluster.local.
+	Domain string
+	// Reserved are names and addresses of the API server and of Services, which no node may have.
+	Reserved []string
+}
+
+// Waiting reports whether a request is for a serving certificate of a kubelet and nobody has decided on it.
+func Waiting(csr *certificatesv1.CertificateSigningRequest) bool {
+	return csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
+}
+
+// NodeName is the name of the Node whose kubelet made a request, as the API server authenticated it; "" where it was none.
+func NodeName(csr *certificatesv1.CertificateSigningRequest) string {
+	name, ok := strings.CutPrefix(csr.Spec.Username, userPrefix)
+	if !ok || !slices.Contains(csr.Spec.Groups, nodesGroup) {
+		return ""
+	}
+	return name
+}
+
+// judge reports whether a request may be approved, and why not. The Node is nil where there is none, and the attestation is of its instance.
+func judge(csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a guard.Attested, c Cluster) (approve bool, why string) {
+	if !Waiting(csr) {
+		return false, "it is no request for a serving certificate that waits"
+	}
+	request, err := parse(csr.Spec.Request)
+	if err != nil {
+		return false, err.Error()
+	}
+	for _, why := range []string{malformed(csr, request), c.refuse(csr, node), c.foreignNames(request, a), c.foreignAddresses(request, a)} {
+		if why != "" {
+			return false, why
+		}
+	}
+	return true, ""
+}
+
+func parse(data []byte) (*x509.CertificateRequest, error) {
+	block, rest := pem.Decode(data)
+	if block == nil || block.Type != "CERTIFICATE REQUEST" || len(strings.TrimSpace(string(rest))) > 0 {
+		return nil, errors.New("it holds no single PEM block with a certificate request")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err == nil {
+		err = request.CheckSignature()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("its certificate request is broken: %w", err)
+	}
+	return request, nil
+}
+
+// malformed is what Kubernetes' signer would refuse, and who asks for another's certificate.
+func malformed(csr *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) string {
+	switch {
+	case NodeName(csr) == "":
+		return "no kubelet made it: its user is " + csr.Spec.Username
+	case r.Subject.CommonName != csr.Spec.Username:
+		return fmt.Sprintf("it is for %q, and %s made it", r.Subject.CommonName, csr.Spec.Username)
+	case !slices.Equal(r.Subject.Organization, []string{nodesGroup}):
+		return "its organization is not " + nodesGroup + " alone"
+	case len(r.DNSNames)+len(r.IPAddresses) == 0:
+		return "it names neither a DNS name nor an address"
+	case len(r.EmailAddresses)+len(r.URIs) > 0:
+		return "it names an e-mail address or a URI"
+	case !servingUsages(csr.Spec.Usages):
+		return fmt.Sprintf("its usages %v are not those of a kubelet's serving certificate", csr.Spec.Usages)
+	}
+	return ""
+}
+
+func servingUsages(usages []certificatesv1.KeyUsage) bool {
+	extra := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool {
+		return u == certificatesv1.UsageDigitalSignature || u == certificatesv1.UsageKeyEncipherment || u == certificatesv1.UsageServerAuth
+	})
+	return len(extra) == 0 && slices.Contains(usages, certificatesv1.UsageDigitalSignature) && slices.Contains(usages, certificatesv1.UsageServerAuth)
+}
+
+// refuse says what is wrong with the Node of a request: its instance must be its alone.
+func (c Cluster) refuse(csr *certificatesv1.CertificateSigningRequest, node *v1.Node) string {
+	switch {
+	case node == nil || node.Name != NodeName(csr):
+		return "there is no Node " + NodeName(csr)
+	case node.DeletionTimestamp != nil:
+		return "the Node is being deleted"
+	}
+	key := c.InstanceKey(node.Spec.ProviderID)
+	if key == "" {
+		return "the Node has no provider ID of this cloud"
+	}
+	for _, other := range c.Nodes {
+		if other.Name != node.Name && (c.InstanceKey(other.Spec.ProviderID) == key || other.Spec.ProviderID == node.Spec.ProviderID) {
+			return fmt.Sprintf("Node %s has the same instance", other.Name)
+		}
+	}
+	return ""
+}
+
+// foreignNames says which DNS name of a request is not one of the instance.
+func (c Cluster) foreignNames(r *x509.CertificateRequest, a guard.Attested) string {
+	for _, name := range r.DNSNames {
+		same := func(other string) bool { return strings.EqualFold(other, name) }
+		switch {
+		case c.reservedName(strings.ToLower(name)):
+			return fmt.Sprintf("the name %q is never a node's", name)
+		case name == "" || !slices.ContainsFunc(a.Names, same):
+			return fmt.Sprintf("the name %q is not one of the instance, which the cloud knows as %s", name, list(a.Names))
+		}
+	}
+	return ""
+}
+
+// reservedName reports whether a name in lower case is the API server's or a Service's, or serves for more than one host.
+func (c Cluster) reservedName(name string) bool {
+	name = strings.TrimSuffix(name, ".")
+	under := func(domain string) bool {
+		domain = strings.ToLower(strings.Trim(domain, "."))
+		return domain != "" && (name == domain || strings.HasSuffix(name, "."+domain))
+	}
+	return strings.Contains(name, "*") || under("localhost") || name == "kubernetes" || strings.HasPrefix(name, "kubernetes.") ||
+		under("svc") || strings.Contains(name, ".svc.") || under(c.Domain) ||
+		slices.ContainsFunc(c.Reserved, func(r string) bool { return strings.EqualFold(strings.TrimSuffix(r, "."), name) })
+}
+
+// foreignAddresses says which address of a request is not one of the instance.
+func (c Cluster) foreignAddresses(r *x509.CertificateRequest, a guard.Attested) string {
+	reserved := guard.AttestedAddresses(c.Reserved...)
+	for _, ip := range r.IPAddresses {
+		address, ok := netip.AddrFromSlice(ip)
+		address = address.Unmap()
+		switch {
+		case !ok || address.IsLoopback() || address.IsUnspecified() || address.IsMulticast() || slices.Contains(reserved, address):
+			return fmt.Sprintf("the address %s is never a node's", ip)
+		case !slices.Contains(a.Addresses, address):
+			return fmt.Sprintf("the address %s is not one of the instance, which has %v in the cloud", ip, a.Addresses)
+		}
+	}
+	return ""
+}
+
+func list(names []string) string {
+	names = slices.DeleteFunc(slices.Clone(names), func(n string) bool { return n == "" })
+	if len(names) == 0 {
+		return "nothing"
+	}
+	return strings.Join(names, ", ")
+}
