@@ -72,7 +72,7 @@ func newFargate(i *instances) fargate {
 			}
 			return key, nil
 		},
-		Metadata: f.describe,
+		Metadata: f.describe, Unattested: "EC2 shows of a pod on Fargate its network interface alone, and its kubelet is run by AWS",
 	})
 	return f
 }

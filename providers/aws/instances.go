@@ -62,7 +62,9 @@ type instance struct {
 type networkInterface struct {
 	id, status string
 	// index is the device index; unattached ones have the largest.
-	index      int32
+	index int32
+	// primary are the addresses of the interface itself; others may be those of pods.
+	primary    []string
 	privateIPs []string
 	ipv6       []string
 }
@@ -92,9 +94,15 @@ func newInstance(i *ec2types.Instance) instance {
 		}
 		for _, a := range e.PrivateIpAddresses {
 			one.privateIPs = append(one.privateIPs, aws.ToString(a.PrivateIpAddress))
+			if aws.ToBool(a.Primary) {
+				one.primary = append(one.primary, aws.ToString(a.PrivateIpAddress))
+			}
 		}
 		for _, a := range e.Ipv6Addresses {
 			one.ipv6 = append(one.ipv6, aws.ToString(a.Ipv6Address))
+			if aws.ToBool(a.IsPrimaryIpv6) {
+				one.primary = append(one.primary, aws.ToString(a.Ipv6Address))
+			}
 		}
 		if one.index == 0 && e.SourceDestCheck != nil {
 			kept.checksSource = *e.SourceDestCheck // the interface that routes lead to
@@ -143,6 +151,15 @@ func (i instance) addresses(families []string) ([]v1.NodeAddress, error) {
 		}
 	}
 	return list, checkAddresses(i.id, list)
+}
+
+// attested leaves out secondary addresses, which pods may have, and the tag Name.
+func (i instance) attested() guard.Attested {
+	a := guard.Attested{Names: []string{i.privateDNS, i.publicDNS}, Addresses: guard.AttestedAddresses(i.publicIP)}
+	for _, e := range i.interfaces {
+		a.Addresses = append(a.Addresses, guard.AttestedAddresses(e.primary...)...)
+	}
+	return a
 }
 
 func checkAddresses(id string, list []v1.NodeAddress) error {
@@ -221,7 +238,7 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "instance", Inventory: i.all, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<zone>/<instance ID>", Parse: parseProviderID, Print: instance.providerID,
 		Search: i.search, State: instance.nodeState, Metadata: i.describe,
-		Verify: i.verify, Absent: "EC2 knows no instance %s", BadID: func(err error) bool { return errors.Is(err, cloudapi.ErrInvalid) },
+		Verify: i.verify, Attested: instance.attested, Absent: "EC2 knows no instance %s", BadID: func(err error) bool { return errors.Is(err, cloudapi.ErrInvalid) },
 	})
 	i.Split = nodes.Split{API: i.byNode, IsOther: onFargate, Other: newFargate(i)}
 	return i

@@ -131,6 +131,7 @@ func newInstances(a *api) *instances {
 		Form:  providerIDPrefix + "/subscriptions/<ID>/resourceGroups/<name>/providers/Microsoft.Compute/…",
 		Parse: parseProviderID, Print: func(m machine) string { return printed(m.ID) },
 		Search: search, State: machine.state, Metadata: i.describe, Verify: verify,
+		Unattested: "the name of its computer is what its guest was given, and its interfaces are read apart",
 	})
 	i.API = nodes.Split{API: i.machines, IsOther: unmanaged, Other: nodes.Unmanaged{}}
 	return i

@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -60,7 +61,7 @@ func newInstances(a *api) *instances {
 	i.Instances = nodes.New(nodes.Cloud[string, vm]{
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: parseProviderID, Print: func(v vm) string { return providerIDPrefix + v.ID }, Names: namesInstance,
-		Search: search, State: vm.state, Metadata: i.describe, Verify: verify,
+		Search: search, State: vm.state, Metadata: i.describe, Verify: verify, Attested: vm.attested,
 	})
 	return i
 }
@@ -89,6 +90,15 @@ func (i *instances) read(ctx context.Context, id string) (vm, error) {
 	}
 	found[0].ID = strings.ToLower(found[0].ID)
 	return found[0], nil
+}
+
+// attested are the name and the addresses that the management server knows.
+func (v vm) attested() guard.Attested {
+	a := guard.Attested{Names: []string{v.Name}, Addresses: guard.AttestedAddresses(v.PublicIP)}
+	for _, n := range v.NICs {
+		a.Addresses = append(a.Addresses, guard.AttestedAddresses(n.IP)...)
+	}
+	return a
 }
 
 // search finds the virtual machine of a node that names none: by its name, or by the first label of that. Names of virtual machines have no

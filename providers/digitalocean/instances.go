@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -110,7 +111,7 @@ func newInstances(a *api) *instances {
 		Kind: "droplet", Inventory: i.droplets, Nodes: i.nodes, Price: callPrice,
 		Form: providerIDPrefix + "<droplet ID>", Parse: parseProviderID, Print: droplet.providerID,
 		Search: i.search, State: droplet.state, Metadata: i.describe,
-		Verify: i.verify, Absent: "there is no droplet %d",
+		Verify: i.verify, Attested: droplet.attested, Absent: "there is no droplet %d",
 	})
 	return i
 }
@@ -144,6 +145,11 @@ func (*instances) verify(_ context.Context, node *v1.Node, d droplet) (why strin
 		return fmt.Sprintf("the droplet %d is named %q", d.id, d.name), nil
 	}
 	return "", nil
+}
+
+// attested is all of what identifies a droplet: DigitalOcean gives it the addresses, and no guest can rename it.
+func (d droplet) attested() guard.Attested {
+	return guard.Attested{Names: []string{d.name}, Addresses: guard.AttestedAddresses(d.ips()...)}
 }
 
 func (d droplet) providerID() string { return providerIDPrefix + strconv.Itoa(d.id) }

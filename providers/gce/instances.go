@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -166,7 +167,7 @@ func newInstances(c Config, a *api) *instances {
 	i.Instances = nodes.New(nodes.Cloud[instanceID, instance]{
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.all,
 		Form: providerIDPrefix + "<project>/<zone>/<instance name>", Parse: c.parseProviderID, Print: instance.providerID,
-		Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
+		Search: search, State: instance.state, Metadata: i.describe, Verify: verify, Attested: instance.attested,
 	})
 	return i
 }
@@ -277,6 +278,19 @@ func verify(_ context.Context, node *v1.Node, i instance) (why string, err error
 		return fmt.Sprintf("the instance %s is named %q", i.id, i.id.name), nil
 	}
 	return "", nil
+}
+
+// attested are the addresses of the interfaces, and the names that the cloud's own name service has for the instance.
+func (i instance) attested() guard.Attested {
+	a := guard.Attested{Names: []string{i.id.name}}
+	if !strings.Contains(i.id.project, ":") { // of a domain, whose names have another form
+		domain := ".c." + i.id.project + ".internal"
+		a.Names = append(a.Names, i.id.name+domain, i.id.name+"."+i.id.zone+domain)
+	}
+	for _, one := range i.addresses {
+		a.Addresses = append(a.Addresses, guard.AttestedAddresses(one.Address)...)
+	}
+	return a
 }
 
 func (i instance) providerID() string { return providerIDPrefix + i.id.String() }

@@ -22,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -106,7 +107,7 @@ func newInstances(a *api) *instances {
 	i.found = nodes.New(nodes.Cloud[string, instance]{
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<account>///<cluster>/<instance ID>", Parse: i.parse, Print: i.print,
-		Search: search, State: instance.state, Metadata: i.describe, Verify: verify,
+		Search: search, State: instance.state, Metadata: i.describe, Verify: verify, Attested: instance.attested,
 	})
 	i.Split = nodes.Split{IsOther: func(n *v1.Node) bool { return !i.canAnswer(n) }, Other: nodes.Unmanaged{}, API: i.found}
 	return i
@@ -259,6 +260,11 @@ func (i *instances) addresses(node *v1.Node, internal string) []v1.NodeAddress {
 		list = append(list, v1.NodeAddress{Type: v1.NodeExternalIP, Address: external})
 	}
 	return list
+}
+
+// attested leaves out the external address, which a label of the Node alone says.
+func (i instance) attested() guard.Attested {
+	return guard.Attested{Names: []string{i.Name}, Addresses: guard.AttestedAddresses(i.ip())}
 }
 
 // search finds the instance of a node without a provider ID, whose name is the instance's.

@@ -18,6 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -114,6 +115,11 @@ func (i instance) ips() []netip.Addr {
 	return list
 }
 
+// attested are the label and the addresses that Linode assigned, without those in VPCs: they are read apart.
+func (i instance) attested() guard.Attested {
+	return guard.Attested{Names: []string{i.label}, Addresses: guard.AttestedAddresses(append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))...)}
+}
+
 // privateIPv4 is the first private address outside VPCs, or "".
 func (i instance) privateIPv4() string {
 	n := slices.IndexFunc(i.ipv4, func(ip string) bool { return private(ip, netip.Prefix{}) })
@@ -155,7 +161,7 @@ func newInstances(c Config, a *api, v *vpcs) *instances {
 		Kind: "Linode", Inventory: i.linodes, Nodes: i.nodes, Price: callPrice,
 		Form: providerIDPrefix + "<Linode ID>", Parse: parseProviderID, Print: instance.providerID,
 		Names:  func(providerID string) bool { return strings.HasPrefix(providerID, providerIDPrefix) },
-		Search: i.search, State: instance.state, Metadata: i.describe, Verify: i.verify,
+		Search: i.search, State: instance.state, Metadata: i.describe, Verify: i.verify, Attested: instance.attested,
 	})
 	return i
 }

@@ -72,6 +72,7 @@ func newInstances(a *api) *instances {
 		Kind: "instance", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<OCID of the instance>", Parse: parseProviderID, Print: func(i instance) string { return providerIDPrefix + i.ID },
 		Search: i.search, State: instance.state, Metadata: i.describe, Verify: verify,
+		Unattested: "its addresses are those of its VNICs, which are read apart",
 	})
 	return i
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -179,7 +180,7 @@ func newInstances(c Config, a *api, n *networks) *instances {
 	i.Instances = nodes.New(nodes.Cloud[string, server]{
 		Kind: "server", Inventory: i.servers, Nodes: i.nodes, Price: callPrice, MinAge: minAge,
 		Form: providerIDPrefix + "/<server ID>", Parse: c.parseProviderID, Print: i.providerID,
-		Search: i.search, State: server.state, Metadata: i.describe, Verify: i.verify,
+		Search: i.search, State: server.state, Metadata: i.describe, Verify: i.verify, Attested: server.attested,
 	})
 	return i
 }
@@ -237,6 +238,15 @@ func (s server) state() (nodes.State, error) {
 		return nodes.ShutDown, nil
 	}
 	return nodes.Existing, nil
+}
+
+// attested leaves out accessIPv4, accessIPv6 and the metadata, which Nova takes from users as they are.
+func (s server) attested() guard.Attested {
+	a := guard.Attested{Names: []string{s.name}}
+	for _, one := range s.addresses {
+		a.Addresses = append(a.Addresses, guard.AttestedAddresses(one.ip)...)
+	}
+	return a
 }
 
 func (i *instances) providerID(s server) string {

@@ -42,6 +42,7 @@ func newInstances(a *api) *instances {
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: parseProviderID, Print: func(v vm) string { return a.config.ProviderIDForm + v.ID },
 		Search: i.search, State: i.state, Metadata: i.describe, Verify: verify,
+		Unattested: "its addresses are what its guest reports",
 	})
 	return i
 }

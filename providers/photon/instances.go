@@ -63,6 +63,7 @@ func newInstances(a *api) *instances {
 		Form: providerIDPrefix + "<VM ID>", Parse: parseProviderID, Print: func(v vm) string { return providerIDPrefix + v.ID },
 		Names:  func(providerID string) bool { return providerID != providerIDPrefix },
 		Search: i.search, State: i.state, Metadata: i.describe, Verify: i.verify,
+		Unattested: "its addresses are what its guest reports",
 	})
 	return i
 }

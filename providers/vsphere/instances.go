@@ -53,6 +53,7 @@ func newInstances(c Config, a *api) *instances {
 		Kind: "virtual machine", Nodes: i.nodes, Price: callPrice, Inventory: i.inventory,
 		Form: providerIDPrefix + "<UUID>", Parse: a.parse, Print: printProviderID,
 		Search: i.search, State: stateOf, Metadata: i.describe, Verify: verify,
+		Unattested: "its addresses and the name of its host are what its guest reports",
 	})
 	return i
 }

@@ -176,6 +176,11 @@ func (w WithNodes) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, 
 	return w.NodeAPI.VerifyInstance(ctx, node)
 }
 
+// AttestInstance implements guard.InstanceAttester.
+func (w WithNodes) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+	return w.NodeAPI.AttestInstance(ctx, node)
+}
+
 // WithLoadBalancers answers the parts that a cloud with load balancers has.
 type WithLoadBalancers struct {
 	Checked

@@ -94,6 +94,10 @@ type Cloud[ID comparable, T any] struct {
 	// Verify says why an instance is not shown to be the node's, or "" if it is, by something that no kubelet can write. An error
 	// is no verdict. A nil function means that such instances cannot be verified.
 	Verify func(ctx context.Context, node *v1.Node, instance T) (why string, err error)
+	// Attested returns the names and addresses that the cloud alone gives an instance. It is nil where any comes from the guest, or from what
+	// a Node says, for the reason in Unattested.
+	Attested   func(T) guard.Attested
+	Unattested string
 	// Absent is the verdict on an ID without an instance, a format for the ID; "" means "<kind> <ID> does not exist".
 	Absent string
 	// BadID reports whether the error of a read says that the ID itself is wrong, which is a verdict too; nil means that none does.
@@ -118,6 +122,7 @@ func (i *Incomplete) Error() string { return i.Reason }
 type API interface {
 	cloudprovider.InstancesV2
 	guard.InstanceVerifier
+	guard.InstanceAttester
 	// CheckAPI asks the cloud a question that needs an accepted credential.
 	CheckAPI(ctx context.Context) error
 }

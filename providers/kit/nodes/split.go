@@ -5,6 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Split serves the nodes of a cloud that has instances of two kinds. The other kind's answers may come from anywhere.
@@ -45,6 +47,11 @@ func (s Split) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why 
 	return s.apiOf(node).VerifyInstance(ctx, node)
 }
 
+// AttestInstance implements guard.InstanceAttester.
+func (s Split) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+	return s.apiOf(node).AttestInstance(ctx, node)
+}
+
 // Unmanaged answers about Nodes whose machines the cloud does not have, such as those of an operator's own data centre. They exist as far
 // as anybody can say, run, and keep what they have.
 type Unmanaged struct{}
@@ -65,6 +72,12 @@ func (Unmanaged) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovi
 // VerifyInstance implements guard.InstanceVerifier.
 func (Unmanaged) VerifyInstance(_ context.Context, node *v1.Node) (ok bool, why string, err error) {
 	return false, "the cloud has no instance of node " + node.Name, nil
+}
+
+// AttestInstance implements guard.InstanceAttester.
+func (u Unmanaged) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+	_, why, err = u.VerifyInstance(ctx, node)
+	return a, why, err
 }
 
 // CheckAPI implements API: there is nothing to ask.

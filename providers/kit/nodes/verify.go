@@ -22,22 +22,24 @@ func (i *Instances[ID, T]) VerifyInstance(ctx context.Context, node *v1.Node) (o
 		return false, err.Error(), nil //nolint:nilerr // a wrong ID is a verdict, which time does not change
 	}
 	query := inventory.Query{MaxAge: verifiedMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All}
-	if why, err = i.verdict(ctx, node, id, query); err == nil && why != "" {
+	if _, why, err = i.verified(ctx, node, id, query); err == nil && why != "" {
 		query.MaxAge = SweepMaxAge
-		why, err = i.verdict(ctx, node, id, query)
+		_, why, err = i.verified(ctx, node, id, query)
 	}
 	return why == "" && err == nil, why, err
 }
 
-func (i *Instances[ID, T]) verdict(ctx context.Context, node *v1.Node, id ID, q inventory.Query) (why string, err error) {
-	instance, err := i.cloud.Inventory.Get(ctx, id, q)
+// verified returns an instance with the verdict on it.
+func (i *Instances[ID, T]) verified(ctx context.Context, node *v1.Node, id ID, q inventory.Query) (instance T, why string, err error) {
+	instance, err = i.cloud.Inventory.Get(ctx, id, q)
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound), err != nil && i.cloud.BadID != nil && i.cloud.BadID(err):
-		return fmt.Sprintf(i.cloud.Absent, id), nil
+		return instance, fmt.Sprintf(i.cloud.Absent, id), nil
 	case err != nil:
-		return "", err
+		return instance, "", err
 	}
-	return i.cloud.Verify(ctx, node, instance)
+	why, err = i.cloud.Verify(ctx, node, instance)
+	return instance, why, err
 }
 
 // VerifyName is Cloud.Verify for clouds where the name of an instance, which no kubelet can change, is the node's name or the first label
