@@ -36,12 +36,13 @@ func TestPreflight(t *testing.T) {
 	}
 	assert.Zero(t, calls(t, c).Writes)
 	assert.NotContains(t, all, "node facts", "nodes agree with the cloud")
+	assert.NotContains(t, all, "node labels")
 
 	_, err = c.Kube.CoreV1().Nodes().Patch(t.Context(), "node-2", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"beta.kubernetes.io/instance-type":"huge","node.kubernetes.io/instance-type":"huge"}}}`), metav1.PatchOptions{})
 	require.NoError(t, err)
 	all, _ = preflight(env, kubeconfig)
-	assert.Contains(t, all["node facts"], "warning: 1 of 2 nodes differ from what the cloud says: node-2 (node.kubernetes.io/instance-type huge, in the cloud ")
+	assert.Contains(t, all["node labels"], "warning: the labels of 1 of 2 nodes differ from what the cloud says: node-2 (node.kubernetes.io/instance-type huge, in the cloud ")
 
 	all, _ = preflight(map[string]string{"DO_OVERRIDE_URL": "x"}, kubeconfig)
 	assert.Contains(t, all["settings"], "error: ")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -114,6 +115,7 @@ func (p *preflight) run(ctx context.Context) {
 		if works {
 			p.checkNodes(ctx, client, cloud, sameInstance(provider))
 		}
+		p.checkServingRequests(ctx, client)
 	}
 }
 
@@ -176,7 +178,7 @@ func (p *preflight) checkNodes(
 	if !ok {
 		return
 	}
-	var lost, plain, differing []string
+	var lost, plain, differing, relabelled []string
 	var reason error
 	for i := range list.Items {
 		n := &list.Items[i]
@@ -186,6 +188,9 @@ func (p *preflight) checkNodes(
 		}
 		if different := differences(n, metadata, same); len(different) > 0 {
 			differing = append(differing, n.Name+" ("+strings.Join(different, ", ")+")")
+		}
+		if different := labelDifferences(n, metadata); len(different) > 0 {
+			relabelled = append(relabelled, n.Name+" ("+strings.Join(different, ", ")+")")
 		}
 		if n.Spec.ProviderID == "" && !guard.Uninitialized(n) {
 			plain = append(plain, n.Name)
@@ -209,7 +214,14 @@ func (p *preflight) checkNodes(
 		p.note(
 			"node facts", severityWarning,
 			fmt.Sprintf("%d of %d nodes differ from what the cloud says: %s", len(differing), len(list.Items), some(differing)),
-			"addresses are corrected by the controllers; labels and provider IDs are those of the first registration: delete such a Node and let it register again",
+			"addresses are corrected by the controllers; provider IDs are those of the first registration: delete such a Node and let it register again",
+		)
+	}
+	if len(relabelled) > 0 {
+		p.note(
+			"node labels", severityWarning,
+			fmt.Sprintf("the labels of %d of %d nodes differ from what the cloud says: %s", len(relabelled), len(list.Items), some(relabelled)),
+			"labels are those of the first registration: delete such a Node and let it register again",
 		)
 	}
 	if len(lost)+len(plain) == 0 {
@@ -234,20 +246,29 @@ func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a,
 	if n.Spec.ProviderID != "" && cloud.ProviderID != "" && !same(n.Spec.ProviderID, cloud.ProviderID) {
 		all = append(all, "provider ID "+n.Spec.ProviderID+", in the cloud "+cloud.ProviderID)
 	}
-	for _, fact := range []struct{ name, node, cloud string }{
-		{v1.LabelInstanceTypeStable, n.Labels[v1.LabelInstanceTypeStable], cloud.InstanceType},
-		{v1.LabelTopologyZone, n.Labels[v1.LabelTopologyZone], cloud.Zone},
-		{v1.LabelTopologyRegion, n.Labels[v1.LabelTopologyRegion], cloud.Region},
-	} {
-		if fact.node != "" && fact.cloud != "" && fact.node != fact.cloud {
-			all = append(all, fmt.Sprintf("%s %s, in the cloud %s", fact.name, fact.node, fact.cloud))
-		}
-	}
 	for _, a := range n.Status.Addresses {
 		// A cloud that tells no addresses has nothing to change about those that the Node has.
 		told := len(cloud.NodeAddresses) > 0 && (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP)
 		if told && !slices.Contains(cloud.NodeAddresses, a) {
 			all = append(all, fmt.Sprintf("%s %s, which the cloud does not know", a.Type, a.Address))
+		}
+	}
+	return all
+}
+
+// labelDifferences are the labels of a Node that say something else than its cloud. What the Node lacks is not among them.
+func labelDifferences(n *v1.Node, cloud *cloudprovider.InstanceMetadata) []string {
+	if cloud == nil || guard.Uninitialized(n) {
+		return nil // another cloud's, or nothing is known
+	}
+	told := map[string]string{
+		v1.LabelInstanceTypeStable: cloud.InstanceType, v1.LabelTopologyZone: cloud.Zone, v1.LabelTopologyRegion: cloud.Region,
+	}
+	maps.Copy(told, cloud.AdditionalLabels)
+	var all []string
+	for _, key := range slices.Sorted(maps.Keys(told)) {
+		if has := n.Labels[key]; has != "" && told[key] != "" && has != told[key] {
+			all = append(all, fmt.Sprintf("%s %s, in the cloud %s", key, has, told[key]))
 		}
 	}
 	return all

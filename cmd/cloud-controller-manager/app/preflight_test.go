@@ -144,7 +144,7 @@ func TestDifferences(t *testing.T) {
 		return n
 	}
 	cloud := &cloudprovider.InstanceMetadata{
-		ProviderID: "toy://1", InstanceType: "small", Zone: "a", Region: "r",
+		ProviderID: "toy://1", InstanceType: "small", Zone: "a", Region: "r", AdditionalLabels: map[string]string{"rack": "7"},
 		NodeAddresses: []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: "10.0.0.1"}, {Type: v1.NodeExternalIP, Address: "192.0.2.1"}},
 	}
 	same := sameInstance(registry.Provider{InstanceKey: func(id string) string { return id[len(id)-1:] }})
@@ -152,19 +152,22 @@ func TestDifferences(t *testing.T) {
 		change func(*v1.Node)
 		want   []string
 	}{
-		"nothing":   {func(*v1.Node) {}, nil},
-		"type":      {func(n *v1.Node) { n.Labels[v1.LabelInstanceTypeStable] = "large" }, []string{"node.kubernetes.io/instance-type large, in the cloud small"}},
-		"zone":      {func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }, []string{"topology.kubernetes.io/zone b, in the cloud a"}},
-		"region":    {func(n *v1.Node) { n.Labels[v1.LabelTopologyRegion] = "s" }, []string{"topology.kubernetes.io/region s, in the cloud r"}},
-		"no labels": {func(n *v1.Node) { n.Labels = nil }, nil},
-		"instance":  {func(n *v1.Node) { n.Spec.ProviderID = "toy://2" }, []string{"provider ID toy://2, in the cloud toy://1"}},
-		"address":   {func(n *v1.Node) { n.Status.Addresses[1].Address = "10.0.0.9" }, []string{"InternalIP 10.0.0.9, which the cloud does not know"}},
+		"nothing":    {func(*v1.Node) {}, nil},
+		"type":       {func(n *v1.Node) { n.Labels[v1.LabelInstanceTypeStable] = "large" }, []string{"node.kubernetes.io/instance-type large, in the cloud small"}},
+		"zone":       {func(n *v1.Node) { n.Labels[v1.LabelTopologyZone] = "b" }, []string{"topology.kubernetes.io/zone b, in the cloud a"}},
+		"region":     {func(n *v1.Node) { n.Labels[v1.LabelTopologyRegion] = "s" }, []string{"topology.kubernetes.io/region s, in the cloud r"}},
+		"additional": {func(n *v1.Node) { n.Labels["rack"] = "8" }, []string{"rack 8, in the cloud 7"}},
+		"no labels":  {func(n *v1.Node) { n.Labels = nil }, nil},
+		"instance":   {func(n *v1.Node) { n.Spec.ProviderID = "toy://2" }, []string{"provider ID toy://2, in the cloud toy://1"}},
+		"address":    {func(n *v1.Node) { n.Status.Addresses[1].Address = "10.0.0.9" }, []string{"InternalIP 10.0.0.9, which the cloud does not know"}},
 		"new": {func(n *v1.Node) {
 			n.Spec.Taints, n.Labels[v1.LabelTopologyZone] = []v1.Taint{{Key: cloudproviderapi.TaintExternalCloudProvider}}, "b"
 		}, nil},
 		"fewer known": {func(n *v1.Node) { n.Status.Addresses = n.Status.Addresses[:1] }, nil},
 	} {
-		assert.Equal(t, one.want, differences(node(one.change), cloud, same), name)
+		n := node(one.change)
+		assert.Equal(t, one.want, append(differences(n, cloud, same), labelDifferences(n, cloud)...), name)
 	}
 	assert.Empty(t, differences(node(func(*v1.Node) {}), nil, same), "another cloud's")
+	assert.Empty(t, labelDifferences(node(func(*v1.Node) {}), nil), "another cloud's")
 }
