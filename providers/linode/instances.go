@@ -117,7 +117,8 @@ func (i instance) ips() []netip.Addr {
 
 // attested are the label and the addresses that Linode assigned, without those in VPCs: they are read apart.
 func (i instance) attested() guard.Attested {
-	return guard.Attested{Names: []string{i.label}, Addresses: guard.AttestedAddresses(append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))...)}
+	ips := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
+	return guard.Attested{Names: []string{i.label}, Addresses: guard.AttestedAddresses(ips...)}
 }
 
 // privateIPv4 is the first private address outside VPCs, or "".

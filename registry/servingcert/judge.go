@@ -35,7 +35,7 @@ type Cluster struct {
 
 // Waiting reports whether a request is for a serving certificate of a kubelet and nobody has decided on it.
 func Waiting(csr *certificatesv1.CertificateSigningRequest) bool {
-	return csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && len(csr.Status.Conditions) == 0 && len(csr.Status.Certificate) == 0
+	return csr.Spec.SignerName == certificatesv1.KubeletServingSignerName && len(csr.Status.Conditions)+len(csr.Status.Certificate) == 0
 }
 
 // NodeName is the name of the Node whose kubelet made a request, as the API server authenticated it; "" where it was none.
@@ -48,7 +48,9 @@ func NodeName(csr *certificatesv1.CertificateSigningRequest) string {
 }
 
 // judge reports whether a request may be approved, and why not. The Node is nil where there is none, and the attestation is of its instance.
-func judge(csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a guard.Attested, c Cluster) (approve bool, why string) {
+func judge(
+	csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a guard.Attested, c Cluster,
+) (approve bool, why string) {
 	if !Waiting(csr) {
 		return false, "it is no request for a serving certificate that waits"
 	}
@@ -99,10 +101,15 @@ func malformed(csr *certificatesv1.CertificateSigningRequest, r *x509.Certificat
 }
 
 func servingUsages(usages []certificatesv1.KeyUsage) bool {
-	extra := slices.DeleteFunc(slices.Clone(usages), func(u certificatesv1.KeyUsage) bool {
-		return u == certificatesv1.UsageDigitalSignature || u == certificatesv1.UsageKeyEncipherment || u == certificatesv1.UsageServerAuth
-	})
-	return len(extra) == 0 && slices.Contains(usages, certificatesv1.UsageDigitalSignature) && slices.Contains(usages, certificatesv1.UsageServerAuth)
+	has := map[certificatesv1.KeyUsage]bool{}
+	for _, u := range usages {
+		has[u] = true
+	}
+	serving := has[certificatesv1.UsageDigitalSignature] && has[certificatesv1.UsageServerAuth]
+	delete(has, certificatesv1.UsageDigitalSignature)
+	delete(has, certificatesv1.UsageServerAuth)
+	delete(has, certificatesv1.UsageKeyEncipherment) // of RSA keys alone
+	return serving && len(has) == 0
 }
 
 // refuse says what is wrong with the Node of a request: its instance must be its alone.

@@ -39,7 +39,9 @@ func (store) Update([]byte, []byte) (*tls.Certificate, error) {
 }
 
 // managerRequest is what client-go's certificate manager of a kubelet creates, as the API server stores it.
-func managerRequest(t *testing.T, node string, key func() (crypto.Signer, error), dns []string, ips ...string) *certificatesv1.CertificateSigningRequest {
+func managerRequest(
+	t *testing.T, node string, key func() (crypto.Signer, error), dns []string, ips ...string,
+) *certificatesv1.CertificateSigningRequest {
 	t.Helper()
 	template := requestTemplate(node, dns, ips...)
 	client, requests := fake.NewClientset(), make(chan *certificatesv1.CertificateSigningRequest, 1)
@@ -154,17 +156,19 @@ func TestNamesThatNoNodeHas(t *testing.T) {
 	assert.NotEmpty(t, cluster.foreignNames(&x509.CertificateRequest{DNSNames: []string{"api.example.org"}}, attested))
 }
 
-// TestForgedRequests: what a kubelet, or somebody else, changes of a good request.
-func TestForgedRequests(t *testing.T) {
-	t.Parallel()
-	type request = certificatesv1.CertificateSigningRequest
-	for name, c := range map[string]struct {
-		template func(*x509.CertificateRequest)
-		change   func(*request)
-		node     func(*v1.Node)
-		cluster  func(*Cluster)
-		why      string
-	}{
+// forgery is what somebody changes of a good request, of its Node or of the cluster, and why it is refused.
+type forgery struct {
+	template func(*x509.CertificateRequest)
+	change   func(*request)
+	node     func(*v1.Node)
+	cluster  func(*Cluster)
+	why      string
+}
+
+type request = certificatesv1.CertificateSigningRequest
+
+func forgeries() map[string]forgery {
+	return map[string]forgery{
 		"nothing":        {},
 		"another's name": {template: func(r *x509.CertificateRequest) { r.Subject.CommonName = userPrefix + "web-2" }, why: `it is for "system:node:web-2"`},
 		"more groups": {template: func(r *x509.CertificateRequest) {
@@ -199,7 +203,13 @@ func TestForgedRequests(t *testing.T) {
 		"another form of the instance": {cluster: func(c *Cluster) {
 			c.Nodes = append(c.Nodes, node("thief", "toy:///elsewhere/1"))
 		}, why: "Node thief has the same instance"},
-	} {
+	}
+}
+
+// TestForgedRequests: what a kubelet, or somebody else, changes of a good request.
+func TestForgedRequests(t *testing.T) {
+	t.Parallel()
+	for name, c := range forgeries() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			web, attested, cluster := world()

@@ -217,15 +217,19 @@ func (p *preflight) checkNodes(
 			"addresses are corrected by the controllers; provider IDs are those of the first registration: delete such a Node and let it register again",
 		)
 	}
+	p.noteLabels(relabelled, len(list.Items))
+	if len(lost)+len(plain) == 0 {
+		p.note("nodes", passed, fmt.Sprintf("all %d nodes have an instance, or are another cloud's", len(list.Items)), "")
+	}
+}
+
+func (p *preflight) noteLabels(relabelled []string, nodes int) {
 	if len(relabelled) > 0 {
 		p.note(
 			"node labels", severityWarning,
-			fmt.Sprintf("the labels of %d of %d nodes differ from what the cloud says: %s", len(relabelled), len(list.Items), some(relabelled)),
+			fmt.Sprintf("the labels of %d of %d nodes differ from what the cloud says: %s", len(relabelled), nodes, some(relabelled)),
 			"labels are those of the first registration: delete such a Node and let it register again",
 		)
-	}
-	if len(lost)+len(plain) == 0 {
-		p.note("nodes", passed, fmt.Sprintf("all %d nodes have an instance, or are another cloud's", len(list.Items)), "")
 	}
 }
 
