@@ -47,7 +47,7 @@ func NodeName(csr *certificatesv1.CertificateSigningRequest) string {
 	return name
 }
 
-// judge reports whether a request may be approved, and why not. The Node is nil where there is none, and the attestation is of its instance.
+// judge reports whether a request may be approved, and why not. The Node is nil where there is none; the attestation is of its instance.
 func judge(
 	csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a guard.Attested, c Cluster,
 ) (approve bool, why string) {
