@@ -97,10 +97,13 @@ func (o *orphans) delete(ctx context.Context, cloud guard.OrphanFinder, found []
 	var problems []error
 	for _, f := range found {
 		if err := cloud.DeleteOrphan(ctx, f); err != nil {
-			problems = append(problems, err)
+			problems = append(problems, fmt.Errorf("%s %s: %w", f.Kind, f.ID, err))
 			continue
 		}
 		fmt.Fprintf(w, "Deleted %s %s.\n", f.Kind, f.ID)
+	}
+	if len(problems) > 0 {
+		problems = append(problems, errors.New("not everything was deleted; what is left is listed, and deleted, by another call"))
 	}
 	return errors.Join(problems...)
 }

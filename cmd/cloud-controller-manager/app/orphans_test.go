@@ -3,6 +3,8 @@ package app
 import (
 	"bytes"
 	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -15,11 +17,17 @@ import (
 )
 
 // orphanage is a cloud from which orphans can be deleted.
-type orphanage struct{ deleted []string }
+type orphanage struct {
+	deleted []string
+	busy    string
+}
 
 func (*orphanage) Orphans(context.Context, []*v1.Service) ([]guard.Orphan, error) { return nil, nil }
 
 func (o *orphanage) DeleteOrphan(_ context.Context, orphan guard.Orphan) error {
+	if orphan.ID == o.busy {
+		return errors.New("not ready")
+	}
 	o.deleted = append(o.deleted, orphan.ID)
 	return nil
 }
@@ -60,4 +68,17 @@ func TestOrphans(t *testing.T) {
 			assert.Equal(t, strings.Contains(c.args, "--yes"), !strings.Contains(output.String(), "Type the name") && c.deleted != nil)
 		})
 	}
+}
+
+// TestOrphansThatStay: what cannot be deleted is named, and the others go.
+func TestOrphansThatStay(t *testing.T) {
+	o := newOrphans(choice{providers: &registry.Registry{}})
+	o.cmd.SetOut(io.Discard)
+	o.cmd.SetErr(io.Discard)
+	require.NoError(t, o.cmd.ParseFlags([]string{"--delete", "--yes"}))
+	cloud := &orphanage{busy: "lb-1"}
+	err := o.settle(t.Context(), cloud, []guard.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}})
+	require.ErrorContains(t, err, "load balancer lb-1: not ready")
+	require.ErrorContains(t, err, "not everything was deleted")
+	assert.Equal(t, []string{"ip-1"}, cloud.deleted)
 }
