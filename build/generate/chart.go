@@ -224,7 +224,7 @@ func objectSchema(node *yaml.Node, path string, providers []registry.Provider) o
 		key, value := node.Content[i], node.Content[i+1]
 		at := strings.TrimPrefix(path+"."+key.Value, ".")
 		one := valueSchema(value, at, providers)
-		maps.Copy(one, limits(at))
+		maps.Copy(one, schemaLimits(at))
 		if text := comment(key); text != "" {
 			one["description"] = text
 		}

@@ -35,8 +35,8 @@ var (
 	}}
 )
 
-// limits returns the limits of a value besides its type.
-func limits(path string) object {
+// schemaLimits returns the limits of a value besides its type.
+func schemaLimits(path string) object {
 	switch path {
 	case "logLevel":
 		return object{"maximum": 10}
