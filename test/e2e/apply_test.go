@@ -71,12 +71,12 @@ var ways = map[string]way{
 		refused: []string{"class"},
 	},
 	"migrated-annotation": {
-		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "-f"), restore: kubectl("apply", "--server-side", "-f"),
-		plan: []string{"--apply=server-side"}, edits: []string{"annotation removed"},
+		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "--force-conflicts", "-f"),
+		restore: kubectl("apply", "--server-side", "--force-conflicts", "-f"), plan: []string{"--apply=server-side"}, edits: []string{"annotation removed"},
 	},
 	"migrated-ranges": {
-		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "-f"), restore: kubectl("apply", "--server-side", "-f"),
-		plan: []string{"--apply=server-side"}, edits: []string{"ranges removed"},
+		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "--force-conflicts", "-f"),
+		restore: kubectl("apply", "--server-side", "--force-conflicts", "-f"), plan: []string{"--apply=server-side"}, edits: []string{"ranges removed"},
 	},
 	"migrated-port": {
 		make: kubectl("apply", "-f"), apply: kubectl("apply", "--server-side", "-f"), plan: []string{"--apply=server-side"},
