@@ -68,7 +68,8 @@ func newFixtureBehind(
 		OnlyThere: []string{`needs IPv6 on every node`},
 		Claims:    claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:       server, Network: network,
-		Lag: sim.SetListingLag,
+		Strictness: conformance.Strictness{LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited()},
+		Lag:        sim.SetListingLag,
 		Limited: func() {
 			env["DO_API_RATE_LIMIT_QPS"] = ""
 			server.Configure(func(c *simkit.Settings) {

@@ -12,19 +12,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
 // This file decides what the public access firewall lets in, and calls nobody.
-
-// DigitalOcean's documented limits on a cloud firewall.
-const (
-	maxFirewallRules = 50
-	maxFirewallTags  = 5
-	maxRuleSources   = 1000
-)
 
 // everywhere are the sources of a port that is open to all.
 func everywhere() []string { return []string{everywhereV4, everywhereV6} }
@@ -72,8 +66,8 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 		case protocol != protocolTCP && protocol != protocolUDP:
 			faults = append(faults, fmt.Errorf("port %d: a firewall of DigitalOcean knows no protocol %s; the port stays closed", p.Port, p.Protocol))
 		case port(p) == 0: // not allocated yet
-		case len(sources) > maxRuleSources:
-			faults = append(faults, fmt.Errorf("port %d: a firewall rule holds at most %d sources, and there are %d; the port stays closed", p.Port, maxRuleSources, len(sources)))
+		case digitaloceanlimits.RuleSources.Number(len(sources)) != nil:
+			faults = append(faults, fmt.Errorf("port %d: %w", p.Port, digitaloceanlimits.RuleSources.Number(len(sources))))
 		default:
 			needs = append(needs, access{protocol: protocol, ports: strconv.Itoa(int(port(p))), addresses: sources})
 		}
@@ -276,7 +270,7 @@ func outbound() []godo.OutboundRule {
 // desiredFirewall is the whole firewall, and the Services for which it has no room.
 func desiredFirewall(name string, tags []string, claims []claim) (*godo.FirewallRequest, []types.UID) {
 	out := outbound()
-	rules, leftOut := fit(claims, maxFirewallRules-len(out))
+	rules, leftOut := fit(claims, digitaloceanlimits.FirewallRules.Max-len(out))
 	r := &godo.FirewallRequest{Name: name, Tags: tags, OutboundRules: out, InboundRules: []godo.InboundRule{}}
 	for _, o := range rules {
 		r.InboundRules = append(r.InboundRules, godo.InboundRule{

@@ -17,6 +17,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
@@ -229,7 +230,7 @@ func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *g
 	for _, uid := range leftOut {
 		faults[uid] = append(faults[uid], fmt.Errorf("the public access firewall %s has no room for this Service: DigitalOcean allows %d rules; "+
 			"use fewer or consecutive ports, load balancers of type %s, or set %s to false and open the ports in another firewall",
-			f.name, maxFirewallRules, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
+			f.name, digitaloceanlimits.FirewallRules.Max, godo.LoadBalancerTypeRegional, annotationFirewallManaged))
 	}
 	f.tell(services, faults)
 	return want, unread

@@ -10,6 +10,7 @@ import (
 
 	"github.com/digitalocean/godo"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -143,8 +144,8 @@ func checkFirewallTags(v string) error {
 		}
 		tags++
 	}
-	if tags == 0 || tags > maxFirewallTags {
-		return fmt.Errorf("must hold 1 to %d tags, separated by commas", maxFirewallTags)
+	if tags == 0 || tags > digitaloceanlimits.FirewallTags.Max {
+		return fmt.Errorf("must hold 1 to %d tags, separated by commas", digitaloceanlimits.FirewallTags.Max)
 	}
 	return nil
 }

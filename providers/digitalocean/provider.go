@@ -9,6 +9,7 @@ import (
 
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -20,6 +21,7 @@ const Name = "digitalocean"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
+		Limits:             digitaloceanlimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
 			Instances: registry.Done, LoadBalancers: registry.Done, Internal: registry.Done, ReservedAddresses: registry.Done, TLS: registry.Done,

@@ -125,18 +125,6 @@ func tagView(name string, resources map[string]bool) map[string]any {
 	return map[string]any{"name": name, "resources": map[string]any{"count": len(resources), "droplets": map[string]int{"count": droplets}}}
 }
 
-func (s *Sim) tagsLocked() []map[string]any {
-	names := map[string]string{}
-	for name := range s.tags {
-		names[name] = name
-	}
-	all := []map[string]any{}
-	for _, name := range sorted(names) {
-		all = append(all, tagView(name, s.tags[name]))
-	}
-	return all
-}
-
 func (s *Sim) createTag(r *http.Request) (int, any, error) {
 	var in struct {
 		Name string `json:"name"`
@@ -148,22 +136,6 @@ func (s *Sim) createTag(r *http.Request) (int, any, error) {
 		return 0, nil, &apiError{http.StatusBadRequest, "tag name is invalid"}
 	}
 	return http.StatusCreated, map[string]any{"tag": tagView(in.Name, s.tagLocked(in.Name))}, nil
-}
-
-func (s *Sim) getTag(name string) (int, any, error) {
-	resources, ok := s.tags[name]
-	if !ok {
-		return 0, nil, errNotFound
-	}
-	return http.StatusOK, map[string]any{"tag": tagView(name, resources)}, nil
-}
-
-func (s *Sim) deleteTag(name string) (int, any, error) {
-	if _, ok := s.tags[name]; !ok {
-		return 0, nil, errNotFound
-	}
-	delete(s.tags, name)
-	return http.StatusNoContent, nil, nil
 }
 
 func (s *Sim) tagResources(r *http.Request, name string) (int, any, error) {

@@ -293,14 +293,6 @@ func (s *Sim) getDroplet(id string) (int, any, error) {
 	return http.StatusOK, map[string]any{"droplet": d}, err
 }
 
-func (s *Sim) deleteDroplet(id string) (int, any, error) {
-	d, err := s.dropletLocked(id)
-	if err == nil {
-		s.removeDropletLocked(d.ID)
-	}
-	return http.StatusNoContent, nil, err
-}
-
 // createDroplet serves tools that scale a cluster; the droplet is active at once.
 func (s *Sim) createDroplet(r *http.Request) (int, any, error) {
 	var in struct {

@@ -9,15 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-)
-
-// DigitalOcean's documented limits on cloud firewalls.
-const (
-	maxFirewallRules    = 50
-	maxFirewallTags     = 5
-	maxFirewallDroplets = 10
-	maxRuleSources      = 1000
 )
 
 const (
@@ -79,12 +72,9 @@ func (s *Sim) checkFirewall(in *firewallRequest) error {
 		return invalid("name %q is invalid", in.Name)
 	case len(in.InboundRules)+len(in.OutboundRules) == 0:
 		return invalid("must include at least one inbound or outbound rule")
-	case len(in.InboundRules)+len(in.OutboundRules) > maxFirewallRules:
-		return invalid("a firewall can have at most %d rules", maxFirewallRules)
-	case len(in.Tags) > maxFirewallTags:
-		return invalid("a firewall can have at most %d tags", maxFirewallTags)
-	case len(in.DropletIDs) > maxFirewallDroplets:
-		return invalid("a firewall can have at most %d droplets", maxFirewallDroplets)
+	}
+	if err := digitaloceanlimits.FirewallRules.Number(len(in.InboundRules) + len(in.OutboundRules)); err != nil {
+		return err
 	}
 	for _, tag := range in.Tags {
 		if s.tags[tag] == nil {
@@ -119,9 +109,6 @@ func (s *Sim) checkFirewallRule(protocol string, ports *string, peers *Peers) er
 	}
 	if peers == nil || len(peers.Addresses)+len(peers.DropletIDs)+len(peers.LoadBalancerUIDs)+len(peers.KubernetesIDs)+len(peers.Tags) == 0 {
 		return invalid("a rule needs at least one source or destination")
-	}
-	if len(peers.Addresses) > maxRuleSources {
-		return invalid("a rule can have at most %d addresses", maxRuleSources)
 	}
 	for _, a := range peers.Addresses {
 		_, addressErr := netip.ParseAddr(a)

@@ -116,7 +116,6 @@ type request struct {
 	VPCUUID                      string          `json:"vpc_uuid"`
 	SubnetUUID                   string          `json:"subnet_uuid"`
 	DisableLetsEncryptDNSRecords bool            `json:"disable_lets_encrypt_dns_records"`
-	ValidateOnly                 bool            `json:"validate_only"`
 	ProjectID                    string          `json:"project_id"`
 	HTTPIdleTimeoutSeconds       int             `json:"http_idle_timeout_seconds"`
 	Firewall                     *Firewall       `json:"firewall"`
@@ -377,9 +376,6 @@ func (s *Sim) createLoadBalancer(r *http.Request) (int, any, error) {
 	if err := s.check(&in); err != nil {
 		return 0, nil, err
 	}
-	if in.ValidateOnly {
-		return http.StatusNoContent, nil, nil
-	}
 	region, _ := regionOf(in.Region)
 	lb := &LoadBalancer{
 		ID: s.uuid(), Type: first(in.Type, regional), Status: statusNew, CreatedAt: timestamp(), Region: region, Tags: in.Tags,
@@ -511,9 +507,6 @@ func (s *Sim) replaceLoadBalancer(r *http.Request, id string) (int, any, error) 
 	if resized && time.Now().Before(lb.resizable) {
 		return 0, nil, invalid("a load balancer can be resized once an hour, and not in its first hour")
 	}
-	if in.ValidateOnly {
-		return http.StatusNoContent, nil, nil
-	}
 	if resized {
 		lb.resizable = time.Now().Add(resizePause)
 	}
@@ -564,33 +557,5 @@ func (s *Sim) changeDroplets(r *http.Request, id string) (int, any, error) {
 	if r.Method == http.MethodPost {
 		lb.DropletIDs = append(lb.DropletIDs, in.DropletIDs...)
 	}
-	return http.StatusNoContent, nil, nil
-}
-
-func (s *Sim) changeRules(r *http.Request, id string) (int, any, error) {
-	lb, err := s.loadBalancerLocked(id)
-	if err != nil {
-		return 0, nil, err
-	}
-	var in struct {
-		Rules []Rule `json:"forwarding_rules"`
-	}
-	if err := decode(r, &in); err != nil {
-		return 0, nil, err
-	}
-	if len(in.Rules) == 0 {
-		return 0, nil, invalid("forwarding_rules must hold at least one rule")
-	}
-	rules := slices.DeleteFunc(slices.Clone(lb.ForwardingRules), func(f Rule) bool { return slices.Contains(in.Rules, f) })
-	if r.Method == http.MethodPost {
-		rules = append(rules, in.Rules...)
-		if err := s.checkRules(rules); err != nil {
-			return 0, nil, err
-		}
-	}
-	if len(rules) == 0 {
-		return 0, nil, invalid("a load balancer needs at least one forwarding rule")
-	}
-	lb.ForwardingRules = rules
 	return http.StatusNoContent, nil, nil
 }

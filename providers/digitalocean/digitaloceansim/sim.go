@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceanlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -262,7 +263,15 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.WriteError(w, http.StatusUnauthorized, "Unable to authenticate you")
 		return
 	}
-	status, answer, err := s.route(r)
+	err := simkit.CheckLimits(s, digitaloceanlimits.Table, r)
+	var status int
+	var answer any
+	if err == nil {
+		status, answer, err = s.route(r)
+	}
+	if simkit.MarkLimit(w, err) {
+		err = invalid("%s", err)
+	}
 	if err != nil {
 		if e, ok := errors.AsType[*apiError](err); ok {
 			s.WriteError(w, e.status, e.message)
@@ -320,22 +329,19 @@ var routes = map[string]handler{
 	},
 	"GET regions": func(_ *Sim, r *http.Request, _ string) (int, any, error) { return list(r, "regions", regions) },
 
-	"GET droplets":       func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.listDroplets(r) },
-	"POST droplets":      func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createDroplet(r) },
-	"GET droplets/{}":    func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getDroplet(id) },
-	"DELETE droplets/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteDroplet(id) },
+	"GET droplets":    func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.listDroplets(r) },
+	"POST droplets":   func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createDroplet(r) },
+	"GET droplets/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getDroplet(id) },
 
 	"GET load_balancers": func(s *Sim, r *http.Request, _ string) (int, any, error) {
 		return s.listLoadBalancers(r)
 	},
-	"POST load_balancers":                       func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createLoadBalancer(r) },
-	"GET load_balancers/{}":                     func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getLoadBalancer(id) },
-	"PUT load_balancers/{}":                     (*Sim).replaceLoadBalancer,
-	"DELETE load_balancers/{}":                  func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteLoadBalancer(id) },
-	"POST load_balancers/{}/droplets":           (*Sim).changeDroplets,
-	"DELETE load_balancers/{}/droplets":         (*Sim).changeDroplets,
-	"POST load_balancers/{}/forwarding_rules":   (*Sim).changeRules,
-	"DELETE load_balancers/{}/forwarding_rules": (*Sim).changeRules,
+	"POST load_balancers":               func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createLoadBalancer(r) },
+	"GET load_balancers/{}":             func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getLoadBalancer(id) },
+	"PUT load_balancers/{}":             (*Sim).replaceLoadBalancer,
+	"DELETE load_balancers/{}":          func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteLoadBalancer(id) },
+	"POST load_balancers/{}/droplets":   (*Sim).changeDroplets,
+	"DELETE load_balancers/{}/droplets": (*Sim).changeDroplets,
 
 	"GET firewalls": func(s *Sim, r *http.Request, _ string) (int, any, error) {
 		return s.listFirewalls(r)
@@ -349,10 +355,7 @@ var routes = map[string]handler{
 	"POST certificates":   func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createCertificate(r) },
 	"GET certificates/{}": func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getCertificate(id) },
 
-	"GET tags":                 func(s *Sim, r *http.Request, _ string) (int, any, error) { return list(r, "tags", s.tagsLocked()) },
 	"POST tags":                func(s *Sim, r *http.Request, _ string) (int, any, error) { return s.createTag(r) },
-	"GET tags/{}":              func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.getTag(id) },
-	"DELETE tags/{}":           func(s *Sim, _ *http.Request, id string) (int, any, error) { return s.deleteTag(id) },
 	"POST tags/{}/resources":   (*Sim).tagResources,
 	"DELETE tags/{}/resources": (*Sim).tagResources,
 }
