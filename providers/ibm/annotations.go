@@ -11,6 +11,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -49,7 +50,6 @@ const (
 	protocolTCP, protocolUDP               = "tcp", "udp"
 	protocolHTTP, protocolHTTPS            = "http", "https"
 	usualDelay, usualTimeout, usualRetries = 5, 2, 2
-	maxPorts, maxMembers                   = 10, 50
 	rootPath                               = "/"
 )
 
@@ -304,8 +304,8 @@ func (s settings) judgeService(service *v1.Service) (warned, problems []error) {
 			problems = append(problems, refuseFor(annotationCheckUDP, "", "is required with UDP and externalTrafficPolicy Cluster: name a port that answers TCP or HTTP"))
 		}
 	}
-	if n := len(service.Spec.Ports); n > maxPorts {
-		problems = append(problems, field("spec.ports", strconv.Itoa(n), "a load balancer has %d listeners at most", maxPorts))
+	if err := ibmlimits.Listeners.Number(len(service.Spec.Ports)); err != nil {
+		problems = append(problems, field("spec.ports", strconv.Itoa(len(service.Spec.Ports)), "%v", err))
 	}
 	problems = append(problems, s.judgeAccess(service)...)
 	if _, err := s.ranges(service); err != nil {

@@ -12,6 +12,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
@@ -93,7 +94,7 @@ func (r *reconciler) inVPC(ctx context.Context, lb *loadBalancer) (bool, error) 
 // rules decide whose a load balancer is, by its name alone: it takes no mark. A name that was cut so far that others may have it counts
 // together with the host name in the status, or with the nodes behind it. What has a name that an annotation chooses may be anybody's.
 func (r *reconciler) rules(lb *loadBalancer) ownership.Rules {
-	whole := maxName-len(namePrefix)-1-len(r.config.Cluster) >= leastUID
+	whole := ibmlimits.Name.Max-len(namePrefix)-1-len(r.config.Cluster) >= leastUID
 	names := func(s *v1.Service) []string { return []string{ownName(r.config.Cluster, s)} }
 	rules := ownership.Rules{
 		Adopt: r.adopt, Unmarked: true, Made: r.alike.MatchString,

@@ -17,6 +17,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -30,11 +31,10 @@ const (
 	inbound, outbound = "inbound", "outbound"
 	everybody         = "0.0.0.0/0"
 	familyIPv4        = "ipv4"
-	// maxRules and maxGroups are the cloud's: rules of a group, and groups of a load balancer.
-	maxRules, maxGroups = 250, 5
-	// maxClusterInGroup leaves room for the whole UID in the name of a group.
-	maxClusterInGroup = maxName - len(namePrefix) - 1 - 32
 )
+
+// maxClusterInGroup leaves room for the whole UID in the name of a group.
+func maxClusterInGroup() int { return ibmlimits.Name.Max - len(namePrefix) - 1 - 32 }
 
 // securityGroup holds the fields of a security group that we use.
 type securityGroup struct {
@@ -88,7 +88,7 @@ func (r rule) lets(p port) bool {
 
 // groupName is that of a Service's own group. It holds the whole UID, so that it is known to be the Service's.
 func groupName(cluster string, service *v1.Service) string {
-	return namePrefix + cluster[:min(len(cluster), maxClusterInGroup)] + "-" + strings.ReplaceAll(string(service.UID), "-", "")
+	return namePrefix + cluster[:min(len(cluster), maxClusterInGroup())] + "-" + strings.ReplaceAll(string(service.UID), "-", "")
 }
 
 // access holds the desired security groups of a load balancer. Its zero value leaves the present ones alone.
@@ -150,13 +150,13 @@ func (s settings) judgeAccess(service *v1.Service) (problems []error) {
 		problems = append(problems, problemOf(field, strings.Join(ranges, ","), err.Error()))
 	case len(ranges) > 0 && s.Groups != "":
 		problems = append(problems, problemOf(field, strings.Join(ranges, ","), "cannot be enforced beside "+annotationGroups+", whose groups decide; leave one of the two out"))
-	case len(rulesFor(s.ports(service), networks)) > maxRules:
+	case len(rulesFor(s.ports(service), networks)) > ibmlimits.Rules.Max:
 		problems = append(problems, problemOf(field, strconv.Itoa(len(ranges)), fmt.Sprintf(
-			"a security group takes %d rules, and each network needs one for each port", maxRules)))
+			"a security group takes %d rules, and each network needs one for each port", ibmlimits.Rules.Max)))
 	case s.Groups != "" && (len(groups) == 0 || slices.Contains(groups, "")):
 		problems = append(problems, refuseFor(annotationGroups, s.Groups, "is no list of names or IDs of security groups"))
-	case len(groups) > maxGroups:
-		problems = append(problems, refuseFor(annotationGroups, s.Groups, "a load balancer has %d security groups at most", maxGroups))
+	case len(groups) > ibmlimits.Groups.Max:
+		problems = append(problems, refuseFor(annotationGroups, s.Groups, "a load balancer has %d security groups at most", ibmlimits.Groups.Max))
 	}
 	return problems
 }
@@ -441,7 +441,7 @@ func (r *reconciler) accessBefore(d spec) []change {
 		c.Closes = extra.ports()
 		removed = append(removed, c)
 	}
-	room := min(len(added), max(0, maxRules-len(a.have.Rules)))
+	room := min(len(added), max(0, ibmlimits.Rules.Max-len(a.have.Rules)))
 	return slices.Concat(added[:room], removed, added[room:])
 }
 
@@ -467,7 +467,7 @@ func (r *reconciler) bindings(d spec) (all []change) {
 	}
 	missing, extra := without(wanted, d.access.has), without(d.access.has, wanted)
 	for has := len(d.access.has); len(missing)+len(extra) > 0; {
-		if len(missing) > 0 && (has < maxGroups || len(extra) == 0) {
+		if len(missing) > 0 && (has < ibmlimits.Groups.Max || len(extra) == 0) {
 			all, missing, has = append(all, r.binding(http.MethodPut, missing[0])), missing[1:], has+1
 			continue
 		}

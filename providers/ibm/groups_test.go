@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -549,13 +550,13 @@ func TestAllGroupsReplaced(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			inWorld(t, 1, 0, nil, func(w *world) {
-				for n := range maxGroups {
+				for n := range ibmlimits.Groups.Max {
 					w.userGroup(fmt.Sprint("a-", n))
 					w.userGroup(fmt.Sprint("b-", n))
 				}
 				s := web(annotationGroups, "a-0,a-1,a-2,a-3,a-4")
 				w.mustEnsure(s)
-				require.Len(w.t, w.groups(), maxGroups)
+				require.Len(w.t, w.groups(), ibmlimits.Groups.Max)
 				change(s)
 				assert.NoError(w.t, w.ensure(s))
 				for _, g := range w.groups() {

@@ -254,7 +254,7 @@ var refusals = map[string]struct {
 		for n := range int32(9) {
 			s.Spec.Ports = append(s.Spec.Ports, conformance.Port(fmt.Sprint("p", n), 1000+n, 31000+n))
 		}
-	}, words: "10 listeners at most"},
+	}, words: "11 listeners, and the cloud takes at most 10"},
 	"source ranges (38)": {change: func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/32"} }, words: "is no network of IPv4"},
 	"ranges and groups": {
 		annotations: []string{annotationGroups, "web"}, words: "cannot be enforced beside",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
@@ -228,7 +229,7 @@ func (r *reconciler) members(
 	}
 	if left > 0 {
 		findings = append(findings, services.Warning(eventTooMany,
-			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", maxMembers, left,
+			"a pool takes %d members at most, so that %d nodes receive no traffic; choose nodes by %s or %s, or set externalTrafficPolicy", ibmlimits.Members.Max, left,
 			annotationNodeSelector, annotationQuota))
 	}
 	return list, append(findings, strays(q, receivers, network, have)...), nil

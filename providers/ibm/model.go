@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -21,7 +22,6 @@ const (
 	proxyOff, proxyV1 = "disabled", "v1"
 	algorithm         = "round_robin"
 	connectionLimit   = 15000
-	maxName           = 63
 	labelDedicated    = "dedicated"
 	edge              = "edge"
 	labelInstance     = labelPrefix + "instance-id"
@@ -34,7 +34,7 @@ const (
 // ownName is the name that IBM's own controller gives.
 func ownName(cluster string, service *v1.Service) string {
 	name := namePrefix + cluster + "-" + strings.ReplaceAll(string(service.UID), "-", "")
-	return name[:min(len(name), maxName)]
+	return ibmlimits.Name.Cut(name)
 }
 
 // othersForm is that of the names that controllers give, the clusters' IDs and the UIDs of Services in them; those that were cut have as
@@ -45,7 +45,7 @@ var othersForm = regexp.MustCompile(`^` + namePrefix + `.+-[0-9a-f]{1,32}$`)
 // cluster or in another one of the VPC.
 func othersName(name string) bool {
 	end := name[strings.LastIndex(name, "-")+1:]
-	return othersForm.MatchString(name) && (len(end) == uidDigits || len(name) == maxName)
+	return othersForm.MatchString(name) && (len(end) == uidDigits || len(name) == ibmlimits.Name.Max)
 }
 
 // port is a port of a Service, or a range of ports.
@@ -296,9 +296,9 @@ func (s settings) targets(service *v1.Service, receivers []receiver, current map
 	}
 	slices.SortFunc(list, order)
 	list = slices.Compact(list)
-	if len(list) > maxMembers {
-		left = len(list) - maxMembers
-		list = list[:maxMembers]
+	if len(list) > ibmlimits.Members.Max {
+		left = len(list) - ibmlimits.Members.Max
+		list = list[:ibmlimits.Members.Max]
 	}
 	slices.SortFunc(list, func(a, b target) int { return cmp.Or(cmp.Compare(a.Address, b.Address), cmp.Compare(a.ID, b.ID)) })
 	return list, left

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	kitsources "github.com/anyccm/cloud-controller-manager/providers/kit/sources"
@@ -72,7 +73,7 @@ func wholeRules(q services.Request, s settings, narrowed []rule) []rule {
 			return p.protocol == r.Protocol && p.port <= r.PortMin && r.PortMax <= p.max
 		})
 	})
-	if whole := rulesFor(ports, networks); err == nil && !former && len(whole) <= maxRules {
+	if whole := rulesFor(ports, networks); err == nil && !former && len(whole) <= ibmlimits.Rules.Max {
 		return whole
 	}
 	return narrowed
@@ -134,7 +135,7 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 			networks, _ = asked.Narrow(networks, false)
 			after = append(after, rulesOn([]port{p}, networks)...)
 		}
-		return slices.Concat(outboundRules(), after[:min(len(after), maxRules-len(outboundRules()))]), true
+		return slices.Concat(outboundRules(), after[:min(len(after), ibmlimits.Rules.Max-len(outboundRules()))]), true
 	}
 	type kind struct {
 		protocol string
@@ -162,7 +163,7 @@ func narrowRules(before []rule, ports []port, asked kitsources.Set, own bool) (a
 		narrower = narrower || closes
 		after = append(after, rulesOn([]port{{protocol: k.protocol, port: k.min, max: k.max}}, networks)...)
 	}
-	return after[:min(len(after), maxRules)], narrower
+	return after[:min(len(after), ibmlimits.Rules.Max)], narrower
 }
 
 // network is the one that an inbound rule lets in; false where it is about something else.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -190,7 +191,7 @@ func TestNarrowingAtALimit(t *testing.T) {
 		s := ranged("web", "10.0.0.0/8", "192.0.2.0/24")
 		w.mustEnsure(s)
 		s.Spec.LoadBalancerSourceRanges = nil
-		for n := range maxRules {
+		for n := range ibmlimits.Rules.Max {
 			s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.0.%d.0/24", n))
 		}
 		err := w.ensure(s)

@@ -46,7 +46,7 @@ const groupKind = "security group"
 // orphanGroups adds the security groups of Services that are gone, which nothing has any more. Where the name of a group does not hold the
 // whole ID of the cluster, it may be another cluster's.
 func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orphans []guard.Orphan) ([]guard.Orphan, error) {
-	if len(r.config.Cluster) > maxClusterInGroup {
+	if len(r.config.Cluster) > maxClusterInGroup() {
 		return orphans, nil
 	}
 	all, err := r.groups.All(ctx, inventory.Query{})

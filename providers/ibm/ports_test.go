@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmsim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
@@ -50,7 +51,7 @@ func TestTenPorts(t *testing.T) {
 			t.Parallel()
 			inWorld(t, 1, time.Second, nil, func(w *world) {
 				ports := func(from int32) (list []v1.ServicePort) {
-					for n := range int32(maxPorts) {
+					for n := range int32(ibmlimits.Listeners.Max) {
 						list = append(list, conformance.Port(fmt.Sprint("p", n), from+n, 30000+n))
 					}
 					return list
@@ -60,7 +61,7 @@ func TestTenPorts(t *testing.T) {
 				w.mustEnsure(s)
 				s.Spec.Ports = ports(2000)
 				w.mustEnsure(s)
-				assert.Len(w.t, w.sim.LoadBalancers()[0].Listeners, maxPorts)
+				assert.Len(w.t, w.sim.LoadBalancers()[0].Listeners, ibmlimits.Listeners.Max)
 				w.writes()
 				w.mustEnsure(s)
 				assert.Empty(w.t, w.writes())

@@ -6,6 +6,7 @@ import (
 
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -19,7 +20,7 @@ const providerIDPrefix = Name + "://"
 // Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
-		Name: Name, Title: "IBM Cloud", Stability: "alpha",
+		Name: Name, Title: "IBM Cloud", Stability: "alpha", Limits: ibmlimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, Routes: registry.CloudHasNone,

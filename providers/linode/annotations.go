@@ -13,6 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -80,18 +81,18 @@ const (
 
 	algorithmRoundRobin = "roundrobin"
 
-	// Limits on what an annotation may hold: tags as the API takes them, texts that become patterns, and networks as many as a
-	// firewall has room for.
+	// Limits on what an annotation may hold: tags as the API takes them, and texts that become patterns.
 	maxTags      = 100
 	shortestTag  = 3
-	longestTag   = 50
 	maxCheckText = 255
 	maxPortText  = 1024
-	maxNetworks  = maxRules * maxRuleAddresses
 
 	defaultUDPCheckPort = 80
 	maxThrottle         = 20
 )
+
+// maxNetworks is how many networks a firewall has room for.
+func maxNetworks() int { return linodelimits.FirewallRules.Max * linodelimits.RuleAddresses.Max }
 
 // settings are the typed annotations of one Service.
 type settings struct {
@@ -412,8 +413,8 @@ func concerning(err error, keys ...string) error {
 func sourceRanges(ranges []string) (*acl, error) {
 	list := &addressList{}
 	var problems []error
-	if len(ranges) > maxNetworks {
-		return nil, &schema.Problem{Place: placeSourceRanges, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), maxNetworks)}
+	if len(ranges) > maxNetworks() {
+		return nil, &schema.Problem{Place: placeSourceRanges, Reason: fmt.Sprintf("holds %d networks; a firewall has room for %d", len(ranges), maxNetworks())}
 	}
 	for _, text := range ranges {
 		p, err := netip.ParsePrefix(strings.TrimSpace(text))
@@ -460,7 +461,7 @@ func (s settings) contradictions() []error {
 	report(len(s.Tags) > maxTags, annotationTags, fmt.Sprintf("holds more than %d tags", maxTags))
 	for _, tag := range s.Tags[:min(len(s.Tags), maxTags)] {
 		report(ownership.IsMark(tag), annotationTags, fmt.Sprintf("holds %q, by which NodeBalancers are told apart; choose another one", tag))
-		report(len(tag) < shortestTag || len(tag) > longestTag, annotationTags, fmt.Sprintf("holds a tag that does not have %d to %d characters", shortestTag, longestTag))
+		report(len(tag) < shortestTag || len(tag) > linodelimits.Tag.Max, annotationTags, fmt.Sprintf("holds a tag that does not have %d to %d characters", shortestTag, linodelimits.Tag.Max))
 	}
 	report(len(s.CheckBody) > maxCheckText, annotationCheckBody, fmt.Sprintf("has more than %d characters", maxCheckText))
 	report(len(s.CheckPath) > maxCheckText, annotationCheckPath, fmt.Sprintf("has more than %d characters", maxCheckText))
@@ -496,8 +497,8 @@ func parseACL(text string) (*acl, error) {
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:
 		return nil, errors.New("holds no network")
-	case n > maxNetworks:
-		return nil, fmt.Errorf("holds %d networks; a firewall has room for %d", n, maxNetworks)
+	case n > maxNetworks():
+		return nil, fmt.Errorf("holds %d networks; a firewall has room for %d", n, maxNetworks())
 	}
 	for _, network := range slices.Concat(list.IPv4, list.IPv6) {
 		if _, err := netip.ParsePrefix(network); err != nil {

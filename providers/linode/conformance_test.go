@@ -93,7 +93,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 				"rules.inbound[].label": anyText, "inbound[].label": anyText, "rules.inbound[].description": anyText, "inbound[].description": anyText,
 				"tags[]": anyText, "configs[].check_body": "a regular expression", "check_body": "a regular expression",
 			},
-			Ordered: map[string]string{"ipv4": firstAddress, "data[].ipv4": firstAddress},
+			Ordered: map[string]string{"ipv4": firstAddress, "data[].ipv4": firstAddress}, LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited(),
 		},
 		UDP:                  conformance.FeatureCase{Shows: `"udp"`},
 		DualStack:            conformance.FeatureCase{With: map[string]string{annotationIPv6Ingress: "true"}, Shows: `"ip":"2001:db8:1:`},

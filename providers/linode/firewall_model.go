@@ -11,15 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-)
-
-// Linode's documented limits on firewalls.
-const (
-	maxRules         = 25
-	maxRuleAddresses = 255
-	maxPortPieces    = 15
-	maxRuleLabel     = 32
-	maxDescription   = 100
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
 const (
@@ -40,16 +32,16 @@ func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.
 		list, action, policy = a.Deny, actionDrop, actionAccept
 	}
 	set := linodego.FirewallRuleSet{InboundPolicy: policy, OutboundPolicy: actionAccept, Outbound: []linodego.FirewallRule{}}
-	for ports := range slices.Chunk(strings.Split(portList(service), ","), maxPortPieces) {
+	for ports := range slices.Chunk(strings.Split(portList(service), ","), linodelimits.RulePorts.Max) {
 		set.Inbound = append(set.Inbound, rulesOn(strings.Join(ports, ","), action, *list, service, firewallLabel)...)
 	}
-	if len(set.Inbound) > maxRules {
+	if len(set.Inbound) > linodelimits.FirewallRules.Max {
 		place := placeSourceRanges
 		if service.Annotations[annotationFirewallACL] != "" {
 			place = "annotation " + annotationFirewallACL
 		}
-		return set, fmt.Errorf("%s: too many networks for so many ports: a firewall holds %d rules of %d networks and %d ports", place, maxRules,
-			maxRuleAddresses, maxPortPieces)
+		return set, fmt.Errorf("%s: too many networks for so many ports: a firewall holds %d rules of %d networks and %d ports", place, linodelimits.FirewallRules.Max,
+			linodelimits.RuleAddresses.Max, linodelimits.RulePorts.Max)
 	}
 	return set, nil
 }
@@ -58,8 +50,8 @@ func firewallRules(a *acl, service *v1.Service, firewallLabel string) (linodego.
 func rulesOn(ports, action string, list addressList, service *v1.Service, firewallLabel string) (rules []linodego.FirewallRule) {
 	rule := func(description string, v4, v6 []string) linodego.FirewallRule {
 		r := linodego.FirewallRule{
-			Action: action, Label: cut(action+"-"+service.Name, maxRuleLabel), Description: cutWithDots(description, maxDescription),
-			Ports: ports, Protocol: linodego.TCP,
+			Action: action, Label: linodelimits.RuleLabel.Cut(action + "-" + service.Name),
+			Description: cutWithDots(description, linodelimits.RuleDescription.Max), Ports: ports, Protocol: linodego.TCP,
 		}
 		if len(v4) > 0 {
 			r.Addresses.IPv4 = &v4
@@ -73,13 +65,13 @@ func rulesOn(ports, action string, list addressList, service *v1.Service, firewa
 	switch n := len(list.IPv4) + len(list.IPv6); {
 	case n == 0:
 		return nil
-	case n <= maxRuleAddresses:
+	case n <= linodelimits.RuleAddresses.Max:
 		return []linodego.FirewallRule{rule(text, list.IPv4, list.IPv6)}
 	}
-	for chunk := range slices.Chunk(list.IPv4, maxRuleAddresses) {
+	for chunk := range slices.Chunk(list.IPv4, linodelimits.RuleAddresses.Max) {
 		rules = append(rules, rule(fmt.Sprintf("Rule %d, %s", len(rules), text), chunk, nil))
 	}
-	for chunk := range slices.Chunk(list.IPv6, maxRuleAddresses) {
+	for chunk := range slices.Chunk(list.IPv6, linodelimits.RuleAddresses.Max) {
 		rules = append(rules, rule(fmt.Sprintf("Rule %d, %s", len(rules), text), nil, chunk))
 	}
 	return rules
@@ -94,8 +86,6 @@ func portList(service *v1.Service) string {
 	}
 	return strings.Join(ports, ",")
 }
-
-func cut(text string, limit int) string { return text[:min(len(text), limit)] }
 
 func cutWithDots(text string, limit int) string {
 	if len(text) <= limit {

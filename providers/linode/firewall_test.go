@@ -11,6 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
 // TestPlanTellsOfFirewalls, and what it tells is what is then done.
@@ -274,8 +275,8 @@ func TestFirewallRules(t *testing.T) {
 	rules := func(v4, v6 int) (int, error) {
 		set, err := firewallRules(&acl{Allow: &addressList{IPv4: many(v4, "10.%d.%d.0/24"), IPv6: many(v6, "2001:db8:%x:%x::/64")}}, s, "ccm-0123456789ab")
 		for _, r := range set.Inbound {
-			assert.LessOrEqual(t, len(r.Label), maxRuleLabel)
-			assert.LessOrEqual(t, len(r.Description), maxDescription)
+			assert.LessOrEqual(t, len(r.Label), linodelimits.RuleLabel.Max)
+			assert.LessOrEqual(t, len(r.Description), linodelimits.RuleDescription.Max)
 			assert.False(t, r.Addresses.IPv4 != nil && len(*r.Addresses.IPv4) == 0)
 			assert.False(t, r.Addresses.IPv4 == nil && r.Addresses.IPv6 == nil, "no rule without a network")
 		}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -25,10 +26,9 @@ import (
 // This file decides and calls nobody: what a NodeBalancer should be, and which calls lead there from what it is.
 
 const (
-	labelDigits  = 12
-	maxNodeLabel = 32
-	nodeWeight   = 100
-	modeAccept   = "accept"
+	labelDigits = 12
+	nodeWeight  = 100
+	modeAccept  = "accept"
 
 	fieldCertificate = "ssl_cert"
 )
@@ -131,7 +131,7 @@ func nodeLabel(name string) string {
 	if len(name) < 3 {
 		name = "node-" + name
 	}
-	return name[:min(len(name), maxNodeLabel)]
+	return linodelimits.NodeLabel.Cut(name)
 }
 
 func pick(own, fallback, builtIn string) string {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
 // This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
@@ -121,7 +122,7 @@ func (c clients) narrow(
 	switch {
 	case c.deny:
 		var more []linodego.FirewallRule
-		for some := range slices.Chunk(ports, maxPortPieces) {
+		for some := range slices.Chunk(ports, linodelimits.RulePorts.Max) {
 			more = append(more, rulesOn(strings.Join(some, ","), actionDrop, listOf(c.Networks()), service, name)...)
 		}
 		narrower = !contains(denying, more)
@@ -144,12 +145,12 @@ func (c clients) narrow(
 		allowing = kept
 	default:
 		after.InboundPolicy, narrower, allowing = actionDrop, true, nil
-		for some := range slices.Chunk(ports, maxPortPieces) {
+		for some := range slices.Chunk(ports, linodelimits.RulePorts.Max) {
 			allowing = append(allowing, rulesOn(strings.Join(some, ","), actionAccept, listOf(c.Networks()), service, name)...)
 		}
 	}
 	after.Inbound = slices.Concat([]linodego.FirewallRule{}, denying, allowing)
-	after.Inbound = after.Inbound[:min(len(after.Inbound), maxRules)]
+	after.Inbound = after.Inbound[:min(len(after.Inbound), linodelimits.FirewallRules.Max)]
 	return after, narrower
 }
 

@@ -180,7 +180,7 @@ func TestNarrowingAtALimit(t *testing.T) {
 	w.Apply(s)
 	s, _ = w.ensure(s)
 	s.Spec.LoadBalancerSourceRanges = []string{"2001:db8::/48"}
-	for i := range maxNetworks {
+	for i := range maxNetworks() {
 		s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, fmt.Sprintf("10.%d.%d.0/24", i/256, i%256))
 	}
 	w.Apply(s)

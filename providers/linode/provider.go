@@ -14,6 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -25,6 +26,7 @@ const Name = "linode"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Linode (Akamai)", Stability: "alpha", SDK: "github.com/linode/linodego",
+		Limits:             linodelimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		PodRanges:          true,
 		Extras:             []string{"node metadata", "pod ranges", "firewalls", "TLS secrets"},

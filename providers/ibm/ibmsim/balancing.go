@@ -285,7 +285,7 @@ func (s *Sim) patch(r *http.Request, lb *LoadBalancer) (int, any, *refusal) {
 	}
 	if refused := first(
 		fault{r.Header.Get("If-Match") == "", "missing_if_match", "an array needs If-Match"},
-		fault{len(ids) == 0 || len(ids) > 15, "load_balancer_invalid_subnets", "1 to 15 subnets"},
+		fault{len(ids) == 0, "load_balancer_missing_subnets", "subnets are required"},
 		fault{lb.Network, "load_balancer_invalid_subnets", "the subnet of a network load balancer cannot be changed"},
 	); refused != nil {
 		return 0, nil, refused
@@ -397,7 +397,6 @@ func (s *Sim) checkCreation(a asked) *refusal {
 		fault{a.Group != nil && *a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
 		fault{a.Profile != nil && a.Profile.Name != "network-fixed", "load_balancer_invalid_profile", "there is no such profile"},
 		fault{a.Profile != nil && len(a.Subnets) != 1, "load_balancer_invalid_subnets", "a network load balancer has one subnet"},
-		fault{len(a.Subnets) > 15 || len(a.Listeners) > 10, "listener_over_quota", "that is more than the quota allows"},
 		fault{a.DNS != nil && !a.DNS.legal(a), "load_balancer_invalid_dns", "the DNS zone is not legal"},
 	); refused != nil {
 		return refused
@@ -475,9 +474,6 @@ func (s *Sim) newMembers(list []Member) []Member {
 }
 
 func (s *Sim) checkMembers(lb *LoadBalancer, list []Member) *refusal {
-	if len(list) > 50 {
-		return refuse(http.StatusBadRequest, "member_over_quota", "a pool takes 50 members")
-	}
 	seen := map[string]bool{}
 	for _, m := range list {
 		key := fmt.Sprint(m.Port, m.Target)

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 )
 
 // Rule is a rule of a security group.
@@ -106,9 +108,6 @@ func (s *Sim) groupsFor(a asked, vpc string) ([]string, *refusal) {
 		}
 		ids = append(ids, one.ID)
 	}
-	if len(ids) > 5 {
-		return nil, refuse(http.StatusBadRequest, "load_balancer_over_quota", "a load balancer has 5 security groups")
-	}
 	if len(a.Groups) == 0 {
 		at := slices.IndexFunc(s.groups, func(g SecurityGroup) bool { return g.standard && g.VPC == vpc })
 		ids = []string{s.groups[at].ID}
@@ -193,7 +192,6 @@ func (s *Sim) createGroup(r *http.Request) (int, any, *refusal) {
 		fault{a.Group != (Reference{ID: GroupID}), "resource_group_not_found", "there is no such resource group"},
 		fault{!nameForm.MatchString(a.Name), "bad_field", "the name is not legal"},
 		fault{taken, "validation_unique_failed", "Provided Name (" + a.Name + ") is not unique"},
-		fault{len(a.Rules) > 250, "over_quota", "a group takes 250 rules"},
 	); refused != nil {
 		return 0, nil, refused
 	}
@@ -222,7 +220,7 @@ func (g *SecurityGroup) add(s *Sim, one Rule) *refusal {
 			(one.PortMin != 0 && (isOutside(one.PortMin, 1, 65535) || isOutside(one.PortMax, 1, 65535))), "bad_field", "the ports are not legal"},
 		fault{!network, "bad_field", "the remote is no network"},
 		fault{slices.ContainsFunc(g.Rules, same), "security_group_rule_duplicate", "the rule is there already"},
-		fault{len(g.Rules) >= 250, "over_quota", "a group takes 250 rules"},
+		fault{ibmlimits.Rules.Number(len(g.Rules)+1) != nil, "over_quota", "that is more than the quota allows"},
 	); refused != nil {
 		return refused
 	}

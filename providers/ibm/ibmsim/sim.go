@@ -3,6 +3,7 @@
 package ibmsim
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -16,7 +17,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/ibm/ibmlimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // What the cloud of a new simulator has.
@@ -191,6 +194,10 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	access, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if until, known := s.tokens[access]; !bearer || !known || !time.Now().Before(until) {
 		s.WriteError(w, http.StatusUnauthorized, "the token is not accepted")
+		return
+	}
+	if err := simkit.CheckLimits(s, ibmlimits.Table, r); simkit.MarkLimit(w, err) {
+		writeRefusal(w, overLimit(err))
 		return
 	}
 	status, answer, refused := s.serve(r)
@@ -392,6 +399,17 @@ func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // a client that went away
+}
+
+// overLimit is the refusal of what is more than the cloud takes.
+func overLimit(err error) *refusal {
+	codes := map[string]string{
+		ibmlimits.Name.What: "bad_field", ibmlimits.PoolName.What: "pool_invalid_name", ibmlimits.Pools.What: "pool_over_quota",
+		ibmlimits.Listeners.What: "listener_over_quota",
+		ibmlimits.Members.What:   "member_over_quota", ibmlimits.Subnets.What: "load_balancer_invalid_subnets", ibmlimits.Groups.What: "load_balancer_over_quota",
+	}
+	excess, _ := errors.AsType[*limits.Excess](err) // CheckLimits knows no other error
+	return refuse(http.StatusBadRequest, cmp.Or(codes[excess.Limit.What], "over_quota"), "%s", err)
 }
 
 func writeRefusal(w http.ResponseWriter, r *refusal) {

@@ -1,6 +1,7 @@
 package linodesim
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -11,15 +12,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-)
-
-// Linode's documented limits on firewalls.
-const (
-	maxRules       = 25
-	maxAddresses   = 255
-	maxPortPieces  = 15
-	maxRuleLabel   = 32
-	maxDescription = 100
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
 // Firewall is a cloud firewall.
@@ -149,8 +142,8 @@ func checkRules(r *Rules) error {
 			return invalid("rules", "policies must be ACCEPT or DROP")
 		}
 	}
-	if len(r.Inbound)+len(r.Outbound) > maxRules {
-		return invalid("rules", "at most %d rules", maxRules)
+	if err := linodelimits.FirewallRules.Number(len(r.Inbound) + len(r.Outbound)); err != nil {
+		return err
 	}
 	for _, one := range slices.Concat(r.Inbound, r.Outbound) {
 		if err := checkRule(one); err != nil {
@@ -171,18 +164,16 @@ func checkRule(r Rule) error {
 	switch {
 	case err != nil:
 		return err
-	case count == 0 || count > maxAddresses:
-		return invalid("addresses", "a rule needs 1 to %d addresses", maxAddresses)
+	case count == 0:
+		return invalid("addresses", "a rule needs an address")
 	case !slices.Contains([]string{"TCP", "UDP", "ICMP", "IPENCAP", "ALL"}, r.Protocol) && !identifier.MatchString(r.Protocol):
 		return invalid("protocol", "protocol is not valid")
 	case r.Action != "ACCEPT" && r.Action != "DROP":
 		return invalid("action", "action is not valid")
-	case len(r.Label) < 3 || len(r.Label) > maxRuleLabel:
-		return invalid("label", "rule labels have 3 to %d characters", maxRuleLabel)
-	case len(r.Description) > maxDescription:
-		return invalid("description", "descriptions have at most %d characters", maxDescription)
+	case len(r.Label) < 3:
+		return invalid("label", "rule labels have at least 3 characters")
 	}
-	return checkPorts(r.Ports)
+	return errors.Join(linodelimits.RuleAddresses.Number(count), checkPorts(r.Ports))
 }
 
 func countAddresses(r Rule) (int, error) {
@@ -223,10 +214,7 @@ func checkPorts(ports string) error {
 			pieces++
 		}
 	}
-	if pieces > maxPortPieces {
-		return invalid("ports", "at most %d ports", maxPortPieces)
-	}
-	return nil
+	return linodelimits.RulePorts.Number(pieces)
 }
 
 func (s *Sim) listFirewalls(r *http.Request, _ []string) (any, error) {

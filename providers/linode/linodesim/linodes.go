@@ -318,17 +318,7 @@ func (s *Sim) listLinodeInterfaces(r *http.Request, ids []string) (any, error) {
 			},
 		}})
 	}
-	if s.strayInterfaces {
-		return map[string]any{"interfaces": interfaces}, nil
-	}
 	return list(s, r, interfaces)
-}
-
-// StrayInterfaces makes listings of interfaces come without pages, as some of the vendor's own clients expect them.
-func (s *Sim) StrayInterfaces() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.strayInterfaces = true
 }
 
 func checkRanges(ranges []string) error {

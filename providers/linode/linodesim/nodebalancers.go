@@ -239,8 +239,8 @@ func (s *Sim) setNodeBalancer(nb *NodeBalancer, in *nodeBalancerRequest) error {
 	}
 	if in.Tags != nil {
 		for _, t := range *in.Tags {
-			if len(t) < 3 || len(t) > 50 {
-				return invalid("tags", "Tags must be between 3 and 50 characters")
+			if len(t) < 3 {
+				return invalid("tags", "Tags have at least 3 characters")
 			}
 		}
 		nb.Tags = append([]string{}, *in.Tags...)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/linode/linodelimits"
 )
 
 // Name is the provider that the simulator stands for.
@@ -54,8 +55,6 @@ type Sim struct {
 	gone          map[int]departed
 	seeded        int
 	seedSubnet    int
-	// strayInterfaces makes listings of interfaces have the other of the two shapes that the API is said to have.
-	strayInterfaces bool
 }
 
 // firstID is below all IDs: they are too long to be taken for a port.
@@ -263,7 +262,12 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeReason(w, http.StatusUnauthorized, "Invalid Token", "")
 		return
 	}
-	answer, err := s.route(r)
+	err := simkit.CheckLimits(s, linodelimits.Table, r)
+	var answer any
+	if err == nil {
+		answer, err = s.route(r)
+	}
+	simkit.MarkLimit(w, err)
 	if err != nil {
 		if e, ok := errors.AsType[*apiError](err); ok {
 			writeReason(w, e.status, e.reason, e.field)
