@@ -20,7 +20,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryFaultCompiles: a row that names what the sources have no more would catch nothing, and a run of all rows takes an hour to say so.
+// TestEveryFaultCompiles: a fault that names what the sources no longer have shows nothing, and only a run of all faults, which takes an
+// hour, would say so.
 func TestEveryFaultCompiles(t *testing.T) {
 	t.Parallel()
 	root, err := findRoot()
