@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// LastResponse is what the transport saw last of the calls of a context. Some SDKs keep only the text of an error; its class
-// and the time to wait would be lost with it.
+// LastResponse keeps the last response to the calls of a context. Some SDKs return only the text of an error, without its class and the
+// time to wait.
 type LastResponse struct {
 	mu        sync.Mutex
 	operation string
@@ -15,7 +15,7 @@ type LastResponse struct {
 	err       error
 }
 
-// Answer is what an answer says besides its body.
+// Answer holds a response without its body.
 type Answer struct {
 	Status int
 	Header http.Header

@@ -32,7 +32,7 @@ type Cloud struct {
 	Name string
 	// HTTP is the client that every call to the cloud's API goes through; nil where there is no API but that of Kubernetes.
 	HTTP *cloudapi.Client
-	// EventSource is what events name as their source; empty means cloud-provider-<name>.
+	// EventSource is the source of events; empty means cloud-provider-<name>.
 	EventSource string
 	// Begin is called once, by the first Initialize, before the framework asks anything; nil where there is nothing to do.
 	Begin func(Begun)
@@ -44,7 +44,7 @@ type Cloud struct {
 	stop            <-chan struct{}
 }
 
-// Begun is what a cloud works with once the program leads.
+// Begun is passed to a cloud once the program leads.
 type Begun struct {
 	Kube   kubernetes.Interface
 	Events record.EventRecorder
@@ -147,7 +147,7 @@ type Whole struct {
 	WithRoutes
 }
 
-// nothing is what a cloud answers about what it does not have.
+// nothing is embedded by clouds: it declines interfaces that a cloud does not implement.
 type nothing struct{}
 
 // InstancesV2 implements cloudprovider.Interface.

@@ -90,7 +90,7 @@ func runRangesTwice(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	assert.Equal(t, once, w.Snapshot())
 }
 
-// otherRange is who may come in to another Service.
+// otherRange is the source range of the other Service.
 const otherRange = "198.51.100.0/24"
 
 // runSharedPort: a Service has the port and the clients of another one, is narrowed, and one of them goes. The other one keeps all it has,

@@ -108,5 +108,5 @@ func (w *world) requireNoCrash(err error) {
 	}
 }
 
-// crashTexts are what the errors say that panics become: of this program, of the language.
+// crashTexts occur in errors that were panics of this program or of Go's runtime.
 var crashTexts = []string{"this is a bug", "panic", "runtime error", "nil pointer", "index out of range"}

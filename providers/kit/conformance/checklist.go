@@ -38,7 +38,7 @@ func ArrivesIn(operation, value string, with map[string]string, field string, wa
 	return Legal{In: operation, Value: value, With: with, Field: field, Want: want}
 }
 
-// Checked is what is checked about one annotation.
+// Checked holds the test values of one annotation.
 type Checked struct {
 	Legal []Legal
 	// Illegal values must lead to an event that names the annotation, and to no write.

@@ -351,7 +351,7 @@ type world struct {
 	// shown are the Nodes that the informers show; without loops none of the provider's starts, because they never say that they have
 	// synced.
 	shown []*v1.Node
-	// services is what the informers of the provider that runs know of Services: what the API server has.
+	// services is the running provider's informer store: it equals the API server's content.
 	services cache.Store
 	// stop ends the provider that runs.
 	stop context.CancelFunc

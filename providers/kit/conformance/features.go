@@ -34,7 +34,7 @@ type FeatureCase struct {
 	Scope Scope
 }
 
-// sourceRange is who may come in, where source ranges are tried.
+// sourceRange is the range used in tests of source ranges.
 const sourceRange = "203.0.113.0/24"
 
 // runFeatures: what the description says is done can be done, and what it does not say is refused or told of.
@@ -143,7 +143,7 @@ func (w *world) warned(ctx context.Context, s *v1.Service) bool {
 	return len(w.warnings(ctx, s)) > 0
 }
 
-// warnings are what events warn of a Service.
+// warnings returns the warning events of a Service.
 func (w *world) warnings(ctx context.Context, s *v1.Service) (texts []string) {
 	w.t.Helper()
 	time.Sleep(time.Second) // events take a moment

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
-// unreachable is what the go command says where modules cannot be fetched.
+// unreachable holds the go command's messages when modules cannot be fetched.
 var unreachable = []string{"dial tcp", "no such host", "module lookup disabled", "connection refused", "i/o timeout", "proxyconnect"}
 
 // Judge builds the program in a folder, a module of its own around somebody else's client of the cloud, runs it and returns what it wrote.

@@ -18,7 +18,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 )
 
-// outage is what of the API server fails.
+// outage makes some requests to the API server fail.
 type outage struct {
 	name string
 	// verbs and resource are of the requests that fail; no verb stands for all of them, and "*" for every resource.

@@ -23,7 +23,7 @@ const (
 	markNumber = "918273645546"
 )
 
-// writings are what authors of Services and kubelets write where they can: IDs of every form, and what is none.
+// writings are values that authors of Services and kubelets may write: IDs of every form, and invalid ones.
 var writings = []string{
 	markText, "../" + markText, markText + "?x=y", "5eeded5e-495b-4884-9a69-" + markHex, "sg-" + markHex, "subnet-" + markHex, "eipalloc-" + markHex, markNumber,
 	"arn:aws:acm:us-east-1:123456789012:certificate/" + markHex, "https://host/v1/containers/5eeded5e-495b-4884-9a69-" + markHex,

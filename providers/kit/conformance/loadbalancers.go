@@ -179,7 +179,7 @@ func runLostInstance(t *testing.T, f *Fixture) {
 	assert.Equal(t, alone, w.Snapshot(), "with the Node goes the backend")
 }
 
-// changedState is what the cloud holds for a Service that was changed, with the nodes of now. The Service is gone afterwards.
+// changedState returns the cloud's state after a Service was changed, with the present nodes. The Service is deleted afterwards.
 func (w *world) changedState(ctx context.Context, c Case) string {
 	w.createService(ctx, c.Service)
 	w.ensure(ctx, c.Service, nil)

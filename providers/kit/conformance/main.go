@@ -45,7 +45,7 @@ func Main(m *testing.M, provider string, checks ...func() error) {
 // a fifth of the time.
 const gcPercent = 300
 
-// usualPercent is what it is where GOGC is not set. The variable itself is not read: go's cache would keep results by its value.
+// usualPercent is Go's default of GOGC. The variable itself is not read, because go's cache would keep separate results for its values.
 const usualPercent = 100
 
 // crashLog takes the log, and keeps what it says of crashes. A crash becomes an error, which a test that expects one may take for it.
@@ -54,7 +54,7 @@ type crashLog struct {
 	found []string
 }
 
-// crashLines are what this program and the framework log when they recover.
+// crashLines are logged when this program or the framework recovers from a panic.
 var crashLines = []string{"Recovered from a panic", "Observed a panic"}
 
 // maxCrashes bounds what is kept of them.

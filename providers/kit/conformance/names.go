@@ -13,8 +13,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// names are what identities in the cloud are called in a transcript: by kind and parent, so that the text stays the same when one more
-// of them is made or read.
+// names gives the cloud's IDs stable names in a transcript, by kind and parent, so that the text stays the same if one more object is
+// created or read.
 type names struct {
 	mu         sync.Mutex
 	byIdentity map[string]string

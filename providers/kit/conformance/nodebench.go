@@ -30,7 +30,7 @@ import (
 // NodeQuestions asks a provider about nodes in virtual time, for tests of single parts.
 type NodeQuestions struct {
 	*testing.T
-	// API is what is asked.
+	// API is the provider's own API, below the guard.
 	API nodes.API
 }
 
@@ -45,7 +45,7 @@ type NodeBench struct {
 	Config, Path string
 	// Nodes are those of the cluster.
 	Nodes []*v1.Node
-	// Guarded is what the framework asks, after Open.
+	// Guarded is the guarded API, as the framework uses it, after Open.
 	Guarded cloudprovider.InstancesV2
 
 	stop chan struct{}

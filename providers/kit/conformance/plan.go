@@ -95,7 +95,7 @@ func namesPorts(s *v1.Service) bool {
 	return false
 }
 
-// plan is what the reconciliation of a Service would do: each change with the fields that differ.
+// plan returns the planned changes of a Service, each with the fields that differ.
 func (w *world) plan(s *v1.Service, when string) []guard.Planned {
 	w.t.Helper()
 	w.show()

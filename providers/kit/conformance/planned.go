@@ -36,7 +36,7 @@ type write struct {
 	refused   bool
 }
 
-// comparison is what findUnplanned found.
+// comparison is the result of findUnplanned.
 type comparison struct {
 	// broken are writes that no plan said, and what a plan said and nobody wrote. explained are those for which a row has a reason, by it.
 	broken    []string

@@ -290,7 +290,7 @@ func runTakenBack(t *testing.T, f *Fixture) {
 	}
 }
 
-// stateOf is what the cloud holds for a Service, which is gone afterwards.
+// stateOf returns the cloud's state for a Service, which is deleted afterwards.
 func (w *world) stateOf(s *v1.Service) string {
 	ctx := w.t.Context()
 	w.createService(ctx, s)

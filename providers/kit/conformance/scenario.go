@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Scenario is what happens to some Services and nodes, for a transcript of what the cloud is told meanwhile.
+// Scenario is a sequence of changes of Services and nodes. A transcript records the API calls that they cause.
 type Scenario struct {
 	// Name is that of the file, without its ending.
 	Name string
@@ -52,7 +52,7 @@ type Play struct {
 	scenario Scenario
 	// services are those that live, in the order of their creation.
 	services []*v1.Service
-	// served is what each living Service was when it was last served.
+	// served holds each living Service as it was when it was last served.
 	served map[string]*v1.Service
 	// refused are Services whose last change is refused.
 	refused map[string]bool
@@ -259,7 +259,7 @@ func (p *Play) planServices(ctx context.Context) (plans []planOf) {
 	return plans
 }
 
-// planOf is what plan says of a Service.
+// planOf is the plan of a Service.
 type planOf struct {
 	service string
 	changes []guard.Planned

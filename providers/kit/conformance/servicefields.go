@@ -96,7 +96,7 @@ func newFieldCase(t *testing.T, f *Fixture, number int) *fieldCase {
 	return nil
 }
 
-// fieldFeature is what a Service needs for a field.
+// fieldFeature returns the prerequisites for testing a field.
 func (f *Fixture) fieldFeature(field schema.Field) FeatureCase {
 	switch field {
 	case schema.FieldUDP, schema.FieldMixed, schema.FieldShared, schema.FieldApart:
@@ -171,7 +171,7 @@ func (c *fieldCase) try(ctx context.Context) (became schema.Outcome, why string)
 	return schema.Served, ""
 }
 
-// state is what the cloud shows, and the Service where it asks for an address: others are new with each load balancer.
+// state returns the cloud's state, and the Service's status if it requests an address: otherwise each load balancer has another one.
 func (c *fieldCase) state() string {
 	if c.row.Field == schema.FieldAddress {
 		return c.Snapshot() + c.status

@@ -143,10 +143,10 @@ func otherService() *v1.Service {
 	return s
 }
 
-// answerID is what AWS numbers its answers with.
+// answerID matches the unique ID in each of AWS's responses.
 var answerID = regexp.MustCompile(`(?i)"RequestId":"[^"]*"`)
 
-// answers are what a call is answered with, one time or another, whatever the order.
+// answers returns the set of responses to a call over time, whatever the order of their parts.
 func (i inspectedCall) answers(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}

@@ -48,7 +48,7 @@ func newTranscript(secrets []string) *transcript {
 // String is the whole text.
 func (tr *transcript) String() string { return tr.out.String() }
 
-// playedStep is what a transcript has of a step.
+// playedStep is the record of a step in a transcript.
 type playedStep struct {
 	name                      string
 	plans                     []planOf

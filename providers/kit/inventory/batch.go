@@ -18,7 +18,7 @@ func WithPrefetch[ID comparable](ctx context.Context, ids func() []ID) context.C
 
 type prefetchKey struct{}
 
-// prefetch is what a question takes along into its batch: objects that are likely asked for next.
+// prefetch adds objects to a request's batch that are likely to be needed next.
 type prefetch[ID comparable] struct {
 	ctx    context.Context
 	ids    func() []ID

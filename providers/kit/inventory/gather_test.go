@@ -108,7 +108,7 @@ func joinAll(t *testing.T, n, pageSize, getCalls int, every time.Duration, seede
 	}
 }
 
-// aloneCost is what n joining objects cost if each is looked for alone: by a listing of what is there by then, where its ID is not known.
+// aloneCost is the number of calls for n joining objects if each is looked up alone: by a listing if its ID is not known.
 func aloneCost(n, pageSize, getCalls int, seeded, byName bool) (calls int) {
 	for there := range n {
 		switch {

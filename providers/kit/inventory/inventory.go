@@ -135,7 +135,8 @@ type view[ID comparable] struct {
 	// hidden is when an object may have been made that nobody knows: a key may have more than what is known of it.
 	hidden time.Time
 	pages  int
-	// partial is what that listing lacks; nil if it was complete. unanswerable are keys that were asked for since, and not found.
+	// partial lists the parts that the listing lacks; nil if it was complete. unanswerable holds keys that were requested since and not
+	// found.
 	partial      *Partial[ID]
 	unanswerable map[string]bool
 

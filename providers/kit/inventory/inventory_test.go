@@ -30,7 +30,7 @@ type fakeCloud struct {
 	pageSize int
 	latency  time.Duration
 	fail     error
-	// partial is what listings lack.
+	// partial lists the parts that listings lack.
 	partial *Partial[int]
 
 	lists, gets int

@@ -10,7 +10,7 @@ import (
 // lookReads bounds how many single reads of one look are under way at once.
 const lookReads = 8
 
-// Seen is what a look has shown of one object: its value, or why there is none. Absence is proved as by Get.
+// Seen is the result for one object: its value, or the reason why there is none. Absence is proved as by Get.
 type Seen[V any] struct {
 	Value V
 	Err   error

@@ -27,7 +27,7 @@ func (p *Partial[ID]) Error() string { return p.Err.Error() }
 // Unwrap returns what is missing, and why.
 func (p *Partial[ID]) Unwrap() error { return p.Err }
 
-// partialOf is what the error of a listing says that is whole but for a part; nil for other errors, and for none.
+// partialOf returns the missing part if the error is about a listing that is otherwise complete; nil for other errors, and for none.
 func partialOf[ID comparable](err error) *Partial[ID] {
 	p, _ := errors.AsType[*Partial[ID]](err)
 	return p

@@ -26,7 +26,7 @@ func (i *view[ID]) Doubt(id ID) {
 	i.unsettled[id] = time.Now().Add(pendingMemory)
 }
 
-// demandLocked is what a question asks of a read that began at a time: to begin after it, where a write may still be under way.
+// demandLocked adjusts a query whose read began at a time: after an unsettled write, cached results do not count.
 func (i *view[ID]) demandLocked(id ID, began time.Time, q Query) Query {
 	if began.Before(i.unsettled[id]) {
 		q.MaxAge, q.MaxMissAge = 0, 0

@@ -43,7 +43,7 @@ const (
 	verifiedMaxAge = 10 * time.Minute
 )
 
-// State is what matters to Kubernetes about an instance that the cloud shows.
+// State is the state of an instance, reduced to the distinctions that Kubernetes makes.
 type State int
 
 // States of an instance.
@@ -118,7 +118,7 @@ type Incomplete struct {
 // Error implements error.
 func (i *Incomplete) Error() string { return i.Reason }
 
-// API is what a cloud answers about its nodes.
+// API is implemented by a cloud for its nodes.
 type API interface {
 	cloudprovider.InstancesV2
 	guard.InstanceVerifier

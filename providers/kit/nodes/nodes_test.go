@@ -93,7 +93,7 @@ func (c *fakeCloud) getMany(_ context.Context, ids []int) ([]machine, error) {
 type (
 	description = Cloud[int, machine]
 	source      = inventory.Source[int, machine]
-	// change is what a test changes of the cloud and of the reads of its machines.
+	// change edits the cloud's description and the source of its machines for a test.
 	change = func(*description, *source)
 )
 

@@ -16,9 +16,9 @@ import (
 // maxShared bounds for how many keys answers are kept.
 const maxShared = 64
 
-// Shared is what follows from the nodes behind load balancers, worked out once for all Services that have the same nodes and the same key,
-// which is what else it follows from: with one node that joins, the work is then that of the load balancers and that of the nodes, and not
-// their product. What it returns is nobody's to change. The zero value with a MaxAge is ready.
+// Shared caches a result computed from the nodes behind load balancers, for all Services with the same nodes and the same key, which stands
+// for all other input. When a node joins, it is computed once and not for each load balancer. Results must not be changed. The zero value
+// with a MaxAge is ready.
 type Shared[K comparable, T any] struct {
 	// MaxAge is how long it serves.
 	MaxAge time.Duration

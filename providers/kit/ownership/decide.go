@@ -35,7 +35,7 @@ type Targets struct {
 	Strange bool
 }
 
-// Rules are what decides for all Services of a cloud.
+// Rules decide ownership for all Services of a cloud.
 type Rules struct {
 	// Adopt is the operator's policy.
 	Adopt registry.Adoption
@@ -83,7 +83,7 @@ type Facts struct {
 	Rules
 }
 
-// Verdict is what a Service may do with an object.
+// Verdict says whether a Service may use an object.
 type Verdict string
 
 // Verdicts.

@@ -192,7 +192,7 @@ func showAddress(s *v1.Service) {
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.7"}}
 }
 
-// outcome is what matters of a decision.
+// outcome holds the parts of a decision that tests compare.
 type outcome struct {
 	verdict   Verdict
 	deletable bool
@@ -206,7 +206,7 @@ var (
 	nodePort = &Targets{All: 2, Ours: 2, Ports: []int32{30080}}
 )
 
-// made is what a controller makes for the Service.
+// made are the targets of a load balancer that a controller creates for the Service.
 var made = &Targets{All: 2, Ours: 1, Ports: []int32{30080}, Made: true}
 
 // chooses gives a Service the name of the load balancer of another one.
@@ -226,7 +226,7 @@ const (
 	ownerOther   = "another Service, as its name or its marks tell, which is gone or of another cluster"
 )
 
-// decisionCase is what is known of a load balancer and its Services, and what follows from it.
+// decisionCase describes a load balancer and its Services, and the expected decision.
 type decisionCase struct {
 	mine    func(*v1.Service)
 	others  []*v1.Service

@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// choice is what a Node is going to get.
+// choice holds the ranges that a Node will get.
 type choice struct {
 	node   *v1.Node
 	ranges []netip.Prefix

@@ -36,7 +36,7 @@ type Config struct {
 	Trust Trust
 	// Server names who answers, such as "the API", and CheckAddress what to check where somebody else has.
 	Server, CheckAddress string
-	// CheckCredentials is what to check where a login is refused, and Untrusted what to do about a certificate that is not trusted.
+	// CheckCredentials is the advice if a login is refused, and Untrusted if a certificate is not trusted.
 	CheckCredentials, Untrusted string
 	// Header is sent with each read.
 	Header http.Header
@@ -45,7 +45,7 @@ type Config struct {
 	Refusal func(Answer, *cloudapi.Error) bool
 }
 
-// Answer is what has answered a call, read whole.
+// Answer is a response, read completely.
 type Answer struct {
 	Status int
 	Header http.Header
@@ -138,13 +138,13 @@ func (c *Client) read(a Answer, what string, out any) error {
 	return e
 }
 
-// Text is what somebody else wrote, in parts of which any may be missing, for a message.
+// Text joins the non-empty parts of another program's message and limits the length.
 func Text(parts ...string) string {
 	text := strings.Join(slices.DeleteFunc(parts, func(s string) bool { return strings.TrimSpace(s) == "" }), ": ")
 	return text[:min(len(text), maxMessage)]
 }
 
-// Tokens are what a login gives. Refresh is "" where they cannot be renewed.
+// Tokens are the result of a login. Refresh is "" if they cannot be renewed.
 type Tokens struct{ Access, Refresh string }
 
 // tokenAnswer is an answer of a place that gives tokens (RFC 6749, sections 5.1 and 5.2, and oVirt's own form of it).

@@ -8,8 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 )
 
-// Asynchronous is what a Reconciler implements besides where the cloud works by itself for a while on each change, or where several
-// Services may share a load balancer, so that one change is made at a time. waiting.Room is where it waits.
+// Asynchronous is implemented by a Reconciler whose cloud works on each change for a while, or whose load balancers may be shared by
+// several Services: one change is made at a time. It waits in waiting.Room.
 type Asynchronous[O any] interface {
 	// Key names what changes are made to: one Service at a time has its turn there. "" is nothing.
 	Key(r Request, observed O) string

@@ -14,12 +14,11 @@ import (
 // EventFixed is the reason of the event about what is asked for too late.
 const EventFixed = "LoadBalancerAnnotationFixed"
 
-// Fixed is what a load balancer has of something that counts only when it is made.
+// Fixed is a setting that counts only when a load balancer is created, with its present value.
 type Fixed struct {
 	// Place is the key of an annotation whose row says schema.AtCreation, or a field such as "spec.loadBalancerIP".
 	Place string
-	// Asked is what a Service asks for there, and Has what its load balancer has, in the same words. Without anything asked for there is
-	// nothing to tell.
+	// Asked is the value that the Service requests, and Has the load balancer's, in the same form. If Asked is empty, nothing is reported.
 	Asked, Has []string
 }
 

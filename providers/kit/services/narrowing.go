@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-// Narrower is what a Reconciler implements besides where it decides who may connect to a load balancer.
+// Narrower is implemented by a Reconciler that decides who may connect to a load balancer.
 type Narrower[O any] interface {
 	// Narrowing are the changes by which clients lose access whom a Service no longer lets in. What of the new sources lies inside the former
 	// ones is opened first. It is asked before Desire, also where that or Validate refuses the Service, and where it has no node: observed
@@ -24,7 +24,7 @@ type Narrower[O any] interface {
 	Narrowing(ctx context.Context, r Request, observed O) ([]Change[O], error)
 }
 
-// beginning is what a reconciliation goes on with.
+// beginning holds the results of a reconciliation's first part for the rest.
 type beginning[O any] struct {
 	observed O
 	// known is set where observed is what is there now.
@@ -138,7 +138,7 @@ func MayPass(err error) bool {
 	return asks || errors.Is(err, ErrGone) || (cloudapi.Retryable(err) && !refused)
 }
 
-// joinErrors is what a narrowing and the rest of a reconciliation failed with, said once where both failed alike.
+// joinErrors joins the errors of a narrowing and of the rest of a reconciliation, without repeating equal ones.
 func joinErrors(narrowing, rest error) error {
 	switch {
 	case narrowing == nil:

@@ -71,7 +71,7 @@ func (f *fence) Narrowing(_ context.Context, _ Request, observed []string) (list
 	return list, nil
 }
 
-// narrowingCase is what a Service meets, and what becomes of it.
+// narrowingCase is a situation of a Service with the expected result.
 type narrowingCase struct {
 	fence  fence
 	unused bool

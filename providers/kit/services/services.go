@@ -28,7 +28,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Purpose is what a Reconciler is asked for. It decides how old an answer may be, and what an object of somebody else means.
+// Purpose is the operation that a Reconciler serves. It decides how old an answer may be, and how another owner's object is treated.
 type Purpose string
 
 // Purposes.
@@ -47,7 +47,7 @@ const (
 	Narrow Purpose = "narrow"
 )
 
-// Request is what a reconciliation is about.
+// Request is the input of a reconciliation.
 type Request struct {
 	Purpose Purpose
 	// Cluster is the value of --cluster-name.
@@ -56,7 +56,7 @@ type Request struct {
 	Service *v1.Service
 	// Nodes are those behind the load balancer; none for Delete and Lookup.
 	Nodes []*v1.Node
-	// reported is what came up while changes were made.
+	// reported collects findings while changes are made.
 	reported []Finding
 	// unanswered is set where something was made, or not.
 	unanswered bool
@@ -164,7 +164,7 @@ type Change[O any] struct {
 	Opens, Closes string
 }
 
-// Reconciler is what a cloud supplies for one kind of load balancer. O is what is observed, D what is desired.
+// Reconciler is implemented by a cloud for one kind of load balancer. O is the observed state, D the desired one.
 type Reconciler[O, D any] interface {
 	// Validate judges the Service by itself, before anything is read for Ensure and Plan. It makes no call.
 	Validate(r Request) ([]Finding, error)
@@ -186,7 +186,7 @@ type Reconciler[O, D any] interface {
 	// NodeChanges are those that follow from the nodes alone. Nothing is created by them, and a fault in an annotation keeps no
 	// node from joining or leaving.
 	NodeChanges(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
-	// Deletions are what is to be done when the Service goes. What a Finding says stays in the cloud.
+	// Deletions returns the changes that delete the Service's objects. Findings are about objects that stay in the cloud.
 	Deletions(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
 	// Exists reports whether anything is left that Deletions would remove, and the status if there is a load balancer.
 	Exists(ctx context.Context, r Request, observed O) (*v1.LoadBalancerStatus, bool, error)
@@ -235,7 +235,7 @@ type LoadBalancer[O, D any] struct {
 	// LookAgain is set where others may change a load balancer while we do, and what they did must not pass for ours: when our
 	// changes are made, Observe is asked again until there is nothing left to change. After a deletion nobody looks.
 	LookAgain bool
-	// Creations is what becomes of creations whose answers are lost.
+	// Creations remembers creations whose responses were lost.
 	Creations Creations
 	// Patience is for how long EnsureLoadBalancer starts over by itself where a part asks for more time with a RetryError, before
 	// the framework comes back for it, which it tells the user as a failure. 0 leaves that to the framework at once.
@@ -402,7 +402,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	return plan, joinErrors(failed, err)
 }
 
-// planned is what plan tells of changes.
+// planned converts changes for plan.
 func planned[O any](changes []Change[O]) (list []guard.Planned) {
 	for _, c := range changes {
 		if c.Wait {
@@ -553,7 +553,7 @@ func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn,
 	return observed, err
 }
 
-// outcome is what came of a list of changes: whether anything was written, and whether the rest is to be computed again.
+// outcome is the result of a list of changes: whether anything was written, and whether the rest must be computed again.
 type outcome struct{ wrote, replan bool }
 
 // makeAll makes changes, up to one after which the rest is computed again. Where one fails, the others of its phase may still be tried.

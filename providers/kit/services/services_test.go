@@ -21,9 +21,9 @@ import (
 
 // shelf is a cloud whose load balancers are lists of words. What is desired is a list too.
 type shelf struct {
-	// stored is what the cloud holds; nil means that there is no load balancer.
+	// stored is the cloud's state; nil means that there is no load balancer.
 	stored []string
-	// want is what the Service asks for.
+	// want is the state that the Service requests.
 	want []string
 	// foreign is set where the load balancer is somebody else's.
 	foreign bool
@@ -165,7 +165,7 @@ func drain(events *record.FakeRecorder) []string {
 	return list
 }
 
-// ensureCases are what Ensure does with a shelf, call by call, and what is stored afterwards.
+// ensureCases list the calls that Ensure makes for a shelf, and the state afterwards.
 var ensureCases = map[string]struct {
 	shelf     shelf
 	lookAgain bool

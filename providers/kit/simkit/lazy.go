@@ -74,8 +74,8 @@ func Scattered[S ~[]E, E any](d *Disorder, list S, key func(E) string) S {
 	return list
 }
 
-// Lagging is what the reads of an eventually consistent service see: the state as it was some time ago. S is a state, or a
-// part of it, that shares nothing with the one that goes on changing. The zero value does not lag.
+// Lagging gives reads of an eventually consistent service the state of some time ago. S is a state, or a part of it, that shares nothing
+// with the changing one. The zero value does not lag.
 type Lagging[S any] struct {
 	mu     sync.Mutex
 	lag    time.Duration

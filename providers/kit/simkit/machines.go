@@ -20,7 +20,7 @@ type Machines[V any] struct {
 	All  []*V
 	// Password is that user's.
 	Password string
-	// About is what is seen of a machine; IDs are provider IDs without their Prefix.
+	// About describes a machine; IDs are provider IDs without their Prefix.
 	About  func(*V) Instance
 	Prefix string
 	// Make makes a machine, and Set changes its state. On and Off are the states of one that runs and of one that is powered off.

@@ -110,7 +110,7 @@ type Instance struct {
 	Status     string `json:"status"`
 }
 
-// Summary is what a person wants to know about a cloud.
+// Summary is an overview of a cloud for people.
 type Summary struct {
 	Instances []Instance `json:"instances"`
 	Holdings  []string   `json:"holdings"`

@@ -20,13 +20,13 @@ const Field = "spec.loadBalancerSourceRanges"
 // maxProblems is how many networks of one setting a message names.
 const maxProblems = 20
 
-// Set is who may connect. The zero value is nobody.
+// Set is a set of clients that may connect. The zero value is empty.
 type Set struct {
 	everybody, partial bool
 	networks           []netip.Prefix
 }
 
-// Everybody is who may connect where nothing restricts it.
+// Everybody returns the set of all clients.
 func Everybody() Set { return Set{everybody: true} }
 
 // New returns who may connect from networks that were read already, of a setting of which a part may not be readable.

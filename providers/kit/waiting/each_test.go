@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// operation is what a cloud answers a change with: work that it does by itself, and that ends well or not.
+// operation is the cloud's asynchronous work on a change, which succeeds or fails.
 type operation struct {
 	status string
 	ends   time.Time

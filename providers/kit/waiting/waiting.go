@@ -233,7 +233,7 @@ func ids[ID comparable, V any](waiters []*waiter[ID, V]) []ID {
 	return list
 }
 
-// errLook is what those who wait get when a look crashed.
+// errLook is returned to all who wait if a poll crashes.
 var errLook = errors.New("looking at the cloud's work crashed; this is a bug, please report it with the log")
 
 // safely looks; a crash becomes the error of all who wait for the look.
