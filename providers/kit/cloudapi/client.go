@@ -33,7 +33,7 @@ const (
 type Config struct {
 	// Provider is the label in metrics and logs.
 	Provider string
-	// UserAgent is sent with every call where the SDK sets none.
+	// UserAgent is sent with each call; the SDK's own has precedence.
 	UserAgent string
 	// Authorize puts the credential into a request; nil if the SDK does it. It is called for every attempt, so that a
 	// rotated credential is used at once.
@@ -42,17 +42,17 @@ type Config struct {
 	Hosts []string
 	// Operation names a request without any identifier in it, for metrics and logs.
 	Operation func(*http.Request) string
-	// Limits hold back calls on our side.
+	// Limits are client-side rate limits.
 	Limits []Limit
-	// LimitsOf gives the limits of a request and the name of the group that shares them, for clouds that count kinds of
-	// calls apart; nil means that all calls share Limits. A pause that the cloud asks for holds back its group alone.
+	// LimitsOf returns the limits of a request and the name of the group that shares them, for clouds with separate limits for kinds of
+	// calls; nil means that all calls share Limits. A pause that the cloud demands holds back its group alone.
 	LimitsOf func(*http.Request) (group string, limits []Limit)
-	// Budget reads the cloud's rate limit from an answer; nil if the cloud does not tell.
+	// Budget reads the cloud's rate limit from a response; nil if responses do not contain it.
 	Budget func(http.Header) (Budget, bool)
 	// Repeatable reports whether sending a request twice has the same result as once; nil means all but POST.
 	Repeatable func(*http.Request) bool
-	// ClassOf finds the class of failure of an answer where its status does not tell, for clouds that refuse a call for
-	// their rate limit with another status than 429; nil, or a nil class, means that the status tells.
+	// ClassOf returns the class of a failure whose status is misleading, as on clouds that report their rate limit with another status than
+	// 429. nil, or a nil class, means that the status decides.
 	ClassOf func(status int, body []byte) error
 	// Timeout of one attempt; 0 means 15 s.
 	Timeout time.Duration
@@ -80,14 +80,14 @@ func NewTransport(dial DialFunc) *http.Transport {
 	return t
 }
 
-// Budget is a cloud's rate limit as an answer tells it.
+// Budget is a cloud's rate limit, read from a response.
 type Budget struct {
 	Limit, Remaining int
 	// Reset is when calls are allowed again; zero if the cloud does not say.
 	Reset time.Time
 }
 
-// Client is an http.Client for an SDK, and what it learnt about the cloud.
+// Client is an http.Client for an SDK. It keeps the health and the clock skew of the cloud's API.
 type Client struct {
 	*http.Client
 	transport *transport
@@ -126,11 +126,11 @@ func newClient(c Config, m *meters) *Client {
 	return &Client{Client: &http.Client{Transport: t, CheckRedirect: refuseRedirect}, transport: t}
 }
 
-// Health returns nil if the last call got a useful answer, or none was made yet; else what was wrong and since when.
+// Health returns nil if the last call succeeded or none was made yet; else the failure and when it began.
 func (c *Client) Health() error { return c.transport.health.err() }
 
-// ClockSkew returns how far the clock of this machine is ahead of the cloud's, as the latest answer told it, and whether
-// one told it. It is as exact as a second and the time that an answer takes.
+// ClockSkew returns how far this machine's clock is ahead of the cloud's, from the latest response, and whether it is known. It is accurate
+// to a second plus the duration of a call.
 func (c *Client) ClockSkew() (time.Duration, bool) { return c.transport.clock.skew() }
 
 // Close releases idle connections.
@@ -143,7 +143,7 @@ type transport struct {
 	limitersLock sync.Mutex
 	limiters     map[string]*limiter
 	texts        texts
-	// retryBudget keeps an outage from multiplying the calls: when it is used up, calls are tried once.
+	// retryBudget limits retries during an outage: when it is used up, calls are tried once.
 	retryBudget *rate.Limiter
 	health      health
 	clock       clock
@@ -156,7 +156,7 @@ func (t *transport) limiterOf(req *http.Request) *limiter {
 	defer t.limitersLock.Unlock()
 	l := t.limiters[group]
 	if l == nil && len(t.limiters) >= maxOperations {
-		group = OtherOperation // one that has something of a user's in it; it shares a limit with others of its kind
+		group = OtherOperation // unknown operations may contain user input; they share one limit
 		l = t.limiters[group]
 	}
 	if l == nil {
@@ -166,7 +166,7 @@ func (t *transport) limiterOf(req *http.Request) *limiter {
 	return l
 }
 
-// RoundTrip implements http.RoundTripper: limit, send, read the whole answer, and try again where that is safe.
+// RoundTrip implements http.RoundTripper: it waits for the rate limit, sends, reads the whole response, and retries where that is safe.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	resp, err := t.roundTrip(req)
 	recordLastResponse(req.Context(), t.Operation(req), resp, err)
@@ -203,9 +203,8 @@ func (t *transport) roundTrip(req *http.Request) (*http.Response, error) {
 	}
 }
 
-// attempt sends the request once, under its own deadline, and reads the whole answer: a page that breaks off is a
-// failure here, not a surprise in the SDK's decoder. class is set where the answer says that the call failed for a reason
-// that concerns every call.
+// attempt sends the request once, under its own deadline, and reads the whole response: a truncated body is a failure here, not a surprise
+// in the SDK's decoder. class is set if the response reports a failure that concerns every call.
 func (t *transport) attempt(req *http.Request, operation string) (resp *http.Response, class, err error) {
 	ctx, cancel := context.WithTimeout(req.Context(), t.Timeout)
 	defer cancel()
@@ -247,7 +246,7 @@ func (t *transport) attempt(req *http.Request, operation string) (resp *http.Res
 // errNoAnswer is part of the error of an attempt that timed out.
 var errNoAnswer = errors.New("no answer")
 
-// buffer replaces the body by its content, and tells the class of failure of the answer.
+// buffer replaces the body by its content, and returns the class of the response's failure.
 func (t *transport) buffer(req *http.Request, resp *http.Response) (class, err error) {
 	defer resp.Body.Close()
 	if err := Redirected(req, resp); err != nil {
@@ -277,7 +276,7 @@ func (t *transport) buffer(req *http.Request, resp *http.Response) (class, err e
 	return nil, nil
 }
 
-// learn keeps what an answer says about the cloud: its rate limit, a pause that it asks for, whether it works.
+// learn records the rate limit, the requested pause and the health that a response shows.
 func (t *transport) learn(ctx context.Context, limiter *limiter, operation string, resp *http.Response, class, err error) {
 	if err != nil {
 		if ctx.Err() != nil {
@@ -331,7 +330,7 @@ func (t *transport) decideRetry(req *http.Request, resp *http.Response, class, e
 		return 0, false
 	}
 	if errors.Is(err, errNoAnswer) && attempt > 0 {
-		// Silence costs the whole time-out each time; whoever waits should hear of it before their own patience ends.
+		// A timeout costs the whole time each time; callers should learn of it before they give up themselves.
 		return 0, false
 	}
 	delay := backoff(attempt)
@@ -348,10 +347,10 @@ func (t *transport) decideRetry(req *http.Request, resp *http.Response, class, e
 	return delay, t.retryBudget.Allow()
 }
 
-// longestReset bounds a pause until a reset: the reset of a sliding window frees one call long before the window is over.
+// longestReset bounds a pause until a reset: a sliding window frees one call long before it ends.
 const longestReset = time.Minute
 
-// askedPause is how long the cloud asks to wait: as it says, or until its rate limit is reset.
+// askedPause returns how long the cloud asks to wait: explicitly, or until its rate limit is reset.
 func (t *transport) askedPause(resp *http.Response, class error) time.Duration {
 	if d := ParseRetryAfter(resp.Header, time.Now()); d > 0 {
 		return d
@@ -365,8 +364,8 @@ func (t *transport) askedPause(resp *http.Response, class error) time.Duration {
 	return 0
 }
 
-// safeToRepeat: a request that may have taken effect is repeated only if doing it twice is the same as once. One that
-// creates is repeated only when it surely was not carried out.
+// safeToRepeat: a request that may have taken effect is repeated only if it is idempotent. A creation is repeated only if it certainly was
+// not carried out.
 func (t *transport) safeToRepeat(req *http.Request, resp *http.Response, class, err error) bool {
 	switch {
 	case err != nil:
@@ -386,7 +385,7 @@ func neverSent(err error) bool {
 	return ok && op.Op == "dial"
 }
 
-// backoff doubles from try to try and is spread over its upper half, so that replicas and nodes do not march in step.
+// backoff doubles from try to try, with random jitter in its upper half, so that clients do not retry at the same moment.
 func backoff(attempt int) time.Duration {
 	d := min(firstBackoff<<attempt, maxBackoff)
 	return d/2 + rand.N(d/2+1) //nolint:gosec // spreading load needs no secure randomness
@@ -417,7 +416,7 @@ func rewind(req *http.Request) (*http.Request, error) {
 	return again, nil
 }
 
-// clock remembers how far ours is ahead of the cloud's.
+// clock remembers how far this machine's clock is ahead of the cloud's.
 type clock struct {
 	mu    sync.Mutex
 	ahead time.Duration

@@ -1,5 +1,5 @@
-// Package cloudapi is the one way to a cloud's API: one HTTP transport under every SDK (metrics, rate limits, retries,
-// deadlines, logs without secrets) and one vocabulary of errors above them.
+// Package cloudapi is the only way to a cloud's API: one HTTP transport under every SDK (metrics, rate limits, retries, deadlines, logs
+// without secrets) and one set of error classes above them.
 package cloudapi
 
 import (
@@ -14,13 +14,13 @@ import (
 
 // The classes of failure. Code above a provider asks with errors.Is, never by status code or text.
 var (
-	// ErrNotFound: the cloud itself said that this very object does not exist.
+	// ErrNotFound: the cloud itself said that the object in question does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrUnauthorized: the credentials were refused, or lack a permission.
 	ErrUnauthorized = errors.New("not authorized")
-	// ErrRateLimited: the cloud, or our own limit, asks for patience.
+	// ErrRateLimited: the cloud's limit, or our own, is exceeded.
 	ErrRateLimited = errors.New("rate limited")
-	// ErrConflict: the object is busy or was changed meanwhile.
+	// ErrConflict: the object is busy or was changed concurrently.
 	ErrConflict = errors.New("conflict")
 	// ErrQuota: the account's limit is reached.
 	ErrQuota = errors.New("quota exceeded")
@@ -42,10 +42,9 @@ type Error struct {
 	Message string
 	// RequestID identifies the call to the cloud's support.
 	RequestID string
-	// NotSent is set where the call surely never left: it was held back by our own limit, or by a pause that the cloud
-	// asked for.
+	// NotSent is set if the call certainly was not sent: our own limit, or a pause that the cloud demanded, held it back.
 	NotSent bool
-	// Refused is set where the cloud itself said that it did not carry out the call, though the class and the status do not tell.
+	// Refused is set if the cloud said that it did not carry out the call, although class and status do not imply that.
 	Refused bool
 	// RetryAfter is how long the cloud asked to wait; 0 if it did not say.
 	RetryAfter time.Duration
@@ -96,14 +95,14 @@ func (e *Error) Unwrap() []error {
 // Temporary reports whether the same call may succeed later without anybody changing something.
 func (e *Error) Temporary() bool { return Retryable(e) }
 
-// NotSent reports whether a call surely never left, so that nothing in the cloud can be different for it.
+// NotSent reports whether a call certainly was not sent, so that it cannot have changed anything.
 func NotSent(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.NotSent
 }
 
-// Refused reports whether a call surely was not carried out: it never left, or the cloud said no. Else, whatever failed may have
-// taken effect, now or in a while.
+// Refused reports whether a call certainly was not carried out: it was not sent, or the cloud refused it. Any other failed call may have
+// taken effect, or may still do so.
 func Refused(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.NotSent || e.Refused ||
@@ -113,7 +112,7 @@ func Refused(err error) bool {
 // RetryIn returns how long to wait before the same call can succeed where that is known, else 0.
 func (e *Error) RetryIn() time.Duration { return e.RetryAfter }
 
-// HeldBack reports whether nothing failed but that the call has to wait: by our own limit, or by a pause that the cloud asked for.
+// HeldBack reports whether the call only has to wait: for our own limit, or for a pause that the cloud demanded.
 func (e *Error) HeldBack() bool { return e.NotSent && errors.Is(e.Class, ErrRateLimited) }
 
 // Describe names the operation in a failed call's error; other errors are wrapped as temporary failures.
@@ -175,8 +174,7 @@ func ParseRetryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// NotAbsence keeps the absence of something else from being taken for that of the object in question: not found becomes a failure
-// that passes.
+// NotAbsence turns not found into a temporary failure, so that the absence of another object is not taken for that of the one in question.
 func NotAbsence(err error) error {
 	if errors.Is(err, ErrNotFound) {
 		return &Error{Class: ErrTransient, Message: err.Error(), Refused: Refused(err)}

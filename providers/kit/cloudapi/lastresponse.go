@@ -23,13 +23,13 @@ type Answer struct {
 
 type lastResponseKey struct{}
 
-// RecordLastResponse returns a context whose calls are noted.
+// RecordLastResponse returns a context that records its calls' last response.
 func RecordLastResponse(ctx context.Context) (context.Context, *LastResponse) {
 	c := &LastResponse{}
 	return context.WithValue(ctx, lastResponseKey{}, c), c
 }
 
-// Last returns the last answer, or the last error of the transport; both are nil before any call.
+// Last returns the last response, or the last error of the transport; both are nil before any call.
 func (c *LastResponse) Last() (*Answer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,12 +13,12 @@ import (
 )
 
 const (
-	// reservedShare of a bucket's burst is kept for urgent calls: routine ones wait rather than use it up.
+	// reservedShare: 1/5 of a bucket's burst is reserved for urgent calls, and routine ones wait instead of using it.
 	reservedShare = 5
-	// routineShare of the calls is left to routine ones, however many urgent ones there are: without them nobody would
-	// notice what broke, nor that a node is gone.
+	// routineShare: 1/5 of the calls is left to routine ones, however many urgent ones there are. Otherwise checks for deleted nodes and
+	// drift would starve.
 	routineShare = 5
-	// maxOwed bounds how many calls routine ones can save up by not asking.
+	// maxOwed bounds how many calls routine ones can save up while they are idle.
 	maxOwed = 5
 )
 
@@ -31,21 +31,21 @@ type Limit struct {
 	Floor float64
 }
 
-// limiter holds back calls by every bucket, and by the pause that the cloud asked for.
+// limiter holds back calls by every bucket, and by the pause that the cloud demanded.
 type limiter struct {
 	buckets []*rate.Limiter
-	// turn is held by the one routine call that is next; waiting counts those behind it. Routine calls take tokens only
-	// when they go out, so that an urgent call never stands behind them.
+	// turn is held by the next routine call; waiting counts those behind it. Routine calls take tokens only when they are sent, so that no
+	// urgent call waits behind them.
 	turn    chan struct{}
 	waiting atomic.Int64
 
 	limits []Limit
-	// taking keeps looking for tokens and taking them together.
+	// taking makes checking and taking tokens one step.
 	taking      sync.Mutex
 	mu          sync.Mutex
 	pausedUntil time.Time
 	slowed      time.Time
-	// owed is how many calls urgent ones took from the share of routine ones.
+	// owed counts the calls that urgent ones took from the routine share.
 	owed float64
 }
 
@@ -58,9 +58,9 @@ func newLimiter(limits []Limit) *limiter {
 }
 
 const (
-	// slowDownEvery keeps refusals of calls that were under way together from counting as many.
+	// slowDownEvery makes refusals of concurrent calls count once.
 	slowDownEvery = time.Second
-	// recoverySteps is how many successes bring a bucket from nothing back to its full rate.
+	// recoverySteps is how many successes bring a bucket from zero back to its full rate.
 	recoverySteps = 50
 )
 
@@ -105,8 +105,8 @@ func (l *limiter) pausedFor() time.Duration {
 	return max(time.Until(l.pausedUntil), 0)
 }
 
-// wait returns when the call may go out. If that would be later than maxWait or than the context's end, it returns at
-// once, and says when to come back: a worker that sleeps is a worker lost.
+// wait returns when the call may be sent. If that would be later than maxWait or the context's end, it returns at once with the time to
+// come back, so that no worker is blocked.
 func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		maxWait = min(maxWait, time.Until(deadline))
@@ -120,7 +120,7 @@ func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 			return err
 		}
 	}
-	// Urgent calls look less far ahead than routine ones may wait, so that there is always room for what these are owed.
+	// Urgent calls reserve less far ahead than routine ones may wait, so that the routine share always has room.
 	err := l.reserve(ctx, time.Now().Add(time.Until(until)*(routineShare-1)/routineShare))
 	if err == nil {
 		l.owe()
@@ -143,8 +143,8 @@ func (l *limiter) reserve(ctx context.Context, until time.Time) error {
 	return nil
 }
 
-// take reserves a token of each bucket if they are due in time. Tokens that are given back are lost where others were taken
-// meanwhile, so none are taken that come too late.
+// take reserves a token of each bucket if they are due in time. A returned token is lost if others were taken meanwhile, so none is taken
+// that comes too late.
 func (l *limiter) take(until time.Time) (taken []*rate.Reservation, now time.Time, delay time.Duration) {
 	delay = l.pausedFor()
 	l.taking.Lock()
@@ -166,14 +166,14 @@ func (l *limiter) take(until time.Time) (taken []*rate.Reservation, now time.Tim
 	return taken, now, delay
 }
 
-// owe notes that an urgent call went out: for some of them a routine one may follow, whatever the reserve.
+// owe counts an urgent call: for every few of them a routine one may follow, whatever the reserve.
 func (l *limiter) owe() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owed = min(l.owed+1./(routineShare-1), maxOwed)
 }
 
-// claim reports whether a routine call is owed, and takes it.
+// claim takes an owed routine call, and reports whether there was one.
 func (l *limiter) claim() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -252,7 +252,7 @@ func gaveUp(ctx context.Context) error {
 	return fmt.Errorf("waiting for our own limit on calls: %w", ctx.Err())
 }
 
-// rest waits for d, or until early is closed; it returns false if the context ended.
+// rest sleeps for d, or until early is closed; it returns false if the context ended.
 func rest(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	if d <= 0 {
 		return true

@@ -11,14 +11,14 @@ import (
 	"sync"
 )
 
-// Bounds on what is read. The largest page seen, 1,000 servers of Nova or instances of EC2, has below 10 MB, and the largest
-// cluster, 5,000 nodes, below 60 MB. docs/sizing.md derives the memory limit of the chart from them.
+// Bounds on responses. The largest page seen, 1,000 servers of Nova or instances of EC2, has less than 10 MB, and the largest cluster,
+// 5,000 nodes, less than 60 MB. docs/sizing.md derives the chart's memory limit from them.
 const (
-	// maxBody bounds one answer, decompressed.
+	// maxBody bounds one response, decompressed.
 	maxBody = 24 << 20
-	// maxListing bounds the answers of one listing together.
+	// maxListing bounds the responses of one listing together.
 	maxListing = 96 << 20
-	// maxLargeListing bounds those of a listing of which little is kept, page by page.
+	// maxLargeListing bounds those of a listing that is reduced page by page.
 	maxLargeListing = 1 << 30
 	// maxPages bounds the pages of one listing.
 	maxPages = 1000
@@ -27,17 +27,17 @@ const (
 )
 
 var (
-	// ErrTooLarge is part of the error of an answer, or of a listing, with more text than is kept: smaller pages may do.
+	// ErrTooLarge is part of the error of a response, or of a listing, that exceeds the bounds: smaller pages may help.
 	ErrTooLarge = fmt.Errorf("more text than is kept: %w", errFinal)
-	// ErrListingTooLarge is part of the error of a listing of large pages that are more text together than is read: smaller ones are, too.
+	// ErrListingTooLarge is part of the error of a listing whose total size exceeds the bound, so that smaller pages do not help.
 	ErrListingTooLarge = fmt.Errorf("more text than is read: %w", errFinal)
 )
 
-// Listing watches over the pages of one listing, so that one without an end takes neither all memory nor for ever.
+// Listing bounds the pages of one listing, so that an endless one uses up neither memory nor time.
 type Listing struct {
-	// large is set where little of each page is kept.
+	// large is set if each page is reduced to little.
 	large bool
-	// limit bounds the answers together, in bytes; 0 is the limit of the kind of listing.
+	// limit bounds the total size of the responses, in bytes; 0 means the default of the kind of listing.
 	limit int
 
 	mu                    sync.Mutex
@@ -49,14 +49,14 @@ type Listing struct {
 
 type listingKey struct{}
 
-// WatchListing returns a context for the calls of one listing. They fail once they answer more than any account holds, and where
-// an answer repeats an earlier one.
+// WatchListing returns a context for the calls of one listing. They fail if they exceed the bounds, or if a response repeats an earlier
+// one.
 func WatchListing(ctx context.Context) (context.Context, *Listing) {
 	l := &Listing{seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}, tokens: map[string]struct{}{}}
 	return context.WithValue(ctx, listingKey{}, l), l
 }
 
-// WatchLargeListing is WatchListing where little is kept of each page: only each is bounded by what memory can hold.
+// WatchLargeListing is WatchListing for listings that are reduced page by page: only the size of each page is bounded tightly.
 func WatchLargeListing(ctx context.Context) (context.Context, *Listing) {
 	ctx, l := WatchListing(ctx)
 	l.large = true
@@ -73,8 +73,8 @@ func (l *Listing) Add(objects int) error {
 	return nil
 }
 
-// Turn notes the token of the next page. One that comes again leads back to a page that was read, whatever that page says then:
-// answers of some clouds differ by a request ID alone.
+// Turn records the token of the next page. A repeated token leads back to an earlier page, even if the response differs: on some clouds
+// each has a request ID.
 func (l *Listing) Turn(token string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *Listing) page(data []byte) error {
 	return nil
 }
 
-// most is how much text all pages may be together.
+// most returns the bound on the total size of all pages.
 func (l *Listing) most() int {
 	if l.limit > 0 {
 		return l.limit
@@ -127,7 +127,7 @@ func endless(format string, args ...any) *Error {
 	return &Error{Class: ErrTransient, Cause: errFinal, Message: "a listing without an end: " + fmt.Sprintf(format, args...)}
 }
 
-// checkList refuses an answer that a listing cannot go on from.
+// checkList refuses a response with which a listing cannot continue.
 func checkList(req *http.Request, resp *http.Response, data []byte) error {
 	if resp.StatusCode >= http.StatusMultipleChoices {
 		return nil
@@ -141,17 +141,17 @@ func checkList(req *http.Request, resp *http.Response, data []byte) error {
 	return nil
 }
 
-// chunkSize is that of the buffers that answers are read into, keptChunks how many of an answer are used again.
+// chunkSize is the size of buffers for responses, keptChunks the number of them that is reused.
 const (
 	chunkSize  = 64 << 10
 	keptChunks = 128
 )
 
-// texts reads answers whose length nobody states into buffers that it uses again, so that a large one takes no more than twice its size
-// while it is read; a buffer that grows would leave several times that behind. The zero value is ready.
+// texts reads responses of unknown length into reused buffers, so that a large one takes no more than twice its size while it is read; a
+// growing buffer would leave several times that as garbage. The zero value is ready.
 type texts struct{ chunks sync.Pool }
 
-// read returns all that there is to read, or a byte more than the most that there may be.
+// read returns everything, or one byte more than the maximum.
 func (t *texts) read(from io.Reader, most int) ([]byte, error) {
 	var full []*[chunkSize]byte
 	defer func() {
@@ -185,7 +185,7 @@ func (t *texts) read(from io.Reader, most int) ([]byte, error) {
 	}
 }
 
-// readBounded reads the answer, decompressed. What is compressed although nobody asked for it would escape the bound.
+// readBounded reads the response, decompressed. A body that is compressed without having been requested so would escape the bound.
 func (t *texts) readBounded(resp *http.Response) ([]byte, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
 		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: "the answer has an encoding that was not asked for: " + short(encoding)}
@@ -202,8 +202,8 @@ func (t *texts) readBounded(resp *http.Response) ([]byte, error) {
 
 func short(text string) string { return text[:min(len(text), 40)] }
 
-// hasNull reports whether a list that is directly in the outermost object of a JSON text, or is the outermost value, has null for
-// an element. That is where APIs put the objects that were asked for; SDKs make of null an object in which nothing is.
+// hasNull reports whether a list in the outermost object of a JSON text, or as the outermost value, has a null element. APIs return the
+// requested objects there, and SDKs decode null into an empty object.
 func hasNull(data []byte) bool {
 	data = bytes.TrimLeft(data, " \t\r\n")
 	if len(data) == 0 || (data[0] != '{' && data[0] != '[') {
@@ -236,7 +236,7 @@ func hasNull(data []byte) bool {
 	return false
 }
 
-// nesting is where in a JSON text one is: how deep, and what the two outermost levels are.
+// nesting is a position in a JSON text: the depth, and the kinds of the two outermost levels.
 type nesting struct {
 	depth        int
 	outer, inner byte
@@ -256,8 +256,8 @@ func (n *nesting) inList() bool {
 	return (n.depth == 1 && n.outer == '[') || (n.depth == 2 && n.inner == '[')
 }
 
-// endOfString returns the place of the quote that ends the string which begins at n. Most of a large answer is in strings, so it looks for
-// quotes and backslashes as a whole.
+// endOfString returns the position of the closing quote of the string that begins at n. Most of a large response is in strings, so it
+// searches for quotes and backslashes in bulk.
 func endOfString(data []byte, n int) int {
 	quote := n
 	for n++; n < len(data); {

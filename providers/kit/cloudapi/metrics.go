@@ -73,13 +73,12 @@ func (m *meters) register(mustRegister func(...metrics.Registerable)) {
 		m.budgetRemaining, m.budgetLimit, m.up, m.lastSuccess)
 }
 
-// show makes visible what has no other label than the provider's, at 0: the first increase of a series that appears with its first value
-// would be invisible.
+// show creates the series that have no label but the provider, at 0: an increase is invisible if the series first appears with it.
 func (m *meters) show(provider string) {
 	m.requestsInFlight.WithLabelValues(provider).Add(0)
 	m.limiterWait.WithLabelValues(provider)
 	m.lastSuccess.WithLabelValues(provider).Add(0)
 }
 
-// Label is a text as the value of a label: without blanks, which every query would have to quote and every matcher to escape.
+// Label turns a text into a label's value: without blanks, which every query would have to quote.
 func Label(text string) string { return strings.ReplaceAll(text, " ", "_") }

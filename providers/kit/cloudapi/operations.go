@@ -6,18 +6,18 @@ import (
 )
 
 const (
-	// maxOperations is more than any provider has calls. What comes after are names with something of a user's in them.
+	// maxOperations is more than the number of calls of any provider. Further names must contain user input.
 	maxOperations = 150
 	// maxOperationName bounds one name.
 	maxOperationName = 120
 )
 
-// OtherOperation names what is no call of a provider's. Each provider has a fixed list of its calls, so that no label of a metric
-// holds anything that somebody wrote into a Service or a Node.
+// OtherOperation stands for unknown calls. Each provider has a fixed list of its calls, so that no label of a metric contains text from a
+// Service or a Node.
 const OtherOperation = "other"
 
-// bounded is the second line behind the lists of the providers: names of operations do not grow without end, because each is a label of
-// metrics, which live as long as the process.
+// bounded limits the number of operation names as a second safeguard after the providers' lists, because each is a label of metrics, which
+// are kept as long as the process runs.
 func bounded(name func(*http.Request) string) func(*http.Request) string {
 	var mu sync.Mutex
 	known := map[string]struct{}{}

@@ -8,15 +8,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// pagesTogether is how many pages of one listing are read at the same time, largeTogether how many where they are large. The limiter of the
-// client counts each of them.
+// pagesTogether is how many pages of one listing are read concurrently, largeTogether how many if they are large. Each counts against the
+// client's rate limit.
 const (
 	pagesTogether = 4
 	largeTogether = 2
 )
 
-// ReadPages reads pages of a listing by their numbers, from the first to the last, a few at a time, and returns them in their order. It
-// is for the pages after the one that states how many there are. The first that fails ends it.
+// ReadPages reads pages of a listing by their numbers, from the first to the last, a few at a time, and returns them in order. Use it after
+// the page that shows how many there are. The first failure ends it.
 func ReadPages[P any](ctx context.Context, first, last int, read func(ctx context.Context, number int) (P, error)) ([]P, error) {
 	return readPages(ctx, first, last, pagesTogether, read)
 }
@@ -60,28 +60,26 @@ func safePage[P any](ctx context.Context, number int, read func(ctx context.Cont
 	return read(ctx, number)
 }
 
-// Numbered is a listing whose pages have numbers, which states on each page how many objects there are.
+// Numbered is a listing with numbered pages, each of which states the total number of objects.
 type Numbered[P any] struct {
 	// What is listed, for messages.
 	What string
-	// Large says that pages are large texts of which little is kept: fewer are read at the same time, and only each is bounded by
-	// what memory can hold.
+	// Large says that pages are large and are reduced at once: fewer are read concurrently, and only the size of each is bounded tightly.
 	Large bool
 	// Read reads a page.
 	Read func(ctx context.Context, number int) (P, error)
-	// Objects is how many are on a page, Total how many there are as the page states it, and Last the number of the last page as it is
-	// known from the page with a number.
+	// Objects returns the number of objects on a page, Total the number of all objects according to the page, and Last the number of the
+	// last page according to the page with a number.
 	Objects, Total func(page P) int
 	Last           func(page P, number int) int
 }
 
-// maxReadings is how often a list is read that changes while it is read.
+// maxReadings is how often a list is read if it changes during the reading.
 const maxReadings = 4
 
-// List reads all pages, those after the first a few at a time. Where the list changed in between, objects have moved from page to page,
-// and one may have been on none of those that were read. Then all is read again, one page after the other: what is added meanwhile moves
-// objects to pages that are still to come. What is taken away moves them to pages that were read, so that this counts no more than the
-// first reading; a list that goes on shrinking is an error.
+// List reads all pages, those after the first a few at a time. If the list changed in between, an object may have moved from page to page
+// and been missed. Then all is read again, one page after the other: additions move objects to later pages, which are still to come.
+// Removals move them to earlier pages, so that this reading does not count either; a list that keeps shrinking is an error.
 func (n Numbered[P]) List(ctx context.Context) ([]P, error) {
 	pages, err := n.together(ctx)
 	if err == nil {
@@ -95,7 +93,7 @@ func (n Numbered[P]) List(ctx context.Context) ([]P, error) {
 	return pages, err
 }
 
-// errMoved: the pages that were read do not fit together.
+// errMoved: the pages are not of one state of the list.
 var errMoved = errors.New("objects were removed each time while the list was read")
 
 func (n Numbered[P]) moved() error {
@@ -112,7 +110,7 @@ func (n Numbered[P]) check(pages []P, fits func(before, after int) bool) error {
 	return nil
 }
 
-// together reads the first page, and then those that it tells of. Where there turn out to be more, these follow.
+// together reads the first page, and then all others concurrently. If these show more pages, it reads them as well.
 func (n Numbered[P]) together(ctx context.Context) ([]P, error) {
 	ctx, read := n.watched(ctx)
 	first, err := read(ctx, 1)
@@ -146,7 +144,7 @@ func (n Numbered[P]) inTurn(ctx context.Context) (pages []P, err error) {
 	return pages, nil
 }
 
-// watched is Read within the bounds of one listing.
+// watched returns Read within the bounds of one listing.
 func (n Numbered[P]) watched(ctx context.Context) (context.Context, func(context.Context, int) (P, error)) {
 	watch := WatchListing
 	if n.Large {

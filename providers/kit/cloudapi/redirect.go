@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// errFinal is part of the error of a request that nothing is won by sending again at once.
+// errFinal is part of the error of a request that must not be repeated at once.
 var errFinal = errors.New("the request is not sent again")
 
 // refuseRedirect is the CheckRedirect of every client: a second line behind the transport, which lets no redirect through.
 func refuseRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-// Redirected refuses an answer that sends us elsewhere. No cloud's API does that, and whoever follows carries tokens and
-// passwords to a host that nobody configured. A list of versions (300, as OpenStack's services answer) leads nowhere by itself.
+// Redirected refuses a redirect. No cloud's API redirects, and a client that follows sends tokens and passwords to a host that nobody
+// configured. A list of versions (300, as OpenStack's services answer) is not a redirect by itself.
 func Redirected(req *http.Request, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusMultipleChoices, http.StatusNotModified:
@@ -35,8 +35,8 @@ func Redirected(req *http.Request, resp *http.Response) error {
 	}
 }
 
-// NoRedirects is an http.RoundTripper that turns every redirect into an error, for clients of SDKs that are not ours, as those
-// that fetch credentials.
+// NoRedirects is an http.RoundTripper that turns every redirect into an error, for the SDKs' own clients, such as those that fetch
+// credentials.
 func NoRedirects(base http.RoundTripper) http.RoundTripper { return noRedirects{base} }
 
 type noRedirects struct{ base http.RoundTripper }
@@ -54,7 +54,7 @@ func (n noRedirects) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// mayHaveCredential refuses to send the credential to a host that it is not for.
+// mayHaveCredential refuses to send the credential to any other host.
 func (t *transport) mayHaveCredential(to *url.URL) error {
 	if t.Hosts == nil || slices.Contains(t.Hosts, to.Scheme+"://"+to.Host) {
 		return nil

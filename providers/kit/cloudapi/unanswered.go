@@ -7,13 +7,13 @@ import (
 	"net/url"
 )
 
-// Unclear is the error of an answer that says nothing for certain.
+// Unclear returns the error of a response without a definite meaning.
 func Unclear(operation, format string, args ...any) error {
 	return &Error{Class: ErrTransient, Operation: operation, Message: fmt.Sprintf(format, args...)}
 }
 
-// Unanswered is the error of a call without an answer; remedy is what to do about a certificate that is not trusted. The address that
-// net/http puts before the error says nothing new.
+// Unanswered returns the error of a call without a response; remedy is the advice about an untrusted certificate. The address that net/http
+// prepends is left out as redundant.
 func Unanswered(err error, operation, remedy string) error {
 	if bad, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
 		return &Error{

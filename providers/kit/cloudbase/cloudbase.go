@@ -1,5 +1,5 @@
-// Package cloudbase has what the clouds of this program have in common: Maker completes the description of a cloud by what follows from
-// how it is made, and the types of clouds embed Cloud, and one of the other types for each thing that a cloud has.
+// Package cloudbase holds the code shared by all clouds: Maker completes a cloud's description, and a cloud's type embeds Cloud and one of
+// the With types for each thing that the cloud has.
 package cloudbase
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Cloud answers the parts of cloudprovider.Interface and registry.CloudAPI that do not depend on the cloud. What is embedded beside
-// it wins over what it answers for a cloud that has nothing.
+// Cloud implements the parts of cloudprovider.Interface and registry.CloudAPI that do not depend on the cloud. The With types embedded
+// beside it replace its defaults.
 type Cloud struct {
 	nothing
 
 	// Name is the value of --cloud-provider.
 	Name string
-	// HTTP is the client that every call to the cloud's API goes through; nil where there is no API but that of Kubernetes.
+	// HTTP is the client for every call to the cloud's API; nil if there is no API but that of Kubernetes.
 	HTTP *cloudapi.Client
 	// EventSource is the source of events; empty means cloud-provider-<name>.
 	EventSource string
@@ -52,19 +52,19 @@ type Begun struct {
 	Stop <-chan struct{}
 }
 
-// Informers are those of the cluster. What a cloud does not ask for is not watched.
+// Informers are those of the cluster. Objects are watched only if a cloud requests them.
 type Informers struct {
 	coreinformers.Interface
 	// Stop is closed when the program ends.
 	Stop <-chan struct{}
 }
 
-// Run starts a controller of the cloud, which waits until the objects are known.
+// Run starts a controller of the cloud once the objects are cached.
 func (i Informers) Run(job loop.Job, objects cache.SharedIndexInformer) {
 	loop.New(job).Start(i.Stop, objects.HasSynced)
 }
 
-// RunOnChanges does so for one that also runs when an object changes that interests it, or any where interesting is nil.
+// RunOnChanges is Run for a controller that also runs when an object changes that is interesting, or any if interesting is nil.
 func (i Informers) RunOnChanges(job loop.Job, objects cache.SharedIndexInformer, interesting func(any) bool) {
 	i.RunLoopOnChanges(loop.New(job), objects, interesting)
 }
@@ -126,8 +126,7 @@ func (c *Cloud) ClockSkew() (time.Duration, bool) {
 // ProviderName implements cloudprovider.Interface.
 func (c *Cloud) ProviderName() string { return c.Name }
 
-// HasClusterID implements cloudprovider.Interface. The program need not wait for an ID to start; where one is needed, nothing
-// is done before it is known.
+// HasClusterID implements cloudprovider.Interface. The program starts without an ID; operations that need one wait for it.
 func (*Cloud) HasClusterID() bool { return true }
 
 // Instances implements cloudprovider.Interface; the legacy interface is not offered.
@@ -139,7 +138,7 @@ func (*Cloud) Zones() (cloudprovider.Zones, bool) { return nil, false }
 // Clusters implements cloudprovider.Interface; the legacy interface is not offered.
 func (*Cloud) Clusters() (cloudprovider.Clusters, bool) { return nil, false }
 
-// Whole is for a cloud that has everything.
+// Whole is embedded by a cloud with nodes, load balancers and routes.
 type Whole struct {
 	Cloud
 	WithNodes
@@ -159,9 +158,9 @@ func (nothing) LoadBalancer() (cloudprovider.LoadBalancer, bool) { return nil, f
 // Routes implements cloudprovider.Interface.
 func (nothing) Routes() (cloudprovider.Routes, bool) { return nil, false }
 
-// WithNodes answers the parts that a cloud with nodes has.
+// WithNodes is embedded by a cloud with nodes.
 type WithNodes struct {
-	// NodeAPI answers the questions about nodes.
+	// NodeAPI implements the calls about nodes.
 	NodeAPI nodes.API
 }
 
@@ -185,11 +184,11 @@ func (w WithNodes) AttestInstance(ctx context.Context, node *v1.Node) (a guard.A
 type WithLoadBalancers struct {
 	Checked
 
-	// ServiceAPI serves Services, and is a guard.Planner; nil where an option switches that off.
+	// ServiceAPI serves Services, and is a guard.Planner; nil if an option disables that.
 	ServiceAPI cloudprovider.LoadBalancer
 }
 
-// Checked is how a cloud without nodes tells whether its API works; one with nodes has a better way.
+// Checked checks the API of a cloud without nodes; WithNodes has a better check.
 type Checked struct {
 	// Check makes a cheap authenticated read.
 	Check func(context.Context) error
@@ -219,9 +218,9 @@ func (w WithLoadBalancers) PlanLoadBalancer(
 	return planner.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// WithRoutes answers the part that a cloud with routes has.
+// WithRoutes is embedded by a cloud with routes.
 type WithRoutes struct {
-	// RouteAPI makes routes; nil where nobody asks for them.
+	// RouteAPI manages routes; nil if they are disabled.
 	RouteAPI cloudprovider.Routes
 }
 

@@ -8,20 +8,19 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Maker says how a cloud is made: of its configuration C and of A, the part of the cloud's API that it uses.
+// Maker creates a cloud from its configuration C and A, the part of the cloud's API that it uses.
 type Maker[C, A any, I cloudprovider.Interface] struct {
-	// Config reads the options. It makes no call, and reports everything that is wrong with them at once (err), and what is ignored
-	// or deprecated (warnings).
+	// Config reads the options without any call. It reports all faults at once (err), and ignored or deprecated options (warnings).
 	Config func(registry.Inputs) (config C, warnings, err error)
-	// API makes the client of the cloud's API.
+	// API creates the client of the cloud's API.
 	API func(C, registry.Inputs) (A, error)
 	// Cloud builds the cloud. Nothing starts before Initialize.
 	Cloud func(C, A, registry.Inputs) (I, error)
-	// Routes reports whether the configuration asks for routes; nil where the cloud has none, or makes them always.
+	// Routes reports whether the configuration enables routes; nil if the cloud has none, or always has them.
 	Routes func(C) bool
 }
 
-// Describe completes a description by what follows from how the cloud is made: Validate, Routes and New.
+// Describe adds to a description the functions that follow from the Maker: Validate, Routes and New.
 func (m Maker[C, A, I]) Describe(p registry.Provider) registry.Provider {
 	p.Validate, p.New = m.validate, registry.Maker(m.New)
 	p.Warnings = func(in registry.Inputs) error {

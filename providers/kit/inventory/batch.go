@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// WithPrefetch returns a context whose single reads take further objects along, where the cloud reads several by one call: those
-// that are likely asked for next, as far as they are not known. The function may use the inventory.
+// WithPrefetch returns a context whose single reads also read further objects, if the cloud reads several by one call: unknown ones that
+// are likely needed next. The function may use the inventory.
 func WithPrefetch[ID comparable](ctx context.Context, ids func() []ID) context.Context {
 	return context.WithValue(ctx, prefetchKey{}, ids)
 }
@@ -25,8 +25,8 @@ type prefetch[ID comparable] struct {
 	oldest time.Time
 }
 
-// addPrefetches puts the objects that are likely asked for next beside those that are read. Who they are is asked without the
-// lock, because the answer may come from what the inventory knows.
+// addPrefetches adds the objects that are likely needed next to the batch. The function is called without the lock, because it may use the
+// inventory.
 func (i *view[ID]) addPrefetches() {
 	i.mu.Lock()
 	prefetches := i.prefetches
@@ -55,7 +55,7 @@ func (i *view[ID]) addPrefetches() {
 	}
 }
 
-// runBatches reads what waits, batch by batch, until nothing waits any more. Whoever asks meanwhile gets into the next one.
+// runBatches reads batch by batch until nothing waits. Requests that arrive meanwhile get into the next batch.
 func (i *view[ID]) runBatches(ctx context.Context) {
 	for {
 		i.addPrefetches()
@@ -73,24 +73,24 @@ func (i *view[ID]) runBatches(ctx context.Context) {
 	}
 }
 
-// errUnanswered ends a read that nobody asked for and that its batch did not answer.
+// errUnanswered ends a prefetch that its batch did not answer.
 var errUnanswered = errors.New("the batch did not answer about it")
 
-// readBatch reads objects by one call. What the call does not answer is read by itself if somebody asked for it; nothing is
-// where the call failed, so that one refusal does not become many.
+// readBatch reads objects by one call. An object missing from the response is read alone if a caller waits for it. If the call failed, none
+// is, so that one failure does not become many.
 func (i *view[ID]) readBatch(ctx context.Context, ids []ID) {
 	batchCtx, cancel := context.WithTimeout(ctx, readTimeout)
 	values, err := i.source.GetMany(batchCtx, ids)
 	cancel()
 	countRead(i.source.Kind, "get", err)
 	if errors.Is(err, cloudapi.ErrNotFound) || errors.Is(err, cloudapi.ErrInvalid) {
-		values, err = nil, nil // one of them is to blame
+		values, err = nil, nil // one of the objects is to blame
 	}
 	found := map[ID]any{}
 	for _, v := range values {
 		found[i.source.ID(v)] = v
 	}
-	// All at once: whoever is answered asks for the next one right away.
+	// Complete all at once: each caller requests its next object right away.
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	for _, id := range ids {
@@ -101,7 +101,7 @@ func (i *view[ID]) readBatch(ctx context.Context, ids []ID) {
 		case !f.asked:
 			i.unanswered[id] = struct{}{}
 			i.completeLocked(f, id, nil, errUnanswered)
-		default: // whoever waits for the next batch does not wait for the proofs of this one
+		default: // the next batch does not wait for this batch's single reads
 			rescue.Go("reading "+i.source.Kind, func() { i.read(ctx, f, id) })
 		}
 	}

@@ -11,8 +11,8 @@ import (
 // maxObjects bounds one listing. A cluster has at most 5,000 nodes; what an account holds besides them is a small multiple.
 const maxObjects = 50_000
 
-// checked returns the source with reads that end in an error where the provider's code crashes or an answer cannot be
-// used. They run on goroutines of the inventory, so no recover of a caller would reach them.
+// checked returns a source whose reads return an error if the provider's code panics or a response is unusable. They run on the inventory's
+// goroutines, so that no caller's recover would catch the panic.
 func (s Source[ID, V]) checked() Source[ID, V] {
 	list, get, getMany := s.List, s.Get, s.GetMany
 	if list != nil {
@@ -49,8 +49,8 @@ func (s Source[ID, V]) checked() Source[ID, V] {
 	return s
 }
 
-// check refuses an answer with an object that has no identity, as null has none: it stands for one that is not known, so
-// the answer is incomplete. The keys are looked up here too, where a crash does no harm.
+// check refuses a response with an object without an ID, such as null: it stands for an unknown object, so the response is incomplete. The
+// indexes are computed here too, where a panic does no harm.
 func (s Source[ID, V]) check(objects ...V) error {
 	if len(objects) > maxObjects {
 		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf("%d objects, more than the %d that one listing may hold", len(objects), maxObjects)}

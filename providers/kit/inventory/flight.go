@@ -13,21 +13,21 @@ import (
 // flight is a read that several callers wait for.
 type flight struct {
 	began time.Time
-	// patience is how long it is waited for; 0 is without an end. beside counts the ones before it that hang.
+	// patience is how long callers wait for it; 0 is unlimited. beside counts earlier reads that hang.
 	patience time.Duration
 	beside   int
-	// raise makes the read urgent, for when somebody urgent joins it.
+	// raise makes the read urgent when an urgent caller joins it.
 	raise func()
-	// asked is set where somebody waits for it: reads that go along with another one have no claim to one of their own.
+	// asked is set if a caller waits for it: prefetches get no read of their own.
 	asked bool
-	// proves is set where its answer counts against listings that lack the object.
+	// proves is set if its answer overrides listings that lack the object.
 	proves bool
 	done   chan struct{}
 	value  any
 	err    error
 }
 
-// newFlight returns a read that outlives the caller who began it, and takes over nothing of theirs but the urgency.
+// newFlight returns a read that outlives its caller, and takes only the urgency from the caller's context.
 func newFlight(ctx context.Context) (context.Context, *flight) {
 	shared, raise := priority.Raisable(context.Background())
 	f := &flight{began: time.Now(), done: make(chan struct{}), raise: raise}
@@ -41,10 +41,10 @@ func (f *flight) join(ctx context.Context) *flight {
 	return f
 }
 
-// maxImpatient is how many reads are begun beside one that hangs before the next one is given more time.
+// maxImpatient is how many reads are started beside one that hangs before the next one gets more time.
 const maxImpatient = 3
 
-// bound sets how long a read is waited for: longer where reads take long, and where several hang already.
+// bound sets how long callers wait for a read: longer if reads take long, and if several hang already.
 func (f *flight) bound(former *flight, patience, took time.Duration) {
 	if patience == 0 {
 		return
@@ -58,13 +58,13 @@ func (f *flight) bound(former *flight, patience, took time.Duration) {
 	}
 }
 
-// hangs reports whether nobody waits for a read any more.
+// hangs reports whether callers have stopped waiting for a read.
 func (f *flight) hangs() bool { return f.patience > 0 && time.Since(f.began) >= f.patience }
 
-// errHangs is the answer of a read that takes longer than it is waited for.
+// errHangs is returned if a read exceeds its patience.
 var errHangs = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "the cloud does not answer"}
 
-// goesOn reports whether a question goes on after a read that hangs. It does so for as long as a single one was waited for.
+// goesOn reports whether a caller tries again after a read that hangs: until it has waited as long as for a single one.
 func goesOn(err error, asked time.Time) bool {
 	return errors.Is(err, errHangs) && time.Since(asked) < readTimeout
 }
@@ -86,7 +86,7 @@ func wait(ctx context.Context, f *flight) (any, error) {
 	}
 }
 
-// waitListed waits for a listing, unless there is none because of err.
+// waitListed waits for a listing, or returns err.
 func waitListed(ctx context.Context, f *flight, err error, asked time.Time) error {
 	if err == nil {
 		_, err = wait(ctx, f)

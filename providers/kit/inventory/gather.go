@@ -8,21 +8,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// gatherPerCall is how long questions about new nodes wait for each other for each call that a listing takes. Together they cost no
-// more than a call in this time, whatever the speed at which they come, and one who comes alone waits for nobody.
+// gatherPerCall is how long questions about new nodes wait for each other, for each call that a listing takes. Together they cost at most a
+// call in this time, however fast they arrive, and a single question waits for none.
 const gatherPerCall = 400 * time.Millisecond
 
-// gathering is a group of questions about new nodes that is answered by one listing, or by single reads where these are fewer.
+// gathering is a group of questions about new nodes that one listing answers, or single reads if these are fewer calls.
 type gathering struct {
-	// ids are asked for by identity; named is set where somebody asks by a key, which only a listing answers.
+	// ids are looked up by ID; named is set if one is looked up by a key, which only a listing answers.
 	ids    map[any]struct{}
 	named  bool
 	urgent bool
 	done   chan struct{}
 }
 
-// gather makes a question about a new node wait for others of its kind, if some were asked a moment ago. id is nil for a
-// question by a key. The lock is not held.
+// gather makes a question about a new node wait for others of its kind, if there were any a moment ago. id is nil for a question by a key.
+// The lock must not be held.
 func (i *view[ID]) gather(ctx context.Context, id any) error {
 	i.mu.Lock()
 	if i.source.List == nil || i.pages == 0 {
@@ -36,7 +36,7 @@ func (i *view[ID]) gather(ctx context.Context, id any) error {
 			i.mu.Unlock()
 			return nil
 		}
-		f, err := i.listLocked(ctx, now) // all pages are fewer calls than this one object
+		f, err := i.listLocked(ctx, now) // all pages are fewer calls than reading this object
 		i.mu.Unlock()
 		return waitListed(ctx, f, err, now)
 	}
@@ -61,11 +61,11 @@ func (i *view[ID]) gather(ctx context.Context, id any) error {
 	return err
 }
 
-// answer lists for all who wait, unless single reads are cheaper: then each of them goes on to its own.
+// answer lists for all who wait, unless single reads are cheaper: then each of them makes its own.
 func (i *view[ID]) answer(g *gathering) {
 	defer close(g.done)
 	i.mu.Lock()
-	ctx := context.Background() // nobody's own
+	ctx := context.Background() // no single caller's
 	if g.urgent {
 		ctx = priority.Urgent(ctx)
 	}
@@ -76,10 +76,10 @@ func (i *view[ID]) answer(g *gathering) {
 	}
 	f, err := i.listLocked(ctx, time.Now())
 	i.mu.Unlock()
-	_ = waitListed(ctx, f, err, time.Now()) // who waits looks at what came of it, and asks again
+	_ = waitListed(ctx, f, err, time.Now()) // those who wait check the result and ask again
 }
 
-// singlesCost is how many calls n single reads take.
+// singlesCost returns how many calls n single reads take.
 func (i *view[ID]) singlesCost(n int) int {
 	batch := max(i.source.BatchSize, 1)
 	return (n + batch - 1) / batch * max(i.source.GetCalls, 1)

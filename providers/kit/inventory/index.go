@@ -5,13 +5,13 @@ import "iter"
 // index finds the objects of each value of a key.
 type index[ID comparable] map[string]holders[ID]
 
-// holders are the objects that have a value. Nearly always that is one, such as of a name or an address, which needs no map of its own:
-// with three indexes of 15,000 instances these would be 16 MiB.
+// holders are the objects with a value. Nearly always there is one, such as for a name or an address, which needs no map: with three
+// indexes of 15,000 instances, maps would take 16 MiB.
 type holders[ID comparable] struct {
 	one ID
-	// set says that there is one.
+	// set says that one is valid.
 	set bool
-	// others are those besides that one.
+	// others are those besides one.
 	others map[ID]struct{}
 }
 

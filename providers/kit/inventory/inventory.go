@@ -24,12 +24,12 @@ import (
 const (
 	// readTimeout bounds a shared read, which outlives the caller that began it.
 	readTimeout = 60 * time.Second
-	// failureHold is how long repeated failures of the listing are answered from memory: during an outage every
-	// waiting question would else begin a listing of its own.
+	// failureHold is how long repeated failures of the listing are answered from memory: otherwise each waiting question would begin a
+	// listing during an outage.
 	failureHold = 3 * time.Second
 	// failuresBeforeHold lets a single hiccup pass unnoticed.
 	failuresBeforeHold = 2
-	// absentMemory bounds how long keys that were not found are remembered; no question accepts an older miss.
+	// absentMemory bounds how long missing keys are remembered; no question accepts an older result.
 	absentMemory = 15 * time.Minute
 	// directWindow is the span over which single reads are counted against the pages of a listing.
 	directWindow = 30 * time.Second
@@ -41,32 +41,32 @@ type Source[ID comparable, V any] struct {
 	Kind string
 	// ID returns an object's identity.
 	ID func(V) ID
-	// List returns all objects and the number of calls it took. A listing that is not complete must be an error, and may be a Partial
-	// with what it shows. It is nil where the cloud has no such listing; every question is then a single read, and only Get may be used.
+	// List returns all objects and the number of calls it took. A listing that is not complete must be an error, and may be a Partial with
+	// the objects it has. List is nil if the cloud has no such listing; every question is then a single read, and only Get may be used.
 	List func(ctx context.Context) (objects []V, pages int, err error)
-	// Narrowed says that listings leave out objects on purpose, such as those outside of a filter of the user's, so that absence from
-	// one says nothing about an object.
+	// Narrowed says that listings leave out objects on purpose, such as those outside of a user's filter, so that absence from one proves
+	// nothing.
 	Narrowed bool
 	// Get reads one object. It must return an error that is cloudapi.ErrNotFound only if the cloud itself said so.
 	Get func(ctx context.Context, id ID) (V, error)
-	// GetMany reads up to BatchSize objects by one call, where the cloud can. An object that is not among those it returns,
-	// and any of those it refuses together as ErrNotFound or ErrInvalid, is read by Get, which alone proves absence.
+	// GetMany reads up to BatchSize objects by one call, where the cloud can. Objects that it does not return, or refuses together as
+	// ErrNotFound or ErrInvalid, are read by Get, which alone proves absence.
 	GetMany   func(ctx context.Context, ids []ID) ([]V, error)
 	BatchSize int
 	// GetCalls is how many calls Get makes; 0 means one.
 	GetCalls int
-	// Patience is how long a listing, or a read without GetMany, is waited for before another one is begun beside it: one whose
-	// answer is lost would else hold up everybody for as long as an attempt may take. 0 means that none is. It is for clouds
-	// whose attempts may take long, and grows with the time that they take there.
+	// Patience is how long callers wait for a listing, or a read without GetMany, before another one is started beside it: a lost response
+	// would otherwise block all callers for the whole timeout. 0 means that none is. It is for clouds with long timeouts, and grows with
+	// the time that calls take there.
 	Patience time.Duration
-	// Wrote reports whether a listed object is as we know it, in what we write of it. Where it is not, soon after a write of ours,
-	// the listing may show what was before, and a read of the object alone tells. nil believes listings.
+	// Wrote reports whether a listed object has the values that we last wrote. If not, soon after our write, the listing may be outdated,
+	// and the object is read alone. nil trusts listings.
 	Wrote func(known, listed V) bool
-	// Lag is how long reads of single objects, too, may be behind writes of ours whose effect is known; 0 where they show at once. Own
-	// returns what was read with that of it which we wrote, as we know it: for so long it is not believed otherwise.
+	// Lag is how long single reads, too, may be behind our successful writes; 0 if these are visible at once. Own returns a read object
+	// with our last written values in place of its own, which are not trusted for so long.
 	Lag time.Duration
 	Own func(known, read V) V
-	// Keep returns an object as it is kept, where parts of it are shared with others (Lists). nil keeps it as it is.
+	// Keep returns an object as it is to be stored, such as with parts shared among objects (Lists). nil stores it unchanged.
 	Keep func(V) V
 	// Indexes name further keys of an object, each with a function that returns its values.
 	Indexes map[string]func(V) []string
@@ -74,35 +74,35 @@ type Source[ID comparable, V any] struct {
 
 // Query says how fresh an answer must be.
 type Query struct {
-	// MaxAge is how long ago an object that is found may have been read. 0 demands a read after the question.
+	// MaxAge is how long ago a present object may have been read. 0 demands a new read.
 	MaxAge time.Duration
-	// MaxMissAge is how long ago an object that is missing may have been looked for.
+	// MaxMissAge is how long ago a missing object may have been looked up.
 	MaxMissAge time.Duration
-	// MaxUnlistedAge is how old a listing may be that proves the absence of an index key which nobody asked about before.
-	// It is for keys of which nobody else can make an object; after a write that failed there is no such listing.
+	// MaxUnlistedAge is the maximum age of a listing that proves the absence of an index key which was not looked up before. It is for keys
+	// with which nobody else can create an object; after a failed write no such listing counts.
 	MaxUnlistedAge time.Duration
-	// Expected is how many objects are likely asked for at about the same time, as far as the caller knows. It makes
-	// the inventory list everything at once where that costs fewer calls than single reads.
+	// Expected is how many objects will likely be requested at about the same time. The inventory lists everything at once if that costs
+	// fewer calls than single reads.
 	Expected int
-	// Uninitialized says that the object was likely made a moment ago, so that others like it are asked for now: all that wait are
-	// answered by one listing where that is cheaper, and together they cost no more than a call in gatherPerCall.
+	// Uninitialized says that the object was likely created a moment ago, so that similar ones are requested now: one listing answers all
+	// that wait if that is cheaper, and together they cost at most a call in gatherPerCall.
 	Uninitialized bool
-	// Gathered has that of objects that are known: others are likely asked for at the same time.
+	// Gathered does the same for known objects that are likely requested together.
 	Gathered bool
-	// PerSingle is the time in which one single read may be spent on objects that listings lack although they exist; 0 means that
-	// they are no older than others.
+	// PerSingle is the time per single read of objects that listings lack although they exist; 0 means that they are read as often as
+	// others.
 	PerSingle time.Duration
-	// together says that Expected is no guess: so many questions follow, so that a listing pays which costs no more than they do.
+	// together says that Expected is exact: so many questions follow, so that a listing pays if it costs no more than they do.
 	together bool
 }
 
-// demanded is the query with what the context demands of answers: nothing read before a time.
+// demanded returns the query restricted by the context's demand for newer reads.
 func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
 	if d.Among > 0 {
 		q.Expected, q.together = max(q.Expected, d.Among), true
 	}
 	if age := asked.Sub(d.NotBefore); d.Remembered {
-		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = age, age, age // nothing that is remembered is too old but for the demand
+		q.MaxAge, q.MaxMissAge, q.MaxUnlistedAge = age, age, age // only the demand limits the age of remembered answers
 	}
 	if !d.NotBefore.IsZero() {
 		age := max(asked.Sub(d.NotBefore), 0)
@@ -111,28 +111,27 @@ func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
 	return q
 }
 
-// view is the shared view behind an Inventory. It keeps objects as any, so that the compiler writes this code once for each type
-// of identity, and not once for each kind of object.
+// view is the shared view behind an Inventory. It stores objects as any, so that the compiler generates this code once for each type of ID,
+// and not for each type of object.
 type view[ID comparable] struct {
 	source Source[ID, any]
 
 	mu      sync.Mutex
 	objects map[ID]entry
 	indexes map[string]index[ID]
-	// missing holds when a single read of an object that was not found began.
+	// missing holds when the single read began that did not find an object.
 	missing map[ID]time.Time
-	// absent holds when the listing began that proved to somebody that an index has no such key.
+	// absent holds when the listing began that proved an index key absent.
 	absent map[string]time.Time
-	// unanswered are those that went along with a batch which did not answer about them: the next question goes past the batch.
+	// unanswered holds prefetches that their batch did not answer: the next request reads them alone.
 	unanswered map[ID]struct{}
-	// forgotten holds objects that we deleted, so that a listing begun before, or one that lags, does not bring them back.
+	// forgotten holds objects that we deleted, so that an older or outdated listing does not restore them.
 	forgotten map[ID]time.Time
-	// unsettled holds until when a write whose effect is not known may still change an object.
+	// unsettled holds until when a write of unknown outcome may still change an object.
 	unsettled map[ID]time.Time
-	// listed is when the last complete listing began; zero if there was none. doubted is the end of what listings that
-	// began before it can prove.
+	// listed is when the last complete listing began; zero if there was none. Listings that began before doubted prove nothing.
 	listed, doubted time.Time
-	// hidden is when an object may have been made that nobody knows: a key may have more than what is known of it.
+	// hidden is when an unknown object may have been created: an index key may have more objects than are known.
 	hidden time.Time
 	pages  int
 	// partial lists the parts that the listing lacks; nil if it was complete. unanswerable holds keys that were requested since and not
@@ -142,8 +141,7 @@ type view[ID comparable] struct {
 
 	listing *flight
 	reads   map[ID]*flight
-	// pending are reads that wait for the next batch; batching is set while batches are under way. prefetches say what else the
-	// next one reads.
+	// pending are reads that wait for the next batch; batching is set while batches are read. prefetches add objects to the next one.
 	pending    []ID
 	prefetches []prefetch[ID]
 	batching   bool
@@ -151,28 +149,28 @@ type view[ID comparable] struct {
 	failed     time.Time
 	failure    error
 	direct     []time.Time
-	// unlisted is how many objects have that set.
+	// unlisted counts the objects with that flag.
 	unlisted int
-	// listTook and readTook are how long the latest ones took.
+	// listTook and readTook are the durations of the latest listing and read.
 	listTook, readTook time.Duration
-	// gathering are questions about uninitialized nodes that wait for each other; gathered is when the last ones were let go.
+	// gathering holds the questions about uninitialized nodes that wait for each other; gathered is when the last group was answered.
 	gathering *gathering
 	gathered  time.Time
 }
 
 type entry struct {
 	value any
-	// read is when the read that produced the value began; it says how fresh the value is.
+	// read is when the read that produced the value began; it defines the value's age.
 	read time.Time
-	// since is when the value became what it is, by a read or by a write of ours; what the cloud told before is older.
+	// since is when the value was produced, by a read or by our write; earlier responses are older.
 	since time.Time
-	// wrote is when we wrote the object last; zero if we did not. doubtful is set where the latest listing told otherwise than
-	// we wrote, and nothing was read of the object alone since.
+	// wrote is when we last wrote the object; zero if never. doubtful is set if the latest listing contradicts our write and the object was
+	// not read alone since.
 	wrote    time.Time
 	doubtful bool
-	// own is when we wrote it last, if the effect is known.
+	// own is when we last wrote it with a known outcome.
 	own time.Time
-	// unlisted is set where a read of the object alone has shown it although the latest listing lacked it.
+	// unlisted is set if a single read has shown the object although the latest listing lacked it.
 	unlisted bool
 }
 
@@ -244,14 +242,14 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 			countAnswer(i.source.Kind, f.began.Before(asked))
 			return value, nil
 		}
-		// The read that was in flight is too old for this question: it only proves that another one is due.
+		// The read in flight is too old for this question; another one is needed.
 	}
 }
 
 // alone reports whether a question waits for no others of its kind.
 func (q Query) alone() bool { return !q.Uninitialized && !q.Gathered }
 
-// settledBy reports whether a read answers the question, which began so long before it.
+// settledBy reports whether a read of this age answers the question.
 func (q Query) settledBy(err error, age time.Duration) bool {
 	if err == nil {
 		return age <= q.MaxAge
@@ -259,8 +257,8 @@ func (q Query) settledBy(err error, age time.Duration) bool {
 	return !errors.Is(err, cloudapi.ErrNotFound) || age <= q.MaxMissAge
 }
 
-// Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
-// question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
+// Find returns all objects with an index key. An empty result comes from a complete listing that began after the question; for a key that
+// was looked up before, it may have begun up to MaxMissAge earlier.
 func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any, error) {
 	asked := time.Now()
 	q = q.demanded(evidence.From(ctx), asked)
@@ -295,7 +293,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 		}
 		oldest := asked
 		if i.listing != nil && !i.listing.began.Before(asked.Add(-q.MaxAge)) {
-			// The listing in flight is young enough to find the key; only if it does not, another one is due.
+			// The listing in flight is new enough to find the key; only to prove its absence another one is needed.
 			oldest = i.listing.began
 		}
 		f, err := i.listLocked(ctx, oldest)
@@ -306,7 +304,7 @@ func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any,
 	}
 }
 
-// provenAbsentLocked reports whether a listing that is young enough showed nothing with a key.
+// provenAbsentLocked reports whether a new enough listing lacked a key.
 func (i *view[ID]) provenAbsentLocked(key string, q Query, asked time.Time) bool {
 	if i.partial == nil && !i.listed.Before(asked.Add(-q.MaxUnlistedAge)) {
 		i.absent[key] = i.listed
@@ -342,7 +340,7 @@ func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	}
 }
 
-// Invalidate makes the next question about an object read it, for writes that have ended. The object may be one that nobody knows yet.
+// Invalidate makes the next question about an object read it. Call it after a write that has ended; the object may be unknown.
 func (i *view[ID]) Invalidate(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -353,7 +351,7 @@ func (i *view[ID]) Invalidate(id ID) {
 	}
 }
 
-// InvalidateAll makes every further question read the cloud, for when an answer has shown that the view is out of date.
+// InvalidateAll makes every further question read the cloud. Call it after a response has shown that the view is outdated.
 func (i *view[ID]) InvalidateAll() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -363,7 +361,7 @@ func (i *view[ID]) InvalidateAll() {
 	i.invalidateListingsLocked()
 }
 
-// invalidateLocked makes an object too old for any question; a read that is in flight does not make it young again.
+// invalidateLocked makes an object too old for any question; a read in flight does not refresh it.
 func (i *view[ID]) invalidateLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
 		e.read, e.since, e.own = time.Time{}, written(), time.Time{}
@@ -371,14 +369,14 @@ func (i *view[ID]) invalidateLocked(id ID) {
 	}
 }
 
-// invalidateListingsLocked makes every listing so far, and one that is in flight, prove nothing.
+// invalidateListingsLocked makes all listings so far, and one in flight, prove nothing.
 func (i *view[ID]) invalidateListingsLocked() {
 	i.listed, i.doubted = time.Time{}, time.Now()
 	clear(i.absent)
 }
 
-// listingPaysLocked decides between listing everything and reading one object. Without any listing so far the number of
-// pages is unknown, and a listing is tried: it also answers everyone else.
+// listingPaysLocked decides between listing everything and reading one object. Before the first listing the number of pages is unknown, and
+// a listing is tried: it also answers other callers.
 func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 	if i.source.List == nil {
 		return false
@@ -387,41 +385,41 @@ func (i *view[ID]) listingPaysLocked(q Query, known bool) bool {
 		return true
 	}
 	i.trimDirectLocked()
-	// Once as many single reads were spent as a listing would have cost, the guess that few would ask was wrong.
+	// After as many single reads as a listing would have cost, the estimate that few follow was wrong.
 	spent := len(i.direct)*max(i.source.GetCalls, 1) + 1
 	if q.Uninitialized && !known {
-		spent = 0 // a listing spares nobody else a read, and that single reads are cheaper was decided for all who wait
+		spent = 0 // a listing saves no other reads; that single reads are cheaper was decided for all who wait
 	}
 	cost := max(i.singlesCost(q.Expected), spent)
 	return cost > i.pages || (q.together && cost == i.pages)
 }
 
-// unlistedLocked reports whether a listing that is enough for the demand proves that an object is missing.
+// unlistedLocked reports whether a listing that satisfies the demand proves an object missing.
 func (i *view[ID]) unlistedLocked(id ID, d evidence.Demand) bool {
 	_, known := i.objects[id]
 	shown := !d.ListedSince.IsZero() && !i.listed.Before(d.ListedSince) && i.lackingLocked(id, d.ListedSince) == nil
 	return !known && !i.source.Narrowed && shown
 }
 
-// listingDueLocked decides whether a question is answered by a listing, and how old that one may be.
+// listingDueLocked decides whether a listing answers a question, and how old that may be.
 func (i *view[ID]) listingDueLocked(id ID, q Query, d evidence.Demand, asked time.Time) (oldest time.Time, due bool) {
 	if d.Single {
 		return time.Time{}, false
 	}
 	_, known := i.objects[id]
 	if !known && !i.source.Narrowed && !d.ListedSince.IsZero() && i.source.List != nil && (i.pages == 0 || q.Expected > i.pages) {
-		return d.ListedSince, true // a batch is no proof, so that many questions would become as many single reads
+		return d.ListedSince, true // a batch proves nothing, so that many questions would become as many single reads
 	}
 	oldest = asked.Add(-q.MaxAge)
 	if e := i.objects[id]; known && !i.listed.Before(oldest) && !e.since.Before(i.listed) {
-		// The listing is young enough, but nothing in it counted for what was written after it began.
+		// The listing is new enough, except for objects written after it began.
 		q.Expected = min(q.Expected, i.writtenSinceLocked(i.listed, i.pages*max(i.source.BatchSize, 1)+1))
 		return e.since.Add(time.Nanosecond), i.listingPaysLocked(q, known)
 	}
 	return oldest, i.listed.Before(oldest) && i.listingPaysLocked(q, known)
 }
 
-// writtenSinceLocked is how many objects a listing that began at a time says nothing about, counted up to a limit.
+// writtenSinceLocked counts the objects, up to a limit, about which a listing that began at a time says nothing.
 func (i *view[ID]) writtenSinceLocked(began time.Time, limit int) (n int) {
 	for _, e := range i.objects {
 		if !e.since.Before(began) && e.read.Before(began) {
@@ -434,7 +432,7 @@ func (i *view[ID]) writtenSinceLocked(began time.Time, limit int) (n int) {
 	return n
 }
 
-// noteDirectLocked counts a single read, where a listing could take its place.
+// noteDirectLocked counts a single read that a listing could replace.
 func (i *view[ID]) noteDirectLocked() {
 	if i.source.List == nil {
 		return
@@ -483,15 +481,15 @@ func (i *view[ID]) list(ctx context.Context, f *flight) {
 	switch {
 	case err != nil:
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			// A listing that is not found says nothing about any object: a wrong address looks like this.
+			// A listing that is not found says nothing about any object: the address may be wrong.
 			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
 		}
 		f.err = err
-		if doing := "listing " + i.source.Kind + "s"; !strings.HasPrefix(err.Error(), doing) { // most sources say so themselves
+		if doing := "listing " + i.source.Kind + "s"; !strings.HasPrefix(err.Error(), doing) { // most sources name the operation themselves
 			f.err = fmt.Errorf("%s: %w", doing, err)
 		}
 		if f.hangs() && i.listed.After(f.began) {
-			break // a later one, begun beside it, was answered
+			break // a later listing, begun beside this one, was answered
 		}
 		i.failures++
 		i.failed, i.failure = time.Now(), err
@@ -503,7 +501,7 @@ func (i *view[ID]) list(ctx context.Context, f *flight) {
 	close(f.done)
 }
 
-// replaceLocked takes over a listing that is complete, or lacks a part. What was read or written after it began is newer and stays.
+// replaceLocked stores a listing that is complete, or lacks a part. Objects read or written after it began are newer and stay.
 func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partial[ID]) {
 	if began.Before(i.listed) {
 		return
@@ -539,8 +537,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 	}
 }
 
-// readLocked joins the single read of an object that is in flight, or begins one: alone where that is demanded, or in the
-// next batch.
+// readLocked joins the single read of an object that is in flight, or begins one: alone if demanded, or in the next batch.
 func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight {
 	former := i.reads[id]
 	if former != nil && !former.hangs() {
@@ -583,7 +580,7 @@ func (i *view[ID]) read(ctx context.Context, f *flight, id ID) {
 	i.completeLocked(f, id, value, err)
 }
 
-// completeLocked ends a read with its answer.
+// completeLocked ends a read with its result.
 func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 	if i.reads[id] == f {
 		delete(i.reads, id)
@@ -591,7 +588,7 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 	if err == nil {
 		i.readTook = time.Since(f.began)
 		if i.source.Keep != nil {
-			value = i.source.Keep(value) // whoever asked shares what is kept, too
+			value = i.source.Keep(value) // callers share the stored object
 		}
 	}
 	f.value, f.err = value, err
@@ -599,7 +596,7 @@ func (i *view[ID]) completeLocked(f *flight, id ID, value any, err error) {
 	case err == nil:
 		if at, gone := i.forgotten[id]; !gone || at.Before(f.began) {
 			if e, ok := i.objects[id]; ok && !e.since.Before(f.began) {
-				f.value = e.value // a write of ours overtook the read
+				f.value = e.value // our write overtook the read
 			} else {
 				f.value = i.withOwnLocked(value, f.began)
 				lacked := i.lackedLocked(id, f)
@@ -651,8 +648,8 @@ func (i *view[ID]) removeLocked(id ID) {
 	}
 }
 
-// matchesLocked returns the objects with a key that are young enough, those that only a read of them alone makes younger, and
-// whether there are others, too old to tell.
+// matchesLocked returns the objects with a key that are new enough, those that need a single read, and whether there are others, too old to
+// tell.
 func (i *view[ID]) matchesLocked(index, key string, asked time.Time, maxAge time.Duration) (found []any, doubtful []ID, stale bool) {
 	for id := range i.indexes[index].lookup(key) {
 		switch e := i.objects[id]; {
@@ -667,7 +664,7 @@ func (i *view[ID]) matchesLocked(index, key string, asked time.Time, maxAge time
 	return found, doubtful, stale
 }
 
-// PeekIndex returns what is known of the objects with a key of an index, however old it is, without any read.
+// PeekIndex returns the known objects with an index key, however old, without any read.
 func (i *view[ID]) PeekIndex(index, key string) []any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -678,10 +675,10 @@ func (i *view[ID]) PeekIndex(index, key string) []any {
 	return found
 }
 
-// ReadsBatches reports whether several objects are read by one call.
+// ReadsBatches reports whether one call reads several objects.
 func (i *view[ID]) ReadsBatches() bool { return i.source.GetMany != nil }
 
-// PeekAll returns what is known of all objects, however old it is, without any read.
+// PeekAll returns all known objects, however old, without any read.
 func (i *view[ID]) PeekAll() []any {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -692,7 +689,7 @@ func (i *view[ID]) PeekAll() []any {
 	return all
 }
 
-// Peek returns what is known of an object, however old it is, without any read.
+// Peek returns a known object, however old, without any read.
 func (i *view[ID]) Peek(id ID) (any, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -5,25 +5,24 @@ import (
 	"sync"
 )
 
-// recentLists is how many lists are compared with a new one: those of before and after a change of nodes, for a few kinds of load
-// balancers.
+// recentLists is how many lists are compared with a new one: those before and after a change of nodes, for a few kinds of load balancers.
 const recentLists = 8
 
-// Lists keeps equal lists once, for objects of which each has a list that nearly all have, such as load balancers their backends: in
-// memory these are then as many as there are nodes, and not nodes times load balancers. Whoever changes such a list makes a copy.
+// Lists stores equal lists once, for objects with mostly equal lists, such as load balancers and their backends: memory then grows with the
+// number of nodes, and not with nodes times load balancers. Lists must not be changed in place.
 type Lists[T any] struct {
 	same   func(a, b T) bool
 	mu     sync.Mutex
 	recent [][]T
 }
 
-// NewLists returns an empty Lists of what can be compared.
+// NewLists returns an empty Lists of comparable elements.
 func NewLists[T comparable]() *Lists[T] { return NewListsFunc(func(a, b T) bool { return a == b }) }
 
-// NewListsFunc returns an empty Lists of what same compares.
+// NewListsFunc returns an empty Lists whose elements are compared by same.
 func NewListsFunc[T any](same func(a, b T) bool) *Lists[T] { return &Lists[T]{same: same} }
 
-// Same returns a list that is equal to the given one: the one that others have, if there is one.
+// Same returns a list equal to the given one: the stored one, if there is any.
 func (l *Lists[T]) Same(list []T) []T {
 	if len(list) == 0 {
 		return list
@@ -36,7 +35,7 @@ func (l *Lists[T]) Same(list []T) []T {
 	if at >= 0 {
 		list = l.recent[at]
 	} else {
-		list = slices.Clip(slices.Clone(list)) // without the room that decoding left; what is appended to it is none of the others'
+		list = slices.Clip(slices.Clone(list)) // without spare capacity, so that append copies
 		if len(l.recent) < recentLists {
 			l.recent = append(l.recent, nil)
 		}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// lookReads bounds how many single reads of one look are under way at once.
+// lookReads bounds the concurrent single reads of one look.
 const lookReads = 8
 
 // Seen is the result for one object: its value, or the reason why there is none. Absence is proved as by Get.
@@ -16,8 +16,8 @@ type Seen[V any] struct {
 	Err   error
 }
 
-// Look reads objects again, in as few calls as that takes: by one listing where single reads would be more calls than its
-// pages. It is for objects that change by themselves; every answer is from a read that began after the question.
+// Look reads objects again, in as few calls as possible: by one listing if single reads would be more calls than its pages. It is for
+// objects that change by themselves; every answer is from a read that began after the question.
 func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 	asked := time.Now()
 	i.mu.Lock()
@@ -51,8 +51,7 @@ func (i *view[ID]) Look(ctx context.Context, ids []ID) map[ID]Seen[any] {
 	return seen
 }
 
-// single returns an object as a read shows it that began at asked or later: from memory where there was one since, else by a
-// read of that object alone.
+// single returns an object from a read that began at asked or later: a remembered one, or a new single read.
 func (i *view[ID]) single(ctx context.Context, id ID, asked time.Time) (any, error) {
 	for {
 		i.mu.Lock()

@@ -23,7 +23,7 @@ var (
 	registerOnce sync.Once
 )
 
-// registerMetrics makes the counters of a kind visible, at 0.
+// registerMetrics creates the series of a kind, at 0.
 func registerMetrics(kind string) {
 	registerOnce.Do(func() { legacyregistry.MustRegister(answersTotal, readsTotal) })
 	for _, from := range []string{"cloud", "memory"} {

@@ -8,23 +8,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
-// This file takes over listings from which only a part of the cloud is missing, so that a zone that cannot be reached does not make
-// all others unknown.
+// This file handles listings that lack a part of the cloud, so that an unreachable zone does not make all others unknown.
 
-// Partial is the error of a listing that lacks a part of the cloud, such as a zone that cannot be reached. What it shows counts. Of
-// what it may lack nothing is known by it: what was known before stays, as old as it is, and a question that this listing would have
-// answered ends with it.
+// Partial is the error of a listing that lacks a part of the cloud, such as an unreachable zone. Its objects count. About the missing part
+// it says nothing: known objects stay, at their age, and a question that this listing would have answered gets its error.
 type Partial[ID comparable] struct {
 	// Lacks reports whether an object may exist although the listing does not show it.
 	Lacks func(ID) bool
-	// Err says what is missing, and why.
+	// Err says which part is missing, and why.
 	Err error
 }
 
 // Error implements error.
 func (p *Partial[ID]) Error() string { return p.Err.Error() }
 
-// Unwrap returns what is missing, and why.
+// Unwrap returns Err.
 func (p *Partial[ID]) Unwrap() error { return p.Err }
 
 // partialOf returns the missing part if the error is about a listing that is otherwise complete; nil for other errors, and for none.
@@ -33,14 +31,14 @@ func partialOf[ID comparable](err error) *Partial[ID] {
 	return p
 }
 
-// Lacking returns why the latest listing could not show an object; nil if it could.
+// Lacking returns why the latest listing may lack an object; nil if it is complete for it.
 func (i *view[ID]) Lacking(id ID) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.lackingLocked(id, time.Time{})
 }
 
-// lackingLocked returns why a listing that is young enough could not show an object; nil if it could, or there is no such listing.
+// lackingLocked returns why a new enough listing may lack an object; nil if it is complete for it, or there is no such listing.
 func (i *view[ID]) lackingLocked(id ID, oldest time.Time) error {
 	if i.partial == nil || i.listed.IsZero() || i.listed.Before(oldest) || !i.partial.Lacks(id) {
 		return nil
@@ -48,8 +46,8 @@ func (i *view[ID]) lackingLocked(id ID, oldest time.Time) error {
 	return i.partial
 }
 
-// unansweredLocked returns why a question about one object has no answer: it may make no call, or a listing that is young enough for it
-// was made, and could not show the object.
+// unansweredLocked returns why a question about one object has no answer: the query permits no call, or a new enough listing lacked the
+// object's part of the cloud.
 func (i *view[ID]) unansweredLocked(id ID, q Query, d evidence.Demand, asked time.Time) error {
 	if d.Remembered {
 		return fmt.Errorf("%s %v: %w", i.source.Kind, id, evidence.ErrUnread)
@@ -64,9 +62,9 @@ func (i *view[ID]) unansweredLocked(id ID, q Query, d evidence.Demand, asked tim
 	return i.lackingLocked(id, oldest)
 }
 
-// keyUnansweredLocked is unansweredLocked for a key of an index: an object that had the key may be in what is missing, and where none is
-// found also one that nobody knows of. That takes a listing as young as absence does, for another one may find it in a part that is there.
-// A key is asked for again and again until its object joins, which the latest listing answers for as long as it would if it were absent.
+// keyUnansweredLocked is unansweredLocked for an index key: the missing part may contain a known object that had the key, and, if none is
+// found, an unknown one. Only a listing as new as for absence counts, because a newer one may find the object. A key is looked up
+// repeatedly until its object joins; the latest listing answers that as long as an absence.
 func (i *view[ID]) keyUnansweredLocked(index, key string, none bool, q Query, asked time.Time) error {
 	if i.partial == nil || i.listed.IsZero() {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// Prove returns cloudapi.ErrNotFound where an object that a read did not find is gone, for clouds which do not find what the user may not
-// see either: where a complete listing, begun now, lacks it as well. doubt says why a listing proves nothing, and nil where it does.
+// Prove returns cloudapi.ErrNotFound if an object that a read did not find is gone, for clouds that also hide objects without permission: a
+// complete listing, begun now, must lack it as well. doubt says why a listing proves nothing; nil if it does.
 func (i *Inventory[ID, V]) Prove(ctx context.Context, id ID, doubt func(all []V) error) error {
 	what := fmt.Sprintf("looking for %s %v", i.source.Kind, id)
 	all, err := i.All(ctx, Query{})

@@ -15,7 +15,7 @@ func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
 	return &Inventory[ID, V]{view: newView(source.checked().untyped()), id: source.ID}
 }
 
-// untyped is the source of objects of any type.
+// untyped returns the source with objects as any.
 func (s Source[ID, V]) untyped() Source[ID, any] {
 	u := Source[ID, any]{
 		Kind: s.Kind, BatchSize: s.BatchSize, GetCalls: s.GetCalls, Patience: s.Patience, Narrowed: s.Narrowed,
@@ -54,7 +54,7 @@ func (s Source[ID, V]) untyped() Source[ID, any] {
 	return u
 }
 
-// typed returns an object as its own type, and the zero value where there is none.
+// typed returns an object as its own type; nil becomes the zero value.
 func typed[V any](v any) V {
 	object, _ := v.(V)
 	return object
@@ -89,8 +89,8 @@ func (i *Inventory[ID, V]) Get(ctx context.Context, id ID, q Query) (V, error) {
 	return typed[V](v), err
 }
 
-// Find returns all objects whose index has the key. An empty result comes from a complete listing that began after the
-// question; or, for a key that was asked about before, after an earlier question no longer than MaxMissAge ago.
+// Find returns all objects with an index key. An empty result comes from a complete listing that began after the question; for a key that
+// was looked up before, it may have begun up to MaxMissAge earlier.
 func (i *Inventory[ID, V]) Find(ctx context.Context, index, key string, q Query) ([]V, error) {
 	found, err := i.view.Find(ctx, index, key, q)
 	return typedAll[V](found), err
@@ -102,8 +102,8 @@ func (i *Inventory[ID, V]) All(ctx context.Context, q Query) ([]V, error) {
 	return typedAll[V](all), err
 }
 
-// Look reads objects again, in as few calls as that takes: by one listing where single reads would be more calls than its
-// pages. It is for objects that change by themselves; every answer is from a read that began after the question.
+// Look reads objects again, in as few calls as possible: by one listing if single reads would be more calls than its pages. It is for
+// objects that change by themselves; every answer is from a read that began after the question.
 func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 	found := i.view.Look(ctx, ids)
 	seen := make(map[ID]Seen[V], len(found))
@@ -113,16 +113,16 @@ func (i *Inventory[ID, V]) Look(ctx context.Context, ids []ID) map[ID]Seen[V] {
 	return seen
 }
 
-// Peek returns what is known of an object, however old that is. It makes no call.
+// Peek returns a known object, however old. It makes no call.
 func (i *Inventory[ID, V]) Peek(id ID) (V, bool) {
 	v, ok := i.view.Peek(id)
 	return typed[V](v), ok
 }
 
-// PeekAll returns what is known of all objects, however old that is. It makes no call.
+// PeekAll returns all known objects, however old. It makes no call.
 func (i *Inventory[ID, V]) PeekAll() []V { return typedAll[V](i.view.PeekAll()) }
 
-// PeekIndex returns what is known to have a key, however old that is. It makes no call.
+// PeekIndex returns the known objects with a key, however old. It makes no call.
 func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
 	return typedAll[V](i.view.PeekIndex(index, key))
 }
@@ -130,8 +130,8 @@ func (i *Inventory[ID, V]) PeekIndex(index, key string) []V {
 // ID returns an object's identity.
 func (i *Inventory[ID, V]) ID(value V) ID { return i.id(value) }
 
-// Put takes in an object that we made or replaced, as the cloud's answer shows it.
+// Put stores an object that we created or replaced, as the cloud's response shows it.
 func (i *Inventory[ID, V]) Put(value V) { i.view.Put(value) }
 
-// PutPartial takes in an object as a write of ours leaves it, where the cloud did not show the whole of it.
+// PutPartial stores an object with our written values, if the response did not contain all of it.
 func (i *Inventory[ID, V]) PutPartial(value V) { i.view.PutPartial(value) }

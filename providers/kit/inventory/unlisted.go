@@ -6,13 +6,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
-// This file keeps listings that lack objects which exist from causing a single read of each with every question.
+// This file limits the single reads of existing objects that listings lack: otherwise each question would read each of them.
 
-// maxUnlistedAge bounds how old the single read of an object may be that listings lack. It lets reads of more than a thousand objects stay
-// within a budget of one in 2.5 s; an object that listings have again is as old as they are.
+// maxUnlistedAge bounds the age of the single read of an object that listings lack. It lets reads of more than a thousand objects stay
+// within a budget of one in 2.5 s.
 const maxUnlistedAge = time.Hour
 
-// dropUnlistedLocked takes away what a listing lacks that began at a time, but for what is known better.
+// dropUnlistedLocked removes the objects that a listing lacks, except those with newer evidence.
 func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, partial *Partial[ID]) {
 	for id, e := range i.objects {
 		if _, ok := listed[id]; ok || !e.since.Before(began) || (partial != nil && partial.Lacks(id)) {
@@ -26,13 +26,13 @@ func (i *view[ID]) dropUnlistedLocked(listed map[ID]struct{}, began time.Time, p
 	}
 }
 
-// lackedLocked reports whether a single read that was answered shows an object which the latest listing lacked.
+// lackedLocked reports whether a successful single read shows an object that the latest listing lacked.
 func (i *view[ID]) lackedLocked(id ID, f *flight) bool {
 	e, known := i.objects[id]
 	return f.proves && !i.listed.IsZero() && (!known || e.unlisted)
 }
 
-// noteUnlistedLocked notes that of an object that was just put.
+// noteUnlistedLocked sets the flag of an object that was just stored.
 func (i *view[ID]) noteUnlistedLocked(id ID, lacked bool) {
 	if e := i.objects[id]; lacked && !e.unlisted {
 		e.unlisted = true
@@ -41,9 +41,8 @@ func (i *view[ID]) noteUnlistedLocked(id ID, lacked bool) {
 	}
 }
 
-// maxAgeLocked is how old an object may be that answers a question. One that listings lack answers for as long as it takes to read
-// all of its kind within their budget: reads of them take the place of a listing. Whoever demands a newer answer gets one, and
-// absence is proved as ever.
+// maxAgeLocked returns the maximum age of an object for a question. One that listings lack may be older, as long as it takes to read all
+// such objects within their budget. A caller that demands a newer answer gets one, and absence is proved as usual.
 func (i *view[ID]) maxAgeLocked(e entry, q Query, d evidence.Demand) time.Duration {
 	if !e.unlisted || !d.NotBefore.IsZero() {
 		return q.MaxAge
@@ -51,7 +50,7 @@ func (i *view[ID]) maxAgeLocked(e entry, q Query, d evidence.Demand) time.Durati
 	return max(q.MaxAge, min(time.Duration(i.singlesCost(i.unlisted))*q.PerSingle, maxUnlistedAge))
 }
 
-// mustListLocked reports whether what is known of a key is too old, or may not be all.
+// mustListLocked reports whether the known objects of a key are too old, or may be incomplete.
 func (i *view[ID]) mustListLocked(stale bool, doubtful []ID) bool {
 	return stale || len(doubtful) > 0 || !i.hidden.IsZero()
 }

@@ -8,17 +8,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// This file keeps what we know of our own writes from listings that are behind them.
+// This file protects the knowledge of our own writes from outdated listings.
 
-// ownMemory is for how long what we wrote ourselves is known better than from listings, which may lag: what we made is there
-// though a listing lacks it, and what we deleted is gone though one shows it. A read of the object alone ends that.
+// ownMemory is how long our own writes override listings, which may lag: an object that we created exists though a listing lacks it, and
+// one that we deleted is gone though one shows it. A single read of the object ends that.
 const ownMemory = 2 * time.Minute
 
-// pendingMemory is for how long a write that was not answered may still take effect in the cloud.
+// pendingMemory is how long an unanswered write may still take effect in the cloud.
 const pendingMemory = 30 * time.Second
 
-// Doubt is Invalidate for a write that failed: the cloud may still be at it, so that what is read before pendingMemory has passed answers
-// only who asked before.
+// Doubt is Invalidate for a write that failed: the cloud may still carry it out, so that reads before pendingMemory has passed answer only
+// earlier questions.
 func (i *view[ID]) Doubt(id ID) {
 	i.Invalidate(id)
 	i.mu.Lock()
@@ -34,7 +34,7 @@ func (i *view[ID]) demandLocked(id ID, began time.Time, q Query) Query {
 	return q
 }
 
-// answersLocked reports whether what was read of an object at a time answers a question that lets it be so old.
+// answersLocked reports whether a read of an object at a time is new enough for a question with this maximum age.
 func (i *view[ID]) answersLocked(id ID, read, asked time.Time, maxAge time.Duration) bool {
 	if read.Before(i.unsettled[id]) {
 		maxAge = 0
@@ -42,10 +42,10 @@ func (i *view[ID]) answersLocked(id ID, read, asked time.Time, maxAge time.Durat
 	return !read.Before(asked.Add(-maxAge))
 }
 
-// written is when a write whose answer has just come took effect at the latest: a read that begins now is later, and sees it.
+// written returns the latest time at which a write with a response took effect: a read that begins now is later, and sees it.
 func written() time.Time { return time.Now().Add(-time.Nanosecond) }
 
-// Put records the whole object that a write answered, so that nobody has to read it again.
+// Put stores the whole object from a write's response, so that nobody has to read it again.
 func (i *view[ID]) Put(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -56,15 +56,14 @@ func (i *view[ID]) Put(value any) {
 	i.wroteLocked(id)
 }
 
-// wroteLocked notes that we know an object by a write of ours.
+// wroteLocked records that our write defines an object.
 func (i *view[ID]) wroteLocked(id ID) {
 	e := i.objects[id]
 	e.wrote, e.own = e.since, e.since
 	i.objects[id] = e
 }
 
-// PutPartial records what a write must have made of an object that the cloud did not answer with. The rest of it is as old
-// as before, and counts so.
+// PutPartial stores an object with our written values, if the response did not contain all of it. The rest keeps its age.
 func (i *view[ID]) PutPartial(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -73,7 +72,7 @@ func (i *view[ID]) PutPartial(value any) {
 	i.wroteLocked(id)
 }
 
-// Forget records that an object was deleted.
+// Forget records the deletion of an object.
 func (i *view[ID]) Forget(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -81,13 +80,12 @@ func (i *view[ID]) Forget(id ID) {
 	i.forgotten[id] = written()
 }
 
-// ownLocked reports whether a listing that began at a time may be behind a write of ours. Where nothing is read alone, listings
-// are all that there is.
+// ownLocked reports whether a listing that began at a time may be older than our write. Without single reads, listings are always trusted.
 func (i *view[ID]) ownLocked(e entry, began time.Time) bool {
 	return i.source.Get != nil && !e.wrote.IsZero() && began.Sub(e.wrote) < ownMemory
 }
 
-// withOwnLocked returns what a read has shown that began at a time, with what we wrote so shortly before that it may not show yet.
+// withOwnLocked returns a read object with our latest written values, if these may not be visible yet.
 func (i *view[ID]) withOwnLocked(read any, began time.Time) any {
 	e, known := i.objects[i.source.ID(read)]
 	if !known || i.source.Own == nil || e.own.IsZero() || began.Sub(e.own) >= i.source.Lag {
@@ -96,14 +94,14 @@ func (i *view[ID]) withOwnLocked(read any, began time.Time) any {
 	return i.source.Own(e.value, read)
 }
 
-// doubtListedLocked notes that a listing tells of an object otherwise than we know. It becomes no younger by it.
+// doubtListedLocked records that a listing contradicts our knowledge of an object. The object's age stays.
 func (i *view[ID]) doubtListedLocked(id ID) {
 	e := i.objects[id]
 	e.doubtful = true
 	i.objects[id] = e
 }
 
-// settle reads objects alone of which a listing told otherwise than we know. The lock is held before, and not after.
+// settle reads the objects that a listing contradicted, one by one. The lock is held before, and not after.
 func (i *view[ID]) settle(ctx context.Context, ids []ID, q Query, asked time.Time) error {
 	flights := make([]*flight, len(ids))
 	for n, id := range ids {

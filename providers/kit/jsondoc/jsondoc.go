@@ -1,9 +1,9 @@
-// Package jsondoc copies JSON documents that are kept whole, so that what a program does not know of them survives a write.
+// Package jsondoc copies JSON documents that are kept whole, so that fields unknown to the program survive a write.
 package jsondoc
 
 import "encoding/json"
 
-// Clone is a copy that shares nothing, with the types that JSON brings: numbers are float64, and lists are []any.
+// Clone returns a deep copy with the types of decoded JSON: numbers are float64, and lists are []any.
 func Clone(d map[string]any) map[string]any {
 	if d == nil {
 		return nil
@@ -15,7 +15,7 @@ func Clone(d map[string]any) map[string]any {
 	return copied
 }
 
-// CloneValue is Clone for any value. It does without the way through a text for whatever is as JSON brings it.
+// CloneValue is Clone for any value. Values with the types of decoded JSON are copied without encoding them.
 func CloneValue(v any) any {
 	switch v := v.(type) {
 	case nil, string, bool, float64:
@@ -39,7 +39,7 @@ func CloneValue(v any) any {
 	}
 	text, err := json.Marshal(v)
 	if err != nil {
-		return v // it has no JSON, which whoever sends it is told
+		return v // it cannot be encoded, which the sender will report
 	}
 	var copied any
 	_ = json.Unmarshal(text, &copied) // it was made of JSON

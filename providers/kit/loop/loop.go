@@ -1,4 +1,4 @@
-// Package loop runs a provider's own controllers: one job each, done when something changed and every so often.
+// Package loop runs a provider's own controllers: one job each, run after changes and periodically.
 package loop
 
 import (
@@ -25,11 +25,11 @@ type Job struct {
 	Name string
 	// Period is the longest time between two runs.
 	Period time.Duration
-	// Spacing is the shortest time between two runs: many changes in a row cost few writes, a single one is not held up.
+	// Spacing is the shortest time between two runs: many changes in a row cause few writes, and a single one is not delayed.
 	Spacing time.Duration
 	// Timeout bounds one run.
 	Timeout time.Duration
-	// Run does the work. After an error it is tried again, less and less often.
+	// Run does the work. After an error it is retried with increasing delays.
 	Run func(ctx context.Context) error
 }
 

@@ -1,5 +1,5 @@
-// Package nodecount counts the cluster's nodes by the questions that the framework is about to ask about them, so that
-// an inventory knows whether a listing pays.
+// Package nodecount counts the cluster's nodes, from which an inventory derives how many questions the framework will ask about them, and
+// whether a listing pays.
 package nodecount
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// refresh is how long a count serves: counting 5,000 nodes for each of 5,000 questions would cost more than it saves.
+// refresh is how long a count is used: counting 5,000 nodes for each of 5,000 questions would cost more than it saves.
 const refresh = time.Second
 
 // Counter counts nodes. The zero value, without a lister, counts none.
@@ -33,7 +33,7 @@ type Counter struct {
 type Counts struct {
 	// All nodes of the cluster.
 	All int
-	// NotReady nodes are asked about by the lifecycle loop every few seconds.
+	// NotReady nodes are checked by the node lifecycle controller every few seconds.
 	NotReady int
 	// Uninitialized nodes wait for their first metadata.
 	Uninitialized int
@@ -85,12 +85,12 @@ var ErrUnknown = errors.New("the nodes are not known yet")
 // nodesKey is that of the nodes in a context.
 type nodesKey struct{}
 
-// With gives a context the nodes of the cluster, for a command, which has no informers.
+// With adds the nodes of the cluster to a context, for commands, which have no informers.
 func With(ctx context.Context, nodes []*v1.Node) context.Context {
 	return context.WithValue(ctx, nodesKey{}, nodes)
 }
 
-// KnownIn is Known, where a context that has nodes counts first.
+// KnownIn is Known, but prefers nodes in the context.
 func (c *Counter) KnownIn(ctx context.Context) ([]*v1.Node, error) {
 	if nodes, given := ctx.Value(nodesKey{}).([]*v1.Node); given {
 		return nodes, nil
@@ -98,7 +98,7 @@ func (c *Counter) KnownIn(ctx context.Context) ([]*v1.Node, error) {
 	return c.Known()
 }
 
-// Known returns the nodes of the cluster, for those who may not take unknown nodes for absent ones.
+// Known returns the nodes of the cluster, or ErrUnknown, for callers that must distinguish unknown nodes from absent ones.
 func (c *Counter) Known() ([]*v1.Node, error) {
 	lister, err := c.nodeLister()
 	if err != nil {

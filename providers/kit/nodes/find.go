@@ -14,16 +14,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Search says how the instance of a Node without a provider ID is found.
+// Search says how to find the instance of a Node without a provider ID.
 type Search[ID comparable, T any] struct {
 	// IDs are instances that the Node can be, known without a search; the first that exists is its own.
 	IDs []ID
-	// Proves says that the IDs come from the name of the Node, which therefore goes with its instance. Other IDs prove nothing.
+	// Proves says that the IDs come from the Node's name, so that the Node is deleted with its instance. Other IDs prove nothing.
 	Proves bool
-	// Keys are tried one after the other, where there are no IDs, until one of them is found.
+	// Keys are tried in order if there are no IDs, until one of them is found.
 	Keys []Key[T]
-	// None says that no instance is found and what to do about it, Several that there is more than one, with "%d" for their
-	// number. " start kubelet with --provider-id=…" is added to both. "" means that the keys are names of instances.
+	// None is the error if no instance is found, Several if there is more than one, with "%d" for their number. " start kubelet with
+	// --provider-id=…" is added to both. "" means that the keys are names of instances.
 	None, Several string
 }
 
@@ -32,11 +32,11 @@ type Key[T any] struct {
 	Index, Value string
 	// Check refuses an instance that is found by this key, unless it is nil.
 	Check func(T) error
-	// Proves tells which of several instances with this key is the node's, unless it is nil. It counts where it is true of one alone.
+	// Proves selects the node's instance among several with this key; nil selects none. It counts only if it holds for exactly one.
 	Proves func(T) bool
 }
 
-// proved are those of several instances that are proved to be the node's.
+// proved returns the instances that Proves selects.
 func (k Key[T]) proved(all []T) []T {
 	if k.Proves == nil || len(all) < 2 {
 		return nil
@@ -44,11 +44,11 @@ func (k Key[T]) proved(all []T) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(instance T) bool { return !k.Proves(instance) })
 }
 
-// identity is by what a node's instance is known.
+// identity is the kind of evidence that links a node to its instance.
 type identity int
 
 const (
-	// byKey: names and addresses change hands, so that no answer proves that the node's instance is gone.
+	// byKey: names and addresses can be reused, so that no response proves that the node's instance is gone.
 	byKey identity = iota
 	// byName: the name of the node contains the ID of its instance.
 	byName
@@ -60,7 +60,7 @@ type found[T any] struct {
 	identity identity
 }
 
-// Find returns the instance of a node: by provider ID, or in the way of Cloud.Search where the node has none.
+// Find returns the instance of a node: by provider ID, or by Cloud.Search if the node has none.
 func (i *Instances[ID, T]) Find(ctx context.Context, node *v1.Node, q inventory.Query) (T, error) {
 	f, err := i.find(ctx, node, q)
 	return f.instance, err
@@ -89,7 +89,7 @@ func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.
 		return found[T]{instance, byName}, err
 	}
 	if q.MaxMissAge == 0 {
-		// No answer deletes anything here, so absence needs no read of its own.
+		// Nothing is deleted because of this result, so absence needs no read of its own.
 		q.MaxMissAge = maxExistsAge
 	}
 	if len(s.IDs) > 0 {
@@ -124,7 +124,7 @@ func (i *Instances[ID, T]) firstOf(ctx context.Context, ids []ID, q inventory.Qu
 	return instance, err
 }
 
-// byKeys returns the only instance that has the first key of the search which any has.
+// byKeys returns the only instance with the first of the search's keys that any instance has.
 func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[ID, T], q inventory.Query) (T, error) {
 	var all []T
 	for _, k := range s.Keys {
@@ -160,7 +160,7 @@ func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[I
 	return *new(T), i.undecided(cloudapi.ErrConflict, fmt.Sprintf(s.Several, len(all)))
 }
 
-// undecided is the error of a search, with the remedy that always helps.
+// undecided returns the error of a search, with the remedy that always helps.
 func (i *Instances[ID, T]) undecided(class error, message string) error {
 	return &cloudapi.Error{
 		Class: class, Operation: "finding the " + i.cloud.Kind + " of the node",
@@ -168,8 +168,8 @@ func (i *Instances[ID, T]) undecided(class error, message string) error {
 	}
 }
 
-// askedNext returns the instances that are likely asked about after that of a node: those of the other nodes that wait to be
-// initialised, or those of the other nodes that are not ready.
+// askedNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are not
+// ready.
 func (i *Instances[ID, T]) askedNext(ctx context.Context, node *v1.Node) []ID {
 	if guard.Uninitialized(node) {
 		return i.Uninitialized(ctx)
@@ -177,7 +177,7 @@ func (i *Instances[ID, T]) askedNext(ctx context.Context, node *v1.Node) []ID {
 	return i.idsOf(ctx, func(n *v1.Node) bool { return !nodecount.Ready(n) })
 }
 
-// Uninitialized returns the instances of nodes that wait to be initialised, as far as they are known without a read.
+// Uninitialized returns the instances of uninitialized nodes, as far as they are known without a read.
 func (i *Instances[ID, T]) Uninitialized(ctx context.Context) []ID {
 	return i.idsOf(ctx, guard.Uninitialized)
 }
@@ -195,8 +195,8 @@ func (i *Instances[ID, T]) idsOf(ctx context.Context, chosen func(*v1.Node) bool
 	return ids
 }
 
-// knownID is the ID of a node's instance as far as it is known without a read: from the provider ID, from the name, or because
-// one instance alone is known to have the first key.
+// knownID returns the ID of a node's instance without a read: from the provider ID, from the name, or because exactly one known instance
+// has the first key.
 func (i *Instances[ID, T]) knownID(ctx context.Context, node *v1.Node) (id ID, ok bool) {
 	if i.hasProviderID(node) {
 		id, err := i.cloud.Parse(node.Spec.ProviderID)

@@ -9,7 +9,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// Given are the addresses that kubelet was started with (--node-ip).
+// Given returns the addresses from kubelet's --node-ip.
 func Given(node *v1.Node) []netip.Addr {
 	var all []netip.Addr
 	for text := range strings.SplitSeq(node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr], ",") {
@@ -20,7 +20,7 @@ func Given(node *v1.Node) []netip.Addr {
 	return all
 }
 
-// GivenFirst returns the addresses of an instance with those first that kubelet was started with, or else which of them it does not have.
+// GivenFirst returns the addresses of an instance with those from kubelet's --node-ip first, or one of the latter that the instance lacks.
 func GivenFirst(node *v1.Node, has []netip.Addr) (ordered []netip.Addr, lacks netip.Addr) {
 	ordered = slices.Clone(has)
 	for i, ip := range Given(node) {

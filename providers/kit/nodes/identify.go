@@ -12,19 +12,18 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Identified are nodes that may receive traffic, and what is known of their instances.
+// Identified holds nodes that may receive traffic, and which of them have known instances.
 type Identified struct {
-	// Nodes have provider IDs wherever an instance was found.
+	// Nodes have a provider ID if their instance was found.
 	Nodes []*v1.Node
-	// Unknown are the names of those of which no instance is known.
+	// Unknown are the names of nodes without a known instance.
 	Unknown []string
-	// None is set where no node of the cluster has been known since the start, so that nothing tells whose the backends are.
+	// None is set if no node of the cluster has been known since the start, so that the backends' owners are unknown.
 	None bool
 }
 
-// Identify finds the instances of nodes that have no provider ID and wait for none, as where kubelets run without
-// --cloud-provider=external: by the search that initialises a new Node. Load balancers of the cloud's own controller have them behind
-// them.
+// Identify finds the instances of nodes that have no provider ID and will not get one, as with kubelets without --cloud-provider=external.
+// It uses the search that initialises new Nodes. Such nodes are backends under the clouds' own controllers too.
 func (i *Instances[ID, T]) Identify(ctx context.Context, list []*v1.Node) (Identified, error) {
 	result := Identified{Nodes: list}
 	if slices.ContainsFunc(list, unidentified) {
@@ -40,11 +39,11 @@ func (i *Instances[ID, T]) Identify(ctx context.Context, list []*v1.Node) (Ident
 	return result, nil
 }
 
-// unidentified reports whether nobody is going to give a node a provider ID.
+// unidentified reports whether a node has no provider ID and will not get one.
 func unidentified(n *v1.Node) bool { return n.Spec.ProviderID == "" && !guard.Uninitialized(n) }
 
 func (i *Instances[ID, T]) identifyAll(ctx context.Context, result *Identified) error {
-	taken := map[ID]bool{} // an instance is one Node's alone
+	taken := map[ID]bool{} // an instance belongs to one Node alone
 	for _, n := range slices.Concat(result.Nodes, i.cloud.Nodes.Nodes()) {
 		if i.hasProviderID(n) {
 			if id, err := i.cloud.Parse(n.Spec.ProviderID); err == nil {
@@ -74,7 +73,7 @@ func (i *Instances[ID, T]) identifyAll(ctx context.Context, result *Identified) 
 		case err == nil, i.cloud.Search == nil, errors.Is(err, cloudapi.ErrNotFound), errors.Is(err, cloudapi.ErrConflict):
 			result.Unknown = append(result.Unknown, n.Name)
 		default:
-			return err // it may have an instance, behind which there would be no traffic
+			return err // it may have an instance, which would lose its traffic
 		}
 	}
 	return nil

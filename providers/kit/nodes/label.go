@@ -9,7 +9,7 @@ import (
 
 var illegal = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
-// LabelValue makes a name the value of a label: what is illegal becomes "-". Of some names nothing is left.
+// LabelValue turns a name into a label's value: illegal characters become "-". The result may be empty.
 func LabelValue(name string) string {
 	text := strings.Trim(illegal.ReplaceAllString(name, "-"), "-._")
 	return strings.TrimRight(text[:min(len(text), validation.LabelValueMaxLength)], "-._")

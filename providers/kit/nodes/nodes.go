@@ -1,10 +1,10 @@
-// Package nodes answers the questions about nodes for every cloud: it implements cloudprovider.InstancesV2, the check of the
-// cloud's API and the verification of instances from a description of the cloud's instances.
+// Package nodes implements everything about nodes for every cloud, from a description of the cloud's instances: cloudprovider.InstancesV2,
+// the check of the cloud's API and the verification of instances.
 //
-// It is the only place that says that an instance is gone, and says so only of an instance that a Node names itself, by its
-// provider ID or, where the cloud has such names, by its name, and only on the proof that package inventory gives: a read of
-// that instance alone, or what the guard accepts instead (evidence.Demand), that the cloud answered with "not found". An error,
-// an empty answer and a name that is not found are never taken as proof.
+// It is the only package that reports an instance as gone. It does so only for an instance that a Node names itself, by its provider ID or,
+// where the cloud has such names, by its name. The proof is package inventory's: a read of that instance alone, or the guard's substitute
+// (evidence.Demand), which the cloud answered with "not found". An error, an empty response and a name that is not found are never taken as
+// proof.
 package nodes
 
 import (
@@ -25,21 +25,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// How old an answer about a node may be.
+// Maximum ages of answers about nodes.
 const (
-	// minExistsAge and maxExistsAge bound how old the answer "this instance exists" may be. Between them it grows with the
-	// calls that a listing takes, at Cloud.Price for each. It saves 2 reads every 5 s for each node that is not ready, and
-	// keeps the Node of a deleted instance that much longer.
+	// minExistsAge and maxExistsAge bound the age of the answer "this instance exists". Between them it grows with the calls that a listing
+	// takes, at Cloud.Price each. It saves 2 reads every 5 s for each node that is not ready, and delays the removal of a deleted
+	// instance's Node as long.
 	minExistsAge = 10 * time.Second
 	maxExistsAge = 45 * time.Second
-	// SweepMaxAge serves the loop over the addresses of all nodes, which asks about each every 5 minutes.
+	// SweepMaxAge serves the framework's periodic update of all nodes' addresses, every 5 minutes.
 	SweepMaxAge = 60 * time.Second
 	// MissMaxAge saves reads for a node that fails to initialise: the framework tries 9 times in the first second.
 	MissMaxAge = 5 * time.Second
-	// namedMissAge does so for a node whose name is the ID of an instance that does not exist, unless the caller demands more.
+	// namedMissAge does so for a node whose name is the ID of an instance that does not exist, unless the caller demands a newer answer.
 	namedMissAge = 30 * time.Second
-	// verifiedMaxAge serves the verification of instances, whose names and tags rarely change. A refusal rests on a newer read,
-	// so that an operator who has corrected the instance need not wait.
+	// verifiedMaxAge serves the verification of instances, whose names and tags rarely change. A refusal rests on a newer read, so that a
+	// corrected instance is accepted at once.
 	verifiedMaxAge = 10 * time.Minute
 )
 
@@ -62,12 +62,11 @@ type Cloud[ID comparable, T any] struct {
 	Kind string
 	// Inventory is the shared view that every answer comes from.
 	Inventory *inventory.Inventory[ID, T]
-	// Nodes are the nodes of the cluster, which tell what is likely asked next.
+	// Nodes counts the cluster's nodes, to predict further questions.
 	Nodes *nodecount.Counter
-	// Price is the time in which one call may be spent on nodes that are not ready: the share of the cloud's rate limit that
-	// nodes which are down for good may use.
+	// Price is the time per call for nodes that are not ready: the share of the cloud's rate limit that permanently failed nodes may use.
 	Price time.Duration
-	// MinAge is the least age at which an answer about such nodes is still used; 0 means 10 s, or less where the framework asks more often
+	// MinAge is the least age at which an answer about such nodes is still used; 0 means 10 s, or less if the framework checks more often
 	// than by default (evidence.Demand.Within).
 	MinAge time.Duration
 
@@ -78,21 +77,21 @@ type Cloud[ID comparable, T any] struct {
 	Parse func(providerID string) (ID, error)
 	// Print returns the provider ID for a new Node. It is not needed where Metadata sets one.
 	Print func(T) string
-	// Names reports whether a provider ID names an instance; nil means that each does which is not empty. The instance of a Node
-	// whose provider ID does not is found as if the Node had none, and is never called gone.
+	// Names reports whether a provider ID names an instance; nil means that each non-empty one does. A Node whose provider ID does not is
+	// treated as if it had none, and is never called gone.
 	Names func(providerID string) bool
-	// Search says how the instance of a Node without a provider ID is found; nil means that it is not.
+	// Search says how to find the instance of a Node without a provider ID; nil means not at all.
 	Search func(ctx context.Context, node *v1.Node) (Search[ID, T], error)
 
-	// State returns the state of an instance. An error means that the cloud did not say; an Incomplete one that a listing does not
-	// show whether the instance runs: it exists, and is read alone where that is asked. A nil function means that every instance
-	// which is shown exists and is never shut down.
+	// State returns the state of an instance. An error means that it is unknown; an Incomplete one that listings do not show whether the
+	// instance runs: it exists, and is read alone if necessary. A nil function means that every listed instance exists and is never shut
+	// down.
 	State func(T) (State, error)
-	// Metadata returns what the instance says about its node: addresses, type, zone, region, additional labels. The instance
-	// answered the query, by which further objects may be asked. The error is an Incomplete where something is still missing.
+	// Metadata returns the node's metadata from its instance: addresses, type, zone, region, additional labels. Further reads should use
+	// the query that the instance satisfied. The error is an Incomplete if something is still missing.
 	Metadata func(ctx context.Context, node *v1.Node, instance T, q inventory.Query) (*cloudprovider.InstanceMetadata, error)
-	// Verify says why an instance is not shown to be the node's, or "" if it is, by something that no kubelet can write. An error
-	// is no verdict. A nil function means that such instances cannot be verified.
+	// Verify says why an instance is not proved to be the node's, or "" if it is, from data that no kubelet can write. An error is no
+	// verdict. A nil function means that instances cannot be verified.
 	Verify func(ctx context.Context, node *v1.Node, instance T) (why string, err error)
 	// Attested returns the names and addresses that the cloud alone gives an instance. It is nil where any comes from the guest, or from what
 	// a Node says, for the reason in Unattested.
@@ -104,12 +103,12 @@ type Cloud[ID comparable, T any] struct {
 	BadID func(error) bool
 }
 
-// Incomplete is the error of Cloud.Metadata for an instance that lacks something which a node needs. A listing may have shown it
-// while it was being created, so the instance is read again before this becomes an error.
+// Incomplete is the error of Cloud.Metadata for an instance that lacks something a node needs. A listing may have shown it during its
+// creation, so the instance is read again before this becomes an error.
 type Incomplete struct {
-	// Reason says what is missing, and what to do.
+	// Reason says what is missing, and how to fix it.
 	Reason string
-	// Metadata is answered all the same for a Node that is initialised already; nil means that none is.
+	// Metadata is returned nevertheless for an initialised Node; nil means that none is.
 	Metadata *cloudprovider.InstanceMetadata
 	// Refresh is called before the instance is read again, unless it is nil.
 	Refresh func(context.Context) error
@@ -136,7 +135,7 @@ type Instances[ID comparable, T any] struct {
 
 var _ API = (*Instances[string, string])(nil)
 
-// New returns the answers about nodes of a cloud.
+// New returns the API for the nodes of a cloud.
 func New[ID comparable, T any](c Cloud[ID, T]) *Instances[ID, T] {
 	if c.Absent == "" {
 		c.Absent = c.Kind + " %v does not exist"
@@ -222,7 +221,8 @@ func (i *Instances[ID, T]) metadata(ctx context.Context, node *v1.Node) (*cloudp
 	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All, PerSingle: i.cloud.Price}
 	if guard.Uninitialized(node) {
 		query.PerSingle = 0
-		// Where one call reads several instances, those of other new nodes go along; elsewhere new nodes wait for each other.
+		// If one call reads several instances, the batch includes those of other new nodes; otherwise questions about new nodes wait for
+		// each other.
 		query.Expected, query.Uninitialized = i.cloud.Nodes.Counts().Uninitialized, !i.cloud.Inventory.ReadsBatches()
 	}
 	m, err := i.describe(ctx, node, query)

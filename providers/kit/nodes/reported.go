@@ -14,10 +14,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Reported implements cloudprovider.InstancesV2 where no cloud knows more of nodes than their kubelets report: it takes the taint away that
-// kubelets with --cloud-provider=external wait with. By it no Node is ever deleted, nor said to be shut down.
+// Reported implements cloudprovider.InstancesV2 for clusters where no cloud knows more about nodes than kubelets report: it removes the
+// taint of kubelets with --cloud-provider=external. It never reports a Node as deleted or shut down.
 type Reported struct {
-	// Prefix is the beginning of the provider IDs that Nodes without one get; their names follow.
+	// Prefix is the beginning of the provider IDs for Nodes without one; the Node's name follows.
 	Prefix string
 }
 
@@ -29,7 +29,7 @@ func (Reported) InstanceExists(context.Context, *v1.Node) (bool, error) { return
 // InstanceShutdown implements cloudprovider.InstancesV2.
 func (Reported) InstanceShutdown(context.Context, *v1.Node) (bool, error) { return false, nil }
 
-// InstanceMetadata implements cloudprovider.InstancesV2. A Node that carries the ID of a cloud waits for that cloud's controller.
+// InstanceMetadata implements cloudprovider.InstancesV2. A Node with another cloud's ID is left to that cloud's controller.
 func (r Reported) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	id := node.Spec.ProviderID
 	switch {
@@ -41,7 +41,7 @@ func (r Reported) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprov
 	return &cloudprovider.InstanceMetadata{ProviderID: id, NodeAddresses: reportedAddresses(node)}, nil
 }
 
-// reportedAddresses are those that kubelet reports, and where it reports none but its name, those that it was started with.
+// reportedAddresses returns the addresses that kubelet reports, or, if it reports only its name, those from --node-ip.
 func reportedAddresses(node *v1.Node) []v1.NodeAddress {
 	all := slices.Clone(node.Status.Addresses)
 	has := func(kind v1.NodeAddressType) bool {

@@ -13,14 +13,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
-// maxShared bounds for how many keys answers are kept.
+// maxShared bounds for how many keys results are kept.
 const maxShared = 64
 
 // Shared caches a result computed from the nodes behind load balancers, for all Services with the same nodes and the same key, which stands
 // for all other input. When a node joins, it is computed once and not for each load balancer. Results must not be changed. The zero value
 // with a MaxAge is ready.
 type Shared[K comparable, T any] struct {
-	// MaxAge is how long it serves.
+	// MaxAge is how long a result is used.
 	MaxAge time.Duration
 
 	mu      sync.Mutex
@@ -29,16 +29,16 @@ type Shared[K comparable, T any] struct {
 	flights map[K]*working
 }
 
-// workedOut is one such answer.
+// workedOut is a finished result.
 type workedOut[T any] struct {
 	value T
 	at    time.Time
 }
 
-// working is one such piece of work, for which others wait.
+// working is a computation under way, for which others wait.
 type working struct {
 	nodes []*v1.Node
-	// urgent is set where somebody urgent is at it.
+	// urgent is set if the computation runs for an urgent caller.
 	urgent bool
 	done   chan struct{}
 	err    error
@@ -46,7 +46,7 @@ type working struct {
 
 func sameList(a, b []*v1.Node) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
-// Of returns what work makes of the nodes of a Service, or has made of them for another one.
+// Of returns the result of work for the nodes of a Service, computed now or earlier for another Service.
 func (s *Shared[K, T]) Of(ctx context.Context, nodes []*v1.Node, key K, work func() (T, error)) (T, error) {
 	if !guard.SharedNodes(ctx, nodes) {
 		return work()
@@ -59,7 +59,7 @@ func (s *Shared[K, T]) Of(ctx context.Context, nodes []*v1.Node, key K, work fun
 			return known.value, nil
 		}
 		f := s.flights[key]
-		urgent := priority.IsUrgent(ctx) // and so waits less for calls than who is at it
+		urgent := priority.IsUrgent(ctx) // does not wait for a routine caller's computation
 		if f == nil || !sameList(f.nodes, nodes) || (urgent && !f.urgent) {
 			f = &working{nodes: nodes, urgent: urgent, done: make(chan struct{})}
 			if s.flights == nil {
@@ -82,10 +82,10 @@ func (s *Shared[K, T]) Of(ctx context.Context, nodes []*v1.Node, key K, work fun
 	}
 }
 
-// work works it out for all who wait.
+// work runs the computation for all who wait.
 func (s *Shared[K, T]) work(f *working, key K, work func() (T, error)) (value T, err error) {
 	began := time.Now()
-	f.err = context.Canceled // where it crashes, the next one tries
+	f.err = context.Canceled // if it panics, the next caller tries again
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Shared[K, T]) keepLocked(nodes []*v1.Node, key K, value workedOut[T]) {
 	s.nodes, s.known[key] = nodes, value
 }
 
-// Forget makes the next one work it out again, because what it follows from has changed.
+// Forget discards all results, because their input has changed.
 func (s *Shared[K, T]) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// Split serves the nodes of a cloud that has instances of two kinds. The other kind's answers may come from anywhere.
+// Split combines the nodes of a cloud with instances of two kinds. The other kind's API may be any.
 type Split struct {
 	// API serves the nodes of the common kind, and the check of the cloud's API.
 	API

@@ -42,8 +42,8 @@ func (i *Instances[ID, T]) verified(ctx context.Context, node *v1.Node, id ID, q
 	return instance, why, err
 }
 
-// VerifyName is Cloud.Verify for clouds where the name of an instance, which no kubelet can change, is the node's name or the first label
-// of it; case does not count. what names the instance in the message, such as "virtual machine 42".
+// VerifyName is Cloud.Verify for clouds where the name of an instance, which no kubelet can change, is the node's name or its first label;
+// case is ignored. what names the instance in the message, such as "virtual machine 42".
 func VerifyName(node *v1.Node, what, name string) (why string) {
 	label, _, _ := strings.Cut(node.Name, ".")
 	if strings.EqualFold(name, node.Name) || strings.EqualFold(name, label) {

@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Vouched are the addresses at which a node may be reached: those that the Node tells and its instance has, in the Node's order, then
-// the others of the instance. What the Node tells alone does not count, because whoever controls a kubelet may write there what he likes;
-// and a Node that was just initialized tells nothing yet, while the framework does not come back for addresses.
+// Vouched returns the addresses of a node that its instance confirms: those that the Node reports and its instance has, in the Node's
+// order, then the others of the instance. Addresses that only the Node reports are left out, because anybody who controls a kubelet can
+// write them. A new Node reports none yet, and the framework does not ask again.
 func Vouched(told, has []v1.NodeAddress) []v1.NodeAddress {
 	list := []v1.NodeAddress{}
 	for _, a := range told {

@@ -9,29 +9,29 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// This file decides and calls nobody: whose a load balancer is.
+// This file decides who owns a load balancer. It makes no calls.
 
-// Object is a load balancer as the cloud shows it, reduced to what tells whose it is.
+// Object is a load balancer, reduced to the evidence of its owner.
 type Object struct {
 	// Title names it in messages, such as "load balancer 4de7ac8b"; ID is what Services record.
 	Title, ID string
 	Name      string
-	// Marks are its tags; those that are no marks say nothing.
+	// Marks are its tags; those without a mark's form are ignored.
 	Marks []string
-	// Addresses are where it serves, as the status of a Service shows them: IP addresses, and host names that the cloud
-	// gives. Names that an annotation can put into a status are left out.
+	// Addresses are its IP addresses, and host names that the cloud assigns, as a Service's status shows them. Names that an annotation can
+	// put into a status are left out.
 	Addresses []string
 }
 
-// Targets is where a load balancer sends its traffic.
+// Targets are the destinations of a load balancer's traffic.
 type Targets struct {
-	// All is how many targets there are, and Ours how many of them are nodes of this cluster.
+	// All is the number of targets, Ours the number of those that are nodes of this cluster.
 	All, Ours int
 	// Ports are the ports on the targets.
 	Ports []int32
-	// Made is set where all parts of the load balancer are named as a controller names those of the Service, for ports of it.
+	// Made is set if all parts of the load balancer have the names that a controller would give them for this Service and its ports.
 	Made bool
-	// Strange is set where there are targets, and none of them is, or says that it is, a node of this cluster, whatever its port.
+	// Strange is set if there are targets, and none of them is, or claims to be, a node of this cluster.
 	Strange bool
 }
 
@@ -41,42 +41,41 @@ type Rules struct {
 	Adopt registry.Adoption
 	// Unmarked is set where this program may not write marks.
 	Unmarked bool
-	// Names returns the names that the cloud's own controller, or this program, gives to the load balancer of a Service
-	// and to no other one. Names that an annotation chooses are not among them.
+	// Names returns the names that the cloud's own controller, or this program, gives to the load balancer of this Service alone. Names
+	// chosen by an annotation are not among them.
 	Names func(*v1.Service) []string
-	// Likely returns names that a controller gives to the load balancer of a Service, and that another cluster may have
-	// given as well, as where the name holds only what clusters are called. They count with the address or the targets.
+	// Likely returns names that a controller gives to the load balancer of a Service, and that another cluster may have used as well, such
+	// as those derived from cluster names. They count only together with the address or the targets.
 	Likely func(*v1.Service) []string
-	// Chosen returns names that an annotation of a Service chooses, where load balancers are found by them and take no marks. Anybody
-	// may have given such a name, and may send traffic to the Service's node ports: they count with a record that proves it, with the
-	// address in the status, or where a record from before the creation, what only a controller makes, and nodes of this cluster come
-	// together.
+	// Chosen returns names that an annotation of a Service chooses, on clouds that find load balancers by them and have no marks. Anybody
+	// may have used such a name, and may send traffic to the Service's node ports. They count with a record that proves it, or with the
+	// address in the status. They also count if all of these hold: a record from before the creation, parts that only a controller creates,
+	// and nodes of this cluster.
 	Chosen func(*v1.Service) []string
-	// Recorded reports whether the annotations of a Service record the object together with its address or port, or, where its name
-	// is chosen, that it is about to be made.
+	// Recorded reports whether the annotations of a Service record the object together with its address or port. For a chosen name, a
+	// record of the coming creation counts.
 	Recorded func(*v1.Service) bool
-	// Proved reports whether the annotations of a Service record that the object was made for it, in a way that only this program can
-	// have written; nil means that no record proves anything.
+	// Proved reports whether the annotations of a Service record that the object was created for it, in a form that only this program can
+	// write; nil means that no record proves anything.
 	Proved func(*v1.Service) bool
-	// Copied reports whether the annotations of a Service record that an object of its chosen name was made by another cluster: the Service
-	// was restored from there, and its status with it. Where it is set, a status without any record needs targets of this cluster as well.
+	// Copied reports whether the annotations of a Service record that another cluster created an object of its chosen name: the Service,
+	// with its status, was restored from there. A status without any record then needs targets of this cluster as well.
 	Copied func(*v1.Service) bool
-	// Made reports whether a name has the form that a controller gives to the load balancer of some Service; nil means that
-	// the names of the cloud do not tell.
+	// Made reports whether a name has the form that a controller gives to load balancers of Services; nil means that names do not show it.
 	Made func(name string) bool
-	// Record returns the ID that the annotations of a Service record or ask for.
+	// Record returns the ID that the annotations of a Service record or request.
 	Record func(*v1.Service) string
-	// Shares reports whether another Service may have the object besides this one; nil means that none may.
+	// Shares reports whether another Service may use the object as well; nil means that none may.
 	Shares func(*v1.Service) bool
 }
 
-// Facts is all that Decide looks at.
+// Facts is the input of Decide.
 type Facts struct {
 	Service *v1.Service
-	// Mark is this cluster's; empty where it is unknown.
+	// Mark is this cluster's; "" if it is unknown.
 	Mark   string
 	Object Object
-	// Targets is nil until it is known to matter.
+	// Targets is nil until it is needed.
 	Targets *Targets
 	// Others are the other Services of the cluster.
 	Others []*v1.Service
@@ -88,28 +87,27 @@ type Verdict string
 
 // Verdicts.
 const (
-	// Owned: it was made for this Service.
+	// Owned: it was created for this Service.
 	Owned Verdict = "owned"
 	// Adopted: the Service may use and change it.
 	Adopted Verdict = "adopted"
-	// Refused: it is somebody else's.
+	// Refused: it belongs to another owner.
 	Refused Verdict = "refused"
 )
 
 // Decision is a verdict and its reasons.
 type Decision struct {
 	Verdict Verdict
-	// Deletable is set where a controller made the object for this Service, or for one of its namespace and name. What is not
-	// deletable is never deleted, nor given a name or a mark by which it would later pass for this Service's: it is a user's,
-	// or somebody retained it, who wanted it kept.
+	// Deletable is set if a controller created the object for this Service, or for one of its namespace and name. Any other object is never
+	// deleted, and gets no name or mark that would later make it pass for this Service's: it is a user's, or was retained on purpose.
 	Deletable bool
 	// Object is the title of the object.
 	Object string
-	// Who owns it in words, and the Service if it is one, where it is refused.
+	// Who owns it, as text, and the Service if it is one; set if it is refused.
 	Who    string
 	Owner  *v1.Service
 	advice string
-	// TargetsMayTell is set where the decision could be another one if the targets were known.
+	// TargetsMayTell is set if knowing the targets could change the decision.
 	TargetsMayTell bool
 }
 
@@ -126,17 +124,17 @@ func (d Decision) refuse(who string, owner *v1.Service) Decision {
 	return d
 }
 
-// Refuse is a refusal for a reason of the cloud's own: who has the object, the Service if it is one, and what to do.
+// Refuse returns a refusal for a reason of the cloud's own: the owner, the Service if it is one, and the advice.
 func Refuse(object, who string, owner *v1.Service, advice string) Decision {
 	d := Decision{Object: object, advice: advice}
 	return d.refuse(who, owner)
 }
 
-// Decide says whose an object is. What only a controller or the operator can write decides, in this order: marks in the
-// cloud, the name that holds the Service's identity, the address in the status of a Service (authors of Services may not
-// write the status), and the targets, because no two Services have the same node port. Annotations and ages prove nothing, and a
-// name that another cluster may have given proves something only together with one of the others. Node ports are free again
-// once their Service is gone: what bears a trace of another one is not given away by them.
+// Decide decides who owns an object, by evidence that only a controller or the operator can write, in this order: marks in the cloud, the
+// name with the Service's identity, the address in a Service's status (which authors of Services may not write), and the targets, because
+// no two Services have the same node port. Annotations and ages prove nothing, and a name that another cluster may have used proves
+// something only together with other evidence. A deleted Service's node ports are reused: they do not give away an object with traces of
+// another owner.
 func Decide(f Facts) Decision {
 	d := Decision{Object: f.Object.Title}
 	if err := Check(f.Object.Title, f.Mark, f.Object.Marks); err != nil {
@@ -170,16 +168,15 @@ func Decide(f Facts) Decision {
 	return f.decideByStatus(d, ours)
 }
 
-// decideByLikelyName decides about an object whose name another cluster may have given to it, too: it is the Service's if the
-// mark of the cluster, the address in the status or a node of the cluster among the targets says so. What has no targets and
-// serves nobody is taken on the word of the record.
+// decideByLikelyName decides about an object whose name another cluster may have used, too: it belongs to the Service if the mark of the
+// cluster, the address in the status or a target node of the cluster says so. For an object without targets and users the record is enough.
 func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
 	byTargets := f.Targets != nil && (f.Targets.Ours > 0 || (f.Targets.All == 0 && f.Recorded != nil && f.Recorded(f.Service)))
 	switch {
 	case ours, f.shows(f.Service), byTargets:
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
-	if other := f.other(f.shows); other != nil { // as where names of Services of this cluster are alike
+	if other := f.other(f.shows); other != nil { // names of Services of this cluster may be alike
 		return d.refuse(serviceName(other), other)
 	}
 	if f.Adopt == registry.AdoptAny {
@@ -191,7 +188,7 @@ func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
 	return d.refuse("another cluster of the same name, as far as can be told: it has this Service's name, but no mark of this cluster, not the address in the Service's status, and no node of this cluster among its targets", nil)
 }
 
-// decideByChosenName decides about an object with a name that an annotation of the Service chooses.
+// decideByChosenName decides about an object whose name an annotation of the Service chooses.
 func (f Facts) decideByChosenName(d Decision) Decision {
 	served := f.shows(f.Service)
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
@@ -205,7 +202,7 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object, TargetsMayTell: ask}
 	}
 	d.TargetsMayTell = f.aboutToBeMade() && f.Targets == nil
-	if f.Adopt == registry.AdoptAny { // the first of those that choose the name may have it
+	if f.Adopt == registry.AdoptAny { // the first Service that chooses the name may have it
 		if other := f.other(func(s *v1.Service) bool { return MayHave(s) && f.chosen(s) && before(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
@@ -216,7 +213,7 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 	return d.refuse(f.whoChose(served), nil)
 }
 
-// whoChose says who has an object with a name that an annotation of the Service chooses, and that is not the Service's.
+// whoChose names the owner of an object whose name the Service chooses and which is not the Service's.
 func (f Facts) whoChose(served bool) string {
 	switch {
 	case f.copied():
@@ -231,29 +228,29 @@ func (f Facts) proved() bool { return f.Proved != nil && f.Proved(f.Service) }
 
 func (f Facts) copied() bool { return f.Copied != nil && f.Copied(f.Service) }
 
-// madeHere reports whether the object is what only a controller makes for the Service, and leads to nodes of this cluster.
+// madeHere reports whether the object has parts that only a controller creates for the Service, and targets nodes of this cluster.
 func (f Facts) madeHere() bool { return f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0 }
 
-// restored reports whether the Service, as far as can be told, was restored from another cluster, and its status with it.
+// restored reports whether the Service, with its status, was probably restored from another cluster.
 func (f Facts) restored() bool {
 	return f.copied() || (f.Targets != nil && f.Targets.Strange && !f.aboutToBeMade())
 }
 
-// aboutToBeMade reports whether the Service records the creation of the object, which has not the name of a Service that is gone or of
+// aboutToBeMade reports whether the Service records the coming creation of the object, and its name is not that of a deleted Service or of
 // another cluster.
 func (f Facts) aboutToBeMade() bool {
 	others := f.Made != nil && f.Made(f.Object.Name)
 	return !others && f.Recorded != nil && f.Recorded(f.Service)
 }
 
-// decideByStatus decides about an object that neither a mark nor a name gives to any Service.
+// decideByStatus decides about an object without a mark or a name of any Service.
 func (f Facts) decideByStatus(d Decision, ours bool) Decision {
 	served := f.shows(f.Service)
 	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
 	if ours && slices.Contains(f.Object.Marks, NameMark(f.Service.Namespace, f.Service.Name)) {
-		// It was retained by a Service of this namespace and name.
+		// A Service of this namespace and name retained it.
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
 	if served && (ours || f.Unmarked || f.Adopt != registry.AdoptNone) {
@@ -263,10 +260,10 @@ func (f Facts) decideByStatus(d Decision, ours bool) Decision {
 	return f.adopt(d, ours)
 }
 
-// adopt decides about an object that nothing gives to any Service.
+// adopt decides about an object without evidence of any Service.
 func (f Facts) adopt(d Decision, ours bool) Decision {
 	who := "nobody that can be told: it carries no mark of this cluster, and neither its name nor its targets are this Service's"
-	// Who takes a free node port may not have what stood behind it for somebody else.
+	// A Service that gets a reused node port must not get another owner's load balancer with it.
 	others := slices.ContainsFunc(f.Object.Marks, IsMark) || (f.Made != nil && f.Made(f.Object.Name))
 	switch {
 	case ours:
@@ -276,7 +273,7 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 	}
 	switch {
 	case f.Adopt == registry.AdoptAny && !f.Unmarked:
-		// Of two that ask for the same object, the first one has it.
+		// Of two Services that request the same object, the first one has it.
 		if other := f.other(func(s *v1.Service) bool { return f.records(s) && before(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
@@ -298,7 +295,7 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 	return d
 }
 
-// other returns a living Service other than this one of which something is true.
+// other returns a living Service other than this one that satisfies a condition.
 func (f Facts) other(is func(*v1.Service) bool) *v1.Service {
 	if i := slices.IndexFunc(f.Others, func(s *v1.Service) bool { return is(s) && (f.Shares == nil || !f.Shares(s)) }); i >= 0 {
 		return f.Others[i]
@@ -318,8 +315,8 @@ func (f Facts) chosen(s *v1.Service) bool {
 	return f.Chosen != nil && f.Object.Name != "" && slices.Contains(f.Chosen(s), f.Object.Name)
 }
 
-// shows reports whether the status of a Service shows the object, and its annotations lead there, if they lead anywhere:
-// an address outlives its load balancer in a status, and the cloud may give it to the next one.
+// shows reports whether the status of a Service shows the object, and its annotations do not name another one: an address in a status
+// outlives its load balancer, and the cloud may assign it again.
 func (f Facts) shows(s *v1.Service) bool {
 	if id := f.recordOf(s); id != "" && id != f.Object.ID {
 		return false
@@ -331,7 +328,7 @@ func (f Facts) shows(s *v1.Service) bool {
 	})
 }
 
-// records reports whether the annotations of a living Service lead to the object.
+// records reports whether the annotations of a living Service name the object.
 func (f Facts) records(s *v1.Service) bool {
 	return MayHave(s) && f.Object.ID != "" && f.recordOf(s) == f.Object.ID
 }
@@ -343,8 +340,8 @@ func (f Facts) recordOf(s *v1.Service) string {
 	return f.Record(s)
 }
 
-// targetsOurs reports whether the object does what the Service's own would do, and nothing else: all of its targets are nodes
-// of this cluster, all of its ports node ports of this Service, and none of them another one's.
+// targetsOurs reports whether the object serves this Service alone: all of its targets are nodes of this cluster, all of its ports node
+// ports of this Service, and none of them another Service's.
 func (f Facts) targetsOurs() bool {
 	t := f.Targets
 	if t.All == 0 || t.Ours < t.All || len(t.Ports) == 0 {
@@ -361,9 +358,9 @@ func (f Facts) targetsOurs() bool {
 	}) == nil
 }
 
-// Holds reports whether a living Service has an object: by its mark, by the name that controllers give to it, by the ID that it
-// records, or by the address that it shows. Each is enough, because what is held is no orphan. An address counts whatever the
-// annotations say: a Service that an annotation is about to move is still served there.
+// Holds reports whether a living Service has an object: by its mark, by the name that controllers give to it, by the ID that it records, or
+// by the address in its status. Each is enough to make it no orphan. An address counts whatever the annotations say: a Service that an
+// annotation is about to move is still served there.
 func Holds(s *v1.Service, object Object, rules Rules) bool {
 	f := Facts{Object: object, Rules: rules}
 	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.isNamedBy(s) || f.likely(s) || f.chosen(s) ||

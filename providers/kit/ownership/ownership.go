@@ -1,9 +1,8 @@
-// Package ownership tells our load balancers from those of other clusters, Services and people.
+// Package ownership distinguishes our load balancers from those of other clusters, Services and people.
 //
-// A cloud object carries marks where the cloud has room for them: tags, a description, a name. The mark of the cluster is
-// the UID of the kube-system namespace, which no two clusters share and which lives as long as the cluster; the mark of
-// the Service is its own UID. What an author of Services can write proves nothing: annotations lead to an object, and
-// Decide says by what else whose it is.
+// A cloud object carries marks in tags, a description or a name. The mark of the cluster is the UID of the kube-system namespace, which no
+// two clusters share and which lives as long as the cluster; the mark of the Service is its own UID. Annotations prove nothing, because
+// authors of Services write them: they lead to an object, and Decide determines the owner by other evidence.
 package ownership
 
 import (
@@ -31,22 +30,22 @@ import (
 )
 
 const (
-	// markPrefix begins the mark of a cluster, serviceMarkPrefix that of a Service. Letters, digits, dashes and colons are
-	// what every cloud allows in a tag, and 50 characters are what every cloud has room for.
+	// markPrefix begins the mark of a cluster, serviceMarkPrefix that of a Service. Every cloud allows letters, digits, dashes and colons
+	// in a tag, and has room for 50 characters.
 	markPrefix        = "anyccm:"
 	serviceMarkPrefix = "anyccm-svc:"
 	// nameMarkPrefix begins the mark of a Service's namespace and name, which outlive its UID.
 	nameMarkPrefix = "anyccm-for:"
 	// reservedPrefix begins every other mark.
 	reservedPrefix = "anyccm-"
-	// nameMarkBytes of a digest are more than anybody can find a second name for, and fit into 50 characters.
+	// nameMarkBytes of a digest make collisions infeasible, and fit into 50 characters.
 	nameMarkBytes = 16
 )
 
-// refusedFor is how long the API server's refusal to show the cluster's identity is believed.
+// refusedFor is how long the API server's refusal to show the cluster's identity is cached.
 const refusedFor = time.Minute
 
-// Reasons of the events that tell of a claim.
+// Reasons of the events about a claim.
 const (
 	// EventNotOurs is written on the Service that claims what is not its own.
 	EventNotOurs = "LoadBalancerNotOurs"
@@ -54,13 +53,13 @@ const (
 	EventClaimed = "LoadBalancerClaimed"
 )
 
-// NotOursError is the answer to a Service that claims an object of somebody else.
+// NotOursError is returned for a Service that claims another owner's object.
 type NotOursError struct {
 	// Object names the object, such as "load balancer 4de7ac8b".
 	Object string
-	// Owner says whose it is.
+	// Owner names the owner.
 	Owner string
-	// Advice says what to do; empty means the usual.
+	// Advice says what to do; "" means the usual text.
 	Advice string
 }
 
@@ -82,29 +81,29 @@ type Cluster struct {
 	refused  time.Time
 }
 
-// SetClient gives the client that reads the identity.
+// SetClient sets the client that reads the identity.
 func (c *Cluster) SetClient(client kubernetes.Interface) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.client = client
 }
 
-// SetServices gives the Services among which other owners are looked for.
+// SetServices sets the Services among which other owners are searched.
 func (c *Cluster) SetServices(l listers.ServiceLister) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.services = l
 }
 
-// Mark returns the mark of this cluster, or "" where the API server refuses to show its identity: without the right to
-// read one namespace, objects are neither marked nor checked for the marks of clusters, as with the clouds' own
-// controllers. Any other failure is an error: whoever does not know now may know in a moment.
+// Mark returns the mark of this cluster, or "" if the API server denies access to its identity: without the right to read one namespace,
+// objects are neither marked nor checked for the marks of clusters, as with the clouds' own controllers. Any other failure is an error,
+// because it may be temporary.
 func (c *Cluster) Mark(ctx context.Context) (string, error) {
 	c.mu.Lock()
 	client, uid, refused := c.client, c.uid, c.refused
 	c.mu.Unlock()
 	if uid == "" && client != nil && time.Since(refused) > refusedFor {
-		// No lock is held while the API server is asked; those who ask at once get the same answer.
+		// The lock is not held during the call; concurrent callers get the same result.
 		ns, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 		switch {
 		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
@@ -129,10 +128,10 @@ func (c *Cluster) Mark(ctx context.Context) (string, error) {
 	return ClusterMark(uid), nil
 }
 
-// ErrUnknown is the answer where nothing can be told to be this cluster's own, because the API server refuses to show its identity.
+// ErrUnknown is returned if ownership is undecidable, because the API server denies access to the cluster's identity.
 var ErrUnknown = errors.New("the identity of the cluster is unknown: grant get on the namespace kube-system")
 
-// KnownMark is Mark for what cannot be done without it: "" is the error ErrUnknown.
+// KnownMark is Mark for operations that need it: "" becomes ErrUnknown.
 func (c *Cluster) KnownMark(ctx context.Context) (string, error) {
 	mark, err := c.Mark(ctx)
 	if err == nil && mark == "" {
@@ -141,28 +140,28 @@ func (c *Cluster) KnownMark(ctx context.Context) (string, error) {
 	return mark, err
 }
 
-// OrphanMaxAge is how old the listings may be in which orphans are looked for; nothing is deleted on them.
+// OrphanMaxAge is the maximum age of listings in which orphans are searched; nothing is deleted because of them.
 const OrphanMaxAge = 10 * time.Minute
 
-// MayHave reports whether a Service may have a load balancer: it asks for one, or the deletion of one is not through yet.
+// MayHave reports whether a Service may have a load balancer: it requests one, or the deletion of one has not ended.
 func MayHave(service *v1.Service) bool {
 	return service.Spec.Type == v1.ServiceTypeLoadBalancer || len(service.Finalizers) > 0
 }
 
-// ClusterMark is the mark of the cluster whose namespace kube-system has the UID.
+// ClusterMark returns the mark of the cluster whose namespace kube-system has the UID.
 func ClusterMark(uid string) string { return markPrefix + uid }
 
-// ServiceMark is the mark of a Service.
+// ServiceMark returns the mark of a Service.
 func ServiceMark(uid types.UID) string { return serviceMarkPrefix + string(uid) }
 
-// NameMark is the mark of a Service's namespace and name. What a Service retained, one of the same namespace and name may have
-// back: it is the same author's. Names may be longer than a tag, so it is a digest of them.
+// NameMark returns the mark of a Service's namespace and name. A load balancer that a Service retained may go to a new one of the same
+// namespace and name, whose author is the same. Names may be longer than a tag, so the mark is a digest.
 func NameMark(namespace, name string) string {
 	sum := sha256.Sum256([]byte(namespace + "/" + name))
 	return nameMarkPrefix + hex.EncodeToString(sum[:nameMarkBytes])
 }
 
-// ServiceMarks are the marks of a Service, in the order in which they are written: its UID decides, so that it comes first.
+// ServiceMarks returns the marks of a Service, in the order in which they are written: the UID first, because it decides.
 func ServiceMarks(service *v1.Service) []string {
 	return []string{ServiceMark(service.UID), NameMark(service.Namespace, service.Name)}
 }
@@ -190,8 +189,8 @@ func Marked(tags []string) (cluster, service string) {
 	return cluster, service
 }
 
-// MarkedBefore is Marked for what may be handed over to the cluster of a mark: where marks of several clusters are on it, as after
-// a handover that broke off, another one's count until it is done again. The order of the tags does not matter.
+// MarkedBefore is Marked for objects that may be handed over to the cluster of a mark: if there are marks of several clusters, as after an
+// interrupted handover, another cluster's counts until it is repeated. The order of the tags does not matter.
 func MarkedBefore(tags []string, mark string) (cluster, service string) {
 	sorted := slices.Sorted(slices.Values(tags))
 	cluster, service = Marked(sorted)
@@ -222,8 +221,8 @@ func before(a, b *v1.Service) bool {
 
 func serviceName(s *v1.Service) string { return fmt.Sprintf("Service %s/%s", s.Namespace, s.Name) }
 
-// Services returns the Services of the cluster: those of the informer, else, as in a command that has none, those of the
-// API server; none before either is known.
+// Services returns the Services of the cluster: those of the informer, else, in a command without one, those of the API server; nil before
+// either is known.
 func (c *Cluster) Services(ctx context.Context) ([]*v1.Service, error) {
 	c.mu.Lock()
 	services, client := c.services, c.client
@@ -249,11 +248,11 @@ func listServices(ctx context.Context, client kubernetes.Interface) ([]*v1.Servi
 	return all, nil
 }
 
-// errNoServices: who cannot see the Services cannot say that none has an object.
+// errNoServices: without knowing the Services, no object can be called an orphan.
 var errNoServices = errors.New("the Services of the cluster are not known; nothing can be said to belong to none of them")
 
-// Living returns the Services that the API server has now. It is for what is about to be deleted because nobody has it: an
-// informer may lag behind, and no answer is no proof.
+// Living returns the Services that the API server has now. It is required before an orphan is deleted: an informer may lag behind, and a
+// failed call proves nothing.
 func (c *Cluster) Living(ctx context.Context) ([]*v1.Service, error) {
 	c.mu.Lock()
 	client := c.client
@@ -264,8 +263,7 @@ func (c *Cluster) Living(ctx context.Context) ([]*v1.Service, error) {
 	return listServices(ctx, client)
 }
 
-// StillOrphan looks for an orphan again that was listed a while ago, with the Services of now, and fails where there is none any more that
-// is the same.
+// StillOrphan searches again for an orphan from an older listing, with the current Services, and fails if the same one no longer exists.
 func (c *Cluster) StillOrphan(
 	ctx context.Context, o guard.Orphan, find func(context.Context, []*v1.Service) ([]guard.Orphan, error),
 ) error {
@@ -285,7 +283,7 @@ func (c *Cluster) StillOrphan(
 	return nil
 }
 
-// otherServices returns the Services of the cluster but one.
+// otherServices returns the Services of the cluster except one.
 func (c *Cluster) otherServices(ctx context.Context, service *v1.Service) ([]*v1.Service, error) {
 	all, err := c.Services(ctx)
 	if err != nil {
@@ -300,8 +298,8 @@ func (c *Cluster) otherServices(ctx context.Context, service *v1.Service) ([]*v1
 	return others, nil
 }
 
-// Judge gathers what Decide needs and decides. targets reads where the object sends its traffic, which costs calls on
-// some clouds: it is asked only where the answer matters, and may be nil where a cloud cannot tell.
+// Judge collects the input of Decide and calls it. targets reads the targets of the object, which costs calls on some clouds: it is called
+// only if the result matters, and may be nil if a cloud cannot tell.
 func (c *Cluster) Judge(
 	ctx context.Context, service *v1.Service, object Object, rules Rules, targets func(context.Context) (Targets, error),
 ) (Decision, error) {
@@ -311,7 +309,7 @@ func (c *Cluster) Judge(
 	}
 	facts := Facts{Service: service, Mark: mark, Object: object, Rules: rules}
 	if slices.Contains(object.Marks, ServiceMark(service.UID)) {
-		return Decide(facts), nil // whatever others say; with many Services, going through all of them for each is most of the work
+		return Decide(facts), nil // independent of other Services; comparing each with all others is most of the work if there are many
 	}
 	if facts.Others, err = c.otherServices(ctx, service); err != nil {
 		return Decision{}, fmt.Errorf("looking for other owners of %s: %w", object.Title, err)
@@ -328,7 +326,7 @@ func (c *Cluster) Judge(
 	return Decide(facts), nil
 }
 
-// ClaimOf tells the owner of an object who claims it.
+// ClaimOf returns the message for an object's owner about the Service that claims it.
 func ClaimOf(service *v1.Service, d Decision) string {
 	return fmt.Sprintf("%s claims %s, which is this Service's, by its annotations or its name; that is refused", serviceName(service), d.Object)
 }

@@ -15,7 +15,7 @@ type choice struct {
 	ranges []netip.Prefix
 }
 
-// takenRanges returns the ranges that Nodes have or claim, and those that are on their way to a Node.
+// takenRanges returns the ranges that Nodes have or claim, and those that are being written to a Node.
 func (a *Controller) takenRanges(all []*v1.Node) map[netip.Prefix]bool {
 	taken := map[netip.Prefix]bool{}
 	for _, node := range all {
@@ -31,7 +31,7 @@ func (a *Controller) takenRanges(all []*v1.Node) map[netip.Prefix]bool {
 	return taken
 }
 
-// choose finds the ranges of a Node. Nothing is taken before all of them are known.
+// choose selects the ranges of a Node. None is assigned before all are known.
 func (a *Controller) choose(
 	ctx context.Context, node *v1.Node, taken map[netip.Prefix]bool, excluded []netip.Prefix, expected int,
 ) (choice, error) {
@@ -68,9 +68,9 @@ func (a *Controller) choose(
 	return c, nil
 }
 
-// freeBlock returns the first block of a network that is neither taken nor overlaps what is excluded.
+// freeBlock returns the first block of a network that is neither taken nor overlaps an excluded range.
 func freeBlock(network netip.Prefix, bits int, taken map[netip.Prefix]bool, excluded []netip.Prefix) (netip.Prefix, bool) {
-	// Larger or smaller ranges than today's may be on Nodes of a cluster whose mask was changed.
+	// Nodes may have larger or smaller ranges if the cluster's mask was changed.
 	odd := slices.Clone(excluded)
 	for p := range taken {
 		if p.Addr().Is4() == network.Addr().Is4() && p.Bits() != bits {
@@ -90,12 +90,12 @@ func freeBlock(network netip.Prefix, bits int, taken map[netip.Prefix]bool, excl
 	return netip.Prefix{}, false
 }
 
-// Last is the last address of a network.
+// Last returns the last address of a network.
 func Last(p netip.Prefix) netip.Addr {
 	b := p.Masked().Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
 		b[bit/8] |= 1 << (7 - bit%8)
 	}
-	last, _ := netip.AddrFromSlice(b) // it has the length of an address
+	last, _ := netip.AddrFromSlice(b) // the length is that of an address
 	return last
 }

@@ -15,24 +15,25 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Claims are annotations with the pod ranges that a release is about to give to a Node. Two releases that serve one cluster, each with
-// a --node-selector of its own, see each other's claims, also where they are for different clouds; the API server itself would let
-// both give the same range.
+// Claims are annotations with the pod ranges that a release is about to assign to a Node. Two releases that serve one cluster, each with
+// its own --node-selector, see each other's claims, even for different clouds; the API server itself would allow both to assign the same
+// range.
 const (
 	claimPrefix = "anyccm.io/"
 	claimSuffix = "-pod-range-claim"
 
-	// claimPatience is how many runs a claim waits for another one to go before it gives way: its owner may have ended in between.
+	// claimPatience is for how many runs a claim waits for a conflicting one before it is withdrawn: the other owner may have ended in
+	// between.
 	claimPatience = 3
 )
 
-// Claim is the annotation by which a cloud claims ranges.
+// Claim returns the annotation with which a cloud claims ranges.
 func Claim(cloud string) string { return claimPrefix + cloud + claimSuffix }
 
-// errContested: two releases want one range. It is tried again.
+// errContested: two releases claim one range. It is retried.
 var errContested = errors.New("another release of this program claims the same pod range at this moment; it is tried again")
 
-// heldBy returns the ranges that a Node has or that are claimed for it.
+// heldBy returns the ranges that a Node has or claims.
 func heldBy(node *v1.Node) []netip.Prefix {
 	list := append([]string{node.Spec.PodCIDR}, node.Spec.PodCIDRs...)
 	for key, value := range node.Annotations {
@@ -49,7 +50,7 @@ func heldBy(node *v1.Node) []netip.Prefix {
 	return held
 }
 
-// claimedRanges are the ranges of a choice that another release might give as well: those of the cluster's networks.
+// claimedRanges returns the ranges of a choice that another release could assign as well: those of the cluster's networks.
 func (a *Controller) claimedRanges(c choice) (blocks []netip.Prefix) {
 	for i, f := range a.Families {
 		if f.Of == nil {
@@ -59,7 +60,7 @@ func (a *Controller) claimedRanges(c choice) (blocks []netip.Prefix) {
 	return blocks
 }
 
-// claim tells other releases what a Node is going to get. The blocks stay this Node's until it has others.
+// claim announces a Node's chosen ranges to other releases. They stay reserved for this Node until it has others.
 func (a *Controller) claim(ctx context.Context, c choice) error {
 	text := strings.Join(texts(a.claimedRanges(c)), ",")
 	if text == "" {
@@ -81,9 +82,8 @@ func (a *Controller) claim(ctx context.Context, c choice) error {
 	return nil
 }
 
-// contested returns an error if another Node has a range, or a claim to it, of those that were listed after ours was written. The Node
-// with the smaller UID insists for a while, so that not both give way to each other for ever; but it, too, gets the range only once
-// nobody else wants it.
+// contested returns an error if another Node in the list, read after our claim was written, has or claims a range. The Node with the
+// smaller UID keeps its claim for a while, so that not both withdraw for ever; but it, too, gets the range only when no other claim exists.
 func (a *Controller) contested(c choice, all []*v1.Node) error {
 	if !a.Shared {
 		return nil
@@ -107,7 +107,7 @@ func (a *Controller) contested(c choice, all []*v1.Node) error {
 	return nil
 }
 
-// overlapping returns a range of one list that overlaps one of another.
+// overlapping returns a range of one list that overlaps a range of the other.
 func overlapping(some, others []netip.Prefix) (netip.Prefix, bool) {
 	for _, p := range some {
 		if slices.ContainsFunc(others, p.Overlaps) {

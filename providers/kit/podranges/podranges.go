@@ -1,4 +1,4 @@
-// Package podranges gives nodes the ranges of their pods: blocks of the cluster's networks, or what the cloud itself has given to their
+// Package podranges assigns pod ranges to nodes: blocks of the cluster's networks, or ranges that the cloud has assigned to their
 // instances.
 package podranges
 
@@ -34,18 +34,18 @@ const (
 // ErrNoFreeRange means that every block of a network of the cluster is taken.
 var ErrNoFreeRange = errors.New("no pod range is free in --cluster-cidr; remove nodes, or use a longer node CIDR mask in a new cluster")
 
-// NotAvailable is the error of a node whose instance has no range: somebody has to change that in the cloud.
+// NotAvailable is the error of a node whose instance has no range, until it is given one in the cloud.
 type NotAvailable struct{ Reason string }
 
 func (e *NotAvailable) Error() string { return e.Reason }
 
-// Family is where the ranges of one address family come from, Network or Of.
+// Family is the source of the ranges of one address family: Network or Of.
 type Family struct {
 	// Network is divided into blocks of Bits, one for each node.
 	Network netip.Prefix
 	Bits    int
-	// Of returns the range that the cloud has given to the instance of a node; expected is how many nodes are asked about in a row.
-	// A range that is missing is NotAvailable.
+	// Of returns the range that the cloud has assigned to the instance of a node; expected is how many nodes are processed in a row. A
+	// missing range is NotAvailable.
 	Of func(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error)
 }
 
@@ -53,21 +53,22 @@ type Family struct {
 type Settings struct {
 	// Families are in the order in which a node gets its ranges.
 	Families []Family
-	// Excluded returns networks whose addresses are not for pods; nil where there are none.
+	// Excluded returns networks that must not be used for pods; nil if there are none.
 	Excluded func(context.Context) ([]netip.Prefix, error)
-	// Ours reports whether a Node is far enough to get ranges, such as by its provider ID.
+	// Ours reports whether a Node is ready to get ranges, such as by its provider ID.
 	Ours func(*v1.Node) bool
-	// Shared is set where another release may give ranges of the same network; each then claims a range, by the annotation Claim, before
-	// it gives it.
+	// Shared is set if another release may assign ranges of the same network; each then claims a range, by the annotation Claim, before it
+	// assigns it.
 	Shared bool
 	Claim  string
-	// Networked is set where the cloud routes the ranges by itself, so that a node with ranges is told to have its network.
+	// Networked is set if the cloud routes the ranges by itself, so that the condition NetworkUnavailable is cleared for a node with
+	// ranges.
 	Networked bool
 }
 
-// Controller gives nodes their pod ranges. What is taken is read from the Nodes at each run, so that nothing can leak: a range is taken
-// when it is written on a Node, and free when no Node has it. All Nodes of the cluster count, also those that are another release's or
-// another cloud's; they are read from the API server, because the informer may hold ours alone. A Node that has a range keeps it.
+// Controller assigns pod ranges to nodes. Used ranges are read from the Nodes at each run, so that none can leak: a range is used from when
+// it is written on a Node until no Node has it. All Nodes of the cluster count, including those of other releases or clouds; they are read
+// from the API server, because the informer may hold ours alone. A Node that has a range keeps it.
 type Controller struct {
 	Settings
 
@@ -75,14 +76,13 @@ type Controller struct {
 	Events record.EventRecorder
 	Nodes  listers.NodeLister
 
-	// blocked counts how often a Node's claim met another one.
+	// blocked counts how often a Node's claim met a conflicting one.
 	blocked map[types.UID]int
-	// given are ranges that the cache may not show yet. Those whose write failed may have been written all the same: they stay that
-	// node's.
+	// given are ranges that the cache may not show yet. A failed write may have taken effect: its ranges stay reserved for that node.
 	given map[types.UID]grant
-	// listed is set once what the API server knows for certain was read.
+	// listed is set after the first consistent read from the API server.
 	listed bool
-	// reported are the Nodes whose range another Node has as well, as far as that was told.
+	// reported are the Nodes whose shared range was already reported.
 	reported map[types.UID]bool
 }
 
@@ -96,12 +96,12 @@ func New(s Settings) *Controller {
 	return &Controller{Settings: s, given: map[types.UID]grant{}, blocked: map[types.UID]int{}, reported: map[types.UID]bool{}}
 }
 
-// Job is the controller's work, which is to run when a Node changes.
+// Job returns the controller's job, which should also run when a Node changes.
 func (a *Controller) Job() loop.Job {
 	return loop.Job{Name: "node-ipam", Period: period, Spacing: time.Second, Timeout: timeout, Run: a.Run}
 }
 
-// Run gives all Nodes that wait for ranges theirs. One Node that cannot get any holds nobody up.
+// Run assigns ranges to all Nodes that wait for them. One Node that cannot get any does not delay the others.
 func (a *Controller) Run(ctx context.Context) error {
 	ours, err := a.Nodes.List(labels.Everything())
 	if err != nil {
@@ -126,7 +126,7 @@ func (a *Controller) Run(ctx context.Context) error {
 	return errors.Join(networked, a.serve(ctx, waiting, append(all, ours...)))
 }
 
-// serve chooses ranges for the Nodes that wait, and gives them.
+// serve chooses and assigns ranges for the Nodes that wait.
 func (a *Controller) serve(ctx context.Context, waiting, all []*v1.Node) error {
 	var excluded []netip.Prefix
 	var err error
@@ -155,7 +155,7 @@ func (a *Controller) serve(ctx context.Context, waiting, all []*v1.Node) error {
 		fail(node, err)
 	}
 	if a.Shared && len(chosen) > 0 {
-		// Whoever claims a range and then sees no other claim has it: of two claims the later one's look shows the earlier.
+		// A claim without a visible conflict wins: of two claims the owner of the later one sees the earlier.
 		if all, err = a.everyNode(ctx); err != nil {
 			return errors.Join(append(failures, err)...)
 		}
@@ -170,8 +170,8 @@ func (a *Controller) serve(ctx context.Context, waiting, all []*v1.Node) error {
 	return errors.Join(failures...)
 }
 
-// everyNode lists all Nodes of the cluster. Where another release writes too, only what the API server knows for certain will do, and at
-// first as well: whoever led before may have given a range a moment ago, which the cache of the API server does not show yet.
+// everyNode lists all Nodes of the cluster. If another release writes too, the read must be consistent; so must the first one: the former
+// leader may have assigned a range a moment ago, which the API server's cache does not show yet.
 func (a *Controller) everyNode(ctx context.Context) ([]*v1.Node, error) {
 	o := metav1.ListOptions{ResourceVersion: "0"}
 	if a.Shared || !a.listed {
@@ -189,7 +189,7 @@ func (a *Controller) everyNode(ctx context.Context) ([]*v1.Node, error) {
 	return all, nil
 }
 
-// hasRanges reports whether a Node has ranges, which stay.
+// hasRanges reports whether a Node has ranges, which never change.
 func hasRanges(n *v1.Node) bool { return n.Spec.PodCIDR != "" || len(n.Spec.PodCIDRs) > 0 }
 
 // rangesOf reports whether a Node has its ranges by now.
@@ -208,7 +208,7 @@ func (a *Controller) waiting(ours []*v1.Node) []*v1.Node {
 	return waiting
 }
 
-// forget drops what was noted of Nodes that show their ranges, or that are gone.
+// forget drops the notes about Nodes that show their ranges, or that are gone.
 func (a *Controller) forget(all []*v1.Node) {
 	waits := map[types.UID]bool{}
 	for _, node := range all {
@@ -227,7 +227,7 @@ func (a *Controller) forget(all []*v1.Node) {
 	}
 }
 
-// give writes ranges on a Node, and takes the claim back in the same write. The API server refuses it where the Node has others by now.
+// give writes ranges on a Node, and removes the claim in the same write. The API server refuses it if the Node has others by now.
 func (a *Controller) give(ctx context.Context, c choice) error {
 	node := c.node
 	ranges := texts(c.ranges)
@@ -244,7 +244,7 @@ func (a *Controller) give(ctx context.Context, c choice) error {
 	_, err = a.Kube.CoreV1().Nodes().Patch(ctx, node.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		delete(a.given, node.UID)
-		return nil // whoever deleted the Node needs no range for it
+		return nil // the Node was deleted and needs no range
 	}
 	if err != nil {
 		a.tell(node, EventFailed, err)

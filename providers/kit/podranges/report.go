@@ -15,14 +15,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Reasons of events on Nodes. The first two are those that the allocators of Kubernetes write.
+// Reasons of events on Nodes. The first two are those of Kubernetes' own allocators.
 const (
 	EventNone     = "CIDRNotAvailable"
 	EventFailed   = "CIDRAssignmentFailed"
 	EventConflict = "PodCIDRConflict"
 )
 
-// What the allocators of Kubernetes write into the condition of a node whose ranges the cloud routes by itself.
+// The condition that Kubernetes' own allocators write for a node whose ranges the cloud routes by itself.
 const (
 	conditionReason  = "RouteCreated"
 	conditionMessage = "NodeController create implicit route"
@@ -48,7 +48,7 @@ func conflicts(all []*v1.Node) (found []conflict) {
 			}
 		}
 	}
-	// A network comes right before those that lie in it.
+	// A network comes right before its subnets.
 	slices.SortFunc(list, func(x, y held) int {
 		return cmp.Or(x.block.Addr().Compare(y.block.Addr()), cmp.Compare(x.block.Bits(), y.block.Bits()),
 			x.node.CreationTimestamp.Compare(y.node.CreationTimestamp.Time), cmp.Compare(x.node.Name, y.node.Name))
@@ -70,8 +70,8 @@ func conflicts(all []*v1.Node) (found []conflict) {
 	return found
 }
 
-// reportConflicts tells once of each Node whose range another one has as well. This program gives none twice: somebody else gives them
-// at the same time, and nobody can take a range back from a Node.
+// reportConflicts reports once each Node whose range another one has as well. This program assigns none twice: another controller does at
+// the same time, and no range can be removed from a Node.
 func (a *Controller) reportConflicts(all []*v1.Node) {
 	for _, c := range conflicts(all) {
 		if a.reported[c.node.UID] {
@@ -84,7 +84,7 @@ func (a *Controller) reportConflicts(all []*v1.Node) {
 	}
 }
 
-// tellNetworks sees that Nodes with ranges are told to have their network.
+// tellNetworks writes the condition of all Nodes with ranges.
 func (a *Controller) tellNetworks(ctx context.Context, ours []*v1.Node) error {
 	var failures []error
 	for _, node := range ours {
@@ -97,7 +97,7 @@ func (a *Controller) tellNetworks(ctx context.Context, ours []*v1.Node) error {
 	return errors.Join(failures...)
 }
 
-// tellNetwork writes the condition of a Node whose ranges the cloud routes by itself, unless it says so already. Without it, the Node
+// tellNetwork writes the condition of a Node whose ranges the cloud routes by itself, unless it is there already. Without it, the Node
 // keeps a taint that no pod tolerates.
 func (a *Controller) tellNetwork(ctx context.Context, node *v1.Node) error {
 	if !a.Networked || networkKnown(node) {
@@ -118,7 +118,7 @@ func (a *Controller) tellNetwork(ctx context.Context, node *v1.Node) error {
 	return nil
 }
 
-// networkKnown reports whether a Node is told to have its network.
+// networkKnown reports whether a Node has the condition.
 func networkKnown(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeNetworkUnavailable && c.Status == v1.ConditionFalse

@@ -8,7 +8,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// Operations names requests for metrics and logs by the first of these ends of paths that theirs has. "{id}" stands for any segment.
+// Operations returns names of requests for metrics and logs: the first of these suffixes of their paths. "{id}" matches any segment.
 func Operations(ends ...string) func(*http.Request) string {
 	patterns := make([]*regexp.Regexp, len(ends))
 	for i, end := range ends {

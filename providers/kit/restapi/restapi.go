@@ -1,5 +1,5 @@
-// Package restapi is what clients of APIs in JSON have in common where a cloud needs no SDK: documents that are read whole and judged,
-// tokens that a form with a password gives, and certificates of private authorities.
+// Package restapi is a client for JSON APIs of clouds without an SDK: it reads whole documents, gets tokens with a password, and accepts
+// private certificate authorities.
 package restapi
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/session"
 )
 
-// maxMessage bounds a text that somebody else wrote.
+// maxMessage bounds a text from another program.
 const maxMessage = 300
 
 // Client reads one API.
@@ -34,14 +34,14 @@ type Client struct {
 type Config struct {
 	cloudapi.Config
 	Trust Trust
-	// Server names who answers, such as "the API", and CheckAddress what to check where somebody else has.
+	// Server names the API in messages, such as "the API"; CheckAddress is the advice if something else responds.
 	Server, CheckAddress string
 	// CheckCredentials is the advice if a login is refused, and Untrusted if a certificate is not trusted.
 	CheckCredentials, Untrusted string
 	// Header is sent with each read.
 	Header http.Header
-	// Refusal reports whether an answer, which is in JSON or has no body, is what the API says of a call that it did not carry out. It
-	// completes the error, which has the class that the status stands for.
+	// Refusal reports whether a response, in JSON or without a body, is the API's error for a refused call. It completes the error, whose
+	// class comes from the status.
 	Refusal func(Answer, *cloudapi.Error) bool
 }
 
@@ -65,7 +65,7 @@ func New(c Config, dial cloudapi.DialFunc) (*Client, error) {
 	return &Client{cloudapi.NewClient(c.Config), c}, nil
 }
 
-// classOf tells a refused login from a bad request.
+// classOf distinguishes a refused login from a bad request.
 func classOf(status int, body []byte) error {
 	var said tokenAnswer
 	if status == http.StatusBadRequest && json.Unmarshal(body, &said) == nil && said.refusesCredentials() {
@@ -74,7 +74,7 @@ func classOf(status int, body []byte) error {
 	return nil
 }
 
-// Get reads one document, with a token where that is not "".
+// Get reads one document, with a token unless it is "".
 func (c *Client) Get(ctx context.Context, what, address, token string, out any) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
 	if err != nil {
@@ -109,8 +109,7 @@ func (c *Client) do(r *http.Request, what string) (Answer, error) {
 	}, nil
 }
 
-// read decodes an answer, or maps it to the common vocabulary of errors. A page comes from something in between: it says nothing about an
-// object.
+// read decodes a response, or returns one of the common error classes. An HTML page comes from a proxy: it says nothing about an object.
 func (c *Client) read(a Answer, what string, out any) error {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(a.Status), Operation: what, Status: a.Status, RequestID: a.Header.Get("request-id"),
@@ -147,7 +146,7 @@ func Text(parts ...string) string {
 // Tokens are the result of a login. Refresh is "" if they cannot be renewed.
 type Tokens struct{ Access, Refresh string }
 
-// tokenAnswer is an answer of a place that gives tokens (RFC 6749, sections 5.1 and 5.2, and oVirt's own form of it).
+// tokenAnswer is the response of a token endpoint (RFC 6749, sections 5.1 and 5.2, and oVirt's own form of it).
 type tokenAnswer struct {
 	Access      string `json:"access_token"`
 	Refresh     string `json:"refresh_token"`
@@ -162,7 +161,7 @@ func (t tokenAnswer) refusesCredentials() bool {
 	return slices.Contains(codes, t.Code) || slices.Contains(codes, t.Error)
 }
 
-// Login asks for tokens with a form. The error is session.ErrRefused where it is no better for being repeated.
+// Login requests tokens with a form. The error is session.ErrRefused if repeating it is useless.
 func (c *Client) Login(ctx context.Context, what, address string, form url.Values) (Tokens, error) {
 	a, err := c.Post(ctx, what, address, form)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Trust says which certificates of an API are accepted: what the system's authorities have signed, those of a file with certificates in
-// PEM, and those of a bundle of them, which may be encoded in base64 as installers write it.
+// Trust says which certificates of an API are accepted: those signed by the system's authorities, by a PEM file's, or by a bundle's, which
+// may be encoded in base64 as installers write it.
 type Trust struct {
 	File, Bundle string
 	// FilePlace and BundlePlace name the options that these come from.

@@ -16,31 +16,31 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
-// lookPause is the time between two looks for what a creation may have made.
+// lookPause is the time between two searches for an object that a creation may have left.
 const lookPause = 5 * time.Second
 
-// Creations says what becomes of creations whose answers are lost, and which may take effect all the same.
+// Creations says how to treat creations whose responses were lost, and which may have taken effect.
 type Creations struct {
-	// Shows is how long it may take until what such a creation makes is found. So long it is looked for before it is made again, or
-	// taken for absent when the Service goes; so does a process that has just begun, where the Service has the framework's finalizer
-	// and shows nothing yet. 0 leaves that out.
+	// Shows is the maximum time until an object from such a creation is found. The search continues for so long before the object is
+	// created again, or taken for absent at a deletion. A process that has just started does the same if the Service has the framework's
+	// finalizer and an empty status. 0 disables this.
 	Shows time.Duration
-	// Repeat is set where names are unique in the cloud: a second creation makes no second object, and waits for nothing.
+	// Repeat is set if names are unique in the cloud: a second creation makes no second object, and need not wait.
 	Repeat bool
 }
 
-// creations remembers creations of which nobody knows what became of them.
+// creations remembers creations of unknown outcome.
 type creations struct {
 	mu sync.Mutex
-	// began is when the first Service was worked on.
+	// began is when this process began to work on Services.
 	began time.Time
-	// unknown is when the answers were lost, by the UID of the Service.
+	// unknown is when the responses were lost, by the UID of the Service.
 	unknown map[types.UID]time.Time
-	// served are the Services that this process has served in its first time: whatever a process before it had made for them was found.
+	// served are the Services served early in this process: no object of an earlier process is missing for them.
 	served map[types.UID]struct{}
 }
 
-// begin notes that work has begun.
+// begin records that work has begun.
 func (c *creations) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,7 +49,7 @@ func (c *creations) begin() {
 	}
 }
 
-// serve notes that there is all that a Service needs. It is remembered for as long as processes before this one are in doubt.
+// serve records that all objects of a Service exist. It is remembered for as long as earlier processes are in doubt.
 func (c *creations) serve(service *v1.Service, policy Creations) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -63,7 +63,7 @@ func (c *creations) serve(service *v1.Service, policy Creations) {
 	c.served[service.UID] = struct{}{}
 }
 
-// take notes what is not known of creations for a Service.
+// take records a request's creations of unknown outcome.
 func (c *creations) take(r *Request, policy Creations) {
 	if !r.unanswered {
 		return
@@ -78,12 +78,12 @@ func (c *creations) take(r *Request, policy Creations) {
 	c.unknown[r.Service.UID] = time.Now()
 }
 
-// since returns since when it is not known what there is of a Service, and why; zero where nothing is in doubt.
+// since returns when it became unknown which objects a Service has, and why; zero if it is known.
 func (c *creations) since(service *v1.Service, what string) (at time.Time, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, why = c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
-	// One that is no load balancer any more lost its status by that, and shows no longer whether it was served.
+	// A Service that is no load balancer any more has lost its status, and does not show whether it was served.
 	_, served := c.served[service.UID]
 	if !served && at.IsZero() && service.CreationTimestamp.Time.Before(c.began) && service.Spec.Type == v1.ServiceTypeLoadBalancer &&
 		slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer) && len(service.Status.LoadBalancer.Ingress) == 0 {
@@ -92,8 +92,8 @@ func (c *creations) since(service *v1.Service, what string) (at time.Time, why s
 	return at, why
 }
 
-// doubt is an error that says when to look again, where what is not found may have been made all the same: by a call whose answer was
-// lost, or by one of a process before this one, which the finalizer shows and which recorded nothing. what names it.
+// doubt returns an error with the time to search again, if a missing object may exist nevertheless: created by a call whose response was
+// lost, or by an earlier process, which left only the finalizer. what names the object.
 func (c *creations) doubt(service *v1.Service, what string, policy Creations) error {
 	since, why := c.since(service, what)
 	left := time.Until(since.Add(policy.Shows))
@@ -103,7 +103,7 @@ func (c *creations) doubt(service *v1.Service, what string, policy Creations) er
 	return cloudproviderapi.NewRetryError(fmt.Sprintf("%s; it is looked for during the next %s", why, left.Round(time.Second)), min(left, lookPause))
 }
 
-// readAgain makes everything be read again, where something is in doubt or was a moment ago: what was read before says nothing.
+// readAgain demands new reads if there is a doubt or was one a moment ago: older reads prove nothing.
 func (c *creations) readAgain(ctx context.Context, service *v1.Service, policy Creations) context.Context {
 	if since, _ := c.since(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
 		return ctx

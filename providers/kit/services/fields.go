@@ -13,30 +13,30 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// This file compares objects of a cloud field by field, for plan: whatever encodes as JSON, in the words of the cloud's API.
+// This file compares objects of a cloud field by field, for plan: any JSON encoding, with the names of the cloud's API.
 
-// maxListed is how many elements of a list are shown; of a longer one, those that differ.
+// maxListed is how many elements of a list are shown; of a longer one, only those that differ.
 const maxListed = 20
 
-// hidden stands for a value that is nobody's business.
+// hidden replaces a secret value.
 const hidden = "(hidden)"
 
-// secretFields are the names of fields whose values are never shown.
+// secretFields returns the names of fields whose values are never shown.
 func secretFields() []string {
 	return []string{"ssl_key", "private_key", "password", "secret", "token"}
 }
 
-// SameSet reports whether two lists have the same elements, in whichever order: no cloud promises that of its answers.
+// SameSet reports whether two lists have the same elements in any order: no cloud promises an order.
 func SameSet[T comparable](a, b []T) bool { return sets.New(a...).Equal(sets.New(b...)) }
 
-// Fields are the fields in which two descriptions of an object differ. What is empty, zero or absent is the same.
+// Fields returns the fields in which two descriptions of an object differ. Empty, zero and absent are equal.
 func Fields(before, after any) []guard.Field {
 	var c comparison
 	c.compare("", pruned(document(before)), pruned(document(after)))
 	return c.fields
 }
 
-// Part is the part of a description that has the named fields, at the top.
+// Part returns the named top-level fields of a description.
 func Part(v any, names ...string) map[string]any {
 	part := map[string]any{}
 	if m, ok := document(v).(map[string]any); ok {
@@ -47,7 +47,7 @@ func Part(v any, names ...string) map[string]any {
 	return part
 }
 
-// Within is the part of before that after mentions: what a request leaves out, or has as null, stays as it is.
+// Within returns the part of before that after mentions: fields that a request omits, or sets to null, do not change.
 func Within(before, after any) any { return within(document(before), document(after)) }
 
 func within(before, after any) any {
@@ -78,7 +78,7 @@ func within(before, after any) any {
 	return before
 }
 
-// matching is the element of a list that is about the same thing, or else one whose fields tell what the list's elements have.
+// matching returns the element of a list that describes the same thing, or else one with the union of the elements' fields.
 func matching(list []any, have any) any {
 	if m, ok := have.(map[string]any); ok {
 		if key := keyOf(list); key != "" {
@@ -92,7 +92,7 @@ func matching(list []any, have any) any {
 	return list[0]
 }
 
-// document is a description as maps, lists and scalars.
+// document converts a description to maps, lists and scalars.
 func document(v any) any {
 	if v == nil {
 		return nil
@@ -110,7 +110,7 @@ func document(v any) any {
 	return d
 }
 
-// pruned is a document without what is empty, and without secrets.
+// pruned returns a document without empty fields and secrets.
 func pruned(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -162,7 +162,7 @@ func (c *comparison) compare(name string, before, after any) {
 	}
 }
 
-// typedPair are two values of a kind, one of which may be absent.
+// typedPair returns two values of a type, one of which may be absent.
 func typedPair[T any](before, after any) (b, a T, ok bool) {
 	b, hasBefore := before.(T)
 	a, hasAfter := after.(T)
@@ -186,7 +186,7 @@ func (c *comparison) add(name, before, after string) {
 	c.fields = append(c.fields, guard.Field{Name: name, Before: before, After: after})
 }
 
-// compareLists compares lists as sets: the clouds' APIs return theirs in any order.
+// compareLists compares lists as sets: the clouds' APIs return lists in any order.
 func (c *comparison) compareLists(name string, before, after []any) {
 	all := append(slices.Clone(before), after...)
 	scalar := func(v any) bool { _, ok := v.(map[string]any); return !ok }
@@ -230,7 +230,7 @@ func (c *comparison) compareKeyed(name, key string, before, after []any) {
 	}
 }
 
-// keyFields are the names of fields that tell elements of a list apart, the best first.
+// keyFields returns the names of fields that identify elements of a list, the best first.
 func keyFields() []string {
 	return []string{"name", "label", "key", "id", "address", "ip_address", "port", "loadBalancerPort"}
 }
@@ -248,7 +248,7 @@ func commonKey(before, after []any) string {
 	return ""
 }
 
-// keyOf is the field by which the elements of a list differ, all of them having it; "" where there is none.
+// keyOf returns the field that all elements of a list have with different values; "" if there is none.
 func keyOf(list []any) string {
 	for _, key := range keyFields() {
 		if found := keyIn(list, key); found != "" {
@@ -277,7 +277,7 @@ func keyIn(list []any, key string) string {
 	return found
 }
 
-// lacking are the elements of a list that another one has not, as often.
+// lacking returns the elements of a list that another one has less often.
 func lacking(list, other []any) []any {
 	counts := map[string]int{}
 	for _, v := range other {
@@ -292,7 +292,7 @@ func lacking(list, other []any) []any {
 	return left
 }
 
-// listText is a list as text; of a long one, the elements that differ.
+// listText formats a list; of a long one, only the elements that differ.
 func listText(list, differing []any) string {
 	shown, more := list, ""
 	if len(list) > maxListed {
@@ -306,7 +306,7 @@ func listText(list, differing []any) string {
 	return strings.TrimPrefix(strings.Join(texts, ", ")+more, " and ")
 }
 
-// text is a value in one line.
+// text formats a value in one line.
 func text(v any) string {
 	switch v := v.(type) {
 	case nil:

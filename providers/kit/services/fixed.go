@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// EventFixed is the reason of the event about what is asked for too late.
+// EventFixed is the reason of the event about a setting that can no longer be changed.
 const EventFixed = "LoadBalancerAnnotationFixed"
 
 // Fixed is a setting that counts only when a load balancer is created, with its present value.
@@ -22,19 +22,20 @@ type Fixed struct {
 	Asked, Has []string
 }
 
-// Fixer is a Reconciler of a cloud where some of what a Service asks for counts only when its load balancer is made.
+// Fixer is implemented by a Reconciler of a cloud with settings that count only when a load balancer is created.
 type Fixer[O, D any] interface {
-	// Fixed returns what the load balancer has of that; nothing where there is none. It may read, and writes nothing. What was at the
-	// creation is read from the load balancer itself.
+	// Fixed returns these settings; nothing before the creation. It may read, and writes nothing. The present values come from the load
+	// balancer itself.
 	Fixed(ctx context.Context, r Request, observed O, desired D) ([]Fixed, error)
 }
 
-// Single is a Fixed of one value.
+// Single returns a Fixed with one value.
 func Single(place, asked, has string) Fixed {
 	return Fixed{Place: place, Asked: []string{asked}, Has: []string{has}}
 }
 
-// Matching is a Fixed about a value that no load balancer has as such, such as a pattern, which allows what there is, or not.
+// Matching returns a Fixed about a value that is not a property of load balancers, such as a pattern; allows says whether the present value
+// satisfies it.
 func Matching(place, asked, has string, allows bool) Fixed {
 	if allows {
 		has = asked
@@ -42,7 +43,7 @@ func Matching(place, asked, has string, allows bool) Fixed {
 	return Single(place, asked, has)
 }
 
-// finding tells of what was asked for too late.
+// finding returns the message about a setting that can no longer be changed.
 func (f Fixed) finding() (late Finding, is bool) {
 	asked, has := normalized(f.Asked), normalized(f.Has)
 	if len(asked) == 0 || SameSet(asked, has) {
@@ -58,7 +59,7 @@ func (f Fixed) finding() (late Finding, is bool) {
 	return Warning(EventFixed, "%v: it is fixed when the load balancer is created; delete and create the Service to change it", &p), true
 }
 
-// normalized are values as they are compared: addresses and networks in one form, and nothing that is empty.
+// normalized returns values in a comparable form: addresses and networks in one notation, without empty values.
 func normalized(values []string) (list []string) {
 	for _, v := range values {
 		v = strings.TrimSpace(v)
@@ -72,7 +73,7 @@ func normalized(values []string) (list []string) {
 	return list
 }
 
-// tellFixed tells of what a Service asks for too late. What cannot be read for that holds nothing up.
+// tellFixed reports a Service's settings that can no longer be changed. Failures to read them do not delay anything.
 func (l *LoadBalancer[O, D]) tellFixed(ctx context.Context, r Request, findings *report, observed O, desired D) {
 	fixer, is := l.Reconciler.(Fixer[O, D])
 	if !is {

@@ -17,24 +17,24 @@ import (
 
 // Narrower is implemented by a Reconciler that decides who may connect to a load balancer.
 type Narrower[O any] interface {
-	// Narrowing are the changes by which clients lose access whom a Service no longer lets in. What of the new sources lies inside the former
-	// ones is opened first. It is asked before Desire, also where that or Validate refuses the Service, and where it has no node: observed
-	// may be the answer to Narrow then, and Settle was not called. Where there is nothing to narrow it makes no call. The changes are made
-	// although it returns an error, too.
+	// Narrowing returns the changes that end the access of clients whom a Service no longer allows. Parts of the new sources inside the
+	// former ones are opened first. It is called before Desire, even if that or Validate refuses the Service, and if it has no node:
+	// observed may then come from Narrow, without Settle. If there is nothing to narrow it makes no call. The changes are made even if it
+	// returns an error too.
 	Narrowing(ctx context.Context, r Request, observed O) ([]Change[O], error)
 }
 
 // beginning holds the results of a reconciliation's first part for the rest.
 type beginning[O any] struct {
 	observed O
-	// known is set where observed is what is there now.
+	// known is set if observed is the present state.
 	known bool
 	wrote bool
-	// failed are narrowings that failed. The rest includes what they do, and tells of them only if it fails as well.
+	// failed are errors of narrowings. The rest makes the same changes, and returns these errors only if it fails as well.
 	failed error
 }
 
-// NarrowLoadBalancer shuts out clients whom a Service no longer lets in, where it is refused before anything else is done.
+// NarrowLoadBalancer shuts out clients whom a refused Service no longer allows.
 func (l *LoadBalancer[O, D]) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
 	turn := turn{locks: &l.locks}
 	defer turn.end()
@@ -43,7 +43,7 @@ func (l *LoadBalancer[O, D]) NarrowLoadBalancer(ctx context.Context, cluster str
 	return err
 }
 
-// begin looks at what a Service has, and narrows who may connect. Where the Service is refused, nothing else is to be done.
+// begin observes a Service's objects, and narrows who may connect. If the Service is refused, nothing else is done.
 func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, findings *report) (b beginning[O], err error) {
 	asked := *r
 	b, refusal := l.look(ctx, &asked, findings)
@@ -70,8 +70,8 @@ func (l *LoadBalancer[O, D]) begin(ctx context.Context, r *Request, turn *turn, 
 	return b, nil
 }
 
-// look validates a Service, observes what it has, and asks whose that is. Where one of these is refused, it observes for Narrow, as the
-// request says then, if something may be open.
+// look validates a Service, observes its objects, and checks their owner. If one of these is refused, it observes for Narrow and changes
+// the request's purpose, if clients may have access.
 func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *report) (b beginning[O], refusal error) {
 	l.creations.begin()
 	if r.Purpose != Narrow {
@@ -99,20 +99,19 @@ func (l *LoadBalancer[O, D]) look(ctx context.Context, r *Request, findings *rep
 	return b, joinErrors(err, refusal)
 }
 
-// checkOwner leaves out, or refuses, what is somebody else's.
+// checkOwner drops, or refuses, another owner's objects.
 func (l *LoadBalancer[O, D]) checkOwner(ctx context.Context, r Request, findings *report, observed O) (b beginning[O], err error) {
 	observed, found, err := l.Reconciler.CheckOwner(ctx, r, observed)
 	findings.add(found)
 	return beginning[O]{observed: observed, known: err == nil}, err
 }
 
-// mayBeOpen reports whether something may have been opened for a Service: before that it gets the framework's finalizer.
+// mayBeOpen reports whether clients may have got access: the framework adds its finalizer before that.
 func mayBeOpen(service *v1.Service) bool {
 	return len(service.Status.LoadBalancer.Ingress) > 0 || slices.Contains(service.Finalizers, servicehelper.LoadBalancerCleanupFinalizer)
 }
 
-// AddWhatFits adds items in their order, as many as there is room for: add adds all that it is given, or nothing. left are those that
-// were not added, with the reason.
+// AddWhatFits adds as many items as fit, in their order. add adds all of its arguments or none. left are the others, with the reason.
 func AddWhatFits[T any](items []T, add func([]T) error) (left []T, err error) {
 	if len(items) == 0 {
 		return nil, nil
@@ -130,8 +129,7 @@ func AddWhatFits[T any](items []T, add func([]T) error) (left []T, err error) {
 	return AddWhatFits(items[half:], add)
 }
 
-// MayPass reports whether what failed may succeed later without anybody changing something. Where a page came in place of an answer, its
-// status says whether that is so.
+// MayPass reports whether a failure may be temporary. For an HTML page in place of a response, the status decides.
 func MayPass(err error) bool {
 	_, asks := errors.AsType[*cloudproviderapi.RetryError](err)
 	refused := errors.Is(err, cloudapi.ErrTransient) && cloudapi.Refused(err) && !cloudapi.NotSent(err)

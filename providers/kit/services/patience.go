@@ -10,7 +10,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
 )
 
-// Patiently does something again for as long as it asks for more time with a RetryError, until limit would be exceeded.
+// Patiently repeats a function for as long as it returns a RetryError, until limit would be exceeded.
 func Patiently(ctx context.Context, limit time.Duration, do func() error) error {
 	deadline := time.Now().Add(limit)
 	for {
@@ -22,7 +22,7 @@ func Patiently(ctx context.Context, limit time.Duration, do func() error) error 
 	}
 }
 
-// pause waits as long as is asked for; it returns false if the context ends before.
+// pause waits for the requested time; it returns false if the context ends before.
 func pause(ctx context.Context, later *cloudproviderapi.RetryError) bool {
 	defer progress.Note(ctx, later.Error())()
 	timer := time.NewTimer(later.RetryAfter())

@@ -1,9 +1,9 @@
-// Package services reconciles Services of type LoadBalancer. It has the order of the steps, and a cloud supplies the parts as
-// a Reconciler: what is there, whose it is, what should be there, and the changes between the two.
+// Package services reconciles Services of type LoadBalancer. It defines the order of the steps, and a cloud supplies the parts as a
+// Reconciler: the observed objects, their owner, the desired state, and the changes between them.
 //
-// EnsureLoadBalancer, UpdateLoadBalancer, EnsureLoadBalancerDeleted and the command plan all run the same parts, so that plan
-// tells what would be done. Parts that compute write nothing: what they have to say to the user is a Finding, which only
-// reconciliation turns into an event.
+// EnsureLoadBalancer, UpdateLoadBalancer, EnsureLoadBalancerDeleted and the command plan all run the same parts, so that plan shows the
+// real changes. Parts that compute write nothing: they return messages for the user as Findings, which only reconciliation turns into
+// events.
 package services
 
 import (
@@ -33,17 +33,17 @@ type Purpose string
 
 // Purposes.
 const (
-	// Ensure: the Service is to get all that it asks for.
+	// Ensure: all that the Service requests is to be provided.
 	Ensure Purpose = "ensure"
-	// Plan: what Ensure would do is to be told. Nothing is written.
+	// Plan: the changes of Ensure are only reported. Nothing is written.
 	Plan Purpose = "plan"
-	// UpdateNodes: the nodes changed, and nothing else is to be done.
+	// UpdateNodes: only the nodes changed.
 	UpdateNodes Purpose = "nodes"
-	// Delete: the Service goes.
+	// Delete: the Service is being deleted.
 	Delete Purpose = "delete"
-	// Lookup: somebody asks whether there is a load balancer.
+	// Lookup: the framework asks whether there is a load balancer.
 	Lookup Purpose = "lookup"
-	// Narrow: all that is done is to shut out clients whom the Service no longer lets in. Observe reads nothing of nodes for it.
+	// Narrow: only clients whom the Service no longer allows are shut out. Observe reads nothing about nodes for it.
 	Narrow Purpose = "narrow"
 )
 
@@ -52,52 +52,50 @@ type Request struct {
 	Purpose Purpose
 	// Cluster is the value of --cluster-name.
 	Cluster string
-	// Service is never changed in place. A Change that writes annotations puts the Service as it then is here.
+	// Service is never changed in place. A Change that writes annotations stores the resulting Service here.
 	Service *v1.Service
 	// Nodes are those behind the load balancer; none for Delete and Lookup.
 	Nodes []*v1.Node
 	// reported collects findings while changes are made.
 	reported []Finding
-	// unanswered is set where something was made, or not.
+	// unanswered is set if the outcome of a creation is unknown.
 	unanswered bool
 }
 
-// Asked notes the answer to the creation of something that belongs to the load balancer, within a change that is not marked so: see
-// Creations.
+// Asked records the result of creating a part of the load balancer, within a change that has not set Creates: see Creations.
 func (r *Request) Asked(err error) {
 	r.unanswered = r.unanswered || (err != nil && !cloudapi.Refused(err))
 }
 
-// Report tells the user of the Service what came up while changes were made, which are given the Request itself. Parts that
-// compute are given a copy, and return their findings.
+// Report adds findings while changes are made. Changes get the Request itself; parts that compute get a copy, and return their findings.
 func (r *Request) Report(findings ...Finding) { r.reported = append(r.reported, findings...) }
 
 // Finding is something that the user of a Service should know.
 type Finding struct {
-	// Reason is that of the event.
+	// Reason is the reason of the event.
 	Reason  string
 	Message string
-	// Normal is set where nothing is wrong.
+	// Normal is set if nothing is wrong.
 	Normal bool
-	// On is the Service that the event belongs to; nil means that of the request.
+	// On is the Service of the event; nil means that of the request.
 	On *v1.Service
-	// Again is set where nodes wait for the cloud, which Desire and NodeChanges leave as they are: all else is done, which is no failure,
-	// and the nodes are applied again after so long, or once When is closed. A finding without a Reason has no event.
+	// Again is set if nodes wait for the cloud, and Desire and NodeChanges leave these unchanged. This is no failure: everything else is
+	// done, and the nodes are applied again after this time, or once When is closed. A finding without a Reason has no event.
 	Again time.Duration
 	When  <-chan struct{}
 }
 
-// Warning returns a Finding about something that is wrong.
+// Warning returns a Finding about a fault.
 func Warning(reason, format string, args ...any) Finding {
 	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// Notice returns a Finding about something that is in order.
+// Notice returns a Finding about a normal condition.
 func Notice(reason, format string, args ...any) Finding {
 	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...), Normal: true}
 }
 
-// Reasons of the events about what a Service asks for.
+// Reasons of the events about a Service's settings.
 const (
 	EventConfigError   = guard.EventConfigError
 	EventIgnored       = guard.EventAnnotationIgnored
@@ -106,8 +104,7 @@ const (
 	EventSingleStack   = "LoadBalancerSingleStack"
 )
 
-// Judged are the findings about what a Service asks for, by what it was judged to be: a warning each for what has no effect, and one for
-// all that is refused.
+// Judged returns the findings about a Service's settings: a warning for each without effect, and one for all that are refused.
 func Judged(warnings, err error) (findings []Finding) {
 	for _, w := range schema.Problems(warnings) {
 		reason := EventIgnored
@@ -129,7 +126,7 @@ func Judged(warnings, err error) (findings []Finding) {
 	return findings
 }
 
-// Refused are the findings about a claim that was refused: on the Service that claims, and on the one that has the object.
+// Refused returns the findings about a refused claim: for the Service that claims, and for the object's owner.
 func Refused(service *v1.Service, d ownership.Decision) []Finding {
 	if d.Verdict != ownership.Refused {
 		return nil
@@ -141,75 +138,75 @@ func Refused(service *v1.Service, d ownership.Decision) []Finding {
 	return findings
 }
 
-// Change brings what is observed nearer to what is desired, by one call or by a few that belong together.
+// Change brings the observed state nearer to the desired one, by one call or by a few that belong together.
 type Change[O any] struct {
 	guard.Planned
-	// Phase says what the failure of this change holds up.
+	// Phase says which other changes wait for this one.
 	Phase Phase
-	// Make carries it out, and returns what is there afterwards. Whatever fails may have taken effect: it sees to it that the
-	// next look reads what it may have changed. What stands behind a change with Replan only tells plan what will follow, and
-	// needs none.
+	// Make carries it out, and returns the state afterwards. A failed write may have taken effect: Make invalidates whatever it may have
+	// changed. A change after one with Replan is only listed for plan, and needs no Make.
 	Make func(ctx context.Context, r *Request, observed O) (O, error)
-	// Replan is set where what follows depends on what this change makes: everything after it is computed again.
+	// Replan is set if later changes depend on the result of this one: everything after it is computed again.
 	Replan bool
-	// Creates is set where this makes the load balancer, or something that belongs to it: see Creations.
+	// Creates is set if this creates the load balancer, or a part of it: see Creations.
 	Creates bool
-	// Compare returns what the object is before and after, for Fields; only plan asks. nil before means that it is created, and nil after
-	// that it is deleted.
+	// Compare returns the object before and after, for Fields; only plan calls it. nil before means that it is created, and nil after that
+	// it is deleted.
 	Compare func() (before, after any)
-	// Wait is set where nothing is written: Make waits for the cloud, and plan does not mention it.
+	// Wait is set if nothing is written: Make waits for the cloud, and plan does not mention it.
 	Wait bool
-	// Opens and Closes say of narrowings what they are about. Where one that opens it fails for now, those that close it are not made: they
-	// would shut out whom a refused Service still asks for. A lasting refusal keeps nobody in.
+	// Opens and Closes name the subject of narrowings. If one that opens a subject fails for now, those that close it are not made: they
+	// would shut out clients whom a refused Service still allows. After a lasting refusal they are made.
 	Opens, Closes string
 }
 
 // Reconciler is implemented by a cloud for one kind of load balancer. O is the observed state, D the desired one.
 type Reconciler[O, D any] interface {
-	// Validate judges the Service by itself, before anything is read for Ensure and Plan. It makes no call.
+	// Validate checks the Service alone, before anything is read for Ensure and Plan. It makes no call.
 	Validate(r Request) ([]Finding, error)
-	// Observe reads what is there for a Service. It writes nothing.
+	// Observe reads the objects of a Service. It writes nothing.
 	Observe(ctx context.Context, r Request) (O, error)
-	// CheckOwner decides whether what was observed is the Service's to have. For Ensure and Plan, an object of somebody else is
-	// an error; for the other purposes it is left out of what is returned, as if it were not there. What belongs to an object is
-	// not worth a read before it is known to be the Service's, and may be read here.
+	// CheckOwner decides whether the observed objects belong to the Service. For Ensure and Plan, another owner's object is an error; for
+	// the other purposes it is left out of the result. Parts of an object that are worth a read only once its owner is known may be read
+	// here.
 	CheckOwner(ctx context.Context, r Request, observed O) (O, []Finding, error)
-	// Desire computes what should be there. It may read, and writes nothing.
+	// Desire computes the desired state. It may read, and writes nothing.
 	Desire(ctx context.Context, r Request, observed O) (D, []Finding, error)
-	// Changes are those between the two, in order; none where all is as it should be. It makes no call.
+	// Changes returns the changes between the two, in order; none if they are equal. It makes no call.
 	Changes(r Request, observed O, desired D) ([]Change[O], error)
-	// Complete does what is due when all changes are made: it records on the Service what was made, waits until the cloud has
-	// set it up, and removes what the Service had before. It makes no call where nothing is due.
+	// Complete finishes after all changes: it records on the Service which objects were created, waits until the cloud has set them up, and
+	// removes the Service's former objects. It makes no call if nothing is due.
 	Complete(ctx context.Context, r *Request, observed O, desired D) (O, error)
-	// Status is that of the Service, or an error that says when to look again.
+	// Status returns the status of the Service, or an error with the time to try again.
 	Status(r Request, observed O, desired D) (*v1.LoadBalancerStatus, error)
-	// NodeChanges are those that follow from the nodes alone. Nothing is created by them, and a fault in an annotation keeps no
-	// node from joining or leaving.
+	// NodeChanges returns the changes that follow from the nodes alone. They create nothing, and a fault in an annotation keeps no node
+	// from joining or leaving.
 	NodeChanges(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
 	// Deletions returns the changes that delete the Service's objects. Findings are about objects that stay in the cloud.
 	Deletions(ctx context.Context, r Request, observed O) ([]Change[O], []Finding, error)
-	// Exists reports whether anything is left that Deletions would remove, and the status if there is a load balancer.
+	// Exists reports whether Deletions would remove anything, and the status if there is a load balancer.
 	Exists(ctx context.Context, r Request, observed O) (*v1.LoadBalancerStatus, bool, error)
 }
 
-// Misser is a Reconciler of a cloud where what is not found may exist all the same, as where a right was lost that nothing tells of.
+// Misser is implemented by a Reconciler of a cloud that hides objects without permission, so that a missing object may exist.
 type Misser[O any] interface {
-	// Missing tells of what a Service shows and nobody finds when it goes. The framework asks for no deletion then, and tells nobody.
+	// Missing reports a deleted Service's objects that its status shows and that are not found. The framework then requests no deletion,
+	// and reports nothing.
 	Missing(observed O) []Finding
 }
 
-// Phase is the part of a reconciliation that a change belongs to. First clients lose access whom the Service no longer lets in, then
-// all else is made.
+// Phase is the part of a reconciliation that a change belongs to. First clients whom the Service no longer allows lose access, then
+// everything else is changed.
 type Phase int
 
 const (
-	// PhaseOpen is that of all that is asked for, one change after the other: the first that fails is the last.
+	// PhaseOpen holds the changes to the desired state, one after the other: the first that fails is the last.
 	PhaseOpen Phase = iota
-	// PhaseNarrow is that of what shuts clients out. Each is tried, whatever becomes of the others.
+	// PhaseNarrow holds the changes that shut clients out. Each is tried, even if others fail.
 	PhaseNarrow
 )
 
-// EachTried has each of some changes tried, whatever becomes of the others. What follows waits until none of them fails.
+// EachTried returns the changes in a phase in which each is tried, even if others fail. Later phases wait until none fails.
 func EachTried[O any](list []Change[O]) []Change[O] {
 	for i := range list {
 		list[i].Phase = PhaseNarrow
@@ -220,27 +217,26 @@ func EachTried[O any](list []Change[O]) []Change[O] {
 // triesAll reports whether a change is tried although another one of its phase has failed.
 func (p Phase) triesAll() bool { return p != PhaseOpen }
 
-// maxRounds bounds how often changes are computed again in one call. It is far above what any cloud needs, where a change is a
-// round; beyond it, a change does not have the effect that it should.
+// maxRounds bounds how often one call computes changes again. No cloud needs nearly as many; beyond it, some change has no effect.
 const maxRounds = 500
 
-// maxLooks bounds how often one call looks at what is there after its own changes.
+// maxLooks bounds how often one call observes again after its own changes.
 const maxLooks = 5
 
-// LoadBalancer implements cloudprovider.LoadBalancer and plan by a Reconciler.
+// LoadBalancer implements cloudprovider.LoadBalancer and plan with a Reconciler.
 type LoadBalancer[O, D any] struct {
 	Reconciler Reconciler[O, D]
-	// Name is that of the load balancer of a Service, for messages of the framework.
+	// Name returns the name of a Service's load balancer for messages of the framework.
 	Name func(cluster string, service *v1.Service) string
-	// LookAgain is set where others may change a load balancer while we do, and what they did must not pass for ours: when our
-	// changes are made, Observe is asked again until there is nothing left to change. After a deletion nobody looks.
+	// LookAgain is set if others may change a load balancer at the same time: after our changes, Observe is called again until there is
+	// nothing left to change, so that their changes are not taken for ours. Not after a deletion.
 	LookAgain bool
 	// Creations remembers creations whose responses were lost.
 	Creations Creations
-	// Patience is for how long EnsureLoadBalancer starts over by itself where a part asks for more time with a RetryError, before
-	// the framework comes back for it, which it tells the user as a failure. 0 leaves that to the framework at once.
+	// Patience is how long EnsureLoadBalancer itself repeats while a part returns a RetryError, before the framework does, which shows the
+	// user a failure. 0 leaves that to the framework at once.
 	Patience time.Duration
-	// Identify finds the instances of nodes that have no provider ID; nil where backends are no instances.
+	// Identify finds the instances of nodes that have no provider ID; nil if backends are not instances.
 	Identify func(ctx context.Context, list []*v1.Node) (nodes.Identified, error)
 	// Events receives the findings; nil drops them. It is set before the first call.
 	Events record.EventRecorder
@@ -301,7 +297,7 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 	observed, err := l.converge(ctx, r, &turn, findings, begin, func(observed O) ([]Change[O], error) {
 		var found []Finding
 		var err error
-		findings.again = nil // what waited in an earlier round may not any more
+		findings.again = nil // a node that waited in an earlier round may not any more
 		desired, found, err = l.Reconciler.Desire(ctx, *r, observed)
 		findings.add(found)
 		if err != nil {
@@ -394,7 +390,7 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 		changes, err = l.Reconciler.Changes(r, begin.observed, desired)
 	}
 	plan.Changes = planned(changes)
-	// What changes anyway is said once, with all that changes.
+	// Changes that are in both lists are shown once, with the rest.
 	first := slices.DeleteFunc(planned(narrowing), func(p guard.Planned) bool {
 		return slices.ContainsFunc(plan.Changes, func(c guard.Planned) bool { return c.Object == p.Object })
 	})
@@ -416,20 +412,19 @@ func planned[O any](changes []Change[O]) (list []guard.Planned) {
 	return list
 }
 
-// Begin notes that work on Services has begun, where another LoadBalancer does the first of it.
+// Begin records that work on Services has begun, if another LoadBalancer starts with it.
 func (l *LoadBalancer[O, D]) Begin() { l.creations.begin() }
 
-// Served notes that another LoadBalancer serves a Service, so that none of this one's kind is looked for that a process before this one may
-// have had made.
+// Served stops the search for a load balancer of this kind that an earlier process may have created.
 func (l *LoadBalancer[O, D]) Served(service *v1.Service) { l.creations.serve(service, l.Creations) }
 
-// Doubt is an error that says when to look again, where something of this one's kind that is not found may have been made for a Service all
-// the same. what names it.
+// Doubt returns an error with the time to search again, if a missing object of this kind may have been created for a Service nevertheless.
+// what names the object.
 func (l *LoadBalancer[O, D]) Doubt(service *v1.Service, what string) error {
 	return l.creations.doubt(service, what, l.Creations)
 }
 
-// observe reads what is there and leaves out, or refuses, what is somebody else's.
+// observe reads the objects of a Service and drops, or refuses, another owner's.
 func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *report) (observed O, err error) {
 	l.creations.begin()
 	if observed, err = l.Reconciler.Observe(ctx, r); err != nil {
@@ -440,14 +435,14 @@ func (l *LoadBalancer[O, D]) observe(ctx context.Context, r Request, findings *r
 	return observed, err
 }
 
-// EventUnknown is the reason of the event about nodes of which no instance is known.
+// EventUnknown is the reason of the event about nodes without a known instance.
 const EventUnknown = "NodesWithoutInstance"
 
-// errUnknown keeps a load balancer from losing all its backends because nothing is known of their nodes.
+// errUnknown keeps a load balancer from losing all its backends if nothing is known about their nodes.
 var errUnknown = errors.New("no node of the cluster says which instance it is, and none is found by its name; the load balancer stays as it is: " +
 	"start the kubelets with --cloud-provider=external, or with --provider-id")
 
-// identify has the instances found of nodes that do not say which they are. What serves is not emptied where nothing is known of any node.
+// identify finds the instances of nodes without a provider ID. Existing backends are not removed if nothing is known about any node.
 func (l *LoadBalancer[O, D]) identify(ctx context.Context, r *Request, findings *report, observed O) error {
 	if l.Identify == nil {
 		return nil
@@ -474,7 +469,7 @@ func (l *LoadBalancer[O, D]) identify(ctx context.Context, r *Request, findings 
 	return nil
 }
 
-// some are names for a message.
+// some joins names for a message.
 func some(list []string) string {
 	const most = 5
 	if len(list) <= most {
@@ -483,7 +478,7 @@ func some(list []string) string {
 	return strings.Join(list[:most], ", ") + ", …"
 }
 
-// converge makes changes until there are none left, and returns what is there then.
+// converge makes changes until there are none left, and returns the resulting state.
 func (l *LoadBalancer[O, D]) converge(
 	ctx context.Context, r *Request, turn *turn, findings *report, begin beginning[O], changes func(O) ([]Change[O], error),
 ) (observed O, err error) {
@@ -519,7 +514,7 @@ func (l *LoadBalancer[O, D]) converge(
 	return observed, fmt.Errorf("%s: the changes of %s have no end: each look finds more to change", l.Name(r.Cluster, r.Service), r.Purpose)
 }
 
-// changeOnce makes the changes of what was observed, when it is the turn of the Service and the cloud has done its own work.
+// changeOnce makes the changes once the Service has the turn and the cloud's own work has ended.
 func (l *LoadBalancer[O, D]) changeOnce(
 	ctx context.Context, r *Request, turn *turn, findings *report, observed O, changes func(O) ([]Change[O], error),
 ) (after O, did outcome, err error) {
@@ -538,7 +533,7 @@ func (l *LoadBalancer[O, D]) changeOnce(
 	return l.makeAll(ctx, r, findings, due, observed)
 }
 
-// settle waits for the turn of a Service on what was observed, and for the cloud's own work on it.
+// settle waits for the Service's turn on the observed object, and for the cloud's own work on it.
 func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn, findings *report, observed O) (O, error) {
 	cloud, works := l.Reconciler.(Asynchronous[O])
 	if !works {
@@ -556,7 +551,7 @@ func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn,
 // outcome is the result of a list of changes: whether anything was written, and whether the rest must be computed again.
 type outcome struct{ wrote, replan bool }
 
-// makeAll makes changes, up to one after which the rest is computed again. Where one fails, the others of its phase may still be tried.
+// makeAll makes changes, up to one after which the rest is computed again. If one fails, the others of its phase may still be tried.
 func (l *LoadBalancer[O, D]) makeAll(
 	ctx context.Context, r *Request, findings *report, due []Change[O], observed O,
 ) (after O, did outcome, err error) {
@@ -588,7 +583,7 @@ func (l *LoadBalancer[O, D]) makeAll(
 	return observed, did, errors.Join(failed...)
 }
 
-// makeOne makes one change, of which more follow.
+// makeOne makes one change; others may follow.
 func (l *LoadBalancer[O, D]) makeOne(
 	ctx context.Context, r *Request, findings *report, c Change[O], observed O, more int,
 ) (after O, err error) {
@@ -610,14 +605,14 @@ func (l *LoadBalancer[O, D]) makeOne(
 	return after, err
 }
 
-// report turns findings into events, each once in a call however often it is found.
+// report turns findings into events, each once in a call however often it is reported.
 type report struct {
 	events  record.EventRecorder
 	service *v1.Service
 	found   []Finding
-	// again is the finding that says when nodes are to be applied again; nil if there is none.
+	// again is the finding that says when to apply the nodes again; nil if there is none.
 	again *Finding
-	// words names the portable annotations that the cloud's own were made of; nil names none.
+	// words replaces the cloud's annotations in messages by the portable ones that they were made from; nil replaces none.
 	words func(text string) string
 }
 
@@ -650,14 +645,14 @@ func (r *report) add(findings []Finding) {
 	}
 }
 
-// comeBack has the nodes applied again where some wait.
+// comeBack schedules applying the nodes again if some wait.
 func (r *report) comeBack(ctx context.Context) {
 	if r.again != nil {
 		guard.ComeBack(ctx, r.again.Again, r.again.When)
 	}
 }
 
-// take adds what was reported while a change was made.
+// take adds the findings that were reported while a change was made.
 func (r *report) take(from *Request) {
 	found := from.reported
 	from.reported = nil
@@ -673,7 +668,7 @@ func (r *report) contains(f Finding) bool {
 	return false
 }
 
-// planned are the findings about the Service itself.
+// planned returns the findings about the Service itself.
 func (r *report) planned() []guard.Finding {
 	var list []guard.Finding
 	for _, f := range r.found {

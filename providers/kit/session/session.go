@@ -1,5 +1,5 @@
-// Package session keeps the session that a provider has with an API: one login at a time, one more where a session has ended, and none
-// with credentials that were just refused, because a few refused logins lock an account.
+// Package session keeps a provider's session with an API: one login at a time, a new one if the session has ended, and none with
+// credentials that were just refused, because a few refused logins lock an account.
 package session
 
 import (
@@ -15,41 +15,39 @@ import (
 )
 
 const (
-	// firstRefusal is how long refused credentials are not tried again; after each further refusal twice as long, up to maxRefusal.
+	// firstRefusal is how long refused credentials are not tried again; it doubles with each further refusal, up to maxRefusal.
 	firstRefusal = time.Minute
 	maxRefusal   = 10 * time.Minute
-	// firstFailure and maxFailure are the same for logins that failed otherwise: an API that breaks off in the middle of its answer may
-	// have refused them.
+	// firstFailure and maxFailure are the same for logins that failed otherwise: the response of a refusal may have been cut off.
 	firstFailure = 5 * time.Second
 	maxFailure   = time.Minute
-	// loginTimeout bounds a login, which goes on where its caller has given up: the next one would send the credentials once more, without
-	// knowing whether they are refused.
+	// loginTimeout bounds a login. It continues after its caller has given up: otherwise the next caller would send the credentials again
+	// without knowing whether they are refused.
 	loginTimeout = 2 * time.Minute
 )
 
 var (
 	// ErrEnded marks the error of a call whose session is not accepted any more.
 	ErrEnded = errors.New("the session has ended")
-	// ErrRefused marks the error of a login that the API has refused for what it holds, so that it is no better for being repeated.
+	// ErrRefused marks the error of a login that the API has refused and that is useless to repeat.
 	ErrRefused = errors.New("the credentials are refused")
 )
 
 // Keeper keeps a session S that is opened with credentials C. Its fields are set before it is used.
 type Keeper[C, S comparable] struct {
-	// Credentials are those that are to be used now. They may have changed since the last login.
+	// Credentials returns the current credentials. They may have changed since the last login.
 	Credentials func() (C, error)
 	// Login opens a session.
 	Login func(context.Context, C) (S, error)
-	// Renew opens another session in the place of one that has ended, without credentials; nil where there is no such way. Where it is
-	// refused there is a login.
+	// Renew replaces an ended session without credentials; nil if that is impossible. If it is refused, Login follows.
 	Renew func(context.Context, S) (S, error)
 
 	mu sync.Mutex
-	// current is the session that is open, and the zero value if none is; ended is the one before, as long as it may be renewed.
+	// current is the open session, or the zero value; ended is the one before, as long as it may be renewed.
 	current, ended S
 	// opening is the login that is under way; nil if none is.
 	opening *opening[S]
-	// used are the credentials of the last login, and failed the ones that are not tried again for a while.
+	// used are the credentials of the last login, failed those that are not tried again for a while.
 	used   C
 	failed map[C]failure
 }
@@ -68,7 +66,7 @@ type failure struct {
 	err   error
 }
 
-// Do runs calls in the session. Where that has ended, another one is opened, and the calls are made once more.
+// Do runs calls in the session. If that has ended, it opens another one and repeats the calls.
 func (k *Keeper[C, S]) Do(ctx context.Context, calls func(S) error) error {
 	for attempt := 0; ; attempt++ {
 		s, err := k.open(ctx)
@@ -89,14 +87,14 @@ func (k *Keeper[C, S]) Do(ctx context.Context, calls func(S) error) error {
 	}
 }
 
-// Set makes a session the one that is open.
+// Set stores the open session.
 func (k *Keeper[C, S]) Set(s S) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.current = s
 }
 
-// Take forgets the session that is open and returns it, and the zero value where there is none.
+// Take removes the open session and returns it, or the zero value.
 func (k *Keeper[C, S]) Take() S {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -106,7 +104,7 @@ func (k *Keeper[C, S]) Take() S {
 	return s
 }
 
-// accepted notes that a session serves, and with it the credentials that opened it.
+// accepted records that a session works, and so do its credentials.
 func (k *Keeper[C, S]) accepted(s S) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,8 +113,7 @@ func (k *Keeper[C, S]) accepted(s S) {
 	}
 }
 
-// drop forgets a session that has ended, unless another one has taken its place. One that was not accepted once is like a login that
-// failed.
+// drop forgets a session that has ended, unless another one has replaced it. A session that never worked counts as a failed login.
 func (k *Keeper[C, S]) drop(s S, err error, atOnce bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -130,7 +127,7 @@ func (k *Keeper[C, S]) drop(s S, err error, atOnce bool) {
 	}
 }
 
-// failLocked notes a login that failed.
+// failLocked records a failed login.
 func (k *Keeper[C, S]) failLocked(c C, err error) {
 	now := time.Now()
 	maps.DeleteFunc(k.failed, func(_ C, f failure) bool { return now.Sub(f.until) > maxRefusal })
@@ -145,7 +142,7 @@ func (k *Keeper[C, S]) failLocked(c C, err error) {
 	k.failed[c] = failure{until: now.Add(pause), pause: pause, err: err}
 }
 
-// open returns the open session, or opens one: one caller does, and the others get what it has got, be it an error.
+// open returns the open session, or opens one: one caller does, and the others get the same result.
 func (k *Keeper[C, S]) open(ctx context.Context) (s S, err error) {
 	k.mu.Lock()
 	if k.current != s {
@@ -204,7 +201,7 @@ func (k *Keeper[C, S]) run(ctx context.Context, o *opening[S]) {
 	}
 }
 
-// renewed renews the session that has ended, where there is one. It returns the zero value where a login is due.
+// renewed renews the ended session, if there is one. It returns the zero value if a login is needed.
 func (k *Keeper[C, S]) renewed(ctx context.Context) (s S, err error) {
 	k.mu.Lock()
 	ended := k.ended

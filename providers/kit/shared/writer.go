@@ -1,5 +1,5 @@
-// Package shared writes documents that several Services edit: a security list, a load balancer with the rules of many, a ConfigMap.
-// All edits that wait at a moment are one write, which names the version that it was made of.
+// Package shared writes documents that several Services edit, such as a security list, a shared load balancer or a ConfigMap. All waiting
+// edits are one write, which names the version it is based on.
 package shared
 
 import (
@@ -13,49 +13,49 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// ErrKeep is the answer of an edit that leaves the document as it is.
+// ErrKeep is returned by an edit that leaves the document unchanged.
 var ErrKeep = errors.New("nothing to change")
 
-// errNoResult is the answer to edits whose write panicked.
+// errNoResult is returned to edits whose write panicked.
 var errNoResult = errors.New("the write ended without a result: this is a bug")
 
-// maxTries bounds how often a document is read and edited again because somebody else wrote first.
+// maxTries bounds how often a document is read and edited again after concurrent writes.
 const maxTries = 10
 
-// Edit returns what becomes of a document; it does not change the one that it is given. It is asked again with a newer one where somebody
-// else wrote meanwhile. Its error is for whoever handed it in, and leaves the other edits alone.
+// Edit returns the edited document, without changing its argument. After a concurrent write it is called again with the newer document. Its
+// error is returned to its own caller, and does not affect other edits.
 type Edit[D any] func(ctx context.Context, before D) (after D, err error)
 
-// Document reads and writes one document. A new one is opened for each write with all its tries.
+// Document reads and writes one document. A new Document is created for each write with all its tries.
 type Document[D any] interface {
-	// Read returns the document of now. A copy from memory will do, unless it is to be fresh.
+	// Read returns the current document. A cached copy is allowed unless fresh is set.
 	Read(ctx context.Context, fresh bool) (D, error)
-	// Write stores what the edits made, and returns the document as it then is. An error by Outdated has it read and edited again.
+	// Write stores the edited document, and returns the resulting one. After an Outdated error it is read and edited again.
 	Write(ctx context.Context, before, after D) (D, error)
 }
 
-// Target is the document that an edit is for.
+// Target names the document of an edit.
 type Target[D any] struct {
-	// ID tells documents apart, and Name is for errors and the log.
+	// ID identifies the document, and Name is for errors and the log.
 	ID, Name string
-	// Gather is how long edits wait for others before each write; nil is not at all.
+	// Gather returns how long edits wait for others before each write; nil means no wait.
 	Gather func() time.Duration
-	// Timeout bounds one write with all that it takes.
+	// Timeout bounds one write with all its tries.
 	Timeout time.Duration
 	Open    func() Document[D]
 }
 
-// Outdated marks an error of a write whose document is no longer what was read; its message stays.
+// Outdated marks an error of a write that was based on an old version; its message stays.
 func Outdated(err error) error { return outdated{err} }
 
 type outdated struct{ error }
 
 func (o outdated) Unwrap() error { return o.error }
 
-// Writer writes documents, each one after the other. The zero value is ready.
+// Writer writes documents, at most one write per document at a time. The zero value is ready.
 type Writer[D any] struct {
 	mu sync.Mutex
-	// waiting are the edits for the next write of a document; there is an entry as long as somebody sees to that document.
+	// waiting are the edits for the next write of a document; an entry exists while a goroutine writes that document.
 	waiting map[string][]*submission[D]
 }
 
@@ -66,7 +66,7 @@ type submission[D any] struct {
 	err  error
 }
 
-// make makes the edit; a panic in it is its own error.
+// make calls the edit; a panic in it becomes its own error.
 func (s *submission[D]) make(ctx context.Context, target Target[D], before D) (after D, err error) {
 	defer rescue.Into(&err, "editing "+target.Name)
 	return s.edit(ctx, before)
@@ -77,8 +77,8 @@ func (s *submission[D]) complete(d D, err error) {
 	close(s.done)
 }
 
-// Submit hands in an edit and waits until it is written. It returns the document as it then is. When the context ends, the edit is made no
-// more, unless it is being written.
+// Submit adds an edit and waits until it is written. It returns the resulting document. If the context ends, the edit is dropped, unless it
+// is already being written.
 func (w *Writer[D]) Submit(ctx context.Context, target Target[D], edit Edit[D]) (D, error) {
 	mine := &submission[D]{done: make(chan struct{})}
 	mine.edit = func(writing context.Context, before D) (D, error) {
@@ -106,7 +106,7 @@ func (w *Writer[D]) Submit(ctx context.Context, target Target[D], edit Edit[D]) 
 	}
 }
 
-// writeAll writes until nobody waits.
+// writeAll writes until no edit waits.
 func (w *Writer[D]) writeAll(ctx context.Context, target Target[D]) {
 	for busy := true; busy; {
 		if target.Gather != nil {
@@ -125,7 +125,7 @@ func (w *Writer[D]) writeAll(ctx context.Context, target Target[D]) {
 	}
 }
 
-// settle writes a batch. Where the cloud refuses it as a whole, each edit is tried alone, so that one Service's fault is its own.
+// settle writes a batch. If the cloud refuses it, each edit is tried alone, so that one Service's fault does not affect others.
 func settle[D any](ctx context.Context, target Target[D], batch []*submission[D]) {
 	var after D
 	err := errNoResult
@@ -146,7 +146,7 @@ func settle[D any](ctx context.Context, target Target[D], batch []*submission[D]
 	}
 }
 
-// write writes a batch, again and again where somebody else was faster. Edits that fail by themselves are answered and leave the batch.
+// write writes a batch, repeatedly after concurrent writes. Edits that fail by themselves get their error and leave the batch.
 func write[D any](ctx context.Context, target Target[D], batch *[]*submission[D]) (D, error) {
 	document := target.Open()
 	for try := 1; ; try++ {

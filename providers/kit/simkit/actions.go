@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Action is one of Cloud.Actions that takes what its body says.
+// Action adapts a function to Cloud.Actions: it decodes the body.
 func Action[T any](do func(T) error) func(json.RawMessage) error {
 	return func(body json.RawMessage) error {
 		var in T
@@ -16,12 +16,12 @@ func Action[T any](do func(T) error) func(json.RawMessage) error {
 	}
 }
 
-// SetStatus is the action that gives an instance a status, by its ID.
+// SetStatus is the action that sets an instance's status, by its ID.
 func SetStatus[ID any](set func(id ID, status string) error, status string) func(json.RawMessage) error {
 	return Action(func(in struct{ ID ID }) error { return set(in.ID, status) })
 }
 
-// SetToken is the action that changes the credential: the one in use is worth nothing from then on.
+// SetToken is the action that replaces the credential: the former one becomes invalid.
 func SetToken(set func(token string)) func(json.RawMessage) error {
 	return Action(func(in struct{ Token string }) error {
 		set(in.Token)

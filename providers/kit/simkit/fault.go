@@ -33,7 +33,7 @@ const (
 	FaultLate = "late"
 	// FaultCut sends half of the answer and closes the connection.
 	FaultCut = "cut"
-	// FaultHTML answers with Fault.Status, or success, and a page that is no API answer, as a proxy in between does.
+	// FaultHTML answers with Fault.Status, or success, and an HTML page, as a proxy does.
 	FaultHTML = "html"
 	// FaultNull puts a null in the place of the first object of a listing.
 	FaultNull = "null"
@@ -41,10 +41,11 @@ const (
 	FaultRedirect = "redirect"
 	// FaultEndless answers every page of a listing with the first one, and says that another one follows; see Pager.
 	FaultEndless = "endless"
-	// FaultVanished answers a call that names Fault.Names as if there were no such thing: the cloud is asked for another ID of the
-	// same form, which nothing has. Calls that do not name it are not hit, whatever their operations are called.
+	// FaultVanished answers a call that names Fault.Names as if that ID did not exist: the cloud gets another ID of the same form, which no
+	// object has. Calls that do not name it are not affected.
 	FaultVanished = "vanished"
-	// FaultUnlisted leaves out of lists what names Fault.Names, as a listing that lags does; calls that name it themselves are not hit.
+	// FaultUnlisted removes objects that name Fault.Names from lists, as a listing that lags does; calls that name it themselves are not
+	// affected.
 	FaultUnlisted = "unlisted"
 )
 
@@ -54,7 +55,7 @@ var common = []string{
 	FaultRedirect, FaultEndless, FaultVanished, FaultUnlisted,
 }
 
-// usualStatus is Fault.Status where it is not set and not 500.
+// usualStatus is the default of Fault.Status where it is not 500.
 var usualStatus = map[string]int{
 	FaultHTML: http.StatusOK, FaultRedirect: http.StatusTemporaryRedirect, FaultLate: http.StatusGatewayTimeout,
 }
@@ -64,16 +65,16 @@ const ElsewhereHost = "elsewhere.example"
 
 // Pager is implemented by clouds whose listings have pages, for FaultEndless.
 type Pager interface {
-	// FirstPage turns a request for any page of a listing into one for the first, and notes by SetPage which one was asked for;
-	// it returns false where r asks for no page.
+	// FirstPage turns a request for any page of a listing into one for the first, and notes the requested page by SetPage; it returns false
+	// if r is not for a page.
 	FirstPage(r *http.Request) bool
-	// Followed makes the answer with a page say that another one follows.
+	// Followed adds to a page the reference to a following one.
 	Followed(r *http.Request, body []byte) []byte
 }
 
 const pageHeader = "X-Simulated-Page"
 
-// SetPage notes which page a request asks for, counted from 1; a number that cannot be read is that of the first.
+// SetPage notes the requested page, counted from 1; an unreadable number means the first.
 func SetPage(r *http.Request, number string) {
 	if n, err := strconv.Atoi(number); err != nil || n < 1 {
 		number = "1"

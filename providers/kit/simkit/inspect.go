@@ -8,22 +8,22 @@ import (
 	"strings"
 )
 
-// Inspection sees a request right before the cloud carries it out, and may ask the cloud something else before and after that: what
-// it returns, if anything, runs when the request was carried out.
+// Inspection is called right before the cloud carries out a request, and may make other calls with ask. A function that it returns is
+// called afterwards.
 type Inspection func(r *http.Request, body []byte, ask func(*http.Request) *httptest.ResponseRecorder) (after func())
 
-// Inspect has every call inspected from now on; nil ends it. What an inspection asks is not counted.
+// Inspect sets a function that inspects each call; nil ends it. An inspection's own calls are not counted.
 func (s *Server) Inspect(see Inspection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inspect = see
 }
 
-// Operation names a request, and says whether it changes anything.
+// Operation returns the name of a request, and whether it changes anything.
 func (s *Server) Operation(r *http.Request) (name string, write bool) { return s.cloud.Operation(r) }
 
-// Disarrange puts the lists in all answers into an order that says nothing, another one each time; those of which ordered knows that
-// the cloud promises their order stay. Answers that are not JSON are the cloud's own affair.
+// Disarrange shuffles the lists in all responses, each time anew, except those whose order the cloud promises according to ordered. Only
+// JSON is shuffled.
 func (s *Server) Disarrange(seed uint64, ordered func(operation, path string) bool) {
 	s.disorder.Seed(seed)
 	s.mu.Lock()
@@ -31,7 +31,7 @@ func (s *Server) Disarrange(seed uint64, ordered func(operation, path string) bo
 	s.ordered = ordered
 }
 
-// serve has the cloud carry out a call.
+// serve makes the cloud carry out a call.
 func (s *Server) serve(r *http.Request, body []byte) *httptest.ResponseRecorder {
 	s.mu.Lock()
 	see := s.inspect
@@ -73,7 +73,7 @@ func (s *Server) carryOut(r *http.Request) *httptest.ResponseRecorder {
 	return answer
 }
 
-// disarranged is decoded JSON with its lists in another order. Paths are names with dots between them, and [] for an element.
+// disarranged returns decoded JSON with its lists in another order. Paths are names with dots between them, and [] for an element.
 func (s *Server) disarranged(v any, path string, ordered func(path string) bool) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -9,24 +9,24 @@ import (
 	"time"
 )
 
-// Real clouds promise neither an order of what they list nor that a write shows at once. Simulators that keep an order and
-// are consistent hide faults; these helpers take both away, in the same way for the same seed.
+// Real clouds promise neither an order of listings nor that a write is visible at once. Ordered, consistent simulators hide faults; these
+// helpers remove both, reproducibly for the same seed.
 
-// SeedOf is the seed of a test: the same in every run, another one for every test.
+// SeedOf returns the seed of a test: the same in every run, another one for every test.
 func SeedOf(t interface{ Name() string }) uint64 {
 	h := fnv.New64a()
-	_, _ = h.Write([]byte(t.Name())) // a hash takes everything
+	_, _ = h.Write([]byte(t.Name())) // a hash accepts everything
 	return max(h.Sum64(), 1)
 }
 
-// Disorder orders lists as a cloud without any promised order does. The zero value keeps every order.
+// Disorder orders lists like a cloud without a promised order. The zero value keeps every order.
 type Disorder struct {
 	mu   sync.Mutex
 	seed uint64
 	rnd  *rand.Rand
 }
 
-// Seed begins the disorder; 0 ends it.
+// Seed starts the disorder; 0 ends it.
 func (d *Disorder) Seed(seed uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,8 +47,7 @@ func Shuffled[S ~[]E, E any](d *Disorder, list S) S {
 	return list
 }
 
-// Scattered returns a list in an order that has nothing to do with key, and stays the same from call to call, for listings
-// whose pages must fit together.
+// Scattered returns a list in an order unrelated to key that stays the same from call to call, for listings whose pages must fit together.
 func Scattered[S ~[]E, E any](d *Disorder, list S, key func(E) string) S {
 	d.mu.Lock()
 	seed := d.seed
@@ -64,7 +63,7 @@ func Scattered[S ~[]E, E any](d *Disorder, list S, key func(E) string) S {
 	all := make([]placed, len(list)) // a key may be expensive, and sorting asks for it often
 	for i, e := range list {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(key(e))) // a hash takes everything
+		_, _ = h.Write([]byte(key(e))) // a hash accepts everything
 		all[i] = placed{rand.NewPCG(seed, h.Sum64()).Uint64(), e}
 	}
 	slices.SortStableFunc(all, func(a, b placed) int { return cmp.Compare(a.at, b.at) })
@@ -104,7 +103,7 @@ func (l *Lagging[S]) Wrote(state S) {
 	}
 }
 
-// Seen returns the state that a read sees, and false if that is the current one.
+// Seen returns the state that a read sees, and false if it is the current one.
 func (l *Lagging[S]) Seen() (state S, lags bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -115,8 +114,8 @@ func (l *Lagging[S]) Seen() (state S, lags bool) {
 	return l.states[0].state, true
 }
 
-// Any returns one of the states that a read may see, as replicas that lag by different times show them, and false if there is
-// only the current one. choose returns a number below n; a later read may see an earlier state.
+// Any returns one of the states that a read may see, as from replicas with different lags, and false if there is only the current one.
+// choose returns a number below n; a later read may see an earlier state.
 func (l *Lagging[S]) Any(choose func(n int) int) (state S, lags bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

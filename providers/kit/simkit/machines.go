@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// Machines are the virtual machines of a simulated cloud that has nothing else, with what Cloud wants of such a cloud.
+// Machines implements most of Cloud for a cloud that has only virtual machines.
 type Machines[V any] struct {
-	// Tokens are those of the cloud's only user.
+	// Tokens belong to the cloud's only user.
 	Tokens
-	// Lock guards the machines, and what else the cloud keeps.
+	// Lock guards the machines, and the rest of the cloud's state.
 	Lock sync.Mutex
 	All  []*V
 	// Password is that user's.
@@ -23,7 +23,7 @@ type Machines[V any] struct {
 	// About describes a machine; IDs are provider IDs without their Prefix.
 	About  func(*V) Instance
 	Prefix string
-	// Make makes a machine, and Set changes its state. On and Off are the states of one that runs and of one that is powered off.
+	// Make creates a machine, and Set changes its state. On and Off are the states of a running and a powered-off machine.
 	Make    func(name string)
 	Set     func(v *V, state string)
 	On, Off string
@@ -126,13 +126,13 @@ func (m *Machines[V]) RemoveInstance(name string) error {
 	return nil
 }
 
-// Holdings implements Cloud: there is nothing for Services.
+// Holdings implements Cloud: there are no objects for Services.
 func (*Machines[V]) Holdings() []string { return []string{} }
 
-// Environment implements Cloud: the cloud config says it all.
+// Environment implements Cloud: the cloud config is enough.
 func (*Machines[V]) Environment(string) map[string]string { return map[string]string{} }
 
-// RateHeaders implements Cloud: it tells nothing.
+// RateHeaders implements Cloud: there are none.
 func (*Machines[V]) RateHeaders(http.Header, int, int, time.Time) {}
 
 // Actions implements Cloud.

@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// Network connects clients and simulated clouds within the process: real HTTP over connections in memory. Nothing of it waits
-// outside the process, so a test inside a synctest bubble runs in virtual time.
+// Network connects clients and simulated clouds within the process: real HTTP over connections in memory. Nothing waits outside the
+// process, so a test inside a synctest bubble runs in virtual time.
 type Network struct {
 	mu        sync.Mutex
 	listeners map[string]*memoryListener
@@ -29,18 +29,17 @@ type Network struct {
 // NewNetwork returns a network without servers.
 func NewNetwork() *Network { return &Network{listeners: map[string]*memoryListener{}} }
 
-// drain is how long reads may go on that outlive their callers; whatever still runs after it is a leak, which the bubble
-// reports.
+// drain is how long reads may outlive their callers; later ones are leaks, which the bubble reports.
 const drain = 2 * time.Minute
 
-// Serve serves on an address of its own until the test ends, and returns the URL. The test must be inside a bubble.
+// Serve serves on its own address until the test ends, and returns the URL. The test must be inside a bubble.
 func (n *Network) Serve(t interface{ Cleanup(func()) }, handler http.Handler) string {
 	listener := n.listen()
 	n.serve(t, handler, listener)
 	return "http://" + string(listener.address)
 }
 
-// ServeTLS does so with a certificate that nobody has signed but itself.
+// ServeTLS is Serve with a self-signed certificate.
 func (n *Network) ServeTLS(t interface{ Cleanup(func()) }, handler http.Handler) string {
 	listener := n.listen()
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{selfSigned(listener.address)}}
@@ -70,9 +69,9 @@ func (*Network) serve(t interface{ Cleanup(func()) }, handler http.Handler, list
 	})
 }
 
-// selfSigned is a certificate for an address. It is valid in virtual time as well, which begins in the past.
+// selfSigned returns a certificate for an address. It is also valid in virtual time, which begins in the past.
 func selfSigned(address memoryAddress) tls.Certificate {
-	host, _, _ := net.SplitHostPort(string(address)) // listen has made it
+	host, _, _ := net.SplitHostPort(string(address)) // listen created it
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		panic(err) // the machine has no randomness
@@ -88,7 +87,7 @@ func selfSigned(address memoryAddress) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// Dial opens a connection to a server of this network. Every other address refuses, and is remembered.
+// Dial opens a connection to a server of this network. Every other address is refused and recorded.
 func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	n.mu.Lock()
 	listener := n.listeners[address]
@@ -110,7 +109,7 @@ func (n *Network) Dial(ctx context.Context, network, address string) (net.Conn, 
 	}
 }
 
-// Strangers returns the addresses that somebody wanted to reach and that no server of this network has.
+// Strangers returns the addresses outside of this network that somebody tried to reach.
 func (n *Network) Strangers() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

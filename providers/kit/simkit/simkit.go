@@ -1,9 +1,9 @@
-// Package simkit is what every simulated cloud has in common: latency, rate limits, faults, a log of calls, and an
-// admin path. A cloud adds its wire format.
+// Package simkit holds the common parts of all simulated clouds: latency, rate limits, faults, a log of calls, and an admin path. A cloud adds
+// its wire format.
 //
 // Admin paths, all JSON:
 //
-//	GET    /_sim/state    what the cloud holds
+//	GET    /_sim/state    the cloud's state
 //	GET    /_sim/calls    counts by operation, and the latest calls
 //	DELETE /_sim/calls    sets the counts to zero
 //	GET    /_sim/faults   faults in force
@@ -13,7 +13,7 @@
 //	POST   /_sim/seed     adds instances: {"instances": 3}
 //	GET    /_sim/env      environment of a controller that talks to this cloud
 //	GET    /_sim/cloud-config  configuration file of a controller that talks to this cloud, as text; empty if it needs none
-//	GET    /_sim/summary  instances, and one line for each thing that the cloud holds for Services
+//	GET    /_sim/summary  instances, and one line for each of the cloud's objects for Services
 //	POST   /_sim/remove   destroys an instance: {"name": "node-1"}
 //	POST   /_sim/do/NAME  runs an action of the cloud, such as "power-off", with its own body
 package simkit
@@ -40,11 +40,11 @@ const AdminPrefix = "/_sim/"
 // latestCalls is how many calls are kept in full.
 const latestCalls = 2000
 
-// Snapshot is the JSON of what a cloud holds. Nothing of it is shared with the cloud, which goes on changing.
+// Snapshot returns a cloud's state as JSON. It shares nothing with the cloud, whose state continues to change.
 func Snapshot(state map[string]any) json.RawMessage {
 	text, err := json.Marshal(state)
 	if err != nil {
-		panic(err) // a simulator holds nothing that has no JSON
+		panic(err) // a simulator's state can always be encoded
 	}
 	return text
 }
@@ -53,32 +53,31 @@ func Snapshot(state map[string]any) json.RawMessage {
 type Cloud interface {
 	// ServeHTTP speaks the cloud's API.
 	http.Handler
-	// Operation names a request without identifiers in it, and says whether it changes anything.
+	// Operation returns the name of a request, without identifiers, and whether it changes anything.
 	Operation(*http.Request) (name string, write bool)
 	// WriteError writes the cloud's own error body.
 	WriteError(w http.ResponseWriter, status int, message string)
 	// RateHeaders tells the client about its budget.
 	RateHeaders(h http.Header, limit, remaining int, reset time.Time)
-	// State returns what the cloud holds, as JSON of one moment; Snapshot makes it while the cloud is locked.
+	// State returns the cloud's state, as JSON of one moment; Snapshot encodes it while the cloud is locked.
 	State() json.RawMessage
-	// Seed adds n instances that are running.
+	// Seed adds n running instances.
 	Seed(n int)
 	// Instances returns all instances in order of their creation.
 	Instances() []Instance
 	// RemoveInstance destroys an instance behind the API's back.
 	RemoveInstance(name string) error
-	// Holdings describes in one line each what the cloud holds for Services.
+	// Holdings describes the cloud's objects for Services, in one line each.
 	Holdings() []string
 	// Environment returns the variables with which a controller talks to this cloud at url.
 	Environment(url string) map[string]string
 	// Distort names the ways in which answers can be falsified, such as an empty listing.
 	Distort() map[string]Distortion
-	// Actions are things that happen in a cloud without its API's doing, such as an instance that is powered off.
+	// Actions are events that happen without an API call, such as an instance that is powered off.
 	Actions() map[string]func(json.RawMessage) error
 }
 
-// RequestErrors is implemented by clouds whose services have error bodies of their own; it replaces Cloud.WriteError where
-// the request is known.
+// RequestErrors is implemented by clouds whose services have different error bodies; it replaces Cloud.WriteError if the request is known.
 type RequestErrors interface {
 	WriteErrorFor(w http.ResponseWriter, r *http.Request, status int, message string)
 }
@@ -91,9 +90,9 @@ func writeError(c Cloud, w http.ResponseWriter, r *http.Request, status int, mes
 	c.WriteError(w, status, message)
 }
 
-// OperationLimits is implemented by clouds that count kinds of calls apart.
+// OperationLimits is implemented by clouds with separate limits for kinds of calls.
 type OperationLimits interface {
-	// PerMinute names the group that a call counts in, and how many of it are allowed in a minute.
+	// PerMinute names the group that a call counts in, and its limit per minute.
 	PerMinute(*http.Request) (group string, limit int)
 }
 
@@ -126,7 +125,7 @@ type Settings struct {
 	// PerMinute and PerHour are the cloud's published limits; 0 means none.
 	PerMinute int `json:"perMinute"`
 	PerHour   int `json:"perHour"`
-	// PerOperation switches on the limits of a cloud that counts kinds of calls apart; see OperationLimits.
+	// PerOperation enables the separate limits for kinds of calls; see OperationLimits.
 	PerOperation bool `json:"perOperation"`
 	// Unreachable closes every connection without an answer.
 	Unreachable bool `json:"unreachable"`
@@ -230,12 +229,12 @@ func (s *Server) ResetCalls() {
 	s.calls = Calls{ByOperation: map[string]int{}}
 }
 
-// Summary returns the instances and what the cloud holds for Services.
+// Summary returns the instances and the objects for Services.
 func (s *Server) Summary() Summary {
 	return Summary{Instances: s.cloud.Instances(), Holdings: s.cloud.Holdings()}
 }
 
-// State returns what the cloud holds, as JSON of one moment.
+// State returns the cloud's state, as JSON of one moment.
 func (s *Server) State() json.RawMessage { return s.cloud.State() }
 
 // Seed adds instances.
@@ -249,7 +248,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // the client went away
+		return // the client disconnected
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 
@@ -293,9 +292,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	send(w, answer.Header(), answer.Code, answer.Body.Bytes())
 }
 
-// Refusals is implemented by clouds whose statuses do not tell which refused requests were in order.
+// Refusals is implemented by clouds whose statuses do not show which refused requests were well-formed.
 type Refusals interface {
-	// InOrder reports whether a refusal is about the state of things, not about the request.
+	// InOrder reports whether a refusal is about the state of objects, not about the request.
 	InOrder(status int, body []byte) bool
 }
 
@@ -306,7 +305,7 @@ func (s *Server) inOrder(answer *httptest.ResponseRecorder) bool {
 	return slices.Contains(wellFormed, answer.Code)
 }
 
-// wellFormed are refusals of requests that are in order: they come too late, or with a credential that ended.
+// wellFormed are statuses for well-formed requests that came too late, or with an expired credential.
 var wellFormed = []int{http.StatusNotFound, http.StatusUnauthorized, http.StatusPreconditionFailed}
 
 func send(w http.ResponseWriter, header http.Header, status int, body []byte) {
@@ -353,8 +352,8 @@ func (s *Server) recordRefusal(number int, reason string) {
 	s.calls.Refused = append(s.calls.Refused, fmt.Sprintf("call %d: %s", number, strings.TrimSpace(reason)))
 }
 
-// overLimit counts the call against sliding windows of a minute and an hour. A burst over the minute tells when to come
-// back; an hour that is used up does not, as the clouds do.
+// overLimit counts the call against sliding windows of a minute and an hour. Over the limit of a minute it returns the time to wait; over
+// that of an hour it does not, as real clouds.
 func (s *Server) overLimit(r *http.Request, h http.Header) (wait time.Duration, limited bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -533,5 +532,5 @@ func reply(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(v) // a client that went away is its own affair
+	_ = e.Encode(v) // client disconnected
 }

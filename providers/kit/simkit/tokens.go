@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// Tokens are those that a simulated cloud gives for a form (RFC 6749, sections 4.3 and 6).
+// Tokens are issued by a simulated cloud for a form (RFC 6749, sections 4.3 and 6).
 type Tokens struct {
 	// User is the only user, Scope the only scope.
 	User, Scope string
-	// Idle is how long a token lives that is not used; 0 means for ever.
+	// Idle is the lifetime of an unused token; 0 means for ever.
 	Idle time.Duration
-	// Renews is set where a token may be renewed without the password.
+	// Renews is set if a token can be renewed without the password.
 	Renews bool
 
 	used                      map[string]time.Time
@@ -23,8 +23,7 @@ type Tokens struct {
 	logins, refused, renewals int
 }
 
-// Grant answers a form of which the password has to be the given one. Where there is no token, problem is the code of RFC 6749,
-// section 5.2.
+// Grant answers a form that must contain the given password. Without a token, problem is the code of RFC 6749, section 5.2.
 func (t *Tokens) Grant(form url.Values, password string) (access, refresh, problem string) {
 	switch grant := form.Get("grant_type"); {
 	case t.Renews && grant == "refresh_token":
@@ -49,7 +48,7 @@ func (t *Tokens) Grant(form url.Values, password string) (access, refresh, probl
 	}
 	t.used[access] = time.Now()
 	if t.Renews {
-		refresh = "refresh+" + access // with a character that forms encode
+		refresh = "refresh+" + access // with a character that must be escaped in forms
 		t.refresh[refresh] = true
 	}
 	return access, refresh, ""
@@ -61,7 +60,7 @@ func (*Tokens) Form(r *http.Request) (url.Values, bool) {
 	return r.PostForm, ok
 }
 
-// Authorized looks after the token of a request, which lives on by being used; none is set where there is none.
+// Authorized checks the token of a request and extends its lifetime; none is set if there is no token.
 func (t *Tokens) Authorized(r *http.Request) (ok, none bool) {
 	token, bearer := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	used, ok := t.used[token]
@@ -76,7 +75,7 @@ func (t *Tokens) Authorized(r *http.Request) (ok, none bool) {
 // Logout ends a token.
 func (t *Tokens) Logout(token string) { delete(t.used, token) }
 
-// EndTokens makes all tokens invalid, and with them what renews them where that is asked for.
+// EndTokens makes all tokens invalid, and their renewal if requested.
 func (m *Machines[V]) EndTokens(renewal bool) {
 	m.Lock.Lock()
 	defer m.Lock.Unlock()
@@ -86,7 +85,7 @@ func (m *Machines[V]) EndTokens(renewal bool) {
 	}
 }
 
-// Logins are how many logins were accepted and refused, and how many tokens were renewed.
+// Logins counts the accepted and the refused logins, and the renewed tokens.
 func (m *Machines[V]) Logins() (accepted, refused, renewed int) {
 	m.Lock.Lock()
 	defer m.Lock.Unlock()

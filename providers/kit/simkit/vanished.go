@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// word finds an ID, or any of several that commas separate, as a whole word, with what stands before and behind it.
+// word matches an ID, or any of several separated by commas, as a whole word, with the characters before and behind it.
 func word(ids string) *regexp.Regexp {
 	quoted := strings.Split(ids, ",")
 	for i, id := range quoted {
@@ -56,10 +56,10 @@ func content(r *http.Request) []byte {
 	return body
 }
 
-// shortID is the length below which IDs are counted on from 0, so that one that differs in a digit may be another instance's.
+// shortID is the length below which IDs are consecutive numbers, so that changing a digit may give another instance's.
 const shortID = 4
 
-// stranger returns an ID of the same form, in numbers, hexadecimal digits and names: its first hexadecimal digit is another one.
+// stranger returns an ID of the same form whose first hexadecimal digit differs.
 func stranger(id string) string {
 	if len(id) < shortID {
 		return id + "777"
@@ -75,7 +75,7 @@ func stranger(id string) string {
 	return id[:at] + digit + id[at+1:]
 }
 
-// removeElements returns an answer less the elements of its lists that name an ID.
+// removeElements returns a response without the list elements that name an ID.
 func removeElements(body []byte, id *regexp.Regexp) []byte {
 	if bytes.HasPrefix(bytes.TrimSpace(body), []byte("<")) {
 		return withoutElements(body, id)
@@ -94,7 +94,7 @@ func removeElements(body []byte, id *regexp.Regexp) []byte {
 	return text
 }
 
-// drop leaves elements out of lists, and out of the fields that count them.
+// drop removes elements from lists, and adjusts the fields that count them.
 func drop(v any, id *regexp.Regexp, dropped *int) any {
 	switch v := v.(type) {
 	case []any:
@@ -116,16 +116,16 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 				shorter += *dropped - before
 			}
 		}
-		// Other objects than lists have a field of this name as well, such as the tags of DigitalOcean.
+		// A field of this name also exists elsewhere, such as for the tags of DigitalOcean.
 		if n, ok := v["count"].(json.Number); ok && shorter > 0 {
-			count, _ := n.Int64() // counts are whole
+			count, _ := n.Int64() // counts are whole numbers
 			v["count"] = count - int64(shorter)
 		}
 		meta, _ := v["meta"].(map[string]any) // most have none
 		for _, counts := range []map[string]any{v, meta} {
 			for _, name := range []string{"total", "results", "totalCount", "total_count"} {
 				if n, ok := counts[name].(json.Number); ok && *dropped > 0 {
-					count, _ := n.Int64() // counts are whole
+					count, _ := n.Int64() // counts are whole numbers
 					counts[name] = count - int64(*dropped)
 				}
 			}
@@ -134,7 +134,7 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 	return v
 }
 
-// element is the beginning or end of an element of a list in XML.
+// element matches the beginning or end of an XML list's element.
 var element = regexp.MustCompile(`</?(item|member|objects)(\s[^>]*[^>/])?>`)
 
 func withoutElements(body []byte, id *regexp.Regexp) []byte {

@@ -1,5 +1,5 @@
-// Package sources reads who may connect to a load balancer, the same on every cloud: networks without bits of hosts, each once. What
-// cannot be read lets nobody in.
+// Package sources parses the clients that may connect to a load balancer, in the same way for every cloud: networks without host bits, each
+// once. An entry that cannot be parsed admits nobody.
 package sources
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Field is where a Service's source ranges stand.
+// Field is the field of a Service's source ranges.
 const Field = "spec.loadBalancerSourceRanges"
 
 // maxProblems is how many networks of one setting a message names.
@@ -29,11 +29,11 @@ type Set struct {
 // Everybody returns the set of all clients.
 func Everybody() Set { return Set{everybody: true} }
 
-// New returns who may connect from networks that were read already, of a setting of which a part may not be readable.
+// New returns a set of parsed networks; partial is set if a part of the setting could not be parsed.
 func New(networks []netip.Prefix, partial bool) Set { return Set{networks: networks, partial: partial} }
 
-// Parse reads the networks of a setting, of which place is the name in problems. Only a setting without any entry lets everybody in. The
-// set of one that has problems holds what can be read, and is Partial.
+// Parse parses the networks of a setting, which problems call place. Only a setting without any entry admits everybody. If there are
+// problems, the set holds the rest, and is Partial.
 func Parse(place string, texts []string) (Set, error) {
 	if len(texts) == 0 {
 		return Everybody(), nil
@@ -57,8 +57,8 @@ func Parse(place string, texts []string) (Set, error) {
 	return set, errors.Join(problems...)
 }
 
-// ForService reads the source ranges of a Service, else those of an annotation, whose check in the table of annotations is Check: only
-// the problems of the field are returned.
+// ForService parses the source ranges of a Service, else those of an annotation. Only problems of the field are returned: Check, in the
+// table of annotations, reports those of the annotation.
 func ForService(service *v1.Service, annotation string) (Set, error) {
 	if len(service.Spec.LoadBalancerSourceRanges) > 0 {
 		return Parse(Field, service.Spec.LoadBalancerSourceRanges)
@@ -67,7 +67,7 @@ func ForService(service *v1.Service, annotation string) (Set, error) {
 	return set, nil
 }
 
-// ParseList reads networks that are separated by commas.
+// ParseList parses networks separated by commas.
 func ParseList(text string) (Set, error) {
 	if text = strings.TrimSpace(text); text == "" {
 		return Everybody(), nil
@@ -90,25 +90,25 @@ func ParseList(text string) (Set, error) {
 	return set, nil
 }
 
-// Check says what is wrong with an annotation or option that ParseList reads.
+// Check returns the faults of an annotation or option that ParseList parses.
 func Check(text string) error {
 	_, err := ParseList(text)
 	return err
 }
 
-// Everybody reports whether nothing restricts who may connect.
+// Everybody reports whether all clients may connect.
 func (s Set) Everybody() bool { return s.everybody }
 
-// Partial reports whether some of the setting could not be read. Nothing may be opened or widened by what is left.
+// Partial reports whether a part of the setting could not be parsed. The rest must not open or widen anything.
 func (s Set) Partial() bool { return s.partial }
 
-// Restricts reports whether a setting says who may not connect: not where everybody may, nor where nothing of it could be read.
+// Restricts reports whether a setting excludes clients: it neither admits everybody, nor is wholly unparsable.
 func (s Set) Restricts() bool { return !s.everybody && (!s.partial || len(s.networks) > 0) }
 
-// Networks are those that may connect, in the order of the setting: none where everybody or nobody may.
+// Networks returns the networks that may connect, in the order of the setting: none if everybody or nobody may.
 func (s Set) Networks() []netip.Prefix { return s.networks }
 
-// Families is the part of a set that is of these families.
+// Families returns the part of a set in the given families.
 func (s Set) Families(v4, v6 bool) Set {
 	s.networks = slices.DeleteFunc(slices.Clone(s.networks), func(p netip.Prefix) bool {
 		return (p.Addr().Is4() && !v4) || (p.Addr().Is6() && !v6)
@@ -116,7 +116,7 @@ func (s Set) Families(v4, v6 bool) Set {
 	return s
 }
 
-// Texts are the networks in the form of a CIDR, sorted; everybody is how the cloud writes that all may connect.
+// Texts returns the networks as CIDRs, sorted; everybody is the cloud's notation for all clients.
 func (s Set) Texts(everybody ...string) []string {
 	if s.everybody {
 		return everybody
@@ -129,10 +129,9 @@ func (s Set) Texts(everybody ...string) []string {
 	return texts
 }
 
-// Narrow says what becomes of openings to networks whose sources are to be those of a set, where some of them are to close: those that lie
-// in none of its networks. Where it is whole, all of its networks are open afterwards, so that nobody who may connect is shut out in
-// between. Otherwise, and of a set that is Partial, nothing widens: what is opened by itself lies in what closes. Of a set of which nothing
-// could be read, all stays.
+// Narrow returns the open networks after closing those outside of the set. If whole is set, all networks of the set are open afterwards, so
+// that no permitted client is shut out in between. Otherwise, and for a Partial set, nothing widens: only networks inside those that close
+// are opened. A set of which nothing could be parsed changes nothing.
 func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narrower bool) {
 	if !s.Restricts() {
 		return have, false
@@ -160,7 +159,7 @@ func (s Set) Narrow(have []netip.Prefix, whole bool) (after []netip.Prefix, narr
 	return after, true
 }
 
-// NarrowTexts is Narrow for networks in the form of a CIDR, sorted afterwards; what has another form stays.
+// NarrowTexts is Narrow for CIDRs, sorted afterwards; texts of another form stay.
 func (s Set) NarrowTexts(have []string, whole bool) (after []string, narrower bool) {
 	var networks []netip.Prefix
 	for _, text := range have {

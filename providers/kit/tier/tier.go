@@ -1,4 +1,4 @@
-// Package tier says how much the tests try: what make test runs, or everything there is.
+// Package tier selects the tests to run: those of make test, or all.
 package tier
 
 import (
@@ -13,7 +13,7 @@ const variable = "ANYCCM_TIER"
 // all is the value of the variable for the tier that leaves nothing out.
 const all = "all"
 
-// All reports whether everything is tried. It panics if the variable has an unknown value, which would run less than was meant.
+// All reports whether all tests run. It panics if the variable has an unknown value, which would run fewer than intended.
 func All() bool {
 	switch text := os.Getenv(variable); text {
 	case "":
@@ -25,7 +25,7 @@ func All() bool {
 	}
 }
 
-// Full skips a test unless everything is tried.
+// Full skips a test unless all tests run.
 func Full(t testing.TB) {
 	t.Helper()
 	if !All() {

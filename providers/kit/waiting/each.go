@@ -7,7 +7,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each returns a Look for objects that the cloud shows one by one, as most do with operations, work requests and jobs.
+// Each returns a Look for objects that can only be read one by one, as most operations, work requests and jobs.
 func Each[ID comparable, V any](get func(context.Context, ID) (V, error)) Look[ID, V] {
 	return func(ctx context.Context, ids []ID) map[ID]inventory.Seen[V] {
 		seen := make(map[ID]inventory.Seen[V], len(ids))
@@ -22,7 +22,7 @@ func Each[ID comparable, V any](get func(context.Context, ID) (V, error)) Look[I
 				return nil
 			}
 		}
-		_ = Together(reads...) // a read that crashed has no answer, which is an error of its own
+		_ = Together(reads...) // a panic leaves no answer, which is an error of its own
 		return seen
 	}
 }

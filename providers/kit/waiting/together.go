@@ -6,11 +6,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// maxTogether bounds how much is done at the same time for one caller.
+// maxTogether bounds the concurrent work of one caller.
 const maxTogether = 4
 
-// Together does pieces of work at the same time, such as reads that do not need each other's answers, a few at a time, and waits for
-// all of them. It returns the error of the first, in their order, that failed.
+// Together runs independent pieces of work concurrently, such as reads, a few at a time, and waits for all of them. It returns the error of
+// the first, in their order, that failed.
 func Together(work ...func() error) error {
 	var group sync.WaitGroup
 	room := make(chan struct{}, maxTogether)

@@ -1,13 +1,11 @@
-// Package waiting lets any number of callers wait for work that a cloud does by itself, such as building a load balancer.
+// Package waiting lets any number of callers wait for asynchronous work of a cloud, such as building a load balancer.
 //
-// While anybody waits, one goroutine looks every second or so at all that is waited for, in as few calls as that takes, and
-// wakes those whose work has come to its end. Nobody holds up anybody else, and nothing is learnt of how long work takes: the
-// time that somebody waited is not the time that it took.
+// While there are callers, one goroutine polls every second or so all that they wait for, in as few calls as possible, and wakes those
+// whose work has ended. No caller delays another one.
 //
-// What is waited for is whatever the cloud shows its work by: the load balancer itself, with a status or a flag that says that it is
-// being changed, or the operation, work request or job that a change was answered with. The Look of an inventory reads the former, by
-// one listing where there are many, and Each reads what cannot be listed. Work that failed has ended too: what over is asked about,
-// and Until returns, says how.
+// The polled object is the one in which the cloud shows its work: the load balancer itself, with a status or a flag, or the operation, work
+// request or job that a change returned. The Look of an inventory polls the former, by one listing if there are many, and Each polls
+// objects that cannot be listed. Failed work has ended too: the object that over judges, and Until returns, shows the failure.
 package waiting
 
 import (
@@ -30,24 +28,23 @@ const (
 	defaultLeast    = time.Second
 	defaultMost     = 3 * time.Second
 	defaultPatience = 20 * time.Second
-	// quick is how long work is taken to end soon: looks are an eighth of the time apart that has passed, and a quarter later.
+	// quick is the time in which work is expected to end: until then the interval is an eighth of the time that has passed, and a quarter
+	// afterwards.
 	quick = 10 * time.Second
-	// maxLooks bounds the looks that are under way at once, so that one that hangs holds up nobody who waits for another
-	// object, and an outage does not pile them up.
+	// maxLooks bounds the concurrent polls, so that one that hangs does not delay other objects, and an outage does not pile them up.
 	maxLooks = 4
 )
 
-// Pace says how often is looked. The zero value means every 1 to 3 s, and 20 s of looks that fail.
+// Pace says how often to poll. The zero value means every 1 to 3 s, and 20 s of failed polls.
 type Pace struct {
-	// Least is the time before the first look at new work, and between two looks; Most is that at work that takes long. What is
-	// lost by looking too late grows with the work, and is never more than Most.
+	// Least is the time before the first poll of new work, and between two polls; Most is the maximum between two. The delay in noticing
+	// the end grows with the duration of the work, up to Most.
 	Least, Most time.Duration
-	// Patience is how long looks may fail in a row before those that wait get the error. Failures that time does not cure are
-	// theirs at once.
+	// Patience is how long polls may fail in a row before the callers get the error. Lasting failures are returned at once.
 	Patience time.Duration
 }
 
-// interval is the time until the next look at work that has been waited for so long.
+// interval returns the time until the next poll of work that has been awaited so long.
 func (p Pace) interval(waited time.Duration) time.Duration {
 	if waited < quick {
 		return min(max(waited/8, p.Least), p.Most)
@@ -55,41 +52,41 @@ func (p Pace) interval(waited time.Duration) time.Duration {
 	return min(max(waited/4, p.Least), p.Most)
 }
 
-// Option is about one wait.
+// Option changes one wait.
 type Option func(*options)
 
 type options struct{ skipped int }
 
-// SkipLooks is for work that takes a known while at least: so many looks at the beginning are left out.
+// SkipLooks is for work with a known minimum duration: it skips the first polls.
 func SkipLooks(n int) Option { return func(o *options) { o.skipped = n } }
 
-// Look reads objects again, in as few calls as that takes. It must answer about every one of them.
+// Look reads objects again, in as few calls as possible. It must return a result for each of them.
 type Look[ID comparable, V any] func(ctx context.Context, ids []ID) map[ID]inventory.Seen[V]
 
-// Room is where callers wait for objects of one kind. Create it with New; it is safe for concurrent use.
+// Room lets callers wait for objects of one kind. Create it with New; it is safe for concurrent use.
 type Room[ID comparable, V any] struct {
 	look Look[ID, V]
 	pace Pace
 
 	mu      sync.Mutex
 	waiters map[*waiter[ID, V]]struct{}
-	// running is set while the goroutine runs that begins the looks; joined wakes it.
+	// running is set while the polling goroutine runs; joined wakes it.
 	running bool
 	joined  chan struct{}
-	// looks are under way; last is when the last of them began.
+	// looks counts the polls under way; last is when the last of them began.
 	looks int
 	last  time.Time
 }
 
-// waiter is one caller. All but done is under the lock of the room.
+// waiter is one caller. The lock of the room guards everything but done.
 type waiter[ID comparable, V any] struct {
 	id     ID
 	urgent bool
 	since  time.Time
 	next   time.Time
-	// looking is set while a look at the object is under way.
+	// looking is set while the object is being polled.
 	looking bool
-	// failing is when the looks began to fail; zero while they do not.
+	// failing is when the polls began to fail; zero while they do not.
 	failing time.Time
 	over    func(V) bool
 	result  chan inventory.Seen[V]
@@ -109,9 +106,8 @@ func New[ID comparable, V any](look Look[ID, V], pace Pace) *Room[ID, V] {
 	return &Room[ID, V]{look: look, pace: pace, waiters: map[*waiter[ID, V]]struct{}{}, joined: make(chan struct{}, 1)}
 }
 
-// Until waits until over says of an object, as a look shows it, that the work on it has come to its end, and returns the
-// object. The error is cloudapi.ErrNotFound where the object is gone, which is what a deletion waits for, that of the looks
-// where they keep failing, or the context's. what tells users what is waited for.
+// Until waits until over reports that the work on an object has ended, and returns the object. The error is cloudapi.ErrNotFound if the
+// object is gone, as after a deletion, the polls' if they keep failing, or the context's. what names the work for users.
 func (r *Room[ID, V]) Until(ctx context.Context, id ID, what string, over func(V) bool, with ...Option) (V, error) {
 	defer progress.Note(ctx, what)()
 	var o options
@@ -159,7 +155,7 @@ func (r *Room[ID, V]) wake() {
 	}
 }
 
-// run begins looks for as long as anybody waits.
+// run polls for as long as there are callers.
 func (r *Room[ID, V]) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -180,10 +176,10 @@ func (r *Room[ID, V]) run() {
 	}
 }
 
-// idle is the pause where only an end of a look, or somebody who joins, brings anything to do.
+// idle is the pause while only the end of a poll, or a new caller, can change anything.
 const idle = time.Hour
 
-// nextTurn returns whose turn it is, or how long nobody's is; less than 0 means that nobody waits, and the room is left.
+// nextTurn returns the callers to poll for, or the pause if there are none; a negative pause means that the room is empty, and run ends.
 func (r *Room[ID, V]) nextTurn() (due []*waiter[ID, V], urgent bool, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -207,7 +203,7 @@ func (r *Room[ID, V]) nextTurn() (due []*waiter[ID, V], urgent bool, pause time.
 	if first.After(now) {
 		return nil, false, first.Sub(now)
 	}
-	// Those whose turn comes soon go along, so that there are fewer looks.
+	// Callers that are due soon join this poll, so that there are fewer polls.
 	soon := now.Add(r.pace.Least / 2)
 	for w := range r.waiters {
 		if !w.looking && !w.next.After(soon) {
@@ -236,7 +232,7 @@ func ids[ID comparable, V any](waiters []*waiter[ID, V]) []ID {
 // errLook is returned to all who wait if a poll crashes.
 var errLook = errors.New("looking at the cloud's work crashed; this is a bug, please report it with the log")
 
-// safely looks; a crash becomes the error of all who wait for the look.
+// safely polls; a panic becomes the error of all who wait for the poll.
 func (r *Room[ID, V]) safely(urgent bool, wanted []ID) (seen map[ID]inventory.Seen[V]) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -244,14 +240,14 @@ func (r *Room[ID, V]) safely(urgent bool, wanted []ID) (seen map[ID]inventory.Se
 			seen = map[ID]inventory.Seen[V]{}
 		}
 	}()
-	ctx := context.Background() // nobody's own: others wait too, and a read has a deadline by itself
+	ctx := context.Background() // independent of any single caller; each read has its own deadline
 	if urgent {
 		ctx = priority.Urgent(ctx)
 	}
 	return r.look(ctx, wanted)
 }
 
-// tell wakes those whose wait is over, and says when the others' next turn is.
+// tell wakes the callers whose wait is over, and sets when the others are due.
 func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -279,7 +275,7 @@ func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) 
 	}
 }
 
-// finished reports whether a wait is over, with what has been seen. It notes how long looks have failed.
+// finished reports whether a wait is over after a poll. It records how long polls have failed.
 func (r *Room[ID, V]) finished(w *waiter[ID, V], s *inventory.Seen[V], now time.Time) bool {
 	if s.Err == nil {
 		w.failing = time.Time{}
@@ -296,7 +292,7 @@ func (r *Room[ID, V]) finished(w *waiter[ID, V], s *inventory.Seen[V], now time.
 	return now.Sub(w.failing) >= r.pace.Patience
 }
 
-// judge asks the caller; a crash of theirs is theirs.
+// judge calls the caller's function; its panic affects that caller alone.
 func (r *Room[ID, V]) judge(w *waiter[ID, V], s *inventory.Seen[V]) (over bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -307,7 +303,7 @@ func (r *Room[ID, V]) judge(w *waiter[ID, V], s *inventory.Seen[V]) (over bool) 
 	return w.over(s.Value)
 }
 
-// pauseOf is how long the cloud asks not to be asked.
+// pauseOf returns the pause that the cloud demands.
 func pauseOf(err error) time.Duration {
 	if limited, ok := errors.AsType[interface {
 		error
