@@ -113,7 +113,7 @@ func newClient(c Config, m *meters) *Client {
 	if c.Repeatable == nil {
 		c.Repeatable = func(r *http.Request) bool { return r.Method != http.MethodPost }
 	}
-	c.Operation = bounded(c.Operation)
+	c.Operation = boundNames(c.Operation)
 	if c.LimitsOf == nil {
 		c.LimitsOf = func(*http.Request) (string, []Limit) { return "", c.Limits }
 	}

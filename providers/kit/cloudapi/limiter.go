@@ -123,7 +123,7 @@ func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 	// Urgent calls reserve less far ahead than routine ones may wait, so that the routine share always has room.
 	err := l.reserve(ctx, time.Now().Add(time.Until(until)*(routineShare-1)/routineShare))
 	if err == nil {
-		l.owe()
+		l.addOwed()
 	}
 	return err
 }
@@ -132,13 +132,13 @@ func (l *limiter) wait(ctx context.Context, maxWait time.Duration) error {
 func (l *limiter) reserve(ctx context.Context, until time.Time) error {
 	taken, now, delay := l.take(until)
 	if taken == nil && len(l.buckets) > 0 || now.Add(delay).After(until) {
-		return tooLong(delay)
+		return tooLongError(delay)
 	}
-	if !rest(ctx, delay, nil) {
+	if !pauseUntil(ctx, delay, nil) {
 		for _, r := range taken {
 			r.CancelAt(now)
 		}
-		return gaveUp(ctx)
+		return gaveUpError(ctx)
 	}
 	return nil
 }
@@ -166,15 +166,15 @@ func (l *limiter) take(until time.Time) (taken []*rate.Reservation, now time.Tim
 	return taken, now, delay
 }
 
-// owe counts an urgent call: for every few of them a routine one may follow, whatever the reserve.
-func (l *limiter) owe() {
+// addOwed counts an urgent call: for every few of them a routine one may follow, whatever the reserve.
+func (l *limiter) addOwed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.owed = min(l.owed+1./(routineShare-1), maxOwed)
 }
 
-// claim takes an owed routine call, and reports whether there was one.
-func (l *limiter) claim() bool {
+// takeOwed takes an owed routine call, and reports whether there was one.
+func (l *limiter) takeOwed() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.owed < 1 {
@@ -189,10 +189,10 @@ func (l *limiter) waitRoutine(ctx context.Context, until time.Time) (done bool, 
 	behind := l.waiting.Add(1)
 	defer l.waiting.Add(-1)
 	if delay := l.routineDelay(int(behind)); time.Now().Add(delay).After(until) {
-		if l.claim() {
+		if l.takeOwed() {
 			return true, l.reserve(ctx, until)
 		}
-		return false, tooLong(delay)
+		return false, tooLongError(delay)
 	}
 	raised := priority.Raised(ctx)
 	select {
@@ -205,9 +205,9 @@ func (l *limiter) waitRoutine(ctx context.Context, until time.Time) (done bool, 
 		case <-raised:
 			return false, nil
 		case <-timer.C:
-			return false, tooLong(l.routineDelay(int(behind)))
+			return false, tooLongError(l.routineDelay(int(behind)))
 		case <-ctx.Done():
-			return false, gaveUp(ctx)
+			return false, gaveUpError(ctx)
 		}
 	}
 	defer func() { <-l.turn }()
@@ -219,12 +219,12 @@ func (l *limiter) waitRoutine(ctx context.Context, until time.Time) (done bool, 
 				b.AllowN(time.Now(), 1)
 			}
 			return true, nil
-		case l.claim():
+		case l.takeOwed():
 			return true, l.reserve(ctx, until)
 		case time.Now().Add(delay).After(until):
-			return false, tooLong(delay)
-		case !rest(ctx, delay, raised):
-			return false, gaveUp(ctx)
+			return false, tooLongError(delay)
+		case !pauseUntil(ctx, delay, raised):
+			return false, gaveUpError(ctx)
 		case priority.IsUrgent(ctx):
 			return false, nil
 		}
@@ -244,16 +244,16 @@ func (l *limiter) routineDelay(n int) time.Duration {
 	return delay
 }
 
-func tooLong(delay time.Duration) error {
+func tooLongError(delay time.Duration) error {
 	return &Error{Class: ErrRateLimited, Message: "our own limit on calls is reached", RetryAfter: delay}
 }
 
-func gaveUp(ctx context.Context) error {
+func gaveUpError(ctx context.Context) error {
 	return fmt.Errorf("waiting for our own limit on calls: %w", ctx.Err())
 }
 
-// rest sleeps for d, or until early is closed; it returns false if the context ended.
-func rest(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
+// pauseUntil sleeps for d, or until early is closed; it returns false if the context ended.
+func pauseUntil(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
 	if d <= 0 {
 		return true
 	}

@@ -68,7 +68,7 @@ func (l *Listing) Add(objects int) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.objects += objects; l.objects > maxObjects {
-		return endless("more than %d objects", maxObjects)
+		return endlessError("more than %d objects", maxObjects)
 	}
 	return nil
 }
@@ -79,13 +79,13 @@ func (l *Listing) Turn(token string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, repeated := l.tokens[token]; repeated {
-		return endless("the token of page %d is that of an earlier one", len(l.tokens)+2)
+		return endlessError("the token of page %d is that of an earlier one", len(l.tokens)+2)
 	}
 	l.tokens[token] = struct{}{}
 	return nil
 }
 
-func (l *Listing) page(data []byte) error {
+func (l *Listing) addPage(data []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.pages++
@@ -95,15 +95,15 @@ func (l *Listing) page(data []byte) error {
 	l.seen[sum] = struct{}{}
 	switch {
 	case repeated:
-		return endless("page %d repeats an earlier one", l.pages)
+		return endlessError("page %d repeats an earlier one", l.pages)
 	case l.pages > maxPages:
-		err := endless("more than %d pages", maxPages)
+		err := endlessError("more than %d pages", maxPages)
 		if l.large {
 			err.Cause = ErrListingTooLarge
 		}
 		return err
-	case l.bytes > l.most():
-		err := endless("more than %d MiB", l.most()>>20)
+	case l.bytes > l.maxSize():
+		err := endlessError("more than %d MiB", l.maxSize()>>20)
 		if err.Cause = ErrTooLarge; l.large {
 			err.Cause = ErrListingTooLarge
 		}
@@ -112,8 +112,8 @@ func (l *Listing) page(data []byte) error {
 	return nil
 }
 
-// most returns the bound on the total size of all pages.
-func (l *Listing) most() int {
+// maxSize returns the bound on the total size of all pages.
+func (l *Listing) maxSize() int {
 	if l.limit > 0 {
 		return l.limit
 	}
@@ -123,7 +123,7 @@ func (l *Listing) most() int {
 	return maxListing
 }
 
-func endless(format string, args ...any) *Error {
+func endlessError(format string, args ...any) *Error {
 	return &Error{Class: ErrTransient, Cause: errFinal, Message: "a listing without an end: " + fmt.Sprintf(format, args...)}
 }
 
@@ -136,7 +136,7 @@ func checkList(req *http.Request, resp *http.Response, data []byte) error {
 		return &Error{Class: ErrTransient, Status: resp.StatusCode, Message: "an incomplete answer: null in place of an object"}
 	}
 	if l, ok := req.Context().Value(listingKey{}).(*Listing); ok {
-		return l.page(data)
+		return l.addPage(data)
 	}
 	return nil
 }
@@ -151,8 +151,8 @@ const (
 // growing buffer would leave several times that as garbage. The zero value is ready.
 type texts struct{ chunks sync.Pool }
 
-// read returns everything, or one byte more than the maximum.
-func (t *texts) read(from io.Reader, most int) ([]byte, error) {
+// readUpTo returns everything, or one byte more than the maximum.
+func (t *texts) readUpTo(from io.Reader, most int) ([]byte, error) {
 	var full []*[chunkSize]byte
 	defer func() {
 		for _, c := range full[:min(len(full), keptChunks)] {
@@ -188,9 +188,9 @@ func (t *texts) read(from io.Reader, most int) ([]byte, error) {
 // readBounded reads the response, decompressed. A body that is compressed without having been requested so would escape the bound.
 func (t *texts) readBounded(resp *http.Response) ([]byte, error) {
 	if encoding := resp.Header.Get("Content-Encoding"); encoding != "" && encoding != "identity" {
-		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: "the answer has an encoding that was not asked for: " + short(encoding)}
+		return nil, &Error{Class: ErrTransient, Status: resp.StatusCode, Cause: errFinal, Message: "the answer has an encoding that was not asked for: " + shorten(encoding)}
 	}
-	data, err := t.read(resp.Body, maxBody)
+	data, err := t.readUpTo(resp.Body, maxBody)
 	if err != nil {
 		return nil, fmt.Errorf("reading the answer: %w", err)
 	}
@@ -200,7 +200,7 @@ func (t *texts) readBounded(resp *http.Response) ([]byte, error) {
 	return data, nil
 }
 
-func short(text string) string { return text[:min(len(text), 40)] }
+func shorten(text string) string { return text[:min(len(text), 40)] }
 
 // hasNull reports whether a list in the outermost object of a JSON text, or as the outermost value, has a null element. APIs return the
 // requested objects there, and SDKs decode null into an empty object.

@@ -112,7 +112,7 @@ func TestListingsAreBounded(t *testing.T) {
 			defer client.Close()
 			ctx, listing := WatchListing(t.Context())
 			if listing.large = c.large; c.large {
-				assert.Equal(t, maxLargeListing, listing.most())
+				assert.Equal(t, maxLargeListing, listing.maxSize())
 				listing.limit = 144 << 20
 			}
 			var err error

@@ -16,9 +16,9 @@ const (
 // Service or a Node.
 const OtherOperation = "other"
 
-// bounded limits the number of operation names as a second safeguard after the providers' lists, because each is a label of metrics, which
+// boundNames limits the number of operation names as a second safeguard after the providers' lists, because each is a label of metrics, which
 // are kept as long as the process runs.
-func bounded(name func(*http.Request) string) func(*http.Request) string {
+func boundNames(name func(*http.Request) string) func(*http.Request) string {
 	var mu sync.Mutex
 	known := map[string]struct{}{}
 	return func(r *http.Request) string {

@@ -81,13 +81,13 @@ const maxReadings = 4
 // and been missed. Then all is read again, one page after the other: additions move objects to later pages, which are still to come.
 // Removals move them to earlier pages, so that this reading does not count either; a list that keeps shrinking is an error.
 func (n Numbered[P]) List(ctx context.Context) ([]P, error) {
-	pages, err := n.together(ctx)
+	pages, err := n.readTogether(ctx)
 	if err == nil {
-		err = n.check(pages, func(before, after int) bool { return before == after })
+		err = n.checkTotals(pages, func(before, after int) bool { return before == after })
 	}
 	for reading := 1; reading < maxReadings && errors.Is(err, errMoved); reading++ {
-		if pages, err = n.inTurn(ctx); err == nil {
-			err = n.check(pages, func(before, after int) bool { return before <= after })
+		if pages, err = n.readInTurn(ctx); err == nil {
+			err = n.checkTotals(pages, func(before, after int) bool { return before <= after })
 		}
 	}
 	return pages, err
@@ -96,23 +96,23 @@ func (n Numbered[P]) List(ctx context.Context) ([]P, error) {
 // errMoved: the pages are not of one state of the list.
 var errMoved = errors.New("objects were removed each time while the list was read")
 
-func (n Numbered[P]) moved() error {
+func (n Numbered[P]) movedError() error {
 	return &Error{Class: ErrTransient, Operation: "listing " + n.What, Message: errMoved.Error(), Cause: errMoved}
 }
 
-// check compares the total of each page with that of the one before it.
-func (n Numbered[P]) check(pages []P, fits func(before, after int) bool) error {
+// checkTotals compares the total of each page with that of the one before it.
+func (n Numbered[P]) checkTotals(pages []P, fits func(before, after int) bool) error {
 	for i := 1; i < len(pages); i++ {
 		if !fits(n.Total(pages[i-1]), n.Total(pages[i])) {
-			return n.moved()
+			return n.movedError()
 		}
 	}
 	return nil
 }
 
-// together reads the first page, and then all others concurrently. If these show more pages, it reads them as well.
-func (n Numbered[P]) together(ctx context.Context) ([]P, error) {
-	ctx, read := n.watched(ctx)
+// readTogether reads the first page, and then all others concurrently. If these show more pages, it reads them as well.
+func (n Numbered[P]) readTogether(ctx context.Context) ([]P, error) {
+	ctx, read := n.boundedRead(ctx)
 	first, err := read(ctx, 1)
 	if err != nil {
 		return nil, err
@@ -131,9 +131,9 @@ func (n Numbered[P]) together(ctx context.Context) ([]P, error) {
 	return pages, nil
 }
 
-// inTurn reads one page after the other.
-func (n Numbered[P]) inTurn(ctx context.Context) (pages []P, err error) {
-	ctx, read := n.watched(ctx)
+// readInTurn reads one page after the other.
+func (n Numbered[P]) readInTurn(ctx context.Context) (pages []P, err error) {
+	ctx, read := n.boundedRead(ctx)
 	for last := 1; len(pages) < last; last = n.Last(pages[len(pages)-1], len(pages)) {
 		page, err := read(ctx, len(pages)+1)
 		if err != nil {
@@ -144,8 +144,8 @@ func (n Numbered[P]) inTurn(ctx context.Context) (pages []P, err error) {
 	return pages, nil
 }
 
-// watched returns Read within the bounds of one listing.
-func (n Numbered[P]) watched(ctx context.Context) (context.Context, func(context.Context, int) (P, error)) {
+// boundedRead returns Read within the bounds of one listing.
+func (n Numbered[P]) boundedRead(ctx context.Context) (context.Context, func(context.Context, int) (P, error)) {
 	watch := WatchListing
 	if n.Large {
 		watch = WatchLargeListing
@@ -157,7 +157,7 @@ func (n Numbered[P]) watched(ctx context.Context) (context.Context, func(context
 		case err == nil:
 			err = listing.Add(n.Objects(page))
 		case number > 1 && errors.Is(err, ErrNotFound):
-			err = n.moved() // the page before told of it
+			err = n.movedError() // the page before told of it
 		}
 		return page, err
 	}

@@ -24,17 +24,17 @@ func TestTexts(t *testing.T) {
 			"at once": bytes.NewReader(text), "by halves": iotest.HalfReader(bytes.NewReader(text)),
 			"with the end": iotest.DataErrReader(bytes.NewReader(text)),
 		} {
-			got, err := reader.read(from, 1<<20)
+			got, err := reader.readUpTo(from, 1<<20)
 			require.NoError(t, err, "%d, %s", size, name)
 			assert.True(t, bytes.Equal(text, got), "%d, %s", size, name)
 		}
-		_, err := reader.read(io.MultiReader(bytes.NewReader(text), iotest.ErrReader(io.ErrUnexpectedEOF)), 1<<20)
+		_, err := reader.readUpTo(io.MultiReader(bytes.NewReader(text), iotest.ErrReader(io.ErrUnexpectedEOF)), 1<<20)
 		require.ErrorIs(t, err, io.ErrUnexpectedEOF, size)
 	}
-	got, err := reader.read(strings.NewReader(strings.Repeat("x", 5*chunkSize)), 2*chunkSize)
+	got, err := reader.readUpTo(strings.NewReader(strings.Repeat("x", 5*chunkSize)), 2*chunkSize)
 	require.NoError(t, err)
 	assert.Len(t, got, 2*chunkSize+1, "enough to see that it is too long")
-	_, err = reader.read(iotest.ErrReader(errors.New("reset")), 10)
+	_, err = reader.readUpTo(iotest.ErrReader(errors.New("reset")), 10)
 	require.ErrorContains(t, err, "reset")
 }
 
@@ -46,7 +46,7 @@ func TestTextsMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range times {
-		got, err := reader.read(iotest.HalfReader(bytes.NewReader(text)), 2*size)
+		got, err := reader.readUpTo(iotest.HalfReader(bytes.NewReader(text)), 2*size)
 		require.NoError(t, err)
 		require.Len(t, got, size)
 	}

@@ -44,8 +44,8 @@ func (f *flight) join(ctx context.Context) *flight {
 // maxImpatient is how many reads are started beside one that hangs before the next one gets more time.
 const maxImpatient = 3
 
-// bound sets how long callers wait for a read: longer if reads take long, and if several hang already.
-func (f *flight) bound(former *flight, patience, took time.Duration) {
+// setPatience sets how long callers wait for a read: longer if reads take long, and if several hang already.
+func (f *flight) setPatience(former *flight, patience, took time.Duration) {
 	if patience == 0 {
 		return
 	}
@@ -58,14 +58,14 @@ func (f *flight) bound(former *flight, patience, took time.Duration) {
 	}
 }
 
-// hangs reports whether callers have stopped waiting for a read.
-func (f *flight) hangs() bool { return f.patience > 0 && time.Since(f.began) >= f.patience }
+// isHanging reports whether callers have stopped waiting for a read.
+func (f *flight) isHanging() bool { return f.patience > 0 && time.Since(f.began) >= f.patience }
 
 // errHangs is returned if a read exceeds its patience.
 var errHangs = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "the cloud does not answer"}
 
-// goesOn reports whether a caller tries again after a read that hangs: until it has waited as long as for a single one.
-func goesOn(err error, asked time.Time) bool {
+// mayRetry reports whether a caller tries again after a read that hangs: until it has waited as long as for a single one.
+func mayRetry(err error, asked time.Time) bool {
 	return errors.Is(err, errHangs) && time.Since(asked) < readTimeout
 }
 
@@ -91,7 +91,7 @@ func waitListed(ctx context.Context, f *flight, err error, asked time.Time) erro
 	if err == nil {
 		_, err = wait(ctx, f)
 	}
-	if goesOn(err, asked) {
+	if mayRetry(err, asked) {
 		return nil
 	}
 	return err

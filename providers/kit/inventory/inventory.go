@@ -96,8 +96,8 @@ type Query struct {
 	together bool
 }
 
-// demanded returns the query restricted by the context's demand for newer reads.
-func (q Query) demanded(d evidence.Demand, asked time.Time) Query {
+// withDemand returns the query restricted by the context's demand for newer reads.
+func (q Query) withDemand(d evidence.Demand, asked time.Time) Query {
 	if d.Among > 0 {
 		q.Expected, q.together = max(q.Expected, d.Among), true
 	}
@@ -191,7 +191,7 @@ func newView[ID comparable](source Source[ID, any]) *view[ID] {
 // listing where the context demands no more (evidence.Demand).
 func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 	asked, demand := time.Now(), evidence.From(ctx)
-	q = q.demanded(demand, asked)
+	q = q.withDemand(demand, asked)
 	alone := q.alone() || demand.Single
 	for {
 		i.mu.Lock()
@@ -235,7 +235,7 @@ func (i *view[ID]) Get(ctx context.Context, id ID, q Query) (any, error) {
 		q = i.demandLocked(id, f.began, q)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if !goesOn(err, asked) && q.settledBy(err, asked.Sub(f.began)) {
+		if !mayRetry(err, asked) && q.settledBy(err, asked.Sub(f.began)) {
 			if err != nil {
 				return nil, err
 			}
@@ -261,13 +261,13 @@ func (q Query) settledBy(err error, age time.Duration) bool {
 // was looked up before, it may have begun up to MaxMissAge earlier.
 func (i *view[ID]) Find(ctx context.Context, index, key string, q Query) ([]any, error) {
 	asked := time.Now()
-	q = q.demanded(evidence.From(ctx), asked)
+	q = q.withDemand(evidence.From(ctx), asked)
 	alone := !q.Uninitialized
 	for {
 		i.mu.Lock()
 		found, doubtful, stale := i.matchesLocked(index, key, asked, q.MaxAge)
 		if len(doubtful) > 0 && !stale {
-			if err := i.settle(ctx, doubtful, q, asked); err != nil {
+			if err := i.readDoubtful(ctx, doubtful, q, asked); err != nil {
 				return nil, err
 			}
 			continue
@@ -316,7 +316,7 @@ func (i *view[ID]) provenAbsentLocked(key string, q Query, asked time.Time) bool
 // All returns every object of a complete listing that began no longer than MaxAge before the question, in no order.
 func (i *view[ID]) All(ctx context.Context, q Query) ([]any, error) {
 	asked := time.Now()
-	oldest := asked.Add(-q.demanded(evidence.From(ctx), asked).MaxAge)
+	oldest := asked.Add(-q.withDemand(evidence.From(ctx), asked).MaxAge)
 	for {
 		i.mu.Lock()
 		if i.partial != nil && !i.listed.Before(oldest) {
@@ -364,7 +364,7 @@ func (i *view[ID]) InvalidateAll() {
 // invalidateLocked makes an object too old for any question; a read in flight does not refresh it.
 func (i *view[ID]) invalidateLocked(id ID) {
 	if e, ok := i.objects[id]; ok {
-		e.read, e.since, e.own = time.Time{}, written(), time.Time{}
+		e.read, e.since, e.own = time.Time{}, lastWriteTime(), time.Time{}
 		i.objects[id] = e
 	}
 }
@@ -448,7 +448,7 @@ func (i *view[ID]) trimDirectLocked() {
 
 // listLocked joins a listing that began at oldest or later, or begins one.
 func (i *view[ID]) listLocked(ctx context.Context, oldest time.Time) (*flight, error) {
-	if i.listing != nil && !i.listing.began.Before(oldest) && !i.listing.hangs() {
+	if i.listing != nil && !i.listing.began.Before(oldest) && !i.listing.isHanging() {
 		return i.listing.join(ctx), nil
 	}
 	if i.failures >= failuresBeforeHold && time.Since(i.failed) < failureHold {
@@ -456,7 +456,7 @@ func (i *view[ID]) listLocked(ctx context.Context, oldest time.Time) (*flight, e
 			(failureHold - time.Since(i.failed)).Round(time.Second), i.failure)
 	}
 	shared, f := newFlight(ctx)
-	f.bound(i.listing, i.source.Patience, i.listTook)
+	f.setPatience(i.listing, i.source.Patience, i.listTook)
 	i.listing = f
 	i.direct = nil
 	rescue.Go("listing "+i.source.Kind+"s", func() { i.list(shared, f) })
@@ -488,7 +488,7 @@ func (i *view[ID]) list(ctx context.Context, f *flight) {
 		if doing := "listing " + i.source.Kind + "s"; !strings.HasPrefix(err.Error(), doing) { // most sources name the operation themselves
 			f.err = fmt.Errorf("%s: %w", doing, err)
 		}
-		if f.hangs() && i.listed.After(f.began) {
+		if f.isHanging() && i.listed.After(f.began) {
 			break // a later listing, begun beside this one, was answered
 		}
 		i.failures++
@@ -540,7 +540,7 @@ func (i *view[ID]) replaceLocked(objects []any, began time.Time, partial *Partia
 // readLocked joins the single read of an object that is in flight, or begins one: alone if demanded, or in the next batch.
 func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Time) *flight {
 	former := i.reads[id]
-	if former != nil && !former.hangs() {
+	if former != nil && !former.isHanging() {
 		former.asked = true
 		former.proves = former.proves || q.PerSingle > 0
 		return former.join(ctx)
@@ -549,7 +549,7 @@ func (i *view[ID]) readLocked(ctx context.Context, id ID, q Query, asked time.Ti
 	f.asked, f.proves = true, q.PerSingle > 0
 	i.reads[id] = f
 	if i.source.GetMany == nil {
-		f.bound(former, i.source.Patience, i.readTook)
+		f.setPatience(former, i.source.Patience, i.readTook)
 	}
 	_, unanswered := i.unanswered[id]
 	delete(i.unanswered, id)

@@ -62,7 +62,7 @@ func (i *view[ID]) single(ctx context.Context, id ID, asked time.Time) (any, err
 		f := i.readLocked(ctx, id, Query{}, asked)
 		i.mu.Unlock()
 		value, err := wait(ctx, f)
-		if !f.began.Before(asked) && !goesOn(err, asked) {
+		if !f.began.Before(asked) && !mayRetry(err, asked) {
 			return value, err
 		}
 		if ctx.Err() != nil {

@@ -12,7 +12,7 @@ type Inventory[ID comparable, V any] struct {
 
 // New returns an empty inventory over a source.
 func New[ID comparable, V any](source Source[ID, V]) *Inventory[ID, V] {
-	return &Inventory[ID, V]{view: newView(source.checked().untyped()), id: source.ID}
+	return &Inventory[ID, V]{view: newView(source.withChecks().untyped()), id: source.ID}
 }
 
 // untyped returns the source with objects as any.

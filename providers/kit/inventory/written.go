@@ -42,8 +42,8 @@ func (i *view[ID]) answersLocked(id ID, read, asked time.Time, maxAge time.Durat
 	return !read.Before(asked.Add(-maxAge))
 }
 
-// written returns the latest time at which a write with a response took effect: a read that begins now is later, and sees it.
-func written() time.Time { return time.Now().Add(-time.Nanosecond) }
+// lastWriteTime returns the latest time at which a write with a response took effect: a read that begins now is later, and sees it.
+func lastWriteTime() time.Time { return time.Now().Add(-time.Nanosecond) }
 
 // Put stores the whole object from a write's response, so that nobody has to read it again.
 func (i *view[ID]) Put(value any) {
@@ -52,7 +52,7 @@ func (i *view[ID]) Put(value any) {
 	id := i.source.ID(value)
 	delete(i.forgotten, id)
 	delete(i.unsettled, id)
-	i.putLocked(value, time.Now(), written())
+	i.putLocked(value, time.Now(), lastWriteTime())
 	i.wroteLocked(id)
 }
 
@@ -68,7 +68,7 @@ func (i *view[ID]) PutPartial(value any) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	id := i.source.ID(value)
-	i.putLocked(value, i.objects[id].read, written())
+	i.putLocked(value, i.objects[id].read, lastWriteTime())
 	i.wroteLocked(id)
 }
 
@@ -77,7 +77,7 @@ func (i *view[ID]) Forget(id ID) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.removeLocked(id)
-	i.forgotten[id] = written()
+	i.forgotten[id] = lastWriteTime()
 }
 
 // ownLocked reports whether a listing that began at a time may be older than our write. Without single reads, listings are always trusted.
@@ -101,15 +101,15 @@ func (i *view[ID]) doubtListedLocked(id ID) {
 	i.objects[id] = e
 }
 
-// settle reads the objects that a listing contradicted, one by one. The lock is held before, and not after.
-func (i *view[ID]) settle(ctx context.Context, ids []ID, q Query, asked time.Time) error {
+// readDoubtful reads the objects that a listing contradicted, one by one. The lock is held before, and not after.
+func (i *view[ID]) readDoubtful(ctx context.Context, ids []ID, q Query, asked time.Time) error {
 	flights := make([]*flight, len(ids))
 	for n, id := range ids {
 		flights[n] = i.readLocked(ctx, id, q, asked)
 	}
 	i.mu.Unlock()
 	for _, f := range flights {
-		if _, err := wait(ctx, f); err != nil && !goesOn(err, asked) && !errors.Is(err, cloudapi.ErrNotFound) {
+		if _, err := wait(ctx, f); err != nil && !mayRetry(err, asked) && !errors.Is(err, cloudapi.ErrNotFound) {
 			return err
 		}
 	}

@@ -36,8 +36,8 @@ type Key[T any] struct {
 	Proves func(T) bool
 }
 
-// proved returns the instances that Proves selects.
-func (k Key[T]) proved(all []T) []T {
+// selectProved returns the instances that Proves selects.
+func (k Key[T]) selectProved(all []T) []T {
 	if k.Proves == nil || len(all) < 2 {
 		return nil
 	}
@@ -69,7 +69,7 @@ func (i *Instances[ID, T]) Find(ctx context.Context, node *v1.Node, q inventory.
 func (i *Instances[ID, T]) find(ctx context.Context, node *v1.Node, q inventory.Query) (found[T], error) {
 	if i.cloud.Inventory.ReadsBatches() {
 		asker := ctx
-		ctx = inventory.WithPrefetch(asker, func() []ID { return i.askedNext(asker, node) })
+		ctx = inventory.WithPrefetch(asker, func() []ID { return i.likelyNext(asker, node) })
 	}
 	if i.hasProviderID(node) {
 		id, err := i.cloud.Parse(node.Spec.ProviderID)
@@ -132,7 +132,7 @@ func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[I
 		if all, err = i.cloud.Inventory.Find(ctx, k.Index, k.Value, q); err != nil {
 			return *new(T), err
 		}
-		if proved := k.proved(all); len(proved) == 1 {
+		if proved := k.selectProved(all); len(proved) == 1 {
 			all = proved
 		}
 		if len(all) == 1 && k.Check != nil {
@@ -150,27 +150,27 @@ func (i *Instances[ID, T]) byKeys(ctx context.Context, node *v1.Node, s Search[I
 		if s.None == "" {
 			s.None = fmt.Sprintf("no %s is named %s; name the %s like the node, or", i.cloud.Kind, node.Name, i.cloud.Kind)
 		}
-		return *new(T), i.undecided(cloudapi.ErrNotFound, s.None)
+		return *new(T), i.undecidedError(cloudapi.ErrNotFound, s.None)
 	case 1:
 		return all[0], nil
 	}
 	if s.Several == "" {
 		s.Several = "%d " + i.cloud.Kind + "s are named " + node.Name + "; rename all but one, or"
 	}
-	return *new(T), i.undecided(cloudapi.ErrConflict, fmt.Sprintf(s.Several, len(all)))
+	return *new(T), i.undecidedError(cloudapi.ErrConflict, fmt.Sprintf(s.Several, len(all)))
 }
 
-// undecided returns the error of a search, with the remedy that always helps.
-func (i *Instances[ID, T]) undecided(class error, message string) error {
+// undecidedError returns the error of a search, with the remedy that always helps.
+func (i *Instances[ID, T]) undecidedError(class error, message string) error {
 	return &cloudapi.Error{
 		Class: class, Operation: "finding the " + i.cloud.Kind + " of the node",
 		Message: message + " start kubelet with --provider-id=" + i.cloud.Form,
 	}
 }
 
-// askedNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are not
+// likelyNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are not
 // ready.
-func (i *Instances[ID, T]) askedNext(ctx context.Context, node *v1.Node) []ID {
+func (i *Instances[ID, T]) likelyNext(ctx context.Context, node *v1.Node) []ID {
 	if guard.Uninitialized(node) {
 		return i.Uninitialized(ctx)
 	}

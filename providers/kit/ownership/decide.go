@@ -144,22 +144,22 @@ func Decide(f Facts) Decision {
 	if slices.Contains(f.Object.Marks, ServiceMark(f.Service.UID)) {
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
-	if other := f.other(func(s *v1.Service) bool { return slices.Contains(f.Object.Marks, ServiceMark(s.UID)) }); other != nil {
+	if other := f.findOther(func(s *v1.Service) bool { return slices.Contains(f.Object.Marks, ServiceMark(s.UID)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
 	if f.isNamedBy(f.Service) {
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
-	if other := f.other(f.isNamedBy); other != nil {
+	if other := f.findOther(f.isNamedBy); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	if f.likely(f.Service) {
+	if f.hasLikelyName(f.Service) {
 		return f.decideByLikelyName(d, ours)
 	}
-	if other := f.other(f.likely); other != nil {
+	if other := f.findOther(f.hasLikelyName); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
-	if f.chosen(f.Service) {
+	if f.hasChosenName(f.Service) {
 		return f.decideByChosenName(d)
 	}
 	if _, uid := Marked(f.Object.Marks); uid != "" && !ours {
@@ -173,10 +173,10 @@ func Decide(f Facts) Decision {
 func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
 	byTargets := f.Targets != nil && (f.Targets.Ours > 0 || (f.Targets.All == 0 && f.Recorded != nil && f.Recorded(f.Service)))
 	switch {
-	case ours, f.shows(f.Service), byTargets:
+	case ours, f.isInStatus(f.Service), byTargets:
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
 	}
-	if other := f.other(f.shows); other != nil { // names of Services of this cluster may be alike
+	if other := f.findOther(f.isInStatus); other != nil { // names of Services of this cluster may be alike
 		return d.refuse(serviceName(other), other)
 	}
 	if f.Adopt == registry.AdoptAny {
@@ -190,20 +190,20 @@ func (f Facts) decideByLikelyName(d Decision, ours bool) Decision {
 
 // decideByChosenName decides about an object whose name an annotation of the Service chooses.
 func (f Facts) decideByChosenName(d Decision) Decision {
-	served := f.shows(f.Service)
-	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
+	served := f.isInStatus(f.Service)
+	if other := f.findOther(func(s *v1.Service) bool { return f.isInStatus(s) && (!served || isOlder(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
 	switch {
-	case f.proved():
+	case f.isProved():
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object}
-	case served && !f.restored(), f.aboutToBeMade() && f.madeHere():
-		ask := f.Copied != nil && f.Targets == nil && !f.aboutToBeMade()
+	case served && !f.isRestored(), f.isAboutToBeMade() && f.isMadeHere():
+		ask := f.Copied != nil && f.Targets == nil && !f.isAboutToBeMade()
 		return Decision{Verdict: Owned, Deletable: true, Object: d.Object, TargetsMayTell: ask}
 	}
-	d.TargetsMayTell = f.aboutToBeMade() && f.Targets == nil
+	d.TargetsMayTell = f.isAboutToBeMade() && f.Targets == nil
 	if f.Adopt == registry.AdoptAny { // the first Service that chooses the name may have it
-		if other := f.other(func(s *v1.Service) bool { return MayHave(s) && f.chosen(s) && before(s, f.Service) }); other != nil {
+		if other := f.findOther(func(s *v1.Service) bool { return MayHave(s) && f.hasChosenName(s) && isOlder(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
 		d.Verdict = Adopted
@@ -216,7 +216,7 @@ func (f Facts) decideByChosenName(d Decision) Decision {
 // whoChose names the owner of an object whose name the Service chooses and which is not the Service's.
 func (f Facts) whoChose(served bool) string {
 	switch {
-	case f.copied():
+	case f.isCopied():
 		return "another cluster, as the record on this Service tells, which was restored from there"
 	case served:
 		return "another cluster, as far as can be told: the Service's status shows it, but it has no node of this cluster among its targets"
@@ -224,29 +224,29 @@ func (f Facts) whoChose(served bool) string {
 	return "somebody else, as far as can be told: an annotation of this Service chooses its name, but neither the Service's status shows it, nor was it made for this Service"
 }
 
-func (f Facts) proved() bool { return f.Proved != nil && f.Proved(f.Service) }
+func (f Facts) isProved() bool { return f.Proved != nil && f.Proved(f.Service) }
 
-func (f Facts) copied() bool { return f.Copied != nil && f.Copied(f.Service) }
+func (f Facts) isCopied() bool { return f.Copied != nil && f.Copied(f.Service) }
 
-// madeHere reports whether the object has parts that only a controller creates for the Service, and targets nodes of this cluster.
-func (f Facts) madeHere() bool { return f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0 }
+// isMadeHere reports whether the object has parts that only a controller creates for the Service, and targets nodes of this cluster.
+func (f Facts) isMadeHere() bool { return f.Targets != nil && f.Targets.Made && f.Targets.Ours > 0 }
 
-// restored reports whether the Service, with its status, was probably restored from another cluster.
-func (f Facts) restored() bool {
-	return f.copied() || (f.Targets != nil && f.Targets.Strange && !f.aboutToBeMade())
+// isRestored reports whether the Service, with its status, was probably restored from another cluster.
+func (f Facts) isRestored() bool {
+	return f.isCopied() || (f.Targets != nil && f.Targets.Strange && !f.isAboutToBeMade())
 }
 
-// aboutToBeMade reports whether the Service records the coming creation of the object, and its name is not that of a deleted Service or of
+// isAboutToBeMade reports whether the Service records the coming creation of the object, and its name is not that of a deleted Service or of
 // another cluster.
-func (f Facts) aboutToBeMade() bool {
+func (f Facts) isAboutToBeMade() bool {
 	others := f.Made != nil && f.Made(f.Object.Name)
 	return !others && f.Recorded != nil && f.Recorded(f.Service)
 }
 
 // decideByStatus decides about an object without a mark or a name of any Service.
 func (f Facts) decideByStatus(d Decision, ours bool) Decision {
-	served := f.shows(f.Service)
-	if other := f.other(func(s *v1.Service) bool { return f.shows(s) && (!served || before(s, f.Service)) }); other != nil {
+	served := f.isInStatus(f.Service)
+	if other := f.findOther(func(s *v1.Service) bool { return f.isInStatus(s) && (!served || isOlder(s, f.Service)) }); other != nil {
 		return d.refuse(serviceName(other), other)
 	}
 	if ours && slices.Contains(f.Object.Marks, NameMark(f.Service.Namespace, f.Service.Name)) {
@@ -274,7 +274,7 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 	switch {
 	case f.Adopt == registry.AdoptAny && !f.Unmarked:
 		// Of two Services that request the same object, the first one has it.
-		if other := f.other(func(s *v1.Service) bool { return f.records(s) && before(s, f.Service) }); other != nil {
+		if other := f.findOther(func(s *v1.Service) bool { return f.isRecorded(s) && isOlder(s, f.Service) }); other != nil {
 			return d.refuse(serviceName(other), other)
 		}
 		d.Verdict = Adopted
@@ -295,8 +295,8 @@ func (f Facts) adopt(d Decision, ours bool) Decision {
 	return d
 }
 
-// other returns a living Service other than this one that satisfies a condition.
-func (f Facts) other(is func(*v1.Service) bool) *v1.Service {
+// findOther returns a living Service other than this one that satisfies a condition.
+func (f Facts) findOther(is func(*v1.Service) bool) *v1.Service {
 	if i := slices.IndexFunc(f.Others, func(s *v1.Service) bool { return is(s) && (f.Shares == nil || !f.Shares(s)) }); i >= 0 {
 		return f.Others[i]
 	}
@@ -307,17 +307,17 @@ func (f Facts) isNamedBy(s *v1.Service) bool {
 	return f.Names != nil && f.Object.Name != "" && slices.Contains(f.Names(s), f.Object.Name)
 }
 
-func (f Facts) likely(s *v1.Service) bool {
+func (f Facts) hasLikelyName(s *v1.Service) bool {
 	return f.Likely != nil && f.Object.Name != "" && slices.Contains(f.Likely(s), f.Object.Name)
 }
 
-func (f Facts) chosen(s *v1.Service) bool {
+func (f Facts) hasChosenName(s *v1.Service) bool {
 	return f.Chosen != nil && f.Object.Name != "" && slices.Contains(f.Chosen(s), f.Object.Name)
 }
 
-// shows reports whether the status of a Service shows the object, and its annotations do not name another one: an address in a status
+// isInStatus reports whether the status of a Service shows the object, and its annotations do not name another one: an address in a status
 // outlives its load balancer, and the cloud may assign it again.
-func (f Facts) shows(s *v1.Service) bool {
+func (f Facts) isInStatus(s *v1.Service) bool {
 	if id := f.recordOf(s); id != "" && id != f.Object.ID {
 		return false
 	}
@@ -328,8 +328,8 @@ func (f Facts) shows(s *v1.Service) bool {
 	})
 }
 
-// records reports whether the annotations of a living Service name the object.
-func (f Facts) records(s *v1.Service) bool {
+// isRecorded reports whether the annotations of a living Service name the object.
+func (f Facts) isRecorded(s *v1.Service) bool {
 	return MayHave(s) && f.Object.ID != "" && f.recordOf(s) == f.Object.ID
 }
 
@@ -353,7 +353,7 @@ func (f Facts) targetsOurs() bool {
 	if slices.ContainsFunc(t.Ports, func(port int32) bool { return !has(f.Service, port) }) {
 		return false
 	}
-	return f.other(func(s *v1.Service) bool {
+	return f.findOther(func(s *v1.Service) bool {
 		return slices.ContainsFunc(t.Ports, func(port int32) bool { return has(s, port) })
 	}) == nil
 }
@@ -363,10 +363,10 @@ func (f Facts) targetsOurs() bool {
 // annotation is about to move is still served there.
 func Holds(s *v1.Service, object Object, rules Rules) bool {
 	f := Facts{Object: object, Rules: rules}
-	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.isNamedBy(s) || f.likely(s) || f.chosen(s) ||
+	if slices.Contains(object.Marks, ServiceMark(s.UID)) || f.isNamedBy(s) || f.hasLikelyName(s) || f.hasChosenName(s) ||
 		(object.ID != "" && f.recordOf(s) == object.ID) {
 		return true
 	}
 	f.Record = nil
-	return f.shows(s)
+	return f.isInStatus(s)
 }

@@ -211,8 +211,8 @@ func Check(object, mark string, marks []string) error {
 // Foreign reports whether the marks name another cluster.
 func Foreign(mark string, marks []string) bool { return Check("", mark, marks) != nil }
 
-// before reports whether a Service is the older one. Creation times have seconds; the UID breaks the tie.
-func before(a, b *v1.Service) bool {
+// isOlder reports whether a Service is the older one. Creation times have seconds; the UID breaks the tie.
+func isOlder(a, b *v1.Service) bool {
 	if a.CreationTimestamp.Time.Equal(b.CreationTimestamp.Time) {
 		return a.UID < b.UID
 	}

@@ -43,7 +43,7 @@ func (a *Controller) choose(
 		var err error
 		if c.ranges[i], err = f.Of(ctx, node, expected); err != nil {
 			if missing, ok := errors.AsType[*NotAvailable](err); ok {
-				a.tell(node, EventNone, missing)
+				a.sendEvent(node, EventNone, missing)
 			}
 			return c, err
 		}
@@ -57,7 +57,7 @@ func (a *Controller) choose(
 		default:
 			var ok bool
 			if c.ranges[i], ok = freeBlock(f.Network, f.Bits, taken, excluded); !ok {
-				a.tell(node, EventNone, ErrNoFreeRange)
+				a.sendEvent(node, EventNone, ErrNoFreeRange)
 				return c, ErrNoFreeRange
 			}
 		}

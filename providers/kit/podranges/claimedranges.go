@@ -82,9 +82,9 @@ func (a *Controller) claim(ctx context.Context, c choice) error {
 	return nil
 }
 
-// contested returns an error if another Node in the list, read after our claim was written, has or claims a range. The Node with the
+// checkContested returns an error if another Node in the list, read after our claim was written, has or claims a range. The Node with the
 // smaller UID keeps its claim for a while, so that not both withdraw for ever; but it, too, gets the range only when no other claim exists.
-func (a *Controller) contested(c choice, all []*v1.Node) error {
+func (a *Controller) checkContested(c choice, all []*v1.Node) error {
 	if !a.Shared {
 		return nil
 	}

@@ -112,7 +112,7 @@ func (a *Controller) Run(ctx context.Context) error {
 	})
 	a.reportConflicts(ours)
 	networked := a.tellNetworks(ctx, ours)
-	waiting := a.waiting(ours)
+	waiting := a.waitingNodes(ours)
 	if len(waiting) == 0 {
 		a.forget(ours)
 		return networked
@@ -161,11 +161,11 @@ func (a *Controller) serve(ctx context.Context, waiting, all []*v1.Node) error {
 		}
 	}
 	for _, c := range chosen {
-		if err := a.contested(c, all); err != nil {
+		if err := a.checkContested(c, all); err != nil {
 			fail(c.node, err)
 			continue
 		}
-		fail(c.node, a.give(ctx, c))
+		fail(c.node, a.assign(ctx, c))
 	}
 	return errors.Join(failures...)
 }
@@ -197,8 +197,8 @@ func rangesOf(all []*v1.Node, uid types.UID) bool {
 	return slices.ContainsFunc(all, func(n *v1.Node) bool { return n.UID == uid && hasRanges(n) })
 }
 
-// waiting returns the Nodes that wait for ranges.
-func (a *Controller) waiting(ours []*v1.Node) []*v1.Node {
+// waitingNodes returns the Nodes that wait for ranges.
+func (a *Controller) waitingNodes(ours []*v1.Node) []*v1.Node {
 	var waiting []*v1.Node
 	for _, node := range ours {
 		if !hasRanges(node) && node.DeletionTimestamp == nil && a.Ours(node) && !a.given[node.UID].written {
@@ -227,8 +227,8 @@ func (a *Controller) forget(all []*v1.Node) {
 	}
 }
 
-// give writes ranges on a Node, and removes the claim in the same write. The API server refuses it if the Node has others by now.
-func (a *Controller) give(ctx context.Context, c choice) error {
+// assign writes ranges on a Node, and removes the claim in the same write. The API server refuses it if the Node has others by now.
+func (a *Controller) assign(ctx context.Context, c choice) error {
 	node := c.node
 	ranges := texts(c.ranges)
 	meta := map[string]any{"uid": node.UID}
@@ -247,7 +247,7 @@ func (a *Controller) give(ctx context.Context, c choice) error {
 		return nil // the Node was deleted and needs no range
 	}
 	if err != nil {
-		a.tell(node, EventFailed, err)
+		a.sendEvent(node, EventFailed, err)
 		return fmt.Errorf("writing its pod ranges: %w", err)
 	}
 	a.given[node.UID] = grant{ranges: c.ranges, written: true}
@@ -262,7 +262,7 @@ func texts(ranges []netip.Prefix) []string {
 	return all
 }
 
-func (a *Controller) tell(node *v1.Node, reason string, err error) {
+func (a *Controller) sendEvent(node *v1.Node, reason string, err error) {
 	if a.Events != nil {
 		a.Events.Event(node, v1.EventTypeWarning, reason, err.Error())
 	}

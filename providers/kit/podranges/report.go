@@ -78,7 +78,7 @@ func (a *Controller) reportConflicts(all []*v1.Node) {
 			continue
 		}
 		a.reported[c.node.UID] = true
-		a.tell(c.node, EventConflict, fmt.Errorf(
+		a.sendEvent(c.node, EventConflict, fmt.Errorf(
 			"its pod range %s is also that of node %s; delete this Node and let it register again, and see that nobody else gives ranges, "+
 				"such as kube-controller-manager with --allocate-node-cidrs", c.block, c.older.Name))
 	}

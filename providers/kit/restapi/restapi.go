@@ -89,7 +89,7 @@ func (c *Client) Get(ctx context.Context, what, address, token string, out any) 
 	if err != nil {
 		return err
 	}
-	return c.read(a, what, out)
+	return c.decode(a, what, out)
 }
 
 func (c *Client) do(r *http.Request, what string) (Answer, error) {
@@ -109,8 +109,8 @@ func (c *Client) do(r *http.Request, what string) (Answer, error) {
 	}, nil
 }
 
-// read decodes a response, or returns one of the common error classes. An HTML page comes from a proxy: it says nothing about an object.
-func (c *Client) read(a Answer, what string, out any) error {
+// decode decodes a response, or returns one of the common error classes. An HTML page comes from a proxy: it says nothing about an object.
+func (c *Client) decode(a Answer, what string, out any) error {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(a.Status), Operation: what, Status: a.Status, RequestID: a.Header.Get("request-id"),
 		RetryAfter: cloudapi.ParseRetryAfter(a.Header, time.Now()),

@@ -63,8 +63,8 @@ func (c *creations) serve(service *v1.Service, policy Creations) {
 	c.served[service.UID] = struct{}{}
 }
 
-// take records a request's creations of unknown outcome.
-func (c *creations) take(r *Request, policy Creations) {
+// recordUnknown records a request's creations of unknown outcome.
+func (c *creations) recordUnknown(r *Request, policy Creations) {
 	if !r.unanswered {
 		return
 	}
@@ -78,8 +78,8 @@ func (c *creations) take(r *Request, policy Creations) {
 	c.unknown[r.Service.UID] = time.Now()
 }
 
-// since returns when it became unknown which objects a Service has, and why; zero if it is known.
-func (c *creations) since(service *v1.Service, what string) (at time.Time, why string) {
+// unknownSince returns when it became unknown which objects a Service has, and why; zero if it is known.
+func (c *creations) unknownSince(service *v1.Service, what string) (at time.Time, why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at, why = c.unknown[service.UID], "the answer to the creation of "+what+" was lost"
@@ -95,7 +95,7 @@ func (c *creations) since(service *v1.Service, what string) (at time.Time, why s
 // doubt returns an error with the time to search again, if a missing object may exist nevertheless: created by a call whose response was
 // lost, or by an earlier process, which left only the finalizer. what names the object.
 func (c *creations) doubt(service *v1.Service, what string, policy Creations) error {
-	since, why := c.since(service, what)
+	since, why := c.unknownSince(service, what)
 	left := time.Until(since.Add(policy.Shows))
 	if since.IsZero() || left <= 0 {
 		return nil
@@ -105,7 +105,7 @@ func (c *creations) doubt(service *v1.Service, what string, policy Creations) er
 
 // readAgain demands new reads if there is a doubt or was one a moment ago: older reads prove nothing.
 func (c *creations) readAgain(ctx context.Context, service *v1.Service, policy Creations) context.Context {
-	if since, _ := c.since(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
+	if since, _ := c.unknownSince(service, ""); since.IsZero() || time.Since(since) > 2*policy.Shows {
 		return ctx
 	}
 	return evidence.With(ctx, evidence.Demand{NotBefore: time.Now()})

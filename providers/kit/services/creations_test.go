@@ -74,7 +74,7 @@ func TestDoubt(t *testing.T) {
 				seen.begin()
 				r := &Request{Service: service}
 				r.Asked(c.asked)
-				seen.take(r, c.policy)
+				seen.recordUnknown(r, c.policy)
 				assert.Equal(t, c.doubts, seen.doubt(service, "web", c.policy) != nil)
 				if c.doubts {
 					time.Sleep(shows - time.Second)
@@ -106,7 +106,7 @@ func TestDoubtEndsWithService(t *testing.T) {
 		require.Error(t, seen.doubt(other, "other", policy))
 		r := &Request{Service: service}
 		r.Asked(&cloudapi.Error{Class: cloudapi.ErrTransient})
-		seen.take(r, policy)
+		seen.recordUnknown(r, policy)
 		require.ErrorContains(t, seen.doubt(service, "web", policy), "was lost")
 		time.Sleep(policy.Shows + time.Second)
 		seen.serve(other, policy)

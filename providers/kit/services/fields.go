@@ -32,7 +32,7 @@ func SameSet[T comparable](a, b []T) bool { return sets.New(a...).Equal(sets.New
 // Fields returns the fields in which two descriptions of an object differ. Empty, zero and absent are equal.
 func Fields(before, after any) []guard.Field {
 	var c comparison
-	c.compare("", pruned(document(before)), pruned(document(after)))
+	c.compare("", prune(document(before)), prune(document(after)))
 	return c.fields
 }
 
@@ -71,19 +71,19 @@ func within(before, after any) any {
 		}
 		part := make([]any, len(b))
 		for i, have := range b {
-			part[i] = within(have, matching(a, have))
+			part[i] = within(have, findMatching(a, have))
 		}
 		return part
 	}
 	return before
 }
 
-// matching returns the element of a list that describes the same thing, or else one with the union of the elements' fields.
-func matching(list []any, have any) any {
+// findMatching returns the element of a list that describes the same thing, or else one with the union of the elements' fields.
+func findMatching(list []any, have any) any {
 	if m, ok := have.(map[string]any); ok {
 		if key := keyOf(list); key != "" {
 			for _, v := range list {
-				if text(v.(map[string]any)[key]) == text(m[key]) { //nolint:forcetypeassert // keyOf says so
+				if formatValue(v.(map[string]any)[key]) == formatValue(m[key]) { //nolint:forcetypeassert // keyOf says so
 					return v
 				}
 			}
@@ -110,12 +110,12 @@ func document(v any) any {
 	return d
 }
 
-// pruned returns a document without empty fields and secrets.
-func pruned(v any) any {
+// prune returns a document without empty fields and secrets.
+func prune(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, e := range v {
-			e = pruned(e)
+			e = prune(e)
 			switch {
 			case e == nil:
 				delete(v, k)
@@ -129,7 +129,7 @@ func pruned(v any) any {
 			return nil
 		}
 	case []any:
-		v = slices.DeleteFunc(v, func(e any) bool { return pruned(e) == nil })
+		v = slices.DeleteFunc(v, func(e any) bool { return prune(e) == nil })
 		if len(v) == 0 {
 			return nil
 		}
@@ -157,8 +157,8 @@ func (c *comparison) compare(name string, before, after any) {
 		c.compareLists(name, b, a)
 		return
 	}
-	if text(before) != text(after) && (!isZero(before) || !isZero(after)) {
-		c.add(name, text(before), text(after))
+	if formatValue(before) != formatValue(after) && (!isZero(before) || !isZero(after)) {
+		c.add(name, formatValue(before), formatValue(after))
 	}
 }
 
@@ -191,7 +191,7 @@ func (c *comparison) compareLists(name string, before, after []any) {
 	all := append(slices.Clone(before), after...)
 	scalar := func(v any) bool { _, ok := v.(map[string]any); return !ok }
 	if slices.ContainsFunc(all, scalar) {
-		gone, fresh := lacking(before, after), lacking(after, before)
+		gone, fresh := missingIn(before, after), missingIn(after, before)
 		if len(gone)+len(fresh) > 0 {
 			c.add(name, listText(before, gone), listText(after, fresh))
 		}
@@ -201,16 +201,16 @@ func (c *comparison) compareLists(name string, before, after []any) {
 		c.compareKeyed(name, key, before, after)
 		return
 	}
-	gone, fresh := lacking(before, after), lacking(after, before)
+	gone, fresh := missingIn(before, after), missingIn(after, before)
 	if len(gone) == 1 && len(fresh) == 1 {
 		c.compare(name+"[]", gone[0], fresh[0])
 		return
 	}
 	for _, v := range gone {
-		c.add(name+"[]", text(v), "")
+		c.add(name+"[]", formatValue(v), "")
 	}
 	for _, v := range fresh {
-		c.add(name+"[]", "", text(v))
+		c.add(name+"[]", "", formatValue(v))
 	}
 }
 
@@ -218,7 +218,7 @@ func (c *comparison) compareKeyed(name, key string, before, after []any) {
 	by := func(list []any) map[string]any {
 		m := map[string]any{}
 		for _, v := range list {
-			m[text(v.(map[string]any)[key])] = v //nolint:forcetypeassert // commonKey says so
+			m[formatValue(v.(map[string]any)[key])] = v //nolint:forcetypeassert // commonKey says so
 		}
 		return m
 	}
@@ -268,7 +268,7 @@ func keyIn(list []any, key string) string {
 				name = k
 			}
 		}
-		value := text(m[name])
+		value := formatValue(m[name])
 		if name == "" || value == "" || seen[value] || (found != "" && found != name) {
 			return ""
 		}
@@ -277,15 +277,15 @@ func keyIn(list []any, key string) string {
 	return found
 }
 
-// lacking returns the elements of a list that another one has less often.
-func lacking(list, other []any) []any {
+// missingIn returns the elements of a list that another one has less often.
+func missingIn(list, other []any) []any {
 	counts := map[string]int{}
 	for _, v := range other {
-		counts[text(v)]++
+		counts[formatValue(v)]++
 	}
 	var left []any
 	for _, v := range list {
-		if counts[text(v)]--; counts[text(v)] < 0 {
+		if counts[formatValue(v)]--; counts[formatValue(v)] < 0 {
 			left = append(left, v)
 		}
 	}
@@ -300,27 +300,27 @@ func listText(list, differing []any) string {
 	}
 	texts := make([]string, len(shown))
 	for i, v := range shown {
-		texts[i] = text(v)
+		texts[i] = formatValue(v)
 	}
 	slices.Sort(texts)
 	return strings.TrimPrefix(strings.Join(texts, ", ")+more, " and ")
 }
 
-// text formats a value in one line.
-func text(v any) string {
+// formatValue formats a value in one line.
+func formatValue(v any) string {
 	switch v := v.(type) {
 	case nil:
 		return ""
 	case map[string]any:
 		parts := make([]string, 0, len(v))
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			parts = append(parts, k+"="+text(v[k]))
+			parts = append(parts, k+"="+formatValue(v[k]))
 		}
 		return "{" + strings.Join(parts, " ") + "}"
 	case []any:
 		parts := make([]string, len(v))
 		for i, e := range v {
-			parts[i] = text(e)
+			parts[i] = formatValue(e)
 		}
 		slices.Sort(parts)
 		return "[" + strings.Join(parts, " ") + "]"
@@ -329,7 +329,7 @@ func text(v any) string {
 }
 
 func isZero(v any) bool {
-	switch t := text(v); t {
+	switch t := formatValue(v); t {
 	case "", "0", "false":
 		return true
 	}

@@ -45,7 +45,7 @@ func Matching(place, asked, has string, allows bool) Fixed {
 
 // finding returns the message about a setting that can no longer be changed.
 func (f Fixed) finding() (late Finding, is bool) {
-	asked, has := normalized(f.Asked), normalized(f.Has)
+	asked, has := normalize(f.Asked), normalize(f.Has)
 	if len(asked) == 0 || SameSet(asked, has) {
 		return Finding{}, false
 	}
@@ -59,8 +59,8 @@ func (f Fixed) finding() (late Finding, is bool) {
 	return Warning(EventFixed, "%v: it is fixed when the load balancer is created; delete and create the Service to change it", &p), true
 }
 
-// normalized returns values in a comparable form: addresses and networks in one notation, without empty values.
-func normalized(values []string) (list []string) {
+// normalize returns values in a comparable form: addresses and networks in one notation, without empty values.
+func normalize(values []string) (list []string) {
 	for _, v := range values {
 		v = strings.TrimSpace(v)
 		if a, err := netip.ParseAddr(v); err == nil {

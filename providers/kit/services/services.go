@@ -313,8 +313,8 @@ func (l *LoadBalancer[O, D]) ensure(ctx context.Context, r *Request, findings *r
 		return nil, joinErrors(begin.failed, err)
 	}
 	observed, err = l.Reconciler.Complete(ctx, r, observed, desired)
-	l.creations.take(r, l.Creations)
-	findings.take(r)
+	l.creations.recordUnknown(r, l.Creations)
+	findings.addReported(r)
 	if err != nil {
 		return nil, joinErrors(begin.failed, err)
 	}
@@ -464,13 +464,13 @@ func (l *LoadBalancer[O, D]) identify(ctx context.Context, r *Request, findings 
 	}
 	if len(found.Unknown) > 0 {
 		findings.add([]Finding{Warning(EventUnknown, "nodes %s have no provider ID, and no instance of theirs is found; they receive no traffic: "+
-			"start their kubelets with --cloud-provider=external, or with --provider-id", some(found.Unknown))})
+			"start their kubelets with --cloud-provider=external, or with --provider-id", joinSome(found.Unknown))})
 	}
 	return nil
 }
 
-// some joins names for a message.
-func some(list []string) string {
+// joinSome joins names for a message.
+func joinSome(list []string) string {
 	const most = 5
 	if len(list) <= most {
 		return strings.Join(list, ", ")
@@ -543,8 +543,8 @@ func (l *LoadBalancer[O, D]) settle(ctx context.Context, r *Request, turn *turn,
 		return observed, err
 	}
 	observed, err := cloud.Settle(ctx, r, observed)
-	l.creations.take(r, l.Creations)
-	findings.take(r)
+	l.creations.recordUnknown(r, l.Creations)
+	findings.addReported(r)
 	return observed, err
 }
 
@@ -565,7 +565,7 @@ func (l *LoadBalancer[O, D]) makeAll(
 		case waits[c.Closes]:
 			continue
 		}
-		after, err := l.makeOne(ctx, r, findings, c, observed, len(due)-i-1)
+		after, err := l.makeChange(ctx, r, findings, c, observed, len(due)-i-1)
 		did.wrote = did.wrote || !c.Wait
 		switch {
 		case err != nil && (!c.Phase.triesAll() || ctx.Err() != nil):
@@ -583,8 +583,8 @@ func (l *LoadBalancer[O, D]) makeAll(
 	return observed, did, errors.Join(failed...)
 }
 
-// makeOne makes one change; others may follow.
-func (l *LoadBalancer[O, D]) makeOne(
+// makeChange makes one change; others may follow.
+func (l *LoadBalancer[O, D]) makeChange(
 	ctx context.Context, r *Request, findings *report, c Change[O], observed O, more int,
 ) (after O, err error) {
 	if c.Creates && !l.Creations.Repeat {
@@ -600,8 +600,8 @@ func (l *LoadBalancer[O, D]) makeOne(
 	if c.Creates {
 		r.Asked(err)
 	}
-	l.creations.take(r, l.Creations)
-	findings.take(r)
+	l.creations.recordUnknown(r, l.Creations)
+	findings.addReported(r)
 	return after, err
 }
 
@@ -652,8 +652,8 @@ func (r *report) comeBack(ctx context.Context) {
 	}
 }
 
-// take adds the findings that were reported while a change was made.
-func (r *report) take(from *Request) {
+// addReported adds the findings that were reported while a change was made.
+func (r *report) addReported(from *Request) {
 	found := from.reported
 	from.reported = nil
 	r.add(found)

@@ -76,7 +76,7 @@ func (k *Keeper[C, S]) Do(ctx context.Context, calls func(S) error) error {
 		err = calls(s)
 		if !errors.Is(err, ErrEnded) {
 			if err == nil {
-				k.accepted(s)
+				k.noteAccepted(s)
 			}
 			return err
 		}
@@ -104,8 +104,8 @@ func (k *Keeper[C, S]) Take() S {
 	return s
 }
 
-// accepted records that a session works, and so do its credentials.
-func (k *Keeper[C, S]) accepted(s S) {
+// noteAccepted records that a session works, and so do its credentials.
+func (k *Keeper[C, S]) noteAccepted(s S) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.current == s {
@@ -178,7 +178,7 @@ func (k *Keeper[C, S]) run(ctx context.Context, o *opening[S]) {
 		}
 	}()
 	defer rescue.Into(&o.err, "logging in")
-	if o.session, o.err = k.renewed(ctx); o.err != nil || o.session != *new(S) {
+	if o.session, o.err = k.renewEnded(ctx); o.err != nil || o.session != *new(S) {
 		return
 	}
 	c, err := k.Credentials()
@@ -201,8 +201,8 @@ func (k *Keeper[C, S]) run(ctx context.Context, o *opening[S]) {
 	}
 }
 
-// renewed renews the ended session, if there is one. It returns the zero value if a login is needed.
-func (k *Keeper[C, S]) renewed(ctx context.Context) (s S, err error) {
+// renewEnded renews the ended session, if there is one. It returns the zero value if a login is needed.
+func (k *Keeper[C, S]) renewEnded(ctx context.Context) (s S, err error) {
 	k.mu.Lock()
 	ended := k.ended
 	k.mu.Unlock()

@@ -179,7 +179,7 @@ func (s *Server) strikeLocked(r *http.Request, operation string, write bool) *Fa
 			f.Writes && !write:
 			continue
 		}
-		if (f.Kind == FaultEndless && !pageable(s.cloud, r)) || (f.Names != "" && names(r, f.Names) == (f.Kind == FaultUnlisted)) {
+		if (f.Kind == FaultEndless && !pageable(s.cloud, r)) || (f.Names != "" && namesID(r, f.Names) == (f.Kind == FaultUnlisted)) {
 			continue
 		}
 		if distort, ok := s.cloud.Distort()[f.Kind]; ok {
@@ -224,7 +224,7 @@ func (f *Fault) before(c Cloud, w http.ResponseWriter, r *http.Request) bool {
 		c.(Pager).FirstPage(r) //nolint:forcetypeassert // strikeLocked has asked
 		return false
 	case FaultVanished:
-		rename(r, f.Names, stranger(f.Names))
+		replaceID(r, f.Names, unusedID(f.Names))
 		return false
 	default:
 		return false
@@ -247,9 +247,9 @@ func (f *Fault) after(c Cloud, w http.ResponseWriter, r *http.Request, answer *h
 		_ = http.NewResponseController(w).Flush() // the half must leave before the connection closes
 		hangUp(w)
 	case FaultVanished:
-		send(w, answer.Header(), answer.Code, word(stranger(f.Names)).ReplaceAll(answer.Body.Bytes(), []byte("${1}"+f.Names+"${2}")))
+		send(w, answer.Header(), answer.Code, wordPattern(unusedID(f.Names)).ReplaceAll(answer.Body.Bytes(), []byte("${1}"+f.Names+"${2}")))
 	case FaultUnlisted:
-		send(w, answer.Header(), answer.Code, removeElements(answer.Body.Bytes(), word(f.Names)))
+		send(w, answer.Header(), answer.Code, removeElements(answer.Body.Bytes(), wordPattern(f.Names)))
 	case FaultNull, FaultEndless:
 		if answer.Code != http.StatusOK {
 			return false

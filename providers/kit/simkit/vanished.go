@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// word matches an ID, or any of several separated by commas, as a whole word, with the characters before and behind it.
-func word(ids string) *regexp.Regexp {
+// wordPattern matches an ID, or any of several separated by commas, as a whole word, with the characters before and behind it.
+func wordPattern(ids string) *regexp.Regexp {
 	quoted := strings.Split(ids, ",")
 	for i, id := range quoted {
 		quoted[i] = regexp.QuoteMeta(id)
@@ -19,16 +19,16 @@ func word(ids string) *regexp.Regexp {
 	return regexp.MustCompile(`(?i)(^|[^0-9a-z])(?:` + strings.Join(quoted, "|") + `)($|[^0-9a-z])`)
 }
 
-// names reports whether a request names an ID, in its address or in its body.
-func names(r *http.Request, id string) bool {
-	find := word(id)
+// namesID reports whether a request names an ID, in its address or in its body.
+func namesID(r *http.Request, id string) bool {
+	find := wordPattern(id)
 	query, err := url.QueryUnescape(r.URL.RawQuery)
-	return find.MatchString(r.URL.Path) || (err == nil && find.MatchString(query)) || find.Match(content(r))
+	return find.MatchString(r.URL.Path) || (err == nil && find.MatchString(query)) || find.Match(bodyOf(r))
 }
 
-// rename puts one ID in the place of another one.
-func rename(r *http.Request, id, other string) {
-	find := word(id)
+// replaceID puts one ID in the place of another one.
+func replaceID(r *http.Request, id, other string) {
+	find := wordPattern(id)
 	replace := func(text string) string { return find.ReplaceAllString(text, "${1}"+other+"${2}") }
 	r.URL.Path, r.URL.RawPath = replace(r.URL.Path), ""
 	if values, err := url.ParseQuery(r.URL.RawQuery); err == nil {
@@ -39,12 +39,12 @@ func rename(r *http.Request, id, other string) {
 		}
 		r.URL.RawQuery = values.Encode()
 	}
-	body := replace(string(content(r)))
+	body := replace(string(bodyOf(r)))
 	r.Body, r.ContentLength = io.NopCloser(strings.NewReader(body)), int64(len(body))
 }
 
-// content returns the body of a request, which stays readable.
-func content(r *http.Request) []byte {
+// bodyOf returns the body of a request, which stays readable.
+func bodyOf(r *http.Request) []byte {
 	if r.Body == nil {
 		return nil
 	}
@@ -59,8 +59,8 @@ func content(r *http.Request) []byte {
 // shortID is the length below which IDs are consecutive numbers, so that changing a digit may give another instance's.
 const shortID = 4
 
-// stranger returns an ID of the same form whose first hexadecimal digit differs.
-func stranger(id string) string {
+// unusedID returns an ID of the same form whose first hexadecimal digit differs.
+func unusedID(id string) string {
 	if len(id) < shortID {
 		return id + "777"
 	}
@@ -87,15 +87,15 @@ func removeElements(body []byte, id *regexp.Regexp) []byte {
 		return body
 	}
 	dropped := 0
-	text, err := json.Marshal(drop(answer, id, &dropped))
+	text, err := json.Marshal(dropFromLists(answer, id, &dropped))
 	if err != nil || dropped == 0 {
 		return body
 	}
 	return text
 }
 
-// drop removes elements from lists, and adjusts the fields that count them.
-func drop(v any, id *regexp.Regexp, dropped *int) any {
+// dropFromLists removes elements from lists, and adjusts the fields that count them.
+func dropFromLists(v any, id *regexp.Regexp, dropped *int) any {
 	switch v := v.(type) {
 	case []any:
 		kept := []any{}
@@ -111,7 +111,7 @@ func drop(v any, id *regexp.Regexp, dropped *int) any {
 		shorter := 0
 		for name, value := range v {
 			before := *dropped
-			v[name] = drop(value, id, dropped)
+			v[name] = dropFromLists(value, id, dropped)
 			if _, list := value.([]any); list {
 				shorter += *dropped - before
 			}

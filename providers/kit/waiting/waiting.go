@@ -171,7 +171,7 @@ func (r *Room[ID, V]) run() {
 			case <-r.joined:
 			}
 		default:
-			rescue.Go("looking at the cloud's work", func() { r.tell(due, r.safely(urgent, ids(due))) })
+			rescue.Go("looking at the cloud's work", func() { r.wakeFinished(due, r.pollSafely(urgent, ids(due))) })
 		}
 	}
 }
@@ -232,8 +232,8 @@ func ids[ID comparable, V any](waiters []*waiter[ID, V]) []ID {
 // errLook is returned to all who wait if a poll crashes.
 var errLook = errors.New("looking at the cloud's work crashed; this is a bug, please report it with the log")
 
-// safely polls; a panic becomes the error of all who wait for the poll.
-func (r *Room[ID, V]) safely(urgent bool, wanted []ID) (seen map[ID]inventory.Seen[V]) {
+// pollSafely polls; a panic becomes the error of all who wait for the poll.
+func (r *Room[ID, V]) pollSafely(urgent bool, wanted []ID) (seen map[ID]inventory.Seen[V]) {
 	defer func() {
 		if p := recover(); p != nil {
 			klog.ErrorS(errLook, "Recovered from a panic", "panic", fmt.Sprint(p))
@@ -247,8 +247,8 @@ func (r *Room[ID, V]) safely(urgent bool, wanted []ID) (seen map[ID]inventory.Se
 	return r.look(ctx, wanted)
 }
 
-// tell wakes the callers whose wait is over, and sets when the others are due.
-func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) {
+// wakeFinished wakes the callers whose wait is over, and sets when the others are due.
+func (r *Room[ID, V]) wakeFinished(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	defer r.wake()
@@ -263,7 +263,7 @@ func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) 
 		if !answered {
 			s.Err = errLook
 		}
-		if r.finished(w, &s, now) {
+		if r.isFinished(w, &s, now) {
 			delete(r.waiters, w)
 			w.result <- s
 			continue
@@ -275,8 +275,8 @@ func (r *Room[ID, V]) tell(due []*waiter[ID, V], seen map[ID]inventory.Seen[V]) 
 	}
 }
 
-// finished reports whether a wait is over after a poll. It records how long polls have failed.
-func (r *Room[ID, V]) finished(w *waiter[ID, V], s *inventory.Seen[V], now time.Time) bool {
+// isFinished reports whether a wait is over after a poll. It records how long polls have failed.
+func (r *Room[ID, V]) isFinished(w *waiter[ID, V], s *inventory.Seen[V], now time.Time) bool {
 	if s.Err == nil {
 		w.failing = time.Time{}
 		return r.judge(w, s)
