@@ -31,8 +31,8 @@ const (
 	familyV6 = "ipv6"
 )
 
-// AddressPolicy chooses and orders the addresses of Nodes. The zero value leaves them as the provider reports them, which
-// is as the cloud's own controller does. Names and DNS addresses are never touched.
+// AddressPolicy selects and orders the addresses of Nodes. The zero value keeps them as the provider reports them, like the cloud's own
+// controller. Names and DNS addresses are never changed.
 type AddressPolicy struct {
 	// Families are the families to keep, the preferred one first: the first address of a type is the primary one.
 	Families []string
@@ -49,13 +49,13 @@ func (p *AddressPolicy) AddFlags(fs *pflag.FlagSet) {
 	fs.StringSliceVar(&p.Exclude, "node-address-exclude", p.Exclude, "Networks in CIDR form; Node addresses inside one of them are not reported. Annotation of a Node: "+AnnotationAddressExclude+".")
 }
 
-// Validate reports all values that make no sense.
+// Validate reports all invalid values.
 func (p AddressPolicy) Validate() error {
 	_, err := p.compile(func(name string) string { return "--node-address-" + name })
 	return err
 }
 
-// chooser is a policy in a form that addresses are compared with.
+// chooser is a parsed policy.
 type chooser struct {
 	families         []string
 	include, exclude []netip.Prefix
@@ -110,7 +110,7 @@ func split(text string) []string {
 	return items
 }
 
-// choose returns the addresses of a Node that the policy leaves, in its order.
+// choose returns the addresses of a Node that satisfy the policy, in its order.
 func (p AddressPolicy) choose(node *v1.Node, all []v1.NodeAddress) ([]v1.NodeAddress, error) {
 	c, err := p.policyFor(node)
 	if err != nil {
@@ -193,9 +193,9 @@ func familyOf(ip netip.Addr) string {
 	return familyV6
 }
 
-// written reports whether a Node already has what the framework would write for the cloud's addresses: those, with the Node's
-// own hostname where the cloud names none, and of each type that holds a requested address (kubelet's --node-ip) only those. The
-// API server groups addresses by type when it stores them, so that only the order within each type says anything.
+// written reports whether a Node already has the addresses that the framework would write: the cloud's, with the Node's own hostname if the
+// cloud names none, and of each type with a requested address (kubelet's --node-ip) only the requested. The API server groups addresses by
+// type, so that only the order within a type counts.
 func written(node *v1.Node, cloud []v1.NodeAddress) bool {
 	if len(cloud) == 0 {
 		return true
@@ -211,7 +211,7 @@ func written(node *v1.Node, cloud []v1.NodeAddress) bool {
 	if requested, ok := node.Annotations[cloudproviderapi.AnnotationAlphaProvidedIPAddr]; ok {
 		chosen, err := nodehelpers.GetNodeAddressesFromNodeIP(requested, wanted)
 		if err != nil {
-			return false // the framework says what is wrong with it
+			return false // the framework reports the fault
 		}
 		wanted = chosen
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// hold is why a Node whose instance the cloud calls gone is kept.
+// hold is the reason for keeping a Node whose instance the cloud calls gone.
 type hold string
 
 const (
@@ -23,19 +23,19 @@ const (
 	holdDryRun        hold = "dry-run"
 )
 
-// lasting reports whether somebody should know.
+// lasting reports whether the hold lasts, so that it is reported.
 func (h hold) lasting() bool {
 	return h != holdNone && h != holdYoung && h != holdUnconfirmed && h != holdPace
 }
 
 const (
-	// releasePause is the time between two Nodes that go after a hold by share: a mistake that is left then stays small.
+	// releasePause is the time between two Nodes that are deleted after a hold by share, to limit the damage of a mistake.
 	releasePause = 10 * time.Second
-	// contradictionGrace is how long kubelet may still look ready after its machine is gone.
+	// contradictionGrace is how long a Node may still be ready after its machine is gone.
 	contradictionGrace = 2 * time.Minute
 )
 
-// suspect is a Node whose instance was called gone and was not seen since.
+// suspect is a Node whose instance was called gone and was not observed since.
 type suspect struct {
 	// first and last are when it was called gone, answers how often.
 	first, last time.Time
@@ -44,29 +44,30 @@ type suspect struct {
 	single bool
 	// planned is set for a Node whose removal was announced.
 	planned bool
-	// heardOf is when this process first heard of the Node, which is at least as old.
+	// heardOf is when this process first observed the Node, which is at least as old.
 	heardOf time.Time
 }
 
-// situation is all that the decision about one suspect rests on.
+// situation is the whole input of the decision about one suspect.
 type situation struct {
 	now     time.Time
 	suspect suspect
-	// vanished counts the unplanned suspects and the unplanned Nodes that went within the window; total also those that did.
+	// vanished counts the unplanned suspects and the unplanned Nodes deleted within the window; total is the cluster's size, including the
+	// latter.
 	vanished, total int
-	// witness is a time after which an instance of the cluster was read, covered the time since which that never ceased.
+	// witness is a time after which an instance of the cluster was read; covered is since when there was always such a time.
 	witness, covered time.Time
-	// unseen says what the search for a witness met.
+	// unseen is the reason why no witness was found.
 	unseen string
-	// returned is when the instance of a suspect was last seen again.
+	// returned is when the instance of a suspect was last observed again.
 	returned time.Time
-	// putOff is set where a witness will be looked for in a moment.
+	// putOff is set if the next search for a witness is due in a moment.
 	putOff bool
-	// readable is set where another ready Node is there that nobody means to remove: its instance can be seen.
+	// readable is set if there is another ready Node whose removal nobody announced: its instance can be read.
 	readable bool
 	// against contradicts the evidence.
 	against contradiction
-	// released is when a Node last went after a hold by share.
+	// released is when a Node was last deleted after a hold by share.
 	released time.Time
 	// account is the error of an authenticated call; it matters if the operator has lifted the limits.
 	account error
@@ -77,15 +78,15 @@ func (p Policy) limit(total int) int {
 	return max(p.Floor, int(math.Ceil(p.MaxShare*float64(total))))
 }
 
-// lifted reports whether the operator said that whatever is called gone may go.
+// lifted reports whether the operator has switched the limits off.
 func (p Policy) lifted() bool { return p.MaxShare >= 1 }
 
-// confirmed reports whether the cloud has said often and long enough that an instance is gone.
+// confirmed reports whether the cloud has called an instance gone often and long enough.
 func (p Policy) confirmed(s suspect) bool {
 	return s.answers >= p.Confirmations && s.last.Sub(s.first) >= p.ConfirmationTime
 }
 
-// calmSince is since when the evidence against a suspect stands undisturbed.
+// calmSince returns since when nothing contradicted the evidence against a suspect.
 func (s situation) calmSince() time.Time {
 	since := s.suspect.first
 	for _, t := range []time.Time{s.covered, s.returned} {
@@ -96,13 +97,13 @@ func (s situation) calmSince() time.Time {
 	return since
 }
 
-// holdIsServed reports whether a hold by share has lasted long enough. While no other Node is ready, it does not end: kubelets that are
-// missed by the whole cluster say nothing of the machines.
+// holdIsServed reports whether a hold by share has lasted long enough. While no other Node is ready, it does not end: if kubelets of the
+// whole cluster do not report, that proves nothing about the machines.
 func (p Policy) holdIsServed(s situation) bool {
 	return p.HoldTime > 0 && s.readable && s.now.Sub(s.calmSince()) >= p.HoldTime
 }
 
-// decide says whether the Node of a suspect may be deleted, or why not, and what to do about that. It makes no call.
+// decide returns whether the Node of a suspect may be deleted, or the reason and the advice if not. It makes no call.
 func decide(p Policy, s situation) (hold, string) {
 	if why, message := p.unproven(s); why != holdNone {
 		return why, message
@@ -123,7 +124,7 @@ func decide(p Policy, s situation) (hold, string) {
 	return holdNone, ""
 }
 
-// unproven holds what is not certain about the instance itself.
+// unproven returns a hold if the instance is not certainly gone.
 func (p Policy) unproven(s situation) (hold, string) {
 	switch {
 	case s.now.Sub(s.suspect.heardOf) < p.GracePeriod:
@@ -135,14 +136,14 @@ func (p Policy) unproven(s situation) (hold, string) {
 	return holdNone, ""
 }
 
-// witnessed reports whether an instance of the cluster was read after the suspicion began, and lately: the credential may have
-// become another one since.
+// witnessed reports whether an instance of the cluster was read after the suspicion began, and recently: the credential may have been
+// replaced since.
 func (p Policy) witnessed(s situation) bool {
 	return !s.witness.IsZero() && !s.witness.Before(s.suspect.first) && s.now.Sub(s.witness) <= witnessMaxAge+p.ConfirmationTime
 }
 
-// announced holds what somebody has announced while the credential seems to be of another account: the mark may be old, or its
-// removal cancelled. Where no other Node is left whose instance could be seen, it goes.
+// announced returns a hold for an announced removal if the credential seems to be another account's: the announcement may be old or
+// cancelled. If no other Node is left whose instance could be read, there is no hold.
 func (p Policy) announced(s situation) (hold, string) {
 	switch {
 	case p.lifted():
@@ -155,7 +156,7 @@ func (p Policy) announced(s situation) (hold, string) {
 	return holdNone, ""
 }
 
-// accidental holds what nobody has announced while it looks like an accident of the credential or of the cloud.
+// accidental returns a hold for an unannounced loss that looks like a fault of the credential or the cloud.
 func (p Policy) accidental(s situation) (hold, string) {
 	limit := p.limit(s.total)
 	switch {
@@ -180,7 +181,7 @@ func (p Policy) accidental(s situation) (hold, string) {
 	return holdNone, ""
 }
 
-// noWitness says that nothing of the cluster was seen, and what to do.
+// noWitness returns the hold and the advice if no instance of the cluster was read.
 func (Policy) noWitness(s situation) (hold, string) {
 	if s.putOff {
 		return holdUnconfirmed, fmt.Sprintf("other instances are looked for at most every %s", witnessPause)
@@ -193,7 +194,7 @@ func (Policy) noWitness(s situation) (hold, string) {
 		"Exclude Nodes that are not instances of this cloud by --node-selector. If they are really gone: kubectl delete node, or restart with --node-deletion-max-share=1"
 }
 
-// contradicted holds what a ready Node contradicts, with an event where that lasts.
+// contradicted returns a hold if a ready Node contradicts the cloud, with an event if that lasts.
 func (Policy) contradicted(s situation) (hold, string) {
 	name := s.against.node
 	if s.now.Sub(s.against.since) < contradictionGrace {

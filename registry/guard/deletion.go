@@ -11,25 +11,25 @@ import (
 )
 
 const (
-	// listingMaxAge is how old a listing may be that answers a first or middle question; a pass of the loop is longer.
+	// listingMaxAge is the maximum age of a listing for the first answers about a suspect; a pass of the framework takes longer.
 	listingMaxAge = 2 * time.Second
-	// holdPause is the time between two questions about a Node that is held: nothing changes from one second to the next.
+	// holdPause is the time between two questions about a held Node, whose state changes slowly.
 	holdPause = 30 * time.Second
 	// doubtPause is the same while a ready Node contradicts the cloud.
 	doubtPause = 10 * time.Second
-	// goneByHand is how long a suspect was not asked about whose Node is looked for: what was asked about is there.
+	// goneByHand is the least time since the last question about a suspect after which its Node is looked up: until then it exists.
 	goneByHand = 2 * time.Second
 	// singlePause is the time between two single reads of an instance whose Node is held; listings answer in between.
 	singlePause = 5 * time.Minute
 )
 
-// deletions keeps what the decision about Nodes rests on, and gets what it lacks. It knows nothing of clouds: only answers,
-// and when they came.
+// deletions keeps the evidence for decisions about Nodes, and collects what is missing. It depends on no cloud: only on answers and their
+// times.
 type deletions struct {
 	policy Policy
 	// count returns the number of our Nodes in the cluster.
 	count func() int
-	// changed says how a Node differs from the copy that is asked about, "" where it does not.
+	// changed says how a Node differs from the given copy, or "".
 	changed func(*v1.Node) string
 	// account makes a cheap authenticated call.
 	account   func(context.Context) error
@@ -37,14 +37,14 @@ type deletions struct {
 	heard     *heard
 
 	mu sync.Mutex
-	// suspects are Nodes whose instance was called gone and was not seen since, by UID. Those that were let go stay for the
-	// window, so that a slow loss of a cluster is noticed too.
+	// suspects are Nodes whose instance was called gone and was not observed since, by UID. Those that were deleted stay for the window, so
+	// that a slow loss of a cluster is noticed too.
 	suspects map[string]*memory
-	// alive is when an instance of the cluster was last seen, however old that answer was.
+	// alive is when an instance of the cluster was last observed, however old that answer was.
 	alive time.Time
-	// returned is when the instance of a suspect was last seen after a single read had called it gone.
+	// returned is when the instance of a suspect was last observed after a single read had called it gone.
 	returned time.Time
-	// released is when a Node last went after a hold by share, lastAsked when one was last asked about to go.
+	// released is when a Node was last deleted after a hold by share, lastAsked when one was last considered.
 	released, lastAsked time.Time
 	swept               time.Time
 }
@@ -56,16 +56,16 @@ type memory struct {
 	why     hold
 	message string
 	next    time.Time
-	// read is when a single read last called the instance gone; wanted asks for another.
+	// read is when a single read last called the instance gone; wanted requests another one.
 	read   time.Time
 	wanted bool
 	// heard is when the framework last asked about the Node.
 	heard time.Time
-	// gone is set when the Node was let go.
+	// gone is set when the deletion of the Node was allowed.
 	gone bool
 }
 
-// verdictOn is a decision that still stands.
+// verdictOn is a decision that is still valid.
 type verdictOn struct {
 	why     hold
 	message string
@@ -84,7 +84,7 @@ func key(node *v1.Node) string {
 	return node.Name
 }
 
-// keys are the keys of Nodes.
+// keys returns the keys of Nodes.
 func keys(nodes []*v1.Node) map[string]struct{} {
 	all := make(map[string]struct{}, len(nodes))
 	for _, n := range nodes {
@@ -93,7 +93,7 @@ func keys(nodes []*v1.Node) map[string]struct{} {
 	return all
 }
 
-// noteSeen records that an instance exists. Whatever was said of it before is void.
+// noteSeen records that an instance exists, which ends the suspicion.
 func (d *deletions) noteSeen(node *v1.Node) {
 	now := time.Now()
 	retracted := d.witnesses.noteFound(node)
@@ -116,8 +116,8 @@ func (d *deletions) noteSeen(node *v1.Node) {
 	d.sweepLocked(now)
 }
 
-// voidLocked begins every suspicion again: the cloud took back what it said of one Node, as it does when the credential changes or
-// when not all of its servers know the same, so that what it said of others meanwhile is worth no more.
+// voidLocked restarts all suspicions: the cloud withdrew its answer about one Node, as after a change of credentials or with inconsistent
+// API servers, so that its other answers are doubtful as well.
 func (d *deletions) voidLocked(now time.Time) {
 	d.returned = now
 	for _, m := range d.suspects {
@@ -127,7 +127,7 @@ func (d *deletions) voidLocked(now time.Time) {
 	}
 }
 
-// suspected reports whether the instance of a Node was called gone and not seen since.
+// suspected reports whether the instance of a Node was called gone and not observed since.
 func (d *deletions) suspected(node *v1.Node) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -135,8 +135,8 @@ func (d *deletions) suspected(node *v1.Node) bool {
 	return ok
 }
 
-// question returns what the next answer about a Node must rest on; or, with ask false, the decision that still stands. Early
-// answers may come from listings, which many Nodes share; the last one is a single read of the instance.
+// question returns the demand on the next answer about a Node; or, with ask false, the decision that is still valid. Early answers may come
+// from shared listings; the last one is a single read of the instance.
 func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, standing verdictOn) {
 	now := time.Now()
 	sights, readable := d.witnesses.sights(), d.witnesses.readable(node)
@@ -167,12 +167,12 @@ func (d *deletions) question(node *v1.Node) (demand evidence.Demand, ask bool, s
 	}
 	since := now.Add(-listingMaxAge)
 	if m.last.After(since) {
-		since = m.last // no listing answers twice
+		since = m.last // each listing counts once
 	}
 	return evidence.Demand{ListedSince: since, Within: d.policy.within()}, true, verdictOn{}
 }
 
-// singleDue reports whether the next answer must come from a read of the instance itself.
+// singleDue reports whether the next answer must come from a single read of the instance.
 func (m *memory) singleDue(p Policy, now time.Time) bool {
 	if m.why.lasting() {
 		return m.wanted || now.Sub(m.read) >= singlePause
@@ -180,8 +180,7 @@ func (m *memory) singleDue(p Policy, now time.Time) bool {
 	return m.wanted || (m.answers+1 >= p.Confirmations && now.Sub(m.first) >= p.ConfirmationTime)
 }
 
-// noteGone records that the cloud called an instance gone, by a single read or not, and decides. The message says what was seen
-// and what to do.
+// noteGone records that the cloud called an instance gone, and decides. The message names the evidence and the advice.
 func (d *deletions) noteGone(ctx context.Context, node *v1.Node, single bool) (hold, string) {
 	s := d.record(node, single)
 	p := d.policy
@@ -211,7 +210,7 @@ func (d *deletions) noteGone(ctx context.Context, node *v1.Node, single bool) (h
 		return holdUnconfirmed, "the instance was seen while the decision was made"
 	}
 	vanished, released := d.vanishedLocked()
-	if total > 0 { // or the Nodes of the cluster are not known yet, so that Floor alone counts
+	if total > 0 { // otherwise the Nodes are not known yet, and Floor alone counts
 		total += released
 	}
 	now := time.Now()
@@ -246,7 +245,7 @@ func (d *deletions) record(node *v1.Node, single bool) suspect {
 	return m.suspect
 }
 
-// vanishedLocked counts the unplanned suspects, and those of them that were let go.
+// vanishedLocked counts the unplanned suspects, and those of them that were deleted.
 func (d *deletions) vanishedLocked() (vanished, released int) {
 	for _, m := range d.suspects {
 		if m.planned {
@@ -260,7 +259,7 @@ func (d *deletions) vanishedLocked() (vanished, released int) {
 	return vanished, released
 }
 
-// applyLocked takes over a decision: when the Node is asked about again, and how.
+// applyLocked applies a decision: when the Node is considered again, and how.
 func (d *deletions) applyLocked(m *memory, now time.Time, exceeded bool) {
 	m.wanted, m.next = false, time.Time{}
 	switch {
@@ -280,15 +279,14 @@ func (d *deletions) applyLocked(m *memory, now time.Time, exceeded bool) {
 	}
 }
 
-// unseenFor is how long no instance was seen.
+// unseenFor returns how long no instance was observed.
 func (d *deletions) unseenFor() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return time.Since(d.alive)
 }
 
-// sweepLocked forgets what is older than the window, and suspects that were not let go and whose Nodes are no more: a person deleted
-// them, and they count no longer.
+// sweepLocked drops entries older than the window, and held suspects whose Nodes no longer exist: a person deleted them.
 func (d *deletions) sweepLocked(now time.Time) {
 	if now.Sub(d.swept) < time.Second {
 		return

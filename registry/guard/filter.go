@@ -14,8 +14,7 @@ func (c *Cloud) OurNodes(factory informers.SharedInformerFactory) informers.Shar
 	return views.Nodes(factory, ownNodesView(func(n *v1.Node) bool { return c.ownership.foreign(n) == "" }))
 }
 
-// ownNodesView shows the Nodes that are ours. Handlers hear of a Node that becomes ours as of a new one, and of one that no longer is as of
-// a deleted one.
+// ownNodesView shows only our Nodes. To handlers, a Node that becomes ours is added, and one that no longer is, deleted.
 func ownNodesView(ours func(*v1.Node) bool) views.View {
 	return views.View{
 		Handler: func(h cache.ResourceEventHandler) cache.ResourceEventHandler {
@@ -25,7 +24,7 @@ func ownNodesView(ours func(*v1.Node) bool) views.View {
 	}
 }
 
-// ourObject is a filter of what informers and indexers hold.
+// ourObject filters the objects of informers and indexers.
 func ourObject(ours func(*v1.Node) bool) func(any) bool {
 	return func(object any) bool {
 		if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {

@@ -22,7 +22,7 @@ const releasedMaxAge = time.Hour
 type finalizers struct {
 	mu       sync.Mutex
 	services corev1.ServicesGetter
-	// released are the Services whose finalizer the framework may have removed, with when it was about to.
+	// released holds Services whose finalizer the framework may have removed, with the time just before.
 	released map[types.UID]time.Time
 }
 
@@ -32,8 +32,7 @@ func (f *finalizers) start(services corev1.ServicesGetter) {
 	f.services = services
 }
 
-// release notes that the framework, which has asked for the load balancer of a Service, is about to remove the finalizer: the Service
-// wants none, and may want one again.
+// release records that the framework is about to remove the finalizer of a Service, which needs no load balancer now, but may later.
 func (f *finalizers) release(service *v1.Service) {
 	wants := service.Spec.Type == v1.ServiceTypeLoadBalancer && service.Spec.LoadBalancerClass == nil
 	if wants || service.DeletionTimestamp != nil {
@@ -49,9 +48,9 @@ func (f *finalizers) release(service *v1.Service) {
 	f.released[service.UID] = now
 }
 
-// hold has the API server put the finalizer on a Service that seems to have it, but from which the framework has just removed it: it
-// leaves that out by what its cache shows, which may be from before. Without the finalizer nothing tells the framework of the Service's
-// deletion, and the load balancer stays for ever.
+// hold makes the API server add the finalizer to a Service from which the framework has just removed it. The framework may not, because its
+// outdated cache still shows it. Without the finalizer, the framework would not notice the Service's deletion, and the load balancer would
+// stay.
 func (f *finalizers) hold(ctx context.Context, service *v1.Service) error {
 	f.mu.Lock()
 	services := f.services

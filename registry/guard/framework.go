@@ -11,10 +11,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// The framework's controllers say more than is true, or say it too often: an error in each pass for each Node that is kept or that cannot
-// be judged, and an event that a load balancer was updated where there is none. They get the guarded cloud through here.
+// The framework's controllers log and report too much: an error in each pass for each Node that is kept or undecided, and an event about an
+// updated load balancer if there is none. This file adapts the guarded cloud for them.
 
-// ForControllers returns the cloud as the framework's controllers of Nodes' life and of Services get it.
+// ForControllers returns the cloud for the framework's node lifecycle and service controllers.
 func (c *Cloud) ForControllers() cloudprovider.Interface {
 	f := &framed{Cloud: c}
 	if c.instances != nil {
@@ -67,7 +67,7 @@ type framedInstances struct {
 
 // saying is the last log message about a Node, to avoid repeating it.
 type saying struct {
-	// what was said last, at which time, and how long something else of the same kind waits.
+	// what was logged last, when, and the pause before another message of the same kind.
 	what  string
 	at    time.Time
 	pause time.Duration
@@ -75,7 +75,7 @@ type saying struct {
 	heard time.Time
 }
 
-// InstanceExists implements cloudprovider.InstancesV2. To the framework a Node that is kept has its instance.
+// InstanceExists implements cloudprovider.InstancesV2. For a Node that is kept, the framework is told that the instance exists.
 func (f *framedInstances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	exists, err := f.instances.InstanceExists(ctx, node)
 	if err == nil {
@@ -86,7 +86,7 @@ func (f *framedInstances) InstanceExists(ctx context.Context, node *v1.Node) (bo
 	return true, nil
 }
 
-// InstanceShutdown implements cloudprovider.InstancesV2. Nobody asks the cloud whether an instance is shut down that could not be judged.
+// InstanceShutdown implements cloudprovider.InstancesV2. The cloud is not asked about an instance whose existence is undecided.
 func (f *framedInstances) InstanceShutdown(ctx context.Context, node *v1.Node) (bool, error) {
 	f.mu.Lock()
 	_, kept := f.said[key(node)]
@@ -97,7 +97,7 @@ func (f *framedInstances) InstanceShutdown(ctx context.Context, node *v1.Node) (
 	return f.instances.InstanceShutdown(ctx, node)
 }
 
-// say logs why a Node is kept, unless that was said already. A text that differs in each pass is said less and less often.
+// say logs why a Node is kept, unless it was logged already. A message that differs in each pass is logged with growing pauses.
 func (f *framedInstances) say(node *v1.Node, err error) {
 	what, message := err.Error(), "The cloud cannot say whether the instance of a Node exists; the Node is kept"
 	held, isHeld := errors.AsType[*heldError](err)
@@ -130,10 +130,10 @@ func (f *framedInstances) say(node *v1.Node, err error) {
 	s.what, s.at = what, now
 }
 
-// logSteps is the verbosity of what every deletion goes through.
+// logSteps is the verbosity of the normal steps of a deletion.
 const logSteps = 4
 
-// clear ends what was said of a Node.
+// clear forgets the messages about a Node.
 func (f *framedInstances) clear(node *v1.Node, exists bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -147,7 +147,7 @@ func (f *framedInstances) clear(node *v1.Node, exists bool) {
 	}
 }
 
-// sweepLocked forgets Nodes that nobody asks about any more.
+// sweepLocked drops Nodes that the framework no longer asks about.
 func (f *framedInstances) sweepLocked(now time.Time) {
 	if now.Sub(f.swept) < heardSweep {
 		return
@@ -160,14 +160,14 @@ func (f *framedInstances) sweepLocked(now time.Time) {
 	}
 }
 
-// framedLoadBalancers has no event written about a load balancer that is not there.
+// framedLoadBalancers suppresses the event about an updated load balancer if there is none.
 type framedLoadBalancers struct{ *loadBalancers }
 
 // UpdateLoadBalancer implements cloudprovider.LoadBalancer.
 func (f framedLoadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	err := f.loadBalancers.UpdateLoadBalancer(ctx, cluster, service, nodes)
 	if now, _ := f.states.current(service); err == nil && len(now.Status.LoadBalancer.Ingress) == 0 {
-		return cloudprovider.ImplementedElsewhere // the framework takes that for done, and says nothing
+		return cloudprovider.ImplementedElsewhere // the framework treats it as success, without an event
 	}
 	return err
 }

@@ -1,7 +1,7 @@
-// Package guard stands between the framework and whichever cloud provider runs.
+// Package guard stands between the framework and the running cloud provider.
 //
-// The framework trusts its provider: it deletes a Node at the first "gone", crashes on a missing answer, and calls the
-// same load balancer from two workers at once. The guard makes those impossible in one place, for every provider.
+// The framework trusts its provider: it deletes a Node at the first "gone", crashes on a missing answer, and calls the same load balancer
+// from two workers at once. The guard makes those impossible in one place, for every provider.
 package guard
 
 import (
@@ -26,8 +26,8 @@ const (
 	// instanceDeadline bounds one question about a node. The framework's contexts have none, and with few workers
 	// one hung call would stop a whole loop.
 	instanceDeadline = 60 * time.Second
-	// loadBalancerDeadline bounds one operation on a load balancer. The cloud's work is waited for inside: the framework
-	// writes a warning for everything else.
+	// loadBalancerDeadline bounds one operation on a load balancer, including the cloud's own work: the framework would report a warning if
+	// it ended earlier.
 	loadBalancerDeadline = 15 * time.Minute
 	// routeDeadline bounds one call about routes.
 	routeDeadline = 2 * time.Minute
@@ -39,18 +39,18 @@ type Facts struct {
 	Provider string
 	// ProviderIDPrefixes are the beginnings of spec.providerID that belong to the provider.
 	ProviderIDPrefixes []string
-	// InstanceKey returns what identifies the instance behind a provider ID in whichever of its forms, and "" for an ID that is
-	// not the provider's. It is nil where an ID has one form, with one of the prefixes.
+	// InstanceKey returns the same key for all forms of an instance's provider ID, and "" for an ID that is not the provider's. nil means
+	// that there is one form, with one of the prefixes.
 	InstanceKey func(providerID string) string
-	// Unmanaged says why a Node is left alone whatever its provider ID says, "" where it is not; nil leaves none alone.
+	// Unmanaged returns why a Node is ignored regardless of its provider ID, or ""; nil ignores none.
 	Unmanaged func(*v1.Node) string
-	// ClusterCIDR are the networks of the cluster's pods, separated by commas; no route leaves them.
+	// ClusterCIDR holds the networks of the cluster's pods, separated by commas; all routes are inside them.
 	ClusterCIDR string
 	// Policy says which Nodes are ours and when one may be deleted.
 	Policy Policy
-	// Translate says in the provider's own annotations what a Service asks for in portable ones; nil changes nothing.
+	// Translate converts a Service's portable annotations to the provider's own; nil changes nothing.
 	Translate func(*v1.Service) portable.Translation
-	// Misspelt returns what is wrong with annotations that nobody knows; nil finds none.
+	// Misspelt returns the errors about unknown annotations; nil finds none.
 	Misspelt func(*v1.Service) error
 }
 
@@ -78,7 +78,7 @@ var (
 	_ cloudprovider.InformerUser = (*Cloud)(nil)
 )
 
-// Wrap puts the guard above a cloud.
+// Wrap puts the guard around a cloud.
 func Wrap(inner cloudprovider.Interface, facts Facts) *Cloud {
 	c := &Cloud{inner: inner, facts: facts, meters: newMeters(), reports: &reports{}}
 	c.ownership = &ownership{facts: facts, meters: c.meters, reports: c.reports}
@@ -114,8 +114,7 @@ func (c *Cloud) Initialize(clients cloudprovider.ControllerClientBuilder, stop <
 	c.inner.Initialize(clients, stop)
 }
 
-// SetInformers implements cloudprovider.InformerUser for the guard, and for providers that want informers: those see no Nodes
-// but ours.
+// SetInformers implements cloudprovider.InformerUser for the guard, and for providers that need informers: those show only our Nodes.
 func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	c.ownership.setLister(factory.Core().V1().Nodes().Lister())
 	if _, err := factory.Core().V1().Nodes().Informer().AddEventHandler(c.deletions.heard.handler()); err != nil {
@@ -141,7 +140,7 @@ func (c *Cloud) SetInformers(factory informers.SharedInformerFactory) {
 	}
 }
 
-// CheckAPI asks the cloud whether its API works; a cloud that cannot tell passes.
+// CheckAPI checks the cloud's API; a cloud without a check passes.
 func (c *Cloud) CheckAPI(ctx context.Context) (err error) {
 	defer recovered(&err, "CheckAPI", c.facts.Provider)
 	if api, ok := c.inner.(interface{ CheckAPI(context.Context) error }); ok {
@@ -150,7 +149,7 @@ func (c *Cloud) CheckAPI(ctx context.Context) (err error) {
 	return nil
 }
 
-// ClockSkew returns how far our clock is ahead of the cloud's, and whether the cloud has told.
+// ClockSkew returns how far this machine's clock is ahead of the cloud's, and whether that is known.
 func (c *Cloud) ClockSkew() (time.Duration, bool) {
 	if clock, ok := c.inner.(interface{ ClockSkew() (time.Duration, bool) }); ok {
 		return clock.ClockSkew()
@@ -158,7 +157,7 @@ func (c *Cloud) ClockSkew() (time.Duration, bool) {
 	return 0, false
 }
 
-// CheckSettings asks the cloud about settings that only it can judge; a cloud that cannot tell has nothing against them.
+// CheckSettings checks settings that need the cloud's API; a cloud without a check passes.
 func (c *Cloud) CheckSettings(ctx context.Context) error {
 	if checker, ok := c.inner.(interface{ CheckSettings(context.Context) error }); ok {
 		return checker.CheckSettings(ctx)
@@ -168,8 +167,8 @@ func (c *Cloud) CheckSettings(ctx context.Context) error {
 
 // ControllerRunner is implemented by clouds with controllers of their own that --controllers switches.
 type ControllerRunner interface {
-	// StartController runs a controller until the context ends, or returns false where the cloud has none of that name. It
-	// must not block. An error ends the program.
+	// StartController runs a controller until the context ends, or returns false if the cloud has none of that name. It must not block. An
+	// error ends the program.
 	StartController(ctx context.Context, name string) (started bool, err error)
 }
 
@@ -181,7 +180,7 @@ func (c *Cloud) StartController(ctx context.Context, name string) (bool, error) 
 	return false, nil
 }
 
-// APIHealth returns what is wrong with the cloud's API as of the last call; a cloud that cannot tell is healthy.
+// APIHealth returns the error of the last API call; a cloud without it is healthy.
 func (c *Cloud) APIHealth() error {
 	if api, ok := c.inner.(interface{ APIHealth() error }); ok {
 		return api.APIHealth()
@@ -231,7 +230,7 @@ func (c *Cloud) HasClusterID() bool { return c.inner.HasClusterID() }
 // errPanic is part of every error that a recovered panic becomes.
 var errPanic = errors.New("the provider crashed; this is a bug, please report it with the log")
 
-// recovered turns a panic into an error: the framework would end the process, and with it every other controller.
+// recovered turns a panic into an error: the framework would end the process, with all other controllers.
 func recovered(err *error, operation, object string) {
 	if r := recover(); r != nil {
 		klog.ErrorS(errPanic, "Recovered from a panic", "operation", operation, "object", object, "panic", fmt.Sprint(r), "stack", string(debug.Stack()))

@@ -10,12 +10,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
 )
 
-// turnPatience bounds how long an operation waits for calls that are held back before it is left to the framework, which tells the
-// user of a failure. Within it 1,000 load balancers are made where a cloud allows 250 calls a minute.
+// turnPatience bounds how long an operation waits for calls that are held back before it fails, which the framework shows to the user.
+// 1,000 load balancers can be created in it with 250 calls a minute.
 const turnPatience = 10 * time.Minute
 
-// heldBack returns how long to wait where nothing has failed, but a call was held back: by our own limit, or by a pause that the cloud
-// asked for. Of several errors all must be such ones.
+// heldBack returns how long to wait if calls were only held back, by our own limit or by a pause that the cloud demanded. With several
+// errors, all must be such.
 func heldBack(err error) (wait time.Duration, held bool) {
 	switch e := err.(type) { //nolint:errorlint // every error of a joined one counts, not the first that fits
 	case interface {
@@ -38,8 +38,8 @@ func heldBack(err error) (wait time.Duration, held bool) {
 	return 0, false
 }
 
-// inTurn does something again for as long as only calls are held back: a queue is no failure. It ends early where over tells that
-// nobody waits for it any more.
+// inTurn repeats a function while its calls are only held back, which is no failure. It ends early if over reports that the result is no
+// longer needed.
 func (l *loadBalancers) inTurn(ctx context.Context, over func(error) bool, do func() error) error {
 	deadline := time.Now().Add(turnPatience)
 	for {
@@ -57,11 +57,11 @@ func (l *loadBalancers) inTurn(ctx context.Context, over func(error) bool, do fu
 	}
 }
 
-// turn tells what only takes time from what failed, over several tries.
+// turn distinguishes delays from failures, over several tries.
 type turn struct{ since time.Time }
 
-// retryAfter returns how long to wait before the next try of what has not failed: the cloud still works on it, or calls were held back, and
-// that for no longer than turnPatience.
+// retryAfter returns how long to wait before the next try if nothing has failed: the cloud still works, or calls were held back for no
+// longer than turnPatience.
 func (t *turn) retryAfter(err error) (time.Duration, bool) {
 	if hint, ok := errors.AsType[*cloudproviderapi.RetryError](err); ok {
 		return hint.RetryAfter(), true

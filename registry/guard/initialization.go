@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// awayAfter is how many failures in a row a Node may have before a question about it waits for the cloud: these cost the framework
-	// no time, and whoever looks learns at once what is wrong.
+	// awayAfter is how many failures in a row a Node may have before questions about it wait for the cloud: the first ones are reported at
+	// once.
 	awayAfter = 3
-	// awayPatience is how long it waits then. It is less than instanceDeadline, so that the answer is the cloud's.
+	// awayPatience is how long they wait. It is less than instanceDeadline, so that the result is the cloud's answer.
 	awayPatience = 40 * time.Second
-	// awayPause lies between two questions; an inventory answers from memory while its listing fails.
+	// awayPause is the time between two questions; an inventory answers from memory while its listing fails.
 	awayPause = 2 * time.Second
 )
 
-// patiently is metadata for a Node that is to be initialised. The framework pauses after each failure twice as long as before, so that
-// after an outage of a minute the Node would stay without its cloud for another one. A cloud that does not answer is therefore waited for
-// here, which is one failure instead of many.
+// patiently reads the metadata of a Node to be initialised. The framework doubles its pause after each failure, so that after an outage of
+// a minute the Node would stay uninitialized for another one. Waiting here turns many failures into one.
 func (i *instances) patiently(ctx context.Context, node *v1.Node, failures int) (metadata *cloudprovider.InstanceMetadata, err error) {
 	began := time.Now()
 	for {
@@ -39,7 +38,7 @@ func (i *instances) patiently(ctx context.Context, node *v1.Node, failures int) 
 	}
 }
 
-// saidTemporary reports whether an error itself says that the same question may have an answer later.
+// saidTemporary reports whether an error itself says that it is temporary.
 func saidTemporary(err error) bool {
 	said, ok := errors.AsType[interface {
 		error

@@ -9,18 +9,18 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// claimMemory is how long an instance is remembered as that of a Node of which nothing is heard; by then the informers know.
+// claimMemory is how long the instance of an inactive Node is remembered; by then the informers know it.
 const claimMemory = 15 * time.Minute
 
-// claims remember which Node an instance was given to, for the time in which the informers do not show it yet, and for provider
-// IDs that name one instance in two ways. Every Node that joins is compared with all others, so that both are found by the instance.
+// claims: which Node an instance was given to. Needed until the informer shows it, and because two provider IDs can name one instance. Each
+// new Node is compared with all others, so instances are indexed.
 type claims struct {
 	mu sync.Mutex
-	// made are the claims by Node, makers the Nodes that made them by instance.
+	// made are the claims by Node, makers the Nodes with claims by instance.
 	made   map[string]claim
 	makers map[string][]string
 	swept  time.Time
-	// known are the Nodes that those below were made of: holders by their instance, names by Node.
+	// known are the Nodes of the latest indexes: holders by their instance, names by Node.
 	known   []*v1.Node
 	holders map[string][]string
 	names   map[string]string
@@ -31,8 +31,8 @@ type claim struct {
 	at       time.Time
 }
 
-// holder returns the Node that already has the instance of a new one, and otherwise remembers it as that of the Node which asks.
-// The Nodes are all that the cluster has.
+// holder returns the Node that already has the instance, and otherwise records the claim of the asking Node. nodes are all Nodes of the
+// cluster.
 func (c *claims) holder(facts Facts, nodes []*v1.Node, node *v1.Node, instance string) string {
 	now := time.Now()
 	c.mu.Lock()
@@ -62,7 +62,7 @@ func (c *claims) holder(facts Facts, nodes []*v1.Node, node *v1.Node, instance s
 	return ""
 }
 
-// knowLocked takes over the Nodes of the cluster, where they are others than before. A list of them is never changed.
+// knowLocked rebuilds the indexes if the list of Nodes is another one. Lists are never changed in place.
 func (c *claims) knowLocked(facts Facts, nodes []*v1.Node) {
 	if len(nodes) == len(c.known) && (len(nodes) == 0 || &nodes[0] == &c.known[0]) {
 		return
@@ -91,7 +91,7 @@ func (c *claims) dropLocked(node string) {
 	c.makers[made.instance] = left
 }
 
-// claim refuses a new Node the instance that another Node has: kubelet may choose its provider ID, and its name.
+// claim refuses an instance to a new Node if another Node has it: kubelet may choose its provider ID and its name.
 func (i *instances) claim(node *v1.Node, providerID string) error {
 	holder := i.claims.holder(i.facts, i.ownership.everyone(), node, i.facts.instanceKey(providerID))
 	if holder == "" {

@@ -26,8 +26,8 @@ type instances struct {
 	attempts  priority.Attempts
 }
 
-// InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours exists as far as we can say, and "gone"
-// passes only when the policy lets it; otherwise an error makes the framework keep the Node.
+// InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours counts as existing, and "gone" is returned only if the
+// policy allows it; otherwise an error makes the framework keep the Node.
 func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, error) {
 	if i.ownership.notOurs(node) {
 		return true, nil
@@ -59,7 +59,7 @@ func (i *instances) InstanceExists(ctx context.Context, node *v1.Node) (bool, er
 	return true, &heldError{node: node.Name, why: why, message: message}
 }
 
-// saw takes over that the instance of a Node exists.
+// saw records that the instance of a Node exists.
 func (i *instances) saw(node *v1.Node) {
 	i.deletions.noteSeen(node)
 	i.reports.endHold(node, "the Node stays: its instance was seen again")
@@ -70,7 +70,7 @@ func (i *instances) ask(ctx context.Context, node *v1.Node) (exists bool, err er
 	return i.inner.InstanceExists(ctx, node)
 }
 
-// InstanceShutdown implements cloudprovider.InstancesV2. A Node that is not ours is not ours to taint.
+// InstanceShutdown implements cloudprovider.InstancesV2. A Node that is not ours must not be tainted.
 func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdown bool, err error) {
 	if i.ownership.foreign(node) != "" {
 		return false, nil
@@ -81,8 +81,8 @@ func (i *instances) InstanceShutdown(ctx context.Context, node *v1.Node) (shutdo
 	return i.inner.InstanceShutdown(ctx, node)
 }
 
-// InstanceMetadata implements cloudprovider.InstancesV2. It never returns nothing for a Node that the framework would
-// then dereference, and makes the failure to initialise a Node an event on it: the framework only logs it.
+// InstanceMetadata implements cloudprovider.InstancesV2. It returns no nil that the framework would dereference, and reports a failed
+// initialisation as an event: the framework only logs it.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metadata *cloudprovider.InstanceMetadata, err error) {
 	if i.ownership.notOurs(node) {
 		return foreignMetadata(node), nil
@@ -115,8 +115,8 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	i.saw(node)
 	i.reports.clear(node)
 	if !Uninitialized(node) && written(node, metadata.NodeAddresses) {
-		// The framework compares one address of each type, so a Node with two of one type always looks changed to it and
-		// is written in every cycle. It leaves a Node alone for which there are no addresses.
+		// The framework compares one address of each type, so a Node with two of a type always looks changed and is written in every cycle.
+		// Without addresses it leaves the Node alone.
 		metadata.NodeAddresses = nil
 	}
 	return metadata, nil
@@ -139,8 +139,8 @@ func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *clou
 	return &chosen, err
 }
 
-// foreignMetadata is the answer that makes the framework leave a Node as it is. A tainted Node is skipped when there is
-// no metadata; an untainted one keeps the addresses that it has.
+// foreignMetadata returns a result with which the framework leaves a Node unchanged. A tainted Node is skipped if there is no metadata; an
+// untainted one keeps its addresses.
 func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
 	if Uninitialized(node) {
 		return nil
@@ -148,7 +148,7 @@ func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
 	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}
 }
 
-// Uninitialized reports whether a Node still waits for its cloud controller.
+// Uninitialized reports whether a Node still has the taint of its cloud controller.
 func Uninitialized(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider })
 }

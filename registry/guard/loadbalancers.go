@@ -19,13 +19,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Annotations of Services that mean the same on every cloud.
+// Annotations of Services with the same meaning on every cloud.
 const (
-	// AnnotationRetain keeps the load balancer when its Service goes.
+	// AnnotationRetain keeps the load balancer when its Service is deleted.
 	AnnotationRetain = "anyccm.io/retain-load-balancer"
-	// AnnotationProtect refuses to delete the load balancer, and so holds its Service.
+	// AnnotationProtect prevents the deletion of the load balancer, and therefore of its Service.
 	AnnotationProtect = "anyccm.io/protect-load-balancer"
-	// AnnotationDisown leaves the load balancer alone altogether.
+	// AnnotationDisown makes the program ignore the load balancer.
 	AnnotationDisown = "anyccm.io/disown-load-balancer"
 	// AnnotationIPMode is the ipMode of the addresses in the status.
 	AnnotationIPMode = "anyccm.io/load-balancer-ip-mode"
@@ -37,7 +37,7 @@ type serviceSettings struct {
 	IPMode                  string
 }
 
-// Annotations is the table of annotations that mean the same on every cloud.
+// Annotations is the table of annotations with the same meaning on every cloud.
 var Annotations = schema.Annotations[serviceSettings]{
 	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Retain }, schema.AnnotationRow{
 		Key: AnnotationRetain, Changes: schema.InPlace,
@@ -60,15 +60,13 @@ var Annotations = schema.Annotations[serviceSettings]{
 	}),
 }
 
-// Keeps reports whether the author of a Service wants its load balancers kept, those included that served it before. What
-// cannot be read asks for no deletion.
+// Keeps reports whether a Service's load balancers, present and former, are to be kept. An invalid value counts as yes.
 func Keeps(service *v1.Service) bool {
 	w, _, err := Annotations.Parse(service.Annotations)
 	return err != nil || w.Retain || w.Protect
 }
 
-// IsDisowned reports whether the author of a Service has its load balancer left alone, whoever would write it. What cannot be read has
-// it left alone too.
+// IsDisowned reports whether a Service's load balancer is to be ignored by all who could write it. An invalid value counts as yes.
 func IsDisowned(service *v1.Service) bool {
 	w, _, err := Annotations.Parse(service.Annotations)
 	return err != nil || w.Disown
@@ -88,7 +86,7 @@ type loadBalancers struct {
 	facts        Facts
 }
 
-// failure returns the error unless it only says when to look again: work that is under way has not failed.
+// failure returns the error unless it only says when to try again: work under way has not failed.
 func failure(err error) error {
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
 		return nil
@@ -102,8 +100,8 @@ func (l *loadBalancers) settings(service *v1.Service) (serviceSettings, error) {
 	return w, err
 }
 
-// enter begins an operation on a Service: one at a time, with a deadline, and with an event where it takes unusually long. What leave gets
-// is the error of the operation, which says where the deadline ended it.
+// enter begins an operation on a Service: one at a time, with a deadline, and with an event if it takes unusually long. Pass the
+// operation's error to leave, which adds that the deadline ended it.
 func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (entered context.Context, leave func(*error), err error) {
 	ctx, end := bound(ctx, loadBalancerDeadline)
 	unlock, err := l.locks.Lock(ctx, string(service.UID))
@@ -116,7 +114,7 @@ func (l *loadBalancers) enter(ctx context.Context, service *v1.Service) (entered
 	return ctx, func(err *error) { told(); unlock(); end(err) }, nil
 }
 
-// bound gives an operation a deadline. Its end says in the error of the operation that this was reached.
+// bound gives an operation a deadline. If it is reached, end adds that to the operation's error.
 func bound(ctx context.Context, limit time.Duration) (bounded context.Context, end func(*error)) {
 	bounded, cancel := context.WithTimeout(ctx, limit)
 	return bounded, func(err *error) {
@@ -128,9 +126,9 @@ func bound(ctx context.Context, limit time.Duration) (bounded context.Context, e
 }
 
 const (
-	// longWait is how long an operation may wait for the cloud before its Service is told what for, in one event.
+	// longWait is how long an operation may wait for the cloud before an event on its Service says so.
 	longWait = 90 * time.Second
-	// longWaitAgain is when is looked again where nothing was waited for at that moment.
+	// longWaitAgain is when to check again if it did not wait at that moment.
 	longWaitAgain = 5 * time.Second
 )
 
@@ -153,8 +151,8 @@ func (l *loadBalancers) tellOfLongWaits(ctx context.Context, service *v1.Service
 
 func name(service *v1.Service) string { return service.Namespace + "/" + service.Name }
 
-// GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation, and not for long where the framework asks from
-// its only worker for changes of nodes, without a context that ends: after an error that goes on with other Services.
+// GetLoadBalancer implements cloudprovider.LoadBalancer. It waits for no other operation. For changes of nodes the framework calls it from
+// its only worker, with a context that does not end: then it returns an error soon, so that other Services are not delayed.
 func (l *loadBalancers) GetLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service,
 ) (status *v1.LoadBalancerStatus, exists bool, err error) {
@@ -165,7 +163,7 @@ func (l *loadBalancers) GetLoadBalancer(
 	ctx, end := bound(ctx, limit)
 	defer end(&err)
 	defer recovered(&err, "GetLoadBalancer", name(service))
-	l.finalizers.release(service) // the framework asks before it removes it
+	l.finalizers.release(service) // the framework calls this before it removes the finalizer
 	t := l.facts.translate(service)
 	status, exists, err = l.inner.GetLoadBalancer(ctx, cluster, t.Service)
 	if err == nil && !exists && !l.mayWrite(service) {
@@ -235,7 +233,7 @@ type Narrower interface {
 	NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error
 }
 
-// narrowRefused shuts out clients whom a Service no longer lets in that is refused before the provider is asked. It returns the refusal.
+// narrowRefused shuts out clients whom a Service no longer allows that is refused before the provider is called. It returns the refusal.
 func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, service *v1.Service, refusal error) (err error) {
 	ctx, leave, err := l.enter(ctx, service)
 	if err != nil {
@@ -245,7 +243,7 @@ func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, servi
 	return l.narrow(ctx, cluster, service, refusal)
 }
 
-// maybeDisowned is isDisowned for a Service whose other annotations may be anything.
+// maybeDisowned is isDisowned for a Service whose other annotations may be invalid.
 func (l *loadBalancers) maybeDisowned(service *v1.Service) bool {
 	value, is := l.facts.translate(service).Service.Annotations[AnnotationDisown]
 	alone := &v1.Service{}
@@ -265,7 +263,7 @@ func (l *loadBalancers) narrow(ctx context.Context, cluster string, service *v1.
 	return refusal
 }
 
-// backends are the Nodes that a provider gets for a Service: those that its selector leaves and that may be trusted.
+// backends returns the Nodes for the provider: those that the Service's selector matches and that may be trusted.
 func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
 	nodes, err := l.selected(service, nodes)
 	if err != nil {
@@ -275,7 +273,7 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 	return l.verification.verified(ctx, nodes)
 }
 
-// withHostname is a status that shows a hostname instead of its addresses, where there is one.
+// withHostname returns a status with a hostname instead of its addresses, if there is one.
 func withHostname(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalancerStatus {
 	if hostname == "" || status == nil || len(status.Ingress) == 0 {
 		return status
@@ -283,9 +281,9 @@ func withHostname(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalanc
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: hostname}}}
 }
 
-// shape applies the desired ipMode to the addresses of a status; a hostname has none. Where neither the setting nor the
-// provider names one, the API server fills in VIP: a status that has it already is left so, because the framework would else
-// write it again at every reconciliation.
+// shape applies the desired ipMode to the addresses of a status; a hostname has none. If neither the setting nor the provider names one,
+// the API server fills in VIP. A status that has it already keeps it, because the framework would otherwise write it at every
+// reconciliation.
 func (w serviceSettings) shape(status *v1.LoadBalancerStatus, service *v1.Service) *v1.LoadBalancerStatus {
 	if status == nil {
 		return nil
@@ -308,8 +306,8 @@ func (w serviceSettings) shape(status *v1.LoadBalancerStatus, service *v1.Servic
 	return shaped
 }
 
-// hinted makes the framework come back when the cloud allows it: sooner than its own growing pauses where these have
-// grown long, and not before, which would only use up the next minute's calls as well.
+// hinted returns an error with the time at which the cloud allows the next try: earlier than the framework's own growing pauses, and not
+// too early, which would waste the next minute's calls.
 func hinted(err error) error {
 	if _, already := errors.AsType[*cloudproviderapi.RetryError](err); err == nil || already {
 		return err
@@ -324,8 +322,7 @@ func hinted(err error) error {
 	return cloudproviderapi.NewRetryError(err.Error(), limited.RetryIn())
 }
 
-// settingsForDeletion reads the common annotations of a Service as it is now: what keeps its load balancer may have been set while the
-// deletion waited for its turn.
+// settingsForDeletion reads the common annotations of a Service as it is now: a protection may have been added while the deletion waited.
 func (l *loadBalancers) settingsForDeletion(service *v1.Service) (serviceSettings, error) {
 	now, _ := l.states.current(service)
 	return l.settings(l.facts.translate(now).Service)

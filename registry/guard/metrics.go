@@ -53,13 +53,12 @@ var (
 		[]string{"provider", "reason"}, nil, metrics.ALPHA, "")
 )
 
-// holds are all reasons for which a Node is kept.
+// holds returns all reasons for keeping a Node.
 func holds() []hold {
 	return []hold{holdYoung, holdUnconfirmed, holdPace, holdShare, holdAll, holdContradiction, holdAccount, holdDryRun}
 }
 
-// RegisterMetrics makes the cloud's metrics visible, by the functions of a registry. Counters begin at 0: the first increase of one that
-// appears with its first value would be invisible.
+// RegisterMetrics registers the cloud's metrics. Counters begin at 0: an increase is invisible if the series first appears with it.
 func (c *Cloud) RegisterMetrics(register func(...metrics.Registerable), registerCollector func(...metrics.StableCollector)) {
 	m, provider := c.meters, c.facts.Provider
 	register(m.deletionsAllowed, m.deletionsHeld, m.foreignNodes, m.orphans, m.initializationsFailed)
@@ -71,7 +70,7 @@ func (c *Cloud) RegisterMetrics(register func(...metrics.Registerable), register
 	}
 }
 
-// collector counts Nodes when somebody asks for metrics: what is counted at events stays wrong when one is missed.
+// collector counts Nodes when metrics are read: counters kept by events would stay wrong if one is missed.
 type collector struct {
 	metrics.BaseStableCollector
 
@@ -112,7 +111,7 @@ func (c *Cloud) collectUnserved(provider string, ch chan<- metrics.Metric) {
 	}
 }
 
-// waiting counts the Nodes that wait to be initialised, and says when the oldest of them was made.
+// waiting counts the Nodes to be initialised, and returns when the oldest of them was created.
 func waiting(nodes []*v1.Node) (count int, oldest float64) {
 	for _, n := range nodes {
 		if !Uninitialized(n) {
@@ -126,7 +125,7 @@ func waiting(nodes []*v1.Node) (count int, oldest float64) {
 	return count, oldest
 }
 
-// countHeld counts those of the Nodes that are kept until something changes, by reason; each reason is there.
+// countHeld counts the Nodes with a lasting hold, by reason; each reason is present.
 func (d *deletions) countHeld(nodes []*v1.Node) map[hold]int {
 	d.mu.Lock()
 	defer d.mu.Unlock()

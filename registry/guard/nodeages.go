@@ -8,11 +8,11 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// heardSweep is the least time between two looks for Nodes that are no more.
+// heardSweep is the least time between two searches for deleted Nodes.
 const heardSweep = time.Minute
 
-// heard remembers when this process first heard of each Node. A Node is at least as old as that, whatever the clocks of the API
-// server and of this machine say.
+// heard records when this process first observed each Node. A Node is at least as old as that, regardless of the clocks of the API server
+// and of this machine.
 type heard struct {
 	mu    sync.Mutex
 	nodes map[string]*hearing
@@ -32,7 +32,7 @@ type hearing struct {
 	sighted time.Time
 }
 
-// handler hears of Nodes as the informer does.
+// handler records Nodes from informer events.
 func (h *heard) handler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(object any, initial bool) {
@@ -43,13 +43,13 @@ func (h *heard) handler() cache.ResourceEventHandler {
 		UpdateFunc: func(before, now any) {
 			old, _ := before.(*v1.Node)
 			if node, ok := now.(*v1.Node); ok && old != nil && key(old) != key(node) {
-				h.add(node, false) // deleted and made again while nobody watched
+				h.add(node, false) // the Node was deleted and created again between two events
 			}
 		},
 	}
 }
 
-// add takes over what the informer says of a new Node, whoever was heard of first.
+// add records a new Node from the informer; it may be recorded already.
 func (h *heard) add(node *v1.Node, initial bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -58,8 +58,8 @@ func (h *heard) add(node *v1.Node, initial bool) {
 	known.joined = !known.listed
 }
 
-// since returns since when a Node is known to be there. The age that it says of itself counts only where its removal was announced
-// and it was there before this process: else every restart would delay what is wanted.
+// since returns since when a Node is known to exist. Its creation timestamp counts only if its removal was announced and it is older than
+// this process: otherwise every restart would delay planned removals.
 func (h *heard) since(node *v1.Node, planned bool) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -70,7 +70,7 @@ func (h *heard) since(node *v1.Node, planned bool) time.Time {
 	return known.at
 }
 
-// note records that a Node is there, and returns since when that is known.
+// note records that a Node exists, and returns since when that is known.
 func (h *heard) note(node *v1.Node) time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -89,7 +89,7 @@ func (h *heard) noteLocked(node *v1.Node) *hearing {
 	return known
 }
 
-// saw records that the instance of a Node was seen, however old that answer was.
+// saw records that the instance of a Node exists, however old that answer was.
 func (h *heard) saw(node *v1.Node) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *heard) sight(node *v1.Node, after time.Time) {
 	}
 }
 
-// sighted returns a time after which the instance of a Node was read, where it was.
+// sighted returns a time after which the instance of a Node was read, if it was.
 func (h *heard) sighted(node *v1.Node) (time.Time, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -118,7 +118,7 @@ func (h *heard) sighted(node *v1.Node) (time.Time, bool) {
 	return known.sighted, true
 }
 
-// proved reports whether this process has seen the instance of a Node.
+// proved reports whether this process has observed the instance of a Node.
 func (h *heard) proved(node *v1.Node) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,8 +126,8 @@ func (h *heard) proved(node *v1.Node) bool {
 	return ok && known.seen
 }
 
-// unproved reports whether nobody can have seen the instance of a Node: it is not initialised, or it came while this process ran
-// and was never seen. What a kubelet says of itself is all there is of such a Node.
+// unproved reports whether nobody can have observed the instance of a Node: it is not initialised, or it joined while this process ran and
+// was never observed. Only its kubelet says that it exists.
 func (h *heard) unproved(node *v1.Node) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -138,7 +138,7 @@ func (h *heard) unproved(node *v1.Node) bool {
 	return Uninitialized(node) || (ok && known.joined)
 }
 
-// sweep forgets Nodes that are no more, given those that are, and returns these if it was time to.
+// sweep forgets all but existing Nodes, and returns these; nil if no sweep is due.
 func (h *heard) sweep(existing func() []*v1.Node) map[string]struct{} {
 	now := time.Now()
 	h.mu.Lock()

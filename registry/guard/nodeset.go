@@ -29,10 +29,10 @@ import (
 // setPrefix begins the name of a stand-in. It contains a blank, which no name of a Node does.
 const setPrefix = "all "
 
-// setMaxAge is how old copies of Nodes may be that are behind a stand-in. Which Nodes these are is always as the informer knows it.
+// setMaxAge is the maximum age of the Nodes' copies behind a stand-in. The set of Nodes is always current.
 const setMaxAge = time.Second
 
-// nodeSet are our Nodes that may receive traffic.
+// nodeSet holds our Nodes that may receive traffic.
 type nodeSet struct {
 	lister  listers.NodeLister
 	foreign func(*v1.Node) string
@@ -40,15 +40,15 @@ type nodeSet struct {
 
 	mu    sync.Mutex
 	nodes []*v1.Node
-	// standIn stands for them; nil where there are none.
+	// standIn represents them; nil if there are none.
 	standIn *v1.Node
 	built   time.Time
-	// others is set where they may be others than these, newer where copies of some are newer.
+	// others is set if the set may have changed, newer if only copies of its Nodes have.
 	others, newer bool
 }
 
-// ServiceNodes returns a factory like the given one for the framework's controller of Services. Its informer shows a stand-in for all
-// Nodes of ours that may receive traffic, which EnsureLoadBalancer and UpdateLoadBalancer take for these.
+// ServiceNodes returns a factory like the given one for the framework's service controller. Its informer shows a stand-in for all our Nodes
+// that may receive traffic; EnsureLoadBalancer and UpdateLoadBalancer replace it by these.
 func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.SharedInformerFactory {
 	if c.loadBalancers == nil {
 		return factory
@@ -60,7 +60,7 @@ func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.
 	return views.Nodes(factory, views.View{Handler: s.handler, List: s.list})
 }
 
-// nodes returns those of the Nodes of a call that are ours, and whether they are all that may receive traffic.
+// nodes returns our Nodes among those of a call, and whether they are all that may receive traffic.
 func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
 	if len(given) != 1 || !StandsForAll(given[0].Name) {
 		return l.ownership.ownNodes(given), false
@@ -69,17 +69,17 @@ func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
 	return ours, true
 }
 
-// StandsForAll reports whether a name is that of what the framework's controller of Services sees in place of all Nodes.
+// StandsForAll reports whether a name is that of a stand-in for all Nodes.
 func StandsForAll(name string) bool { return strings.HasPrefix(name, setPrefix) }
 
 type sharedKey struct{}
 
-// WithSharedNodes says in the context of an operation on a Service which list of Nodes it shares with those on others.
+// WithSharedNodes adds to an operation's context the list of Nodes that it shares with those on other Services.
 func WithSharedNodes(ctx context.Context, nodes []*v1.Node) context.Context {
 	return context.WithValue(ctx, sharedKey{}, nodes)
 }
 
-// withShared says that where the nodes are all that may receive traffic.
+// withShared does that if the nodes are all that may receive traffic.
 func withShared(ctx context.Context, w wanted) context.Context {
 	if !w.all {
 		return ctx
@@ -87,8 +87,8 @@ func withShared(ctx context.Context, w wanted) context.Context {
 	return WithSharedNodes(ctx, w.nodes)
 }
 
-// SharedNodes reports whether the Nodes that an operation was given are a list which those on other Services have as well, and which nobody
-// changes, so that what follows from it serves them all.
+// SharedNodes reports whether nodes is the list shared by all Services, so that results computed from it can be shared too. It must not be
+// changed.
 func SharedNodes(ctx context.Context, nodes []*v1.Node) bool {
 	shared, _ := ctx.Value(sharedKey{}).([]*v1.Node)
 	return len(nodes) > 0 && len(shared) == len(nodes) && &shared[0] == &nodes[0]
@@ -114,7 +114,7 @@ func (s *nodeSet) current() ([]*v1.Node, *v1.Node) {
 		return s.nodes, s.standIn // the cache of an informer cannot fail
 	}
 	nodes := make([]*v1.Node, 0, len(all))
-	var sum uint64 // the order does not count
+	var sum uint64 // independent of the order
 	for _, n := range all {
 		if s.member(n) {
 			nodes = append(nodes, n)
@@ -128,7 +128,7 @@ func (s *nodeSet) current() ([]*v1.Node, *v1.Node) {
 	return s.nodes, s.standIn
 }
 
-// standIn returns what stands for a number of Nodes. The controller compares names and provider IDs, and writes the name into its events.
+// standIn returns the stand-in for a number of Nodes. The controller compares names and provider IDs, and writes the name into its events.
 func standIn(nodes int, sum uint64) *v1.Node {
 	return &v1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s%d nodes", setPrefix, nodes)},
@@ -163,21 +163,22 @@ func included(n *v1.Node) bool {
 	return err == nil && !excluded
 }
 
-// note notes what a change of a Node means for the set, and reports whether the controller is to hear of it. before or now is nil for a
-// Node that comes or goes.
+// note records a change of a Node, and reports whether the controller must be notified. before or now is nil for a Node that is created or
+// deleted.
 func (s *nodeSet) note(before, now *v1.Node) (tell bool) {
 	was, is := before != nil && s.member(before), now != nil && s.member(now)
 	others := was != is || (was && is && (before.Name != now.Name || before.Spec.ProviderID != now.Spec.ProviderID))
 	s.mu.Lock()
 	s.others, s.newer = s.others || others, true
 	s.mu.Unlock()
-	// Nodes that are about to go leave with the next change of others, as with the framework's own view: their kubelets still answer.
+	// Nodes that are about to be removed leave with the next change of others, as with the framework's own view: their kubelets still
+	// answer.
 	leaving := was && !is && now != nil && included(now) && s.foreign(now) == ""
 	return others && !leaving
 }
 
-// handler hears of Nodes, and tells the controller of a change of the stand-in. Changes that come together are one to the controller,
-// because they are all of one name.
+// handler watches Nodes, and notifies the controller when the stand-in changes. All stand-ins have the same key in its queue, so that
+// concurrent changes are one.
 func (s *nodeSet) handler(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 	before, now := standIn(0, 0), standIn(0, 1)
 	hear := func(was, is *v1.Node) {
@@ -192,7 +193,7 @@ func (s *nodeSet) handler(h cache.ResourceEventHandler) cache.ResourceEventHandl
 	}
 }
 
-// nodeOf is the Node of an informer's event; nil where there is none.
+// nodeOf returns the Node of an informer's event; nil if there is none.
 func nodeOf(object any) *v1.Node {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj

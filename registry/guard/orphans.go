@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// orphanDelay lets a start settle.
+	// orphanDelay is the time from the start to the first search.
 	orphanDelay = 5 * time.Minute
 	// orphanTimeout bounds one search.
 	orphanTimeout = 2 * time.Minute
 )
 
-// Orphan is something in the cloud that carries this cluster's mark and belongs to no living Service.
+// Orphan is an object in the cloud with this cluster's mark and without a living Service.
 type Orphan struct {
 	Kind    string `json:"kind"`
 	ID      string `json:"id"`
@@ -31,13 +31,13 @@ type Orphan struct {
 
 // OrphanFinder is implemented by clouds whose objects carry marks.
 type OrphanFinder interface {
-	// Orphans returns what carries this cluster's mark and belongs to none of the Services.
+	// Orphans returns the objects with this cluster's mark that belong to none of the Services.
 	Orphans(ctx context.Context, services []*v1.Service) ([]Orphan, error)
 	// DeleteOrphan deletes one of them.
 	DeleteOrphan(ctx context.Context, o Orphan) error
 }
 
-// ErrNoOrphans is the answer of a cloud that cannot tell orphans.
+// ErrNoOrphans is returned by a cloud that cannot detect orphans.
 var ErrNoOrphans = errors.New("this provider cannot tell orphans")
 
 // Orphans implements OrphanFinder.
@@ -60,7 +60,7 @@ func (c *Cloud) DeleteOrphan(ctx context.Context, o Orphan) (err error) {
 	return finder.DeleteOrphan(ctx, o)
 }
 
-// countOrphans keeps the gauge of orphans until stop is closed.
+// countOrphans updates the gauge of orphans until stop is closed.
 func (c *Cloud) countOrphans(stop <-chan struct{}, synced func() bool, services listers.ServiceLister) {
 	period := cmp.Or(c.facts.Policy.OrphanPeriod, DefaultPolicy().OrphanPeriod)
 	timer := time.NewTimer(min(orphanDelay, period))
@@ -104,8 +104,8 @@ func (c *Cloud) countOrphansOnce(services listers.ServiceLister) error {
 // maxRetained bounds the memory of Services whose load balancers are kept.
 const maxRetained = 1000
 
-// retained are the Services whose load balancers were kept when they went, as somebody wanted: those are no orphans. Nothing of it
-// outlives the process, because the cloud is not written to.
+// retained holds deleted Services whose load balancers were kept on purpose: those are no orphans. It does not survive the process, because
+// nothing is written to the cloud.
 type retained struct {
 	mu       sync.Mutex
 	services []*v1.Service

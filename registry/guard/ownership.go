@@ -35,7 +35,7 @@ func (o *ownership) setLister(l listers.NodeLister) {
 	o.lister = l
 }
 
-// current returns our Nodes as they are now; known is false on a replica that does not lead, because it has no source of Nodes.
+// current returns our Nodes as they are now; known is false on a replica that does not lead, because it has no informer.
 func (o *ownership) current() (ours []*v1.Node, known bool) {
 	o.mu.Lock()
 	lister := o.lister
@@ -52,7 +52,7 @@ func (o *ownership) foreign(node *v1.Node) string {
 	o.parse.Do(func() {
 		var err error
 		if o.selector, err = labels.Parse(o.facts.Policy.NodeSelector); err != nil {
-			o.selector = labels.Nothing() // refused at start; matching nothing is the safe side
+			o.selector = labels.Nothing() // refused at start; matching nothing is safe
 		}
 	})
 	id := node.Spec.ProviderID
@@ -68,7 +68,7 @@ func (o *ownership) foreign(node *v1.Node) string {
 	return ""
 }
 
-// notOurs is foreign with a report, once for each Node.
+// notOurs is foreign, and reports once for each Node.
 func (o *ownership) notOurs(node *v1.Node) bool {
 	why := o.foreign(node)
 	if why == "" {
@@ -78,7 +78,7 @@ func (o *ownership) notOurs(node *v1.Node) bool {
 	return true
 }
 
-// ownNodes filters the Nodes that a provider gets to see.
+// ownNodes returns our Nodes among the given ones.
 func (o *ownership) ownNodes(nodes []*v1.Node) []*v1.Node {
 	return slices.DeleteFunc(slices.Clone(nodes), func(n *v1.Node) bool { return o.foreign(n) != "" })
 }
@@ -95,7 +95,7 @@ func (o *ownership) everyone() []*v1.Node {
 	return all
 }
 
-// nodeByName returns the Node of a name as it is now. known is false before anything is known of the cluster.
+// nodeByName returns the current Node with a name. known is false before the informers have listed.
 func (o *ownership) nodeByName(name string) (node *v1.Node, known bool, err error) {
 	o.mu.Lock()
 	lister := o.lister
@@ -107,8 +107,8 @@ func (o *ownership) nodeByName(name string) (node *v1.Node, known bool, err erro
 	return node, true, err
 }
 
-// changed says how a Node differs from a copy of it, "" where it does not: a pass over all Nodes takes their copies at its start, and
-// the framework deletes by name.
+// changed says how a Node differs from a copy of it, or "": a pass over all Nodes copies them at its start, and the framework deletes by
+// name.
 func (o *ownership) changed(node *v1.Node) string {
 	now, known, err := o.nodeByName(node.Name)
 	switch {
@@ -142,13 +142,13 @@ func (o *ownership) refresh() (all, ours []*v1.Node) {
 	return o.all, o.oursNow
 }
 
-// instanceKey returns what identifies the instance behind a provider ID, and "" for one that is not the provider's.
+// instanceKey returns the key of the instance behind a provider ID, and "" for one that is not the provider's.
 func (f Facts) instanceKey(id string) string {
 	if f.InstanceKey != nil {
 		return f.InstanceKey(id)
 	}
 	if len(f.ProviderIDPrefixes) == 0 {
-		return id // a provider without nodes serves those of any cloud
+		return id // a provider without nodes serves the Nodes of any cloud
 	}
 	if slices.ContainsFunc(f.ProviderIDPrefixes, func(p string) bool { return strings.HasPrefix(id, p) }) {
 		return id

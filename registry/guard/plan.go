@@ -9,19 +9,19 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-// Planned is one thing that the reconciliation of a Service would do in the cloud.
+// Planned is one change that the reconciliation of a Service would make in the cloud.
 type Planned struct {
 	// Action is create, change or delete.
 	Action string `json:"action"`
-	// Object names what is concerned, such as "load balancer web".
+	// Object names the object, such as "load balancer web".
 	Object string `json:"object"`
-	// Detail says what differs, or what it will be.
+	// Detail describes the difference, or the new object.
 	Detail string `json:"detail,omitempty"`
-	// Fields are those that differ, in the words of the cloud's API.
+	// Fields are those that differ, with the names of the cloud's API.
 	Fields []Field `json:"fields,omitempty"`
 }
 
-// Field is one field of an object before and after a change. What is created has nothing before, and what is deleted nothing after.
+// Field is one field of an object before and after a change; "" before its creation and after its deletion.
 type Field struct {
 	Name   string `json:"name"`
 	Before string `json:"before"`
@@ -35,7 +35,7 @@ const (
 	PlanDelete = "delete"
 )
 
-// Finding is something that the user of a Service should know, as its event would say it.
+// Finding is a message for the user of a Service, with the text of its event.
 type Finding struct {
 	Reason  string `json:"reason"`
 	Message string `json:"message"`
@@ -44,20 +44,20 @@ type Finding struct {
 
 // Plan holds the changes that reconciling a Service would make.
 type Plan struct {
-	// Changes are in order, none where everything is as it should be.
+	// Changes are in order; none if everything is up to date.
 	Changes []Planned
-	// Findings are those that are known so far, also beside an error.
+	// Findings are those known so far, even if there is an error.
 	Findings []Finding
 }
 
-// Planner is implemented by clouds that can tell what the reconciliation of a Service would do.
+// Planner is implemented by clouds that can preview the reconciliation of a Service.
 type Planner interface {
 	// PlanLoadBalancer writes nothing, neither in the cloud nor in the cluster. A Service that cannot be reconciled gets the
 	// error that its event would have.
 	PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (Plan, error)
 }
 
-// ErrNoPlan is the answer of a cloud that cannot tell.
+// ErrNoPlan is returned by a cloud without plans.
 var ErrNoPlan = errors.New("this provider cannot tell what it would do")
 
 // PlanLoadBalancer implements Planner for the Nodes that are ours.

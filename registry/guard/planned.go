@@ -9,8 +9,8 @@ import (
 // taintToBeDeleted marks a Node that Cluster Autoscaler is about to remove.
 const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
 
-// announces reports whether a taint or annotation is one by which the usual programs mark a Node whose instance they are about to
-// remove. It is asked for all keys of all Nodes.
+// announces reports whether a taint or annotation is used by a common program to mark a Node whose instance it is about to remove. It is
+// called for all keys of all Nodes.
 func announces(key string) bool {
 	switch key {
 	case taintToBeDeleted, "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
@@ -19,8 +19,8 @@ func announces(key string) bool {
 	return false
 }
 
-// planned reports whether somebody said beforehand that this Node goes. A kubelet can write annotations of its own Node, so
-// this never stands in for the proof that the instance is gone; it only says that the loss is no accident.
+// planned reports whether the removal of this Node was announced. A kubelet can write annotations of its own Node, so this never replaces
+// the proof that the instance is gone; it only shows that the loss is no accident.
 func (p Policy) planned(node *v1.Node) bool {
 	marks := func(key string) bool {
 		return announces(key) || slices.Contains(p.PlannedKeys, key)
@@ -36,7 +36,7 @@ func (p Policy) planned(node *v1.Node) bool {
 	return false
 }
 
-// ready reports whether a Node's kubelet says that it works.
+// ready reports whether a Node's Ready condition is true.
 func ready(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool {
 		return c.Type == v1.NodeReady && c.Status == v1.ConditionTrue

@@ -12,7 +12,7 @@ import (
 // Policy says which Nodes are ours, and when a Node whose instance the cloud calls gone may be deleted. The zero value
 // means the defaults.
 type Policy struct {
-	// NodeSelector leaves Nodes alone that it does not match; empty matches all.
+	// NodeSelector excludes Nodes that it does not match; empty matches all.
 	NodeSelector string
 	// GracePeriod is the age below which a Node is never deleted. Clouds show a new instance to all of their API servers
 	// only after some seconds; by then kubelet may have registered it.
@@ -25,10 +25,10 @@ type Policy struct {
 	Window time.Duration
 	// MaxShare of the cluster's Nodes may vanish within the window, from 0 to 1.
 	MaxShare float64
-	// Floor is a number of Nodes that may vanish whatever share of the cluster they are, so that small clusters work.
+	// Floor is a number of Nodes that may vanish whatever share of the cluster they are, so that small clusters are not blocked.
 	Floor int
-	// HoldTime is how long unannounced losses beyond the share are held while the evidence stands; then the Nodes go one by one.
-	// 0 holds them until a person acts.
+	// HoldTime is how long unannounced losses beyond the share are held while the evidence stays the same; then the Nodes are deleted one
+	// by one. 0 holds them until a person acts.
 	HoldTime time.Duration
 	// PlannedKeys are further taints and annotations that announce the removal of a Node.
 	PlannedKeys []string
@@ -40,13 +40,13 @@ type Policy struct {
 	OrphanPeriod time.Duration
 	// DryRun reports what would be deleted, and deletes nothing.
 	DryRun bool
-	// VerifyInstances makes backends and next hops only of Nodes whose instances the cloud verifies.
+	// VerifyInstances uses as backends and next hops only Nodes whose instances the cloud verifies.
 	VerifyInstances bool
 	// Addresses chooses among the addresses of Nodes.
 	Addresses AddressPolicy
 }
 
-// DefaultPolicy returns the defaults. The reasons stand in docs/node-deletion.md.
+// DefaultPolicy returns the defaults. docs/node-deletion.md gives the reasons.
 func DefaultPolicy() Policy {
 	return Policy{
 		GracePeriod: 20 * time.Second, Confirmations: 3, ConfirmationTime: 10 * time.Second,
@@ -55,10 +55,10 @@ func DefaultPolicy() Policy {
 	}
 }
 
-// usualPeriod is the framework's default of MonitorPeriod, which the providers' own bounds on the age of answers are made for.
+// usualPeriod is the framework's default of MonitorPeriod, to which the providers' maximum ages are adapted.
 const usualPeriod = 5 * time.Second
 
-// within returns evidence.Demand.Within: who has the framework ask more often does not want to hear the same answer each time.
+// within returns evidence.Demand.Within: with a shorter period, the framework must not get the same answer each time.
 func (p Policy) within() time.Duration {
 	if p.MonitorPeriod >= usualPeriod {
 		return 0
@@ -83,7 +83,7 @@ func (p *Policy) AddFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&p.DryRun, "node-deletion-dry-run", p.DryRun, "Delete no Nodes; report with events which ones would be deleted.")
 }
 
-// Validate reports all limits that make no sense.
+// Validate reports all invalid limits.
 func (p Policy) Validate() error {
 	problems := []error{p.Addresses.Validate()}
 	if _, err := labels.Parse(p.NodeSelector); err != nil {

@@ -20,7 +20,7 @@ import (
 
 // Reasons of the events that the guard writes about annotations of Services. docs/events.md describes each.
 const (
-	// EventConfigError: what a Service asks for cannot be made of this cloud's load balancers.
+	// EventConfigError: this cloud's load balancers cannot have the Service's settings.
 	EventConfigError = "LoadBalancerConfigError"
 	// EventAnnotationIgnored: an annotation has no effect.
 	EventAnnotationIgnored = "LoadBalancerAnnotationIgnored"
@@ -28,10 +28,10 @@ const (
 	EventDefaulted = "LoadBalancerDefaulted"
 )
 
-// logDefaults is the verbosity at which Services are told which defaults they have.
+// logDefaults is the verbosity at which events about defaults are logged.
 const logDefaults = 4
 
-// translate says in the provider's own annotations what a Service asks for in portable ones.
+// translate converts a Service's portable annotations to the provider's own.
 func (f Facts) translate(service *v1.Service) portable.Translation {
 	if f.Translate == nil {
 		return portable.Translation{Service: service}
@@ -39,7 +39,7 @@ func (f Facts) translate(service *v1.Service) portable.Translation {
 	return f.Translate(service)
 }
 
-// misspelt are the problems of annotations that nobody knows.
+// misspelt returns the errors about unknown annotations.
 func (f Facts) misspelt(service *v1.Service) []error {
 	if f.Misspelt == nil {
 		return nil
@@ -47,7 +47,7 @@ func (f Facts) misspelt(service *v1.Service) []error {
 	return schema.Problems(f.Misspelt(service))
 }
 
-// translated are Services as the provider gets to see them.
+// translated returns Services as the provider sees them.
 func (f Facts) translated(services []*v1.Service) []*v1.Service {
 	if f.Translate == nil {
 		return services
@@ -59,7 +59,7 @@ func (f Facts) translated(services []*v1.Service) []*v1.Service {
 	return all
 }
 
-// report writes what is to be said about the translation of a Service, and returns why it is refused.
+// report writes the events about the translation of a Service, and returns its error.
 func (l *loadBalancers) report(service *v1.Service, t portable.Translation) error {
 	for _, w := range slices.Concat(t.Warnings, l.facts.misspelt(service)) {
 		l.reports.failed(service, EventAnnotationIgnored, w.Error())
@@ -73,7 +73,7 @@ func (l *loadBalancers) report(service *v1.Service, t portable.Translation) erro
 	return t.Err
 }
 
-// oneLine joins the problems of an error, as an event says them.
+// oneLine joins the problems of an error for an event.
 func oneLine(err error) string {
 	problems := schema.Problems(err)
 	texts := make([]string, len(problems))
@@ -83,7 +83,7 @@ func oneLine(err error) string {
 	return strings.Join(texts, "; ")
 }
 
-// defaultsOf says which annotations a Service has by the defaults of its class.
+// defaultsOf lists the annotations that a Service has by the defaults of its class.
 func defaultsOf(t portable.Translation) string {
 	texts := make([]string, 0, len(t.Defaults))
 	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {
@@ -121,14 +121,14 @@ func findings(t portable.Translation, misspelt []error) []Finding {
 	return all
 }
 
-// selecting returns what each Service with a selector was noted with last.
+// selecting returns the latest call for each Service with a selector.
 func (t *serviceStates) selecting() []wanted {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Collect(maps.Values(t.selected))
 }
 
-// rememberLocked keeps what a Service with a selector wants, so that a change of labels finds it.
+// rememberLocked keeps the call for a Service with a selector, for later changes of labels.
 func (t *serviceStates) rememberLocked(want wanted, selects bool) {
 	if !selects {
 		delete(t.selected, want.service.UID)
@@ -138,12 +138,12 @@ func (t *serviceStates) rememberLocked(want wanted, selects bool) {
 		t.selected = map[types.UID]wanted{}
 	}
 	if want.all {
-		want.nodes = nil // they are those of then, and would keep old copies alive for each Service
+		want.nodes = nil // outdated later, and would keep old copies in memory for each Service
 	}
 	t.selected[want.service.UID] = want
 }
 
-// forgetSelected drops what a Service with a selector wanted, unless it was noted again meanwhile.
+// forgetSelected drops the call for a Service with a selector, unless there is a newer one.
 func (t *serviceStates) forgetSelected(want wanted) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,8 +157,8 @@ func (l *loadBalancers) selects(service *v1.Service) bool {
 	return portable.Selects(l.facts.translate(service).Service.Annotations)
 }
 
-// selected returns those of the Nodes that the selector of a Service leaves, by their labels of now. None of them left is an error:
-// a load balancer never loses all its backends to a selector. So is a selector that cannot be read: it lets no other node in.
+// selected returns the Nodes that the selector of a Service matches, by their current labels. If there are none, it is an error: a load
+// balancer never loses all its backends to a selector. An invalid selector is an error as well.
 func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
 	selector, err := portable.Selector(service.Annotations)
 	if err != nil {
@@ -183,7 +183,7 @@ func (l *loadBalancers) selected(service *v1.Service, nodes []*v1.Node) ([]*v1.N
 	}
 }
 
-// labelSet are labels as a selector looks at them.
+// labelSet adapts labels for selectors.
 type labelSet map[string]string
 
 // Has implements labels.Labels.
@@ -195,8 +195,8 @@ func (s labelSet) Get(label string) string { return s[label] }
 // Lookup implements labels.Labels.
 func (s labelSet) Lookup(label string) (string, bool) { value, has := s[label]; return value, has }
 
-// relabeled applies a change of a Node's labels to the load balancers whose selector it concerns: the framework tells of Nodes that
-// come and go alone.
+// relabeled applies a change of a Node's labels to the load balancers with a selector on them: the framework reports only Nodes that are
+// added or removed.
 func (l *loadBalancers) relabeled(before, now *v1.Node) {
 	if maps.Equal(before.Labels, now.Labels) {
 		return
@@ -221,7 +221,7 @@ func (l *loadBalancers) relabeled(before, now *v1.Node) {
 	}
 }
 
-// labelHandler hears of changes of labels.
+// labelHandler watches changes of labels.
 func (l *loadBalancers) labelHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{UpdateFunc: func(before, now any) {
 		a, okA := before.(*v1.Node)

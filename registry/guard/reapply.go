@@ -7,11 +7,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// A load balancer may serve although some of its nodes have to wait, such as those of a zone that cannot be reached. That is a success:
-// to the framework anything else is a failure, which keeps the status from being written. The nodes are applied again by themselves.
+// A load balancer may work although some of its nodes have to wait, such as those of an unreachable zone. That must be a success: after a
+// failure the framework does not write the status. The guard applies the nodes again later.
 
-// comeBack is when the nodes of a Service are to be applied again: after a while, or as soon as a channel is closed. The zero value is
-// never.
+// comeBack says when to apply the nodes of a Service again: after a time, or as soon as a channel is closed. The zero value is never.
 type comeBack struct {
 	after time.Duration
 	when  <-chan struct{}
@@ -19,27 +18,27 @@ type comeBack struct {
 
 type comeBackKey struct{}
 
-// ComeBack makes the guard apply the nodes of the Service of the operation that runs once more: after a while at the latest, and when a
-// channel is closed, which may be nil. Nodes that are newer by then have been applied already, and an operation that fails is tried again
-// anyway. The last call counts. Outside of an operation of the guard's it does nothing.
+// ComeBack makes the guard apply the nodes of the running operation's Service once more: after a time at the latest, and when a channel is
+// closed, which may be nil. Newer nodes will have been applied by then, and a failed operation is retried anyway. The last call counts.
+// Outside of the guard's operations it does nothing.
 func ComeBack(ctx context.Context, after time.Duration, when <-chan struct{}) {
 	if asked, ok := ctx.Value(comeBackKey{}).(*comeBack); ok {
 		*asked = comeBack{after, when}
 	}
 }
 
-// withComeBack returns a context by which an operation says when to come back.
+// withComeBack returns a context in which an operation can call ComeBack.
 func withComeBack(ctx context.Context, asked *comeBack) context.Context {
 	return context.WithValue(ctx, comeBackKey{}, asked)
 }
 
-// comeBackLocked applies what was applied again when it is time, and tries until it is done, other nodes were noted, or the Service goes.
+// comeBackLocked applies nodes again when it is time, and retries until it succeeds, there are other nodes, or the Service is deleted.
 func (l *loadBalancers) comeBackLocked(applied wanted, back comeBack) {
 	if back.after <= 0 {
 		return
 	}
 	t := &l.states
-	s := t.enterLocked(applied.service) // what is known of the Service stays, so that other nodes show
+	s := t.enterLocked(applied.service) // the Service's state is kept, so that other nodes are noticed
 	rescue.Go("coming back to a load balancer", func() {
 		base := t.background()
 		defer func() {
@@ -70,7 +69,7 @@ func (l *loadBalancers) comeBackLocked(applied wanted, back comeBack) {
 	})
 }
 
-// awaitTurn waits until it is time to come back. It returns false as soon as that is no longer due.
+// awaitTurn waits until it is time. It returns false as soon as that is no longer necessary.
 func (l *loadBalancers) awaitTurn(ctx context.Context, s *serviceState, number uint64, back comeBack) bool {
 	timer := time.NewTimer(back.after)
 	defer timer.Stop()

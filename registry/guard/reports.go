@@ -14,21 +14,21 @@ import (
 
 // Reasons of the events that the guard writes on Nodes and Services. docs/events.md describes each.
 const (
-	// EventNodeNotOurs: another controller's Node, left alone.
+	// EventNodeNotOurs: the Node belongs to another controller, and is ignored.
 	EventNodeNotOurs = "NodeNotOurs"
-	// EventNodeInitializationFailed: the cloud's answer about a new Node, and what to do.
+	// EventNodeInitializationFailed: the cloud's error about a new Node, and the advice.
 	EventNodeInitializationFailed = "NodeInitializationFailed"
-	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, and why.
+	// EventNodeDeletionHeld: the instance is gone, but the Node is kept, with the reason.
 	EventNodeDeletionHeld = "NodeDeletionHeld"
-	// EventNodeDeletionHoldEnded: that is over, and how.
+	// EventNodeDeletionHoldEnded: the hold has ended, with the reason.
 	EventNodeDeletionHoldEnded = "NodeDeletionHoldEnded"
-	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, because the cloud does not show that its instance is its.
+	// EventNodeInstanceNotVerified: the Node is neither backend nor next hop, because the cloud does not verify its instance.
 	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
-	// EventRouteRefused: the Node's pod range may not be its own, so that it gets no route.
+	// EventRouteRefused: the Node's pod range may belong to another one, so that it gets no route.
 	EventRouteRefused = "RouteRefused"
-	// EventLoadBalancerRetained: the Service is gone, its load balancer stays.
+	// EventLoadBalancerRetained: the Service was deleted, its load balancer stays.
 	EventLoadBalancerRetained = "LoadBalancerRetained"
-	// EventLoadBalancerWaiting: the cloud takes unusually long, and with what.
+	// EventLoadBalancerWaiting: the cloud takes unusually long, with the current step.
 	EventLoadBalancerWaiting = "LoadBalancerWaiting"
 )
 
@@ -38,13 +38,13 @@ const component = "cloud-controller-manager-guard"
 const (
 	repeatFirst = 30 * time.Second
 	repeatMax   = 10 * time.Minute
-	// forgetAfter drops what was reported about Nodes of which nothing was heard since.
+	// forgetAfter drops the reports about inactive Nodes.
 	forgetAfter = time.Hour
 	// maxReported bounds the memory of foreign Nodes; a cluster has far fewer.
 	maxReported = 20000
 )
 
-// reports writes events on Nodes, each kind on each Node less and less often.
+// reports writes events on Nodes, each kind on each Node with growing pauses.
 type reports struct {
 	once   sync.Once
 	mu     sync.Mutex
@@ -53,7 +53,7 @@ type reports struct {
 	swept  time.Time
 	// reported holds the foreign Nodes that were reported.
 	reported map[string]struct{}
-	// defaults are the defaults that each Service was told of.
+	// defaults are the defaults last reported for each Service.
 	defaults map[string]string
 }
 
@@ -74,7 +74,7 @@ func (r *reports) use(recorder record.EventRecorder) {
 	r.events = recorder
 }
 
-// retained tells that a load balancer outlives its Service.
+// retained reports that a load balancer outlives its Service.
 func (r *reports) retained(service *v1.Service) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *reports) retained(service *v1.Service) {
 	}
 }
 
-// waiting tells what a Service's load balancer waits for.
+// waiting reports a long wait of a Service's load balancer.
 func (r *reports) waiting(service *v1.Service, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,7 +92,7 @@ func (r *reports) waiting(service *v1.Service, what string) {
 	}
 }
 
-// failed tells of what will be tried again on a Service.
+// failed reports a failure on a Service that will be retried.
 func (r *reports) failed(service *v1.Service, reason, message string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *reports) failed(service *v1.Service, reason, message string) {
 	}
 }
 
-// defaulted tells once which defaults a Service has.
+// defaulted reports once which defaults a Service has.
 func (r *reports) defaulted(service *v1.Service, which string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,7 +119,7 @@ func (r *reports) defaulted(service *v1.Service, which string) {
 	r.events.Event(service, v1.EventTypeNormal, EventDefaulted, "this Service has "+which)
 }
 
-// foreign tells once that a Node is left alone.
+// foreign reports once that a Node is ignored.
 func (r *reports) foreign(node *v1.Node, why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -140,7 +140,7 @@ func (r *reports) warn(node *v1.Node, reason, message string) {
 	r.write(node, reason, message)
 }
 
-// write writes an event unless one of the same reason was written on the Node too short a time ago.
+// write writes an event unless the last one with the same reason on the Node is too recent.
 func (r *reports) write(node *v1.Node, reason, message string) {
 	now := time.Now()
 	r.mu.Lock()
@@ -173,7 +173,7 @@ func (r *reports) clear(node *v1.Node) {
 	delete(r.last, key(node)+" "+EventNodeInitializationFailed)
 }
 
-// endHold tells how the hold of a Node has ended, where its beginning was told. The next one is told at once.
+// endHold reports the end of a hold, if its beginning was reported. The next hold is reported at once.
 func (r *reports) endHold(node *v1.Node, how string) {
 	id := key(node) + " " + EventNodeDeletionHeld
 	r.mu.Lock()

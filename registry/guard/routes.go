@@ -16,26 +16,26 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// routes lets routes be made only to Nodes of ours, and only for ranges that may be theirs: a kubelet can write the range of
-// its own Node when it registers.
+// routes allows routes only to our Nodes, and only for ranges that may be theirs: a kubelet can write the range of its own Node when it
+// registers.
 type routes struct {
 	inner        cloudprovider.Routes
 	ownership    *ownership
 	verification *verification
 	reports      *reports
-	// cluster are the networks of the cluster's pods; where they are not known, every range is inside.
+	// cluster holds the networks of the cluster's pods; nil if unknown: then every range is inside.
 	cluster []netip.Prefix
 
 	mu sync.Mutex
-	// reckoned are the ranges of nodes.
+	// reckoned caches the ranges of nodes.
 	reckoned *podRanges
 	nodes    []*v1.Node
 }
 
 // SelfRouter is implemented by the routes of clouds that route some ranges by themselves, such as one that belongs to a network interface.
-// CreateRoute and DeleteRoute write nothing to the cloud for such a range, so that it need not lie inside --cluster-cidr.
+// For such a range CreateRoute and DeleteRoute write nothing, so that it need not be inside --cluster-cidr.
 type SelfRouter interface {
-	// RoutesItself reports whether the cloud routes a range of such a kind without being told.
+	// RoutesItself reports whether the cloud routes a range by itself.
 	RoutesItself(network netip.Prefix) bool
 }
 
@@ -44,7 +44,7 @@ func (r *routes) routesItself(network netip.Prefix) bool {
 	return ok && self.RoutesItself(network)
 }
 
-// parseNetworks reads a list of networks such as --cluster-cidr; what is none was refused at start.
+// parseNetworks parses a list of networks such as --cluster-cidr; invalid ones were refused at start.
 func parseNetworks(list string) []netip.Prefix {
 	var networks []netip.Prefix
 	for text := range strings.SplitSeq(list, ",") {
@@ -55,13 +55,13 @@ func parseNetworks(list string) []netip.Prefix {
 	return networks
 }
 
-// podRanges are the ranges that Nodes of the cluster, ours or not, have by right: inside the cluster's networks, and of two that
-// overlap the older Node's. A range that is refused takes nothing from anybody.
+// podRanges are the accepted ranges of the cluster's Nodes, ours or not: inside the cluster's networks, and of two that overlap the older
+// Node's. A refused range does not count against others.
 type podRanges struct {
 	cluster []netip.Prefix
-	// anywhere tells of ranges that may lie outside of the cluster's networks.
+	// anywhere reports ranges that may be outside of the cluster's networks.
 	anywhere func(netip.Prefix) bool
-	// owner has the Node of each range; within has, for every network around a range, the oldest Node with a range inside.
+	// owner maps each range to its Node; within maps each network around a range to the oldest Node with a range inside.
 	owner, within map[netip.Prefix]*v1.Node
 }
 
@@ -76,7 +76,7 @@ func newPodRanges(cluster []netip.Prefix, anywhere func(netip.Prefix) bool, node
 			if r.refuse(node, text) != "" {
 				continue
 			}
-			network := netip.MustParsePrefix(text).Masked() // or it would have been refused
+			network := netip.MustParsePrefix(text).Masked() // others were refused
 			r.owner[network] = node
 			for _, around := range networksAround(network) {
 				if r.within[around] == nil {
@@ -133,13 +133,13 @@ func rangesOn(nodes ...*v1.Node) map[netip.Prefix]bool {
 	return all
 }
 
-// goesTo reports whether a route is for one of the ranges.
+// goesTo reports whether a route's destination is one of the ranges.
 func goesTo(ranges map[netip.Prefix]bool, route *cloudprovider.Route) bool {
 	p, err := netip.ParsePrefix(route.DestinationCIDR)
 	return err == nil && ranges[p.Masked()]
 }
 
-// ranges returns the ranges of the cluster's Nodes; they are reckoned again when the Nodes are listed again.
+// ranges returns the ranges of the cluster's Nodes; they are computed again when the Nodes are listed again.
 func (r *routes) ranges(nodes []*v1.Node) *podRanges {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -157,9 +157,8 @@ func (r *routes) refusalOf(ctx context.Context, taken *podRanges, node *v1.Node,
 	return r.verification.check(ctx, node)
 }
 
-// ListRoutes implements cloudprovider.Routes. Routes of Nodes that are not ours are not shown, so that the framework leaves
-// them alone. A route to a Node of ours that would be refused today is removed: the framework takes it for wanted, or looks at
-// routes inside the cluster's networks alone.
+// ListRoutes implements cloudprovider.Routes. Routes of other Nodes are left out, so that the framework ignores them. A route to our Node
+// that would be refused today is removed here: the framework would keep it, or ignores it outside of the cluster's networks.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) (list []*cloudprovider.Route, err error) {
 	ctx, cancel := context.WithTimeout(ctx, routeDeadline)
 	defer cancel()
@@ -206,7 +205,7 @@ func (r *routes) list(ctx context.Context, cluster string) (list []*cloudprovide
 	return list, nil
 }
 
-// keep removes a route that is refused. Only a route for a range that is written on its Node was made by us.
+// keep removes a route that is refused. Only a route for a range that is written on its Node is ours.
 func (r *routes) keep(ctx context.Context, cluster string, taken *podRanges, target *v1.Node, route *cloudprovider.Route) (bool, error) {
 	if target == nil || !goesTo(rangesOn(target), route) {
 		return true, nil
@@ -223,17 +222,17 @@ func (r *routes) keep(ctx context.Context, cluster string, taken *podRanges, tar
 	return false, nil
 }
 
-// refusedRoute is the answer to a route that is refused; trying again changes nothing.
+// refusedRoute is the error of a refused route; retries are useless.
 type refusedRoute struct{ node, why string }
 
 // Error implements error.
 func (e refusedRoute) Error() string { return fmt.Sprintf("node %s gets no route: %s", e.node, e.why) }
 
-// Temporary ends the tries.
+// Temporary stops the retries.
 func (refusedRoute) Temporary() bool { return false }
 
-// CreateRoute implements cloudprovider.Routes. The framework may not come back for a route whose creation failed until a
-// node changes, so it is tried again here. A Node that is not ours needs no route of ours: that is no failure.
+// CreateRoute implements cloudprovider.Routes. The framework may retry a failed creation only when a node changes, so it is retried here. A
+// Node that is not ours gets no route, without an error.
 func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *cloudprovider.Route) error {
 	target, known, err := r.ownership.nodeByName(string(route.TargetNode))
 	if err != nil {
@@ -258,7 +257,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, route *c
 	})
 }
 
-// DeleteRoute implements cloudprovider.Routes, and tries again as CreateRoute does.
+// DeleteRoute implements cloudprovider.Routes, and retries like CreateRoute.
 func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudprovider.Route) error {
 	return retry(ctx, func(ctx context.Context) (err error) {
 		defer recovered(&err, "DeleteRoute", route.DestinationCIDR)
@@ -266,7 +265,7 @@ func (r *routes) DeleteRoute(ctx context.Context, cluster string, route *cloudpr
 	})
 }
 
-// routeBackoff are the pauses between the tries; they end well before the deadline.
+// routeBackoff returns the pauses between the tries; they end well before the deadline.
 func routeBackoff() []time.Duration {
 	return []time.Duration{time.Second, 4 * time.Second, 15 * time.Second}
 }
@@ -291,7 +290,7 @@ func retry(ctx context.Context, call func(context.Context) error) error {
 	}
 }
 
-// temporary believes what an error says of itself; one that says nothing may be temporary, a crash is not.
+// temporary returns an error's own statement; without one it may be temporary, unless it was a panic.
 func temporary(err error) bool {
 	if errors.Is(err, errPanic) {
 		return false

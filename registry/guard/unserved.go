@@ -14,15 +14,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// unservedReason is the class of why a Service has no load balancer.
+// unservedReason is the class of reasons for which a Service has no load balancer.
 type unservedReason string
 
 const (
-	// unservedPending: nobody has tried yet, or the cloud still works on it, or calls wait for their turn.
+	// unservedPending: not tried yet, or the cloud still works on it, or calls are held back.
 	unservedPending unservedReason = "pending"
-	// unservedSettings: what the Service asks for is refused.
+	// unservedSettings: the Service's settings are refused.
 	unservedSettings unservedReason = "settings"
-	// unservedCloud: the cloud has refused, or could not be asked.
+	// unservedCloud: the cloud has refused, or did not answer.
 	unservedCloud unservedReason = "cloud"
 )
 
@@ -30,7 +30,7 @@ func unservedReasons() []unservedReason {
 	return []unservedReason{unservedPending, unservedSettings, unservedCloud}
 }
 
-// reasonOf is the class of what a reconciliation ended with.
+// reasonOf returns the class of a reconciliation's error.
 func reasonOf(err error) unservedReason {
 	if _, held := heldBack(err); held {
 		return unservedPending
@@ -44,7 +44,7 @@ func reasonOf(err error) unservedReason {
 	return unservedCloud
 }
 
-// noteOutcome remembers why a Service could not be served.
+// noteOutcome records why a Service could not be served.
 func (t *serviceStates) noteOutcome(service *v1.Service, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,13 +58,13 @@ func (t *serviceStates) noteOutcome(service *v1.Service, err error) {
 	t.failures[service.UID] = reasonOf(err)
 }
 
-// awaitsLoadBalancer reports whether a Service is to have a load balancer of ours and has none.
+// awaitsLoadBalancer reports whether a Service needs a load balancer of ours and has none.
 func awaitsLoadBalancer(s *v1.Service) bool {
 	wants := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
 	return wants && len(s.Status.LoadBalancer.Ingress) == 0
 }
 
-// waitHandler notes since when Services wait that did not wait before.
+// waitHandler records since when Services wait.
 func (t *serviceStates) waitHandler() cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(before, now any) {
@@ -98,14 +98,14 @@ func (t *serviceStates) noteWait(before, now *v1.Service) {
 	}
 }
 
-// unserved is how many Services have no load balancer for a reason, and since when the first of them waits.
+// unserved counts the Services without a load balancer for one reason, and keeps since when the first of them waits.
 type unserved struct {
 	count  int
 	oldest float64
 }
 
-// unserved returns those of the Services that want a load balancer of ours and have none, by reason; each reason is there. known is false
-// on a replica that does not lead, because it has no source of Services.
+// unserved returns the Services that need a load balancer of ours and have none, by reason; each reason is present. known is false on a
+// replica that does not lead, because it has no informer.
 func (l *loadBalancers) unserved() (all map[unservedReason]unserved, known bool) {
 	l.states.mu.Lock()
 	lister, failures, since := l.states.lister, maps.Clone(l.states.failures), maps.Clone(l.states.since)

@@ -34,59 +34,59 @@ const (
 	// updatePauseLeast and updatePauseMost bound the pauses after failures; they double in between.
 	updatePauseLeast = 5 * time.Second
 	updatePauseMost  = 5 * time.Minute
-	// reasonUpdateFailed is the reason that the framework gives to an update that failed.
+	// reasonUpdateFailed is the framework's reason for a failed update.
 	reasonUpdateFailed = "UpdateLoadBalancerFailed"
 )
 
-// wanted are nodes that a Service's load balancer should have.
+// wanted are the desired nodes of a Service's load balancer.
 type wanted struct {
 	cluster string
 	service *v1.Service
 	nodes   []*v1.Node
-	// all is set where these are all that may receive traffic.
+	// all is set if these are all nodes that may receive traffic.
 	all    bool
 	number uint64
-	// labels counts changes of labels that the selector of the Service looks at.
+	// labels counts changes of labels in the Service's selector.
 	labels uint64
-	// back is when they are to be applied again, as the cloud said when it applied them.
+	// back says when to apply them again, if the cloud asked for that.
 	back comeBack
 }
 
 // serviceState is the state of one Service's updates; it exists only during an update.
 type serviceState struct {
 	newest wanted
-	// applied is the number of what was applied last.
+	// applied is the number of the latest applied nodes.
 	applied uint64
 	// ensuring counts reconciliations under way, which apply the newest nodes before they end; users counts all operations.
 	ensuring, users int
-	// deleted is set when the load balancer needs no nodes any more.
+	// deleted is set if the load balancer needs no nodes any more.
 	deleted bool
 	// work is set while a goroutine applies changes of nodes.
 	work *update
-	// changed is closed when a pause has no reason any more.
+	// changed is closed when a pause can end early.
 	changed chan struct{}
 }
 
-// update is one such goroutine, and the call that waits for it. It is detached where nobody hears of its failures.
+// update is such a goroutine, and the call that waits for it. It is detached if its failures are reported to nobody.
 type update struct {
 	result   chan error
 	detached bool
 }
 
-// serviceStates holds every Service that something goes on for.
+// serviceStates holds the state of every Service with an operation under way.
 type serviceStates struct {
 	mu     sync.Mutex
 	byID   map[types.UID]*serviceState
 	number uint64
-	// base ends with the process's leadership; nil means never.
+	// base ends when the process stops leading; nil means never.
 	base context.Context
-	// services are those of the cluster, once they are known.
+	// services returns the cluster's Services, once they are known.
 	services func() (listers.ServiceLister, bool)
-	// lister finds the Services that the informer has listed so far.
+	// lister holds the Services that the informer has listed so far.
 	lister listers.ServiceLister
 	// selected holds the latest calls for Services that select their backends.
 	selected map[types.UID]wanted
-	// failures are why Services could not be served that were reconciled last without success.
+	// failures are the reasons of Services whose last reconciliation failed.
 	failures map[types.UID]unservedReason
 	// since is when Services began to wait that did not wait when they were made, by namespace and name.
 	since map[string]time.Time
@@ -114,8 +114,8 @@ func (t *serviceStates) leaveLocked(service *v1.Service, s *serviceState) {
 	}
 }
 
-// noteLocked notes the nodes that a Service wants now. A pass over all Services takes them all at its start, so that its copy of
-// one may be older than what was reconciled meanwhile: the newer one stays, with the nodes that came last.
+// noteLocked records the desired nodes of a Service. A pass over all Services copies them at its start, so that its copy may be older than
+// the last reconciliation's: the newer copy stays, with the latest nodes.
 func (t *serviceStates) noteLocked(s *serviceState, want wanted, selects bool) {
 	t.number++
 	if known := s.newest.service; known != nil && older(want.service, known) {
@@ -139,15 +139,15 @@ func older(a, b *v1.Service) bool {
 	return err == nil && order < 0
 }
 
-// know takes over where the Services of the cluster are found.
+// know sets the source of the cluster's Services.
 func (t *serviceStates) know(services func() (listers.ServiceLister, bool)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.services = services
 }
 
-// current returns a Service as the cluster has it now, and whether it wants a load balancer at all. Before the Services of the cluster
-// are known, the copy that was given counts.
+// current returns the current Service, and whether it needs a load balancer. Before the Services of the cluster are known, the given copy
+// counts.
 func (t *serviceStates) current(service *v1.Service) (now *v1.Service, wants bool) {
 	t.mu.Lock()
 	known := t.services
@@ -171,8 +171,7 @@ func (t *serviceStates) current(service *v1.Service) (now *v1.Service, wants boo
 	return now, now.DeletionTimestamp == nil && now.Spec.Type == v1.ServiceTypeLoadBalancer
 }
 
-// mayWrite reports whether the load balancer of a Service may still be written by its copy of an earlier time: whoever writes later asks
-// for the Service of now.
+// mayWrite reports whether the load balancer of a Service may still be written with an older copy of it.
 func (l *loadBalancers) mayWrite(service *v1.Service) bool {
 	now, wants := l.states.current(service)
 	return wants && !l.isDisowned(now)
@@ -182,14 +181,14 @@ func (l *loadBalancers) isDisowned(service *v1.Service) bool {
 	return IsDisowned(l.facts.translate(service).Service)
 }
 
-// list takes over the lister of the Services.
+// list sets the lister of the Services.
 func (t *serviceStates) list(lister listers.ServiceLister) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.lister = lister
 }
 
-// endWith ends what goes on by itself when stop is closed.
+// endWith ends background work when stop is closed.
 func (t *serviceStates) endWith(stop <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	rescue.Go("ending updates", func() {
@@ -201,7 +200,7 @@ func (t *serviceStates) endWith(stop <-chan struct{}) {
 	t.base = ctx
 }
 
-// background is the context of what outlives its caller.
+// background returns the context of background work.
 func (t *serviceStates) background() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -211,7 +210,7 @@ func (t *serviceStates) background() context.Context {
 	return t.base
 }
 
-// UpdatesUnderWay returns for how many Services a change of nodes goes on by itself.
+// UpdatesUnderWay counts the Services whose nodes are being applied in the background.
 func (c *Cloud) UpdatesUnderWay() int {
 	if c.loadBalancers == nil {
 		return 0
@@ -219,7 +218,7 @@ func (c *Cloud) UpdatesUnderWay() int {
 	return c.loadBalancers.states.underWay()
 }
 
-// underWay returns how many Services' changes of nodes are under way or waiting to be tried again.
+// underWay counts the Services whose nodes are being applied or waiting for a retry.
 func (t *serviceStates) underWay() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -232,8 +231,8 @@ func (t *serviceStates) underWay() int {
 	return n
 }
 
-// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being
-// deleted; their load balancer is on its way out and needs no backends.
+// UpdateLoadBalancer implements cloudprovider.LoadBalancer. The framework also calls it for Services that are being deleted; their load
+// balancer needs no backends.
 func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) error {
 	if service.DeletionTimestamp != nil {
 		return nil
@@ -249,8 +248,8 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	})
 }
 
-// follow applies again what a Service with a selector was noted with last, because labels of Nodes have changed. Nobody else tries that
-// again where it fails.
+// follow applies the latest call for a Service with a selector again, because labels of Nodes have changed. It retries failures, because
+// nobody else does.
 func (l *loadBalancers) follow(ctx context.Context, service *v1.Service) error {
 	return l.renew(ctx, service, &update{detached: true}, func(s *serviceState) bool {
 		want, ok := l.states.selected[service.UID]
@@ -279,11 +278,11 @@ func (l *loadBalancers) renew(ctx context.Context, service *v1.Service, u *updat
 		return nil
 	}
 	if s.ensuring > 0 || s.work != nil {
-		t.leaveLocked(service, s) // whatever is under way applies it
+		t.leaveLocked(service, s) // the operation under way applies it
 		t.mu.Unlock()
 		return nil
 	}
-	u.result = make(chan error, 2) // one answer for work that goes on, one for its end
+	u.result = make(chan error, 2) // one result when the work goes to the background, one at its end
 	s.work = u
 	t.mu.Unlock()
 	rescue.Go("updating a load balancer", func() { l.applyNewest(base, s, u) })
@@ -312,7 +311,7 @@ func (s *serviceState) isSettled() bool {
 	return s.deleted || s.ensuring > 0 || s.newest.number <= s.applied
 }
 
-// applyNewest brings a load balancer to the newest nodes of its Service, however often they change meanwhile.
+// applyNewest applies the newest nodes of a Service, however often they change meanwhile.
 func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *update) {
 	t := &l.states
 	var turn turn
@@ -329,7 +328,7 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 		over := s.isSettled() || ctx.Err() != nil || departed
 		if over || (err != nil && !later && !u.detached) {
 			if over {
-				err = ctx.Err() // a reconciliation, or nobody, is to try again
+				err = ctx.Err() // a reconciliation, or nobody, is to retry
 			}
 			s.work = nil
 			u.result <- err
@@ -358,12 +357,12 @@ func (l *loadBalancers) applyNewest(ctx context.Context, s *serviceState, u *upd
 	}
 }
 
-// hasDeparted reports whether an update failed because the Service is gone, or its load balancer is not to be written any more.
+// hasDeparted reports whether an update failed because the Service was deleted, or its load balancer must not be written any more.
 func (l *loadBalancers) hasDeparted(service *v1.Service, err error) bool {
 	return err != nil && !l.mayWrite(service)
 }
 
-// applyOnce calls the provider with the newest nodes. What a reconciliation applies, or will, is left to it.
+// applyOnce calls the provider with the newest nodes, unless a reconciliation applies them.
 func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wanted, err error) {
 	l.states.mu.Lock()
 	want = s.newest
@@ -384,14 +383,14 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 	return want, err
 }
 
-// update calls the provider, unless the load balancer is not to be written any more.
+// update calls the provider, unless the load balancer must not be written any more.
 func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	defer recovered(&err, "UpdateLoadBalancer", name(want.service))
 	now, wants := l.states.current(want.service)
 	if !wants || l.isDisowned(now) {
 		return nil
 	}
-	t := l.facts.translate(now) // the copy may be older than the last reconciliation, which a write by it would take back
+	t := l.facts.translate(now) // an older copy would undo the last reconciliation
 	backends, err := l.backends(ctx, t.Service, want.nodes)
 	if err != nil {
 		return err
@@ -400,7 +399,7 @@ func (l *loadBalancers) update(ctx context.Context, want wanted) (err error) {
 	return t.Explain(l.inner.UpdateLoadBalancer(ctx, want.cluster, t.Service, backends))
 }
 
-// pause waits, at most until changed is closed.
+// pause waits for d, or until changed is closed.
 func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -411,7 +410,7 @@ func (*loadBalancers) pause(ctx context.Context, d time.Duration, changed <-chan
 	}
 }
 
-// reconcile calls ensure with the nodes that were wanted last, and applies those that came meanwhile before it returns.
+// reconcile calls ensure with the latest nodes, and applies newer ones before it returns.
 func (l *loadBalancers) reconcile(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node, ensure func(context.Context, []*v1.Node) error,
 ) (err error) {
@@ -465,7 +464,7 @@ func (l *loadBalancers) reconcile(
 // sameNodes reports whether two lists hold the same Nodes with the same instances, in any order.
 func sameNodes(a, b []*v1.Node) bool {
 	if len(a) != len(b) || len(a) == 0 || &a[0] == &b[0] {
-		return len(a) == len(b) // lists of one set are shared
+		return len(a) == len(b) // equal lists are shared
 	}
 	identities := func(nodes []*v1.Node) []string {
 		list := make([]string, len(nodes))
@@ -478,7 +477,7 @@ func sameNodes(a, b []*v1.Node) bool {
 	return slices.Equal(identities(a), identities(b))
 }
 
-// withdraw tells that a Service's load balancer is to go, and needs no nodes any more.
+// withdraw records that a Service's load balancer is being deleted, and needs no nodes any more.
 func (t *serviceStates) withdraw(service *v1.Service) (done func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

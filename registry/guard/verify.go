@@ -12,24 +12,23 @@ import (
 )
 
 const (
-	// verdictMaxAge is how long a verdict on an instance serves: names and tags rarely change.
+	// verdictMaxAge is how long a positive verdict is used: names and tags rarely change.
 	verdictMaxAge = 10 * time.Minute
-	// refusalMaxAge is shorter, so that an operator who has set the missing tag need not wait.
+	// refusalMaxAge is shorter, so that an added tag takes effect soon.
 	refusalMaxAge = time.Minute
-	// verifyAtOnce bounds the questions in flight; most are answered from one listing.
+	// verifyAtOnce bounds the concurrent questions; one listing answers most of them.
 	verifyAtOnce = 20
 )
 
-// InstanceVerifier is implemented by clouds that can tell whether the instance behind a Node's provider ID is that Node's: by
-// its name, or by a mark of the cluster, but by nothing that a kubelet writes.
+// InstanceVerifier is implemented by clouds that can verify that the instance behind a Node's provider ID is the Node's: by its name or a
+// mark of the cluster, but by nothing that a kubelet writes.
 type InstanceVerifier interface {
-	// VerifyInstance returns whether it is, and if not, why. Whatever is wrong with the instance or the ID is a refusal; an
-	// error is a failure of the API that may pass, and no verdict. Many Nodes are asked about at the same time.
+	// VerifyInstance returns whether it is, and the reason if not. A fault of the instance or the ID is a refusal; an error is a temporary
+	// failure and no verdict. Many Nodes are verified concurrently.
 	VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error)
 }
 
-// verification keeps Nodes from being backends and next hops whose instances are not verified. It lets everything pass
-// where it has no verifier.
+// verification excludes unverified Nodes from being backends and next hops. Without a verifier it accepts all.
 type verification struct {
 	inner   InstanceVerifier
 	reports *reports
@@ -51,19 +50,19 @@ func (v verdict) fresh(now time.Time) bool {
 	return age < refusalMaxAge || (v.ok && age < verdictMaxAge)
 }
 
-// newVerification returns one that asks the cloud where the policy wants it.
+// newVerification returns a verification that calls the cloud if the policy demands it.
 func newVerification(cloud any, p Policy, r *reports) *verification {
 	v := &verification{reports: r, verdicts: map[string]verdict{}}
 	if p.VerifyInstances {
 		v.inner, _ = cloud.(InstanceVerifier)
 		if v.inner == nil {
-			v.inner = refuseAll{} // Open refuses this combination; nothing unverified passes all the same
+			v.inner = refuseAll{} // Open refuses this combination; this is a second safeguard
 		}
 	}
 	return v
 }
 
-// refuseAll is the verifier of a cloud that has none.
+// refuseAll is the verifier for a cloud without one.
 type refuseAll struct{}
 
 // VerifyInstance implements InstanceVerifier.
@@ -71,7 +70,7 @@ func (refuseAll) VerifyInstance(context.Context, *v1.Node) (ok bool, why string,
 	return false, "this provider cannot verify instances", nil
 }
 
-// check returns "" for a Node whose instance is verified, else why it is not.
+// check returns "" for a Node with a verified instance, else the reason.
 func (v *verification) check(ctx context.Context, node *v1.Node) (why string, err error) {
 	switch {
 	case v.inner == nil:
@@ -89,7 +88,7 @@ func (v *verification) check(ctx context.Context, node *v1.Node) (why string, er
 	}
 	verified, why, err := v.ask(ctx, node)
 	if err != nil && ok {
-		return known.why, nil // the last verdict stands while the cloud does not answer
+		return known.why, nil // the last verdict is kept while the cloud does not answer
 	}
 	if err != nil {
 		return "", fmt.Errorf("verifying the instance of node %s: %w", node.Name, err)

@@ -8,8 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/views"
 )
 
-// providersView returns a factory like the given one, as a provider gets to see it: no Nodes but ours, and Services with their
-// portable annotations translated. Informers, caches and watches are the given factory's own.
+// providersView returns a factory like the given one for the provider: only our Nodes, and Services with translated annotations. Informers,
+// caches and watches are the given factory's.
 func (c *Cloud) providersView(factory informers.SharedInformerFactory) informers.SharedInformerFactory {
 	factory = c.OurNodes(factory)
 	if c.facts.Translate == nil {
@@ -27,7 +27,7 @@ func (c *Cloud) providersView(factory informers.SharedInformerFactory) informers
 	})
 }
 
-// translatedObject is an object of an informer or indexer as a provider gets to see it.
+// translatedObject returns an object of an informer or indexer as a provider sees it.
 func (c *Cloud) translatedObject(object any) any {
 	switch o := object.(type) {
 	case *v1.Service:

@@ -17,42 +17,43 @@ import (
 )
 
 const (
-	// witnessPause is the least time between two searches for witnesses; it doubles after those in vain, up to holdPause.
+	// witnessPause is the least time between two searches for witnesses; it doubles after unsuccessful ones, up to holdPause.
 	witnessPause = 5 * time.Second
-	// witnessSample is how many ready Nodes one search reads where there are so many: one that exists shows only that the
-	// credential sees something of the cluster.
+	// witnessSample is how many ready Nodes one search reads at most: one that exists is enough to show that the credential sees the
+	// cluster.
 	witnessSample = 5
-	// witnessUnread is how many Nodes a search reads at least of those that nothing was heard of since.
+	// witnessUnread is the least number of Nodes without recent evidence that a search reads.
 	witnessUnread = 2
 	// witnessListing bounds the calls of a complete listing that a search may cause.
 	witnessListing = 20
-	// witnessMaxAge is how old the sight of an instance may be that lets another one's Node go.
+	// witnessMaxAge is the maximum age of a witness that allows the deletion of another Node.
 	witnessMaxAge = time.Minute
-	// witnessGap is the longest time between two sights that counts as seeing without a break.
+	// witnessGap is the longest time between two observations that counts as continuous.
 	witnessGap = 2*witnessMaxAge + 2*holdPause
-	// missedMaxAge is how long it is remembered that a ready Node's instance was called gone; the address loop asks again before.
+	// missedMaxAge is how long it is remembered that a ready Node's instance was called gone; the framework's periodic update asks again
+	// before.
 	missedMaxAge = 15 * time.Minute
 )
 
-// witnesses looks for instances of the cluster that exist, so that "gone" is believed only of a cloud that shows others
-// to the same credential. One search serves all suspects.
+// witnesses searches for existing instances of the cluster: "gone" is believed only if the cloud shows others to the same credential. One
+// search serves all suspects.
 type witnesses struct {
 	// nodes returns the cluster's Nodes that are ours.
 	nodes func() []*v1.Node
 	// exists asks the cloud about a Node's instance.
 	exists func(context.Context, *v1.Node) (bool, error)
-	// seen is told of Nodes whose instance was read, planned reports those that are removed on purpose.
+	// seen is called for Nodes whose instance was read; planned reports Nodes whose removal was announced.
 	seen    func(*v1.Node)
 	planned func(*v1.Node) bool
 	heard   *heard
 
 	mu sync.Mutex
-	// last is a time after which instances were read, covered the time since which that never ceased.
+	// last is a time after which instances were read; covered is since when there was always such a time.
 	last, covered time.Time
 	unseen        string
 	searching     chan struct{}
 	searched      time.Time
-	// vain counts the searches in a row that showed nothing.
+	// vain counts the unsuccessful searches in a row.
 	vain int
 	// missed are Nodes that were ready while the cloud called their instance gone.
 	missed map[string]missed
@@ -60,11 +61,11 @@ type witnesses struct {
 
 // missed records when the cloud called a Node's instance gone without other evidence.
 type missed struct {
-	// first and last are when the cloud did; readyFirst and readyLast when it did while the Node was ready.
+	// first and last are when the cloud did that; readyFirst and readyLast while the Node was ready.
 	first, last, readyFirst, readyLast time.Time
 }
 
-// lasting reports whether the Node was ready for longer than a kubelet can seem so after its machine is gone.
+// lasting reports whether the Node was ready for longer than is possible after its machine is gone.
 func (m missed) lasting() bool { return m.readyLast.Sub(m.readyFirst) >= contradictionGrace }
 
 // sights is the witnesses' evidence at one moment.
@@ -79,9 +80,9 @@ func (w *witnesses) sights() sights {
 	return sights{last: w.last, covered: w.covered, unseen: w.unseen}
 }
 
-// need makes sure that instances were looked for lately, after suspicion; a search reads what is no older than since. Where a Node
-// is in doubt, ready ones that were missed are read again. Nobody waits for more than one search: putOff is set where another one is
-// due, and nothing speaks against it but that one ended a moment ago.
+// need makes sure that there was a recent search after the suspicion began; a search uses answers no older than since. In case of doubt,
+// ready Nodes that were missed are read again. Callers wait for one search at most: putOff is set if another one is due and only has to
+// wait for the pause.
 func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt bool, suspected func(*v1.Node) bool) (putOff bool) {
 	w.mu.Lock()
 	now := time.Now()
@@ -117,7 +118,7 @@ func (w *witnesses) need(ctx context.Context, suspicion, since time.Time, doubt 
 	return false
 }
 
-// pauseLocked is the time between two searches; fresh is set where only doubts are looked at again.
+// pauseLocked returns the time between two searches; fresh is set if only doubts are checked again.
 func (w *witnesses) pauseLocked(fresh bool) time.Duration {
 	if fresh {
 		return doubtPause
@@ -125,8 +126,8 @@ func (w *witnesses) pauseLocked(fresh bool) time.Duration {
 	return min(witnessPause<<min(w.vain, 8), holdPause)
 }
 
-// search looks at the ready Nodes, or at others where none is ready: at all of them as far as that is known or one listing tells,
-// and by a sample of reads else.
+// search checks the ready Nodes, or others if none is ready: all of them from memory or by one listing, and otherwise a sample by single
+// reads.
 func (w *witnesses) search(ctx context.Context, since time.Time, suspected func(*v1.Node) bool) {
 	nodes := w.candidates(suspected)
 	s := &search{w: w, since: since}
@@ -153,9 +154,9 @@ func (w *witnesses) doubtfulNodes() []*v1.Node {
 	return doubtful[:min(len(doubtful), witnessSample)]
 }
 
-// candidates returns the Nodes to look at, in random order: the ready ones that nobody means to remove, or else all that may have
-// an instance. Suspects that are ready again are among them. Nodes outside of --node-selector are not: another release serves
-// them, and another account may hold them, so that they show nothing of our credential.
+// candidates returns the Nodes to check, in random order: the ready ones without an announced removal, or else all that may have an
+// instance. Suspects that are ready again are included. Nodes outside of --node-selector are not: another release serves them, perhaps in
+// another account, so that they prove nothing about our credential.
 func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	var likely, others []*v1.Node
 	for _, n := range w.nodes() {
@@ -175,8 +176,8 @@ func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	return likely
 }
 
-// readable reports whether there is a ready Node beside one that nobody means to remove and that must have an instance. It is asked
-// for every suspect in every pass, so that it ends with the first.
+// readable reports whether there is another ready Node that must have an instance and whose removal was not announced. It is called for
+// every suspect in every pass, so it stops at the first.
 func (w *witnesses) readable(suspect *v1.Node) bool {
 	return slices.ContainsFunc(w.nodes(), func(node *v1.Node) bool {
 		return ready(node) && key(node) != key(suspect) && node.Spec.ProviderID != "" && !w.planned(node) && !w.heard.unproved(node)
@@ -186,9 +187,9 @@ func (w *witnesses) readable(suspect *v1.Node) bool {
 // search is one look for witnesses.
 type search struct {
 	w *witnesses
-	// since is a time that whatever is answered was read after.
+	// since is a time after which all answers were read.
 	since time.Time
-	// unlisted are Nodes whose instance a listing lacks, which a read has to prove.
+	// unlisted are Nodes whose instance a listing lacks, which a single read has to prove.
 	unlisted []*v1.Node
 
 	mu           sync.Mutex
@@ -201,14 +202,14 @@ func (s *search) ask(ctx context.Context, node *v1.Node, d evidence.Demand) (boo
 	return s.w.exists(evidence.With(ctx, d), node)
 }
 
-// remembered looks at Nodes without a call, and returns those of which nothing is known.
+// remembered checks Nodes without a call, and returns those without an answer.
 func (s *search) remembered(ctx context.Context, nodes []*v1.Node) (unread []*v1.Node) {
 	for _, node := range nodes {
 		exists, err := s.ask(ctx, node, evidence.Demand{ListedSince: s.since, Remembered: true})
 		switch {
 		case errors.Is(err, evidence.ErrUnread):
 			unread = append(unread, node)
-		case err != nil: // no call can answer, such as for an ID that makes no sense
+		case err != nil: // no call can answer, such as for an invalid ID
 			s.met = append(s.met, fmt.Sprintf("asking about node %s: %v", node.Name, err))
 		case exists:
 			s.seen++
@@ -220,8 +221,8 @@ func (s *search) remembered(ctx context.Context, nodes []*v1.Node) (unread []*v1
 	return unread
 }
 
-// read asks the cloud at once about some of the Nodes that it lacks, it seems, and about others as far as the sample reaches. What
-// seems missing counts as missed until it is its turn to be read.
+// read asks the cloud at once about some of the Nodes that it seems to lack, and about a sample of others. The rest of the former counts as
+// missed until it is read.
 func (s *search) read(ctx context.Context, lacking, others []*v1.Node) {
 	sample := lacking[:min(len(lacking), witnessSample)]
 	for _, node := range lacking[len(sample):] {
@@ -238,7 +239,7 @@ func (s *search) read(ctx context.Context, lacking, others []*v1.Node) {
 	group.Wait()
 }
 
-// note takes an answer over.
+// note records an answer.
 func (s *search) note(node *v1.Node, exists bool, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +256,7 @@ func (s *search) note(node *v1.Node, exists bool, err error) {
 	}
 }
 
-// conclude records what the search has shown. Where more reads fail than succeed, what failed may be what is hidden.
+// conclude records the result of the search. If more reads fail than succeed, the failed ones may be hidden instances.
 func (s *search) conclude(candidates int) {
 	if candidates == 0 {
 		s.met = []string{"there is no other Node to ask about"}
@@ -283,8 +284,8 @@ func (w *witnesses) saw(node *v1.Node, after time.Time) {
 	w.seen(node)
 }
 
-// noteFound voids what was said of a Node's instance before, and reports whether the cloud has taken back what it said. A new instance
-// that is not shown everywhere at first takes nothing back.
+// noteFound discards earlier answers about a Node's instance, and reports whether the cloud withdrew "gone". A new instance that some API
+// servers do not know yet does not count.
 func (w *witnesses) noteFound(node *v1.Node) (retracted bool) {
 	fresh := w.heard.unproved(node)
 	w.mu.Lock()
@@ -294,7 +295,7 @@ func (w *witnesses) noteFound(node *v1.Node) (retracted bool) {
 	return retracted && !fresh
 }
 
-// forget drops what is known of Nodes that are no more, given those that are.
+// forget drops all but existing Nodes.
 func (w *witnesses) forget(existing map[string]struct{}) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -304,7 +305,7 @@ func (w *witnesses) forget(existing map[string]struct{}) {
 	})
 }
 
-// miss records that the cloud called the instance of a Node gone that did not look like it.
+// miss records that the cloud called the instance of a Node gone without other evidence.
 func (w *witnesses) miss(node *v1.Node) {
 	if w.planned(node) {
 		return // it is expected
@@ -339,13 +340,13 @@ type contradiction struct {
 	// node is the Node's name, "" for none; since is when the cloud first called its instance gone.
 	node  string
 	since time.Time
-	// proved is set where this process saw the instance before, so that no kubelet can have made it up.
+	// proved is set if this process observed the instance before, so that no kubelet can have invented it.
 	proved bool
 }
 
-// contradicts returns what speaks against the evidence about a suspect, the longest-standing first. The suspect itself counts
-// where it was ready for long while the cloud said so: that its kubelet stops to answer now does not show that the cloud was right.
-// A Node whose instance was read after the suspicion does not count: it vanished later, and the credential showed it until then.
+// contradicts returns the contradiction to the evidence about a suspect, the longest first. The suspect itself counts if it was ready for
+// long while the cloud called it gone: that its kubelet stops later does not prove the cloud right. A Node whose instance was read after
+// the suspicion began does not count: it vanished later, and the credential showed it until then.
 func (w *witnesses) contradicts(suspected *v1.Node, suspicion time.Time) contradiction {
 	w.mu.Lock()
 	noted := maps.Clone(w.missed)
@@ -370,7 +371,7 @@ func (w *witnesses) contradicts(suspected *v1.Node, suspicion time.Time) contrad
 	return most
 }
 
-// speaks reports whether the absence of a Node's instance contradicts what was said since the suspicion began.
+// speaks reports whether the absence of a Node's instance contradicts answers since the suspicion began.
 func (w *witnesses) speaks(node *v1.Node, suspicion time.Time) bool {
 	if !ready(node) || w.planned(node) || w.heard.unproved(node) {
 		return false
