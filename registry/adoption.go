@@ -6,16 +6,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Adoption is the operator's policy about load balancers that carry no mark and that a Service asks for.
+// Adoption is the operator's policy about load balancers that have no mark and that a Service requests.
 type Adoption string
 
 // Policies.
 const (
-	// AdoptEvidence adopts what is the Service's own by evidence that its author cannot forge.
+	// AdoptEvidence adopts load balancers that belong to the Service by evidence that its author cannot forge.
 	AdoptEvidence Adoption = "evidence"
-	// AdoptAny adopts whatever a Service names and no other Service or cluster has.
+	// AdoptAny adopts any load balancer that a Service names and no other Service or cluster has.
 	AdoptAny Adoption = "any"
-	// AdoptNone adopts nothing but what has the name that controllers give to this very Service.
+	// AdoptNone adopts only load balancers with the name that controllers give to this Service's.
 	AdoptNone Adoption = "none"
 )
 

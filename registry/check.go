@@ -17,9 +17,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// CheckServiceOf judges a Service of type LoadBalancer as the provider's controller would, without any network: what is
-// wrong with it (err), and what is ignored, deprecated or probably misspelt (warnings). Both are made of problems that
-// schema.Problems takes apart.
+// CheckServiceOf checks a Service of type LoadBalancer like the provider's controller, without network access: err holds faults, warnings
+// hold ignored, deprecated or probably misspelt settings. schema.Problems splits both into problems.
 func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err error) {
 	t := Translate(p, in, service)
 	_, common, commonErr := guard.Annotations.Parse(t.Service.Annotations)
@@ -32,7 +31,7 @@ func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err e
 	return errors.Join(append(warned, Misspelt(p, in, service), deprecated(table, service.Annotations))...), errors.Join(refused...)
 }
 
-// prefixProblems names in each problem the portable annotation that it comes from.
+// prefixProblems adds to each problem the portable annotation that it comes from.
 func prefixProblems(t portable.Translation, err error) []error {
 	problems := schema.Problems(err)
 	for i := range problems {
@@ -41,8 +40,8 @@ func prefixProblems(t portable.Translation, err error) []error {
 	return problems
 }
 
-// Translate says in the provider's own annotations what a Service, or the defaults of its class, ask for in portable ones. A Service
-// that asks for nothing portable, and has no defaults, is returned as it is.
+// Translate converts the portable annotations of a Service, and the defaults of its class, to the provider's own. Without either, the
+// Service is returned unchanged.
 func Translate(p Provider, in Inputs, service *v1.Service) portable.Translation {
 	class := defaults.ClassOf(service)
 	given := in.Defaults.Of(class)
@@ -67,8 +66,7 @@ func (p Provider) Leaves(in Inputs, s *v1.Service) bool {
 	return (p.LeavesAlone != nil && p.LeavesAlone(in)(s)) || (p.ServedElsewhere != nil && p.ServedElsewhere.Holds(s.Annotations))
 }
 
-// CheckDefaults returns what is wrong with annotations that Services are to have where they have none of their own. What depends on
-// the ports of a Service is left to its own reconciliation.
+// CheckDefaults returns the faults of default annotations. Faults that depend on a Service's ports are found at its reconciliation.
 func CheckDefaults(p Provider, in Inputs, annotations map[string]string) error {
 	in.Defaults = nil
 	service := &v1.Service{
@@ -96,7 +94,7 @@ func (p Provider) Cloud() portable.Cloud {
 	return portable.Cloud{Title: title, Rows: slices.Concat(p.Annotations, p.Fields)}
 }
 
-// table are all annotations that a Service may have on the provider's cloud.
+// table returns all annotations that a Service may have on the provider's cloud.
 func (p Provider) table() []schema.AnnotationRow {
 	rows := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
 	for _, key := range p.Records {
@@ -105,8 +103,8 @@ func (p Provider) table() []schema.AnnotationRow {
 	return rows
 }
 
-// Misspelt returns what is to be said about annotations of a Service that nobody knows and that look like one of the provider's. A
-// Service that is left to another controller has none.
+// Misspelt returns problems for unknown annotations of a Service that look like one of the provider's. A Service that is left to another
+// controller has none.
 func Misspelt(p Provider, in Inputs, service *v1.Service) error {
 	if p.Leaves(in, service) {
 		return nil
@@ -114,8 +112,8 @@ func Misspelt(p Provider, in Inputs, service *v1.Service) error {
 	return misspelt(p.table(), service.Annotations, &service.Spec)
 }
 
-// misspelt reports annotations that are in no table, though they begin as those of the provider do or look like one, and those about a
-// port that the Service has not; spec is nil where there is no Service.
+// misspelt reports unknown annotations that begin like the provider's or resemble one, and those for a port that the Service does not have;
+// spec is nil without a Service.
 func misspelt(table []schema.AnnotationRow, given map[string]string, spec *v1.ServiceSpec) error {
 	var problems []error
 	for _, key := range slices.Sorted(maps.Keys(given)) {
@@ -143,7 +141,7 @@ func misspelt(table []schema.AnnotationRow, given map[string]string, spec *v1.Se
 	return errors.Join(problems...)
 }
 
-// knows reports whether a key is in the table, and the port that it is about; 0 is none.
+// knows reports whether a key is in the table, and its port; 0 is none.
 func knows(table []schema.AnnotationRow, key string) (known bool, port int32) {
 	for _, row := range table {
 		if n, ok := row.Port(key); ok {
@@ -156,7 +154,7 @@ func knows(table []schema.AnnotationRow, key string) (known bool, port int32) {
 
 var portNumber = regexp.MustCompile(`[0-9]+`)
 
-// keysLike are the keys of the table, with the number of the given one, and their families.
+// keysLike returns the keys of the table, with the number of the given one, and their families.
 func keysLike(table []schema.AnnotationRow, given string) (keys []string, families map[string]bool) {
 	keys, families = make([]string, len(table)), map[string]bool{}
 	for i, row := range table {
@@ -171,8 +169,8 @@ func keysLike(table []schema.AnnotationRow, given string) (keys []string, famili
 	return keys, families
 }
 
-// family is the domain of a key with the first word of its name: "service.beta.kubernetes.io/do-". A domain that many
-// share says nothing without that word. It is empty where there is no second word.
+// family returns the domain of a key with the first word of its name: "service.beta.kubernetes.io/do-". Many clouds share a domain, so the
+// domain alone identifies none. It is "" without a second word.
 func family(key string) string {
 	domain, name, ok := strings.Cut(key, "/")
 	if word, _, more := strings.Cut(name, "-"); ok && more {
@@ -195,7 +193,7 @@ func deprecated(table []schema.AnnotationRow, given map[string]string) error {
 // anyNodePort stands for the port that the API server will choose.
 const anyNodePort = 30000
 
-// AsStored fills in what the API server would: controllers never see a Service without it.
+// AsStored fills in defaults like the API server: controllers never see a Service without them.
 func AsStored(s *v1.Service) {
 	for i := range s.Spec.Ports {
 		port := &s.Spec.Ports[i]

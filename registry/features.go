@@ -8,27 +8,27 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
-// Features says what a provider does, for the feature matrix, the conformance suite and checks at start. What it says is done is held
-// by the suite, or by the tables of the provider: CheckFeatures.
+// Features lists the features of a provider, for the feature matrix, the conformance suite and checks at start. The suite, or the
+// provider's tables, prove the claims: CheckFeatures.
 type Features struct {
 	Instances     Support `json:"instances"`
 	LoadBalancers Support `json:"loadBalancers"`
 	Routes        Support `json:"routes"`
 
-	// Zones: nodes get the zone that they are in, not the region alone.
+	// Zones: nodes get their zone, and not only the region.
 	Zones Support `json:"zones"`
 
 	// Internal: load balancers that only a private network reaches. A row serves the portable annotation for the scheme.
 	Internal Support `json:"internal"`
-	// ReservedAddresses: load balancers get an address that is the user's. A row serves the portable annotation for it.
+	// ReservedAddresses: load balancers get an address that the user owns. A row serves the portable annotation for it.
 	ReservedAddresses Support `json:"reservedAddresses"`
 	// TLS ends at the load balancer. A row serves the portable annotation for the certificate.
 	TLS Support `json:"tls"`
-	// ProxyProtocol: backends learn the client's address by it. A row serves the portable annotation for it.
+	// ProxyProtocol: it tells backends the client's address. A row serves the portable annotation for it.
 	ProxyProtocol Support `json:"proxyProtocol"`
 	// UDP: ports of UDP.
 	UDP Support `json:"udp"`
-	// DualStack: one load balancer takes clients by IPv4 and by IPv6.
+	// DualStack: one load balancer accepts clients by IPv4 and by IPv6.
 	DualStack Support `json:"dualStack"`
 	// SourceRanges: spec.loadBalancerSourceRanges keeps other clients out.
 	SourceRanges Support `json:"sourceRanges"`
@@ -38,12 +38,12 @@ type Features struct {
 type Detail struct {
 	// Title is its name in the matrix.
 	Title string
-	// Support says how far the provider has it: no further than it has what it is a feature of.
+	// Support is the provider's support: no more than that of the feature it is a part of.
 	Support Support
 	// said is the support that the description claims; whole is that of the feature it is a part of.
 	said, whole Support
-	// portable is the annotation that a row serves where the feature is done, with the value that it must take; "" where the
-	// conformance suite tries the feature itself.
+	// portable is the annotation that a row must serve if the feature is supported, with the required value; "" if the conformance suite
+	// tests the feature itself.
 	portable, value string
 }
 
@@ -67,7 +67,7 @@ func (f Features) Details() []Detail {
 	return all
 }
 
-// CheckFeatures returns what the description of a provider says about features and its tables of annotations and fields do not.
+// CheckFeatures returns claims in a provider's description that its tables of annotations and fields contradict.
 func (p Provider) CheckFeatures() error {
 	var problems []error
 	for _, d := range p.Features.Details() {
@@ -90,20 +90,20 @@ func (p Provider) serves(key, value string) bool {
 	})
 }
 
-// Support says how far a provider has a feature.
+// Support is the degree to which a provider has a feature.
 type Support int
 
-// How far a provider has a feature.
+// Degrees of support.
 const (
-	// NotYet: the cloud has it, and the provider makes no use of it.
+	// NotYet: the cloud has it, and the provider does not use it.
 	NotYet Support = iota
 	// Done: the provider has it.
 	Done
-	// CloudHasNone: the cloud has nothing of the kind.
+	// CloudHasNone: the cloud does not have it.
 	CloudHasNone
 )
 
-// String says it in words; it is empty for what is none of them.
+// String returns the text for documentation; "" for an invalid value.
 func (s Support) String() string {
 	switch s {
 	case NotYet:

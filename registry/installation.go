@@ -11,42 +11,42 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Installation says what installing a provider takes. The chart, its schema, the pages and the builds follow from it.
+// Installation describes how to install a provider. The chart, its schema, the pages and the builds are generated from it.
 type Installation struct {
 	// Credentials are the secrets for calling the cloud's API, one row each. They are mounted as files.
 	Credentials []Credential
 	// Config describes the file of --cloud-config.
 	Config CloudConfig
-	// ReadsSecrets says for what the provider reads Secrets of the cluster; empty means that it reads none.
+	// ReadsSecrets says why the provider reads Secrets of the cluster; "" means that it reads none.
 	ReadsSecrets string
 	// SystemRights are the rights in the namespace kube-system that serving Services needs.
 	SystemRights []Right
 	// NodeRights and ServiceRights are the provider's cluster-wide rights for Nodes and Services besides reading them. The framework's
 	// controllers have rights of their own.
 	NodeRights, ServiceRights []Right
-	// Secret is the name of the Secret in the examples: that of the cloud's own manifests, where they have one.
+	// Secret is the name of the Secret in the examples: that of the cloud's own manifests, if they have one.
 	Secret string
 	// Set are further values in the example of the installation, such as "options.REGION=nyc3".
 	Set []string
 	// Notes are paragraphs of Markdown below the example. Links lead from the folder docs.
 	Notes []string
-	// Migration says what coming from the cloud's own controller means.
+	// Migration describes the move from the cloud's own controller.
 	Migration Migration
 	// MaxSlimMiB limits the size of the program with this cloud alone, stripped, for linux/amd64.
 	MaxSlimMiB int
 }
 
-// Credential is one secret, or one part of one, that is given to the program as a file.
+// Credential is a secret, or a part of one, that the program gets as a file.
 type Credential struct {
 	// Name is the key in the chart's values credentials.keys and credentials.values.
 	Name string
-	// Key is the usual key of the Secret: that of the cloud's own manifests, where they have one.
+	// Key is the usual key in the Secret: that of the cloud's own manifests, if they have one.
 	Key string
-	// Env is the environment variable that gets the path of the file; empty where the cloud config names the path.
+	// Env is the environment variable with the path of the file; "" if the cloud config contains the path.
 	Env string
-	// Optional credentials are given all together or not at all: the program also runs without, such as by a role.
+	// Optional credentials are given all together or not at all: the program also runs without them, such as with a role.
 	Optional bool
-	// Help says what it is.
+	// Help describes it.
 	Help string
 }
 
@@ -68,54 +68,53 @@ type CloudConfig struct {
 	Format ConfigFormat
 	// File is its usual name, and its key in a Secret or ConfigMap.
 	File string
-	// HoldsCredentials is set where the file is itself a secret. The chart then keeps it in a Secret.
+	// HoldsCredentials is set if the file is itself a secret. The chart then keeps it in a Secret.
 	HoldsCredentials bool
-	// Required is set where an installation has the file. Elsewhere the program starts without it.
+	// Required is set if an installation needs the file. Otherwise the program starts without it.
 	Required bool
-	// AnyCase is set where sections and keys count in any case.
+	// AnyCase is set if the case of sections and keys is ignored.
 	AnyCase bool
 	// Sections are those with a name: [Kind "name"] in INI, a mapping of names to keys in YAML.
 	Sections []NamedSection
-	// Others is a pattern of further keys at the top that are taken, whatever they hold.
+	// Others is a pattern for further top-level keys, which are accepted with any value.
 	Others string
 	// Example is one part of it, as a value of the chart, such as "Global: {auth-url: https://keystone/v3}".
 	Example string
 }
 
-// NamedSection is a kind of sections of a cloud config of which there may be several.
+// NamedSection is a kind of named sections of a cloud config.
 type NamedSection struct {
 	Kind string
 	Keys []string
-	// HoldsCredentials is set where one of the keys is a secret.
+	// HoldsCredentials is set if one of the keys is a secret.
 	HoldsCredentials bool
 }
 
-// ConfigCredential is the name by which the chart's values call a cloud config that holds credentials.
+// ConfigCredential is the name of a cloud config with credentials in the chart's values.
 const ConfigCredential = "cloudConfig"
 
-// Migration says what coming from the cloud's own controller means, for the page about migrating.
+// Migration describes the move from the cloud's own controller, for the page about migrating.
 type Migration struct {
-	// Credentials says what happens to the credentials that are there.
+	// Credentials says whether existing credentials can be used.
 	Credentials string
-	// ClusterName says what the cluster's name is part of.
+	// ClusterName says where the cluster's name is used.
 	ClusterName string
-	// Written says what is written at the change.
+	// Written says which objects are written at the move.
 	Written string
 	// Notes are further paragraphs.
 	Notes []string
 }
 
-// Controller is one that --controllers names beside the framework's. It is off unless it is named.
+// Controller is a provider's own controller, enabled by --controllers. It is off by default.
 type Controller struct {
 	Name string
-	// Aliases are other names that --controllers takes for it.
+	// Aliases are other names for it in --controllers.
 	Aliases []string
-	// PodRanges is set for the one that gives nodes their pod ranges: it is on unless --controllers names it off, and runs where
-	// --allocate-node-cidrs is set.
+	// PodRanges is set for the controller that assigns pod ranges to nodes: it is on by default, and runs if --allocate-node-cidrs is set.
 	PodRanges bool
-	// Classes are those of Services that are served in addition while it is on.
+	// Classes are further classes of Services that are served while it is on.
 	Classes []string
-	// Unneeded says why it has no effect; the name is accepted, so that existing arguments start.
+	// Unneeded says why it has no effect; the name is accepted so that existing arguments work.
 	Unneeded string
 	// Rights are its rights in the cluster besides reading nodes and Services.
 	Rights []Right
@@ -127,7 +126,7 @@ type Right struct {
 	Group     string   `json:"group,omitempty"`
 	Resources []string `json:"resources"`
 	Verbs     []string `json:"verbs"`
-	// Names are those of the objects; none means all.
+	// Names are the names of the objects; none means all.
 	Names []string `json:"names,omitempty"`
 	// NamesOf are options whose values are further names, and NamespacesOf those whose values are further namespaces.
 	NamesOf      []string `json:"namesOf,omitempty"`
@@ -139,8 +138,7 @@ var (
 	validKey        = regexp.MustCompile(`^[-._a-zA-Z0-9]+$`)
 )
 
-// Missing returns everything that the description lacks or contradicts, all at once. Providers of tests may be incomplete; a
-// test over the linked ones excludes it there.
+// Missing returns all gaps and contradictions of the description. Providers in tests may be incomplete; a test checks all linked ones.
 func (p Provider) Missing() error {
 	var problems []error
 	missing := func(bad bool, format string, args ...any) {
@@ -163,7 +161,7 @@ func (p Provider) Missing() error {
 	return errors.Join(problems...)
 }
 
-// credentialProblems holds the rows of credentials against the options that read them.
+// credentialProblems compares the credentials with the options that read them.
 func (p Provider) credentialProblems() []error {
 	var problems []error
 	names, keys := map[string]bool{ConfigCredential: true}, map[string]bool{}
@@ -189,7 +187,7 @@ func (p Provider) credentialProblems() []error {
 	return problems
 }
 
-// configProblems holds the description of the cloud config against the options that it may have.
+// configProblems compares the description of the cloud config with the options.
 func (p Provider) configProblems() []error {
 	var problems []error
 	c := p.Installation.Config
@@ -209,7 +207,7 @@ func (p Provider) configProblems() []error {
 	return problems
 }
 
-// fileKeys counts the options with keys in the cloud config, and of those the ones in sections and the secrets.
+// fileKeys counts the options with keys in the cloud config, and among those the ones in sections and the secrets.
 func (p Provider) fileKeys() (keys, sections, secrets int) {
 	for _, o := range p.Options {
 		if o.FileKey == "" {

@@ -1,7 +1,7 @@
-// Package registry knows what each cloud provider tells about itself, and opens the one that runs.
+// Package registry holds the descriptions of cloud providers, and opens the selected one.
 //
-// A provider registers a description in its init function; package linked decides by build tags which providers are
-// part of the binary. The registry imports no provider.
+// A provider registers a description in its init function; package linked decides by build tags which providers are part of the binary. The
+// registry imports no provider.
 package registry
 
 import (
@@ -29,36 +29,35 @@ import (
 
 // Permission is a right that a provider's credential needs.
 type Permission struct {
-	// For says what needs it, such as "nodes".
+	// For names the purpose, such as "nodes".
 	For string `json:"for"`
-	// Needs are the rights by the cloud's own names.
+	// Needs are the rights, with the cloud's own names.
 	Needs []string `json:"needs"`
-	// Only says when it is needed; empty means always.
+	// Only says when it is needed; "" means always.
 	Only string `json:"only,omitempty"`
-	// Beyond are those of Needs that the cloud's own controller does without, so that a credential made for it lacks them.
+	// Beyond are those of Needs that the cloud's own controller does not need, so that its credential may lack them.
 	Beyond []string `json:"beyond,omitempty"`
-	// Without says what happens where those are refused.
+	// Without says what happens if those are refused.
 	Without string `json:"without,omitempty"`
 }
 
-// Inputs is everything from outside that a provider is made of.
+// Inputs holds all external input of a provider.
 type Inputs struct {
 	schema.Sources
 	// Version of this program, for the user agent.
 	Version string
 	// Guard says which Nodes are ours and when one may be deleted; nil means the defaults.
 	Guard *guard.Policy
-	// ClusterCIDR and AllocateNodeCIDRs are the framework's settings of these names, for providers that give nodes their
-	// pod ranges.
+	// ClusterCIDR and AllocateNodeCIDRs are the framework's settings of these names, for providers that assign pod ranges to nodes.
 	ClusterCIDR       string
 	AllocateNodeCIDRs bool
 	// CIDRAllocator is --cidr-allocator-type; empty means the framework's default.
 	CIDRAllocator string
-	// Dial opens the connections to the cloud's API; nil means the system's network. Tests reach simulators in memory by it.
+	// Dial opens the connections to the cloud's API; nil means the system's network. Tests use it for simulators in memory.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// Adopt says which load balancers without a mark a Service may have; empty means AdoptEvidence.
 	Adopt Adoption
-	// Defaults are annotations for Services that have none of their own; nil where there are none.
+	// Defaults are default annotations for Services; nil if there are none.
 	Defaults *defaults.Source
 }
 
@@ -66,8 +65,8 @@ type Inputs struct {
 type Provider struct {
 	// Name is the value of --cloud-provider: lower-case letters and digits, because it is also a folder and a build tag.
 	Name string
-	// Aliases are other values of --cloud-provider that mean this cloud, such as the name of its own controller. Nothing else of the program
-	// has them: the name is what logs, metrics, folders and the chart say.
+	// Aliases are other values of --cloud-provider for this cloud, such as the name of its own controller. Logs, metrics, folders and the
+	// chart use Name only.
 	Aliases []string
 	// Title is the cloud's name in prose.
 	Title string
@@ -75,45 +74,44 @@ type Provider struct {
 	Stability string
 	// SDK is the Go module that talks to the cloud; empty for a client of the provider's own.
 	SDK string
-	// InCluster is set where there is no cloud outside of the cluster: what a Service has is an address, which objects of the cluster
-	// record. There is then no API but that of Kubernetes, no credential and no simulator.
+	// InCluster is set if there is no cloud outside of the cluster: a Service has an address, which objects of the cluster record. There is
+	// then no API but that of Kubernetes, no credential and no simulator.
 	InCluster bool
-	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://". A provider without
-	// nodes has none, and takes every Node for one of its cluster.
+	// ProviderIDPrefixes are the beginnings of spec.providerID of this cloud's nodes, such as "digitalocean://". A provider without nodes
+	// has none, and accepts every Node of the cluster.
 	ProviderIDPrefixes []string
-	// InstanceKey returns what identifies the instance behind a provider ID in whichever of its forms, also without a prefix
-	// where the cloud's own controller accepts that, and "" for one that is not the provider's. nil: the ID as it is, where it
-	// has one of the prefixes.
+	// InstanceKey returns the same key for all forms of an instance's provider ID, including those without a prefix if the cloud's own
+	// controller accepts them, and "" for an ID that is not the provider's. nil means the ID itself, if it has one of the prefixes.
 	InstanceKey func(providerID string) string
 	Features    Features
-	// Extras name in a few words what the provider does beside nodes, load balancers and routes.
+	// Extras name in a few words the provider's features besides nodes, load balancers and routes.
 	Extras []string
-	// Controllers are those beside the framework's. The cloud starts them as a ControllerRunner.
+	// Controllers are the provider's own controllers. The cloud starts them as a ControllerRunner.
 	Controllers []Controller
-	// PodRanges is set where the provider itself gives nodes their pod ranges with --allocate-node-cidrs, and no controller of its own does.
+	// PodRanges is set if the provider itself assigns pod ranges with --allocate-node-cidrs, without a controller of its own.
 	PodRanges   bool
 	Options     []schema.OptionRow
 	Annotations []schema.AnnotationRow
-	// Unmanaged says why a Node with the provider's ID is none of its nodes, and "" for one that is; nil where the ID decides.
+	// Unmanaged returns why a Node with the provider's ID is not its node, or ""; nil if the ID decides.
 	Unmanaged func(*v1.Node) string
-	// Fields are fields of Services by which the cloud serves portable annotations; portable.FieldLoadBalancerIP is the only one.
+	// Fields are fields of Services with which the cloud serves portable annotations; portable.FieldLoadBalancerIP is the only one.
 	Fields []schema.AnnotationRow
-	// ServiceFields say what becomes of what the spec of a Service asks for. Provider.CheckService and the reconciliation judge by them.
+	// ServiceFields say how the fields of a Service's spec are handled, in Provider.CheckService and the reconciliation.
 	ServiceFields schema.Fields
-	// FieldOptions are options by which rows of ServiceFields are chosen, under the names there; nil where none is.
+	// FieldOptions returns the options that select rows of ServiceFields, by their names there; nil if there are none.
 	FieldOptions func(Inputs) map[string]string
-	// Unserved says what is wrong with portable annotations that rows cannot tell, because it depends on options. It gets the Service
-	// as it was translated, which has the portable annotations as well; nil where nothing depends on options.
+	// Unserved returns faults of portable annotations that depend on options, which rows cannot express. It gets the translated Service
+	// with the portable annotations; nil if nothing depends on options.
 	Unserved func(Inputs, *v1.Service) error
-	// LeavesAlone returns what reports whether the provider leaves a Service to another controller, so that nothing is said about it and
-	// the framework writes nothing on it; nil where it leaves none.
+	// LeavesAlone returns the function that reports whether the provider leaves a Service to another controller, so that nothing is
+	// reported about it or written on it; nil if it leaves none.
 	LeavesAlone func(Inputs) func(*v1.Service) bool
-	// ServedElsewhere says the same by one annotation, whose values in OneOf leave the Service to another controller, so that the
-	// admission policy knows it as well.
+	// ServedElsewhere is the same for one annotation, whose values in OneOf leave the Service to another controller, so that the admission
+	// policy knows it too.
 	ServedElsewhere *schema.Where
-	// Handover: its load balancers can be given the marks of a restored cluster, as guard.LoadBalancerHandover does.
+	// Handover: its load balancers can get the marks of a restored cluster, as guard.LoadBalancerHandover does.
 	Handover bool
-	// Records are annotations that the provider writes on Services for itself, and that are in no table, because nobody else sets them.
+	// Records are annotations that the provider writes on Services for itself. They are in no table, because nobody else sets them.
 	Records []string
 	// Permissions are those that the credential needs, grouped by purpose.
 	Permissions []Permission
@@ -127,28 +125,27 @@ type Provider struct {
 	Limits limits.Table
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
 	Routes func(Inputs) bool
-	// Warnings says what in the inputs has no effect, such as unknown keys of the cloud config; nil where there is nothing to say.
+	// Warnings reports inputs without effect, such as unknown keys of the cloud config; nil if there are none.
 	Warnings func(Inputs) error
-	// Validate checks the inputs without any network, and reports all problems together.
+	// Validate checks the inputs without network access, and reports all problems together.
 	Validate func(Inputs) error
-	// CheckService judges a Service without any network: what its reconciliation would refuse (err) or ignore (warnings).
-	// Options count as far as the inputs have them; a missing one that is required says nothing about a Service.
-	// It is nil where the provider has nothing to say.
+	// CheckService checks a Service without network access: err holds settings that its reconciliation would refuse, warnings those that it
+	// would ignore. Missing required options are no fault of a Service. nil if there is nothing to check.
 	CheckService func(Inputs, *v1.Service) (warnings, err error)
-	// New makes the cloud without starting anything, and without any network unless an option asks for a check.
+	// New creates the cloud without starting anything, and without network access unless an option demands a check.
 	New func(Inputs) (cloudprovider.Interface, error)
 }
 
-// CloudAPI is implemented by clouds that can tell whether their API works.
+// CloudAPI is implemented by clouds that can check their API.
 type CloudAPI interface {
 	// CheckAPI makes a cheap authenticated read, and checks settings that only the cloud can judge.
 	CheckAPI(ctx context.Context) error
-	// APIHealth returns nil if the last call got a useful answer, else what is wrong and since when. It makes no call.
+	// APIHealth returns nil if the last call succeeded, else the failure and when it began. It makes no call.
 	APIHealth() error
 }
 
-// SettingsChecker is implemented by clouds that can ask the cloud whether settings are right which only it can judge, and that
-// cost calls which a program that runs need not make. The command preflight asks.
+// SettingsChecker is implemented by clouds with settings that need calls to check, which a running program need not make. The command
+// preflight makes them.
 type SettingsChecker interface {
 	CheckSettings(ctx context.Context) error
 }
@@ -156,9 +153,9 @@ type SettingsChecker interface {
 // ControllerRunner is implemented by clouds with controllers of their own that --controllers switches.
 type ControllerRunner = guard.ControllerRunner
 
-// Clock is implemented by clouds that can tell the time.
+// Clock is implemented by clouds that know the time.
 type Clock interface {
-	// ClockSkew returns how far our clock is ahead of the cloud's, and whether the cloud has told. It makes no call.
+	// ClockSkew returns how far this machine's clock is ahead of the cloud's, and whether that is known. It makes no call.
 	ClockSkew() (time.Duration, bool)
 }
 
@@ -172,10 +169,10 @@ var (
 	validAlias = regexp.MustCompile(`^[a-z][a-z0-9]*(-[a-z0-9]+)*$`)
 )
 
-// names are all values of --cloud-provider that mean a cloud.
+// names returns all values of --cloud-provider for a cloud.
 func (p Provider) names() []string { return append([]string{p.Name}, p.Aliases...) }
 
-// Add puts a provider into the set. It refuses incomplete descriptions and clashes with a provider already there.
+// Add adds a provider. It refuses incomplete descriptions and clashes with another provider.
 func (r *Registry) Add(p Provider) error {
 	switch {
 	case !validName.MatchString(p.Name):
@@ -202,7 +199,7 @@ func (r *Registry) Add(p Provider) error {
 	return nil
 }
 
-// clash is the error of a provider that cannot stand beside another one.
+// clash returns the error of two conflicting providers.
 func (p Provider) clash(other Provider) error {
 	for _, name := range p.names() {
 		if slices.Contains(other.names(), name) {
@@ -231,8 +228,8 @@ func (r *Registry) Providers() []Provider {
 	return all
 }
 
-// Lookup finds a provider by the value of --cloud-provider, which may be an alias. With exactly one provider in the set, an empty name
-// means that one. The error is one line that lists the names, and the one that was probably meant.
+// Lookup returns a provider by the value of --cloud-provider, which may be an alias. If there is exactly one provider, "" means that one.
+// The error is one line with the names, and the one that was probably meant.
 func (r *Registry) Lookup(name string) (Provider, error) {
 	names := r.Names()
 	switch {
@@ -260,8 +257,8 @@ func (r *Registry) Lookup(name string) (Provider, error) {
 	return Provider{}, errors.New(msg)
 }
 
-// FlagClashes returns an error for every flag of a provider that is already in taken, or that it declares twice. Two providers may
-// share a name: the flag is that of the provider that runs.
+// FlagClashes returns an error for every flag of a provider that is already in taken, or that it declares twice. Two providers may declare
+// the same flag: it is that of the selected provider.
 func (r *Registry) FlagClashes(taken func(name string) bool) error {
 	var problems []error
 	for _, p := range r.Providers() {
@@ -280,7 +277,7 @@ func (r *Registry) FlagClashes(taken func(name string) bool) error {
 	return errors.Join(problems...)
 }
 
-// Open makes the cloud of provider name and puts the guard above it. There is no way around the guard.
+// Open creates the cloud of provider name inside the guard. No cloud is used without the guard.
 func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error) {
 	p, err := r.Lookup(name)
 	if err != nil {
@@ -317,8 +314,8 @@ var linked Registry
 // Linked returns the set of providers that are part of this binary.
 func Linked() *Registry { return &linked }
 
-// Register adds a provider to this binary, and returns what the provider's init function makes known to the framework under each of the
-// provider's names. It panics on a clash, which a test over all providers excludes.
+// Register adds a provider to this binary, and returns the framework's factory for all of the provider's names. It panics on a clash, which
+// a test over all providers excludes.
 func Register(p Provider) cloudprovider.Factory {
 	if err := linked.Add(p); err != nil {
 		panic(err)
@@ -326,7 +323,7 @@ func Register(p Provider) cloudprovider.Factory {
 	return Factory(p)
 }
 
-// Maker makes a provider's New of its constructor.
+// Maker converts a constructor to a provider's New.
 func Maker[C cloudprovider.Interface](make func(Inputs) (C, error)) func(Inputs) (cloudprovider.Interface, error) {
 	return func(in Inputs) (cloudprovider.Interface, error) {
 		cloud, err := make(in)

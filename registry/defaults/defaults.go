@@ -1,4 +1,4 @@
-// Package defaults has the annotations that count for Services which have none of their own, by load balancer class.
+// Package defaults holds default annotations for Services, by load balancer class.
 package defaults
 
 import (
@@ -18,19 +18,19 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Set has the annotations of each class; "" stands for the Services without one.
+// Set maps each class to its annotations; "" stands for Services without a class.
 type Set map[string]map[string]string
 
-// Classes are the names of the classes, sorted.
+// Classes returns the names of the classes, sorted.
 func (s Set) Classes() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(s)), func(class string) bool { return class == "" })
 }
 
-// Selected begins metadata.selfLink of Services in our memory that are served for their class, which follows: the class itself is
-// taken off for the framework. No API server serves or stores the field, and nobody else uses it.
+// Selected is the prefix of metadata.selfLink, before the class, for Services in memory that are served for their class: the class itself
+// is removed for the framework. No API server serves or stores the field, and nobody else uses it.
 const Selected = "anyccm.io/selected="
 
-// ClassOf returns the class of a Service, also of one in our memory, and "" for one without.
+// ClassOf returns the class of a Service, also of one with Selected, and "" without one.
 func ClassOf(service *v1.Service) string {
 	if class, ok := strings.CutPrefix(service.GetSelfLink(), Selected); ok {
 		return class
@@ -41,8 +41,8 @@ func ClassOf(service *v1.Service) string {
 	return *service.Spec.LoadBalancerClass
 }
 
-// Parse reads a file. All faults come back together, each with its line. legal says what is
-// wrong with the annotations of a class, by problems whose places name them.
+// Parse parses a file. All faults are returned together, each with its line. legal returns the faults of a class's annotations, as problems
+// whose places name them.
 func Parse(data []byte, legal func(annotations map[string]string) error) (Set, error) {
 	decoder := yamlnode.NewDecoder(bytes.NewReader(data))
 	var document yamlnode.Node
@@ -148,7 +148,7 @@ func (p *parser) annotations(node *yamlnode.Node) map[string]string {
 	return found
 }
 
-// findKey finds the key that a problem names, the longest where one begins as another, else where the annotations begin.
+// findKey finds the key that a problem names, the longest if one is a prefix of another, else the first annotation.
 func findKey(node *yamlnode.Node, problem error) *yamlnode.Node {
 	best := &yamlnode.Node{Line: node.Line}
 	for i := 0; i+1 < len(node.Content); i += 2 {
@@ -159,13 +159,13 @@ func findKey(node *yamlnode.Node, problem error) *yamlnode.Node {
 	return best
 }
 
-// Source is a file of defaults as it was read last. The zero value, and nil, have none.
+// Source is a file of defaults as it was last read. The zero value, and nil, have none.
 type Source struct {
 	mu  sync.RWMutex
 	set Set
 }
 
-// Of returns the annotations of a class; nobody changes them.
+// Of returns the annotations of a class; they must not be changed.
 func (s *Source) Of(class string) map[string]string {
 	if s == nil {
 		return nil
@@ -175,7 +175,7 @@ func (s *Source) Of(class string) map[string]string {
 	return s.set[class]
 }
 
-// Set returns what is in force.
+// Set returns the current set.
 func (s *Source) Set() Set {
 	if s == nil {
 		return nil
@@ -185,7 +185,7 @@ func (s *Source) Set() Set {
 	return s.set
 }
 
-// Use puts another set in force.
+// Use replaces the set.
 func (s *Source) Use(set Set) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -2,7 +2,7 @@ package events
 
 import "slices"
 
-// Row tells of one event: what it means, and what to do.
+// Row documents one event: its meaning, and the advice.
 type Row struct {
 	// On is the kind of the object that it is written on.
 	On string `json:"on"`
@@ -15,8 +15,8 @@ type Row struct {
 	Do   string `json:"do,omitempty"`
 }
 
-// Table returns the events that are not one cloud's alone. Which clouds write them shows from their code. The others are part of
-// the description of their cloud.
+// Table returns the events of more than one cloud; which clouds write them follows from their code. The others are part of their cloud's
+// description.
 func Table() []Row { return slices.Concat(nodeRows(), annotationRows(), serviceRows(), leaseRows()) }
 
 func nodeRows() []Row {
@@ -69,7 +69,7 @@ func nodeRows() []Row {
 	}
 }
 
-// annotationRows are the events about what a Service asks for.
+// annotationRows are the events about a Service's settings.
 func annotationRows() []Row {
 	return []Row{
 		{
@@ -99,7 +99,7 @@ func annotationRows() []Row {
 	}
 }
 
-// serviceRows are the events about what becomes of a load balancer.
+// serviceRows are the events about a load balancer's state.
 func serviceRows() []Row {
 	return []Row{
 		{

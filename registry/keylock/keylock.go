@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Locks is one lock a key, kept only while somebody holds or wants it. The zero value has none.
+// Locks holds one lock for each key that somebody holds or waits for. The zero value is ready.
 type Locks struct {
 	mu   sync.Mutex
 	held map[string]*entry
@@ -49,7 +49,7 @@ func (k *Locks) Lock(ctx context.Context, key string) (unlock func(), err error)
 	}
 }
 
-// Held returns how many keys somebody holds or wants.
+// Held returns how many keys somebody holds or waits for.
 func (k *Locks) Held() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 
 type translationKey struct{}
 
-// With tells a provider of the translation that the Service of an operation comes from.
+// With adds to an operation's context the translation that its Service comes from.
 func With(ctx context.Context, t Translation) context.Context {
 	if t.Err == nil && len(t.From) == 0 {
 		return ctx
@@ -23,12 +23,11 @@ func translationFrom(ctx context.Context) Translation {
 	return t
 }
 
-// Refused reports whether the annotations of the Service are refused: what they ask for is not known then, and nothing but the nodes
-// may be changed.
+// Refused reports whether the annotations of the Service are refused: its settings are unknown then, and nothing but the nodes may be
+// changed.
 func Refused(ctx context.Context) bool { return translationFrom(ctx).Err != nil }
 
-// Words returns how a text is put that may be about annotations of the cloud which were made of portable ones: it names both, as
-// Translation.Named does.
+// Words returns a function for texts about annotations that may come from portable ones: it names both, like Translation.Named.
 func Words(ctx context.Context) func(text string) string {
 	t := translationFrom(ctx)
 	return func(text string) string {

@@ -7,9 +7,9 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// WithDefaults returns a Service with annotations where it has none of its own, and those that were added. A default gives way to
-// whatever the Service says of the same: a portable default to the cloud's own annotation, and one of the cloud's own to a portable.
-// A portable annotation that is empty says nothing, so that a template without a value does not make public what is internal by default.
+// WithDefaults adds default annotations to a Service, and returns those that were added. Any annotation of the Service about the same
+// setting has precedence: the cloud's own over a portable default, and a portable one over a default of the cloud's own. An empty portable
+// annotation does not count, so that a template without a value does not make public what is internal by default.
 func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) (with *v1.Service, added map[string]string) {
 	for key, value := range defaults {
 		own, present := service.Annotations[key]
@@ -32,7 +32,7 @@ func WithDefaults(cloud Cloud, service *v1.Service, defaults map[string]string) 
 	return with, added
 }
 
-// says reports whether a Service already says by another annotation what the default of a key would.
+// says reports whether another annotation of a Service already makes the setting of a default's key.
 func says(cloud Cloud, given map[string]string, key string) bool {
 	for _, row := range cloud.Rows {
 		for _, serves := range row.Serves {

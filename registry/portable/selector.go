@@ -10,8 +10,8 @@ import (
 
 const noSelector = `is not a label selector; use a form such as "pool=edge,zone in (a,b)"`
 
-// The form of label selectors, as k8s.io/apimachinery/pkg/labels reads them, so that the admission policy knows it as well. Only how long
-// the domain of a label may be, and how large a number, is left to checkSelector.
+// The form of label selectors, as k8s.io/apimachinery/pkg/labels parses them, so that the admission policy has it too. Only the length of a
+// label's domain and the size of numbers are left to checkSelector.
 const (
 	gap       = `[ \t\r\n]*`
 	comma     = `,` + gap
@@ -19,13 +19,13 @@ const (
 	labelKey  = `(?:` + schema.SubdomainPattern + `/)?` + labelName
 	// listed are the values within parentheses, any of which may be empty.
 	listed = `(?:` + comma + `)*(?:` + labelName + gap + `(?:(?:` + comma + `)+` + labelName + gap + `)*)?(?:` + comma + `)*`
-	// requirement is one of the terms that commas separate.
+	// requirement is one of the terms separated by commas.
 	requirement = `(?:!` + gap + labelKey + gap + `|` +
 		labelKey + gap + `(?:(?:==?|!=)` + gap + `(?:` + labelName + gap + `)?|[<>]` + gap + `[0-9]{1,63}` + gap + `)?|` +
 		labelKey + `[ \t\r\n]+(?:in|notin)` + gap + `\(` + gap + listed + `\)` + gap + `)`
 )
 
-// selectorForm is that of a whole selector.
+// selectorForm is the form of a whole selector.
 const selectorForm = `^` + gap + `(?:` + requirement + `(?:` + comma + requirement + `)*)?$`
 
 func checkSelector(v string) error {
@@ -35,8 +35,8 @@ func checkSelector(v string) error {
 	return nil
 }
 
-// Selector returns the selector of the nodes behind a Service's load balancer; nil where it has none. One that cannot be read is an
-// error, and must not be taken for none: then every node would receive traffic.
+// Selector returns the node selector of a Service's load balancer; nil if there is none. An invalid one is an error: with none, every node
+// would receive traffic.
 func Selector(annotations map[string]string) (labels.Selector, error) {
 	text := annotations[BackendSelector]
 	if text == "" {
@@ -49,5 +49,5 @@ func Selector(annotations map[string]string) (labels.Selector, error) {
 	return selector, nil
 }
 
-// Selects reports whether a Service has a selector of the nodes behind its load balancer, be it one that cannot be read.
+// Selects reports whether a Service has a node selector for its load balancer, even an invalid one.
 func Selects(annotations map[string]string) bool { return annotations[BackendSelector] != "" }

@@ -1,5 +1,5 @@
-// Package portable has the annotations of Services that mean the same on every cloud, and translates them to each cloud's own before
-// the cloud parses anything. It is pure: it reads tables and a Service, and returns a Service and what is to be said about it.
+// Package portable defines the annotations of Services with the same meaning on every cloud, and translates them to each cloud's own before
+// the cloud parses anything. It is pure: its input is tables and a Service, its result a Service and messages.
 package portable
 
 import (
@@ -50,14 +50,14 @@ const (
 	CheckHTTP  = "http"
 	CheckHTTPS = "https"
 
-	// NodePort is the health check's port where it is the node port itself.
+	// NodePort makes the node port the health check's port.
 	NodePort = "node-port"
 
 	RoundRobin       = "round-robin"
 	LeastConnections = "least-connections"
 	SourceIP         = "source-ip"
 
-	// SecretPrefix begins a certificate that is a Secret of the Service's namespace.
+	// SecretPrefix begins a certificate that is a Secret in the Service's namespace.
 	SecretPrefix = "secret:"
 )
 
@@ -72,7 +72,7 @@ type settings struct {
 
 const asTheCloud = "as the cloud has it"
 
-// maxText is the longest value that is taken apart.
+// maxText is the longest value that is parsed.
 const maxText = 4096
 
 func row(key, help string, spec schema.Spec) schema.AnnotationRow {
@@ -117,14 +117,14 @@ var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Tags }, row(Tags, "Tags or labels of what is created: key=value, separated by commas.", schema.Spec{Rules: tagRules})),
 }
 
-// essential are those that a cloud which cannot serve them refuses: a load balancer that is open to the internet, unencrypted, at
-// another address or without the clients' addresses is not what was asked for.
+// essential annotations are refused by clouds that cannot serve them: a load balancer that is open to the internet, unencrypted, at another
+// address or without the clients' addresses would do harm.
 var essential = []string{Scheme, Certificate, TLSPorts, Address, SecurityGroups, ProxyProtocol}
 
-// Essential reports whether a Service is refused where the cloud cannot serve the annotation. The others have no effect there.
+// Essential reports whether a Service is refused if the cloud cannot serve the annotation. Others have no effect there.
 func Essential(key string) bool { return slices.Contains(essential, key) }
 
-// Shared reports whether an annotation is served above the providers. A cloud's own annotation for it takes precedence.
+// Shared reports whether an annotation is implemented outside of the providers. A cloud's own annotation for it takes precedence.
 func Shared(key string) bool { return key == BackendSelector || key == Hostname }
 
 // The rules of the values.
@@ -151,5 +151,5 @@ var (
 	)}
 )
 
-// onePair is a key, which is not blank, and a value.
+// onePair is a key that is not blank, with a value.
 const onePair = `\s*[^=,\s][^=,]*=[^=,]*`

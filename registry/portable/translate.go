@@ -13,36 +13,36 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// FieldLoadBalancerIP is the key of a row for the field of a Service by which some clouds are asked for an address.
+// FieldLoadBalancerIP is the key of a row for the field of a Service that requests an address on some clouds.
 const FieldLoadBalancerIP = "spec.loadBalancerIP"
 
 // Cloud describes a cloud to the translation.
 type Cloud struct {
 	// Title is the cloud's name in prose.
 	Title string
-	// Rows are its annotations, and fields of Services by which it serves portable ones.
+	// Rows are its annotations, and fields of Services with which it serves portable ones.
 	Rows []schema.AnnotationRow
 }
 
-// Translation is a Service in the words of a cloud.
+// Translation is a Service with a cloud's own annotations.
 type Translation struct {
 	// Service is passed to the cloud. Without portable annotations it is the original. If Err is set it has what could be translated,
 	// enough to find the load balancer and change its nodes.
 	Service *v1.Service
-	// Warnings are about what has no effect, and about what the cloud's own annotations overrule.
+	// Warnings are about annotations without effect, and those overruled by the cloud's own.
 	Warnings []error
-	// Err is set where the Service is refused: nothing may be created or changed for its annotations.
+	// Err is set if the Service is refused: nothing may be created or changed because of its annotations.
 	Err error
-	// From are the portable annotations that the cloud's own ones in Service were made of, by the key of the latter.
+	// From maps the cloud's own annotations in Service to the portable ones they come from.
 	From map[string]string
-	// Defaults are the annotations that the Service has from the defaults of its class, which is Class.
+	// Defaults are the annotations from the defaults of the Service's class, which is Class.
 	Defaults map[string]string
 	Class    string
 	// Hostname is shown in the status instead of the addresses, if the cloud has no annotation of its own for that.
 	Hostname string
 }
 
-// Asks reports whether annotations ask for anything portable.
+// Asks reports whether there are portable annotations.
 func Asks(annotations map[string]string) bool {
 	for key, value := range annotations {
 		if value != "" && isPortable(key) {
@@ -58,7 +58,7 @@ func isPortable(key string) bool {
 	return strings.HasPrefix(key, Prefix) && slices.ContainsFunc(Annotations, isKey)
 }
 
-// Translate says in a cloud's own annotations what a Service asks for in portable ones.
+// Translate converts the portable annotations of a Service to a cloud's own.
 func Translate(cloud Cloud, service *v1.Service) Translation {
 	if !Asks(service.Annotations) {
 		return Translation{Service: service}
@@ -87,22 +87,22 @@ func portsOf(service *v1.Service) []schema.Port {
 
 type translator struct {
 	cloud Cloud
-	// given are the annotations of the Service, own those with what was translated.
+	// given are the annotations of the Service, own those with the translated ones.
 	given, own map[string]string
-	// asked are the portable annotations whose values are legal.
+	// asked are the portable annotations with legal values.
 	asked    map[string]string
 	from     map[string]string
 	ports    []schema.Port
 	warnings []error
 	problems []error
 	hostname string
-	// contradicted are the pairs of annotations of which was told.
+	// contradicted are the reported pairs of annotations.
 	contradicted map[string]bool
 	// address is the value for spec.loadBalancerIP.
 	address string
 }
 
-// check sorts the portable annotations into those that are legal and faults.
+// check separates legal portable annotations from faults.
 func (t *translator) check() {
 	_, _, err := Annotations.Parse(t.given)
 	t.problems = schema.Problems(err)
@@ -119,11 +119,11 @@ func (t *translator) check() {
 	t.checkTLSPorts()
 }
 
-// checkTLSPorts holds the ports of the certificate against those of the Service.
+// checkTLSPorts compares the ports of the certificate with those of the Service.
 func (t *translator) checkTLSPorts() {
 	list, ok := t.asked[TLSPorts]
 	if !ok || len(t.pairs(TLSPorts)) == 0 {
-		return // where they cannot be served at all, that is what is said
+		return // if they cannot be served at all, only that is reported
 	}
 	asked := t.view()
 	for one := range strings.SplitSeq(list, ",") {
@@ -161,7 +161,7 @@ func (t *translator) warn(key, reason string) {
 	t.warnings = append(t.warnings, &schema.Problem{Place: place(key), Value: t.given[key], Reason: reason, Warning: true})
 }
 
-// Pair is a row of the cloud with one of the portable annotations that it serves.
+// Pair is a row of the cloud with one of its portable annotations.
 type Pair struct {
 	Row    schema.AnnotationRow
 	Serves schema.Serves
@@ -186,7 +186,7 @@ func (p Pair) holds(own map[string]string) bool {
 	return p.Row.Where.Holds(own) && p.Serves.Where.Holds(own)
 }
 
-// Choice is the condition that a Service may be given.
+// Choice returns the condition that a Service may be made to satisfy.
 func (p Pair) Choice() *schema.Where {
 	switch {
 	case !p.Serves.Choose:
@@ -218,7 +218,7 @@ func (p Pair) outcome(title, value string, asked schema.Asked) (map[string]strin
 	return map[string]string{p.Row.Key: value}, nil
 }
 
-// ValuesWords says which values a row serves, in the order of the table.
+// ValuesWords lists the values that a row serves, in the order of the table.
 func ValuesWords(p Pair, title string) string {
 	var legal []string
 	for _, a := range Annotations {
@@ -234,7 +234,7 @@ func ValuesWords(p Pair, title string) string {
 	return "is not one of " + strings.Join(legal, ", ") + " on " + title
 }
 
-// judged returns what a row makes of a value, and checks it by the row.
+// judged returns a row's translation of a value, checked by the row.
 func (t *translator) judged(p Pair, value string) (map[string]string, error) {
 	if r, broken := schema.FirstBroken(p.Serves.Rules, value, t.asker()); broken && r.NoEffect {
 		return nil, schema.NoEffect(r.Words)
@@ -257,12 +257,12 @@ func (t *translator) judged(p Pair, value string) (map[string]string, error) {
 	return out, nil
 }
 
-// asker tells rules about the Service as it is given: as the admission policy sees it, with the kind that was chosen.
+// asker returns the original Service as input of rules, like the admission policy's, with the chosen kind.
 func (t *translator) asker() schema.Asker {
 	return schema.Asker{Value: func(key string) string { return t.own[key] }, Ports: t.ports}
 }
 
-// specOf finds what is legal for an annotation of the cloud.
+// specOf returns the legal values of an annotation of the cloud.
 func (t *translator) specOf(p Pair, key string) (schema.Spec, bool) {
 	if p.Row.Key == key {
 		return p.Row.Spec, true
@@ -275,7 +275,7 @@ func (t *translator) specOf(p Pair, key string) (schema.Spec, bool) {
 	return schema.Spec{}, false
 }
 
-// choose gives a Service the kind of load balancer that can serve what it asks for, where it names none.
+// choose selects the kind of load balancer that can serve the Service, if it names none.
 func (t *translator) choose(key string) {
 	value, ok := t.asked[key]
 	if !ok {
@@ -303,7 +303,7 @@ func (t *translator) choose(key string) {
 	}
 }
 
-// translate serves one portable annotation, or says why it cannot.
+// translate serves one portable annotation, or reports why it cannot.
 func (t *translator) translate(key string) {
 	value, ok := t.asked[key]
 	if !ok {
@@ -343,7 +343,7 @@ func (t *translator) translate(key string) {
 	}
 }
 
-// choosable says why the kind that serves a portable annotation was not chosen for a Service that names none.
+// choosable returns why the kind that serves a portable annotation was not chosen for a Service that names none.
 func (t *translator) choosable(pairs []Pair, value string) error {
 	for _, p := range pairs {
 		if where := p.Choice(); where != nil && t.own[where.Key] == "" {
@@ -355,7 +355,7 @@ func (t *translator) choosable(pairs []Pair, value string) error {
 	return nil
 }
 
-// Refusal and Effectless are the words about what a cloud cannot do.
+// Refusal and Effectless are the messages about missing features of a cloud.
 func Refusal(title string) string {
 	return "cannot be served on " + title + ", so that nothing is created or changed; remove it"
 }
@@ -363,7 +363,7 @@ func Refusal(title string) string {
 // Effectless is the warning about an annotation that a cloud cannot serve.
 func Effectless(title string) string { return "has no effect on " + title + "; remove it" }
 
-// needs says which annotation of the cloud is in the way of those rows that would serve.
+// needs names the annotation of the cloud that conflicts with the rows that could serve.
 func (t *translator) needs(pairs []Pair) string {
 	for _, p := range pairs {
 		for _, w := range []*schema.Where{p.Serves.Where, p.Row.Where} {
@@ -419,12 +419,12 @@ func (t *translator) set(p Pair, ownKey, value string) {
 		case have == "":
 			t.own[k], t.from[k] = v, key
 		case !equalValues(schema.Serves{}, also, have, v):
-			t.contradiction(key, k) // without it, what was translated is there and does nothing
+			t.contradiction(key, k) // otherwise the translated annotation would have no effect
 		}
 	}
 }
 
-// contradiction names a portable annotation and the cloud's own, which wins.
+// contradiction reports a portable annotation and the cloud's own, which has precedence.
 func (t *translator) contradiction(key, own string) {
 	if t.contradicted == nil {
 		t.contradicted = map[string]bool{}
@@ -439,15 +439,15 @@ func (t *translator) contradiction(key, own string) {
 	})
 }
 
-// refusesEmpty reports whether the Service has an empty value for an annotation of the cloud that may be absent, but not empty. Any
-// other that is empty says nothing, and does not keep a portable one from being served.
+// refusesEmpty reports whether the Service has an empty value for an annotation of the cloud that refuses empty values. Any other empty
+// annotation is ignored, and does not prevent a portable one.
 func (t *translator) refusesEmpty(key string) bool {
 	_, present := t.given[key]
 	counts := func(r schema.AnnotationRow) bool { return r.Key == key && (r.RefuseEmpty || r.PresenceOnly) }
 	return present && slices.ContainsFunc(t.cloud.Rows, counts)
 }
 
-// exact reports whether upper and lower case differ in the values of a portable annotation on every cloud.
+// exact reports whether a portable annotation's values are case-sensitive on every cloud.
 func exact(key string) bool {
 	return key == Name || key == CheckPath || key == Certificate || key == Tags
 }
@@ -498,7 +498,7 @@ func (t *translator) result(service *v1.Service) Translation {
 	return r
 }
 
-// Explain says of an error in the cloud's own words which portable annotations they come from.
+// Explain adds to an error about the cloud's own annotations the portable ones that they come from.
 func (t Translation) Explain(err error) error {
 	if err == nil || len(t.From) == 0 {
 		return err
@@ -516,7 +516,7 @@ func (t Translation) Explain(err error) error {
 	return fmt.Errorf("%w (%s)", err, strings.Join(said, ", "))
 }
 
-// Named puts the portable annotation into the place of a problem that is about one of the cloud's own which was made of it.
+// Named replaces the place of a problem by the portable annotation that the cloud's own comes from.
 func (t Translation) Named(err error) error {
 	p, ok := errors.AsType[*schema.Problem](err)
 	if !ok {
@@ -536,17 +536,17 @@ func (t Translation) Named(err error) error {
 	return &named
 }
 
-// NodePortAlone are the rules of the health check's port on a cloud that checks the node port and no other. who says so.
+// NodePortAlone returns the rules of the health check's port on a cloud that checks only the node port. who is the subject of the messages.
 func NodePortAlone(who string) []schema.Rule {
 	return []schema.Rule{{
 		Needs: []schema.Term{{Matches: `^` + NodePort + `$`}}, NoEffect: true, Words: who + " the node port alone; use " + NodePort + ", or remove it",
 	}}
 }
 
-// NotSecret is the rule of certificates on a cloud that takes no Secrets. instead says what to use.
+// NotSecret returns the rule of certificates on a cloud that accepts no Secrets. instead is the alternative.
 func NotSecret(title, instead string) schema.Rule {
 	return schema.MustNot(`^`+SecretPrefix, "is a Secret, which "+title+" does not take; use "+instead)
 }
 
-// Nothing is the translation where the cloud does what is asked for by itself, or because of another annotation.
+// Nothing is the translation of a value that is the cloud's own behaviour, or follows from another annotation.
 func Nothing(string, schema.Asked) (map[string]string, error) { return map[string]string{}, nil }

@@ -7,14 +7,14 @@ import (
 )
 
 const (
-	// urgentAttempts is how many failures in a row an object may have while its calls still go first. What fails again and
-	// again, as beyond the account's quota, gains nothing by being early, and would hold up everything else for ever.
+	// urgentAttempts is how many failures in a row an object may have while its calls are urgent. An object that always fails, as beyond
+	// the account's quota, gains nothing by urgency, and would delay all others.
 	urgentAttempts = 5
-	// attemptsMemory is how long failures count, and bounds what is remembered of objects that nobody asks about any more.
+	// attemptsMemory is how long failures count, and bounds the memory for inactive objects.
 	attemptsMemory = time.Hour
 )
 
-// Attempts remembers which objects failed again and again. The zero value is ready.
+// Attempts counts the failures of objects. The zero value is ready.
 type Attempts struct {
 	mu     sync.Mutex
 	failed map[string]attempt
@@ -25,7 +25,7 @@ type attempt struct {
 	last  time.Time
 }
 
-// Urgent returns a context whose calls go first, unless the object failed too often; done is told the outcome.
+// Urgent returns a context with urgent calls, unless the object failed too often; pass the result to done.
 func (a *Attempts) Urgent(ctx context.Context, object string) (urgent context.Context, done func(error)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package priority says which calls to a cloud go first while calls are scarce: those for a new node or a new Service,
-// which somebody waits for, before those that only look whether everything is still as it was.
+// Package priority marks the calls to a cloud that go first when its rate limit is short: those for a new node or a new Service, before
+// periodic checks.
 package priority
 
 import (
@@ -17,14 +17,13 @@ type mark struct {
 
 func (m *mark) raise() { m.once.Do(func() { close(m.urgent) }) }
 
-// Raisable returns a context whose calls are routine until raise is called. It is for work that several callers share,
-// some of whom may be urgent.
+// Raisable returns a context whose calls are routine until raise is called, for work shared by several callers.
 func Raisable(ctx context.Context) (raisable context.Context, raise func()) {
 	m := &mark{urgent: make(chan struct{})}
 	return context.WithValue(ctx, key{}, m), m.raise
 }
 
-// Urgent returns a context whose calls go first.
+// Urgent returns a context whose calls are urgent.
 func Urgent(ctx context.Context) context.Context {
 	ctx, raise := Raisable(ctx)
 	raise()
@@ -39,7 +38,7 @@ func Raised(ctx context.Context) <-chan struct{} {
 	return nil
 }
 
-// IsUrgent reports whether the calls of the context go first.
+// IsUrgent reports whether the calls of the context are urgent.
 func IsUrgent(ctx context.Context) bool {
 	select {
 	case <-Raised(ctx):

@@ -1,4 +1,4 @@
-// Package progress carries what an operation waits for from where it waits to whoever tells the user about it.
+// Package progress passes the present step of a long operation to the code that reports it to the user.
 package progress
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Board shows what an operation waits for. The zero value shows nothing; it is safe for concurrent use.
+// Board holds the step that an operation waits for. The zero value is empty; it is safe for concurrent use.
 type Board struct {
 	mu    sync.Mutex
 	notes []*string
@@ -14,10 +14,10 @@ type Board struct {
 
 type key struct{}
 
-// With returns a context whose waits are noted on the board.
+// With returns a context whose waits are recorded on the board.
 func With(ctx context.Context, b *Board) context.Context { return context.WithValue(ctx, key{}, b) }
 
-// Note says what is waited for, until done is called. Without a board it does nothing.
+// Note records a wait until done is called. Without a board it does nothing.
 func Note(ctx context.Context, what string) (done func()) {
 	b, ok := ctx.Value(key{}).(*Board)
 	if !ok {
@@ -39,7 +39,7 @@ func Note(ctx context.Context, what string) (done func()) {
 	}
 }
 
-// What returns the newest wait that goes on, or "".
+// What returns the latest wait under way, or "".
 func (b *Board) What() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

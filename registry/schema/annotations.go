@@ -29,27 +29,27 @@ type AnnotationRow struct {
 	Spec
 	// Key is the full name of the annotation.
 	Key string `json:"key"`
-	// Changes says what a later change does.
+	// Changes says how a later change is handled.
 	Changes Mutability `json:"changes"`
 	// Deprecated says what to use instead; empty while the annotation is current.
 	Deprecated string `json:"deprecated,omitempty"`
-	// Adopts is set where the annotation asks for an object of the cloud that exists, which its Service then has. What the
-	// controller records does so without being marked: see Adopting.
+	// Adopts is set if the annotation requests an existing object of the cloud for its Service. The controller's records imply it: see
+	// Adopting.
 	Adopts bool `json:"adopts,omitempty"`
-	// PresenceOnly is set where the annotation acts by being there, whatever its value.
+	// PresenceOnly is set if the annotation's presence alone counts, with any value.
 	PresenceOnly bool `json:"presenceOnly,omitempty"`
 	// Where limits the row to Services of some kind; nil means that it counts for all.
 	Where *Where `json:"where,omitempty"`
 	// OnlyIf is a condition without which the value has no effect: it is then neither parsed nor refused, and a warning says so. Unlike
-	// Where it does not divide Services into kinds, so that what serves a portable annotation may see to it.
+	// Where it does not divide Services into kinds, so that a portable annotation's translation may satisfy it.
 	OnlyIf *Where `json:"onlyIf,omitempty"`
-	// RefuseEmpty is set where an annotation that is present but empty is a fault, not an absence.
+	// RefuseEmpty is set if an empty value is a fault, and not the same as absence.
 	RefuseEmpty bool `json:"refuseEmpty,omitempty"`
 	// Serves are the portable annotations that the row serves: see package portable.
 	Serves []Serves `json:"-"`
 }
 
-// Where is a condition on another annotation, whose absence counts as the empty value. One of the lists is set, or Present.
+// Where is a condition on another annotation; if that is absent, its value is "". One of the lists is set, or Present.
 type Where struct {
 	Key    string   `json:"key"`
 	OneOf  []string `json:"oneOf,omitempty"`
@@ -73,8 +73,8 @@ func (w *Where) Holds(given map[string]string) bool {
 	return !slices.Contains(w.NoneOf, given[w.Key])
 }
 
-// Adopting reports whether a Service can ask by the annotation for an object of the cloud that exists. The admission policy of the
-// chart can keep it to those who may.
+// Adopting reports whether the annotation can request an existing object of the cloud. The chart's admission policy can restrict it to some
+// users.
 func (r AnnotationRow) Adopting() bool { return r.Adopts || r.Changes == Written }
 
 // Annotation is a row bound to the field of S that receives its value.
@@ -115,7 +115,7 @@ func DurationAnnotation[S any](at func(*S) *time.Duration, r AnnotationRow) Anno
 	return annotation(KindDuration, r, at, parseDuration)
 }
 
-// SwitchAnnotation declares a boolean that the word true alone turns on, in any case, where others are numbers and letters, too.
+// SwitchAnnotation declares a boolean that only the word true turns on, in any case, unlike others that accept numbers and letters too.
 func SwitchAnnotation[S any](at func(*S) *bool, r AnnotationRow) Annotation[S] {
 	r.AnyCase = true
 	return annotation(KindBool, r, at, parseSwitch)
@@ -154,14 +154,14 @@ func (t Annotations[S]) Rows() []AnnotationRow {
 	return rows
 }
 
-// Parse reads the annotations of a Service. Absent ones take their default. All problems come back together; warnings
-// among them (Problem.Warning) leave the default in force, the others make the settings unusable.
+// Parse parses the annotations of a Service. Absent ones have their default. All problems are returned together; warnings among them
+// (Problem.Warning) keep the default, the others make the settings unusable.
 func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, err error) {
 	var warned []error
 	refused, long := t.tooLong(given)
 	for _, a := range t {
 		if long[a.Key] || strings.Contains(a.Key, Numbered) {
-			continue // the provider reads what is numbered, port by port: see ForPort
+			continue // the provider parses numbered annotations for each port: see ForPort
 		}
 		if !a.OnlyIf.Holds(given) {
 			continue
@@ -191,14 +191,14 @@ func (t Annotations[S]) Parse(given map[string]string) (settings S, warnings, er
 		p.Reason += "; " + a.instead() + " is used instead"
 		warned = append(warned, p)
 		if a.Default != "" {
-			// The default of a row is legal: a test over all tables holds it.
+			// The default of a row is legal, which a test over all tables checks.
 			_ = a.bound.set(&settings, a.Default)
 		}
 	}
 	return settings, errors.Join(warned...), errors.Join(refused...)
 }
 
-// value is the value of the annotation as it was written, and as it counts; it does not where its condition does not hold.
+// value returns the annotation's value as written, and the effective one, which is absent if its condition does not hold.
 func (r AnnotationRow) value(given map[string]string) (written, text string, present bool) {
 	if !r.Where.Holds(given) {
 		return "", "", false
@@ -210,7 +210,7 @@ func (r AnnotationRow) value(given map[string]string) (written, text string, pre
 	return written, written, present
 }
 
-// instead names what is used in the place of a value that is not legal.
+// instead names the replacement of an illegal value.
 func (r AnnotationRow) instead() string {
 	switch {
 	case r.Default != "":
@@ -223,7 +223,7 @@ func (r AnnotationRow) instead() string {
 	return "the default"
 }
 
-// Numbered is the part of a key that stands for the number of a port: such a row is about many annotations, one for each port.
+// Numbered is the placeholder for a port's number in a key: such a row stands for one annotation for each port.
 const Numbered = "<port>"
 
 // Port returns the port that a key of such a row is about; ok is false for any other key.
@@ -245,12 +245,12 @@ func (t Annotations[S]) ForPort(port int32) Annotations[S] {
 	return own
 }
 
-// tooLong returns what is wrong with values that are longer than their rows allow, and the keys of these rows.
+// tooLong returns problems for values longer than their rows allow, and the keys of these rows.
 func (t Annotations[S]) tooLong(given map[string]string) (problems []error, keys map[string]bool) {
 	keys = map[string]bool{}
 	for _, a := range t {
 		if keys[a.Key] {
-			continue // several rows may share a key, each for Services of another kind
+			continue // several rows may have the same key, each for another kind of Services
 		}
 		if long := a.tooLong(given); long != nil {
 			problems, keys[a.Key] = append(problems, long...), true
@@ -259,7 +259,7 @@ func (t Annotations[S]) tooLong(given map[string]string) (problems []error, keys
 	return problems, keys
 }
 
-// tooLong returns what is wrong with values that are longer than the row allows.
+// tooLong returns problems for values longer than the row allows.
 func (r AnnotationRow) tooLong(given map[string]string) (problems []error) {
 	if !strings.Contains(r.Key, Numbered) {
 		if p := r.checkLength("annotation "+r.Key, given[r.Key]); p != nil {

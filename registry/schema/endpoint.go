@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// FlagAllowInsecureEndpoints is the flag that lets endpoints without TLS pass.
+// FlagAllowInsecureEndpoints is the flag that allows endpoints without TLS.
 const FlagAllowInsecureEndpoints = "allow-insecure-endpoints"
 
 var errInsecure = errors.New("is not encrypted, so that anybody on the network path can read the credentials and change answers; use https://, or allow it with --" +
 	FlagAllowInsecureEndpoints)
 
-// InsecureURL says why an endpoint is refused for lack of TLS, or returns nil. A loopback address has no way on which somebody
-// could listen, and metadata services have link-local ones, which no router passes on.
+// InsecureURL returns why an endpoint without TLS is refused, or nil. Traffic to a loopback address cannot be intercepted, and metadata
+// services have link-local addresses, which routers do not forward.
 func InsecureURL(endpoint string, allow bool) error {
 	u, err := url.Parse(endpoint)
 	if err != nil || allow || u.Scheme != "http" || strings.EqualFold(u.Hostname(), "localhost") {

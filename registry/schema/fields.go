@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Field is something that the spec of a Service may ask a load balancer for.
+// Field is a feature that the spec of a Service may request.
 type Field string
 
 // The fields of Services, in the order of the documentation.
@@ -27,12 +27,12 @@ const (
 	FieldUDP          Field = "UDP"
 	// FieldMixed is TCP and UDP in one Service.
 	FieldMixed Field = "TCP and UDP"
-	// FieldShared and FieldApart are both protocols at one port, with one node port and with two.
+	// FieldShared and FieldApart are both protocols at one port, with one node port or with two.
 	FieldShared Field = "TCP and UDP at one port, with one node port"
 	FieldApart  Field = "TCP and UDP at one port, with two node ports"
 )
 
-// AllFields are the fields, in the order of the documentation.
+// AllFields returns the fields, in the order of the documentation.
 func AllFields() []Field {
 	return []Field{
 		FieldAddress, FieldIPv6, FieldPreferBoth, FieldRequireBoth, FieldNoNodePorts, FieldAffinity, FieldLocal, FieldSourceRanges,
@@ -45,7 +45,7 @@ func (f Field) within() Field {
 	return map[Field]Field{FieldMixed: FieldUDP, FieldShared: FieldMixed, FieldApart: FieldMixed}[f]
 }
 
-// ask returns what a Service asks for by the field, and where.
+// ask returns the place and value with which a Service requests the field.
 func (f Field) ask(s *v1.Service) (place, value string, asks bool) {
 	spec := s.Spec
 	switch f {
@@ -111,39 +111,38 @@ func protocolOf(p v1.ServicePort) v1.Protocol {
 // Outcome says how a setting of a Service is handled.
 type Outcome string
 
-// What becomes of a field.
+// Outcomes of a field.
 const (
 	Served Outcome = "served"
-	// Told fields have no effect, or less than is asked for: an event says so, and the Service is served.
+	// Told fields have no effect, or a weaker one: an event says so, and the Service is served.
 	Told Outcome = "told"
-	// Refused fields keep the Service from being served: nothing is made or changed for it.
+	// Refused fields prevent serving the Service: nothing is created or changed for it.
 	Refused Outcome = "refused"
 )
 
-// FieldRow says what becomes of a field on a cloud.
+// FieldRow says how a cloud handles a field.
 type FieldRow struct {
 	Field   Field   `json:"field"`
 	Becomes Outcome `json:"becomes"`
-	// With are annotations, or options by their names, with which the row counts: each has the value, or has it in its list. Of the
-	// rows of a field the first that counts decides.
+	// With are conditions of the row on annotations, or options by their names: each has the value, or contains it in its list. The first
+	// row of a field whose conditions hold decides.
 	With map[string]string `json:"with,omitempty"`
-	// Words say why and what to do instead: they follow the value.
+	// Words give the reason and the alternative: they follow the value.
 	Words string `json:"words,omitempty"`
-	// Only says when it is served, where the cloud or several settings together decide: the provider then tells, or refuses, by itself.
+	// Only says when it is served, if the cloud or several settings together decide: the provider then warns, or refuses, itself.
 	Only string `json:"only,omitempty"`
 	// Later is the outcome for an existing load balancer, if it differs: the provider reports it itself.
 	Later Outcome `json:"later,omitempty"`
-	// Anyway is set where each load balancer serves it, so that it shows nowhere.
+	// Anyway is set if each load balancer serves it, so that there is nothing to see.
 	Anyway bool `json:"-"`
-	// Silent is set where the provider itself says what Becomes says, because more is due than that.
+	// Silent is set if the provider itself reports the outcome, because it has to do more.
 	Silent bool `json:"-"`
 }
 
 // Fields lists how a cloud handles each field.
 type Fields []FieldRow
 
-// Row returns the row that counts for a Service with some annotations. known are settings as they are understood, which win over what
-// is written.
+// Row returns the row that applies to a Service with some annotations. known are parsed settings, which override the annotations.
 func (t Fields) Row(f Field, given, known map[string]string) (FieldRow, bool) {
 	i := slices.IndexFunc(t, func(r FieldRow) bool { return r.Field == f && r.counts(given, known) })
 	if i < 0 {
@@ -165,7 +164,7 @@ func (r FieldRow) counts(given, known map[string]string) bool {
 	return true
 }
 
-// Judge returns what is told about the fields of a Service, and what is refused; known is that of Row.
+// Judge returns warnings and errors about the fields of a Service; known is as for Row.
 func (t Fields) Judge(s *v1.Service, known map[string]string) (warnings, err error) {
 	refused := map[Field]bool{}
 	for _, f := range AllFields() {
@@ -187,7 +186,7 @@ func (t Fields) Judge(s *v1.Service, known map[string]string) (warnings, err err
 	return warnings, err
 }
 
-// Check returns what is wrong with a table: each field has a row that always counts, with words where it is not served.
+// Check returns the faults of a table: each field needs a row without conditions, with words if it is not served.
 func (t Fields) Check() error {
 	var problems []error
 	whole := map[Field]bool{}
@@ -212,7 +211,7 @@ func (t Fields) Check() error {
 	return errors.Join(problems...)
 }
 
-// ServedFields are rows of fields that are always served.
+// ServedFields returns rows of fields that are always served.
 func ServedFields(list ...Field) (rows Fields) {
 	for _, f := range list {
 		rows = append(rows, FieldRow{Field: f, Becomes: Served})

@@ -17,7 +17,7 @@ type INIEntry struct {
 	Blank bool
 }
 
-// FileKey is the name of an entry in OptionRow.FileKey: "[Section] key".
+// FileKey returns the name of an entry in OptionRow.FileKey: "[Section] key".
 func (e INIEntry) FileKey() string {
 	if e.Subsection != "" {
 		return fmt.Sprintf("[%s %q] %s", e.Section, e.Subsection, e.Key)
@@ -25,7 +25,7 @@ func (e INIEntry) FileKey() string {
 	return fmt.Sprintf("[%s] %s", e.Section, e.Key)
 }
 
-// ReadINI reads a file in the syntax of git's configuration, in its order.
+// ReadINI parses a file in the syntax of git's configuration, in its order.
 func ReadINI(data []byte) ([]INIEntry, error) {
 	var entries []INIEntry
 	err := gcfg.ReadWithCallback(bytes.NewReader(data), func(section, subsection, key, value string, blank bool) error {
@@ -35,14 +35,14 @@ func ReadINI(data []byte) ([]INIEntry, error) {
 		return nil
 	})
 	if err != nil {
-		// The parser's text may quote the file, but not what it holds: it names the place and what it expected there.
+		// The parser's message may quote the file, which may contain secrets; only the place and the expectation are kept.
 		return nil, &Problem{Place: "cloud config", Reason: "cannot be read: " + err.Error()}
 	}
 	return entries, nil
 }
 
-// FromINI picks the entries that are options of the table, whose FileKey has the form "[Section] key". Names of sections
-// and keys count in any case; repeated lists are joined. What belongs to no option comes back as rest.
+// FromINI selects the entries that are options of the table, whose FileKey has the form "[Section] key". The case of sections and keys is
+// ignored; repeated lists are joined. Other entries are returned as rest.
 func (t Options[C]) FromINI(entries []INIEntry) (keys map[string]string, rest []INIEntry, err error) {
 	rows := map[string]OptionRow{}
 	for _, o := range t {
@@ -74,7 +74,7 @@ func (t Options[C]) FromINI(entries []INIEntry) (keys map[string]string, rest []
 	return keys, rest, errors.Join(problems...)
 }
 
-// iniBool translates the words that git knows; others are left for the table to refuse.
+// iniBool translates git's words; others are refused later by the table.
 func iniBool(e INIEntry) string {
 	switch strings.ToLower(e.Value) {
 	case "yes", "on":
@@ -89,7 +89,7 @@ func iniBool(e INIEntry) string {
 	return e.Value
 }
 
-// iniInt translates hexadecimal numbers; what is no number is left for the table to refuse.
+// iniInt translates hexadecimal numbers; other text is refused later by the table.
 func iniInt(text string) string {
 	if n, err := strconv.ParseInt(text, 0, 64); err == nil && strings.HasPrefix(strings.ToLower(text), "0x") {
 		return strconv.FormatInt(n, 10)
@@ -97,12 +97,12 @@ func iniInt(text string) string {
 	return text
 }
 
-// Unknown reports entries that belong to no option, each with the name that was probably meant.
+// Unknown reports entries without an option, each with the name that was probably meant.
 func (t Options[C]) Unknown(rest []INIEntry) error {
 	return t.unknown(rest, Problem{Reason: "is unknown and has no effect", Warning: true})
 }
 
-// Refused reports them as errors, for clouds whose own controller does not start with one.
+// Refused reports them as errors, for clouds whose own controller does not start then.
 func (t Options[C]) Refused(rest []INIEntry) error {
 	return t.unknown(rest, Problem{Reason: "is unknown"})
 }

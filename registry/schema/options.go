@@ -24,16 +24,16 @@ type OptionRow struct {
 	FileKey string `json:"fileKey,omitempty"`
 	// Required makes an absent or empty value a problem.
 	Required bool `json:"required,omitempty"`
-	// UsualFile is where the file of a secret lies unless Env + "_FILE" says otherwise. A secret with it has its value
-	// from the file where that can be read, and else from Env; both may be set.
+	// UsualFile is the path of a secret's file unless Env + "_FILE" names another. If it is readable, its content is the value, else Env
+	// is; both may be set.
 	UsualFile string `json:"usualFile,omitempty"`
-	// Structured is set where the key of the file may hold a mapping or a list, which the option gets as JSON.
+	// Structured is set if the key of the file may hold a mapping or a list, which is passed to the option as JSON.
 	Structured bool `json:"structured,omitempty"`
 	// Repeatable is set for a list whose flag may be given several times.
 	Repeatable bool `json:"repeatable,omitempty"`
 }
 
-// Name is how messages call the option where no particular source is meant.
+// Name returns the option's name in messages that are about no particular source.
 func (r OptionRow) Name() string {
 	switch {
 	case r.Env != "":
@@ -44,8 +44,8 @@ func (r OptionRow) Name() string {
 	return "key " + r.FileKey + " of the cloud config"
 }
 
-// EnvOfFile is the environment variable that names the file with the option's value: a secret has one beside its own, other
-// options are themselves the path.
+// EnvOfFile returns the environment variable that names the file with the option's value: a secret has one beside its own, other options
+// are themselves the path.
 func (r OptionRow) EnvOfFile() string {
 	if r.Kind == KindSecret && r.Env != "" {
 		return r.Env + "_FILE"
@@ -57,7 +57,7 @@ func (r OptionRow) EnvOfFile() string {
 type Option[C any] struct {
 	OptionRow
 	bound field[C]
-	// secretAt is set for secrets alone, whose value may come from a file.
+	// secretAt is set for secrets only, whose value may come from a file.
 	secretAt func(*C) *Secret
 }
 
@@ -67,7 +67,7 @@ func option[C, V any](kind Kind, r OptionRow, at func(*C) *V, parse func(Spec, s
 	return Option[C]{OptionRow: r, bound: b}
 }
 
-// Structured lets the key of an option hold a mapping or a list.
+// Structured allows the key of an option to hold a mapping or a list.
 func Structured[C any](o Option[C]) Option[C] {
 	o.Structured = true
 	return o
@@ -137,21 +137,21 @@ func (t Options[C]) Rows() []OptionRow {
 	return rows
 }
 
-// Sources are the places that options are read from, strongest first: flags, environment, file.
+// Sources are the sources of options, strongest first: flags, environment, file.
 type Sources struct {
 	// Flags holds the flags that were set on the command line, by name.
 	Flags map[string]string
 	// LookupEnv is os.LookupEnv in production; nil means an empty environment.
 	LookupEnv func(string) (string, bool)
-	// EnvNames returns the names of all variables, for options whose names have parts that users choose; nil means there are none.
+	// EnvNames returns the names of all variables, for options whose names contain parts that users choose; nil means there are none.
 	EnvNames func() []string
 	// File is the content of the file that --cloud-config names, as YAML or JSON; empty if there is none.
 	File []byte
-	// FilePath is where the file lies; empty if that is not known. Providers read credentials from it again.
+	// FilePath is the path of the file; "" if unknown. Providers read rotated credentials from it.
 	FilePath string
-	// Keys are the values of the file by OptionRow.FileKey where a provider's file has another syntax; nil otherwise.
+	// Keys are the values of the file by OptionRow.FileKey if a provider's file has another syntax; nil otherwise.
 	Keys map[string]string
-	// AllowInsecureEndpoints lets endpoints without TLS pass, the flag --allow-insecure-endpoints.
+	// AllowInsecureEndpoints allows endpoints without TLS: the flag --allow-insecure-endpoints.
 	AllowInsecureEndpoints bool
 }
 
@@ -194,7 +194,7 @@ func (o Option[C]) fileHint() string {
 	return ""
 }
 
-// place is the source a value came from; path is set where the value is the name of a file that holds the secret.
+// place is the source of a value; path is set if the value is the name of a file that contains the secret.
 type place struct {
 	name string
 	path bool
@@ -249,7 +249,7 @@ func (o Option[C]) apply(config *C, at place, text string) error {
 	return nil
 }
 
-// fileKeys reads the flat key-value file and refuses keys that no option has.
+// fileKeys parses the flat key-value file and refuses unknown keys.
 func (t Options[C]) fileKeys(data []byte) (map[string]string, error) {
 	if len(strings.TrimSpace(string(data))) == 0 {
 		return map[string]string{}, nil
@@ -289,8 +289,8 @@ func (t Options[C]) fileKeys(data []byte) (map[string]string, error) {
 	return keys, errors.Join(problems...)
 }
 
-// AddFlags declares the flags of the rows on fs. Values stay text here; Parse judges them, so that all problems of all
-// sources are reported together.
+// AddFlags declares the flags of the rows on fs. Values stay text here; Parse checks them, so that problems of all sources are reported
+// together.
 func AddFlags(fs *pflag.FlagSet, rows []OptionRow) {
 	for _, r := range rows {
 		if r.Flag == "" {

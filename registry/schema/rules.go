@@ -8,27 +8,27 @@ import (
 	"sync"
 )
 
-// Rule is a condition on a value that needs no code to judge: parsers, and the admission policy of the chart, have it and its words
-// from the same table. Where all of When hold, one of Needs must hold too.
+// Rule is a declarative condition on a value: parsers, and the chart's admission policy, get it and its message from the same table. If all
+// of When hold, one of Needs must hold too.
 type Rule struct {
 	When, Needs []Term
 	// Words say what is wrong otherwise: they follow the value.
 	Words string
-	// NoEffect is set where the cloud does nothing about the value then, which does no harm. Words say why.
+	// NoEffect is set if the cloud then ignores the value without harm. Words give the reason.
 	NoEffect bool
 }
 
-// Term is a condition on one text. Patterns are of RE2, and match anywhere in it unless they are anchored.
+// Term is a condition on one text. Patterns are RE2, and match anywhere in it unless they are anchored.
 type Term struct {
-	// Key is the annotation whose value it is, empty where it is absent; without a key it is the value that is judged.
+	// Key is the annotation whose value is checked, "" if it is absent; without a key it is the rule's own value.
 	Key string
 	// Matches is a pattern that the text must match, and Lacks one that it must not.
 	Matches, Lacks string
-	// EveryPort is set where the text must name every TCP port of the Service, by number or name. It stands alone.
+	// EveryPort is set if the text must name every TCP port of the Service, by number or name. It excludes the other conditions.
 	EveryPort bool
 }
 
-// Asker tells rules about the rest of a Service.
+// Asker gives rules access to the rest of a Service.
 type Asker struct {
 	// Value returns the value of another annotation.
 	Value func(key string) string
@@ -56,7 +56,7 @@ func (t Term) holds(value string, a Asker) bool {
 	return t.Lacks == "" || !expression(t.Lacks).MatchString(value)
 }
 
-// expressions are the patterns of the tables, each compiled once.
+// expressions caches the compiled patterns of the tables.
 var expressions sync.Map //nolint:gochecknoglobals // compiled once each, and never changed
 
 func expression(pattern string) *regexp.Regexp {
@@ -69,7 +69,7 @@ func expression(pattern string) *regexp.Regexp {
 	return compiled
 }
 
-// FirstBroken returns the first of some rules that a value breaks: the others go without saying.
+// FirstBroken returns the first of some rules that a value breaks; only that one is reported.
 func FirstBroken(rules []Rule, value string, a Asker) (Rule, bool) {
 	i := slices.IndexFunc(rules, func(r Rule) bool { return r.Broken(value, a) })
 	if i < 0 {
@@ -78,7 +78,7 @@ func FirstBroken(rules []Rule, value string, a Asker) (Rule, bool) {
 	return rules[i], true
 }
 
-// checkRules says what is wrong with a value by the rules of its setting, which are about nothing else.
+// checkRules returns a value's fault by its setting's rules that concern no other setting.
 func (s Spec) checkRules(text string) error {
 	if r, broken := FirstBroken(s.Rules, text, Asker{Value: func(string) string { return "" }}); broken {
 		return errors.New(r.Words)
@@ -86,23 +86,23 @@ func (s Spec) checkRules(text string) error {
 	return nil
 }
 
-// Must is the rule that a value matches a pattern.
+// Must returns the rule that a value matches a pattern.
 func Must(pattern, words string) Rule { return Rule{Needs: []Term{{Matches: pattern}}, Words: words} }
 
-// MustNot is the rule that a value does not match a pattern.
+// MustNot returns the rule that a value does not match a pattern.
 func MustNot(pattern, words string) Rule { return Rule{Needs: []Term{{Lacks: pattern}}, Words: words} }
 
-// Patterns of values that several tables have.
+// Patterns used in several tables.
 const (
-	// IPv4Pattern is an address in four decimal numbers.
+	// IPv4Pattern is an address of four decimal numbers.
 	IPv4Pattern = `(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
 	// PortPattern is a number from 1 to 65535.
 	PortPattern = `(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5])`
-	// SubdomainPattern is the name of an object of Kubernetes, but for its length.
+	// SubdomainPattern is the name of a Kubernetes object, apart from its length.
 	SubdomainPattern = `[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*`
 )
 
-// IPv6Pattern is an address without a zone, all of whose parts are hexadecimal.
+// IPv6Pattern is an address without a zone, in hexadecimal only.
 var IPv6Pattern = ipv6Pattern() //nolint:gochecknoglobals // a constant that is put together
 
 func ipv6Pattern() string {

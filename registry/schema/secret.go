@@ -11,8 +11,8 @@ import (
 
 const redacted = "[redacted]"
 
-// secretReload bounds how long a rotated credential file goes unnoticed. Reading it costs microseconds, so it is short; its time of change
-// would miss a second change within one tick of the file system's clock.
+// secretReload is the maximum delay until a rotated credential file is noticed. The file is read each time, which costs microseconds; its
+// modification time would miss a second change within one tick of the file system's clock.
 const secretReload = 5 * time.Second
 
 // Secret is a credential that no format verb, logger or encoder prints. It comes from a value or from a file;
@@ -33,8 +33,8 @@ type secretFile struct {
 // NewSecret returns a secret that holds a fixed value.
 func NewSecret(value string) Secret { return Secret{text: value} }
 
-// NewSecretFile returns a secret that follows the content of a file, with surrounding white space removed.
-// The file must be readable and not empty now; later failures keep the last value that was read.
+// NewSecretFile returns a secret with the content of a file, trimmed, which it follows. The file must be readable and not empty now; after
+// later failures the last value is kept.
 func NewSecretFile(path string) (Secret, error) {
 	f := &secretFile{path: path}
 	if err := f.load(); err != nil {
@@ -61,13 +61,13 @@ func (f *secretFile) current() string {
 	defer f.mu.Unlock()
 	if time.Since(f.checked) > secretReload {
 		f.checked = time.Now()
-		// A file in the middle of a rotation may be missing or empty for a moment: the old value serves on.
+		// During a rotation the file may be missing or empty for a moment: the old value is kept.
 		_ = f.load()
 	}
 	return f.text
 }
 
-// Reveal returns the credential itself, for the one place that puts it into a request.
+// Reveal returns the credential itself, for the code that adds it to a request.
 func (s Secret) Reveal() string {
 	if s.file != nil {
 		return s.file.current()

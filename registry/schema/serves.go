@@ -9,39 +9,40 @@ import (
 	"time"
 )
 
-// Serves says how a row serves a portable annotation, which means the same on every cloud. The portable value is translated to that
-// of the row before the provider parses anything. One of Values, Unit and Translate says how; without any, the value stays as it is.
+// Serves says how a row serves a portable annotation. The portable value is translated to the row's before the provider parses anything.
+// One of Values, Unit and Translate says how; without any, the value stays unchanged.
 type Serves struct {
 	// Portable is the key of the portable annotation.
 	Portable string
-	// Values are the row's values of portable ones; a portable value that is missing cannot be served. An empty value leaves the row
-	// out: the cloud does so by itself.
+	// Values maps portable values to the row's; others cannot be served. An empty value leaves the row out: it is the cloud's own
+	// behaviour.
 	Values map[string]string
-	// Unit is set where the row holds a duration as a whole number of this unit.
+	// Unit is set if the row holds a duration as a whole number of this unit.
 	Unit time.Duration
-	// Min and Max are narrower bounds than those of the row, such as those of one kind of load balancer; in the row's unit.
+	// Min and Max are narrower bounds than the row's, such as those of one kind of load balancer; in the row's unit.
 	Min, Max *float64
-	// Where limits this to Services of some kind, beside the row's own condition. It looks at the cloud's annotations, those that
-	// were translated before included.
+	// Where limits this to Services of some kind, besides the row's own condition. It sees the cloud's annotations, including those already
+	// translated.
 	Where *Where
-	// Choose lets a Service that names nothing for the key of Where, or of the row's, have the first value of its OneOf.
+	// Choose sets the annotation of Where, or of the row's, to the first value of its OneOf, if the Service has none.
 	Choose bool
-	// Also are further annotations that make the row effective, set where the Service has none of them.
+	// Also are further annotations that make the row effective, set if the Service has none of them.
 	Also map[string]string
-	// Rules are conditions on the portable value, which may look at the rest of the Service. The first that does not hold is told.
+	// Rules are conditions on the portable value, which may depend on the rest of the Service. The first that does not hold is reported.
 	Rules []Rule
-	// Translate returns the annotations that a value becomes. What it refuses is in no admission policy: see Judged.
+	// Translate returns the cloud's annotations for a value. The admission policy does not know its refusals: see Judged.
 	Translate func(value string, a Asked) (map[string]string, error)
-	// Merge is set where the row holds several settings: it adds what was translated to the Service's own value, and reports whether
-	// the two contradict. Without it, the cloud's own annotation wins as a whole.
+	// Merge is set if the row holds several settings: it adds the translation to the Service's own value, and reports whether the two
+	// contradict. Without it, the cloud's own annotation has precedence as a whole.
 	Merge func(own, translated string) (merged string, contradict bool)
-	// Same reports whether a value that the Service has means the same as the translated one, where a plain comparison does not tell.
+	// Same reports whether the Service's own value is equivalent to the translated one, if a plain comparison is not enough.
 	Same func(own, translated string) bool
-	// Rivals are further annotations of the cloud that speak of the same: where a Service has one, it wins.
+	// Rivals are further annotations of the cloud for the same setting: if a Service has one, it has precedence.
 	Rivals []string
-	// Judged says for the documentation what only the controller can judge, where Translate or the row's own check refuses values.
+	// Judged describes for the documentation the values that Translate or the row's own check refuses, and that only the controller can
+	// check.
 	Judged string
-	// Only says in a few words for the documentation when it is served, where Where does not tell.
+	// Only says for the documentation in a few words when it is served, if Where does not.
 	Only string
 }
 
@@ -49,7 +50,7 @@ type Serves struct {
 type Asked struct {
 	// Portable are all portable annotations of the Service.
 	Portable map[string]string
-	// Own are the cloud's own annotations, with those that were translated before.
+	// Own are the cloud's own annotations, including those already translated.
 	Own map[string]string
 	// Ports are those of the Service.
 	Ports []Port
@@ -72,8 +73,7 @@ func (a Asked) Port(text string) (Port, bool) {
 	return Port{}, false
 }
 
-// PortsNamed returns the TCP ports that a list of numbers and names is about, all for an empty one. A port that two protocols
-// share is that of TCP.
+// PortsNamed returns the TCP ports in a list of numbers and names, or all for an empty one. A port of two protocols counts as TCP.
 func (a Asked) PortsNamed(list string) []Port {
 	var found []Port
 	names := map[string]bool{}
@@ -88,14 +88,13 @@ func (a Asked) PortsNamed(list string) []Port {
 	return found
 }
 
-// NoEffect is the error of a translation where the cloud does nothing about a value, which does no harm: what follows "has no effect
-// here: ".
+// NoEffect is the error of a translation if the cloud ignores a value without harm: the text after "has no effect here: ".
 type NoEffect string
 
 // Error implements error.
 func (e NoEffect) Error() string { return string(e) }
 
-// Legal returns what is wrong with a value of the setting, as its parser says it.
+// Legal returns the error of the setting's parser for a value.
 func (s Spec) Legal(text string) error {
 	var err error
 	switch s.Kind {
@@ -133,7 +132,7 @@ func (s Spec) Legal(text string) error {
 	return nil
 }
 
-// Bounds returns the least and the most that a row takes for a portable annotation, in the row's unit.
+// Bounds returns the minimum and maximum of a row for a portable annotation, in the row's unit.
 func (s Serves) Bounds(row Spec) (least, most *float64) {
 	least, most = row.Min, row.Max
 	if s.Min != nil {
@@ -145,7 +144,7 @@ func (s Serves) Bounds(row Spec) (least, most *float64) {
 	return least, most
 }
 
-// InUnit returns a duration as a whole number of the row's unit, or says which durations are legal.
+// InUnit returns a duration as a whole number of the row's unit, or an error with the legal durations.
 func (s Serves) InUnit(row Spec, text string) (string, error) {
 	d, err := parseDuration(Spec{}, text)
 	if err != nil {
@@ -162,7 +161,7 @@ func (s Serves) InUnit(row Spec, text string) (string, error) {
 	return strconv.FormatInt(int64(n), 10), nil
 }
 
-// UnitName is the name of the unit in the plural.
+// UnitName returns the name of the unit in the plural.
 func (s Serves) UnitName() string {
 	if s.Unit == time.Millisecond {
 		return "milliseconds"
@@ -173,12 +172,12 @@ func (s Serves) UnitName() string {
 	return "seconds"
 }
 
-// duration is a bound as a duration, at most the longest that there is.
+// duration converts a bound to a duration, at most the longest possible.
 func (s Serves) duration(bound float64) time.Duration {
 	return time.Duration(min(bound*float64(s.Unit), math.MaxInt64/2))
 }
 
-// RangeHint says which durations, or numbers, are legal.
+// RangeHint lists the legal durations, or numbers.
 func (s Serves) RangeHint(row Spec) string {
 	least, most := s.Bounds(row)
 	if s.Unit == 0 {

@@ -38,9 +38,9 @@ type Spec struct {
 	Kind Kind `json:"kind"`
 	// Choices are the legal values of an enum, compared exactly.
 	Choices []string `json:"choices,omitempty"`
-	// AnyCase is set where the values of an enum, all lower-case, may be written in any case, and for booleans that SwitchAnnotation declares.
+	// AnyCase is set if the values of an enum, all lower-case, may be written in any case.
 	AnyCase bool `json:"anyCase,omitempty"`
-	// Trimmed is set where blanks around the value of a switch do not count.
+	// Trimmed is set if blanks around the value of a switch are ignored.
 	Trimmed bool `json:"trimmed,omitempty"`
 	// Min and Max bound a number, both inclusive; nil means unbounded.
 	Min *float64 `json:"min,omitempty"`
@@ -53,20 +53,20 @@ type Spec struct {
 	DefaultHelp string `json:"defaultHelp,omitempty"`
 	// Help is one or more sentences; the first one stands alone in short listings.
 	Help string `json:"help"`
-	// Lenient is set where the cloud's own controller falls back to the default on an illegal value.
-	// The value is then replaced by the default and reported as a warning, not refused.
+	// Lenient is set if the cloud's own controller replaces an illegal value by the default. The value is then replaced, with a warning,
+	// and not refused.
 	Lenient bool `json:"lenient,omitempty"`
-	// ID is the form of the IDs by which the setting names objects of the cloud. Every setting that does so has one.
+	// ID is the form of the IDs by which the setting names objects of the cloud; required for every such setting.
 	ID *IDForm `json:"-"`
-	// Rules are further conditions on the value, of which the first that does not hold is told. What Check can say, they say better: the
-	// admission policy knows them.
+	// Rules are further conditions on the value; the first that does not hold is reported. Prefer them to Check, because the admission
+	// policy knows them.
 	Rules []Rule `json:"-"`
 	// Check adds a condition that kind, choices and range cannot express.
 	Check func(value string) error `json:"-"`
 }
 
-// DefaultMaxLength bounds the values of annotations that name no length of their own. Whoever writes Services decides what
-// stands in them; nothing that a cloud accepts is longer.
+// DefaultMaxLength bounds the values of annotations without a length of their own. Anybody who writes Services chooses these values; no
+// cloud accepts longer ones.
 const DefaultMaxLength = 16384
 
 // Longest returns how many characters a value may have.
@@ -77,7 +77,7 @@ func (s Spec) Longest() int {
 	return DefaultMaxLength
 }
 
-// checkLength returns what is wrong with a value that is too long. The value is no part of it.
+// checkLength returns the problem of a value that is too long, without the value.
 func (s Spec) checkLength(place, text string) *Problem {
 	if n := utf8.RuneCountInString(text); n > s.Longest() {
 		return &Problem{Place: place, Reason: fmt.Sprintf("is %d characters long; use at most %d", n, s.Longest())}
@@ -85,15 +85,15 @@ func (s Spec) checkLength(place, text string) *Problem {
 	return nil
 }
 
-// Problem is one setting that cannot be used as it stands. It names the place, the value and what would be legal.
+// Problem is a setting that cannot be used. It names the place, the value and the legal values.
 type Problem struct {
 	// Place says where the value was found, such as `environment variable REGION`.
 	Place string
 	// Value is the refused value; it is never set for a secret.
 	Value string
-	// Reason says what is wrong and what to do.
+	// Reason says what is wrong and how to fix it.
 	Reason string
-	// Warning is true where the program goes on with the default.
+	// Warning is true if the program continues with the default.
 	Warning bool
 }
 
@@ -105,7 +105,7 @@ func (p *Problem) Error() string {
 	return fmt.Sprintf("%s: %q %s", p.Place, p.Value, p.Reason)
 }
 
-// Problems returns the problems that err is made of, so that each can be reported by itself.
+// Problems splits an error into its problems, so that each can be reported by itself.
 func Problems(err error) []error {
 	if err == nil {
 		return nil
@@ -129,7 +129,7 @@ type field[T any] struct {
 	set  setter[T]
 }
 
-// bind binds a Spec to the field that at points to. Without at the value is judged and then dropped: the setting has no effect.
+// bind binds a Spec to the field that at points to. Without at the value is checked and then dropped: the setting has no effect.
 func bind[T, V any](kind Kind, s Spec, at func(*T) *V, parse func(Spec, string) (V, error)) field[T] {
 	s.Kind = kind
 	if at != nil && at(new(T)) == at(new(T)) { //nolint:staticcheck // two values, whose targets must differ
@@ -292,7 +292,7 @@ func Nearest(name string, candidates []string) string {
 	return best
 }
 
-// editDistance is the optimal string alignment distance: insertions, deletions, replacements, swaps of neighbours.
+// editDistance returns the optimal string alignment distance: insertions, deletions, replacements, swaps of neighbours.
 func editDistance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

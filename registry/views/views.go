@@ -1,5 +1,5 @@
-// Package views shows users of shared informers the Nodes or Services in another way than they are stored. Informers, caches and
-// watches stay those of the factory that is viewed.
+// Package views changes how Nodes or Services appear to users of shared informers. Informers, caches and watches stay those of the original
+// factory.
 package views
 
 import (
@@ -13,22 +13,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// View is how the objects of one kind are shown. A field that is nil leaves them as they are.
+// View changes how the objects of one kind appear. A nil field leaves them unchanged.
 type View struct {
-	// Handler returns what hears of changes in place of a handler that is added.
+	// Handler returns the handler to install in place of an added one.
 	Handler func(cache.ResourceEventHandler) cache.ResourceEventHandler
-	// List returns what a list of all objects shows in place of them; Show says then what is found by name or index alone.
+	// List returns the objects of a listing in place of all; Show then applies only to objects found by name or index.
 	List func() []any
-	// Show returns an object of a cache as it is shown, and whether it is shown at all. It keeps the object's namespace and name.
+	// Show returns the changed object of a cache, and whether it is visible at all. It keeps the object's namespace and name.
 	Show func(object any) (shown any, ok bool)
 }
 
-// Nodes returns a factory like the given one whose informer shows Nodes by a view.
+// Nodes returns a factory like the given one whose informer has a view of Nodes.
 func Nodes(factory informers.SharedInformerFactory, v View) informers.SharedInformerFactory {
 	return viewed{factory, &v, nil}
 }
 
-// Services returns a factory like the given one whose informer shows Services by a view.
+// Services returns a factory like the given one whose informer has a view of Services.
 func Services(factory informers.SharedInformerFactory, v View) informers.SharedInformerFactory {
 	return viewed{factory, nil, &v}
 }
@@ -162,7 +162,7 @@ func (i informer) GetIndexer() cache.Indexer {
 	return indexer{i.SharedIndexInformer.GetIndexer(), show, i.view.List}
 }
 
-// indexer shows the objects of an indexer. Names of indexes and indexed values are those of the objects as they are stored.
+// indexer applies a view to an indexer. Index names and indexed values are those of the stored objects.
 type indexer struct {
 	cache.Indexer
 
@@ -192,7 +192,7 @@ func (i indexer) showObject(object any, exists bool, err error) (any, bool, erro
 	return shown, true, nil
 }
 
-// keys are those of objects of a cache, which have one.
+// keys returns the keys of a cache's objects, which always have one.
 func keys(objects []any) []string {
 	all := make([]string, 0, len(objects))
 	for _, object := range objects {
