@@ -16,8 +16,8 @@ const (
 // Service or a Node.
 const OtherOperation = "other"
 
-// boundNames limits the number of operation names as a second safeguard after the providers' lists, because each is a label of metrics, which
-// are kept as long as the process runs.
+// boundNames limits the number of operation names as a second safeguard after the providers' lists, because each is a label of metrics,
+// which are kept as long as the process runs.
 func boundNames(name func(*http.Request) string) func(*http.Request) string {
 	var mu sync.Mutex
 	known := map[string]struct{}{}

@@ -11,8 +11,8 @@ import (
 // maxObjects bounds one listing. A cluster has at most 5,000 nodes; what an account holds besides them is a small multiple.
 const maxObjects = 50_000
 
-// withChecks returns a source whose reads return an error if the provider's code panics or a response is unusable. They run on the inventory's
-// goroutines, so that no caller's recover would catch the panic.
+// withChecks returns a source whose reads return an error if the provider's code panics or a response is unusable. They run on the
+// inventory's goroutines, so that no caller's recover would catch the panic.
 func (s Source[ID, V]) withChecks() Source[ID, V] {
 	list, get, getMany := s.List, s.Get, s.GetMany
 	if list != nil {

@@ -168,8 +168,8 @@ func (i *Instances[ID, T]) undecidedError(class error, message string) error {
 	}
 }
 
-// likelyNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are not
-// ready.
+// likelyNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are
+// not ready.
 func (i *Instances[ID, T]) likelyNext(ctx context.Context, node *v1.Node) []ID {
 	if guard.Uninitialized(node) {
 		return i.Uninitialized(ctx)

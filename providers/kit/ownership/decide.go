@@ -236,8 +236,8 @@ func (f Facts) isRestored() bool {
 	return f.isCopied() || (f.Targets != nil && f.Targets.Strange && !f.isAboutToBeMade())
 }
 
-// isAboutToBeMade reports whether the Service records the coming creation of the object, and its name is not that of a deleted Service or of
-// another cluster.
+// isAboutToBeMade reports whether the Service records the coming creation of the object, and its name is not that of a deleted Service or
+// of another cluster.
 func (f Facts) isAboutToBeMade() bool {
 	others := f.Made != nil && f.Made(f.Object.Name)
 	return !others && f.Recorded != nil && f.Recorded(f.Service)

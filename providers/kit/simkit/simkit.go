@@ -1,5 +1,5 @@
-// Package simkit holds the common parts of all simulated clouds: latency, rate limits, faults, a log of calls, and an admin path. A cloud adds
-// its wire format.
+// Package simkit holds the common parts of all simulated clouds: latency, rate limits, faults, a log of calls, and an admin path. A cloud
+// adds its wire format.
 //
 // Admin paths, all JSON:
 //
