@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -59,4 +60,25 @@ func TestFilesSayWhatTheyHold(t *testing.T) {
 		assert.True(t, name == "doc" && len(file.Decls) == 0, "%s: name the file after what it holds", path)
 		return nil
 	}))
+}
+
+// paraphrase begins a comment that only says its name in other words: "limit is what is allowed".
+var paraphrase = regexp.MustCompile(`^\w[\w.]*(, [\w.]+)*(,? and [\w.]+)?\s+(is|are)\s+(what|who)\b`)
+
+// TestCommentsSayMoreThanTheName: a comment states the contract or the reason, with a noun or a verb.
+func TestCommentsSayMoreThanTheName(t *testing.T) {
+	t.Parallel()
+	set, comments := token.NewFileSet(), 0
+	require.NoError(t, walk(func(path string) error {
+		file, err := parser.ParseFile(set, path, nil, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		for _, c := range file.Comments {
+			comments++
+			assert.NotRegexp(t, paraphrase, c.Text(), "%s: say what it holds, returns or guarantees, or why", set.Position(c.Pos()))
+		}
+		return nil
+	}))
+	require.Greater(t, comments, 1000, "the sources were read")
 }

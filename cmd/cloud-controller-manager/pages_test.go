@@ -127,7 +127,7 @@ func TestLinks(t *testing.T) {
 	assert.Greater(t, count, 200)
 }
 
-// groupsOfDifferences are what differences are grouped by, in their order.
+// groupsOfDifferences are the headings of differences, in their order.
 var groupsOfDifferences = []string{"Nodes", "Load balancers", "Addresses", "Firewalls", "Routes and pod ranges", "Settings and calls"}
 
 // TestDifferencesHaveOneHeading: each cloud's page lists its differences under the heading that other pages link to, and nowhere else. Each
