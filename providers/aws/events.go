@@ -7,17 +7,17 @@ func eventRows() []events.Row {
 	return []events.Row{
 		{
 			On: "Service", Reason: "LoadBalancerNodeSecurityGroupMissing", Type: "Warning",
-			What: "An instance has several security groups and none with the tag of the cluster, so none is opened for the load balancer.",
+			What: "An instance has several security groups, none with the cluster's tag. None is opened for the load balancer.",
 			Do:   "Tag one of them.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerTargetsKept", Type: "Warning",
-			What: "EC2 shows none of the nodes' instances, or none with the tag of the cluster, so what the load balancer has registered stays.",
+			What: "EC2 shows none of the nodes' instances, or none with the cluster's tag. The load balancer keeps its targets.",
 			Do:   "Check the tags of the instances, the account and the region.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerSecurityRuleKept", Type: "Warning",
-			What: "A security group of the nodes still lets all of a group in after the deletion of a load balancer that had that group by annotation or by the option ElbSecurityGroup; the rule is not marked as made for it.",
+			What: "A load balancer with a group from an annotation or the option ElbSecurityGroup was deleted. A security group of the nodes still admits that group, by a rule without a mark of the load balancer.",
 			Do:   "Remove the rule if neither nodes nor other machines need it.",
 		},
 	}

@@ -26,21 +26,21 @@ func eventRows() []events.Row {
 		{
 			On: "Service", Reason: eventRefused, Type: "Warning",
 			What: "CloudStack refuses a port of the Service; the other ports are served.",
-			Do:   "Do as the message says: virtual routers refuse UDP, port 8081 and ports that another rule of the address has.",
+			Do:   "Follow the message. Virtual routers refuse UDP, port 8081 and ports of another rule of the address.",
 		},
 		{
 			On: "Service", Reason: eventAddress, Type: "Warning",
-			What: "The address that the Service names cannot be used, or no other is to be had.",
+			What: "The address that the Service names cannot be used, or no address is available.",
 			Do:   "Name an address of the network that is free or has room, or ask for a higher limit.",
 		},
 		{
 			On: "Service", Reason: eventAddressKept, Type: "Normal",
-			What: "The address stays although the Service is gone: others use it, or it was not taken for this Service.",
+			What: "The address stays after the deletion of the Service: others use it, or it was not acquired for this Service.",
 			Do:   "Release it in CloudStack if nobody needs it.",
 		},
 		{
 			On: "Service", Reason: eventBlocked, Type: "Warning",
-			What: "The network ACL list of the VPC tier keeps clients out, or lets others in than the Service asks for, and is not changed.",
+			What: "The network ACL list of the VPC tier blocks clients, or admits others than the Service allows. It is not changed.",
 			Do:   "Change the list or the item that the message names, or give the tier a list of its own.",
 		},
 	}

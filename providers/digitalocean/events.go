@@ -8,7 +8,7 @@ func eventRows() []events.Row {
 		{
 			On: "Service", Reason: "FirewallPortClosed", Type: "Warning",
 			What: "A port of the Service stays closed in the public access firewall, because the firewall does not support the protocol or is full, or its annotation is not a boolean.",
-			Do:   "The message names the ways out.",
+			Do:   "The message names the possible remedies.",
 		},
 	}
 }

@@ -27,7 +27,7 @@ func eventRows() []events.Row {
 	return []events.Row{
 		{
 			On: "Service", Reason: eventByHand, Type: "Normal",
-			What: "The network is another project's, and the credential may not change its firewall rules.",
+			What: "The network belongs to another project, and the credential may not change its firewall rules.",
 			Do:   "Run the command in the message as an administrator of that project. This is reported once.",
 		},
 		{
@@ -37,29 +37,28 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Service", Reason: eventOptionsIgnored, Type: "Warning",
-			What: "The network is a legacy one, which has no subnets; the annotations about subnet and global access have no effect.",
+			What: "The network is a legacy one without subnets. The annotations about subnet and global access have no effect.",
 			Do:   "Remove the annotations.",
 		},
 		{
 			On: "Service", Reason: eventGroupShared, Type: "Warning",
-			What: "An instance group of internal load balancers has members that are not nodes of this cluster. They stay, and get traffic.",
+			What: "An instance group of internal load balancers has members that are not nodes of this cluster. They stay and get traffic.",
 			Do:   "Give the other cluster an ID of its own, or remove the instances from the group.",
 		},
 		{
 			On: "Service", Reason: eventGroupFull, Type: "Warning",
 			What: "A zone has more nodes than an instance group holds. The last ones by name get no traffic from internal load balancers.",
-			Do:   "Choose by the label in the message which nodes serve, or use more zones.",
+			Do:   "Use the label named in the message to choose which nodes receive traffic, or use more zones.",
 		},
 		{
 			On: "Service", Reason: eventZoneWaits, Type: "Warning",
-			What: "A zone cannot be reached, so that nothing is known of its instances. Its nodes neither join nor leave the load balancer; " +
-				"those of all other zones do.",
-			Do: "Nothing: it is applied by itself when the zone answers. It is said once.",
+			What: "A zone is unreachable, so that its instances are unknown. Its nodes neither join nor leave the load balancer; those of other zones do.",
+			Do:   "Nothing: the change is applied when the zone answers. This is reported once.",
 		},
 		{
 			On: "Node", Reason: eventNoForwarding, Type: "Warning",
-			What: "The Node gets a route to its pods, and its instance may not forward packets, so that the cloud drops them.",
-			Do:   "Set `canIpForward` on the instance, for which it has to be stopped or created again.",
+			What: "The Node gets a route to its pods, but its instance may not forward packets. The cloud drops them.",
+			Do:   "Set `canIpForward` on the instance, which must be stopped or created again for that.",
 		},
 	}
 }

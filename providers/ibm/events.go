@@ -28,13 +28,13 @@ func eventRows() []events.Row {
 		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}
 	}
 	return []events.Row{
-		row(eventGone, "The load balancer that the Service shows is there no longer, and another one is made.", "Point what led to the old host name to the new one."),
-		row(eventVerifying, "The load balancer has been offline, or in another status than online/active, for 5 minutes and more, or is not there.", "Look into it in the console."),
+		row(eventGone, "The load balancer in the Service's status no longer exists, and another one is created.", "Replace the old host name by the new one, such as in DNS."),
+		row(eventVerifying, "The load balancer has not been online/active for 5 minutes or more, or does not exist.", "Check it in the console."),
 		{On: "Service", Reason: eventNormal, Type: "Normal", What: "The load balancer is online and active again.", Do: "Nothing."},
-		row(eventTooMany, "A pool takes 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
+		row(eventTooMany, "A pool has at most 50 members, and there are more nodes.", "Choose the nodes by annotation, or by externalTrafficPolicy."),
 		row(eventClosed, "No rule of the security groups that the Service names lets anybody reach one of its ports.", "Add a rule to one of the groups."),
-		row(eventStranger, "No instance, or more than one, has the name of a node. It becomes no member; one that it is, by the address or the instance that it tells, stays.", "Name the node as its instance in the VPC of the cluster."),
-		{On: "Service", Reason: eventStray, Type: "Normal", What: "Members belong to no node that receives traffic, as those that were made by hand, and are taken away.", Do: "Nothing, unless somebody needs them."},
-		row(eventOtherKind, "The Service asks for a network load balancer and has an application load balancer, which is kept.", "Make the Service again to change it, which changes its address."),
+		row(eventStranger, "No instance, or more than one, has the name of a node. The node does not become a member; an existing member with its address or instance stays.", "Name the node as its instance in the VPC of the cluster."),
+		{On: "Service", Reason: eventStray, Type: "Normal", What: "Members that belong to no node with traffic, such as manually created ones, are removed.", Do: "Nothing, unless somebody needs them."},
+		row(eventOtherKind, "The Service asks for a network load balancer and has an application load balancer, which is kept.", "Delete and create the Service to change it, which changes its address."),
 	}
 }

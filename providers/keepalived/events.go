@@ -23,7 +23,7 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Service", Reason: eventAddressInUse, Type: "Warning",
-			What: "The address that the Service asks for, or has, is in use by somebody else, and cannot be shared. One that it has stays.",
+			What: "The Service's requested or present address is in use by another one, and cannot be shared. A present address stays.",
 			Do:   "Choose another address, or free this one; it is tried again within seconds.",
 		},
 		{
@@ -33,13 +33,13 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Node", Reason: eventNodeLeftOut, Type: "Warning",
-			What: "The Node is left out of keepalived.conf: it has no InternalIP of the family that keepalived's nodes talk in, or an older Node has the same.",
+			What: "The Node is left out of keepalived.conf: it has no InternalIP of keepalived's address family, or an older Node has the same.",
 			Do:   "Have kubelet report the address (`--node-ip`), or leave the Node out by `KEEPALIVED_NODE_SELECTOR`.",
 		},
 		{
 			On: "Service", Reason: eventOutside, Type: "Normal",
-			What: "The address that the Service asks for is in none of the pools of its namespace. It is used all the same.",
-			Do:   "See to it that nobody else uses it.",
+			What: "The requested address is in none of the pools of the Service's namespace. It is used nevertheless.",
+			Do:   "Make sure that nobody else uses it.",
 		},
 	}
 }

@@ -24,11 +24,11 @@ func eventRows() []events.Row {
 		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}
 	}
 	return []events.Row{
-		row(eventRefused, "The cloud began a change of the load balancer and gave it up.", "Set right what the event names."),
-		row(eventRulesLeft, "A security list or a network security group could not be looked at when the Service went.",
-			"Remove what is left of its ports there, if the subnet or the group still exists."),
-		row(eventOtherKind, "The Service has a load balancer of the type that it asked for before. It is served no further; its nodes are kept up to date.",
-			"Set the annotation back, or make the Service again."),
-		row(eventNoNodes, "No node can receive the traffic of the Service. The backends stay as they are.", "Look at the label selector, and at the nodes."),
+		row(eventRefused, "The cloud began a change of the load balancer, and it failed.", "Fix the fault named in the event."),
+		row(eventRulesLeft, "A security list or a network security group could not be read when the Service was deleted.",
+			"Remove the rules for its ports there, if the subnet or the group still exists."),
+		row(eventOtherKind, "The Service has a load balancer of the type that it requested before. It is no longer managed, except for its nodes.",
+			"Restore the annotation, or delete and create the Service."),
+		row(eventNoNodes, "No node can receive the traffic of the Service. The backends are not changed.", "Check the label selector and the nodes."),
 	}
 }

@@ -12,17 +12,17 @@ func eventRows() []events.Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerFailover", Type: "Warning",
-			What: "The load balancer is in ERROR; a failover was ordered, which keeps its address.",
+			What: "The load balancer is in ERROR. A failover was started, which keeps its address.",
 			Do:   "Nothing.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerError", Type: "Warning",
-			What: "The load balancer is in ERROR, and the credential may not fail it over. It may go on serving; nothing of it can be changed.",
+			What: "The load balancer is in ERROR, and the credential may not start a failover. It may still work, but cannot be changed.",
 			Do:   "Ask an administrator of the cloud to run the command in the message.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerForcedInternal", Type: "Warning",
-			What: "There is no external network for a floating address; the Service shows the internal one.",
+			What: "There is no external network for a floating address. The Service shows the internal address.",
 			Do:   "Set `floating-network-id`, or make the Service internal.",
 		},
 		{

@@ -18,17 +18,17 @@ func nsxEventRows() []events.Row {
 	return []events.Row{
 		{
 			On: "Service", Reason: eventNoAddress, Type: "Warning",
-			What: "The IP pool of the Service's class has no free address. The allocation that failed was taken back.",
+			What: "The IP pool of the Service's class has no free address. The failed allocation was deleted.",
 			Do:   "Enlarge the pool in NSX, or choose another class by `loadbalancer.vmware.io/class`.",
 		},
 		{
 			On: "Service", Reason: eventNotRealized, Type: "Warning",
-			What: "NSX accepted an object of the load balancer, and cannot put it in force; the message has its alarms.",
+			What: "NSX accepted an object of the load balancer, but cannot realize it. The message contains its alarms.",
 			Do:   "Follow the alarms in NSX, such as a limit of the load balancer service's size.",
 		},
 		{
 			On: "Node", Reason: eventRouteNotRealized, Type: "Warning",
-			What: "NSX accepted the route to the node's Pods, and cannot put it in force; the message has its alarms.",
+			What: "NSX accepted the route to the node's Pods, but cannot realize it. The message contains its alarms.",
 			Do:   "Follow the alarms of the tier-1 gateway in NSX.",
 		},
 	}

@@ -23,22 +23,22 @@ func nodeRows() []Row {
 	return []Row{
 		{
 			On: "Node", Reason: "NodeInitializationFailed", Type: "Warning",
-			What: "The cloud's answer about a new Node makes it impossible to initialise it: no instance of that name, several of one name, refused credential, rate limit.",
+			What: "A new Node cannot be initialised: no instance or several have its name, the credential is refused, or the rate limit is exceeded.",
 			Do:   "The message names the next step. It is retried automatically.",
 		},
 		{
 			On: "Node", Reason: "NodeDeletionHeld", Type: "Warning",
-			What: "The cloud says that the instance is gone, but the Node is kept: too many vanish without an announcement, or no other instance of the cluster is visible to prove that this is the right account. The message says what ends the hold.",
+			What: "The cloud says that the instance is gone, but the Node is kept. Too many vanish without an announcement, or no other instance of the cluster proves that this is the right account. The message says how the hold ends.",
 			Do:   "See [node deletion](node-deletion.md).",
 		},
 		{
 			On: "Node", Reason: "NodeDeletionHoldEnded", Type: "Normal",
-			What: "A Node that was held is held no more: its instance was seen again, so that it stays, or it is deleted now.",
+			What: "The hold of a Node has ended: its instance was found again and the Node stays, or it is deleted now.",
 			Do:   "Nothing.",
 		},
 		{
 			On: "Node", Reason: "NodeInstanceNotVerified", Type: "Warning",
-			What: "`--verify-node-instances` is set, and the cloud does not show that the instance behind the provider ID is this Node's. The Node does not become a backend or next hop.",
+			What: "`--verify-node-instances` is set, and the cloud does not confirm that the provider ID's instance is this Node's. The Node becomes neither backend nor next hop.",
 			Do:   "Name or tag the instance as the cloud's page says; if the provider ID is wrong, find out who wrote it.",
 		},
 		{
@@ -49,7 +49,7 @@ func nodeRows() []Row {
 		{
 			On: "Node", Reason: "CIDRNotAvailable", Type: "Warning",
 			What: "The Node gets no pod range: none is free, or its instance has none in the cloud.",
-			Do:   "The message names the ways out.",
+			Do:   "The message names the possible remedies.",
 		},
 		{
 			On: "Node", Reason: "CIDRAssignmentFailed", Type: "Warning",
@@ -84,8 +84,8 @@ func annotationRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerFieldIgnored", Type: "Warning",
-			What: "A field of the Service has no effect on the load balancer, or less than it says; the message names it and what happens instead.",
-			Do:   "Remove the field, or accept what the message says.",
+			What: "A field of the Service has no effect on the load balancer, or a weaker one. The message names the field and the effect.",
+			Do:   "Remove the field, or accept the effect.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerDefaulted", Type: "Normal",
@@ -93,7 +93,7 @@ func annotationRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerAnnotationFixed", Type: "Warning",
-			What: "An annotation, or a field such as spec.loadBalancerIP, asks for something that only counts when the load balancer is created, and that it does not have.",
+			What: "An annotation, or a field such as spec.loadBalancerIP, differs from the load balancer and counts only at its creation.",
 			Do:   "Delete and create the Service to change it.",
 		},
 	}
@@ -109,12 +109,12 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerFailed", Type: "Warning",
-			What: "The cloud says that the load balancer has failed. It is changed no further.",
-			Do:   "Look into the load balancer and its work in the cloud's console; delete it, or the Service, to have it made again.",
+			What: "The cloud says that the load balancer has failed. It is no longer changed.",
+			Do:   "Check the load balancer and its operations in the cloud's console. Delete it, or the Service, to have it created again.",
 		},
 		{
 			On: "Service", Reason: "LoadBalancerLeftBehind", Type: "Warning",
-			What: "A load balancer, or something that belongs to one, stays in the cloud: nothing proves that it was made for the Service, the Service had it under another name, others use it, or it is not found, which may also be for lack of a right to see it. The message says which.",
+			What: "A load balancer, or a part of one, stays in the cloud. Nothing proves that it was created for the Service, the Service had it under another name, others use it, or it is not found, perhaps for lack of permission. The message says which.",
 			Do:   "Delete it if nobody needs it.",
 		},
 		{
@@ -123,7 +123,7 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "NodesWithoutInstance", Type: "Warning",
-			What: "Nodes have no provider ID, and no instance of theirs is found. Where nothing is known of any node, a load balancer that is there stays as it is.",
+			What: "Nodes have no provider ID, and their instances are not found. If no node has a known instance, an existing load balancer is not changed.",
 			Do:   "Start the kubelets with `--cloud-provider=external`, or with `--provider-id`.",
 		},
 		{
@@ -143,7 +143,7 @@ func serviceRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerSingleStack", Type: "Warning",
-			What: "The Service asks for an IP family, or for two, of which its load balancer has no address.",
+			What: "The Service requests an IP family, or two, for which its load balancer has no address.",
 			Do:   "The message says what is missing.",
 		},
 	}
@@ -153,18 +153,18 @@ func leaseRows() []Row {
 	return []Row{
 		{
 			On: "Lease", Reason: "ServiceDefaultsInvalid", Type: "Warning",
-			What: "The file of `--service-defaults` changed and has faults, which are named with their lines. The last good one stays in force.",
+			What: "The file of `--service-defaults` changed and has faults, which are listed with their lines. The last valid one stays in force.",
 			Do:   "Fix the file; it is read again automatically.",
 		},
 		{
 			On: "Lease", Reason: "ServiceDefaultsPending", Type: "Normal",
-			What: "The file of `--service-defaults` names other load balancer classes than at the start. Those that are new are served after a restart; those that are gone are served until then, with the defaults that they had.",
+			What: "The file of `--service-defaults` names other load balancer classes than at the start. New classes are served after a restart. Removed classes are served until then, with their former defaults.",
 			Do:   "Restart the program when the file is complete.",
 		},
-		{On: "Lease", Reason: "ServiceDefaultsValid", Type: "Normal", What: "The file of `--service-defaults` is good again, and in force."},
+		{On: "Lease", Reason: "ServiceDefaultsValid", Type: "Normal", What: "The file of `--service-defaults` is valid again, and in force."},
 		{
 			On: "Lease", Reason: "CloudAPIUnavailable", Type: "Warning",
-			What: "The cloud's API cannot be used, and why.",
+			What: "The cloud's API cannot be used, with the reason.",
 			Do:   "Check network, credential and the cloud's status page. Nodes and load balancers stay as they are.",
 		},
 		{
