@@ -121,7 +121,7 @@ type Provider struct {
 	Events []events.Row
 	// Sections are further generated parts of the provider's page, by the name in their markers.
 	Sections map[string]string
-	// Limits are what the cloud takes at most; its simulator refuses more by the same rows.
+	// Limits are the cloud's maxima; its simulator enforces the same rows.
 	Limits limits.Table
 	// Routes reports whether the inputs ask for routes; nil means that Features.Routes decides alone.
 	Routes func(Inputs) bool

@@ -12,7 +12,7 @@ import (
 	"unicode/utf8"
 )
 
-// Unit is what a limit counts.
+// Unit is the thing that a limit counts.
 type Unit string
 
 // Units.
@@ -28,7 +28,7 @@ const (
 type Limit struct {
 	// What is limited: a text, such as "the name of a load balancer", or things, such as "listeners".
 	What string
-	// Within is what has the things, such as "a load balancer".
+	// Within names the containing object, such as "a load balancer".
 	Within string
 	// Operation is a part of the name of the writes that the limit is for, and Path where it is in their bodies: names with dots between
 	// them, [] for the elements of a list, and {} for the keys of an object and their number. A * stands for anything.
@@ -39,9 +39,10 @@ type Limit struct {
 	Source string
 	// Soft is set where the cloud may raise the limit for an account.
 	Soft bool
-	// Advice is what a user can do.
+	// Advice tells a user how to stay below the limit.
 	Advice string
-	// Program is what this program does at the limit, such as "cut"; "" where the cloud refuses, and the event on the Service quotes it.
+	// Program describes this program's behaviour at the limit, such as "cut"; "" if the cloud refuses, and the event on the Service quotes
+	// it.
 	Program string
 }
 

@@ -51,7 +51,7 @@ func runPlan(t *testing.T, f *Fixture, name string) {
 	assert.Empty(t, w.plan(c.Service, "when the change is made"))
 }
 
-// balancerTitle is what plan calls a load balancer itself, and none of its parts.
+// balancerTitle matches plan's title of a load balancer itself, and not of a part.
 var balancerTitle = regexp.MustCompile(`(?i)balancer [^ ]+$`)
 
 // runPlanOfPort: the number of a port is shown as it is and as it will be, and the load balancer stays what it is.
