@@ -7,7 +7,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Attested is what the cloud alone knows of an instance: nothing of it can be written by the instance, its kubelet or its Node.
+// Attested holds facts about an instance from the cloud alone: neither the instance, nor its kubelet, nor its Node can write them.
 type Attested struct {
 	// Names are the instance's names at the cloud, and those that the cloud's own name service gives it.
 	Names []string

@@ -21,7 +21,7 @@ const (
 	userPrefix = "system:node:"
 )
 
-// Cluster is what of a cluster counts in judging a request.
+// Cluster holds the facts about a cluster for judging a request.
 type Cluster struct {
 	// Nodes are all of the cluster, those of other clouds too.
 	Nodes []*v1.Node
@@ -81,7 +81,7 @@ func parse(data []byte) (*x509.CertificateRequest, error) {
 	return request, nil
 }
 
-// malformed is what Kubernetes' signer would refuse, and who asks for another's certificate.
+// malformed returns a reason if Kubernetes' own signer would refuse the request, or if it is for another one's certificate.
 func malformed(csr *certificatesv1.CertificateSigningRequest, r *x509.CertificateRequest) string {
 	switch {
 	case NodeName(csr) == "":

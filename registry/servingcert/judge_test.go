@@ -38,7 +38,7 @@ func (store) Update([]byte, []byte) (*tls.Certificate, error) {
 	return nil, new(certificate.NoCertKeyError)
 }
 
-// managerRequest is what client-go's certificate manager of a kubelet creates, as the API server stores it.
+// managerRequest returns a request as client-go's certificate manager of a kubelet creates it and the API server stores it.
 func managerRequest(
 	t *testing.T, node string, key func() (crypto.Signer, error), dns []string, ips ...string,
 ) *certificatesv1.CertificateSigningRequest {
@@ -156,7 +156,7 @@ func TestNamesThatNoNodeHas(t *testing.T) {
 	assert.NotEmpty(t, cluster.foreignNames(&x509.CertificateRequest{DNSNames: []string{"api.example.org"}}, attested))
 }
 
-// forgery is what somebody changes of a good request, of its Node or of the cluster, and why it is refused.
+// forgery changes a valid request, its Node or the cluster; why is the expected reason of the refusal.
 type forgery struct {
 	template func(*x509.CertificateRequest)
 	change   func(*request)
