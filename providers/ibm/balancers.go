@@ -18,14 +18,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// The states of load balancers that matter. Every other one, those that the API will learn included, is one in which it works by itself.
+// States of load balancers. In any other state, including unknown ones, the cloud is working on them.
 const (
 	stateActive = "active"
 	stateFailed = "failed"
 	// stateBusy is the state of a load balancer after one of our writes.
 	stateBusy     = "update_pending"
 	stateDeleting = "delete_pending"
-	// stateMaintenance is one of the cloud's own work; operatingOnline is the other status of a load balancer that serves.
+	// stateMaintenance is the state during the cloud's own work; operatingOnline is the operating status of a working load balancer.
 	stateMaintenance = "maintenance_pending"
 	operatingOnline  = "online"
 
@@ -48,9 +48,9 @@ type loadBalancer struct {
 	PublicIPs    []address `json:"public_ips"`
 	PrivateIPs   []address `json:"private_ips"`
 	Groups       []named   `json:"security_groups"`
-	// GroupsSupported is false for network load balancers of before October 2023.
+	// GroupsSupported is false for network load balancers from before October 2023.
 	GroupsSupported *bool `json:"security_groups_supported"`
-	// DNS is the private zone that registers it; nil where there is none.
+	// DNS is the private zone that registers it; nil if there is none.
 	DNS *dnsRequest `json:"dns"`
 }
 
@@ -61,7 +61,7 @@ type profile struct {
 
 func (lb *loadBalancer) network() bool { return lb.Profile.Family == familyNetwork }
 
-// subnets are those of the load balancer, by ID.
+// subnets returns the load balancer's subnets, by ID.
 func (lb *loadBalancer) subnets() (ids []string) {
 	for _, n := range lb.Subnets {
 		ids = append(ids, n.ID)
@@ -69,12 +69,12 @@ func (lb *loadBalancer) subnets() (ids []string) {
 	return ids
 }
 
-// busy reports whether the cloud works on it, and takes no other change.
+// busy reports whether the cloud is working on it, and refuses other changes.
 func (lb *loadBalancer) busy() bool {
 	return lb.Provisioning != stateActive && lb.Provisioning != stateFailed
 }
 
-// ip is the address of a network load balancer, which it keeps.
+// ip returns the address of a network load balancer, which never changes.
 func (lb *loadBalancer) ip() string {
 	list := lb.PrivateIPs
 	if lb.Public {
@@ -86,7 +86,7 @@ func (lb *loadBalancer) ip() string {
 	return list[0].Address
 }
 
-// target is where a member sends its traffic: an address of an application load balancer, an instance of a network load balancer.
+// target is a member's destination: an address for an application load balancer, an instance for a network load balancer.
 type target struct {
 	Address string `json:"address,omitempty"`
 	ID      string `json:"id,omitempty"`
@@ -107,7 +107,7 @@ type monitor struct {
 	Path    string `json:"url_path,omitempty"`
 }
 
-// pool is a pool as it is asked for, and as it is shown, where Members come from reads of their own.
+// pool is a pool in requests and responses; Members come from separate reads.
 type pool struct {
 	ID        string   `json:"id,omitempty"`
 	Algorithm string   `json:"algorithm,omitempty"`
@@ -118,7 +118,7 @@ type pool struct {
 	Proxy     string   `json:"proxy_protocol,omitempty"`
 }
 
-// listener is a listener as it is asked for, and as it is shown.
+// listener is a listener in requests and responses.
 type listener struct {
 	ID       string `json:"id,omitempty"`
 	Limit    int    `json:"connection_limit,omitempty"`
@@ -130,7 +130,7 @@ type listener struct {
 	Protocol string `json:"protocol,omitempty"`
 }
 
-// dnsRequest names, also where it is shown, the zone that registers a private load balancer.
+// dnsRequest names the zone that registers a private load balancer, in requests and responses.
 type dnsRequest struct {
 	Instance struct {
 		CRN string `json:"crn"`
@@ -138,7 +138,7 @@ type dnsRequest struct {
 	Zone named `json:"zone"`
 }
 
-// creation is the request for a load balancer with all that belongs to it.
+// creation is the request for a load balancer with all its parts.
 type creation struct {
 	Public        bool        `json:"is_public"`
 	Listeners     []listener  `json:"listeners"`
@@ -165,7 +165,7 @@ func (d *details) shown() string {
 	return lb.shownParts()
 }
 
-// showIn puts these listeners and pools where a load balancer tells of its own.
+// showIn copies these listeners and pools to the load balancer's own references.
 func (d *details) showIn(lb *loadBalancer) {
 	lb.Listeners, lb.Pools = nil, nil
 	for _, l := range d.listeners {
@@ -176,7 +176,7 @@ func (d *details) showIn(lb *loadBalancer) {
 	}
 }
 
-// clone shares nothing that is changed in place.
+// clone returns a copy that shares no mutable parts.
 func (d *details) clone() *details {
 	return &details{id: d.id, listeners: slices.Clone(d.listeners), pools: slices.Clone(d.pools)}
 }
@@ -193,7 +193,7 @@ func (lb *loadBalancer) shownParts() string {
 	return strings.Join(sortedKeys(set), ",")
 }
 
-// sameAs reports whether two looks at a load balancer show the same of what is written.
+// sameAs reports whether two reads of a load balancer show equal mutable fields.
 func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
 	ids := func(list []named) []string {
 		var all []string
@@ -206,25 +206,25 @@ func (lb *loadBalancer) sameAs(listed *loadBalancer) bool {
 		services.SameSet(lb.subnets(), listed.subnets()) && services.SameSet(ids(lb.Groups), ids(listed.Groups))
 }
 
-// balancers are the load balancers of the account and region, and their parts.
+// balancers reads the load balancers of the account and region, and their parts.
 type balancers struct {
 	api   *api
 	known *inventory.Inventory[string, *loadBalancer]
 	parts *inventory.Inventory[string, *details]
-	// groups are the security groups of the VPC.
+	// groups reads the security groups of the VPC.
 	groups *inventory.Inventory[string, securityGroup]
-	// seen are the IDs of the groups whose rules this process has written or read alone; released is since when a group is waited for that
-	// shows a load balancer which no longer has it.
+	// seen are the IDs of groups whose rules this process has written or read alone; released is since when a deletion waits for a group
+	// that still shows a detached load balancer.
 	seen, released sync.Map
 	room           *waiting.Room[string, *loadBalancer]
-	// sees is an error where the credential no longer sees the cluster's VPC, so that what is not found may exist.
+	// sees returns an error if the credential no longer sees the cluster's VPC, so that missing objects may exist.
 	sees func(ctx context.Context, maxAge time.Duration) error
 
 	groupLock sync.Mutex
 	group     string
 }
 
-// pace is how often is looked at a load balancer that the cloud works on, which takes about 30 s for each write.
+// pace is the polling of a load balancer that the cloud works on, which takes about 30 s for each write.
 func pace() waiting.Pace { return waiting.Pace{Least: 3 * time.Second, Most: 10 * time.Second} }
 
 func newBalancers(a *api, sees func(context.Context, time.Duration) error) *balancers {
@@ -239,7 +239,7 @@ func newBalancers(a *api, sees func(context.Context, time.Duration) error) *bala
 	b.groups = inventory.New(inventory.Source[string, securityGroup]{
 		Kind: "security group", ID: func(g securityGroup) string { return g.ID }, List: a.securityGroups, Get: b.securityGroup,
 		Wrote: func(known, listed securityGroup) bool {
-			return services.SameSet(known.Rules, listed.Rules) // IDs included, by which rules are removed
+			return services.SameSet(known.Rules, listed.Rules) // including the IDs, which are needed to remove rules
 		},
 		Indexes: map[string]func(securityGroup) []string{indexName: func(g securityGroup) []string { return []string{g.Name} }},
 	})
@@ -251,7 +251,7 @@ func (a *api) loadBalancers(ctx context.Context) ([]*loadBalancer, int, error) {
 	return list[*loadBalancer](ctx, a, "load_balancers", "/load_balancers", url.Values{})
 }
 
-// loadBalancer reads one. It is gone only where the credential still sees the VPC.
+// loadBalancer reads a load balancer. It counts as gone only if the credential still sees the VPC.
 func (b *balancers) loadBalancer(ctx context.Context, id string) (*loadBalancer, error) {
 	lb, what := &loadBalancer{}, "reading load balancer "+id
 	err := b.api.call(ctx, request{what: what, method: http.MethodGet, path: "/load_balancers/" + url.PathEscape(id)}, lb)
@@ -295,7 +295,7 @@ func (b *balancers) details(ctx context.Context, id string) (*details, error) {
 	return d, waiting.Together(reads...)
 }
 
-// unpaged reads a listing that has no pages.
+// unpaged reads a listing without pages.
 func unpaged[T any](ctx context.Context, a *api, what, path, key string) ([]T, error) {
 	var raw json.RawMessage
 	if err := a.call(ctx, request{what: what, method: http.MethodGet, path: path}, &raw); err != nil {

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// busyPatience is how long a call waits for a load balancer that the cloud works on: making one takes minutes, each change about 30 s.
+	// busyPatience is how long a call waits for a load balancer that the cloud works on: a creation takes minutes, each change about 30 s.
 	busyPatience = 10 * time.Minute
 )
 
-// retryLater is the answer where the cloud is still at work when patience ends, which is no failure.
+// retryLater is returned if the cloud still works at the end of the patience, which is no failure.
 func retryLater(err error, name string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return cloudproviderapi.NewRetryError("the cloud still works on load balancer "+name, lookAgain)
@@ -33,8 +33,8 @@ func retryLater(err error, name string) error {
 	return err
 }
 
-// othersWork is the answer where a write was refused because the cloud works on the load balancer, which it may not show yet, or never for
-// somebody else. It is asked for again in a while, and from what is there then.
+// othersWork is returned if a write was refused because the cloud works on the load balancer. That may not be visible yet, or never if
+// somebody else caused it. The write is retried later from the state at that time.
 func othersWork(err error, name string) error {
 	if errors.Is(err, cloudapi.ErrConflict) && !errors.Is(err, errDuplicate) && !errors.Is(err, errInUse) {
 		return cloudproviderapi.NewRetryError("the cloud works on load balancer "+name+", and took no change ("+err.Error()+")", lookAgain)
@@ -42,7 +42,7 @@ func othersWork(err error, name string) error {
 	return err
 }
 
-// idle waits until the cloud works on a load balancer no longer.
+// idle waits until the cloud no longer works on a load balancer.
 func (r *reconciler) idle(ctx context.Context, id, name string) (*loadBalancer, error) {
 	lb, err := r.known.Get(ctx, id, inventory.Query{MaxAge: observedMaxAge})
 	if err == nil && lb.busy() {
@@ -53,10 +53,10 @@ func (r *reconciler) idle(ctx context.Context, id, name string) (*loadBalancer, 
 	return lb, retryLater(err, name)
 }
 
-// call is one write on a load balancer. It returns what is there afterwards.
+// call makes one write on a load balancer, and returns the resulting state.
 type call func(ctx context.Context, path string, o observation) (observation, error)
 
-// writeOnce makes one write, when it is the load balancer's turn for one.
+// writeOnce makes one write once the load balancer is free.
 func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (observation, error) {
 	lb, err := r.idle(ctx, o.lb.ID, o.lb.Name)
 	switch {
@@ -71,7 +71,7 @@ func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (
 	after, err := write(ctx, "/load_balancers/"+url.PathEscape(lb.ID), o)
 	if err == nil {
 		busy := *after.lb
-		if after.parts != nil { // which are not read for Narrow
+		if after.parts != nil { // not read for Narrow
 			after.parts.showIn(&busy)
 			r.parts.Put(after.parts)
 		}
@@ -83,7 +83,7 @@ func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (
 	r.known.Invalidate(lb.ID)
 	r.parts.Invalidate(lb.ID)
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return o, services.ErrGone // somebody has taken it away
+		return o, services.ErrGone // somebody has deleted it
 	}
 	return o, othersWork(err, lb.Name)
 }
@@ -102,8 +102,7 @@ func (r *reconciler) change(action, object, detail string, compare func() (befor
 	}
 }
 
-// Changes are those between what is there and what should be, in the order of IBM's own controller: deletions first and creations last,
-// because of the quotas.
+// Changes returns the changes in the order of IBM's own controller: deletions first and creations last, because of quotas.
 func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]change, error) {
 	all := r.accessBefore(d)
 	if o.lb == nil {
@@ -116,10 +115,10 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 	for _, l := range listeners {
 		all = append(all, r.deletingListener(l))
 	}
-	all = append(all, r.bindings(d)...) // before anything new can be reached
+	all = append(all, r.bindings(d)...) // before any new part is reachable
 	var late []change
 	for _, p := range pools {
-		if p.servesAny(o.parts.listeners, listeners) { // which goes to another pool below
+		if p.servesAny(o.parts.listeners, listeners) { // moved to another pool below
 			late = append(late, r.deletingPool(p))
 			continue
 		}
@@ -147,7 +146,7 @@ func (r *reconciler) Changes(_ services.Request, o observation, d spec) ([]chang
 	return append(all, r.accessAfter(d)...), nil
 }
 
-// changesOf are those of the pool of a port.
+// changesOf returns the changes of a port's pool.
 func (r *reconciler) changesOf(d spec, p placed) []change {
 	var all []change
 	patch := pool{}
@@ -173,7 +172,7 @@ func (r *reconciler) changesOf(d spec, p placed) []change {
 	return all
 }
 
-// listening are the changes of the listener of a port.
+// listening returns the changes of a port's listener.
 func (r *reconciler) listening(d spec, p placed) []change {
 	object := "listener " + p.protocol + " " + strconv.Itoa(p.port.port)
 	if p.listener == nil {
@@ -207,7 +206,7 @@ func (r *reconciler) listening(d spec, p placed) []change {
 	return []change{r.patchingListener(object, l, after, func(observation) any { return listener{Idle: d.settings.idle()} })}
 }
 
-// movingSubnets gives a load balancer other subnets, as it is at that moment: nobody else may have changed it meanwhile.
+// movingSubnets replaces the subnets of a load balancer, unless somebody has changed it concurrently.
 func (r *reconciler) movingSubnets(lb loadBalancer, want []named) change {
 	return r.change(guard.PlanChange, "load balancer "+lb.Name, "subnets", func() (any, any) {
 		return map[string]any{"subnets": lb.Subnets}, map[string]any{"subnets": want}
@@ -269,7 +268,7 @@ func (r *reconciler) patchingListener(object string, l, planned listener, patch 
 		})
 }
 
-// detachingListener takes a listener from its pool, so that another one can have that: no two may.
+// detachingListener removes a listener from its pool, so that another one can use the pool: two listeners may not share one.
 func (r *reconciler) detachingListener(l listener) change {
 	after := l
 	after.Pool = nil
@@ -313,7 +312,7 @@ func (r *reconciler) patchingPool(p, patch pool, what string) change {
 			o.parts = o.parts.clone()
 			for n, q := range o.parts.pools {
 				if q.ID == p.ID && after.ID == p.ID {
-					after.Members = q.Members // the answer has references alone
+					after.Members = q.Members // the response has only references
 					o.parts.pools[n] = after
 				}
 			}
@@ -321,7 +320,7 @@ func (r *reconciler) patchingPool(p, patch pool, what string) change {
 		})
 }
 
-// account is that of the workers, for members that are instances.
+// account returns the workers' account, for members that are instances.
 func (r *reconciler) account(network bool) string {
 	if network {
 		return r.config.WorkerAccount
@@ -364,10 +363,10 @@ func (r *reconciler) addingPool(d spec, p port) change {
 		})
 }
 
-// errExists is about a creation that was refused because the name is taken: what has it was made before, and does not show yet.
+// errExists is about a creation refused because the name is taken: the object was created before, and is not visible yet.
 var errExists = errors.New("it exists")
 
-// creating makes a load balancer with all that belongs to it.
+// creating creates a load balancer with all its parts.
 func (r *reconciler) creating(d spec) change {
 	return change{
 		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.name}, Creates: true, Replan: false,
@@ -384,7 +383,7 @@ func (r *reconciler) creating(d spec) change {
 				err = cloudapi.Unclear(what, "the answer has no ID")
 			}
 			if err != nil {
-				r.known.InvalidateAll() // it may have been made
+				r.known.InvalidateAll() // it may have been created
 				if errors.Is(err, errDuplicate) {
 					q.Asked(errExists)
 				}
@@ -397,7 +396,7 @@ func (r *reconciler) creating(d spec) change {
 	}
 }
 
-// NodeChanges are those that follow from the nodes alone: other members of the pools that there are.
+// NodeChanges returns the changes that follow from the nodes alone: of the members of existing pools.
 func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, o observation) ([]change, []services.Finding, error) {
 	shows := len(q.Service.Status.LoadBalancer.Ingress) > 0
 	if o.lb == nil && !o.foreign && shows { // a new one has another host name, which only Ensure writes
@@ -474,10 +473,10 @@ func (*reconciler) Missing(o observation) (findings []services.Finding) {
 	return findings
 }
 
-// remove deletes a load balancer, and waits until it is gone: the request is only accepted, and can still fail.
+// remove deletes a load balancer, and waits until it is gone: an accepted request can still fail.
 func (r *reconciler) remove(ctx context.Context, lb *loadBalancer) error {
 	defer r.parts.Forget(lb.ID)
-	failed := false // before, which then tells nothing of the deletion
+	failed := false // the failed state may be from before the deletion
 	err := services.Patiently(ctx, busyPatience, func() error {
 		now, err := r.idle(ctx, lb.ID, lb.Name)
 		if err == nil {

@@ -22,18 +22,18 @@ import (
 )
 
 const (
-	// apiVersion is the date whose behaviour of the VPC API is asked for.
+	// apiVersion is the requested version of the VPC API, a date.
 	apiVersion = "2026-01-27"
-	// pageSize is the largest that the API takes.
+	// pageSize is the largest that the API accepts.
 	pageSize = "100"
 	// attemptTimeout bounds one call: a page of 100 instances takes the API seconds.
 	attemptTimeout = 30 * time.Second
 )
 
-// limits are our own: the API publishes none. They leave room for others who use the account.
+// limits are our own: the API publishes none. They leave room for other users of the account.
 var limits = []cloudapi.Limit{{PerSecond: 10, Burst: 60}}
 
-// api is the part of the VPC API that is used, in the common vocabulary of errors.
+// api is the part of the VPC API that we use, with the common classes of errors.
 type api struct {
 	http      *cloudapi.Client
 	config    Config
@@ -59,14 +59,14 @@ type request struct {
 	what, method, path string
 	query              url.Values
 	in                 any
-	// account is sent where members are instances of another account, which is that of the workers.
+	// account is sent if members are instances of another account, that of the workers.
 	account string
-	// match is the ETag that the object must still have, where that is asked for; etag receives that of the answer.
+	// match is the ETag that the object must still have, if required; etag receives that of the response.
 	match string
 	etag  *string
 }
 
-// call makes one call of the VPC API. out is nil where the answer's content does not matter.
+// call makes one call of the VPC API. out is nil if the response's content does not matter.
 func (a *api) call(ctx context.Context, q request, out any) error {
 	query := url.Values{"version": {apiVersion}, "generation": {"2"}}
 	maps.Copy(query, q.query)
@@ -124,10 +124,9 @@ func (a *api) sendOnce(ctx context.Context, q request, address string, t token, 
 	return read(answer, q.what, out, t.access)
 }
 
-// read decodes an answer, or maps it to an error, in which a secret of the request does not come back. An answer without content says
-// nothing where content is due.
+// read decodes a response, or maps it to an error without the request's secrets. A required content must not be empty.
 func read(answer *http.Response, what string, out any, secret string) error {
-	body, err := io.ReadAll(answer.Body) // which the client below bounds
+	body, err := io.ReadAll(answer.Body) // the client below bounds it
 	switch {
 	case err != nil:
 		return cloudapi.Describe(err, what)
@@ -151,7 +150,7 @@ func read(answer *http.Response, what string, out any, secret string) error {
 	}
 }
 
-// page is one of a listing. Which key holds the objects differs from listing to listing.
+// page is a page of a listing. The key of the objects differs between listings.
 type page struct {
 	Total *int `json:"total_count"`
 	Next  *struct {
@@ -159,13 +158,13 @@ type page struct {
 	} `json:"next"`
 }
 
-// maxListings bounds how often a listing is read whose objects come and go meanwhile.
+// maxListings bounds how often a listing is read if its objects change meanwhile.
 const maxListings = 3
 
-// errShifted is about a listing whose number of objects changed between two pages: one may have fallen between them.
+// errShifted is about a listing whose number of objects changed between two pages: an object may have been missed.
 var errShifted = errors.New("objects came or went while the listing was read")
 
-// list reads all pages of a listing. It is complete, or an error: a page without the list that was asked for is none.
+// list reads all pages of a listing. It is complete, or an error; a page without the requested list is an error too.
 func list[T any](ctx context.Context, a *api, key, path string, query url.Values) (all []T, pages int, err error) {
 	for try := 1; ; try++ {
 		var more int

@@ -20,10 +20,10 @@ const checkEndpoint = "check the endpoints in the cloud config, ENABLE_VPC_PUBLI
 // errDuplicate marks a creation that was refused because the name is taken.
 var errDuplicate = errors.New("the name is taken")
 
-// errInUse marks a deletion that was refused because something else uses the object, which no waiting changes.
+// errInUse marks a deletion that was refused because another object uses this one; waiting does not help.
 var errInUse = errors.New("it is in use")
 
-// fault is the document of an error.
+// fault is the API's error document.
 type fault struct {
 	Errors []said `json:"errors"`
 	Trace  string `json:"trace"`
@@ -58,13 +58,13 @@ func (f fault) text() string {
 	return clipped(strings.Join(all, "; "))
 }
 
-// maxMessage bounds a text that somebody else wrote.
+// maxMessage bounds a text from another program.
 const maxMessage = 400
 
-// clipped is a text that somebody else wrote, as far as it goes into a message.
+// clipped shortens a text from another program for a message.
 func clipped(text string) string { return text[:min(len(text), maxMessage)] }
 
-// hideSecrets is an answer less the secrets of the request, which somebody may repeat where an error tells of it.
+// hideSecrets removes the request's secrets from a response, which may repeat them in an error.
 func hideSecrets(body []byte, secrets ...string) []byte {
 	for _, one := range secrets {
 		if one != "" {
@@ -74,14 +74,14 @@ func hideSecrets(body []byte, secrets ...string) []byte {
 	return body
 }
 
-// isJSON reports whether an answer says that it is JSON.
+// isJSON reports whether a response declares to be JSON.
 func isJSON(h http.Header) bool {
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
 	return kind == "application/json" || strings.HasSuffix(kind, "+json")
 }
 
-// apiError maps an answer other than success to the common vocabulary. Nothing is absent that the API itself does not call so, in its own
-// document: a page of a proxy, and an answer of the token service, say nothing about an object.
+// apiError maps a failed response to the common classes. Only the API's own error document makes an object absent: a proxy's HTML page, or
+// a response of the token service, says nothing about an object.
 func apiError(answer *http.Response, what string, body []byte) error {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
@@ -110,7 +110,7 @@ func apiError(answer *http.Response, what string, body []byte) error {
 		e.Class, e.Cause = cloudapi.ErrConflict, errDuplicate
 	case said.codes("pool_delete_conflict"), said.codes("in_use"):
 		e.Class, e.Cause = cloudapi.ErrConflict, errInUse
-	case answer.StatusCode == http.StatusConflict, answer.StatusCode == http.StatusPreconditionFailed: // or somebody has changed it meanwhile
+	case answer.StatusCode == http.StatusConflict, answer.StatusCode == http.StatusPreconditionFailed: // perhaps changed concurrently
 		e.Class = cloudapi.ErrConflict
 	case said.codes("rate_limit_exceeded"):
 		e.Class = cloudapi.ErrRateLimited

@@ -2,14 +2,14 @@ package ibm
 
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
-// Reasons of events that several providers write have their rows in package events.
+// Reasons of events; those of several providers have their rows in package events.
 const (
 	eventConfigError = "LoadBalancerConfigError"
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
 	eventFailed      = "LoadBalancerFailed"
 	eventLeft        = "LoadBalancerLeftBehind"
 
-	// These are ours.
+	// Our own reasons.
 	eventGone      = "LoadBalancerDeletedByHand"
 	eventTooMany   = "LoadBalancerMembersLimited"
 	eventOtherKind = "LoadBalancerKindKept"
@@ -17,12 +17,12 @@ const (
 	eventStranger  = "LoadBalancerNodeWithoutInstance"
 	eventStray     = "LoadBalancerMembersRemoved"
 
-	// These are those of IBM's own controller.
+	// Reasons of IBM's own controller.
 	eventVerifying = "VerifyingCloudLoadBalancerFailed"
 	eventNormal    = "CloudVPCLoadBalancerNormalEvent"
 )
 
-// eventRows are the events that this provider alone writes.
+// eventRows are the events of this provider alone.
 func eventRows() []events.Row {
 	row := func(reason, means, do string) events.Row {
 		return events.Row{On: "Service", Reason: reason, Type: "Warning", What: means, Do: do}

@@ -21,15 +21,15 @@ import (
 
 const (
 	tokenPath = "/identity/token"
-	// maxToken bounds an answer of IAM.
+	// maxToken bounds a response of IAM.
 	maxToken = 256 << 10
-	// tokenMargin is how long a token is used at least, as where IAM does not say how long it lives.
+	// tokenMargin is the minimum time that a token is used, also if IAM does not state its lifetime.
 	tokenMargin = time.Minute
-	// metadataService is where an instance asks about itself, and identityLife how long the proof of who it is lives, in seconds.
+	// metadataService is the instance's metadata service, and identityLife the lifetime of its identity token in seconds.
 	metadataService = "http://169.254.169.254"
 	metadataVersion = "2022-03-01"
 	identityLife    = 300
-	// grants are the ways in which IAM is asked for a token.
+	// grants are IAM's grant types.
 	grantKey     = "urn:ibm:params:oauth:grant-type:apikey"
 	grantProfile = "urn:ibm:params:oauth:grant-type:cr-token"
 )
@@ -49,7 +49,7 @@ func (secret) String() string { return "(hidden)" }
 // String implements fmt.Stringer.
 func (token) String() string { return "(hidden)" }
 
-// iam gives tokens.
+// iam gets tokens.
 type iam struct {
 	http   *cloudapi.Client
 	url    string
@@ -60,19 +60,19 @@ func newTokens(c Config, in registry.Inputs) *session.Keeper[secret, token] {
 	i := &iam{url: c.endpoints().iam, config: c, http: cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Dial: in.Dial,
 		Operation:  restapi.Operations(tokenPath, "/instance_identity/v1/token", "/instance_identity/v1/iam_token"),
-		Repeatable: func(*http.Request) bool { return true }, // asking twice gives two tokens
+		Repeatable: func(*http.Request) bool { return true }, // two requests give two tokens
 	})}
 	return &session.Keeper[secret, token]{Credentials: i.credentials, Login: i.login}
 }
 
-// credentials reads what is to be used now: files are replaced while the program runs.
+// credentials reads the current credential: files are replaced while the program runs.
 func (i *iam) credentials() (secret, error) {
 	if !i.config.WithProfile() {
 		key := i.config.Credential.Reveal()
 		return secret{key}, checkKey(key)
 	}
 	if i.config.Identity {
-		return secret{}, nil // it is asked for at each login
+		return secret{}, nil // requested at each login
 	}
 	path := i.config.TokenFile
 	if path == "" {
@@ -88,7 +88,7 @@ func (i *iam) credentials() (secret, error) {
 	return secret{strings.TrimSpace(string(text))}, nil
 }
 
-// form is the request for a token.
+// form returns the request for a token.
 func (i *iam) form(s secret) url.Values {
 	switch {
 	case i.config.ProfileID != "":
@@ -99,7 +99,7 @@ func (i *iam) form(s secret) url.Values {
 	return url.Values{"grant_type": {grantKey}, "apikey": {s.text}, "response_type": {"cloud_iam"}}
 }
 
-// login asks IAM for a token. Whatever it answers is about the credential, and never about an object of the cloud.
+// login requests a token from IAM. A failure concerns the credential, and never an object of the cloud.
 func (i *iam) login(ctx context.Context, s secret) (token, error) {
 	if i.config.Identity {
 		return i.identify(ctx)
@@ -114,7 +114,7 @@ func (i *iam) login(ctx context.Context, s secret) (token, error) {
 	return i.ask(r, what, s.text)
 }
 
-// ask sends a request for a token, with a secret that no error repeats.
+// ask sends a request for a token; errors do not contain its secret.
 func (i *iam) ask(r *http.Request, what, secret string) (token, error) {
 	answer, err := i.http.Do(r)
 	if err != nil {
@@ -131,7 +131,7 @@ func (i *iam) ask(r *http.Request, what, secret string) (token, error) {
 	return readToken(what, answer, body)
 }
 
-// identify asks the metadata service of the instance for a token of IAM: first for one of the instance, and with that for one of its
+// identify gets an IAM token from the instance's metadata service: first the instance's identity token, and with that a token of its
 // trusted profile.
 func (i *iam) identify(ctx context.Context) (token, error) {
 	const what = "asking the instance's metadata service for a token"

@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// callPrice is how often nodes that are down for good may cost a call.
+	// callPrice is the time per call for permanently failed nodes.
 	callPrice = 2 * time.Second
 	indexName = "name"
 
@@ -71,7 +71,7 @@ type instance struct {
 	Interface  *attachment `json:"primary_network_interface"`
 }
 
-// ip is the primary address; "" while none is chosen.
+// ip returns the primary address; "" before one is assigned.
 func (i instance) ip() string {
 	for _, a := range []*attachment{i.Attachment, i.Interface} {
 		if a != nil && a.PrimaryIP.Address != "" && a.PrimaryIP.Address != notYetChosen {
@@ -81,14 +81,14 @@ func (i instance) ip() string {
 	return ""
 }
 
-// instances are the virtual server instances of the cluster's VPC, and what they and the labels say about nodes.
+// instances reads the virtual server instances of the cluster's VPC, the source of nodes' metadata together with labels.
 type instances struct {
 	nodes.Split
 	found     *nodes.Instances[string, instance]
 	api       *api
 	config    Config
 	inventory *inventory.Inventory[string, instance]
-	// listings are complete listings alone, to which no single read adds anything that would vouch for one that is empty by mistake.
+	// listings holds complete listings only: single reads must not confirm one that is empty by mistake.
 	listings *inventory.Inventory[string, instance]
 	subnets  *inventory.Inventory[string, subnet]
 	nodes    *nodecount.Counter
@@ -113,17 +113,16 @@ func newInstances(a *api) *instances {
 	return i
 }
 
-// instances lists those of the VPC.
+// instances lists the instances of the VPC.
 func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	return list[instance](ctx, a, "instances", "/instances", url.Values{"vpc.name": {a.config.VPC}})
 }
 
-// proofMaxAge lets the questions about several instances share the listings that prove their absence, which each has a read of its own for.
+// proofMaxAge lets questions about several instances, each with a single read, share the listings that prove their absence.
 const proofMaxAge = 2 * time.Second
 
-// read reads one instance. The API finds nothing either where the credential may not look, so that an absence is proved by a listing which
-// shows others, or else by the subnets of the VPC, which the credential of another account does not see. All nodes at once are the guard's
-// to hold.
+// read reads one instance. The API also reports "not found" without permission. So absence needs a listing that shows other instances, or
+// else the VPC's subnets, which another account's credential does not see. The guard limits the loss of all nodes at once.
 func (i *instances) read(ctx context.Context, id string) (v instance, err error) {
 	what := "reading instance " + id
 	err = i.api.call(ctx, request{what: what, method: http.MethodGet, path: "/instances/" + id}, &v)
@@ -138,7 +137,7 @@ func (i *instances) read(ctx context.Context, id string) (v instance, err error)
 	return v, err
 }
 
-// doubt says why an instance that is not found may exist all the same.
+// doubt says why a missing instance may exist nevertheless.
 func (i *instances) doubt(ctx context.Context, id string) error {
 	all, err := i.listings.All(ctx, inventory.Query{MaxAge: proofMaxAge})
 	switch {
@@ -152,7 +151,7 @@ func (i *instances) doubt(ctx context.Context, id string) error {
 	return i.seesVPC(ctx, proofMaxAge)
 }
 
-// seesVPC is an error where the credential sees nothing of the cluster's VPC, so that what is not found may exist.
+// seesVPC returns an error if the credential sees nothing of the cluster's VPC, so that missing objects may exist.
 func (i *instances) seesVPC(ctx context.Context, maxAge time.Duration) error {
 	subnets, err := i.subnets.All(ctx, inventory.Query{MaxAge: maxAge})
 	if err == nil && len(subnets) == 0 {
@@ -186,8 +185,8 @@ func (i *instances) print(v instance) string {
 	return providerIDPrefix + i.config.Account + "///" + i.config.Cluster + "/" + v.ID
 }
 
-// canAnswer reports whether instances tell about a node: not about workers of IBM's own account, or of another cluster or account,
-// nor about those whose provider IDs name no instance. These exist as far as anybody can say.
+// canAnswer reports whether a node's instance can be looked up: not for workers in IBM's own account, of another cluster or account, nor
+// for provider IDs without an instance. Those count as existing.
 func (i *instances) canAnswer(n *v1.Node) bool {
 	if !i.config.OwnWorkers() {
 		return false
@@ -200,13 +199,13 @@ func (i *instances) canAnswer(n *v1.Node) bool {
 	case !strings.HasPrefix(n.Spec.ProviderID, providerIDPrefix):
 		return false
 	case !ok:
-		return true // which is an error that says so
+		return true // the read returns the error
 	}
 	return account == i.config.Account && cluster == i.config.Cluster && instanceID.MatchString(worker)
 }
 
-// InstanceMetadata is from the instance of a node, and where none can be read, from labels, without a call: whoever controls a kubelet may
-// write them.
+// InstanceMetadata comes from the instance of a node. If that is not readable, it comes from labels, without a call, which anybody who
+// controls a kubelet may write.
 func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	if err := i.markNetwork(ctx, node); err != nil {
 		return nil, err
@@ -246,7 +245,8 @@ func (i *instances) labelled(node *v1.Node) *cloudprovider.InstanceMetadata {
 	return m
 }
 
-// addresses are the internal one, and the external one that only a label tells, in whose place IBM's own controller shows the internal one.
+// addresses returns the internal address, and the external one from a label. IBM's own controller shows the internal one in place of a
+// missing external one.
 func (i *instances) addresses(node *v1.Node, internal string) []v1.NodeAddress {
 	list := []v1.NodeAddress{{Type: v1.NodeInternalIP, Address: internal}}
 	external := node.Labels[labelExternalIP]
@@ -267,12 +267,12 @@ func (i instance) attested() guard.Attested {
 	return guard.Attested{Names: []string{i.Name}, Addresses: guard.AttestedAddresses(i.ip())}
 }
 
-// search finds the instance of a node without a provider ID, whose name is the instance's.
+// search finds the instance of a node without a provider ID by its name.
 func search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	return nodes.Search[string, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: node.Name}}}, nil
 }
 
-// state says what matters to Kubernetes about a status: stopped alone is shut down.
+// state maps an instance's status: only stopped counts as shut down.
 func (i instance) state() (nodes.State, error) {
 	switch i.Status {
 	case "":
@@ -283,7 +283,7 @@ func (i instance) state() (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns what an instance says about its node.
+// describe returns a node's metadata from its instance.
 func (i *instances) describe(_ context.Context, node *v1.Node, v instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if v.ip() == "" {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no primary address yet", v.ID)}
@@ -294,7 +294,7 @@ func (i *instances) describe(_ context.Context, node *v1.Node, v instance, _ inv
 	}, nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename an instance.
+// verify compares names: controlling a kubelet is not enough to rename an instance.
 func verify(_ context.Context, node *v1.Node, v instance) (why string, err error) {
 	if v.Name != node.Name {
 		return fmt.Sprintf("the instance %s is named %q", v.ID, v.Name), nil
@@ -302,23 +302,23 @@ func verify(_ context.Context, node *v1.Node, v instance) (why string, err error
 	return "", nil
 }
 
-// receiver is a node that receives traffic, and where.
+// receiver is a node that receives traffic, and its target.
 type receiver struct {
 	node *v1.Node
 	target
 }
 
-// stranger is a node of which no instance says where it receives traffic. What it says itself serves to recognize a member.
+// stranger is a node whose target no instance confirms. Its own report is only used to recognize an existing member.
 type stranger struct {
 	receiver
 
 	why string
 }
 
-// receivers are where nodes receive traffic: their instances, or what these have for an address. Whoever controls a kubelet writes the
-// addresses and labels of its Node, so that these count only where no instance can be read, as the workers belong to IBM's own account.
-// A provider ID is believed, though a kubelet chooses it as well: --verify-node-instances leaves out nodes that have one of another
-// instance. A node whose instance is proved to be gone is left out. Of others nothing is known.
+// receivers returns the targets of nodes: their instances, or the instances' addresses. Anybody who controls a kubelet can write a Node's
+// addresses and labels, so these count only if instances are unreadable because the workers belong to IBM's own account. A provider ID is
+// trusted, although kubelet chooses it too: --verify-node-instances excludes stolen ones. A node whose instance is proved to be gone is
+// left out; others are strangers.
 func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool) (all []receiver, others []stranger, err error) {
 	for _, n := range list {
 		r, why := receiver{n, toldBy(n, network)}, ""
@@ -337,14 +337,14 @@ func (i *instances) receivers(ctx context.Context, list []*v1.Node, network bool
 	return all, others, nil
 }
 
-// target is where the instance of a node receives traffic; it is empty where there is none, or none is known.
+// target returns a node's target from its instance; empty if there is none or it is unknown.
 func (i *instances) target(ctx context.Context, n *v1.Node, network bool, expected int) (target, error) {
 	t, _, err := i.located(ctx, n, network, expected)
 	return t, err
 }
 
-// located is where the instance of a node receives traffic; it is empty where there is none, and why says what is in doubt. A node whose
-// provider ID names no instance of this cluster is known by its name, as IBM's own controller knows all of them.
+// located returns a node's target from its instance; empty if there is none, with the doubt in why. A node whose provider ID names no
+// instance of this cluster is found by its name, as IBM's own controller finds all nodes.
 func (i *instances) located(ctx context.Context, n *v1.Node, network bool, expected int) (t target, why string, err error) {
 	_, err = i.parse(n.Spec.ProviderID)
 	identified := err == nil
@@ -370,8 +370,8 @@ func (i *instances) located(ctx context.Context, n *v1.Node, network bool, expec
 	return target{Address: v.ip()}, "", nil
 }
 
-// keep are the members among nodes of which no instance is known: they stay, as nothing proves that they should not receive traffic, while
-// what such a node says of itself makes no member of it.
+// keep returns the existing members of nodes without a known instance: they stay, because nothing proves that they should not receive
+// traffic. A report of such a node creates no member.
 func keep(others []stranger, current map[target]bool) (kept []receiver, findings []services.Finding) {
 	said := map[string][]string{}
 	for _, o := range others {
@@ -393,7 +393,7 @@ func keep(others []stranger, current map[target]bool) (kept []receiver, findings
 // maxNamed bounds how many objects an event names.
 const maxNamed = 5
 
-// strays tell of members that go although no node left: somebody has made them by hand, or IBM's own controller for nodes of before.
+// strays reports members that are removed although no node left: somebody created them by hand, or IBM's own controller for former nodes.
 func strays(q services.Request, receivers []receiver, network bool, current map[target]bool) []services.Finding {
 	if q.Purpose != services.Ensure {
 		return nil

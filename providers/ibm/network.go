@@ -13,11 +13,11 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// cniWithout is the network plug-in that does without the condition.
+// cniWithout is the network plug-in that does not use the condition.
 const cniWithout = "OVNKubernetes"
 
-// markNetwork gives a node that is not initialised the condition NetworkUnavailable, where it has none: a network plug-in that waits for
-// it, as Calico does, takes it away. The resource version sees to it that what the plug-in wrote meanwhile stays.
+// markNetwork gives an uninitialised node the condition NetworkUnavailable, if it has none: a network plug-in that waits for it, such as
+// Calico, removes it. The resource version protects concurrent changes of the plug-in.
 func (i *instances) markNetwork(ctx context.Context, node *v1.Node) error {
 	if !i.config.NetworkUnavailable || i.config.CNI == cniWithout || i.kube == nil || !unmarked(node) {
 		return nil
@@ -47,7 +47,7 @@ func (i *instances) markNetwork(ctx context.Context, node *v1.Node) error {
 	return nil
 }
 
-// unmarked reports whether a node is not initialised, and says nothing of its network.
+// unmarked reports whether a node is uninitialised and lacks the condition.
 func unmarked(node *v1.Node) bool {
 	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider }) &&
 		!slices.ContainsFunc(node.Status.Conditions, func(c v1.NodeCondition) bool { return c.Type == v1.NodeNetworkUnavailable })

@@ -38,22 +38,22 @@ type Config struct {
 	NetworkUnavailable bool
 	CNI                string
 
-	// Credential is the API key in force, from its file or its variable. An unexported field would be printed.
+	// Credential is the current API key, from its file or its variable. An unexported field would be printed.
 	Credential schema.Secret
 	dropped    dropped
 }
 
-// dropped are settings that are accepted, and of which a warning or a refusal is all that comes.
+// dropped are settings that are accepted and only cause a warning or a refusal.
 type dropped struct {
 	kubeconfig string
 	power      [6]string
 }
 
-// powerKeys are those of nodes on Power Virtual Server.
+// powerKeys are settings for nodes on Power Virtual Server.
 var powerKeys = [6]string{"powerVSCloudInstanceID", "powerVSCloudInstanceName", "powerVSRegion", "powerVSZone", "powerVSEndpointOverride", "rcEndpointOverride"}
 
-// powered is about nodes on Power Virtual Server, which are asked for by a workspace, its region and its zone. Installers write the keys
-// without values where there are none.
+// powered reports settings for nodes on Power Virtual Server: a workspace, its region and its zone. Installers write the keys without
+// values if there are none.
 func (c *Config) powered() error {
 	p := c.dropped.power
 	if (p[0] == "" && p[1] == "") || p[2] == "" || p[3] == "" {
@@ -80,12 +80,12 @@ const (
 	keyProfileName   = "[provider] g2TrustedProfileName"
 	envKey           = "IBMCLOUD_API_KEY"
 
-	// defaultTokenFile is where the token of a service account lies that a trusted profile is linked to.
+	// defaultTokenFile is the token file of a service account that is linked to a trusted profile.
 	defaultTokenFile = "/var/run/secrets/tokens/sa-token" //nolint:gosec // a path
 
-	// longestCluster is the longest ID of a cluster with which names of load balancers still hold something of their Service.
+	// longestCluster is the longest cluster ID with which names of load balancers still contain a part of their Service.
 	longestCluster = 56
-	// riskyCluster is the ID from which on so little is left of the Service's UID that two Services may get one name.
+	// riskyCluster is the length of a cluster ID beyond which two Services may get the same name.
 	riskyCluster = 41
 
 	missing      = "is required and is not set"
@@ -115,8 +115,8 @@ func endpoint(key, help string, at func(*Config) *string) option {
 	return schema.URLOption(at, row{FileKey: key, Spec: schema.Spec{Help: help}})
 }
 
-// Options is the table of the provider's options. The keys are those of IBM's own controller, and some of ours: those of trusted
-// profiles and of the instance's identity, and g2ExternalIPFallback.
+// Options is the table of the provider's options. The keys are those of IBM's own controller, with ours for trusted profiles, the
+// instance's identity, and g2ExternalIPFallback.
 var Options = schema.Options[Config]{
 	text(keyVersion, "Version of the file: 1.0.0 or 1.1.0. Required.", func(c *Config) *string { return &c.Version }, nil),
 	text(keyAccount, "Account of the cluster. Required.", func(c *Config) *string { return &c.Account }, checkField),
@@ -201,7 +201,7 @@ func problem(key, value, reason string) error {
 	return &schema.Problem{Place: "key " + key + " of the cloud config", Value: value, Reason: reason}
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
+// parseConfig parses the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if len(bytes.TrimSpace(in.File)) == 0 {
 		return c, nil, &schema.Problem{Place: "--cloud-config", Reason: "is missing or empty; name the file that holds the configuration"}
@@ -217,7 +217,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, errors.Join(Options.Unknown(rest), c.warnings()), errors.Join(problems...)
 }
 
-// check judges what the settings mean together.
+// check reports faults of settings together.
 func (c *Config) check() error {
 	var problems []error
 	if !slices.Contains([]string{"1.0.0", "1.1.0"}, c.Version) {
@@ -246,7 +246,7 @@ func (c *Config) check() error {
 	return errors.Join(append(problems, c.powered())...)
 }
 
-// readKey finds the credential. Its value is never told.
+// readKey finds the credential. Errors never contain its value.
 func (c *Config) readKey() error {
 	if c.WithProfile() {
 		if c.KeyFile != "" || !c.Key.IsZero() {
@@ -274,7 +274,7 @@ func (c *Config) readKey() error {
 	return nil
 }
 
-// checkKey says what is wrong with the form of an API key.
+// checkKey returns the fault in the form of an API key.
 func checkKey(key string) error {
 	if strings.ContainsAny(key, " \t\r\n\"{}") {
 		return errors.New("the API key holds a blank, a quotation mark or a brace; the file must hold the key alone")
@@ -282,10 +282,10 @@ func checkKey(key string) error {
 	return nil
 }
 
-// WithProfile reports whether a trusted profile takes the place of an API key.
+// WithProfile reports whether a trusted profile replaces an API key.
 func (c *Config) WithProfile() bool { return c.Identity || c.ProfileID != "" || c.ProfileName != "" }
 
-// warnings are about settings that do nothing, or that are risky.
+// warnings reports settings that have no effect, or are risky.
 func (c *Config) warnings() error {
 	var list []error
 	warn := func(key, value, reason string) {
@@ -300,10 +300,10 @@ func (c *Config) warnings() error {
 	return errors.Join(list...)
 }
 
-// OwnWorkers reports whether the instances of the workers are the account's own, so that they can be read.
+// OwnWorkers reports whether the workers' instances belong to the account, so that they can be read.
 func (c *Config) OwnWorkers() bool { return c.WorkerAccount != "" && c.WorkerAccount == c.Account }
 
-// endpoints are the addresses of the services, without a slash at their end.
+// endpoints are the URLs of the services, without a final slash.
 type endpoints struct{ vpc, iam, rm string }
 
 func (c *Config) endpoints() endpoints {

@@ -19,19 +19,19 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// A load balancer takes no mark, and what somebody set by hand stays. The record on a Service tells what its annotations set, so that it is
-// taken back when they are removed, whether the program runs then or not.
+// A load balancer has no mark, and manual settings are kept. The record on a Service lists the settings of its annotations, so that they
+// are reverted when these are removed, even while the program does not run.
 
-// recordRanges stands in the record for spec.loadBalancerSourceRanges; all others are annotations without their prefix.
+// recordRanges stands for spec.loadBalancerSourceRanges in the record; other entries are annotations without their prefix.
 const recordRanges = "source-ranges"
 
-// recordAdopted stands before the ID of a load balancer that the operator let the Service adopt. Its host name is in the status from then
-// on, as that of one which was made for the Service, and it is never deleted.
+// recordAdopted precedes the ID of an adopted load balancer. Its host name is then in the status, as if it had been created for the
+// Service; but it is never deleted.
 const recordAdopted = "adopted="
 
-// recordMade stands before the cluster and the name of a load balancer that an annotation chooses, from before it is made: by that, and by
-// what is in it, it is known before the Service shows its host name, and when it does no longer. The cluster is named because a Service may
-// be restored in another one, record, status and all. Once the load balancer is made, its proof follows.
+// recordMade precedes the cluster and the name of a load balancer that an annotation chooses. It is written before the creation, and
+// identifies the load balancer together with its parts while the status does not. It names the cluster, because a Service may be restored
+// in another one with its record and status. After the creation, its proof follows.
 const recordMade = "made="
 
 // madeRecord is the record's entry for a load balancer whose name the user chose. cluster is escaped, and proof may be "".
@@ -61,7 +61,7 @@ func (r *reconciler) making(service *v1.Service) []string {
 
 func (r *reconciler) clusterInRecord() string { return url.QueryEscape(r.config.Cluster) }
 
-// madeNames are the names of the load balancers that this cluster made for a Service, as its record tells.
+// madeNames returns the names of the load balancers that this cluster created for a Service, from its record.
 func (r *reconciler) madeNames(service *v1.Service) (names []string) {
 	for _, one := range madeRecords(service) {
 		if one.cluster == r.clusterInRecord() {
@@ -71,7 +71,7 @@ func (r *reconciler) madeNames(service *v1.Service) (names []string) {
 	return names
 }
 
-// copied reports whether the record tells that what has the chosen name was made in another cluster, and not in this one.
+// copied reports whether the record says that another cluster, and not this one, created the load balancer with the chosen name.
 func (r *reconciler) copied(service *v1.Service) bool {
 	name := r.chosen(service)
 	return !slices.Contains(r.madeNames(service), name) &&
@@ -92,7 +92,7 @@ func (r *reconciler) proof(service *v1.Service, lb *loadBalancer) string {
 
 const proofBytes = 16
 
-// proves reports whether the record of a Service proves that a load balancer was made for it.
+// proves reports whether the record of a Service proves that a load balancer was created for it.
 func (r *reconciler) proves(service *v1.Service, lb *loadBalancer) bool {
 	proof := r.proof(service, lb)
 	return proof != "" && slices.ContainsFunc(madeRecords(service), func(m madeRecord) bool {
@@ -110,10 +110,10 @@ func (o observation) adopted() []string {
 
 func recorded(key string) string { return strings.TrimPrefix(key, annotationPrefix) }
 
-// isRecorded reports whether an annotation was in force when the Service was served last.
+// isRecorded reports whether an annotation was in force at the last reconciliation.
 func (s settings) isRecorded(key string) bool { return slices.Contains(words(s.Record), recorded(key)) }
 
-// asks are the settings in force that are to be taken back when nobody asks for them any more.
+// asks returns the settings in force that are to be reverted when their annotations are removed.
 func (s settings) asks() (list []string) {
 	for key, set := range map[string]bool{
 		annotationCheckDelay: s.Delay != 0, annotationCheckTimeout: s.Timeout != 0, annotationCheckRetries: s.Retries != 0,
@@ -127,7 +127,7 @@ func (s settings) asks() (list []string) {
 	return list
 }
 
-// noteBefore adds to the record what is asked for, and more, before anything is written in the cloud.
+// noteBefore adds the requested settings, and more, to the record before any write in the cloud.
 func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o observation, more ...string) error {
 	s, _, _ := parseSettings(q.Service)
 	list := slices.Concat(words(s.Record), s.asks(), o.adopted(), more)
@@ -135,7 +135,7 @@ func (r *reconciler) noteBefore(ctx context.Context, q *services.Request, o obse
 	return r.note(ctx, q, slices.Compact(list))
 }
 
-// noteAfter leaves in the record what is in force, when all changes are made, and before anything is waited for.
+// noteAfter reduces the record to the settings in force, after all changes and before waiting.
 func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o observation) error {
 	s, _, _ := parseSettings(q.Service)
 	list := slices.Concat(s.asks(), o.adopted())
@@ -146,7 +146,7 @@ func (r *reconciler) noteAfter(ctx context.Context, q *services.Request, o obser
 	return r.note(ctx, q, list)
 }
 
-// note writes the record where it differs; one that says nothing is removed.
+// note writes the record if it differs; an empty one is removed.
 func (r *reconciler) note(ctx context.Context, q *services.Request, list []string) error {
 	text := strings.Join(list, ",")
 	if r.kube == nil || q.Service.Annotations[annotationRecord] == text {
@@ -167,7 +167,7 @@ func (r *reconciler) note(ctx context.Context, q *services.Request, list []strin
 	if err != nil {
 		return fmt.Errorf("recording on the Service what its annotations set: %w", err)
 	}
-	updated := q.Service.DeepCopy() // what is stored lacks what was translated from portable annotations
+	updated := q.Service.DeepCopy() // the stored object lacks annotations translated from portable ones
 	updated.ResourceVersion = stored.ResourceVersion
 	delete(updated.Annotations, annotationRecord)
 	if text != "" {

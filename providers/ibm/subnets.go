@@ -14,7 +14,7 @@ type subnet struct {
 	VPC  named  `json:"vpc"`
 }
 
-// subnets lists those of the VPC.
+// subnets lists the subnets of the VPC.
 func (a *api) subnets(ctx context.Context) ([]subnet, int, error) {
 	return list[subnet](ctx, a, "subnets", "/subnets", url.Values{"vpc.name": {a.config.VPC}})
 }

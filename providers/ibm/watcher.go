@@ -15,14 +15,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 )
 
-// A load balancer may break, or go, while nobody changes its Service: this tells, as IBM's own controller does. It deletes nothing.
+// A load balancer may break or disappear without a change of its Service: the watcher reports that, like IBM's own controller. It deletes
+// nothing.
 
 const (
 	monitorPeriod  = 5 * time.Minute
 	monitorTimeout = 2 * time.Minute
 	// statusMissing stands for a load balancer that does not exist.
 	statusMissing = "missing"
-	// The status of a load balancer counts when it was seen so often in a row; one that the cloud works on takes minutes.
+	// The status of a load balancer counts after so many observations in a row; work of the cloud takes minutes.
 	sightings, sightingsOfWork = 2, 3
 )
 
@@ -30,11 +31,11 @@ const (
 type sighting struct {
 	status string
 	times  int
-	// there is set where a load balancer was seen: a Service that never had one here may be another controller's.
+	// there is set if a load balancer was observed: a Service that never had one here may be another controller's.
 	there bool
 }
 
-// watcher watches the load balancers of all Services. One run at a time uses it.
+// watcher watches the load balancers of all Services, in one goroutine.
 type watcher struct {
 	*reconciler
 
@@ -46,7 +47,7 @@ func (w *watcher) job() loop.Job {
 	return loop.Job{Name: "watching-load-balancers", Period: monitorPeriod, Spacing: monitorPeriod, Timeout: monitorTimeout, Run: w.run}
 }
 
-// run looks at the load balancers of all Services that have one, which costs the pages of one listing.
+// run checks the load balancers of all Services that have one, which costs the pages of one listing.
 func (w *watcher) run(ctx context.Context) error {
 	services, err := w.cluster.Services(ctx)
 	if err != nil {
@@ -65,7 +66,7 @@ func (w *watcher) run(ctx context.Context) error {
 		err = w.sees(ctx, time.Minute)
 	}
 	if err != nil {
-		now = w.seen // nothing was seen
+		now = w.seen // nothing was observed
 		return err
 	}
 	for _, s := range services {
@@ -88,7 +89,7 @@ func (w *watcher) run(ctx context.Context) error {
 	return nil
 }
 
-// find is the load balancer of a Service; nil is none.
+// find returns the load balancer of a Service; nil is none.
 func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error) {
 	for _, lb := range w.known.PeekIndex(indexName, w.name("", s)) {
 		if ours, err := w.inVPC(ctx, lb); err != nil || ours {
@@ -98,7 +99,7 @@ func (w *watcher) find(ctx context.Context, s *v1.Service) (*loadBalancer, error
 	return nil, nil //nolint:nilnil // nil is a load balancer that does not exist
 }
 
-// tell writes an event where a status that is not in order lasts, and where it is in order again.
+// tell writes an event if a bad status lasts, and when it is good again.
 func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) {
 	const what = "The VPC load balancer that routes requests to this Kubernetes LoadBalancer service "
 	kind, reason, due := v1.EventTypeWarning, eventVerifying, sightings
@@ -109,7 +110,7 @@ func (w *watcher) tell(s *v1.Service, lb *loadBalancer, before, after sighting) 
 	case lb.Provisioning == stateActive && lb.Operating == operatingOnline:
 		kind, reason, text = v1.EventTypeNormal, eventNormal, what+"is currently online/active."
 		if before.status == "" || before.status == after.status {
-			return // as it should be
+			return // normal
 		}
 		due = 1
 	case lb.Provisioning == stateFailed:

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// reservedAddress is a reserved address as the API shows it; the SDK leaves out whose it is.
+// reservedAddress is a reserved address as the API shows it; the SDK omits its owner.
 type reservedAddress struct {
 	Address  string          `json:"address"`
 	Tags     []string        `json:"tags"`
@@ -32,8 +32,8 @@ func (a *api) reservedAddress(ctx context.Context, ip netip.Addr) (*reservedAddr
 	})
 }
 
-// whyKept says why a reserved address is not released with a NodeBalancer, or "". This program reserves none: whoever
-// reserved it says by the mark of the cluster that it may go with a Service; a Service alone cannot give it away.
+// whyKept says why a reserved address is not released with a NodeBalancer, or "". This program reserves none. The owner of an address
+// allows its release with the mark of the cluster; a Service alone cannot.
 func whyKept(r *reservedAddress, mark string, nodeBalancer int) string {
 	switch {
 	case mark == "":
@@ -46,8 +46,8 @@ func whyKept(r *reservedAddress, mark string, nodeBalancer int) string {
 	return ""
 }
 
-// releaseReserved gives back the reserved address of a NodeBalancer that is about to go, if the Service asks for it and it
-// may. It goes on serving until the NodeBalancer is deleted.
+// releaseReserved releases the reserved address of a NodeBalancer before its deletion, if the Service requests it and it is allowed. The
+// address keeps working until the NodeBalancer is deleted.
 func (l *loadBalancers) releaseReserved(ctx context.Context, r *services.Request, s settings, nb *nodeBalancer) error {
 	if s.RetainReservedIPv4 || s.ReservedIPv4 != nb.IPv4 {
 		return nil

@@ -14,13 +14,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// network is how NodeBalancers reach nodes: by addresses of a subnet, by IPv6, or by private addresses.
+// network is the way in which NodeBalancers reach nodes: a subnet, IPv6, or private addresses.
 type network struct {
 	subnetID int
 	ipv6     bool
 }
 
-// backends returns the addresses at which a NodeBalancer reaches the nodes, which Services that reach them alike share.
+// backends returns the nodes' addresses for NodeBalancers, computed once for Services with the same network.
 func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.Node) (wantedNodes, error) {
 	subnetID, err := l.backendSubnet(ctx, s)
 	if err != nil {
@@ -40,8 +40,8 @@ func (l *loadBalancers) backends(ctx context.Context, s settings, nodes []*v1.No
 	})
 }
 
-// reached finds these addresses. A node without one is left out and holds nobody else up; doubt about one is an error: a backend is never
-// dropped because a read failed.
+// reached computes these addresses. A node without one is left out and delays no others; a failed read is an error, so that it drops no
+// backend.
 func (l *loadBalancers) reached(ctx context.Context, s settings, nodes []*v1.Node, subnetID int) ([]backend, error) {
 	var list []backend
 	for _, node := range nodes {
@@ -69,14 +69,14 @@ const (
 	labelHostUUID        = "node.k8s.linode.com/host-uuid"
 )
 
-// backendAddress chooses among the addresses of a node as Linode's own controller does, by what the Node tells; but whoever
-// controls a kubelet may write there what he likes, so that only what the Linode has counts.
+// backendAddress selects an address of a node like Linode's own controller, among those that its Linode has: anybody who controls a kubelet
+// can write others on the Node.
 func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1.Node, subnetID int) (netip.Addr, error) {
 	i, err := l.instances.Find(
 		ctx, node, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: backendMaxAge, Expected: l.instances.nodes.Counts().All},
 	)
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return netip.Addr{}, nil // its Node may be kept for a while; nothing answers there
+		return netip.Addr{}, nil // its Node may be kept for a while, but nothing answers there
 	}
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("finding the Linode of node %s: %w", node.Name, err)
@@ -91,7 +91,7 @@ func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1
 		return netip.Addr{}, err
 	}
 	if subnetID != 0 && !slices.ContainsFunc(own, func(s subnet) bool { return s.id == subnetID }) {
-		return told, nil // the addresses of Linodes are known in the subnets of the cluster alone
+		return told, nil // addresses of Linodes are known in the cluster's subnets only
 	}
 	if told.IsValid() {
 		klog.V(2).InfoS("Leaving out an address that a Node tells and its Linode does not have", "node", node.Name, "address", told.String(), "linode", i.id)
@@ -99,7 +99,7 @@ func (l *loadBalancers) backendAddress(ctx context.Context, s settings, node *v1
 	return nodeAddress(s, subnetID, i.addresses(l.instances.external), i.privateIPv4(), i.ipv6), nil
 }
 
-// nodeAddress is the rule of Linode's own controller.
+// nodeAddress follows the rule of Linode's own controller.
 func nodeAddress(s settings, subnetID int, addresses []v1.NodeAddress, privateIPv4, publicIPv6 string) netip.Addr {
 	if s.IPv6Backends {
 		prefix, err := netip.ParsePrefix(publicIPv6)

@@ -19,10 +19,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file turns what is desired into changes, and makes them.
+// This file converts the desired state to changes, and makes them.
 
-// request is the creation of a NodeBalancer with everything that it has. Its label is the same at every try, and labels are
-// unique in an account: where the answer to a creation was lost, it is found, or the API refuses a second one.
+// request is the creation of a NodeBalancer with all its parts. Its label is the same at every try, and unique in an account: after a lost
+// response the NodeBalancer is found, or the API refuses a second one.
 func (l *loadBalancers) request(ctx context.Context, service *v1.Service, d *desiredState) (r *nodeBalancerRequest, err error) {
 	r = &nodeBalancerRequest{
 		Label: label(l.config.Prefix, service), Region: l.config.Region, Type: d.settings.Type, Throttle: d.balancer.throttle,
@@ -38,7 +38,7 @@ func (l *loadBalancers) request(ctx context.Context, service *v1.Service, d *des
 	return r, err
 }
 
-// creation makes the NodeBalancer, with the firewall that it names, or that was found or made for it.
+// creation creates the NodeBalancer, with the named firewall, or the Service's own one.
 func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services.Change[finding] {
 	return services.Change[finding]{
 		Planned: guard.Planned{
@@ -74,14 +74,14 @@ func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services
 	}
 }
 
-// noteHidden notes that a creation was refused because the label is taken: what has it was made before, and does not show yet.
+// noteHidden records that a creation was refused because the label is taken: the NodeBalancer exists, and is not visible yet.
 func noteHidden(r *services.Request, err error) {
 	if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "must be unique") {
 		r.Asked(errors.New("it exists"))
 	}
 }
 
-// changes are the calls of a plan. Each goes on from what the one before has left.
+// changes converts a plan to changes. Each starts from the result of the one before.
 func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Change[finding] {
 	var changes []services.Change[finding]
 	for _, st := range steps {
@@ -97,7 +97,7 @@ func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Chang
 	return changes
 }
 
-// shown is a config as plan shows it: a certificate by its fingerprint, as the API does, and never a key.
+// shown returns a config for plan: with a certificate's fingerprint, as in the API, and without a key.
 func (f configFields) shown() configFields {
 	f.Cert, f.Key = fingerprint(f.Cert), ""
 	return f
@@ -128,7 +128,7 @@ func (s step) compare(nb *nodeBalancer) (before, after any) {
 	return services.Within(before, wanted), wanted
 }
 
-// apply makes the call of a step. Whatever fails may have taken effect, so the next look reads everything again.
+// apply makes the call of a step. A failed call may have taken effect, so everything is read again.
 func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding, error) {
 	nb, changed, err := l.call(ctx, f.nb, f.details, st)
 	if cloudapi.NotSent(err) {
@@ -138,7 +138,7 @@ func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding,
 		l.observed.Invalidate(f.nb.ID)
 		l.details.Invalidate(f.nb.ID)
 		if errors.Is(err, cloudapi.ErrInvalid) {
-			l.instances.linodes.InvalidateAll() // a node may have gone, or have another address
+			l.instances.linodes.InvalidateAll() // a node may be gone, or have another address
 			l.behind.Forget()
 		}
 		return f, err
@@ -154,7 +154,7 @@ func (l *loadBalancers) apply(ctx context.Context, f finding, st step) (finding,
 	return f, nil
 }
 
-// call makes one call and returns what is known to be different after it.
+// call makes one call and returns the changed state.
 func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
 	switch st.kind {
 	case updateBalancer:
@@ -174,7 +174,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 		st.config.ID = c.ID
 		after, changed, err := l.rebuild(ctx, nb, d, st)
 		if err != nil {
-			l.details.Invalidate(nb.ID) // the port is there, whatever became of its nodes
+			l.details.Invalidate(nb.ID) // the port exists, whether its nodes do or not
 		}
 		return after, changed, err
 	case updatePort:
@@ -205,7 +205,7 @@ func (l *loadBalancers) call(ctx context.Context, nb *nodeBalancer, d *details, 
 	return nil, nil, fmt.Errorf("unknown step %q", st.kind)
 }
 
-// rebuild replaces a config and its nodes. The answer does not tell the IDs of new nodes, so they are read once.
+// rebuild replaces a config and its nodes. The response lacks the IDs of new nodes, so they are read once.
 func (l *loadBalancers) rebuild(ctx context.Context, nb *nodeBalancer, d *details, st step) (*nodeBalancer, *details, error) {
 	c, err := l.api.rebuildConfig(ctx, nb.ID, st.config.ID, st.fields)
 	if err != nil {
@@ -231,7 +231,7 @@ func (d *details) removeConfig(id int) *details {
 	return &details{nodeBalancerID: d.nodeBalancerID, configs: others}
 }
 
-// wantNodes computes the desired nodes of ports that exist, whose other fields stay as they are.
+// wantNodes computes the desired nodes of existing ports, whose other fields stay unchanged.
 func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s settings, d *details, nodes []*v1.Node) (*desired, error) {
 	behind, err := l.backends(ctx, s, nodes)
 	if err != nil {
@@ -261,7 +261,7 @@ func (l *loadBalancers) wantNodes(ctx context.Context, service *v1.Service, s se
 	return want, nil
 }
 
-// withSecrets adds certificates where a rebuild needs them: the API does not give them back.
+// withSecrets adds certificates if a rebuild needs them: the API does not return them.
 func (l *loadBalancers) withSecrets(ctx context.Context, service *v1.Service, s settings, d *details, want *desired) error {
 	for i, f := range want.configs {
 		n := slices.IndexFunc(d.configs, func(c config) bool { return samePort(c, f) })
@@ -305,7 +305,7 @@ func (l *loadBalancers) secrets(ctx context.Context, service *v1.Service, s sett
 	return found, nil
 }
 
-// backendVPCs attaches the NodeBalancer to the network of its backends; the first rule that applies counts.
+// backendVPCs attaches the NodeBalancer to the network of its backends; the first applicable rule counts.
 func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptions, error) {
 	subnetID, err := l.backendSubnet(ctx, s)
 	if err != nil || subnetID == 0 {
@@ -327,12 +327,12 @@ func (l *loadBalancers) backendVPCs(ctx context.Context, s settings) ([]vpcOptio
 	return []vpcOptions{o}, nil
 }
 
-// inside refuses a range that is not within the one that the option names.
+// inside refuses a range outside of the option's range.
 func inside(text, bound string) error {
 	if bound == "" {
 		return nil
 	}
-	inner, outer := netip.MustParsePrefix(text), netip.MustParsePrefix(strings.TrimSpace(bound)) // both are checked by their tables
+	inner, outer := netip.MustParsePrefix(text), netip.MustParsePrefix(strings.TrimSpace(bound)) // the tables checked both
 	if !outer.Contains(inner.Addr()) || inner.Bits() < outer.Bits() {
 		return &schema.Problem{Place: "annotation " + annotationBackendRange, Value: text, Reason: "is not inside --nodebalancer-backend-ipv4-subnet, " + bound}
 	}

@@ -22,8 +22,8 @@ import (
 // pageSize is the largest page that the API serves.
 const pageSize = 500
 
-// The published limits count each operation apart: 200 listings and 1600 other calls a minute. A bucket lets through its
-// burst plus its rate over a minute.
+// The published limits are per operation: 200 listings and 1600 other calls a minute. A bucket allows its burst plus its rate over a
+// minute.
 func limitsOf(r *http.Request) (string, []cloudapi.Limit) {
 	name := operation(r)
 	if r.URL.Query().Has("page") {
@@ -32,11 +32,11 @@ func limitsOf(r *http.Request) (string, []cloudapi.Limit) {
 	return name, []cloudapi.Limit{{PerSecond: 15, Burst: 600}}
 }
 
-// api is the part of Linode's API that is used, in the common vocabulary of errors.
+// api is the part of Linode's API that we use, with the common classes of errors.
 type api struct {
 	sdk  linodego.Client
 	http *cloudapi.Client
-	// rows are the lists that nodes of configs share.
+	// rows are the lists shared by nodes of several configs.
 	rows *inventory.Lists[nodeRow]
 }
 
@@ -58,17 +58,17 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	})
 	registerMetrics()
 	a := &api{sdk: linodego.NewClient(client.Client), http: client, rows: inventory.NewLists[nodeRow]()}
-	// The SDK would try again up to a thousand times in a worker's time; the transport tries, within limits.
+	// The SDK would retry up to a thousand times; the transport retries within limits.
 	a.sdk.SetRetryCount(0)
 	a.sdk.SetBaseURL(base.Scheme + "://" + base.Host)
 	a.sdk.SetAPIVersion(versionOf(base))
 	a.sdk.SetLogger(silent{})
-	a.sdk.SetDebug(false) // whatever LINODE_DEBUG says: the SDK would log bodies, with private keys in them
+	a.sdk.SetDebug(false) // regardless of LINODE_DEBUG: the SDK would log bodies, with private keys in them
 	a.sdk.OnAfterResponse(checkAnswer)
 	return a, nil
 }
 
-// versionOf is the last segment of the path that begins with v, as the SDK of Linode's own controller reads it.
+// versionOf returns the last path segment that begins with v, like the SDK of Linode's own controller.
 func versionOf(base *url.URL) string {
 	version := linodego.APIVersion
 	for segment := range strings.SplitSeq(base.Path, "/") {
@@ -79,17 +79,17 @@ func versionOf(base *url.URL) string {
 	return version
 }
 
-// silent drops what the SDK would write to standard error; errors come back to the caller.
+// silent discards the SDK's messages for standard error; errors are returned to the caller.
 type silent struct{}
 
 func (silent) Errorf(string, ...any) {}
 func (silent) Warnf(string, ...any)  {}
 func (silent) Debugf(string, ...any) {}
 
-// errNotTheAPI: a page of something in between, which says nothing about any object.
+// errNotTheAPI: a proxy's HTML page, which says nothing about any object.
 var errNotTheAPI = errors.New("a page instead of an answer of the API; check LINODE_URL and proxies")
 
-// checkAnswer refuses what the SDK would take for success: pages that are no JSON, and failures without a reason.
+// checkAnswer refuses responses that the SDK would take for success: HTML pages, and failures without a reason.
 func checkAnswer(r *linodego.Response) error {
 	kind, _, _ := strings.Cut(r.Header().Get("Content-Type"), ";")
 	switch {
@@ -103,8 +103,8 @@ func checkAnswer(r *linodego.Response) error {
 
 var identifier = regexp.MustCompile(`^[0-9]+$`)
 
-// operation names a request without identifiers: "GET /v4/nodebalancers/{id}". Names are those of our own calls; nothing that
-// anybody writes into a request can make another one.
+// operation names a request without identifiers: "GET /v4/nodebalancers/{id}". Only our own calls have names, so that user input cannot
+// create another one.
 func operation(r *http.Request) string {
 	segments := strings.Split(path.Clean(r.URL.Path), "/")
 	for i, s := range segments {
@@ -132,7 +132,7 @@ func budget(h http.Header) (cloudapi.Budget, bool) {
 	return b, limitErr == nil && remainingErr == nil
 }
 
-// errWrongAnswer: the API answered with success, but not with what was asked for.
+// errWrongAnswer: the API reported success, but returned another object.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
 // call makes one call of the SDK and maps its error.
@@ -143,7 +143,7 @@ func call[T any](ctx context.Context, doing string, make func(context.Context) (
 	return v, apiError(err, caught, doing)
 }
 
-// read is call for a single object, whose identity is checked.
+// read is call for a single object, whose ID is checked.
 func read[T any](ctx context.Context, doing string, isIt func(*T) bool, make func(context.Context) (*T, error)) (*T, error) {
 	return call(ctx, doing, func(ctx context.Context) (*T, error) {
 		v, err := make(ctx)
@@ -154,7 +154,7 @@ func read[T any](ctx context.Context, doing string, isIt func(*T) bool, make fun
 	})
 }
 
-// do is call for what answers with nothing.
+// do is call for a response without content.
 func do(ctx context.Context, doing string, make func(context.Context) error) error {
 	_, err := call(ctx, doing, func(ctx context.Context) (struct{}, error) { return struct{}{}, make(ctx) })
 	return err
@@ -168,7 +168,7 @@ type page[T any] struct {
 	Results int `json:"results"`
 }
 
-// listAll reads every page. The listing is complete or an error: the number of objects is compared with the total that the API states.
+// listAll reads every page. The listing is complete or an error: the number of objects is compared with the stated total.
 func listAll[T any](ctx context.Context, a *api, what, endpoint, filter string) ([]T, int, error) {
 	doing := func(number int) string { return fmt.Sprintf("listing %s, page %d", what, number) }
 	pages, err := cloudapi.Numbered[*page[T]]{

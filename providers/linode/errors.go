@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// apiError maps an error of the SDK to the common vocabulary and names the operation. The SDK keeps the text of errors
-// alone; what the transport knows more comes from caught.
+// apiError maps an error of the SDK to the common classes and names the operation. The SDK keeps only the text of errors; the transport has
+// recorded more in caught.
 func apiError(err error, caught *cloudapi.LastResponse, operation string) error {
 	if err == nil {
 		return nil
@@ -28,7 +28,7 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 	mapped.Status = answer.Status
 	said, ok := errors.AsType[*linodego.Error](err)
 	if !ok || said.Code < http.StatusBadRequest || !strings.HasPrefix(answer.Header.Get("Content-Type"), "application/json") {
-		return mapped // a page, or an answer that could not be read: it says nothing about the object
+		return mapped // a page, or an unreadable response: it says nothing about the object
 	}
 	mapped.Message = said.Message
 	mapped.Class = cloudapi.ClassOfStatus(answer.Status)
@@ -42,7 +42,7 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 	return mapped
 }
 
-// mentionsLimit recognises account limits, which the API answers with the status of any other invalid request.
+// mentionsLimit recognizes account limits, for which the API uses the status of any invalid request.
 func mentionsLimit(message string) bool {
 	m := strings.ToLower(message)
 	return strings.Contains(m, "limit") && (strings.Contains(m, "exceed") || strings.Contains(m, "reached") || strings.Contains(m, "maximum"))

@@ -32,11 +32,11 @@ var serviceFields = func() schema.Fields {
 
 // fieldOptions implements registry.Provider.FieldOptions.
 func fieldOptions(in registry.Inputs) map[string]string {
-	c, _ := Options.Parse(in.Sources) // what is missing says nothing about fields
+	c, _ := Options.Parse(in.Sources) // missing options do not matter for fields
 	return settings{IPv6Ingress: c.IPv6Ingress, IPv6Backends: c.IPv6Backends}.fieldConditions()
 }
 
-// fieldConditions are the settings by which rows of serviceFields are chosen.
+// fieldConditions are the settings that select rows of serviceFields.
 func (s settings) fieldConditions() map[string]string {
 	return map[string]string{
 		annotationIPv6Ingress: strconv.FormatBool(s.IPv6Ingress), annotationIPv6Backends: strconv.FormatBool(s.IPv6Backends),

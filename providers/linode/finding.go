@@ -23,22 +23,22 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file finds the NodeBalancer of a Service, and tells whether it is the Service's.
+// This file finds the NodeBalancer of a Service, and its owner.
 
 // finding holds the NodeBalancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
 type finding struct {
 	nb *nodeBalancer
-	// details are its ports and their nodes, read where they matter.
+	// details are its ports and their nodes, if they were read.
 	details *details
-	// firewall is the one that was just made for it.
+	// firewall was just created for it.
 	firewall int
-	// unknown is the problem with an annotation that names no NodeBalancer.
+	// unknown is the fault of an annotation that names no existing NodeBalancer.
 	unknown error
 	ownership.Decision
 }
 
-// find returns the NodeBalancer of a Service: the one that the Service names, else the recorded one, else the one whose
-// address it shows, else the one with its label. What is found may be refused. nodes are further nodes of this cluster.
+// find returns the NodeBalancer of a Service: the named one, else the recorded one, else the one with the address in the status, else the
+// one with the Service's label. The Service may be refused its use. nodes are further nodes of this cluster.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	id := idOf(service.Annotations[annotationID])
 	if id == 0 {
@@ -58,8 +58,8 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 	return l.judge(ctx, service, nb, nodes)
 }
 
-// findByRecords looks where a controller left traces. Somebody else's NodeBalancer, to which a record or a status leads, keeps
-// no Service from finding its own; where it is all that there is, it is what was found.
+// findByRecords searches for traces of a controller. Another owner's NodeBalancer in a record or a status does not prevent finding the
+// Service's own; if there is no other, it is returned.
 func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	var refused finding
 	take := func(nb *nodeBalancer) (finding, bool, error) {
@@ -87,14 +87,14 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 		if err != nil {
 			return finding{}, err
 		}
-		// Private addresses may occur in several VPCs; one that is not the only one proves nothing.
+		// Private addresses may occur in several VPCs; an ambiguous one proves nothing.
 		if len(found) == 1 {
 			if f, done, err := take(found[0]); done {
 				return f, err
 			}
 		}
 	}
-	// Nobody else makes a NodeBalancer of this label, so that one listing serves many new Services.
+	// Nobody else creates a NodeBalancer with this label, so that one listing serves many new Services.
 	q.MaxUnlistedAge = 3 * time.Second
 	found, err := l.observed.Find(ctx, indexLabel, label(l.config.Prefix, service), q)
 	if err != nil {
@@ -108,7 +108,7 @@ func (l *loadBalancers) findByRecords(ctx context.Context, service *v1.Service, 
 	return refused, nil
 }
 
-// lookAgain looks again, right before something that cannot be undone: an earlier look may have seen what is somebody else's by now.
+// lookAgain repeats the search right before an irreversible change: the owner may have changed.
 func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	nb, err := l.observed.Get(ctx, before.nb.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {
@@ -124,7 +124,7 @@ func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, befo
 	return found, err
 }
 
-// judge says whose a NodeBalancer is.
+// judge decides who owns a NodeBalancer.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (finding, error) {
 	targets := func(ctx context.Context) (ownership.Targets, error) { return l.targets(ctx, nb, nodes) }
 	d, err := l.cluster.Judge(ctx, service, objectOf(nb), l.rules(), targets)
@@ -134,8 +134,8 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 	made := madeByController(l.config.Prefix, nb.Label) && !slices.ContainsFunc(nb.Tags, ownership.IsServiceMark)
 	switch {
 	case d.Verdict == ownership.Owned:
-		// What Linode's own controller made goes with its Service, as it did; its labels say nothing about the Service.
-		// What another Service retained has that one's mark.
+		// A NodeBalancer of Linode's own controller is deleted with its Service, as under that controller; its labels do not name the
+		// Service. A retained one has the mark of its former Service.
 		d.Deletable = d.Deletable || made
 	case d.Verdict == ownership.Refused && d.Owner == nil && l.served.isServedBy(service, nb.ID):
 		d = ownership.Decision{Verdict: ownership.Owned, Deletable: made, Object: d.Object}
@@ -155,7 +155,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, nb *node
 func objectOf(nb *nodeBalancer) ownership.Object {
 	object := ownership.Object{Title: fmt.Sprintf("NodeBalancer %d", nb.ID), ID: strconv.Itoa(nb.ID), Name: nb.Label, Marks: nb.Tags}
 	if nb.FrontendAddressType != frontendVPC {
-		// An address in a VPC may be another one's in another VPC.
+		// The same address may exist in another VPC.
 		object.Addresses = []string{nb.IPv4, nb.IPv6, nb.Hostname}
 	}
 	return object
@@ -178,8 +178,8 @@ func (l *loadBalancers) rules() ownership.Rules {
 	}
 }
 
-// served remembers which NodeBalancer this process has seen to be a Service's. The API server takes the evidence away with the
-// type of the Service, right before its NodeBalancer is to go.
+// served remembers which NodeBalancer this process has proved to be a Service's. The API server removes the evidence when the Service
+// changes its type, right before the NodeBalancer is to be deleted.
 type served struct {
 	mu sync.Mutex
 	of map[types.UID]int
@@ -206,10 +206,9 @@ func (m *served) isServedBy(service *v1.Service, id int) bool {
 	return m.of[service.UID] == id && id != 0
 }
 
-// leftBehind reports whether a NodeBalancer may be what a Service had that is no load balancer any more: the API server has
-// taken its status and node ports away, by which a NodeBalancer of Linode's own controller was the Service's. What is left is
-// the record, which any author of Services can write. So the Service is told that it stays; it is never deleted, unless this very
-// process has seen whose it was.
+// leftBehind reports whether a NodeBalancer may belong to a Service that is no load balancer any more. The API server has removed its
+// status and node ports, which proved the ownership of a NodeBalancer of Linode's own controller. Only the record is left, which any author
+// of Services can write. So the NodeBalancer is kept, and the user told, unless this process has proved the owner before.
 func (l *loadBalancers) leftBehind(ctx context.Context, service *v1.Service, nb *nodeBalancer, nodes []*v1.Node) (bool, error) {
 	marked := slices.ContainsFunc(nb.Tags, ownership.IsMark)
 	if service.Spec.Type == v1.ServiceTypeLoadBalancer || l.adopt == registry.AdoptNone || marked || l.services == nil ||
@@ -231,8 +230,7 @@ func (l *loadBalancers) leftBehind(ctx context.Context, service *v1.Service, nb 
 	return !used, nil
 }
 
-// targets tells where a NodeBalancer sends its traffic. The addresses of nodes are those that their Linodes have, whatever
-// the Nodes tell.
+// targets returns the targets of a NodeBalancer. The addresses of nodes are those of their Linodes, regardless of the Nodes' reports.
 func (l *loadBalancers) targets(ctx context.Context, nb *nodeBalancer, more []*v1.Node) (ownership.Targets, error) {
 	d, err := l.details.Get(ctx, nb.ID, inventory.Query{MaxAge: ensureDetailsMaxAge})
 	if err != nil {
@@ -277,7 +275,7 @@ func targetsOf(d *details, ours map[netip.Addr]bool) ownership.Targets {
 	return t
 }
 
-// idOf is the ID in an annotation, or 0.
+// idOf returns the ID in an annotation, or 0.
 func idOf(text string) int {
 	id, err := strconv.Atoi(text)
 	if err != nil || id < 1 {
@@ -286,10 +284,10 @@ func idOf(text string) int {
 	return id
 }
 
-// mark returns the mark of this cluster, or "" where it has none.
+// mark returns the mark of this cluster, or "" if it has none.
 func (l *loadBalancers) mark(ctx context.Context) (string, error) { return l.cluster.Mark(ctx) }
 
-// marks are those of what is made for a Service.
+// marks returns the marks for objects of a Service.
 func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]string, error) {
 	if !l.config.OwnershipTag {
 		return nil, nil
@@ -301,8 +299,8 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service) ([]strin
 	return append([]string{mark}, ownership.ServiceMarks(service)...), nil
 }
 
-// remarked adds the marks to a change of a NodeBalancer which Linode's own controller made, or which was retained: from then on
-// more than its address in a status shows whose it is. Where nothing is to be changed, nothing is marked.
+// remarked adds the marks to a change of a NodeBalancer that Linode's own controller created, or that was retained: then its owner is
+// proved by more than an address in a status. Without other changes, no marks are written.
 func remarked(nb *nodeBalancer, want *desired, marks []string, steps []step) []step {
 	if len(steps) == 0 || len(marks) == 0 {
 		return steps

@@ -49,7 +49,8 @@ func (a *api) firewall(ctx context.Context, id int) (*linodego.Firewall, error) 
 	})
 }
 
-// attachedFirewalls reads those of a NodeBalancer, nil before it is made, and returns what a Service asks for besides the rules of its own.
+// attachedFirewalls reads the firewalls of a NodeBalancer, nil before its creation, and returns the Service's settings other than its own
+// rules.
 func (l *loadBalancers) attachedFirewalls(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (want desiredFirewalls, attached []*linodego.Firewall, err error) {
@@ -68,7 +69,7 @@ func (l *loadBalancers) attachedFirewalls(
 	return want, attached, err
 }
 
-// desireFirewalls reads what exists and decides; nb is nil before it is made.
+// desireFirewalls reads the existing firewalls and decides; nb is nil before its creation.
 func (l *loadBalancers) desireFirewalls(
 	ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer,
 ) (p firewallPlan, findings []services.Finding, err error) {
@@ -101,7 +102,7 @@ func (l *loadBalancers) desireFirewalls(
 	return p, findings, nil
 }
 
-// namedFirewall returns the firewall with the label of a Service's own, or nil. One of another cluster is an error.
+// namedFirewall returns the firewall with the label of the Service's own, or nil. Another cluster's is an error.
 func (l *loadBalancers) namedFirewall(
 	ctx context.Context, service *v1.Service, mark string,
 ) (*linodego.Firewall, []services.Finding, error) {
@@ -116,7 +117,7 @@ func (l *loadBalancers) namedFirewall(
 	return found[0], nil, nil
 }
 
-// foreignFirewall says that a firewall which somebody attached keeps the Service from getting its own.
+// foreignFirewall reports that a firewall attached by somebody else prevents the Service's own.
 func foreignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall) services.Finding {
 	what, reason := "annotation "+annotationFirewallACL, eventIgnored
 	switch {
@@ -130,7 +131,7 @@ func foreignFirewall(service *v1.Service, nb *nodeBalancer, f *linodego.Firewall
 			"detach it to let the Service have its own", what, f.ID, f.Label, nb.ID)
 }
 
-// notes are the tags of a NodeBalancer when its firewalls are as desired.
+// notes returns the tags of a NodeBalancer with the desired firewalls.
 func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
 	tags := d.firewalls.notes(nb.Tags, d.settings.FirewallID)
 	if !l.config.OwnershipTag || services.SameSet(tags, nb.Tags) {
@@ -139,9 +140,8 @@ func (l *loadBalancers) notes(nb *nodeBalancer, d *desiredState) []string {
 	return tags
 }
 
-// firewallChanges make the firewalls of a NodeBalancer what the Service says; nb is nil before it is made. The NodeBalancer says which
-// firewalls of others we attached: from before we attach one, because an answer that is lost must not leave it without a note, until after
-// we detached it.
+// firewallChanges returns the changes of a NodeBalancer's firewalls; nb is nil before its creation. Its tags name the others' firewalls
+// that we attached: from before the attachment, because its response may be lost, until after the detachment.
 func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []services.Change[finding] {
 	var changes []services.Change[finding]
 	for _, st := range d.firewalls.steps {
@@ -201,7 +201,7 @@ func (l *loadBalancers) note(ctx context.Context, f finding, tags []string) (fin
 	return f, nil
 }
 
-// firewallChange is the change of one step.
+// firewallChange returns the change of one step.
 func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st firewallStep) services.Change[finding] {
 	title := fmt.Sprintf("firewall %d", st.id)
 	if st.id == 0 {
@@ -232,7 +232,7 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 		change.Make = func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 			id := cmp.Or(st.id, f.firewall)
 			if id == 0 {
-				return f, nil // making it failed
+				return f, nil // its creation failed
 			}
 			return f, l.attach(ctx, nb, id)
 		}
@@ -267,7 +267,7 @@ func (l *loadBalancers) attach(ctx context.Context, nb *nodeBalancer, firewall i
 	})
 }
 
-// createFirewall makes the firewall of a Service. Like the NodeBalancer it has the same label at every try.
+// createFirewall creates the firewall of a Service. Its label is the same at every try, like the NodeBalancer's.
 func (l *loadBalancers) createFirewall(ctx context.Context, d *desiredState) (int, error) {
 	name, rules, tags := d.firewalls.name, *d.firewalls.rules, slices.Concat([]string{}, d.balancer.tags, d.marks)
 	f, err := read(ctx, "creating firewall "+name, func(f *linodego.Firewall) bool { return f.ID != 0 }, func(ctx context.Context) (*linodego.Firewall, error) {
@@ -281,8 +281,8 @@ func (l *loadBalancers) createFirewall(ctx context.Context, d *desiredState) (in
 	return f.ID, nil
 }
 
-// deleteUnusedFirewall deletes a firewall that was made for the Service, if it still is and protects nothing. It is read
-// right before: what was read earlier may have been given another use.
+// deleteUnusedFirewall deletes a firewall that was created for the Service, if it still is the Service's and protects nothing. It is read
+// right before, because it may have got another use.
 func (l *loadBalancers) deleteUnusedFirewall(ctx context.Context, service *v1.Service, id, nodeBalancer int) error {
 	mark, err := l.mark(ctx)
 	if err != nil {
@@ -329,7 +329,7 @@ func (l *loadBalancers) deleteFirewall(ctx context.Context, id int) error {
 	return nil
 }
 
-// firewallCall makes a change whose effect on the firewall is read afterwards.
+// firewallCall makes a change, after which the firewall is read again.
 func (l *loadBalancers) firewallCall(ctx context.Context, id int, doing string, change func(context.Context) error) error {
 	err := do(ctx, doing, change)
 	if err != nil {
@@ -340,8 +340,8 @@ func (l *loadBalancers) firewallCall(ctx context.Context, id int, doing string, 
 	return nil
 }
 
-// adoptFirewallForDeletion gives the firewall of a NodeBalancer that is about to go our label, if Linode's own controller
-// made it under another one: once the NodeBalancer is gone, nothing else leads to it.
+// adoptFirewallForDeletion gives the firewall of a NodeBalancer to be deleted our label, if Linode's own controller created it under
+// another one: afterwards it could not be found.
 func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v1.Service, nb *nodeBalancer) error {
 	mark, err := l.mark(ctx)
 	if err != nil {
@@ -369,7 +369,7 @@ func (l *loadBalancers) adoptFirewallForDeletion(ctx context.Context, service *v
 	return nil
 }
 
-// leftFirewalls are the firewalls that were made for a Service and protect nothing any more, as a read of right now shows.
+// leftFirewalls returns the firewalls that were created for a Service and protect nothing any more, from a new read.
 func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) ([]*linodego.Firewall, error) {
 	mark, err := l.mark(ctx)
 	if err != nil {
@@ -383,7 +383,7 @@ func (l *loadBalancers) leftFirewalls(ctx context.Context, service *v1.Service) 
 	}
 	var left []*linodego.Firewall
 	for _, f := range found {
-		// What it protects is known since before the NodeBalancer went.
+		// The older listing shows its devices from before the deletion.
 		now, err := l.firewalls.Get(ctx, f.ID, inventory.Query{})
 		if errors.Is(err, cloudapi.ErrNotFound) {
 			continue

@@ -25,12 +25,12 @@ type placement struct {
 	vpc, subnet string
 }
 
-// purposeFrontend is that of the subnet in which clients reach a NodeBalancer.
+// purposeFrontend is the purpose of the subnet in which clients reach a NodeBalancer.
 const purposeFrontend = "frontend"
 
 var _ services.Fixer[finding, *desiredState] = (*loadBalancers)(nil)
 
-// Fixed implements services.Fixer. Where a NodeBalancer is attached is read for those alone that ask for it.
+// Fixed implements services.Fixer. The VPCs of a NodeBalancer are read only if the Service has settings about them.
 func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding, d *desiredState) ([]services.Fixed, error) {
 	if f.nb == nil {
 		return nil, nil
@@ -49,7 +49,7 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 	if err != nil {
 		return all, err
 	}
-	// One in a VPC whose place is not listed says nothing.
+	// A NodeBalancer in a VPC that is not listed proves nothing.
 	if s.frontend() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
 		keys := [3]string{annotationFrontendSubnetID, annotationFrontendVPC, annotationFrontendSubnet}
 		all = append(all, front.fixed(keys, s.FrontendSubnetID, s.FrontendVPC, s.FrontendSubnet)...)
@@ -64,12 +64,12 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 	return all, nil
 }
 
-// backend reports whether a Service says where its backends are.
+// backend reports whether a Service has settings about the network of its backends.
 func (s settings) backend() bool {
 	return s.BackendSubnetID != 0 || s.BackendVPC != "" || s.BackendSubnet != "" || s.BackendRange != ""
 }
 
-// fixed are the subnet by its ID, or else by labels, with the keys of the three.
+// fixed returns the subnet by its ID, or else by labels, with the three keys.
 func (p placement) fixed(keys [3]string, id int, vpc, subnet string) []services.Fixed {
 	if id != 0 {
 		has := ""
@@ -81,14 +81,14 @@ func (p placement) fixed(keys [3]string, id int, vpc, subnet string) []services.
 	return []services.Fixed{services.Single(keys[1], vpc, p.vpc), services.Single(keys[2], subnet, p.subnet)}
 }
 
-// within is a range that is asked for, of which a NodeBalancer may have a part. What cannot be read says nothing.
+// within compares a requested range with the part of it that a NodeBalancer has. Unreadable values are ignored.
 func within(key, asked, has string) services.Fixed {
 	outer, err := netip.ParsePrefix(asked)
 	inner, unknown := netip.ParsePrefix(has)
 	return services.Matching(key, asked, has, err != nil || unknown != nil || outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
 }
 
-// placements are where clients reach a NodeBalancer in a VPC, and where it reaches its backends, with labels where these are asked for.
+// placements returns the subnets in which clients reach a NodeBalancer and in which it reaches its backends, with labels if needed.
 func (l *loadBalancers) placements(ctx context.Context, id int, labels bool) (front, back placement, err error) {
 	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", id), fmt.Sprintf("nodebalancers/%d/vpcs", id), "")
 	if err != nil {
@@ -109,7 +109,7 @@ func (l *loadBalancers) placements(ctx context.Context, id int, labels bool) (fr
 	return front, back, nil
 }
 
-// labels are those of a VPC and of a subnet of it.
+// labels returns the labels of a VPC and of one of its subnets.
 func (v *vpcs) labels(ctx context.Context, vpcID, subnetID int) (vpc, subnet string, err error) {
 	all, err := v.all.All(ctx, inventory.Query{MaxAge: networkMaxAge})
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 
 var _ guard.LoadBalancerHandover = (*cloud)(nil)
 
-// MarkedLoadBalancers implements guard.LoadBalancerHandover. Firewalls are not listed: they go with their NodeBalancers.
+// MarkedLoadBalancers implements guard.LoadBalancerHandover. Firewalls are not listed: they are handed over with their NodeBalancers.
 func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
 	l := c.loadBalancers
 	mark, err := l.mark(ctx)
@@ -52,8 +52,8 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	return marked, nil
 }
 
-// RemarkLoadBalancer implements guard.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to
-// them, so that one that broke off is done again.
+// RemarkLoadBalancer implements guard.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to them, so that
+// an interrupted handover can be repeated.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
 	id := idOf(m.ID)
@@ -89,8 +89,8 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	return nil
 }
 
-// remarkFirewalls gives the new marks to the firewalls of a NodeBalancer that were made for the Service which its marks name.
-// Without them, a firewall would be somebody else's, and stay as it is for ever.
+// remarkFirewalls replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and
+// never change.
 func (l *loadBalancers) remarkFirewalls(
 	ctx context.Context, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string, marks []string,
 ) error {
@@ -125,8 +125,8 @@ func (l *loadBalancers) remarkFirewalls(
 	return nil
 }
 
-// madeWith reports whether a firewall was made for the Service that a NodeBalancer was made for: its marks say so, or, where
-// they name the cluster alone, the label that both got from the Service.
+// madeWith reports whether a firewall was created for the Service of a NodeBalancer, by its marks, or, if these name only the cluster, by
+// the label that both got from the Service.
 func madeWith(f *linodego.Firewall, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string) bool {
 	cluster, uid := ownership.MarkedBefore(f.Tags, mark)
 	if cluster != m.Cluster {
@@ -138,7 +138,7 @@ func madeWith(f *linodego.Firewall, nb *nodeBalancer, m guard.MarkedLoadBalancer
 	return uid == m.ServiceUID
 }
 
-// withOtherMarks are tags with other marks than theirs. What they note of firewalls is as true as before.
+// withOtherMarks replaces the marks among tags. Tags about firewalls stay.
 func withOtherMarks(tags, marks []string) []string {
 	return slices.Concat(slices.DeleteFunc(slices.Clone(tags), func(t string) bool {
 		return ownership.IsMark(t) && len(notedFirewalls([]string{t})) == 0

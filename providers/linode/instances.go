@@ -24,9 +24,9 @@ import (
 const (
 	providerIDPrefix = "linode://"
 
-	// callPrice: listings have a limit of their own, 200 a minute for each kind; a page in a second is a third of it.
+	// callPrice: listings have their own limit, 200 a minute for each kind; a page per second is a third of it.
 	callPrice = time.Second
-	// sweepMaxAge and missMaxAge are how old records may be of Linodes that exist, and that are missing.
+	// sweepMaxAge and missMaxAge are the maximum ages of present and missing Linodes.
 	sweepMaxAge = nodes.SweepMaxAge
 	missMaxAge  = nodes.MissMaxAge
 
@@ -48,7 +48,7 @@ type instance struct {
 	id                                    int
 	label, region, plan, status, hostUUID string
 	ipv4                                  []string
-	ipv6                                  string // with its /128, as the API tells it
+	ipv6                                  string // with its /128, as the API shows it
 	interfaceGeneration                   string
 	vpc                                   *vpcAddresses // nil if it has no address in the cluster's VPCs
 }
@@ -66,13 +66,13 @@ func newInstance(i *linodego.Instance) instance {
 	return kept
 }
 
-// private reports whether an address is private and outside the network that counts as external.
+// private reports whether an address is private and outside of the network that counts as external.
 func private(ip string, external netip.Prefix) bool {
 	a, err := netip.ParseAddr(ip)
 	return err == nil && a.IsPrivate() && (!external.IsValid() || !external.Contains(a))
 }
 
-// addresses are in the order that Linode's own controller reports them.
+// addresses returns the addresses in the order of Linode's own controller.
 func (i instance) addresses(external netip.Prefix) []v1.NodeAddress {
 	list := []v1.NodeAddress{{Type: v1.NodeHostName, Address: i.label}}
 	add := func(kind v1.NodeAddressType, ips ...string) {
@@ -100,7 +100,7 @@ func (i instance) addresses(external netip.Prefix) []v1.NodeAddress {
 	return list
 }
 
-// ips are all addresses that the Linode has, as far as they are known.
+// ips returns all known addresses of the Linode.
 func (i instance) ips() []netip.Addr {
 	texts := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
 	if i.vpc != nil {
@@ -121,7 +121,7 @@ func (i instance) attested() guard.Attested {
 	return guard.Attested{Names: []string{i.label}, Addresses: guard.AttestedAddresses(ips...)}
 }
 
-// privateIPv4 is the first private address outside VPCs, or "".
+// privateIPv4 returns the first private address outside of VPCs, or "".
 func (i instance) privateIPv4() string {
 	n := slices.IndexFunc(i.ipv4, func(ip string) bool { return private(ip, netip.Prefix{}) })
 	if n < 0 {
@@ -134,7 +134,7 @@ func (i instance) publicIPs(external netip.Prefix) []string {
 	return slices.DeleteFunc(slices.Clone(i.ipv4), func(ip string) bool { return private(ip, external) })
 }
 
-// instances are the Linodes, and what they say about nodes.
+// instances holds the Linodes as the source of nodes' metadata.
 type instances struct {
 	*nodes.Instances[int, instance]
 	linodes  *inventory.Inventory[int, instance]
@@ -147,7 +147,7 @@ type instances struct {
 func newInstances(c Config, a *api, v *vpcs) *instances {
 	i := &instances{nodes: &nodecount.Counter{}, vpcs: v, inVPC: c.inVPC()}
 	if c.ExternalSubnet != "" {
-		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // the table has checked it
+		i.external = netip.MustParsePrefix(strings.TrimSpace(c.ExternalSubnet)) // checked by the table
 	}
 	i.linodes = inventory.New(inventory.Source[int, instance]{
 		Kind: "Linode", ID: func(l instance) int { return l.id }, GetCalls: v.callsOfOne(),
@@ -200,7 +200,7 @@ func getInstance(ctx context.Context, a *api, v *vpcs, id int) (instance, error)
 	addresses, _, err := v.addresses(ctx, id)
 	if err != nil {
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			// The VPC is not found, which says nothing about the Linode.
+			// A missing VPC says nothing about the Linode.
 			err = &cloudapi.Error{Class: cloudapi.ErrTransient, Message: err.Error()}
 		}
 		return instance{}, err
@@ -225,7 +225,7 @@ func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[int, in
 	}, nil
 }
 
-// state counts a Linode that is about to be powered off as shut down.
+// state treats a Linode that is about to be powered off as shut down.
 func (i instance) state() (nodes.State, error) {
 	if i.status == string(linodego.InstanceOffline) || i.status == string(linodego.InstanceShuttingDown) {
 		return nodes.ShutDown, nil
@@ -235,7 +235,7 @@ func (i instance) state() (nodes.State, error) {
 
 func (i instance) providerID() string { return providerIDPrefix + strconv.Itoa(i.id) }
 
-// describe returns what a Linode says about its node.
+// describe returns the metadata of a Linode's node.
 func (i *instances) describe(_ context.Context, node *v1.Node, l instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if lack := i.incomplete(l); lack != "" {
 		e := &nodes.Incomplete{Reason: fmt.Sprintf("Linode %d cannot become a node: %s", l.id, lack)}
@@ -262,7 +262,7 @@ func (*instances) verify(_ context.Context, node *v1.Node, l instance) (why stri
 		l.id, l.label), nil
 }
 
-// incomplete says what a Linode lacks to become a node, or "".
+// incomplete names what a Linode still lacks for its node, or "".
 func (i *instances) incomplete(l instance) string {
 	switch {
 	case i.inVPC && l.vpc == nil:
@@ -273,7 +273,7 @@ func (i *instances) incomplete(l instance) string {
 	return ""
 }
 
-// withKubelets adds internal addresses that kubelet knows and the cloud does not, such as those of a VLAN.
+// withKubelets adds internal addresses that only kubelet knows, such as those of a VLAN.
 func withKubelets(node *v1.Node, addresses []v1.NodeAddress) []v1.NodeAddress {
 	for _, a := range node.Status.Addresses {
 		known := slices.ContainsFunc(addresses, func(b v1.NodeAddress) bool { return b.Address == a.Address })

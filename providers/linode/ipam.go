@@ -17,11 +17,11 @@ import (
 const (
 	defaultMaskIPv4 = 24
 	defaultMaskIPv6 = 112
-	// clusterMaskIPv6 is the mask for which the range has a place of its own in the Linode's network.
+	// clusterMaskIPv6 is the mask whose range has a fixed place in the Linode's network.
 	clusterMaskIPv6 = 112
 )
 
-// ipam says which pod ranges nodes get: IPv4 from the cluster's network, IPv6 from the range of their Linode.
+// ipam defines the pod ranges of nodes: IPv4 from the cluster's network, IPv6 from the range of their Linode.
 type ipam struct {
 	cluster   netip.Prefix
 	mask      int
@@ -33,7 +33,7 @@ type ipam struct {
 
 func newIPAM(c Config, v *vpcs, i *instances) *podranges.Controller {
 	a := &ipam{
-		cluster: netip.MustParsePrefix(c.ClusterCIDR).Masked(), // the options have checked it
+		cluster: netip.MustParsePrefix(c.ClusterCIDR).Masked(), // checked by the options
 		mask:    cmp.Or(c.MaskIPv4, defaultMaskIPv4), maskIPv6: cmp.Or(c.MaskIPv6, defaultMaskIPv6), vpcs: v, instances: i,
 	}
 	if c.ServiceCIDR != "" {
@@ -49,8 +49,8 @@ func newIPAM(c Config, v *vpcs, i *instances) *podranges.Controller {
 	})
 }
 
-// exclusions are ranges that no node may get: Service addresses, and the last block where the cluster's network ends with
-// the subnet of the VPC, because the last addresses of a subnet cannot be used.
+// exclusions returns ranges that no node may get: Service addresses, and the last block if the cluster's network ends with the VPC's
+// subnet, because the last addresses of a subnet are unusable.
 func (a *ipam) exclusions(ctx context.Context) ([]netip.Prefix, error) {
 	own, err := a.vpcs.resolve(ctx, networkMaxAge)
 	if err != nil {
@@ -65,8 +65,7 @@ func (a *ipam) exclusions(ctx context.Context) ([]netip.Prefix, error) {
 	return excluded, nil
 }
 
-// ipv6Block derives the pod range of a node from a range of its Linode: its place in it is fixed for masks of 112, and
-// at the beginning for others.
+// ipv6Block derives the pod range of a node from a range of its Linode: at a fixed place for masks of 112, at the beginning for others.
 func ipv6Block(text string, mask int) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil {
@@ -83,10 +82,10 @@ func ipv6Block(text string, mask int) (netip.Prefix, error) {
 	return block, nil
 }
 
-// ipv6Range derives the IPv6 range of a Node from its Linode. A listing may have caught the Linode in the making, so that
-// only a look of right now is a reason to complain.
+// ipv6Range returns the IPv6 range of a Node from its Linode. A listing may have shown the Linode during its creation, so that only a new
+// read leads to an error.
 func (a *ipam) ipv6Range(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
-	// The ranges of a Linode stay: what was read when its node was initialised will do, however slowly nodes arrive.
+	// The ranges of a Linode never change: the read at the node's initialisation is new enough.
 	q := inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: expected}
 	l, err := a.instances.Find(ctx, node, q)
 	if err == nil && (l.vpc == nil || len(l.vpc.rangesV6) == 0) {

@@ -27,19 +27,19 @@ import (
 )
 
 const (
-	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once;
-	// the age only delays the sight of changes that somebody else made.
+	// ensureMaxAge is the maximum age of the observed state at a reconciliation. Our own writes are in it at once; the age only delays the
+	// sight of changes that somebody else made.
 	ensureMaxAge = 10 * time.Second
 	// updateMaxAge serves a change of nodes, which concerns every NodeBalancer at about the same time.
 	updateMaxAge = 60 * time.Second
-	// detailsMaxAge is for ports and nodes when nodes change: our own writes keep them true, and a write that the API
-	// refuses makes them be read again. Reading them for every node that joins would cost a call for each port.
+	// detailsMaxAge is the maximum age of ports and nodes at a change of nodes: our own writes keep them current, and a refused write makes
+	// them be read again. Reading them for every new node would cost a call for each port.
 	detailsMaxAge = 24 * time.Hour
-	// ensureDetailsMaxAge is for them when a Service is reconciled.
+	// ensureDetailsMaxAge is their maximum age at a reconciliation.
 	ensureDetailsMaxAge = 60 * time.Second
-	// creationShows is how long a NodeBalancer may take to show whose creation was not answered. Its label is unique.
+	// creationShows is the maximum time until a NodeBalancer is visible whose creation was not answered. Its label is unique.
 	creationShows = 45 * time.Second
-	// backendMaxAge is for the Linodes behind the nodes.
+	// backendMaxAge is the maximum age of the Linodes behind nodes.
 	backendMaxAge = 10 * time.Minute
 )
 
@@ -49,7 +49,7 @@ const (
 	eventIgnored     = "LoadBalancerAnnotationIgnored"
 	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
-	// eventKept: something of the user's outlives the Service.
+	// eventKept: an object of the user outlives the Service.
 	eventKept = guard.EventLoadBalancerRetained
 )
 
@@ -64,7 +64,7 @@ type loadBalancers struct {
 	observed  *inventory.Inventory[int, *nodeBalancer]
 	details   *inventory.Inventory[int, *details]
 	firewalls *inventory.Inventory[int, *linodego.Firewall]
-	// behind are the nodes of NodeBalancers, by how they are reached.
+	// behind are the nodes of NodeBalancers, by network.
 	behind  nodes.Shared[network, wantedNodes]
 	cluster *ownership.Cluster
 	// adopt is the operator's policy about NodeBalancers without a mark.
@@ -77,14 +77,14 @@ type loadBalancers struct {
 	kube kubernetes.Interface
 }
 
-// desiredState is all that a Service should have.
+// desiredState is the desired state of a Service.
 type desiredState struct {
 	settings settings
 	balancer *desired
-	// request creates the NodeBalancer; nil where there is one.
+	// request creates the NodeBalancer; nil if it exists.
 	request   *nodeBalancerRequest
 	firewalls firewallPlan
-	// marks are those of what is made for the Service.
+	// marks are those for objects of the Service.
 	marks []string
 }
 
@@ -127,7 +127,7 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	return services.Judged(warnings, err), err
 }
 
-// configFinding is the finding about what cannot be had.
+// configFinding returns the finding about impossible settings.
 func configFinding(err error) []services.Finding {
 	if err == nil {
 		return nil
@@ -144,7 +144,7 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (findin
 	return l.find(ctx, r.Service, r.Nodes, q)
 }
 
-// CheckOwner implements services.Reconciler. It reads the ports and nodes of a NodeBalancer that is the Service's.
+// CheckOwner implements services.Reconciler. It reads the ports and nodes of the Service's NodeBalancer.
 func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f finding) (finding, []services.Finding, error) {
 	whole := r.Purpose == services.Ensure || r.Purpose == services.Plan
 	q := inventory.Query{MaxAge: detailsMaxAge}
@@ -177,7 +177,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 
 // Desire implements services.Reconciler.
 func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f finding) (*desiredState, []services.Finding, error) {
-	s, _, err := parseSettings(r.Service, l.config) // Validate has told what is wrong with them
+	s, _, err := parseSettings(r.Service, l.config) // Validate reported its faults
 	if err != nil {
 		return nil, nil, err
 	}
@@ -206,7 +206,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 	return d, findings, err
 }
 
-// Changes implements services.Reconciler: firewalls come first, because a NodeBalancer never serves without its own.
+// Changes implements services.Reconciler: firewalls come first, because a NodeBalancer must never be open without its own.
 func (l *loadBalancers) Changes(_ services.Request, f finding, d *desiredState) ([]services.Change[finding], error) {
 	changes := l.firewallChanges(f.nb, d)
 	if f.nb == nil {
@@ -236,8 +236,8 @@ func (*loadBalancers) Status(_ services.Request, f finding, d *desiredState) (*v
 	return status(f.nb, d.settings), nil
 }
 
-// NodeChanges implements services.Reconciler: the nodes alone, and only where they differ. Faults in annotations do not keep
-// nodes from joining or leaving, unless they leave open how the nodes are reached.
+// NodeChanges implements services.Reconciler: it changes only nodes. Faults in annotations do not keep nodes from joining or leaving,
+// unless they make the nodes' addresses unknown.
 func (l *loadBalancers) NodeChanges(
 	ctx context.Context, r services.Request, f finding,
 ) ([]services.Change[finding], []services.Finding, error) {
@@ -255,14 +255,14 @@ func (l *loadBalancers) NodeChanges(
 	return l.changes(f.nb, planNodes(f.details, want)), nil, nil
 }
 
-// Deletions implements services.Reconciler. What is ours goes, and what is the user's stays: the NodeBalancer first, so that it
-// never serves without its firewall.
+// Deletions implements services.Reconciler. Our objects are deleted, and the user's stay: the NodeBalancer first, so that it is never open
+// without its firewall.
 func (l *loadBalancers) Deletions(
 	ctx context.Context, r services.Request, f finding,
 ) (changes []services.Change[finding], findings []services.Finding, err error) {
 	s, preserved, err := deletionSettings(r.Service)
 	if err != nil || preserved {
-		return nil, nil, err // in doubt nothing is deleted
+		return nil, nil, err // when in doubt, nothing is deleted
 	}
 	switch {
 	case f.nb == nil:
@@ -296,15 +296,14 @@ func deletionSettings(service *v1.Service) (s settings, preserved bool, err erro
 	return s, s.Preserve, err
 }
 
-// keptNotice says that a NodeBalancer outlives its Service: whoever made it decides what becomes of it.
+// keptNotice reports that a NodeBalancer outlives its Service, because it belongs to another owner.
 func keptNotice(nb *nodeBalancer) services.Finding {
 	return services.Notice(eventKept,
 		"NodeBalancer %d is kept: nothing that only a controller can write shows that one made it for this Service; "+
 			"delete it in the cloud if it is not needed", nb.ID)
 }
 
-// Exists implements services.Reconciler. The framework deletes nothing where it hears of nothing, and a firewall outlives its
-// NodeBalancer for a moment.
+// Exists implements services.Reconciler. Without it the framework requests no deletion; a firewall outlives its NodeBalancer for a moment.
 func (l *loadBalancers) Exists(ctx context.Context, r services.Request, f finding) (*v1.LoadBalancerStatus, bool, error) {
 	if f.nb == nil {
 		left, err := l.leftFirewalls(ctx, r.Service)
@@ -313,16 +312,16 @@ func (l *loadBalancers) Exists(ctx context.Context, r services.Request, f findin
 		}
 		return &v1.LoadBalancerStatus{}, len(left) > 0, nil
 	}
-	s, _, _ := parseSettings(r.Service, l.config) // a fault in other annotations does not hide what is there
+	s, _, _ := parseSettings(r.Service, l.config) // a fault in other annotations hides nothing
 	return status(f.nb, s), true, nil
 }
 
-// delete deletes a NodeBalancer that a controller made.
+// delete deletes a NodeBalancer that a controller created.
 func (l *loadBalancers) delete(ctx context.Context, r *services.Request, s settings, nb *nodeBalancer) error {
 	if err := l.adoptFirewallForDeletion(ctx, r.Service, nb); err != nil {
 		return err
 	}
-	// The address goes first: once the NodeBalancer is gone, nothing leads to it, and a release that failed would be forgotten.
+	// The address first: after the NodeBalancer is gone, it could not be found, and a failed release would be forgotten.
 	if err := l.releaseReserved(ctx, r, s, nb); err != nil {
 		return err
 	}
@@ -336,7 +335,7 @@ func (l *loadBalancers) delete(ctx context.Context, r *services.Request, s setti
 	return nil
 }
 
-// cleanUpPrevious removes the NodeBalancer that served the Service before it moved to another one.
+// cleanUpPrevious removes the Service's former NodeBalancer after it moved to another one.
 func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request, s settings, now *nodeBalancer, recorded string) error {
 	if r.Service.Annotations[annotationID] == "" || s.Preserve || guard.Keeps(r.Service) {
 		return nil
@@ -359,7 +358,7 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request
 	return l.delete(ctx, r, s, previous.nb)
 }
 
-// record writes the ID of the NodeBalancer on the Service, and that of a firewall that it had us attach.
+// record writes the ID of the NodeBalancer on the Service, and that of an attached firewall.
 func (l *loadBalancers) record(ctx context.Context, service *v1.Service, s settings, nb *nodeBalancer) error {
 	changes := map[string]any{}
 	if id := strconv.Itoa(nb.ID); service.Annotations[annotationRecord] != id {

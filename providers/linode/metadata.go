@@ -23,12 +23,12 @@ import (
 
 const metadataTimeout = 2 * time.Minute
 
-// metadata writes on each Node which host its Linode is on, and the addresses that NodeBalancers use.
+// metadata writes on each Node the host of its Linode, and the addresses for NodeBalancers.
 type metadata struct {
 	kube      kubernetes.Interface
 	instances *instances
 	nodes     listers.NodeLister
-	// maxAge is how old an answer may be: the period of the job, so that nodes which arrive one by one cost no listing each.
+	// maxAge is the period of the job, so that nodes which join one by one need no listing each.
 	maxAge time.Duration
 }
 
@@ -37,13 +37,13 @@ func (m *metadata) job(period time.Duration) loop.Job {
 	return loop.Job{Name: "node-metadata", Period: period, Spacing: time.Second, Timeout: metadataTimeout, Run: m.run}
 }
 
-// unlabelled reports whether a Node waits for its metadata.
+// unlabelled reports whether a Node lacks its metadata.
 func unlabelled(object any) bool {
 	node, ok := object.(*v1.Node)
 	return ok && strings.HasPrefix(node.Spec.ProviderID, providerIDPrefix) && node.Labels[labelHostUUID] == ""
 }
 
-// run asks about all nodes at once, from the shared view, and writes where something differs.
+// run reads the metadata of all nodes from the shared view, and writes differences.
 func (m *metadata) run(ctx context.Context) error {
 	all, err := m.nodes.List(labels.Everything())
 	if err != nil {
@@ -66,8 +66,8 @@ func (m *metadata) run(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// missingMetadata returns the label and annotations that a Node lacks. A private address that somebody wrote stays: it chooses
-// the address at which NodeBalancers reach the node.
+// missingMetadata returns the label and annotations that a Node lacks. An existing private address stays, because a user may have chosen it
+// for NodeBalancers.
 func missingMetadata(node *v1.Node, l instance) (label string, annotations map[string]string) {
 	if l.hostUUID != "" && node.Labels[labelHostUUID] != l.hostUUID {
 		label = l.hostUUID

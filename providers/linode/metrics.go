@@ -8,15 +8,15 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// requestsTotal has the name and the labels of Linode's own controller, for dashboards that exist. Where that one counts
-// a listing once, this one counts its pages.
+// requestsTotal has the name and labels of Linode's own controller's metric, for existing dashboards. It counts each page of a listing; the
+// other counts the listing once.
 var requestsTotal = metrics.NewCounterVec(&metrics.CounterOpts{
 	Name: "ccm_linode_client_requests_total", StabilityLevel: metrics.ALPHA, Help: "Calls to Linode's API by the name of the SDK's method.",
 }, []string{"method", "result"})
 
 var registerMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(requestsTotal) })
 
-// methods are the SDK's names of our calls, by operation without the version.
+// methods maps operations, without the version, to the SDK's names of our calls.
 var methods = map[string]string{
 	"GET profile": "GetProfile", "GET regions/{id}": "GetRegion", "GET linode/instances": "ListInstances", "GET linode/instances/{id}": "GetInstance",
 	"PUT linode/instances/{id}/interfaces/{id}":              "UpdateInterface",

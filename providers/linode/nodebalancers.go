@@ -10,8 +10,8 @@ import (
 	"github.com/linode/linodego"
 )
 
-// The SDK's first major version lacks a few fields of NodeBalancers: networks of backends and frontends. Its own request
-// path carries them with the types of this file, which go when the second version can be had.
+// The SDK's first major version lacks some fields of NodeBalancers: networks of backends and frontends. Requests with them use the types of
+// this file, until the second version is available.
 
 // nodeBalancer is a NodeBalancer as the API shows it.
 type nodeBalancer struct {
@@ -71,14 +71,14 @@ type configFields struct {
 	Nodes         nodeSet    `json:"nodes,omitzero"`
 }
 
-// rebuildFields are a config with all its nodes; an empty list takes all away.
+// rebuildFields is a config with all its nodes; an empty list removes all.
 type rebuildFields struct {
 	configFields
 
 	Nodes nodeSet `json:"nodes"`
 }
 
-// nodeOptions are the fields of a node that we set. With an ID, a rebuild keeps the node that exists.
+// nodeOptions are the fields of a node that we set. With an ID, a rebuild keeps the existing node.
 type nodeOptions struct {
 	ID       int    `json:"id,omitempty"`
 	Address  string `json:"address"`
@@ -120,7 +120,7 @@ func (a *api) nodeBalancers(ctx context.Context) ([]*nodeBalancer, int, error) {
 	return listAll[*nodeBalancer](ctx, a, "NodeBalancers", "nodebalancers", "")
 }
 
-// hasID tells an answer about the NodeBalancer with an ID from any other.
+// hasID returns a check that a response is about the NodeBalancer with an ID.
 func hasID(id int) func(*nodeBalancer) bool {
 	return func(nb *nodeBalancer) bool { return nb.ID == id }
 }
@@ -131,11 +131,11 @@ func (a *api) nodeBalancer(ctx context.Context, id int) (*nodeBalancer, error) {
 	})
 }
 
-// body encodes a request with our own types; the SDK's request path would look for struct tags that it does not know.
+// body encodes a request with our own types, whose struct tags the SDK's request path does not know.
 func body(v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // our own types, all of whose fields can be encoded
+		panic(err) // our own types can always be encoded
 	}
 	return string(data)
 }
@@ -146,7 +146,7 @@ func (a *api) createNodeBalancer(ctx context.Context, r *nodeBalancerRequest) (*
 	})
 }
 
-// nodeBalancerUpdate changes what can be changed of a NodeBalancer itself.
+// nodeBalancerUpdate holds the mutable fields of a NodeBalancer itself.
 type nodeBalancerUpdate struct {
 	Label    string   `json:"label"`
 	Throttle int      `json:"client_conn_throttle"`
@@ -200,7 +200,7 @@ func (a *api) sendConfig(ctx context.Context, doing, method, endpoint string, fi
 }
 
 func (a *api) createConfig(ctx context.Context, id int, f configFields) (*linodego.NodeBalancerConfig, error) {
-	f.Nodes = nodeSet{} // they are not kept from here; a rebuild stores them
+	f.Nodes = nodeSet{} // nodes are not sent here; a rebuild stores them
 	return a.sendConfig(ctx, fmt.Sprintf("adding port %d to NodeBalancer %d", f.Port, id), http.MethodPost, fmt.Sprintf("nodebalancers/%d/configs", id), f)
 }
 

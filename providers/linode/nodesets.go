@@ -17,13 +17,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each port of each NodeBalancer has an object for each node: 15,000 nodes and 1,000 NodeBalancers with two ports have 30 million. In
-// memory they take a byte or two each, for all that they have in common with those of other ports is there once, and of their own they have
-// an ID, mostly the next one.
+// Each port of each NodeBalancer has an object for each node: 15,000 nodes and 1,000 NodeBalancers with two ports have 30 million. Here
+// each takes a byte or two: data shared with other ports is stored once, and an own ID is mostly the next number.
 
 // nodeRow holds the fields of a node that are equal in all configs: everything but its port and its ID.
 type nodeRow struct {
-	// host is the address without its port, in brackets for IPv6. Text that is not an address stays as it is.
+	// host is the address without its port, in brackets for IPv6. Text that is not an address stays unchanged.
 	host, label string
 	weight      int
 	mode        string
@@ -33,22 +32,22 @@ func compareRows(a, b nodeRow) int {
 	return cmp.Or(strings.Compare(a.host, b.host), strings.Compare(a.label, b.label))
 }
 
-// nodeSet are the nodes of a config. They are in order, and nobody changes them.
+// nodeSet holds the nodes of a config, in order. It must not be changed.
 type nodeSet struct {
 	rows []nodeRow
-	// port is that of all nodes. Where they have several, ports has each, and 0 for text that is not an address.
+	// port is that of all nodes. If they differ, ports holds each, and 0 for text that is not an address.
 	port  uint16
 	ports []uint16
-	// ids are the steps from one ID to the next, as varints; nil where no node has one.
+	// ids are the differences between consecutive IDs, as varints; nil if no node has one.
 	ids []byte
-	// subnetID is that of the addresses, where we ask for it; of those that are in another one of the subnets of the VPC, that one.
+	// subnetID is the requested subnet of the addresses; for addresses in another subnet of the VPC, that one.
 	subnetID int
 	subnets  []subnet
 	// compared caches the last comparison in which these rows were the desired ones; nil if there is none.
 	compared *comparison
 }
 
-// nodeSetOf packs what the API shows.
+// nodeSetOf packs a list from the API.
 func nodeSetOf(list []linodego.NodeBalancerNode, lists *inventory.Lists[nodeRow]) nodeSet {
 	type node struct {
 		row  nodeRow
@@ -70,7 +69,7 @@ func nodeSetOf(list []linodego.NodeBalancerNode, lists *inventory.Lists[nodeRow]
 	return nodeSet{rows: lists.Same(rows)}.withPorts(ports).withIDs(ids)
 }
 
-// splitAddress divides an address of a node.
+// splitAddress splits a node's address into host and port.
 func splitAddress(text string) (host string, port uint16) {
 	a, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -114,7 +113,7 @@ func (s nodeSet) withIDs(ids []int) nodeSet {
 	return s
 }
 
-// idList are the IDs of all nodes; 0 is none.
+// idList returns the IDs of all nodes; 0 is none.
 func (s nodeSet) idList() []int {
 	ids := make([]int, len(s.rows))
 	steps, last := s.ids, 0
@@ -136,7 +135,7 @@ func (s nodeSet) portAt(i int) uint16 {
 	return s.port
 }
 
-// at is a node as a request has it, without its ID.
+// at returns a node in the form of a request, without its ID.
 func (s nodeSet) at(i int) nodeOptions {
 	row := s.rows[i]
 	o := nodeOptions{Address: row.host, Label: row.label, Weight: row.weight, Mode: row.mode, SubnetID: s.subnetWith(row.host)}
@@ -146,7 +145,7 @@ func (s nodeSet) at(i int) nodeOptions {
 	return o
 }
 
-// subnetWith is the subnet that a NodeBalancer reaches an address in.
+// subnetWith returns the subnet for reaching an address.
 func (s nodeSet) subnetWith(host string) int {
 	address, err := netip.ParseAddr(host)
 	at := slices.IndexFunc(s.subnets, func(n subnet) bool { return n.id == s.subnetID })
@@ -161,7 +160,7 @@ func (s nodeSet) subnetWith(host string) int {
 	return s.subnetID
 }
 
-// all goes through the nodes with their IDs.
+// all iterates over the nodes with their IDs.
 func (s nodeSet) all() iter.Seq[nodeOptions] {
 	return func(yield func(nodeOptions) bool) {
 		for i, id := range s.idList() {
@@ -174,10 +173,10 @@ func (s nodeSet) all() iter.Seq[nodeOptions] {
 	}
 }
 
-// IsZero leaves an empty set out of a request.
+// IsZero omits an empty set from a request.
 func (s nodeSet) IsZero() bool { return len(s.rows) == 0 }
 
-// MarshalJSON implements json.Marshaler: a list of nodes, as requests have it.
+// MarshalJSON implements json.Marshaler: a list of nodes, as in requests.
 func (s nodeSet) MarshalJSON() ([]byte, error) {
 	return json.Marshal(append([]nodeOptions{}, slices.Collect(s.all())...)) //nolint:wrapcheck // of our own types
 }
@@ -191,14 +190,14 @@ type difference struct {
 
 func (d difference) count() int { return len(d.add) + len(d.remove) + d.change }
 
-// comparison keeps what was found when wanted rows were last compared: the next port has mostly the same ones.
+// comparison caches the last comparison with desired rows: the next port mostly has the same ones.
 type comparison struct {
 	mu    sync.Mutex
 	have  []nodeRow
 	found difference
 }
 
-// compareWith returns what leads from a set to a wanted one; nodes are the same whose addresses are.
+// compareWith returns the difference to a desired set; nodes are identified by their addresses.
 func (s nodeSet) compareWith(want nodeSet) difference {
 	c := want.compared
 	if c == nil || len(s.rows) == 0 || s.ports != nil || s.port != want.port {
@@ -248,7 +247,7 @@ func compareSets(s, want nodeSet) (d difference) {
 	return d
 }
 
-// insert returns the set with one node more. Where that is what is wanted, it has the wanted rows, as all others have then.
+// insert returns the set with one more node. If that equals the desired set, it shares the desired rows.
 func (s nodeSet) insert(n linodego.NodeBalancerNode, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
 	host, port := splitAddress(n.Address)
 	row := nodeRow{host: host, label: n.Label, weight: n.Weight, mode: string(n.Mode)}
@@ -265,7 +264,7 @@ func (s nodeSet) insert(n linodego.NodeBalancerNode, want nodeSet, lists *invent
 	return after.withIDs(slices.Insert(s.idList(), at, n.ID))
 }
 
-// removeNode returns the set without a node, likewise.
+// removeNode returns the set without a node; it shares rows like insert.
 func (s nodeSet) removeNode(id int, want nodeSet, lists *inventory.Lists[nodeRow]) nodeSet {
 	ids := s.idList()
 	at := slices.Index(ids, id)
@@ -291,7 +290,7 @@ func (s nodeSet) portList() []uint16 {
 	return slices.Repeat([]uint16{s.port}, len(s.rows))
 }
 
-// wantedNodes are the nodes behind NodeBalancers, which ports share but for their number: those of UDP have no mode.
+// wantedNodes are the desired nodes of NodeBalancers, which ports share except for their number: UDP nodes have no mode.
 type wantedNodes struct {
 	datagrams, streams nodeSet
 }
@@ -299,7 +298,7 @@ type wantedNodes struct {
 // isEmpty reports whether there is no node.
 func (w wantedNodes) isEmpty() bool { return len(w.streams.rows) == 0 }
 
-// wantedOf makes them of the addresses of nodes, which are all of one network.
+// wantedOf builds them from the addresses of nodes in one network.
 func wantedOf(backends []backend) wantedNodes {
 	var w wantedNodes
 	for _, b := range backends {
@@ -311,14 +310,14 @@ func wantedOf(backends []backend) wantedNodes {
 	}
 	for _, s := range []*nodeSet{&w.datagrams, &w.streams} {
 		slices.SortFunc(s.rows, compareRows)
-		// A Linode that registered under another name has two Nodes for a while; an address may be on a port once.
+		// A Linode that registered under another name has two Nodes for a while; an address may occur once on a port.
 		s.rows = slices.CompactFunc(s.rows, func(a, b nodeRow) bool { return a.host == b.host })
 		s.compared = &comparison{}
 	}
 	return w
 }
 
-// atPort returns them at a port of the nodes.
+// atPort returns them with a node port.
 func (w wantedNodes) atPort(protocol string, nodePort int32) nodeSet {
 	s := w.streams
 	if protocol == protocolUDP {

@@ -60,13 +60,13 @@ type Config struct {
 	// ClusterCIDR and AllocateNodeCIDRs are the framework's.
 	ClusterCIDR       string
 	AllocateNodeCIDRs bool
-	// Shared is set where this release serves a part of the nodes, so that another one may serve the rest.
+	// Shared is set if this release serves a part of the nodes, so that another one may serve the rest.
 	Shared bool
-	// ServiceCIDR is kept out of the pod ranges.
+	// ServiceCIDR is excluded from the pod ranges.
 	ServiceCIDR string
 }
 
-// inVPC reports whether the cluster lives in VPCs.
+// inVPC reports whether the cluster is in VPCs.
 func (c Config) inVPC() bool { return len(c.VPCNames) > 0 || len(c.VPCIDs) > 0 }
 
 var prefixRule = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,19}$`)
@@ -89,8 +89,7 @@ const noEffect = "Accepted for compatibility, without effect: "
 
 func planTypes() []string { return []string{"common", "premium", "premium_40gb"} }
 
-// Options is the table of the provider's options. Names are those of Linode's own controller, except where the help text
-// says that the option is ours.
+// Options is the table of the provider's options. Names are those of Linode's own controller, unless the help text says otherwise.
 var Options = schema.Options[Config]{
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Token }, schema.OptionRow{
 		Env: "LINODE_API_TOKEN", Required: true, UsualFile: usualTokenFile,

@@ -64,14 +64,14 @@ func (l *loadBalancers) orphanedFirewall(f *linodego.Firewall, mark string, serv
 	return slices.Contains(f.Tags, mark) && len(f.Entities) == 0 && !slices.ContainsFunc(services, held)
 }
 
-// isServed reports whether a Service has a NodeBalancer, or would find it. Whatever leads from a living Service to it is enough.
+// isServed reports whether a Service has a NodeBalancer, or would find it. Any link from a living Service is enough.
 func (l *loadBalancers) isServed(s *v1.Service, nb *nodeBalancer) bool {
 	id := strconv.Itoa(nb.ID)
 	return ownership.Holds(s, objectOf(nb), l.rules()) || s.Annotations[annotationRecord] == id || s.Annotations[annotationID] == id
 }
 
-// DeleteOrphan implements guard.OrphanFinder. What was listed is read again right before, and deleted only if it still is
-// what was listed: of this cluster, under the same label, and of no Service that was made since.
+// DeleteOrphan implements guard.OrphanFinder. The object is read again right before, and deleted only if it is unchanged: of this cluster,
+// with the same label, and without a Service created since.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	l := c.loadBalancers
 	id, err := strconv.Atoi(o.ID)
@@ -123,7 +123,7 @@ func (l *loadBalancers) deleteOrphanedNodeBalancer(ctx context.Context, o guard.
 	return l.deleteFirewallsOf(ctx, nb, mark, services)
 }
 
-// deleteFirewallsOf deletes the firewalls that were made for a NodeBalancer which is gone, where nothing else has them.
+// deleteFirewallsOf deletes the firewalls that were created for a deleted NodeBalancer, if nothing else uses them.
 func (l *loadBalancers) deleteFirewallsOf(ctx context.Context, nb *nodeBalancer, mark string, services []*v1.Service) error {
 	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, strconv.Itoa(nb.ID), inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
@@ -144,5 +144,5 @@ func (l *loadBalancers) deleteFirewallsOf(ctx context.Context, nb *nodeBalancer,
 	return nil
 }
 
-// errChanged: what was listed as an orphan is another thing by now.
+// errChanged: the listed orphan has changed.
 var errChanged = errors.New("it is not the orphan any more that was listed, and is left alone; list again")

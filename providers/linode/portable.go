@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// frontendKeys are the annotations that say in which network a private NodeBalancer is.
+// frontendKeys are the annotations for the network of a private NodeBalancer.
 func frontendKeys() []string {
 	return []string{annotationFrontendSubnetID, annotationFrontendSubnet, annotationFrontendVPC}
 }
@@ -22,7 +22,7 @@ const (
 
 const noEffectPublic = "a public NodeBalancer is in no network; remove it, or set " + portable.Scheme + " to " + portable.SchemeInternal
 
-// schemeRules hold a portable scheme against the subnet, which is what makes a NodeBalancer private.
+// schemeRules compare a portable scheme with the subnet, which makes a NodeBalancer private.
 func schemeRules() []schema.Rule {
 	subnet := []schema.Term{{Key: portable.Subnet, Matches: `.`}}
 	var rules []schema.Rule
@@ -57,7 +57,7 @@ func networkRules() []schema.Rule {
 	}
 }
 
-// portableSubnet makes of a subnet its ID or its label.
+// portableSubnet translates a subnet to its ID or its label.
 func portableSubnet(value string, _ schema.Asked) (map[string]string, error) {
 	if schema.Decimal.Holds(value) {
 		return map[string]string{annotationFrontendSubnetID: value}, nil
@@ -65,14 +65,14 @@ func portableSubnet(value string, _ schema.Asked) (map[string]string, error) {
 	return map[string]string{annotationFrontendSubnet: value}, nil
 }
 
-// certificateRules let Secrets alone pass.
+// certificateRules allow only Secrets.
 func certificateRules() []schema.Rule {
 	return []schema.Rule{schema.Must(
 		`^`+portable.SecretPrefix, "is no Secret, and Linode (Akamai) has no certificates of its own; use "+portable.SecretPrefix+"<name>",
 	)}
 }
 
-// portableCertificate makes the ports that end TLS https ports, with the Secret.
+// portableCertificate makes the TLS ports https ports with the Secret.
 func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
 	own := map[string]string{}
 	for _, p := range a.PortsNamed(a.Portable[portable.TLSPorts]) {

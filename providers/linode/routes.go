@@ -20,8 +20,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// routesMaxAge is how old the view of routes may be. The framework asks every 10 s; our own changes are in the view at
-// once, so the age only delays the sight of changes by hand.
+// routesMaxAge is the maximum age of routes. The framework reads them every 10 s; our own changes are in the view at once, so the age only
+// delays the sight of changes by hand.
 const routesMaxAge = 2 * time.Minute
 
 // routes implements cloudprovider.Routes: a route is a range of the VPC interface of the node's Linode.
@@ -30,9 +30,9 @@ type routes struct {
 	instances *instances
 
 	mu sync.Mutex
-	// ipv6 holds IPv6 ranges by node name: the VPC routes them by itself, and the framework wants to see them.
+	// ipv6 holds IPv6 ranges by node name: the VPC routes them by itself, and the framework expects to see them.
 	ipv6 map[types.NodeName]map[string]bool
-	// busy has a lock for each Linode: its ranges are replaced as a whole.
+	// busy holds a lock for each Linode, whose ranges are replaced as a whole.
 	busy map[int]*sync.Mutex
 }
 
@@ -60,7 +60,7 @@ func (r *routes) nodesByLinode() (map[int]types.NodeName, error) {
 	return byID, nil
 }
 
-// ListRoutes implements cloudprovider.Routes. Ranges of Linodes that are no nodes of this cluster are not ours to see.
+// ListRoutes implements cloudprovider.Routes. Ranges of Linodes that are not nodes of this cluster are left out.
 func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	nodes, err := r.nodesByLinode()
 	if err != nil {
@@ -128,7 +128,7 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, route *cloudprovi
 	})
 }
 
-// DeleteRoute implements cloudprovider.Routes. The routes of a Linode that is gone are gone with it.
+// DeleteRoute implements cloudprovider.Routes. The routes of a deleted Linode are gone with it.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider.Route) error {
 	if strings.Contains(route.DestinationCIDR, ":") {
 		r.mu.Lock()
@@ -145,7 +145,7 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, route *cloudprovider
 	return err
 }
 
-// change replaces the ranges of a node's interface where they differ, one change of a Linode at a time.
+// change replaces the ranges of a node's interface if they differ, one change of a Linode at a time.
 func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire func([]string) []string) error {
 	node, err := r.instances.nodes.Node(route.TargetNode)
 	if err != nil {
@@ -162,8 +162,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 		ctx, id, inventory.Query{MaxAge: routesMaxAge, MaxMissAge: missMaxAge, Expected: r.instances.nodes.Counts().All},
 	)
 	if err == nil && l.vpc != nil && len(l.vpc.ranges) > 0 && !slices.Equal(desire(l.vpc.ranges), l.vpc.ranges) {
-		// The ranges are replaced as a whole: what others put there since the last look must not go with it, nor what we
-		// wrote a moment ago and the listing does not show yet.
+		// The ranges are replaced as a whole: keep others' recent additions, and our own writes that the listing does not show yet.
 		known := l.vpc.ranges
 		if l, err = r.instances.linodes.Get(ctx, id, inventory.Query{}); err == nil && l.vpc != nil {
 			now := *l.vpc
@@ -198,7 +197,7 @@ func (r *routes) change(ctx context.Context, route *cloudprovider.Route, desire 
 	return nil
 }
 
-// union returns a and what b has besides it.
+// union returns a and the further elements of b.
 func union(a, b []string) []string {
 	all := slices.Clone(a)
 	for _, one := range b {

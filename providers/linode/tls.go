@@ -30,12 +30,11 @@ const (
 	tlsTimeout = 2 * time.Minute
 )
 
-// tlsRotation follows the TLS Secrets that Services name, each by a watch of its own: nobody has to grant a look at all
-// Secrets of the cluster.
+// tlsRotation follows the TLS Secrets that Services name, each by its own watch, so that no right to read all Secrets is needed.
 type tlsRotation struct {
 	loadBalancers *loadBalancers
 	services      listers.ServiceLister
-	// changed makes the job run; stop ends the watches.
+	// changed triggers the job; stop ends the watches.
 	changed func()
 	stop    <-chan struct{}
 
@@ -51,7 +50,7 @@ func (t *tlsRotation) job() loop.Job {
 	return loop.Job{Name: "tls-secrets", Period: tlsPeriod, Spacing: 2 * time.Second, Timeout: tlsTimeout, Run: t.run}
 }
 
-// run watches the Secrets that are named now, and brings certificates that differ to their NodeBalancers.
+// run watches the named Secrets, and updates certificates that differ on their NodeBalancers.
 func (t *tlsRotation) run(ctx context.Context) error {
 	all, err := t.services.List(labels.Everything())
 	if err != nil {
@@ -66,7 +65,7 @@ func (t *tlsRotation) run(ctx context.Context) error {
 		}
 		s, _, err := parseSettings(service, t.loadBalancers.config)
 		if err != nil {
-			continue // its own reconciliation tells
+			continue // its own reconciliation reports the fault
 		}
 		uses := false
 		for _, p := range s.ports {
@@ -83,7 +82,7 @@ func (t *tlsRotation) run(ctx context.Context) error {
 	return errors.Join(failures...)
 }
 
-// rotate replaces certificates that are not those of the Secrets.
+// rotate replaces certificates that differ from the Secrets.
 func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s settings) error {
 	l := t.loadBalancers
 	if service.Annotations[annotationRecord] == "" {
@@ -124,7 +123,7 @@ func (t *tlsRotation) rotate(ctx context.Context, service *v1.Service, s setting
 	return nil
 }
 
-// watch begins the watches that are missing and ends those that nobody needs any more.
+// watch starts missing watches and ends unneeded ones.
 func (t *tlsRotation) watch(named map[types.NamespacedName]bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// tokenPeriod is how often the token is tried, as Linode's own controller does.
+	// tokenPeriod is how often the token is checked, as by Linode's own controller.
 	tokenPeriod  = 5 * time.Minute
 	tokenTimeout = 30 * time.Second
 )
 
-// errTokenRefused says what to do about a token that does not work.
+// errTokenRefused contains the advice about an invalid token.
 var errTokenRefused = errors.New("the API refuses the token of LINODE_API_TOKEN; make a new one in the Cloud Manager and " +
 	"put it into the file or the variable")
 
-// checkToken asks for the profile, which every valid token may read, whatever its scopes.
+// checkToken reads the profile, which every valid token may read, whatever its scopes.
 func checkToken(ctx context.Context, a *api) error {
 	_, err := call(ctx, "trying the token", a.sdk.GetProfile)
 	if errors.Is(err, cloudapi.ErrUnauthorized) {
@@ -31,8 +31,7 @@ func checkToken(ctx context.Context, a *api) error {
 	return err
 }
 
-// checkTokenAtStart refuses to start with a token that the API refuses. A cloud that cannot be reached says nothing about
-// the token: the program starts, and waits for it.
+// checkTokenAtStart refuses to start with an invalid token. If the cloud is unreachable, the program starts and waits for it.
 func checkTokenAtStart(a *api) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tokenTimeout)
 	defer cancel()
@@ -46,9 +45,8 @@ func checkTokenAtStart(a *api) error {
 	return nil
 }
 
-// tokenJob tries the token also while nothing else calls the API. Its answers show like those of all calls, at
-// /healthz?cloud-api and in events. It does not end the program: the token is read again at each call, so that a new one
-// in its file is enough.
+// tokenJob checks the token even if nothing else calls the API. The results appear at /healthz?cloud-api and in events, like those of all
+// calls. It does not end the program: the token file is read at each call, so that a new token is enough.
 func tokenJob(a *api) loop.Job {
 	return loop.Job{
 		Name: "token-health", Period: tokenPeriod, Spacing: time.Second, Timeout: tokenTimeout,

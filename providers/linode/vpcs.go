@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// networkMaxAge is how long a VPC and its subnets are taken to be what they were.
+	// networkMaxAge is the maximum age of a VPC and its subnets.
 	networkMaxAge = time.Hour
-	// lookAgain bounds how often something that is missing is looked for: it may have been made, or made again, since.
+	// lookAgain bounds how often a missing object is searched: it may have been created since.
 	lookAgain = 15 * time.Second
 )
 
@@ -35,8 +35,8 @@ type subnets struct {
 	list  []linodego.VPCSubnet
 }
 
-// vpcs knows the VPCs and subnets that the cluster lives in, by label or by ID; labels of VPCs are unique in an account,
-// those of subnets in their VPC alone.
+// vpcs finds the cluster's VPCs and subnets, by label or by ID; labels of VPCs are unique in an account, those of subnets only in their
+// VPC.
 type vpcs struct {
 	config  Config
 	api     *api
@@ -66,9 +66,8 @@ func newVPCs(c Config, a *api) *vpcs {
 	}
 }
 
-// resolve returns the subnets of the cluster, in the order of the options. Nothing is guessed: a label that leads nowhere
-// is an error, because without its subnet the Linodes in it would look as if they had left the cluster. What is missing is
-// looked for again, in case that it was made since.
+// resolve returns the subnets of the cluster, in the order of the options. A missing label is an error, because without its subnet the
+// Linodes in it would seem to have left the cluster. It is searched again, in case it was created since.
 func (v *vpcs) resolve(ctx context.Context, maxAge time.Duration) ([]subnet, error) {
 	own, err := v.resolveOnce(ctx, maxAge)
 	if _, missing := errors.AsType[*missingNetwork](err); missing && maxAge > v.again {
@@ -77,7 +76,7 @@ func (v *vpcs) resolve(ctx context.Context, maxAge time.Duration) ([]subnet, err
 	return own, err
 }
 
-// missingNetwork is the error of a VPC or subnet that is not there.
+// missingNetwork is the error about a missing VPC or subnet.
 type missingNetwork struct{ what string }
 
 func (m *missingNetwork) Error() string { return m.what }
@@ -137,7 +136,7 @@ func (v *vpcs) vpcID(ctx context.Context, label string, maxAge time.Duration) (i
 	return found[0].ID, nil
 }
 
-// subnetsOf returns the subnets of a VPC. One that is not found any more may have been made again, under another ID.
+// subnetsOf returns the subnets of a VPC. A missing one may have been created again, under another ID.
 func (v *vpcs) subnetsOf(ctx context.Context, vpcID int, maxAge time.Duration) ([]linodego.VPCSubnet, error) {
 	s, err := v.subnets.Get(ctx, vpcID, inventory.Query{MaxAge: maxAge, MaxMissAge: v.again})
 	if errors.Is(err, cloudapi.ErrNotFound) {
@@ -147,7 +146,7 @@ func (v *vpcs) subnetsOf(ctx context.Context, vpcID int, maxAge time.Duration) (
 	return s.list, err
 }
 
-// doubt makes what is known of a VPC be read again.
+// doubt makes a VPC be read again.
 func (v *vpcs) doubt(vpcID int) {
 	v.all.Invalidate(vpcID)
 	v.subnets.Invalidate(vpcID)
@@ -181,7 +180,7 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 	calls := 0
 	for vpcID, ids := range bySubnets(own) {
 		filter := subnetFilter(ids, linodeID)
-		// The filter is a hint; what counts is what the entries say.
+		// The filter is a hint; the entries are checked.
 		mine := func(ip linodego.VPCIP) bool {
 			return ip.LinodeID != 0 && slices.Contains(ids, ip.SubnetID) && (linodeID == 0 || ip.LinodeID == linodeID)
 		}
@@ -208,7 +207,7 @@ func (v *vpcs) addresses(ctx context.Context, linodeID int) (map[int]*vpcAddress
 	return byLinode, calls, nil
 }
 
-// add takes in an entry of a listing. A list that grew while it was read may show one twice.
+// add stores an entry of a listing. A list that grew during the reading may contain one twice.
 func (a *vpcAddresses) add(ip linodego.VPCIP) {
 	if ip.AddressRange != nil && *ip.AddressRange != "" {
 		a.ranges = union(a.ranges, []string{*ip.AddressRange})
@@ -220,7 +219,7 @@ func (a *vpcAddresses) add(ip linodego.VPCIP) {
 		}
 	}
 	if ip.IPv6Range != nil && *ip.IPv6Range != "" && !slices.Contains(a.rangesV6, *ip.IPv6Range) {
-		// A range with an address that the Linode gives itself comes before others.
+		// A range with an address that the Linode assigned itself comes first.
 		if len(ip.IPv6Addresses) > 0 {
 			a.rangesV6 = append([]string{*ip.IPv6Range}, a.rangesV6...)
 		} else {
@@ -253,7 +252,7 @@ func bySubnets(own []subnet) map[int][]int {
 	return groups
 }
 
-// subnetFilter asks for the entries of some subnets, in the form that the API takes for several: joined by commas.
+// subnetFilter selects the entries of some subnets, in the API's form for several: joined by commas.
 func subnetFilter(ids []int, linodeID int) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
