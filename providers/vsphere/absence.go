@@ -18,13 +18,13 @@ import (
 // privilegeRead is the privilege without which vCenter leaves objects out of every answer, as if they did not exist.
 const privilegeRead = "System.Read"
 
-// instance reads one instance. It is cloudapi.ErrNotFound only where every vCenter has proved that it has none.
+// instance reads one instance. It is cloudapi.ErrNotFound only if every vCenter has proved that it has none.
 func (a *api) instance(ctx context.Context, id string) (instance, error) {
 	read := func(ctx context.Context, v *vcenter) answer { return v.read(ctx, id) }
 	var problems []error
 	found := instance{ID: id}
 	known, others := a.knowing(id)
-	for _, some := range [][]*vcenter{known, others} { // only where it is no longer are the others asked
+	for _, some := range [][]*vcenter{known, others} { // the others are asked only if it is no longer there
 		for _, got := range askAll(ctx, some, read) {
 			found.Machines = append(found.Machines, got.machines...)
 			if got.err != nil {
@@ -49,7 +49,7 @@ func (a *api) instance(ctx context.Context, id string) (instance, error) {
 	return instance{}, &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: "reading virtual machine " + id, Message: "no vCenter has it"}
 }
 
-// knowing divides the vCenters into those that have shown an instance, and the others.
+// knowing splits the vCenters into those that have shown an instance, and the others.
 func (a *api) knowing(id string) (known, others []*vcenter) {
 	for _, v := range a.vcenters {
 		if len(v.inventory.machinesOf(id)) > 0 {
@@ -61,8 +61,8 @@ func (a *api) knowing(id string) (known, others []*vcenter) {
 	return known, others
 }
 
-// read finds the virtual machines with an ID in one vCenter: by what is remembered of them, by a search, and where both find none, in
-// everything that there is. No machines and no error are the proof that there is none.
+// read finds the virtual machines with an ID in one vCenter: remembered ones, by a search, and, if both find none, in a complete listing.
+// No machines and no error prove that there is none.
 func (v *vcenter) read(ctx context.Context, id string) answer {
 	var got answer
 	asked := time.Now()
@@ -89,7 +89,7 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 			return err
 		}
 		found, _ = v.inventory.recall(found)
-		if len(grouped(found)) > 0 { // a template is no machine
+		if len(grouped(found)) > 0 { // a template is not a machine
 			got.machines = found
 		}
 		return nil
@@ -100,8 +100,8 @@ func (v *vcenter) read(ctx context.Context, id string) answer {
 	return v.prove(ctx, id, asked)
 }
 
-// prove finds the virtual machines with an ID in everything that there is, listed since it was asked for. No machines and no error are
-// the proof that there is none.
+// prove finds the virtual machines with an ID in a complete listing begun after the call. No machines and no error prove that there is
+// none.
 func (v *vcenter) prove(ctx context.Context, id string, asked time.Time) answer {
 	all, err := v.everything.All(ctx, inventory.Query{MaxAge: time.Since(asked)})
 	if err != nil {
@@ -126,7 +126,7 @@ func (v *vcenter) prove(ctx context.Context, id string, asked time.Time) answer 
 	return answer{}
 }
 
-// reread reads a virtual machine that was seen. The error is cloudapi.ErrNotFound only if vCenter itself says that it does not exist.
+// reread reads a known virtual machine. The error is cloudapi.ErrNotFound only if vCenter itself says that it does not exist.
 func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machine, error) {
 	list, err := s.retrieve(ctx, v.config.Key, []types.ManagedObjectReference{known.Ref})
 	if f, ok := faultOf(err).(types.ManagedObjectNotFound); ok {
@@ -146,8 +146,8 @@ func (v *vcenter) reread(ctx context.Context, s *session, known machine) (machin
 	return list[0], nil
 }
 
-// find searches for a UUID in all datacenters, as it is written in the provider ID. The listing that must follow before absence is
-// believed has it in either order of bytes.
+// find searches for a UUID in all datacenters, in the byte order of the provider ID. The listing that proves absence finds either byte
+// order.
 func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectReference, error) {
 	answer, err := methods.FindAllByUuid(withMethod(ctx, "FindAllByUuid"), s, &types.FindAllByUuid{
 		This: *s.ServiceContent.SearchIndex, Uuid: uuid, VmSearch: true,
@@ -158,8 +158,8 @@ func (s *session) find(ctx context.Context, uuid string) ([]types.ManagedObjectR
 	return answer.Returnval, nil
 }
 
-// complete lists the virtual machines of a vCenter, and is an error where some may be missing: vCenter leaves out of every answer what
-// the account may not read, and shows no UUID of what its host or datastore keeps from being read, without a word.
+// complete lists the virtual machines of a vCenter, and fails if some may be missing: vCenter silently omits objects that the account may
+// not read, and the UUIDs of machines whose host or datastore is unavailable.
 func (v *vcenter) complete(ctx context.Context) ([]machine, int, error) {
 	listed := v.list(ctx, true)
 	if listed.err != nil {
@@ -215,17 +215,17 @@ func (s *session) readable(ctx context.Context, t tree) error {
 	return nil
 }
 
-// written is a UUID in the order of bytes in which a provider ID had it, where one has been read.
+// written returns a UUID in the byte order of its provider ID, if that was parsed.
 func (a *api) written(id string) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return cmp.Or(a.forms[id], id)
 }
 
-// maxForms bounds what is remembered of provider IDs; a cluster has far fewer.
+// maxForms bounds the memory of provider IDs; a cluster has far fewer.
 const maxForms = 20_000
 
-// parse returns the ID of a provider ID, and remembers how it was written.
+// parse returns the ID of a provider ID, and remembers its byte order.
 func (a *api) parse(providerID string) (string, error) {
 	id, err := parseProviderID(providerID)
 	if form := strings.ToLower(strings.TrimSpace(strings.TrimPrefix(providerID, providerIDPrefix))); err == nil && form != id {

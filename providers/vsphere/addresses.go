@@ -15,16 +15,16 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// candidate is an address of a virtual machine, and the network that it is in.
+// candidate is an address of a virtual machine, with its network.
 type candidate struct {
 	ip      netip.Addr
 	network string
 }
 
-// errIncomplete marks what the guest has not reported yet.
+// errIncomplete marks data that the guest has not reported yet.
 var errIncomplete = errors.New("is VMware Tools running in it?")
 
-// addresses are those of a node, in the order of vSphere's own controller: host name, then of each family the internal and the
+// addresses returns the addresses of a node in the order of vSphere's own controller: host name, then for each family the internal and the
 // external one.
 func (n nodesConfig) addresses(m machine, node string, families []v1.IPFamily) ([]v1.NodeAddress, error) {
 	if m.HostName == "" {
@@ -66,7 +66,7 @@ func describe(all []candidate) string {
 	return strings.Join(texts, ", ")
 }
 
-// candidates are the usable addresses in the order of the network interfaces, those that the configuration of the guest sets first.
+// candidates returns the usable addresses in the order of the network interfaces, static ones of the guest's configuration first.
 func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
 	if len(m.NICs) == 0 {
 		return nil, fmt.Errorf("virtual machine %s reports no network interface; %w", m, errIncomplete)
@@ -75,7 +75,7 @@ func (n nodesConfig) candidates(m machine, node string) ([]candidate, error) {
 	networks := []string{}
 	for _, nic := range m.NICs {
 		if nic.DeviceConfigId == -1 {
-			continue // made within the guest, as by pods' networks
+			continue // created inside the guest, such as for pods
 		}
 		networks = append(networks, nic.Network)
 		for _, text := range nic.IpAddress {
@@ -113,7 +113,7 @@ func usable(ip netip.Addr) bool {
 	return !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsLinkLocalMulticast()
 }
 
-// choose returns the internal and the external address of a family; nil where there is none.
+// choose returns the internal and the external address of a family; nil if there is none.
 func (n nodesConfig) choose(all []candidate, family v1.IPFamily) (internal, external *netip.Addr) {
 	without := func(excluded []netip.Prefix) []candidate {
 		return slices.DeleteFunc(slices.Clone(all), func(c candidate) bool {
@@ -130,7 +130,7 @@ func (n nodesConfig) choose(all []candidate, family v1.IPFamily) (internal, exte
 	return internal, external
 }
 
-// pick returns the candidate in the first network that has one, or else the first on the vSphere network of a name.
+// pick returns the candidate in the first network that has one, or else the first on the named vSphere network.
 func pick(all []candidate, prefixes []netip.Prefix, network string) *netip.Addr {
 	for _, p := range prefixes {
 		for _, c := range all {
@@ -154,7 +154,7 @@ func first(all []candidate) *netip.Addr {
 	return &all[0].ip
 }
 
-// staticAddresses are those that cloud-init's configuration of the network sets, in the order of the document.
+// staticAddresses returns the addresses in cloud-init's network configuration, in its order.
 func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
 	if metadata == "" || encoding != "base64" {
 		return nil, nil
@@ -189,10 +189,10 @@ func staticAddresses(metadata, encoding string) ([]netip.Addr, error) {
 	return ethernets(&network)
 }
 
-// unmarshal keeps crashes of the parser within the answer.
+// unmarshal turns panics of the parser into errors.
 func unmarshal(text []byte, into any) error { return yaml.Unmarshal(text, into) } //nolint:wrapcheck // callers say what it was
 
-// maxNetwork bounds a configuration that is compressed.
+// maxNetwork bounds a compressed configuration after decompression.
 const maxNetwork = 1 << 20
 
 func decode(text, encoding string) ([]byte, error) {
@@ -213,7 +213,7 @@ func decode(text, encoding string) ([]byte, error) {
 	return nil, fmt.Errorf("network.encoding is %q; use base64 or gzip+base64", encoding)
 }
 
-// ethernets walks the document as it stands, because a map of Go would have another order each time.
+// ethernets walks the document in its order, which a Go map would lose.
 func ethernets(document *yaml.Node) (all []netip.Addr, err error) {
 	node := document
 	if node.Kind == yaml.DocumentNode && len(node.Content) > 0 {

@@ -15,10 +15,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// annotationClass names the class, as the cloud's own controller has it.
+// annotationClass names the class, as with the cloud's own controller.
 const annotationClass = "loadbalancer.vmware.io/class"
 
-// Annotations of ours, for settings that NSX has and the cloud's own controller leaves as they are.
+// Our annotations, for settings of NSX that the cloud's own controller does not change.
 const (
 	annotationAlgorithm = "anyccm.io/vsphere-algorithm"
 	annotationInterval  = "anyccm.io/vsphere-health-check-interval"
@@ -33,7 +33,7 @@ type settings struct {
 	Check            checkSettings
 }
 
-// maxCount is the largest number that NSX takes in the settings of a health check.
+// maxCount is the largest number that NSX accepts in settings of health checks.
 const maxCount = 2147483647.0
 
 // number is a setting of the health checks of TCP ports.
@@ -77,7 +77,7 @@ func checkClassName(name string) error {
 	return nil
 }
 
-// parseSettings reads the annotations, and judges them by the classes that there are.
+// parseSettings parses the annotations, and checks them against the configured classes.
 func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	s.Class = strings.TrimSpace(s.Class)
@@ -85,7 +85,7 @@ func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warni
 		s.Class = defaultClass
 	}
 	if err != nil || !c.Enabled {
-		return s, warnings, err // without the section, nobody knows the classes
+		return s, warnings, err // without the section, the classes are unknown
 	}
 	classes := c.classes()
 	if _, known := classes[s.Class]; !known {
@@ -95,13 +95,13 @@ func parseSettings(service *v1.Service, c loadBalancerConfig) (s settings, warni
 	return s, warnings, err
 }
 
-// checkService judges a Service without any network.
+// checkService checks a Service without network access.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	c, _, _ := parseConfig(in) // what is missing elsewhere says nothing about a Service
+	c, _, _ := parseConfig(in) // missing settings elsewhere do not matter for a Service
 	return precheck(service, c.LoadBalancer)
 }
 
-// precheck finds what needs no look at NSX.
+// precheck reports faults that need no call to NSX.
 func precheck(service *v1.Service, c loadBalancerConfig) (warnings, err error) {
 	_, warnings, err = parseSettings(service, c)
 	told, refused := serviceFields.Judge(service, nil)

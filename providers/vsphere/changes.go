@@ -17,31 +17,30 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// This file keeps what was listed up to date by the changes since, which vCenter's property collector keeps account of. They are asked
-// for when somebody asks about virtual machines, and not waited for all the time: a call that is waiting proves nothing about now, and
-// would return over and over as guests report the interfaces of their pods.
+// This file keeps a listing up to date with vCenter's property collector. Changes are requested when virtual machines are needed, without a
+// waiting call: that would prove nothing about the present, and return whenever guests report interfaces of pods.
 
 const (
-	// followDelay is when vCenter is asked to keep account of changes, after a listing: the start is over by then.
+	// followDelay is the time from a listing to the request to track changes: then the start is over.
 	followDelay = time.Minute
-	// followPause is how long it is not asked again after that failed.
+	// followPause is the time until the next try after a failure.
 	followPause = 10 * time.Minute
-	// fullAge is for how long changes serve without a listing, in case one was not told.
+	// fullAge is how long changes are used without a new listing, in case one was lost.
 	fullAge = 15 * time.Minute
-	// maxUpdates bounds the answers to one question about changes.
+	// maxUpdates bounds the responses to one request for changes.
 	maxUpdates = 2000
 )
 
-// changes are everything in a view, as it is kept up to date within a session.
+// changes holds the objects of a view, kept up to date within a session.
 type changes struct {
 	collector types.ManagedObjectReference
-	// turn is held by whoever asks for changes.
+	// turn is held by the goroutine that requests changes.
 	turn chan struct{}
 
 	mu      sync.Mutex
 	version string
 	objects map[types.ManagedObjectReference]types.ObjectContent
-	// listed is when everything was read in full; applied counts the answers with changes.
+	// listed is when everything was listed; applied counts the responses with changes.
 	listed  time.Time
 	applied int
 }
@@ -50,14 +49,14 @@ func newChanges(collector types.ManagedObjectReference) *changes {
 	return &changes{collector: collector, turn: make(chan struct{}, 1), objects: map[types.ManagedObjectReference]types.ObjectContent{}}
 }
 
-// following returns the changes that are kept account of, nil where there are none.
+// following returns the tracked changes, nil if there are none.
 func (s *session) following() *changes {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.changes
 }
 
-// unfollow gives up changes of which some may be lost. Their collector is destroyed before there is another one.
+// unfollow stops tracking after changes may have been lost. The collector is destroyed before another one is created.
 func (s *session) unfollow(c *changes) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +65,7 @@ func (s *session) unfollow(c *changes) {
 	}
 }
 
-// shown returns everything that a vCenter shows: by the changes since it was read in full, and in full where there are none to rely on.
+// shown returns everything that a vCenter shows: the last listing with its changes, or a new listing if there are no reliable changes.
 func (v *vcenter) shown(ctx context.Context, s *session, full bool) (machines []machine, calls int, err error) {
 	c := s.following()
 	if c != nil && !full && c.recent() {
@@ -122,7 +121,7 @@ func (c *changes) count() int {
 	return c.applied
 }
 
-// rebase takes over a listing, unless changes came meanwhile that it may be behind.
+// rebase replaces the state by a listing, unless changes arrived meanwhile that the listing may lack.
 func (c *changes) rebase(objects []types.ObjectContent, applied int, began time.Time) {
 	if c == nil {
 		return
@@ -139,7 +138,7 @@ func (c *changes) rebase(objects []types.ObjectContent, applied int, began time.
 	c.listed = began
 }
 
-// followLater has vCenter keep account of changes in a while. Only a program that leads does so: others end after a few questions.
+// followLater starts tracking changes after a while. Only a leading program does so: commands end soon.
 func (v *vcenter) followLater() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -167,7 +166,7 @@ func (v *vcenter) followLater() {
 	})
 }
 
-// follow has vCenter keep account of changes of everything in the view.
+// follow makes vCenter track changes of everything in the view.
 func (v *vcenter) follow(ctx context.Context, s *session) error {
 	s.mu.Lock()
 	done, left := s.changes != nil, s.left
@@ -176,7 +175,7 @@ func (v *vcenter) follow(ctx context.Context, s *session) error {
 	if done {
 		return nil
 	}
-	if left != nil { // that it fails costs vCenter memory until the session ends
+	if left != nil { // a failure costs vCenter memory until the session ends
 		_, _ = methods.DestroyPropertyCollector(withMethod(ctx, "DestroyPropertyCollector"), s, &types.DestroyPropertyCollector{This: *left})
 	}
 	view, err := s.viewOfAll(ctx)
@@ -205,7 +204,7 @@ func (v *vcenter) follow(ctx context.Context, s *session) error {
 	return nil
 }
 
-// catchUp asks for the changes since it was last asked, and returns everything as it is now.
+// catchUp requests the changes since the last request, and returns the present state.
 func (c *changes) catchUp(ctx context.Context, s *session, page int32) (all []types.ObjectContent, calls int, err error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -236,14 +235,14 @@ func (c *changes) lastVersion() string {
 	return c.version
 }
 
-// snapshot is everything, in the order of the references.
+// snapshot returns everything, in the order of the references.
 func (c *changes) snapshot() []types.ObjectContent {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.SortedFunc(maps.Values(c.objects), func(a, b types.ObjectContent) int { return compare(a.Obj.Value, b.Obj.Value) })
 }
 
-// take takes in an answer with changes, and reports whether another one follows at once. It is nil where nothing has changed.
+// take applies a response with changes, and reports whether another one follows at once. It is nil without changes.
 func (c *changes) take(set *types.UpdateSet) (more bool, err error) {
 	if set == nil {
 		return false, nil
@@ -268,7 +267,7 @@ func (c *changes) take(set *types.UpdateSet) (more bool, err error) {
 	return set.Truncated != nil && *set.Truncated, nil
 }
 
-// update takes in the changes of one object.
+// update applies the changes of one object.
 func (c *changes) update(u types.ObjectUpdate) error {
 	switch u.Kind {
 	case types.ObjectUpdateKindLeave:
@@ -297,7 +296,7 @@ func (c *changes) update(u types.ObjectUpdate) error {
 	return nil
 }
 
-// changed is an object after changes of its properties. What was read before stays as it is.
+// changed returns an object with changed properties. The former object is not modified.
 func changed(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, error) {
 	o.PropSet, o.MissingSet = slices.Clone(o.PropSet), slices.Clone(o.MissingSet)
 	drop := func(path string) {
@@ -330,7 +329,7 @@ func changed(o types.ObjectContent, u types.ObjectUpdate) (types.ObjectContent, 
 	return o, nil
 }
 
-// withoutViewed is a view with each object once, and without one that has left it, whether the view has said so or not.
+// withoutViewed returns a view with each object once, and without removed ones, whether the view reported the removal or not.
 func withoutViewed(view types.ObjectContent, left types.ManagedObjectReference) types.ObjectContent {
 	view.PropSet = slices.Clone(view.PropSet)
 	for i, p := range view.PropSet {

@@ -23,20 +23,20 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// limits of calls to one vCenter, which publishes none: far more than is ever needed, and little enough not to be a burden.
+// limits bound the calls to one vCenter, which publishes none: far more than needed, and too few to be a burden.
 var limits = []cloudapi.Limit{{PerSecond: 20, Burst: 40}}
 
-// api are the vCenters, and the one client that every call to them goes through.
+// api holds the vCenters, and the client for all calls to them.
 type api struct {
 	http     *cloudapi.Client
 	vcenters []*vcenter
 	// keepNodes makes the absence of a virtual machine an error.
 	keepNodes bool
-	// insecure is set where the operator allows endpoints without TLS.
+	// insecure is set if the operator allows endpoints without TLS.
 	insecure bool
 
 	mu sync.Mutex
-	// forms are provider IDs as they are written, where that differs from the ID.
+	// forms are the notations of provider IDs that differ from the ID.
 	forms map[string]string
 }
 
@@ -67,7 +67,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 
 func userAgent(version string) string { return "anyccm/" + version }
 
-// ways sends calls to each vCenter by its own way, because each has settings of TLS of its own.
+// ways selects the transport of each vCenter, because each has its own TLS settings.
 type ways struct {
 	to    map[string]http.RoundTripper
 	other http.RoundTripper
@@ -86,8 +86,8 @@ func (r ways) RoundTrip(req *http.Request) (*http.Response, error) {
 	return answered(resp)
 }
 
-// answered gives answers that are faults the status of success where they say nothing about the health of vCenter, which sends every
-// fault as an internal error: that an object does not exist, or a session has ended. The SDK finds the fault in either.
+// answered changes the status of some faults to success: vCenter sends every fault as an internal error, even that an object does not exist
+// or a session has ended, which says nothing about its health. The SDK finds the fault in either.
 func answered(resp *http.Response) (*http.Response, error) {
 	if resp.StatusCode != http.StatusInternalServerError {
 		return resp, nil
@@ -104,10 +104,10 @@ func answered(resp *http.Response) (*http.Response, error) {
 	return resp, nil
 }
 
-// maxFault bounds what is read of a fault.
+// maxFault bounds the size of a fault.
 const maxFault = 1 << 20
 
-// classOf tells a refused login from a failure of vCenter.
+// classOf distinguishes a refused login from a failure of vCenter.
 func classOf(status int, body []byte) error {
 	if status == http.StatusInternalServerError && kindOfFault(body) == faultLogin {
 		return cloudapi.ErrUnauthorized
@@ -115,10 +115,10 @@ func classOf(status int, body []byte) error {
 	return nil
 }
 
-// transportTo returns the way to a vCenter with its settings of TLS.
+// transportTo returns the transport to a vCenter with its TLS settings.
 func transportTo(v vcenterConfig, dial cloudapi.DialFunc) (*http.Transport, error) {
 	t := cloudapi.NewTransport(dial)
-	// vCenter's HTTP/2 does not suit the SDK, which switches it off as well.
+	// vCenter's HTTP/2 does not suit the SDK, which disables it too.
 	t.ForceAttemptHTTP2 = false
 	t.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: v.Insecure} //nolint:gosec // the operator's choice
 	if v.CAFile != "" {
@@ -134,13 +134,13 @@ func transportTo(v vcenterConfig, dial cloudapi.DialFunc) (*http.Transport, erro
 		}
 	}
 	if v.Thumbprint != "" && !v.Insecure {
-		t.TLSClientConfig.InsecureSkipVerify = true // what follows verifies
+		t.TLSClientConfig.InsecureSkipVerify = true // verified below
 		t.TLSClientConfig.VerifyConnection = verifier(t.TLSClientConfig.RootCAs, v.Thumbprint)
 	}
 	return t, nil
 }
 
-// verifier accepts certificates that are signed by one of the roots, and the one with the thumbprint.
+// verifier accepts certificates signed by one of the roots, and the one with the thumbprint.
 func verifier(roots *x509.CertPool, thumbprint string) func(tls.ConnectionState) error {
 	return func(s tls.ConnectionState) error {
 		if len(s.PeerCertificates) == 0 {
@@ -161,7 +161,7 @@ func verifier(roots *x509.CertPool, thumbprint string) func(tls.ConnectionState)
 	}
 }
 
-// callKey is the key of a context for the name of a call of the SOAP API, which its address does not tell.
+// callKey is the context key of a SOAP call's name, which the URL does not contain.
 type callKey struct{}
 
 func withMethod(ctx context.Context, method string) context.Context {
@@ -190,16 +190,16 @@ func operation(r *http.Request) string {
 	return r.Method + " " + path
 }
 
-// once are the calls that are never sent twice: a ticket serves once, a refused login counts towards locking the account, and changes
-// that were in an answer which is lost may not come again.
+// once are the calls that are never repeated: a ticket is valid once, a refused login counts towards locking the account, and changes in a
+// lost response may not come again.
 var once = []string{"Login", "LoginByToken", "CloneSession", "Issue", "WaitForUpdatesEx"}
 
-// repeatable: all others read, or make something that ends with the session.
+// repeatable: all other calls read, or create an object that ends with the session.
 func repeatable(r *http.Request) bool {
 	return !slices.Contains(once, methodOf(r)) && r.URL.Path != restPath+restSession
 }
 
-// rewound lets the transport send a request of the SDK again, which gives a body that can be read once.
+// rewound makes a request of the SDK repeatable, whose body can be read only once.
 type rewound struct{ next http.RoundTripper }
 
 // RoundTrip implements http.RoundTripper.
@@ -217,7 +217,7 @@ func (t rewound) RoundTrip(req *http.Request) (*http.Response, error) {
 	return t.next.RoundTrip(req) //nolint:wrapcheck // a round tripper in between
 }
 
-// soapClient returns a client of the SDK that goes through ours, without any session.
+// soapClient returns a client of the SDK with our transport, without a session.
 func (a *api) soapClient(endpoint *url.URL, agent string) *soap.Client {
 	c := soap.NewClient(endpoint, false)
 	c.UserAgent = agent

@@ -21,11 +21,11 @@ import (
 
 // file holds the content of vsphere.conf, from either of its two formats.
 type file struct {
-	// keys are the values of single keys by their name in YAML.
+	// keys are the values of single keys by their YAML name.
 	keys map[string]string
-	// vcenters and classes are the sections that have a name, with the values of their keys.
+	// vcenters and classes are the named sections, with the values of their keys.
 	vcenters, classes map[string]map[string]string
-	// ini is set for the form in which the name of a vCenter is its address.
+	// ini is set for the INI format, in which the name of a vCenter is its address.
 	ini     bool
 	unknown []error
 }
@@ -48,7 +48,8 @@ func classKeys() []string {
 	return []string{"ipPoolName", "ipPoolId", "tcpAppProfileName", "tcpAppProfilePath", "udpAppProfileName", "udpAppProfilePath"}
 }
 
-// readFile reads either form. What begins with a section in brackets is INI; all else is YAML, so that its faults are reported as such.
+// readFile parses either format. A file that begins with a section in brackets is INI; everything else is YAML, so that its faults are
+// reported as such.
 func readFile(data []byte) (file, error) {
 	f := file{keys: map[string]string{}, vcenters: map[string]map[string]string{}, classes: map[string]map[string]string{}}
 	for line := range bytes.Lines(data) {
@@ -86,7 +87,7 @@ func (f *file) readINI(data []byte) error {
 	return nil
 }
 
-// sectionOf translates the name of a section of the INI form.
+// sectionOf translates the name of an INI section.
 func sectionOf(ini string) (string, bool) {
 	section, ok := map[string]string{
 		"global": "global", "virtualcenter": sectionVCenter, "labels": "labels", "nodes": "nodes", "loadbalancer": "loadBalancer",
@@ -95,7 +96,7 @@ func sectionOf(ini string) (string, bool) {
 	return section, ok
 }
 
-// camel translates the name of a key of the INI form: "ca-file" is caFile.
+// camel translates the name of an INI key: "ca-file" is caFile.
 func camel(key string) string {
 	parts := strings.Split(strings.ToLower(key), "-")
 	for i, p := range parts[1:] {
@@ -106,7 +107,7 @@ func camel(key string) string {
 	return strings.Join(parts, "")
 }
 
-// set takes in one key, or notes that it is unknown.
+// set stores one key, or records that it is unknown.
 func (f *file) set(section, name, key, value, place string) {
 	if isFlag(key) {
 		value = truth(value)
@@ -123,8 +124,8 @@ func (f *file) set(section, name, key, value, place string) {
 	}
 }
 
-// isFlag reports keys that are true or false, for which both forms have other words as well. Elsewhere these are ordinary texts: there are
-// datacenters called NO.
+// isFlag reports boolean keys, for which both formats have further words. In other keys these are ordinary texts: there are datacenters
+// called NO.
 func isFlag(key string) bool {
 	return slices.Contains([]string{"insecureFlag", "snatDisabled", "remoteAuth", "apiDisable"}, key)
 }
@@ -171,7 +172,7 @@ func (f *file) note(place, key string) {
 
 func (f *file) warnings() error { return errors.Join(f.unknown...) }
 
-// readYAML reads the sections. Keys that occur twice count as they stand last.
+// readYAML parses the sections. Of keys that occur twice the last one counts.
 func (f *file) readYAML(data []byte) error {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
@@ -208,7 +209,7 @@ func (f *file) readYAML(data []byte) error {
 	return errors.Join(problems...)
 }
 
-// setYAML takes in the value of one key.
+// setYAML stores the value of one key.
 func (f *file) setYAML(section, name, key string, value *yaml.Node, ok bool) error {
 	path := strings.Join(slices.DeleteFunc([]string{section, name, key}, func(s string) bool { return s == "" }), ".")
 	if !ok {
@@ -230,7 +231,7 @@ func badYAML(node *yaml.Node, path, reason string) error {
 	return &schema.Problem{Place: fmt.Sprintf("%s, line %d", place, node.Line), Reason: reason}
 }
 
-// pairs calls f for each key of a mapping, and once with false for what is none. An empty value has no keys.
+// pairs calls f for each key of a mapping, and once with false if it is not a mapping. An empty value has no keys.
 func pairs(node *yaml.Node, f func(key string, value *yaml.Node, ok bool)) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -247,7 +248,7 @@ func pairs(node *yaml.Node, f func(key string, value *yaml.Node, ok bool)) {
 	}
 }
 
-// scalar is a value as text: a list with commas, a mapping as JSON. Items of a list of names keep their commas, escaped.
+// scalar returns a value as text: a list with commas, a mapping as JSON. Commas in list items are escaped.
 func scalar(node *yaml.Node, ofNames bool) (string, error) {
 	for node.Kind == yaml.AliasNode {
 		node = node.Alias
@@ -280,15 +281,15 @@ func scalar(node *yaml.Node, ofNames bool) (string, error) {
 	return string(encoded), err
 }
 
-// understand completes the configuration: sections with names, inheritance, and what several keys mean together.
+// understand completes the configuration: named sections, inheritance, and combined keys.
 func (c *Config) understand(f file, in registry.Inputs) error {
 	var problems []error
 	note := func(err error) { problems = append(problems, err) }
-	c.Nodes.InternalCIDRs, _ = parseCIDRs(c.raw.InternalCIDRs)     // the table has refused what is none
-	c.Nodes.ExternalCIDRs, _ = parseCIDRs(c.raw.ExternalCIDRs)     // likewise
-	c.Nodes.ExcludeInternal, _ = parseCIDRs(c.raw.ExcludeInternal) // likewise
-	c.Nodes.ExcludeExternal, _ = parseCIDRs(c.raw.ExcludeExternal) // likewise
-	c.NodeLabels, _ = parseNodeLabels(c.raw.NodeLabels)            // likewise
+	c.Nodes.InternalCIDRs, _ = parseCIDRs(c.raw.InternalCIDRs)     // the table has refused invalid ones
+	c.Nodes.ExternalCIDRs, _ = parseCIDRs(c.raw.ExternalCIDRs)     // as above
+	c.Nodes.ExcludeInternal, _ = parseCIDRs(c.raw.ExcludeInternal) // as above
+	c.Nodes.ExcludeExternal, _ = parseCIDRs(c.raw.ExcludeExternal) // as above
+	c.NodeLabels, _ = parseNodeLabels(c.raw.NodeLabels)            // as above
 	c.SkipNodeDeletion = present(in, envSkipDeletion)
 	if c.Global.SecretsDirectory == "" {
 		c.Global.SecretsDirectory = defaultSecretsDirectory
@@ -319,15 +320,15 @@ func (c *Config) understand(f file, in registry.Inputs) error {
 }
 
 const (
-	// envVCenter begins the variables that define a vCenter each: what follows is its ID, and the value its key. The variables that
-	// begin with envOfVCenter and the ID are its settings.
+	// envVCenter is the prefix of variables that each define a vCenter: the suffix is its ID, the value its key. Its settings are the
+	// variables with envOfVCenter and the ID.
 	envVCenter   = "VSPHERE_VCENTER_"
 	envOfVCenter = "VCENTER_"
-	// idOfPort is no ID: VSPHERE_VCENTER_PORT is an option.
+	// idOfPort is not an ID: VSPHERE_VCENTER_PORT is an option.
 	idOfPort = "PORT"
 )
 
-// envKeys are the ends of the variables with a vCenter's settings, by the key of the section that they stand for.
+// envKeys maps the suffixes of a vCenter's variables to the keys of its section.
 func envKeys() map[string]string {
 	return map[string]string{
 		"server": "SERVER", "user": "USERNAME", "password": "PASSWORD", "port": "PORT", "insecureFlag": "INSECURE", "datacenters": "DATACENTERS",
@@ -336,7 +337,7 @@ func envKeys() map[string]string {
 	}
 }
 
-// readEnvironment takes in the vCenters that the environment defines. One that the file has, too, is as the environment has it.
+// readEnvironment adds the vCenters that the environment defines, which override those of the file.
 func (f *file) readEnvironment(in registry.Inputs) {
 	if in.EnvNames == nil || in.LookupEnv == nil {
 		return
@@ -362,7 +363,7 @@ const (
 	defaultSecretNamespace  = "kube-system"
 )
 
-// present reports whether a variable is set, to whatever value.
+// present reports whether a variable is set, to any value.
 func present(in registry.Inputs, name string) bool {
 	if in.LookupEnv == nil {
 		return false
@@ -375,7 +376,7 @@ func problem(key, reason string) error {
 	return &schema.Problem{Place: "key " + key + " of the cloud config", Reason: reason}
 }
 
-// vcenter returns a vCenter with what it inherits.
+// vcenter returns a vCenter with its inherited settings.
 func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) (vcenterConfig, error) {
 	at := func(name string) string { return "vcenter." + key + "." + name }
 	g := c.Global
@@ -408,7 +409,7 @@ func (c *Config) vcenter(key string, own map[string]string, in registry.Inputs) 
 	return v, errors.Join(problems...)
 }
 
-// credentials decides where user and password come from: the vCenter's own Secret, the folder, the global Secret, the file.
+// credentials selects the source of user and password: the vCenter's own Secret, the folder, the global Secret, the file.
 func (v *vcenterConfig) credentials(g globalConfig, own map[string]string, at func(string) string) error {
 	if own["user"] != "" {
 		v.User = schema.NewSecret(own["user"])
@@ -456,7 +457,7 @@ func (v *vcenterConfig) families(global []string, own string, in registry.Inputs
 	return nil
 }
 
-// unused warns about what is set and has no effect.
+// unused warns about settings without effect.
 func (c *Config) unused() error {
 	var problems []error
 	warn := func(set bool, key, reason string) {

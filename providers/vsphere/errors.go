@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// apiError maps an error of the SDK to the common vocabulary. last is what the transport saw, because the SDK keeps only texts.
+// apiError maps an error of the SDK to the common classes. last is the transport's last response, because the SDK keeps only texts.
 func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) error {
 	if err == nil {
 		return nil
@@ -39,7 +39,7 @@ func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) erro
 	case answer.Status >= http.StatusBadRequest:
 		class := cloudapi.ClassOfStatus(answer.Status)
 		if errors.Is(class, cloudapi.ErrNotFound) || errors.Is(class, cloudapi.ErrInvalid) {
-			class = cloudapi.ErrTransient // said by something in between: the API has no such answer
+			class = cloudapi.ErrTransient // from a proxy: the API has no such response
 		}
 		return &cloudapi.Error{
 			Class: class, Operation: what, Status: answer.Status, RetryAfter: cloudapi.ParseRetryAfter(answer.Header, time.Now()),
@@ -52,7 +52,7 @@ func apiError(err error, last *cloudapi.LastResponse, vcenter, what string) erro
 	}
 }
 
-// withoutURL is an error's text without the address that net/http puts before it, which says nothing new.
+// withoutURL returns an error's text without the redundant address that net/http prepends.
 func withoutURL(err error) string {
 	if inner := errors.Unwrap(err); inner != nil && strings.Contains(err.Error(), "://") {
 		return inner.Error()
@@ -60,7 +60,7 @@ func withoutURL(err error) string {
 	return err.Error()
 }
 
-// untrusted says what to do about a certificate.
+// untrusted returns the advice about a certificate.
 func untrusted(err *tls.CertificateVerificationError) string {
 	text := "the certificate is not trusted: " + err.Err.Error() + "; set caFile to the authority that signed it"
 	if len(err.UnverifiedCertificates) > 0 {
@@ -84,7 +84,7 @@ func faultOf(err error) any {
 	return nil
 }
 
-// classOfFault is the class of a fault of vCenter.
+// classOfFault returns the class of a fault of vCenter.
 func classOfFault(f any) error {
 	switch f.(type) {
 	case types.NotAuthenticated, types.InvalidLogin, types.NoPermission, types.InvalidLocale, types.NoClientCertificate:
@@ -124,7 +124,7 @@ func isFault[F any](err error) bool {
 // soapFault matches the kind of a fault in an answer.
 var soapFault = regexp.MustCompile(`<detail>\s*<(?:\w+:)?(\w+?)Fault[\s>/]`)
 
-// failing are faults that say that vCenter itself does not work for now.
+// failing are faults of vCenter itself, which may pass.
 var failing = map[string]bool{
 	"SystemError": true, "HostCommunication": true, "HostNotConnected": true, "Timedout": true, "RequestCanceled": true, "RuntimeFault": true,
 }
@@ -139,10 +139,10 @@ func kindOfFault(body []byte) string {
 	return ""
 }
 
-// unclear is an answer of vCenter that says nothing for certain.
+// unclear returns the error for a response of vCenter without a definite meaning.
 func unclear(format string, args ...any) error {
 	return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: fmt.Sprintf(format, args...)}
 }
 
-// short bounds a text that somebody else wrote.
+// short shortens a text from another program.
 func short(text string) string { return text[:min(len(text), 200)] }

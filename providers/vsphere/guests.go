@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// stripped are the guest IDs, without their ending, whose name in instance types is the ID without that ending. It is the table of
-// vSphere's own controller: a guest that it lacks is "unknown" on nodes that have their label already, and so on all others.
+// stripped are the guest IDs, without their suffix, that instance types use in this form. The table is that of vSphere's own controller: a
+// missing guest is "unknown" on nodes that have their label already, and so on all others.
 const stripped = `asianux3 asianux3_64 asianux4 asianux4_64 asianux5_64 asianux7_64 centos centos6 centos6_64 centos7 centos7_64 coreos64
 	darwin darwin64 debian4 debian4_64 debian5 debian5_64 debian6 debian6_64 debian7 debian7_64 debian8 debian8_64 debian9 debian9_64
 	debian10 debian10_64 dos eComStation eComStation2 fedora fedora64 freebsd freebsd64 mandrake mandriva mandriva64 netware4 netware5
@@ -15,7 +15,7 @@ const stripped = `asianux3 asianux3_64 asianux4 asianux4_64 asianux5_64 asianux7
 	rhel10_64 sjds sles sles10 sles10_64 sles11 sles11_64 sles12 sles12_64 solaris6 solaris7 solaris8 solaris9 solaris10 solaris10_64
 	solaris11_64 suse suse64 ubuntu ubuntu64 vmkernel vmkernel5 vmkernel6 vmkernel65 win31 win95 win98`
 
-// guestTable are the names of guest systems by their IDs.
+// guestTable maps guest IDs to the names of guest systems.
 func guestTable() map[string]string {
 	table := map[string]string{
 		"centos64Guest": "centos64", "sles64Guest": "sles64", "genericLinuxGuest": "linux", "otherGuest64": "other", "redhatGuest": "rhel",
@@ -46,7 +46,7 @@ func guestTable() map[string]string {
 	return table
 }
 
-// instanceType is the type of a node, as vSphere's own controller words it.
+// instanceType returns the type of a node in the form of vSphere's own controller.
 func instanceType(m machine) string {
 	guest, known := guestTable()[m.GuestID]
 	if !known {

@@ -22,7 +22,7 @@ import (
 
 var _ guard.LoadBalancerHandover = (*cloud)(nil)
 
-// markedBy are the objects of one Service, by the tags, that carry the mark of one cluster.
+// markedBy holds the objects of one Service, by the tags, with the mark of one cluster.
 type markedBy struct {
 	guard.MarkedLoadBalancer
 	cluster, key string
@@ -66,8 +66,8 @@ func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Servi
 	return list, nil
 }
 
-// listMarked groups what carries marks. Where marks of several clusters are on one load balancer, as after a handover that broke off,
-// each cluster's part of it is one of its own.
+// listMarked groups objects with marks. If a load balancer has marks of several clusters, as after an interrupted handover, each cluster's
+// part is separate.
 func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Duration) ([]markedBy, error) {
 	all, err := l.everything(ctx, inventory.Query{MaxAge: age})
 	if err != nil {
@@ -88,7 +88,7 @@ func (l *loadBalancers) listMarked(ctx context.Context, mark string, age time.Du
 	return found, nil
 }
 
-// markedIn splits the objects of one Service by the clusters that their marks name.
+// markedIn splits the objects of one Service by the clusters in their marks.
 func markedIn(group, mark string, o observation) []markedBy {
 	name, key := groupOf(group)
 	found := map[string]*markedBy{}
@@ -117,7 +117,7 @@ func markedIn(group, mark string, o observation) []markedBy {
 	return list
 }
 
-// foreign tells which objects of a Service are another cluster's.
+// foreign returns the objects of a Service that belong to another cluster.
 func (o observation) foreign(mark string) func(object) bool {
 	return func(x object) bool {
 		a, ok := x.(*ipAllocation)
@@ -125,8 +125,8 @@ func (o observation) foreign(mark string) func(object) bool {
 	}
 }
 
-// follows reports whether an address was handed over with what it is for. NSX does not change the tags of an allocation, so that it
-// keeps the mark that it was made with; objects with this cluster's mark tell, by their address or by what they were marked with before.
+// follows reports whether an address was handed over with its virtual servers. NSX cannot change the tags of an allocation, so that it
+// keeps its first mark; the objects with this cluster's mark show the handover, by their address or by their former mark.
 func follows(a *ipAllocation, o observation, mark string) bool {
 	if mark == "" || !ownership.Foreign(mark, marksOf(a)) {
 		return false
@@ -145,8 +145,8 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 	return c.nsx.remarkLoadBalancer(ctx, m, service)
 }
 
-// remarkLoadBalancer marks the load balancer service that the cluster made first, which goes with the last virtual server, and the
-// virtual servers last. As long as anything has the marks of before, a handover that broke off is listed, and done again.
+// remarkLoadBalancer marks the load balancer service of the cluster first, which is deleted with the last virtual server, and the virtual
+// servers last. While any object has the former marks, an interrupted handover is listed, and can be repeated.
 func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
 	if p == nil || p.loadBalancers == nil {
 		return guard.ErrNoHandover
@@ -196,7 +196,7 @@ func (l *loadBalancers) remarkParts(ctx context.Context, o observation, r remark
 	return nil
 }
 
-// remarkServices marks the load balancer services that the cluster of before made under a name. Those that it was given have none.
+// remarkServices marks the load balancer services that the former cluster created under a name. Shared ones have no marks.
 func (l *loadBalancers) remarkServices(ctx context.Context, cluster string, r remark) error {
 	all, err := l.views.services.Find(ctx, indexService, tagIndex(l.config.owner(), cluster, ""), inventory.Query{})
 	if err != nil {
@@ -213,13 +213,13 @@ func (l *loadBalancers) remarkServices(ctx context.Context, cluster string, r re
 	return nil
 }
 
-// remark is which marks objects get instead of those of another cluster.
+// remark is the replacement of another cluster's marks.
 type remark struct {
 	from, mark string
 	marks      []string
 }
 
-// remarked changes the marks of one object, by what it is at that moment.
+// remarked changes the marks of one object, based on its present state.
 func remarked[V any, T interface {
 	*V
 	object
@@ -244,7 +244,7 @@ func remarked[V any, T interface {
 	return err
 }
 
-// noteBefore remembers what an object was marked with before, where there is room besides so many marks.
+// noteBefore records the former mark of an object, if there is room for another tag.
 func (o *nsxObject) noteBefore(mark string, marks int) {
 	kept := slices.DeleteFunc(slices.Clone(o.Tags), func(t nsxTag) bool { return t.Scope == scopeWas })
 	others := 0

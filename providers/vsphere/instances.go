@@ -23,16 +23,16 @@ const (
 	indexHost    = "host name"
 	indexAddress = "address"
 	indexID      = "UUID"
-	// callPrice is how often nodes that are down for good may cost a call.
+	// callPrice is the time per call for permanently failed nodes.
 	callPrice = 5 * time.Second
-	// addressMaxAge is how old the record may be that says at which addresses a virtual machine is reached: the loop over all nodes makes
-	// it new every few minutes while vCenter answers, and while it does not, load balancers go on with what was known.
+	// addressMaxAge is the maximum age of a machine's addresses: the framework's periodic update refreshes them every few minutes while
+	// vCenter answers, and otherwise load balancers use the last known ones.
 	addressMaxAge = time.Hour
-	// readCalls is how many calls a single read makes: a search and a read.
+	// readCalls is how many calls a single read takes: a search and a read.
 	readCalls = 2
 )
 
-// instances are the virtual machines, and what they say about nodes.
+// instances reads the virtual machines as the source of nodes' metadata.
 type instances struct {
 	*nodes.Instances[string, instance]
 	api       *api
@@ -65,8 +65,7 @@ func printProviderID(i instance) string {
 	return providerIDPrefix + i.Machines[0].UUID // copies have the same
 }
 
-// hostNames are the names by which the guests of an instance know themselves. Only those in the configured datacenters count: names
-// mean little elsewhere.
+// hostNames returns the host names that the guests of an instance report, in the configured datacenters only: elsewhere names mean little.
 func hostNames(i instance) []string {
 	var list []string
 	for _, m := range i.Machines {
@@ -98,8 +97,7 @@ func ipAddresses(i instance) []string {
 	return list
 }
 
-// search finds the instance of a node without a provider ID: by the host name that its guest reports, or by the address that the node
-// is named after.
+// search finds the instance of a node without a provider ID: by the host name that its guest reports, or by the address in the node's name.
 func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, instance], error) {
 	if problem := i.api.problem(); problem != nil {
 		return nodes.Search[string, instance]{}, problem
@@ -131,7 +129,7 @@ func (a *api) problem() error {
 	return errors.Join(problems...)
 }
 
-// pathsOf says where the virtual machines with a host name are.
+// pathsOf returns the inventory paths of the virtual machines with a host name.
 func (i *instances) pathsOf(name string) string {
 	var list []string
 	for _, v := range i.api.vcenters {
@@ -149,14 +147,13 @@ func (i *instances) pathsOf(name string) string {
 	return " (" + strings.ReplaceAll(strings.Join(list, ", "), "%", "%%") + ")"
 }
 
-// reportsUUID reports whether kubelet says that it runs on a virtual machine, by the UUID that the machine's firmware shows.
+// reportsUUID reports whether kubelet's system UUID is that of a virtual machine.
 func reportsUUID(i instance, node *v1.Node) bool {
 	reported := canonical(node.Status.NodeInfo.SystemUUID)
 	return reported != "" && reported == i.ID
 }
 
-// sameUUID refuses a virtual machine whose UUID is not the one that kubelet reports of the machine that it runs on: another one has
-// the node's host name.
+// sameUUID refuses a virtual machine whose UUID differs from kubelet's system UUID: another one has the node's host name.
 func sameUUID(i instance, node *v1.Node) error {
 	reported := node.Status.NodeInfo.SystemUUID
 	if reported == "" || reportsUUID(i, node) {
@@ -170,7 +167,7 @@ func sameUUID(i instance, node *v1.Node) error {
 		"--provider-id=%s<UUID>", reported, node.Name, strings.Join(names, ", "), providerIDPrefix)
 }
 
-// stateOf says what matters to Kubernetes about the power of a virtual machine.
+// stateOf maps the power state of a virtual machine.
 func stateOf(i instance) (nodes.State, error) {
 	m, err := i.chooseMachine("")
 	if err != nil {
@@ -183,7 +180,7 @@ func stateOf(i instance) (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns what an instance says about its node.
+// describe returns a node's metadata from its instance.
 func (i *instances) describe(
 	ctx context.Context, node *v1.Node, found instance, _ inventory.Query,
 ) (*cloudprovider.InstanceMetadata, error) {
@@ -213,9 +210,9 @@ func (i *instances) describe(
 	return metadata, nil
 }
 
-// addressesOf returns the addresses at which a node may be reached: none while its virtual machine is not shown, or tells none. What is
-// wrong with one node is no error, because load balancers and routes of all others would wait until it is right: its own kubelet and guest
-// could see to that. That vCenter does not answer is one.
+// addressesOf returns the addresses of a node; none if its virtual machine is missing or has none. A fault of one node is not an error,
+// because load balancers and routes of all others would wait, and its kubelet or guest could cause that. A vCenter that does not answer is
+// an error.
 func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAddress, error) {
 	unknown := func(reason error) ([]v1.NodeAddress, error) {
 		klog.V(2).InfoS("Not knowing at which addresses a node is reached", "node", node.Name, "reason", reason.Error())
@@ -228,7 +225,7 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	if err != nil {
 		return unknown(err)
 	}
-	// What is shown is enough: a proof that there is nothing costs a full listing, and changes nothing here.
+	// A listing is enough: a proof of absence would cost a full listing, and change nothing here.
 	found, err := i.inventory.Find(ctx, indexID, id, inventory.Query{
 		MaxAge: addressMaxAge, MaxMissAge: nodes.MissMaxAge, Expected: i.nodes.Counts().All,
 	})
@@ -251,7 +248,7 @@ func (i *instances) addressesOf(ctx context.Context, node *v1.Node) ([]v1.NodeAd
 	return nodes.Vouched(node.Status.Addresses, has), nil
 }
 
-// unanswered is why vCenters did not answer the last listing.
+// unanswered returns why vCenters did not answer the last listing.
 func (a *api) unanswered() error {
 	var problems []error
 	for _, v := range a.vcenters {
@@ -271,7 +268,7 @@ func (a *api) vcenter(key string) *vcenter {
 	return a.vcenters[0]
 }
 
-// verify compares the name in the inventory of vCenter, which no guest can change, with the node's.
+// verify compares the name in vCenter's inventory, which no guest can change, with the node's.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
 	m, err := i.chooseMachine(node.Name)
 	if err != nil {

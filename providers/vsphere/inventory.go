@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	// pageSize is how many objects a page of a listing has: 2.6 kB each, and up to ten times that where the guests report the
-	// interfaces of all their pods. smallPage serves where an answer was too large.
+	// pageSize is how many objects a page of a listing has: 2.6 kB each, and up to ten times that if guests report the interfaces of all
+	// their pods. smallPage is used after a response was too large.
 	pageSize  = 2000
 	smallPage = 200
-	// maxMissing is how many virtual machines are remembered that no listing shows any more: others come and go in a vCenter all the time.
+	// maxMissing is how many virtual machines are remembered that no listing shows any more: unrelated ones are created and deleted all the
+	// time.
 	maxMissing = 5000
-	// straggler is how long a listing waits for a vCenter once another one has answered.
+	// straggler is how long a listing waits for a vCenter after another one has answered.
 	straggler = 10 * time.Second
 )
 
@@ -32,15 +33,15 @@ type seen struct {
 	*sync.Mutex
 	// machines are all that were ever shown and are not proved to be gone.
 	machines map[types.ManagedObjectReference]machine
-	// missing are those of them that the last listing did not show, and since when.
+	// missing are those that the last listing lacked, and since when.
 	missing map[types.ManagedObjectReference]time.Time
-	// shown are those of the last listing; unknown those of them of which nobody knows which they are.
+	// shown: IDs in the last listing. unknown: those whose machine could not be identified.
 	shown   []machine
 	unknown []machine
 	tree    tree
 	// problem is the fault of the configured datacenters.
 	problem error
-	// failed is why the last listing for all nodes failed, nil if it did not.
+	// failed is the error of the last listing for all nodes; nil if it succeeded.
 	failed error
 	page   int32
 }
@@ -58,7 +59,7 @@ func (s *seen) places() tree {
 	return s.tree
 }
 
-// recall fills in what is not shown now of virtual machines that were read, and remembers the others.
+// recall completes known virtual machines with remembered data that is not shown now, and remembers the others.
 func (s *seen) recall(machines []machine) (known, unknown []machine) {
 	s.Lock()
 	defer s.Unlock()
@@ -78,7 +79,7 @@ func (s *seen) recall(machines []machine) (known, unknown []machine) {
 	return known, unknown
 }
 
-// machinesOf returns what is remembered with an ID.
+// machinesOf returns the remembered machines with an ID.
 func (s *seen) machinesOf(id string) []machine {
 	s.Lock()
 	defer s.Unlock()
@@ -104,7 +105,7 @@ func (s *seen) forget(ref types.ManagedObjectReference) {
 	delete(s.missing, ref)
 }
 
-// noteMissingLocked keeps little of what a listing does not show, and of the latest alone.
+// noteMissingLocked keeps little data, of the most recently missing ones only.
 func (s *seen) noteMissingLocked(shown []machine) {
 	there := map[types.ManagedObjectReference]bool{}
 	for _, m := range shown {
@@ -140,7 +141,7 @@ type answer struct {
 	err      error
 }
 
-// askAll asks vCenters at once. Those that take long are not waited for once another one has answered.
+// askAll asks all vCenters concurrently. Slow ones are not awaited after another one has answered.
 func askAll(ctx context.Context, vcenters []*vcenter, ask func(context.Context, *vcenter) answer) []answer {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -161,8 +162,8 @@ func askAll(ctx context.Context, vcenters []*vcenter, ask func(context.Context, 
 	return list
 }
 
-// instances lists the virtual machines of all vCenters. Those of a vCenter that does not answer are the ones that it showed before,
-// and every question about them is an error; the nodes of the others go on.
+// instances lists the virtual machines of all vCenters. For a vCenter that does not answer, its last ones are returned, and questions about
+// them are errors; nodes of other vCenters are not affected.
 func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	var machines []machine
 	var problems []error
@@ -183,7 +184,7 @@ func (a *api) instances(ctx context.Context) ([]instance, int, error) {
 	return grouped(machines), calls, nil
 }
 
-// unread are the virtual machines that were shown before.
+// unread returns the virtual machines shown before.
 func (v *vcenter) unread(problem error) []machine {
 	v.inventory.Lock()
 	defer v.inventory.Unlock()
@@ -194,7 +195,7 @@ func (v *vcenter) unread(problem error) []machine {
 	return list
 }
 
-// list lists the virtual machines of one vCenter, in full or by what has changed.
+// list lists the virtual machines of one vCenter, in full or by changes.
 func (v *vcenter) list(ctx context.Context, full bool) answer {
 	got := answer{}
 	got.err = v.do(ctx, "listing virtual machines", func(ctx context.Context, s *session) (err error) {
@@ -210,7 +211,7 @@ func (v *vcenter) page() int32 {
 	return v.inventory.page
 }
 
-// smallerPages asks for less where an answer was larger than any may be.
+// smallerPages reduces the page size after a response that was too large.
 func (v *vcenter) smallerPages(err error) {
 	e, ok := errors.AsType[*cloudapi.Error](err)
 	if !ok || e.Status != 200 {
@@ -221,7 +222,7 @@ func (v *vcenter) smallerPages(err error) {
 	v.inventory.page = smallPage
 }
 
-// take makes virtual machines and places of what was listed.
+// take converts a listing to virtual machines and places.
 func (v *vcenter) take(s *session, objects []types.ObjectContent) ([]machine, error) {
 	t := tree{}
 	var machines []machine
@@ -262,7 +263,7 @@ const (
 	kindView    = "ContainerView"
 )
 
-// viewedBy counts the objects that a view has, all of which a listing must have; -1 where the view does not say.
+// viewedBy counts the objects of a view, which the listing must all contain; -1 if the view does not say.
 func viewedBy(view types.ObjectContent) int {
 	for _, p := range view.PropSet {
 		if refs, ok := p.Val.(types.ArrayOfManagedObjectReference); ok {
@@ -285,12 +286,12 @@ func newPlace(o types.ObjectContent) place {
 	return p
 }
 
-// placeKinds are the kinds of objects that virtual machines are in; clusters are compute resources, and vApps are resource pools.
+// placeKinds are the kinds of objects that contain virtual machines; clusters are compute resources, and vApps are resource pools.
 func placeKinds() []string {
 	return []string{"HostSystem", "ComputeResource", "ResourcePool", kindFolder, kindDatacenter}
 }
 
-// viewOfAll returns the view over everything, made once in a session.
+// viewOfAll returns the view of everything, created once in a session.
 func (s *session) viewOfAll(ctx context.Context) (types.ManagedObjectReference, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -314,7 +315,7 @@ func (s *session) forgetView() {
 	s.view = nil
 }
 
-// everythingIn says which properties are read of what is in a view, and of the view itself.
+// everythingIn selects the properties to read of a view's objects, and of the view itself.
 func everythingIn(view types.ManagedObjectReference) types.PropertyFilterSpec {
 	wanted := []types.PropertySpec{{Type: kindMachine, PathSet: paths()}, {Type: kindView, PathSet: []string{"view"}}}
 	for _, kind := range placeKinds() {
@@ -326,7 +327,7 @@ func everythingIn(view types.ManagedObjectReference) types.PropertyFilterSpec {
 	}}}
 }
 
-// retrieveAll reads everything in a view, and the view itself, by which it is known whether that was everything.
+// retrieveAll reads everything in a view, and the view itself, which shows whether it is complete.
 func (s *session) retrieveAll(
 	ctx context.Context, view types.ManagedObjectReference, page int32,
 ) (all []types.ObjectContent, calls int, err error) {
@@ -361,7 +362,7 @@ func (s *session) retrieveAll(
 	}
 }
 
-// retrieve reads virtual machines by reference. One that does not exist fails the call.
+// retrieve reads virtual machines by reference. One that does not exist makes the call fail.
 func (s *session) retrieve(ctx context.Context, vcenter string, refs []types.ManagedObjectReference) ([]machine, error) {
 	request := &types.RetrievePropertiesEx{
 		This:    s.ServiceContent.PropertyCollector,

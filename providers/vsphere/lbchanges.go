@@ -20,13 +20,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// maxConflicts bounds how often an object is read again that somebody else changed at the same time.
+// maxConflicts bounds how often an object is read again after concurrent changes.
 const maxConflicts = 5
 
 // indexVIP is the index of virtual servers by their address.
 const indexVIP = "address"
 
-// Changes implements services.Reconciler: address, then all that is missing by one call, then what differs, then what is too much.
+// Changes implements services.Reconciler: first the address, then all missing objects by one call, then differences, then deletions.
 func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([]change, error) {
 	o, d = withPool(o, d)
 	p := diff(o, d)
@@ -37,7 +37,7 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 	if p.allocate {
 		changes = append(changes, l.allocation(o, d))
 		o.address = "of the pool " + d.poolID
-		p = diff(o, d) // for those who only want to know
+		p = diff(o, d) // for plan
 	}
 	if len(p.create) > 0 {
 		changes = append(changes, l.creation(p.create))
@@ -51,7 +51,7 @@ func (l *loadBalancers) Changes(_ services.Request, o observation, d desired) ([
 	return withDoubt(changes, d.doubt), nil
 }
 
-// withDoubt ends changes with the error that keeps them from being all: they are made, and the framework comes back.
+// withDoubt appends an error to changes that are incomplete: they are made, and the framework retries.
 func withDoubt(changes []change, doubt error) []change {
 	if doubt == nil {
 		return changes
@@ -61,7 +61,7 @@ func withDoubt(changes []change, doubt error) []change {
 	}})
 }
 
-// allocation takes an address out of the pool. One that was taken before and whose address is not known yet is waited for.
+// allocation acquires an address from the pool. An earlier allocation whose address is unknown is awaited.
 func (l *loadBalancers) allocation(o observation, d desired) change {
 	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
 	c := change{Planned: planned, Replan: true, Wait: d.usable(o.allocations) != nil}
@@ -82,7 +82,7 @@ func (l *loadBalancers) allocation(o observation, d desired) change {
 	return c
 }
 
-// allocated finds the address of an allocation. One that failed is taken back: it would stay, and nothing come of it.
+// allocated finds the address of an allocation. A failed one is deleted, because it would never get an address.
 func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o observation, a *ipAllocation) (observation, error) {
 	now, err := l.views.getAllocation(ctx, a.key())
 	if errors.Is(err, cloudapi.ErrNotFound) {
@@ -114,7 +114,7 @@ func (l *loadBalancers) allocated(ctx context.Context, r *services.Request, o ob
 	return o.addressed(), nil
 }
 
-// takeBack deletes an allocation that came to nothing.
+// takeBack deletes a failed allocation.
 func (l *loadBalancers) takeBack(ctx context.Context, r *services.Request, a *ipAllocation, why string) error {
 	if err := l.nsx.remove(ctx, kindAllocation, a.path()); err != nil {
 		l.views.allocations.Invalidate(a.key())
@@ -141,7 +141,7 @@ func (e realizedEntity) attribute(key string) string {
 	return ""
 }
 
-// why are the alarms of an entity, and what else it says.
+// why returns the alarms of an entity, and further messages.
 func (e realizedEntity) why() string {
 	var said []string
 	for _, a := range e.Alarms {
@@ -160,8 +160,8 @@ func (e realizedEntity) why() string {
 	return strings.Join(said, "; ")
 }
 
-// notAllocated says what a refused allocation means. Nothing in it could be wrong, so that the pool has no address to give, unless NSX
-// is still releasing the one that the Service had before.
+// notAllocated returns the error of a refused allocation. The request is always valid, so the pool has no address, unless NSX is still
+// releasing the Service's former one.
 func (l *loadBalancers) notAllocated(err error, a *ipAllocation) error {
 	if !refusedAsInvalid(err) {
 		return err
@@ -175,15 +175,15 @@ func (l *loadBalancers) notAllocated(err error, a *ipAllocation) error {
 	return &quota
 }
 
-// refusedAsInvalid reports whether NSX refuses what a write says, and does not fail.
+// refusedAsInvalid reports whether NSX refuses the content of a write, and did not fail itself.
 func refusedAsInvalid(err error) bool {
 	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
 }
 
-// erasing is for how long NSX may take to delete an object behind its answer.
+// erasing is how long NSX may take to delete an object after its response.
 const erasing = 5 * time.Minute
 
-// noteErased remembers that an object was deleted: NSX refuses another one in its place for a while.
+// noteErased records a deletion: NSX refuses another object in its place for a while.
 func (l *loadBalancers) noteErased(path string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -191,8 +191,7 @@ func (l *loadBalancers) noteErased(path string) {
 	l.erased[path] = time.Now()
 }
 
-// retryable makes a refusal that passes by itself one that is waited for: that of a conflict, and that of an object in the place of one
-// that was deleted lately.
+// retryable marks temporary refusals for a retry: conflicts, and objects in the place of recently deleted ones.
 func (l *loadBalancers) retryable(err error, why string, paths ...string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +205,7 @@ func (l *loadBalancers) retryable(err error, why string, paths ...string) error 
 	return err
 }
 
-// creation makes all objects that are missing, by one call where NSX lets this account do so.
+// creation creates all missing objects, by one call if NSX allows it for this account.
 func (l *loadBalancers) creation(objects []object) change {
 	names := make([]string, len(objects))
 	for i, x := range objects {
@@ -251,7 +250,7 @@ func (l *loadBalancers) creation(objects []object) change {
 	return c
 }
 
-// describeNew names an object that is to be made.
+// describeNew names an object to be created.
 func describeNew(x object) string {
 	switch x := x.(type) {
 	case *virtualServer:
@@ -264,8 +263,8 @@ func describeNew(x object) string {
 	return kindOf(x) + " " + x.common().DisplayName
 }
 
-// reference is the answer to a creation that refers to what is gone: everything is looked at again. NSX's codes are not documented,
-// so that what the objects refer to is read.
+// reference handles a creation that refers to a missing object: everything is read again. NSX's error codes are not documented, so the
+// referenced objects are read.
 func (l *loadBalancers) reference(ctx context.Context, err error, objects []object, made []string) error {
 	if !refusedAsInvalid(err) && !errors.Is(err, cloudapi.ErrNotFound) {
 		return nil
@@ -287,7 +286,7 @@ func (l *loadBalancers) reference(ctx context.Context, err error, objects []obje
 	return nil
 }
 
-// referred are the paths that new objects refer to, in order.
+// referred returns the paths that new objects refer to, in order.
 func referred(objects []object) []string {
 	var paths []string
 	for _, x := range objects {
@@ -302,7 +301,7 @@ func referred(objects []object) []string {
 	return slices.DeleteFunc(slices.Compact(paths), func(path string) bool { return path == "" })
 }
 
-// create writes new objects: together where there are several and NSX allows that, else one after the other.
+// create writes new objects: together if there are several and NSX allows that, else one after the other.
 func (l *loadBalancers) create(ctx context.Context, objects []object) error {
 	if len(objects) > 1 && !l.nsx.single.Load() {
 		err := l.nsx.patchTree(ctx, "creating a load balancer", objects)
@@ -321,7 +320,7 @@ func (l *loadBalancers) create(ctx context.Context, objects []object) error {
 	return nil
 }
 
-// placeOf returns what kind of object it is, and the collection that it is in; an allocation's is that of its pool.
+// placeOf returns an object's kind and collection; an allocation's is that of its pool.
 func placeOf(x object) (kind, collection string) {
 	switch x.(type) {
 	case *virtualServer:
@@ -346,7 +345,7 @@ func collectionOf(x object) string {
 	return collection
 }
 
-// put makes what was written known to all who read.
+// put stores written objects in the shared views.
 func (l *loadBalancers) put(x object) {
 	switch x := x.(type) {
 	case *virtualServer:
@@ -360,7 +359,7 @@ func (l *loadBalancers) put(x object) {
 	}
 }
 
-// doubt makes objects be read again after a write whose effect is not known.
+// doubt makes objects be read again after a write of unknown outcome.
 func (l *loadBalancers) doubt(objects []object) {
 	for _, x := range objects {
 		switch x := x.(type) {
@@ -378,7 +377,7 @@ func (l *loadBalancers) doubt(objects []object) {
 	}
 }
 
-// compare is our part of the object, before and after.
+// compare returns our fields of the object, before and after.
 func (r revision) compare() (before, after any) {
 	switch x := r.object.(type) {
 	case *monitorProfile:
@@ -397,7 +396,7 @@ func (r revision) compare() (before, after any) {
 	return nil, nil
 }
 
-// revision changes one object, in our part of it.
+// revision changes our fields of one object.
 func (l *loadBalancers) revision(r revision, m marking) change {
 	planned := guard.Planned{Action: guard.PlanChange, Object: nsxTitle(r.kind, r.object), Detail: r.reason}
 	c := change{Planned: planned, Compare: r.compare}
@@ -451,8 +450,8 @@ func replaced[T object](list []T, now T) []T {
 	return list
 }
 
-// rewrite replaces an object by itself with our part changed. Somebody else's change at the same time is read and kept. What needs no
-// change any more is not written.
+// rewrite replaces an object with our fields changed. A concurrent change is read and kept. Nothing is written if there is no difference
+// any more.
 func rewrite[V any, T interface {
 	*V
 	object
@@ -496,7 +495,7 @@ func rewrite[V any, T interface {
 	return x, &cloudapi.Error{Class: cloudapi.ErrConflict, Operation: "writing " + nsxTitle(kind, x), Message: "somebody else changes it all the time"}
 }
 
-// removal deletes one object. What is gone is gone.
+// removal deletes one object; a missing one is no error.
 func (l *loadBalancers) removal(x object) change {
 	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindOf(x), x)}
 	compare := func() (before, after any) { return x, nil }
@@ -515,7 +514,7 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 	if err := l.removeUnused(ctx, kindOf(x), path); err != nil {
 		l.doubt([]object{x})
 		if said, ok := errors.AsType[*cloudapi.Error](err); ok && errors.Is(said.Cause, errReferenced) {
-			// What refers to it is not seen yet, or somebody else's.
+			// The objects that refer to it are not visible yet, or another owner's.
 			return o, fmt.Errorf("%s cannot be deleted while other objects use it: %w", nsxTitle(kindOf(x), x), err)
 		}
 		return o, err
@@ -534,8 +533,8 @@ func (l *loadBalancers) remove(ctx context.Context, o observation, x object) (ob
 	return o.filter(func(other object) bool { return other != x }), nil
 }
 
-// removeUnused deletes an object. While objects were deleted lately, a refusal because others use it is waited for: NSX deletes behind
-// its answer, and does not say when that is over.
+// removeUnused deletes an object. After recent deletions, a refusal because it is in use is retried: NSX deletes asynchronously, without
+// showing the end.
 func (l *loadBalancers) removeUnused(ctx context.Context, kind, path string) error {
 	var err error
 	_ = services.Patiently(ctx, realizePatience, func() error {
@@ -559,7 +558,7 @@ func (l *loadBalancers) erasedWithin(age time.Duration) bool {
 	return false
 }
 
-// NodeChanges implements services.Reconciler: the members of the pools alone, and only where they differ.
+// NodeChanges implements services.Reconciler: only the members of the pools that differ.
 func (l *loadBalancers) NodeChanges(
 	ctx context.Context, r services.Request, o observation,
 ) (changes []change, findings []services.Finding, err error) {
@@ -577,7 +576,7 @@ func (l *loadBalancers) NodeChanges(
 	return withDoubt(changes, err), nil, nil
 }
 
-// Deletions implements services.Reconciler: what refers to others first, and the address last, because it must not be given away before.
+// Deletions implements services.Reconciler: first objects that refer to others, and the address last, because it must not be reused before.
 func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
 	l.forget(r.Service)
 	changes, err := l.removals(ctx, r.Cluster, o)
@@ -615,8 +614,8 @@ func (l *loadBalancers) removals(ctx context.Context, cluster string, o observat
 	return changes, nil
 }
 
-// inOrder puts the addresses before pools and health checks that are found by those alone, where a deletion breaks off: that keep the
-// mark of the cluster which they were handed over from, or are of a pool that no class has.
+// inOrder deletes addresses before the pools and health checks that lead to them after an interrupted deletion: those with a former
+// cluster's mark, or of a pool without a class.
 func inOrder(list []object, mark string, classPools []string) []object {
 	rank := func(x object) int {
 		a, address := x.(*ipAllocation)
@@ -629,8 +628,7 @@ func inOrder(list []object, mark string, classPools []string) []object {
 	return list
 }
 
-// servicesOf are the load balancer services that this cluster made, as far as is known: those that nobody else uses any more, and
-// those that others use as well.
+// servicesOf returns the load balancer services that this cluster created: those without other users, and those with.
 func (l *loadBalancers) servicesOf(ctx context.Context, cluster string, o observation) (unused, used []*lbService, err error) {
 	if l.config.LBServiceID != "" {
 		return nil, nil, nil
@@ -652,8 +650,8 @@ func (l *loadBalancers) servicesOf(ctx context.Context, cluster string, o observ
 	return unused, used, err
 }
 
-// thenUnused deletes, after the last virtual server, the load balancer services that have lost their other users meanwhile: Services
-// that go together see each other's virtual servers until then.
+// thenUnused deletes, after the last virtual server, the load balancer services without users: Services that are deleted together see each
+// other's virtual servers until then.
 func (l *loadBalancers) thenUnused(
 	remove func(context.Context, *services.Request, observation) (observation, error), used []*lbService,
 ) func(context.Context, *services.Request, observation) (observation, error) {
@@ -668,7 +666,7 @@ func (l *loadBalancers) thenUnused(
 	}
 }
 
-// serviceRemoval deletes a load balancer service. Whoever uses it meanwhile keeps it: NSX refuses then.
+// serviceRemoval deletes a load balancer service. If it got a new user meanwhile, NSX refuses.
 func (l *loadBalancers) serviceRemoval(s *lbService) change {
 	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindService, s), Detail: "if nothing else uses it"}
 	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {

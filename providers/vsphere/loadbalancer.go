@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// realizePatience is for how long a reconciliation waits by itself until NSX has put in force what was written.
+	// realizePatience is how long a reconciliation waits until NSX has realized the writes.
 	realizePatience = 30 * time.Second
-	// realizePause is when it looks again.
+	// realizePause is the time between two checks.
 	realizePause = time.Second
-	// creationShows is for how long a creation may take effect whose answer was lost, as behind a proxy that gave up.
+	// creationShows is how long a creation without a response may still take effect, such as behind a proxy that gave up.
 	creationShows = 45 * time.Second
 )
 
-// change is one change of what is there for a Service.
+// change is one change of a Service's objects.
 type change = services.Change[observation]
 
 // loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
@@ -50,9 +50,9 @@ type loadBalancers struct {
 
 	mu    sync.Mutex
 	nodes listers.NodeLister
-	// unrealized are the paths of what was written and was not seen in force yet, by the key of the Service.
+	// unrealized are the paths of written objects that are not realized yet, by the key of the Service.
 	unrealized map[string]map[string]bool
-	// erased are the paths of what was deleted lately, and when.
+	// erased are the paths of recently deleted objects, and when.
 	erased map[string]time.Time
 }
 
@@ -62,7 +62,7 @@ func newLoadBalancers(c loadBalancerConfig, adopt registry.Adoption, n *nsx, add
 		unrealized: map[string]map[string]bool{}, erased: map[string]time.Time{},
 	}
 	l.Reconciler, l.Name, l.Patience = l, loadBalancerName, realizePatience
-	l.Creations = services.Creations{Shows: creationShows, Repeat: true} // what is made has the same identity each time
+	l.Creations = services.Creations{Shows: creationShows, Repeat: true} // a creation has the same ID at each try
 	return l
 }
 
@@ -95,7 +95,7 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	return services.Judged(warnings, err), err
 }
 
-// configFinding is the finding about a Service that cannot be served as it is.
+// configFinding returns the finding about impossible settings of a Service.
 func configFinding(err error) ([]services.Finding, error) {
 	if err == nil {
 		return nil, nil
@@ -103,7 +103,7 @@ func configFinding(err error) ([]services.Finding, error) {
 	return []services.Finding{services.Warning(eventConfigError, "%s", err)}, err
 }
 
-// checkLengths refuses names that NSX has no room for: it would refuse each object in turn.
+// checkLengths refuses names that are too long: NSX would refuse each object in turn.
 func checkLengths(cluster string, service *v1.Service) error {
 	longest := len(loadBalancerName(cluster, service)) + len(":65535")
 	if longest > maxDisplayName {
@@ -121,7 +121,7 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 	}
 	key := l.indexOf(r)
 	if o.pools, err = l.views.pools.Find(ctx, indexService, key, q); err != nil || r.Purpose == services.UpdateNodes {
-		return o.sorted(), err // nothing else changes with the nodes
+		return o.sorted(), err // other objects do not depend on nodes
 	}
 	if o.servers, err = l.views.servers.Find(ctx, indexService, key, q); err != nil {
 		return o, err
@@ -141,14 +141,13 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 	return o.sorted(), err
 }
 
-// forbidden reports whether NSX itself says that the account may not do something, and knows the account.
+// forbidden reports whether NSX itself denies a right to the account, whose credential is valid.
 func forbidden(err error) bool {
 	said, ok := errors.AsType[*cloudapi.Error](err)
 	return ok && said.Status == http.StatusForbidden && errors.Is(err, cloudapi.ErrUnauthorized)
 }
 
-// isGoing reports whether this is the last look at what a Service has. Its address may be all that a creation left, in a pool that no
-// class has any more.
+// isGoing reports whether the Service is being deleted. Its address may be the only trace of a creation, in a pool without a class.
 func isGoing(r services.Request) bool {
 	going := r.Service.DeletionTimestamp != nil || r.Service.Spec.Type != v1.ServiceTypeLoadBalancer
 	return r.Purpose == services.Delete || (r.Purpose == services.Lookup && going)
@@ -158,7 +157,7 @@ func (l *loadBalancers) indexOf(r services.Request) string {
 	return tagIndex(l.config.owner(), r.Cluster, serviceKey(r.Service))
 }
 
-// sorted puts what was found into the order of the IDs, so that the same is decided each time.
+// sorted sorts the observed objects by ID, so that decisions are reproducible.
 func (o observation) sorted() observation {
 	byID(o.servers)
 	byID(o.pools)
@@ -181,8 +180,8 @@ func compare(a, b string) int {
 	return 0
 }
 
-// watchPools makes the pools known whose allocations may be a Service's: those of all classes, and those that its virtual servers
-// name, which a class may have had before. A pool that does not exist has none, and matters to the Services of its class alone.
+// watchPools adds the pools that may have an allocation of the Service: those of all classes, and those named by its virtual servers, which
+// a class may have used before. A missing pool affects only the Services of its class.
 func (l *loadBalancers) watchPools(ctx context.Context, o observation) error {
 	ids, err := l.classPools(ctx)
 	if err != nil {
@@ -195,7 +194,7 @@ func (l *loadBalancers) watchPools(ctx context.Context, o observation) error {
 	return nil
 }
 
-// classPools are the pools of all classes, as far as they exist.
+// classPools returns the existing pools of all classes.
 func (l *loadBalancers) classPools(ctx context.Context) (ids []string, err error) {
 	classes := l.config.classes()
 	for _, name := range slices.Sorted(maps.Keys(classes)) {
@@ -212,8 +211,8 @@ func (l *loadBalancers) classPools(ctx context.Context) (ids []string, err error
 	return ids, nil
 }
 
-// searchPools looks for the address of a Service in all pools, where its virtual servers are gone, which would say what pool it is of:
-// they were deleted by hand, or a deletion broke off.
+// searchPools searches all pools for the address of a Service without virtual servers, which would name the pool: somebody deleted them, or
+// a deletion was interrupted.
 func (l *loadBalancers) searchPools(ctx context.Context, key string) error {
 	pools, err := l.views.ipPools.All(ctx, inventory.Query{MaxAge: updateMaxAge})
 	if err != nil {
@@ -223,7 +222,7 @@ func (l *loadBalancers) searchPools(ctx context.Context, key string) error {
 		list, _, err := nsxList[ipAllocation](ctx, l.nsx, kindAllocation, pathIPPools+"/"+p.ID+"/ip-allocations")
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound), forbidden(err):
-			klog.InfoS("Not looking for an address in a pool", "pool", p.ID, "reason", err.Error()) // nor could one have been taken from it
+			klog.InfoS("Not looking for an address in a pool", "pool", p.ID, "reason", err.Error()) // no address could have been allocated from it
 			continue
 		case err != nil:
 			return err
@@ -245,8 +244,8 @@ func (l *loadBalancers) marking(ctx context.Context, r services.Request) (markin
 	return m, err
 }
 
-// CheckOwner implements services.Reconciler. The tags name the cluster as the user does, and two clusters may have one name: what
-// carries the mark of another one is that one's, and what carries none is judged by the address and the members.
+// CheckOwner implements services.Reconciler. The tags contain the cluster's name, which two clusters may share: marked objects belong to
+// the marked cluster, and the address and the members decide about unmarked ones.
 func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
 	if o.empty() {
 		return o, nil, nil
@@ -265,7 +264,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	}
 	decision, err := l.judge(ctx, r, o, title)
 	if err == nil && decision.Verdict == ownership.Refused && r.Purpose == services.UpdateNodes {
-		// The members do not tell, but the address may.
+		// The members do not decide, but the address may.
 		all := o
 		q := inventory.Query{MaxAge: updateMaxAge, MaxMissAge: updateMaxAge, MaxUnlistedAge: updateMaxAge}
 		if all.servers, err = l.views.servers.Find(ctx, indexService, l.indexOf(r), q); err == nil {
@@ -285,7 +284,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	return observation{}, nil, nil
 }
 
-// withoutForeign leaves out what carries the mark of another cluster, and refuses it where the Service needs the name.
+// withoutForeign drops objects with the mark of another cluster, and refuses them if the Service needs the name.
 func withoutForeign(r services.Request, o observation, mark, title string) (observation, []services.Finding, error) {
 	isForeign := o.foreign(mark)
 	foreign := o.filter(isForeign)
@@ -303,7 +302,7 @@ func withoutForeign(r services.Request, o observation, mark, title string) (obse
 	return o.filter(func(x object) bool { return !isForeign(x) }), nil, nil
 }
 
-// judge says whose objects without marks are, which bear the Service's name.
+// judge decides who owns unmarked objects with the Service's name.
 func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observation, title string) (ownership.Decision, error) {
 	name := loadBalancerName(r.Cluster, r.Service)
 	rules := ownership.Rules{
@@ -335,7 +334,7 @@ func (l *loadBalancers) judge(ctx context.Context, r services.Request, o observa
 	})
 }
 
-// addressTaken reports whether somebody else's virtual server listens on an address that was allocated.
+// addressTaken reports whether another owner's virtual server uses an allocated address.
 func (l *loadBalancers) addressTaken(o observation) bool {
 	return slices.ContainsFunc(o.allocations, func(a *ipAllocation) bool {
 		address := a.address()
@@ -345,7 +344,7 @@ func (l *loadBalancers) addressTaken(o observation) bool {
 
 // Desire implements services.Reconciler.
 func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observation) (d desired, findings []services.Finding, err error) {
-	s, _, _ := parseSettings(r.Service, l.config) // it was looked at before
+	s, _, _ := parseSettings(r.Service, l.config) // it was checked before
 	members, doubt := l.members(ctx, r.Cluster, r.Nodes)
 	d = desired{
 		uid: string(r.Service.UID), name: loadBalancerName(r.Cluster, r.Service), key: serviceKey(r.Service), cluster: r.Cluster, class: s.Class,
@@ -381,26 +380,25 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	return d, findings, err
 }
 
-// settles reports whether a load balancer has its address, so that it does not matter that the name of its class's pool means none, or
-// several by now.
+// settles reports whether a load balancer has its address, so that a missing or ambiguous pool of its class does not matter.
 func settles(err error, o observation) bool {
 	_, failed := errors.AsType[*cloudapi.Error](err)
 	return !failed && len(o.servers) > 0 && o.servers[0].tag(scopePool) != ""
 }
 
-// settle makes the class that a load balancer was created with count: its address stays where it is.
+// settle uses the class with which a load balancer was created: its address stays.
 func (d *desired) settle(o observation) {
 	class, pool := o.servers[0].tag(scopeClass), o.servers[0].tag(scopePool)
 	d.class, d.moved = cmp.Or(class, d.class), pool != "" && d.poolID != "" && pool != d.poolID
 	d.poolID = cmp.Or(pool, d.poolID)
 }
 
-// Fixed implements services.Fixer. Classes of one pool are the same place.
+// Fixed implements services.Fixer. Classes with the same pool are equal.
 func (*loadBalancers) Fixed(_ context.Context, _ services.Request, _ observation, d desired) ([]services.Fixed, error) {
 	return []services.Fixed{services.Matching(annotationClass, d.askedClass, d.class+" in pool "+d.poolID, !d.moved)}, nil
 }
 
-// ports are those of a Service, with the application profiles of its class.
+// ports returns the ports of a Service, with the application profiles of its class.
 func (l *loadBalancers) ports(ctx context.Context, service *v1.Service, class loadBalancerClass) (list []wantedPort, err error) {
 	for _, p := range service.Spec.Ports {
 		port := wantedPort{Protocol: protocolOf(p), Port: p.Port, NodePort: p.NodePort}
@@ -416,11 +414,11 @@ func (l *loadBalancers) ports(ctx context.Context, service *v1.Service, class lo
 	return list, nil
 }
 
-// lbService finds the load balancer service that a new virtual server belongs to, or describes the one that is to be made.
+// lbService returns the load balancer service for a new virtual server, or describes the one to create.
 func (l *loadBalancers) lbService(ctx context.Context, o observation, d *desired) error {
 	c := l.config
 	if len(o.servers) > 0 && o.servers[0].ServicePath != "" {
-		d.service = o.servers[0].ServicePath // one address is served by one of them
+		d.service = o.servers[0].ServicePath // one of them serves each address
 		return nil
 	}
 	if c.LBServiceID != "" {
@@ -466,8 +464,8 @@ func (l *loadBalancers) lbService(ctx context.Context, o observation, d *desired
 	return nil
 }
 
-// ownServices are the load balancer services that this cluster made: with its tags, and without another cluster's mark. The tags have
-// the name of the cluster alone, so that one without a mark on another gateway may be that of a cluster of the same name.
+// ownServices returns the load balancer services that this cluster created: with its tags, and without another cluster's mark. The tags
+// contain only the name of the cluster, so that an unmarked one on another gateway may belong to a cluster of the same name.
 func (l *loadBalancers) ownServices(ctx context.Context, cluster string, q inventory.Query) ([]*lbService, error) {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
@@ -480,7 +478,7 @@ func (l *loadBalancers) ownServices(ctx context.Context, cluster string, q inven
 	}), err
 }
 
-// Complete implements services.Reconciler: what was written is in force before the Service shows its address.
+// Complete implements services.Reconciler: all objects are realized before the Service shows its address.
 func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o observation, _ desired) (observation, error) {
 	shown := slices.ContainsFunc(r.Service.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == o.address })
 	for _, s := range o.servers {
@@ -504,7 +502,7 @@ func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o obs
 	return o, nil
 }
 
-// stateOf returns the state of what NSX made of an object, and why it failed.
+// stateOf returns the realized state of an object, and its error.
 func (l *loadBalancers) stateOf(ctx context.Context, path string) (state, why string, err error) {
 	entities, err := l.nsx.realized(ctx, path)
 	for _, e := range entities {
@@ -570,7 +568,7 @@ func (l *loadBalancers) Exists(_ context.Context, _ services.Request, o observat
 	return statusOf(o), true, nil
 }
 
-// check makes a cheap authenticated read, and looks whether the pools of all classes exist.
+// check makes a cheap authenticated read, and checks that the pools of all classes exist.
 func (l *loadBalancers) check(ctx context.Context) error {
 	classes := l.config.classes()
 	if _, err := l.views.ipPools.All(ctx, inventory.Query{MaxAge: updateMaxAge}); err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// credentials reads what to log in with: the Secret or the folder, again each time, where the configuration names one.
+// credentials reads the current credentials from the Secret or the folder, if configured.
 func (v *vcenter) credentials(ctx context.Context) (credentials, error) {
 	c := v.config
 	var data map[string][]byte
@@ -56,7 +56,7 @@ func (v *vcenter) credentials(ctx context.Context) (credentials, error) {
 	return found, nil
 }
 
-// readSecret reads the Secret; one that is missing or cannot be read leaves the last one in force.
+// readSecret reads the Secret; if that fails, the last one is kept.
 func (v *vcenter) readSecret(ctx context.Context) (map[string][]byte, error) {
 	v.mu.Lock()
 	kube, known := v.kube, v.secret
@@ -81,10 +81,10 @@ func (v *vcenter) readSecret(ctx context.Context) (map[string][]byte, error) {
 
 func isPEM(text string) bool { return strings.HasPrefix(strings.TrimSpace(text), "-----BEGIN ") }
 
-// restSigner signs requests of the REST API where the login was by certificate.
+// restSigner signs requests of the REST API after a login by certificate.
 type restSigner interface{ SignRequest(*http.Request) error }
 
-// bySSO logs in by certificate: single sign-on gives a token for it.
+// bySSO logs in by certificate with a token from single sign-on.
 func (s *session) bySSO(ctx context.Context, v *vcenter, c credentials) error {
 	pair, err := tls.X509KeyPair([]byte(c.user), []byte(c.password))
 	if err != nil {
@@ -119,7 +119,7 @@ const (
 	maxTicket           = 64 << 10
 )
 
-// sharedSession asks the service that hands out sessions for the ticket of one.
+// sharedSession gets a session ticket from the service for sessions.
 func (v *vcenter) sharedSession(ctx context.Context, c credentials) (string, error) {
 	if reason := schema.InsecureURL(c.sessionURL, v.api.insecure); reason != nil {
 		return "", unclear("vc-session-manager-url %s", reason)

@@ -16,27 +16,27 @@ type machine struct {
 	Ref     types.ManagedObjectReference
 	Name    string
 	UUID    string
-	// InstanceUUID is vCenter's own, which no provider ID has.
+	// InstanceUUID is vCenter's own, which provider IDs do not use.
 	InstanceUUID string
 	// Template machines never run.
 	Template bool
-	// Secondary machines shadow one that is protected by Fault Tolerance, and have its UUID and its guest.
+	// Secondary machines are shadows of one protected by Fault Tolerance, with its UUID and guest.
 	Secondary  bool
 	HostName   string
 	IPAddress  string
 	NICs       []types.GuestNicInfo
 	Power      types.VirtualMachinePowerState
 	Connection types.VirtualMachineConnectionState
-	// Host, Pool and Parent begin the three chains of places in which it is.
+	// Host, Pool and Parent are the first links of the three chains of places that contain it.
 	Host, Pool, Parent types.ManagedObjectReference
 	GuestID            string
 	CPUs, MemoryMB     int32
 	// Metadata and Encoding are the input of cloud-init.
 	Metadata, Encoding string
-	// Path is where it is in the inventory; Outside is set where that is in none of the configured datacenters.
+	// Path is its inventory path; Outside is set if that is in none of the configured datacenters.
 	Path    string
 	Outside bool
-	// Remembered is set where vCenter shows that it exists but not its configuration, which is what we saw of it before.
+	// Remembered is set if vCenter shows that it exists but not its configuration, which is then the last known.
 	Remembered bool
 	// Problem is why it could not be read now.
 	Problem error
@@ -45,11 +45,11 @@ type machine struct {
 const (
 	extraMetadata = `config.extraConfig["guestinfo.metadata"].value`
 	extraEncoding = `config.extraConfig["guestinfo.metadata.encoding"].value`
-	// pathFaultTolerance says what part a virtual machine has in Fault Tolerance; most have none.
+	// pathFaultTolerance is the property with the role in Fault Tolerance; most machines have none.
 	pathFaultTolerance = "config.ftInfo"
 )
 
-// paths are the properties that are read: whole objects are ten to fifty times as large.
+// paths are the properties to read: whole objects are ten to fifty times as large.
 func paths() []string {
 	return []string{
 		"name", "config.uuid", "summary.config.uuid", "summary.config.instanceUuid", "summary.config.template", pathFaultTolerance,
@@ -95,7 +95,7 @@ func newMachine(vcenter string, o types.ObjectContent) (machine, error) {
 	return m, nil
 }
 
-// optional reports properties without which a virtual machine is understood.
+// optional reports properties that are not required.
 func optional(path string) bool {
 	return slices.Contains([]string{
 		extraMetadata, extraEncoding, pathFaultTolerance, "runtime.host", "resourcePool", "parent", "guest.ipAddress", "summary.config.instanceUuid",
@@ -172,7 +172,7 @@ func (m *machine) text(path string) *string {
 	return nil
 }
 
-// remembering fills in what was seen before of a virtual machine whose configuration is not shown now.
+// remembering completes a virtual machine whose configuration is not shown now with remembered data.
 func (m machine) remembering(before machine) machine {
 	shown := m
 	m = before
@@ -181,18 +181,18 @@ func (m machine) remembering(before machine) machine {
 	return m
 }
 
-// String names it in messages.
+// String returns its name for messages.
 func (m machine) String() string {
 	return fmt.Sprintf("%s (%s in vCenter %s)", m.Name, m.Ref.Value, m.VCenter)
 }
 
-// instance is everything that has one UUID: one virtual machine, or also copies of it.
+// instance holds the virtual machines with one UUID: one, or also copies of it.
 type instance struct {
 	ID       string
 	Machines []machine
 }
 
-// grouped puts virtual machines together by UUID. Templates are left out: they never run, and share their copies' UUIDs.
+// grouped groups virtual machines by UUID. Templates are left out: they never run, and share their copies' UUIDs.
 func grouped(machines []machine) []instance {
 	at := map[string]int{}
 	var all []instance
@@ -216,8 +216,8 @@ func grouped(machines []machine) []instance {
 	return all
 }
 
-// chooseMachine returns the machine of an instance: of several that which shadows no other one, then the one that runs, and of several
-// that run the one with the host name.
+// chooseMachine returns the machine of an instance: among several the one that is no shadow, then the running one, and among several
+// running ones the one with the host name.
 func (i instance) chooseMachine(hostName string) (machine, error) {
 	candidates := i.Machines
 	if own := chosen(candidates, func(m machine) bool { return !m.Secondary }); len(own) > 0 {

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// This file decides and calls nobody: what NSX should have for a Service, and what differs from what it has.
+// This file is pure: it computes the desired objects of a Service, and the differences.
 
 // appName is the name of the cloud's own controller: the owner in the tags of its objects, and part of descriptions.
 const appName = "vsphere-cloud-controller-manager"
@@ -29,12 +29,12 @@ const (
 	scopePort    = "port"
 	scopePool    = "ippoolid"
 	scopeClass   = "lbclass"
-	// scopeMark is ours: the marks by which clusters with one name are told apart.
+	// scopeMark is ours: the marks that distinguish clusters with the same name.
 	scopeMark = "anyccm"
-	// scopeSet is ours: it says that annotations set the object's settings, which are NSX's own again once they are gone. Those of
-	// objects without it may be somebody's by hand, and stay.
+	// scopeSet is ours: annotations define the object's settings, which return to NSX's defaults when these are removed. Objects without it
+	// may have manual settings, which stay.
 	scopeSet = "anyccm-set"
-	// scopeWas is ours: the mark of the cluster that an object was handed over from.
+	// scopeWas is ours: the mark of the cluster from which an object was handed over.
 	scopeWas = "anyccm-was"
 )
 
@@ -56,7 +56,7 @@ type marking struct {
 
 func (c loadBalancerConfig) owner() string { return cmp.Or(c.Tags[scopeOwner], appName) }
 
-// tags are those of an object, in the order of their scopes. Those that an object has by itself win over configured ones.
+// tags returns the tags of an object, in the order of their scopes. The object's own tags override configured ones.
 func (m marking) tags(own map[string]string) []nsxTag {
 	all := maps.Clone(m.extra)
 	if all == nil {
@@ -74,7 +74,7 @@ func (m marking) tags(own map[string]string) []nsxTag {
 	return m.addMarks(list)
 }
 
-// addMarks adds the marks that are missing among tags, as far as there is room. Marks of a Service that is gone are replaced.
+// addMarks adds missing marks, if there is room. Marks of a deleted Service are replaced.
 func (m marking) addMarks(tags []nsxTag) []nsxTag {
 	if len(m.marks) == 0 {
 		return tags
@@ -89,7 +89,7 @@ func (m marking) addMarks(tags []nsxTag) []nsxTag {
 	return kept
 }
 
-// marksOf are our marks on an object.
+// marksOf returns our marks on an object.
 func marksOf(o object) []string {
 	var marks []string
 	for _, t := range o.common().Tags {
@@ -108,8 +108,8 @@ func loadBalancerName(cluster string, service *v1.Service) string {
 	return "cluster:" + cluster + ":" + serviceKey(service)
 }
 
-// objectID is the identity that an object gets which is made for a Service: always the same, so that a creation whose answer was lost
-// is not made twice. It has the form of a UUID, as those of the cloud's own controller have.
+// objectID returns the ID for an object of a Service: always the same, so that a creation without a response is not repeated. It has the
+// form of a UUID, as with the cloud's own controller.
 func objectID(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	sum[6], sum[8] = sum[6]&0x0f|0x80, sum[8]&0x3f|0x80
@@ -141,15 +141,15 @@ func (p wantedPort) number() string { return strconv.Itoa(int(p.Port)) }
 
 func (p wantedPort) nodePort() string { return strconv.Itoa(int(p.NodePort)) }
 
-// member is a node behind a load balancer. Its address is empty while it is not known.
+// member is a node behind a load balancer. Its address is "" while it is unknown.
 type member struct{ name, address string }
 
-// members are the nodes with their first internal addresses, in the order of their names. The error says of some that their addresses
-// cannot be found now: they stay where they are.
+// members returns the nodes with their first internal addresses, in the order of their names. The error lists nodes whose addresses are
+// unknown now: these keep theirs.
 func (l *loadBalancers) members(ctx context.Context, cluster string, nodes []*v1.Node) (list []member, doubt error) {
 	for _, n := range nodes {
 		if n.Spec.ProviderID == "" {
-			continue // it is not initialized; the framework comes back when it is
+			continue // not initialized yet; the framework retries then
 		}
 		addresses, err := l.addresses(ctx, n)
 		if err != nil && doubt == nil {
@@ -173,8 +173,8 @@ func internalAddress(addresses []v1.NodeAddress) string {
 	return ""
 }
 
-// mergeMembers returns the members of a pool as they should be: those that stay in their order and as they are, then the new ones.
-// A node that shows no address at the moment keeps the one that it had. changed is false where the pool has them already.
+// mergeMembers returns the desired members of a pool: present ones in their order, then new ones. A node without an address at the moment
+// keeps its former one. changed is false if they equal the present ones.
 func mergeMembers(existing []poolMember, wanted []member) (merged []poolMember, changed bool) {
 	addresses, unknown := map[string]string{}, map[string]bool{}
 	for _, m := range wanted {
@@ -210,7 +210,7 @@ type observation struct {
 	servers     []*virtualServer
 	pools       []*serverPool
 	monitors    []*monitorProfile
-	// address is that of the virtual servers, or of the allocation where there are none yet.
+	// address is that of the virtual servers, or of the allocation before there are any.
 	address string
 }
 
@@ -218,7 +218,7 @@ func (o observation) empty() bool {
 	return len(o.allocations)+len(o.servers)+len(o.pools)+len(o.monitors) == 0
 }
 
-// objects are all that was observed.
+// objects are all observed objects.
 func (o observation) objects() []object {
 	var all []object
 	for _, x := range o.servers {
@@ -236,7 +236,7 @@ func (o observation) objects() []object {
 	return all
 }
 
-// filter returns what is true of is.
+// filter returns the objects that satisfy a condition.
 func (o observation) filter(is func(object) bool) observation {
 	return observation{
 		allocations: keep(o.allocations, is), servers: keep(o.servers, is), pools: keep(o.pools, is), monitors: keep(o.monitors, is),
@@ -253,7 +253,7 @@ func keep[T object](list []T, is func(object) bool) []T {
 	return kept
 }
 
-// addressed fills in the address: that of the virtual servers, which are in force.
+// addressed sets the address to that of the realized virtual servers.
 func (o observation) addressed() observation {
 	o.address = ""
 	if len(o.servers) > 0 {
@@ -264,7 +264,7 @@ func (o observation) addressed() observation {
 	return o
 }
 
-// server returns the virtual server of a port: that with its tag, which listens on it.
+// server returns the virtual server of a port, by its tag and port.
 func (o observation) server(p wantedPort) *virtualServer {
 	return firstOf(o.servers, func(s *virtualServer) bool {
 		return s.tag(scopePort) == p.key() && len(s.Ports) == 1 && s.Ports[0] == p.number()
@@ -316,12 +316,12 @@ type desired struct {
 	cluster string
 	class   string
 	poolID  string
-	// askedClass is that of the annotation, and moved is set where it has another pool than the address is of.
+	// askedClass is the class in the annotation, and moved is set if its pool differs from the address's.
 	askedClass string
 	moved      bool
 	ports      []wantedPort
 	members    []member
-	// doubt is why the addresses of some members are not known.
+	// doubt is why the addresses of some members are unknown.
 	doubt   error
 	snat    string
 	marking marking
@@ -330,12 +330,12 @@ type desired struct {
 	check     checkSettings
 	// shown are the addresses in the status of the Service.
 	shown []string
-	// service is the path of the load balancer service where a virtual server is to be made; newService is one that must be made first.
+	// service is the path of the load balancer service for new virtual servers; newService is one that must be created first.
 	service    string
 	newService *lbService
 }
 
-// tagsOf are the tags of an object of a port.
+// tagsOf returns the tags of an object of a port.
 func (d desired) tagsOf(p wantedPort) []nsxTag {
 	return d.marking.tags(map[string]string{scopePort: p.key()})
 }
@@ -371,7 +371,7 @@ func (d desired) newServer(p wantedPort, address, pool string) *virtualServer {
 	}
 }
 
-// revision is one object that is to be changed, and how.
+// revision is a change of one object.
 type revision struct {
 	object object
 	kind   string
@@ -396,7 +396,7 @@ type monitorChange struct {
 	settings checkSettings
 }
 
-// checkSettings are those of a health check, 0 where NSX's own count.
+// checkSettings are the settings of a health check, 0 for NSX's default.
 type checkSettings struct{ Interval, Timeout, Rise, Fall int }
 
 // NSX's own settings of pools and health checks.
@@ -404,9 +404,9 @@ const defaultAlgorithm = "ROUND_ROBIN"
 
 var defaultCheck = checkSettings{Interval: 5, Timeout: 5, Rise: 3, Fall: 3}
 
-// usable returns the allocation that a load balancer without virtual servers gets its address from, nil where there is none: that of an
-// address which the Service shows, else one of the class's pool, else any where it shows one. Where it never had a load balancer, an
-// address of another pool is that of a class which the Service had for a moment.
+// usable returns the allocation for a load balancer without virtual servers, nil if there is none: one with an address in the Service's
+// status, else one of the class's pool, else any if the status has an address. Without a former load balancer, an address of another pool
+// comes from a class that the Service had for a moment.
 func (d desired) usable(list []*ipAllocation) *ipAllocation {
 	rank := func(a *ipAllocation) int {
 		switch {
@@ -424,7 +424,7 @@ func (d desired) usable(list []*ipAllocation) *ipAllocation {
 	return list[0]
 }
 
-// withPool makes the pool count that the address is of, where there are no virtual servers yet that tell.
+// withPool selects the pool of the address, if there are no virtual servers yet.
 func withPool(o observation, d desired) (observation, desired) {
 	if len(o.servers) > 0 {
 		return o, d
@@ -444,7 +444,7 @@ type plan struct {
 	remove   []object
 }
 
-// diff computes what brings NSX from what was observed to what is desired.
+// diff computes the changes from the observed to the desired state.
 func diff(o observation, d desired) plan {
 	var p plan
 	kept := map[string]bool{}
@@ -465,13 +465,13 @@ func diff(o observation, d desired) plan {
 		used := slices.ContainsFunc(o.servers, func(s *virtualServer) bool { return kept[s.ID] && s.IPAddress == a.address() })
 		unshown := a.address() == "" && a.pool != d.poolID && len(o.servers)+len(d.shown) == 0
 		if o.address != "" && !used && (unshown || (a.address() != "" && a.address() != o.address)) {
-			p.remove = append(p.remove, a) // nothing listens on it: a class was changed, or two tries made one each
+			p.remove = append(p.remove, a) // unused: the class was changed, or two tries created one each
 		}
 	}
 	return p
 }
 
-// makesPools reports whether pools are to be made, which need all members: nobody comes back for those that are missing.
+// makesPools reports whether pools are to be created, which need all members: a retry for missing ones is not guaranteed.
 func (p *plan) makesPools() bool {
 	return slices.ContainsFunc(p.create, func(x object) bool { return kindOf(x) == kindPool })
 }
@@ -520,7 +520,7 @@ func (p *plan) server(o observation, d desired, port wantedPort, pool string, ke
 	kept[s.ID] = true
 }
 
-// poolDiffers says what is to be changed of a pool, or "".
+// poolDiffers names the differences of a pool, or "".
 func poolDiffers(x *serverPool, want poolChange) string {
 	var reasons []string
 	if merged, changed := mergeMembers(x.Members, want.members); changed {
@@ -549,14 +549,14 @@ func (c poolChange) apply(x *serverPool) {
 	}
 }
 
-// balance sets the algorithm where annotations set it, or did so before.
+// balance sets the algorithm if annotations set it, now or formerly.
 func (c poolChange) balance(x *serverPool) {
 	if x.claim(*c.algorithm != "") {
 		x.Algorithm = cmp.Or(*c.algorithm, defaultAlgorithm)
 	}
 }
 
-// claim notes on an object whether annotations set its settings, and reports whether they do, or did so before.
+// claim records on an object whether annotations define its settings, and reports whether they do now or did formerly.
 func (o *nsxObject) claim(set bool) bool {
 	had := o.tag(scopeSet) != ""
 	if had != set {
@@ -568,7 +568,7 @@ func (o *nsxObject) claim(set bool) bool {
 	return had || set
 }
 
-// apply changes a health check, and its settings where annotations set them, or did so before.
+// apply changes a health check, and its settings if annotations define them, now or formerly.
 func (c monitorChange) apply(m *monitorProfile) {
 	m.MonitorPort = c.port
 	if s := c.settings; m.claim(s != checkSettings{}) {
@@ -577,7 +577,7 @@ func (c monitorChange) apply(m *monitorProfile) {
 	}
 }
 
-// monitorDiffers says what is to be changed of a health check, or "".
+// monitorDiffers names the differences of a health check, or "".
 func monitorDiffers(m *monitorProfile, want monitorChange) string {
 	after := *m
 	want.apply(&after)
@@ -595,7 +595,7 @@ func monitorDiffers(m *monitorProfile, want monitorChange) string {
 	return strings.Join(reasons, ", ")
 }
 
-// serverDiffers says what is to be changed of a virtual server, or "".
+// serverDiffers names the differences of a virtual server, or "".
 func serverDiffers(s *virtualServer, port wantedPort, pool string) string {
 	var reasons []string
 	if len(s.MemberPorts) != 1 || s.MemberPorts[0] != port.nodePort() {

@@ -20,17 +20,16 @@ import (
 )
 
 const (
-	// secretMaxAge is how long a change of the Secret goes unnoticed while NSX accepts what it held before.
+	// secretMaxAge is how long a change of the Secret is unnoticed while NSX accepts the former content.
 	secretMaxAge = 30 * time.Second
-	// tokenMargin is how long before its end a token of VMware Cloud is renewed, and tokenLife how long one lasts that does not
-	// say it.
+	// tokenMargin is how long before its end a token of VMware Cloud is renewed, and tokenLife the default lifetime.
 	tokenMargin = 2 * time.Minute
 	tokenLife   = 20 * time.Minute
-	// failedHold is how long a failed exchange of tokens is believed.
+	// failedHold is how long a failed token exchange is not retried.
 	failedHold = 3 * time.Second
 )
 
-// nsxAuth has the credential of NSX as it is now. Certificates are in the transport; what else there is goes into a header.
+// nsxAuth holds the current credential of NSX. Certificates are in the transport; others become a header.
 type nsxAuth struct {
 	config nsxtConfig
 	// exchange makes the calls that get a token of VMware Cloud.
@@ -38,30 +37,30 @@ type nsxAuth struct {
 
 	mu   sync.Mutex
 	kube kubernetes.Interface
-	// header is the value of the header Authorization; empty where there is none.
+	// header is the value of the header Authorization; "" if there is none.
 	header string
-	// until is when header must be fetched again; refused when NSX did not accept it.
+	// until is when header must be renewed; refused when NSX did not accept it.
 	until   time.Time
 	failed  time.Time
 	failure error
 }
 
-// errNoSecret: without its Secret there is nothing to log in with, and empty credentials would count as failed logins.
+// errNoSecret: without its Secret there is no credential, and an empty one would count as a failed login.
 var errNoSecret = errors.New("the Secret with NSX's credentials cannot be read yet; nothing is asked of NSX without it")
 
-// setClient gives the client that reads the Secret.
+// setClient sets the client that reads the Secret.
 func (a *nsxAuth) setClient(kube kubernetes.Interface) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.kube = kube
 }
 
-// byCertificate reports whether a certificate is all that is sent.
+// byCertificate reports whether the only credential is a certificate.
 func (a *nsxAuth) byCertificate() bool {
 	return a.config.ClientCertFile != "" && a.config.SecretName == ""
 }
 
-// ready sees to it that there is a credential which is young enough. One call at a time gets it.
+// ready makes sure that the credential is new enough. One call at a time fetches it.
 func (a *nsxAuth) ready(ctx context.Context) error {
 	if a.byCertificate() {
 		return nil
@@ -87,19 +86,19 @@ func (a *nsxAuth) ready(ctx context.Context) error {
 	return a.failure
 }
 
-// expire makes the next call fetch the credential again: it may have been changed, or its time is over.
+// expire makes the next call fetch the credential again, after a change or its end.
 func (a *nsxAuth) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.until = time.Time{}
 }
 
-// renewable reports whether a credential that was refused may be another one when it is fetched again.
+// renewable reports whether fetching a refused credential again may give another one.
 func (a *nsxAuth) renewable() bool {
 	return !a.byCertificate() && (a.config.SecretName != "" || !a.config.VMCAccessToken.IsZero())
 }
 
-// apply puts the credential into a request.
+// apply adds the credential to a request.
 func (a *nsxAuth) apply(r *http.Request) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +107,7 @@ func (a *nsxAuth) apply(r *http.Request) {
 	}
 }
 
-// current is the header that is sent now, to be compared.
+// current returns the present header, for comparisons.
 func (a *nsxAuth) current() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -152,7 +151,7 @@ func (a *nsxAuth) readSecretLocked(ctx context.Context) error {
 	return nil
 }
 
-// renewTokenLocked exchanges the token of the configuration for one that NSX takes.
+// renewTokenLocked exchanges the configured token for one that NSX accepts.
 func (a *nsxAuth) renewTokenLocked(ctx context.Context) error {
 	const doing = "getting a token of VMware Cloud"
 	address := a.config.VMCAuthHost

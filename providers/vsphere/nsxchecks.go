@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// classes are the classes as they count: pool and profiles of the section where a class has none of its own, and profiles of
-// the class default before those. A pool is inherited as a whole, so that a class may name its pool where the section has an ID.
+// classes returns the effective classes: a class without its own pool or profiles inherits the section's; profiles of the class default
+// come before those. A pool is inherited as a whole, so that a class may name its pool where the section has an ID.
 func (c loadBalancerConfig) classes() map[string]loadBalancerClass {
 	all := map[string]loadBalancerClass{}
 	base := c.Classes[defaultClass].inherit(c.Class)
@@ -42,8 +42,8 @@ func (c loadBalancerClass) inherit(from loadBalancerClass) loadBalancerClass {
 // tier1Prefix begins the policy path of a tier-1 gateway.
 const tier1Prefix = "/infra/tier-1s/"
 
-// tier1 is the ID of the gateway that gets the routes: the last part of its path. A path of anything else is refused, because its last
-// part would be taken for a tier-1 gateway that does not exist.
+// tier1 returns the ID of the gateway for routes: the last part of its path. Any other path is refused, because its last part would be
+// taken for a tier-1 gateway that does not exist.
 func (c routeConfig) tier1() (string, error) {
 	id := strings.TrimSuffix(strings.TrimPrefix(c.RouterPath, tier1Prefix), "/")
 	if id == "" || strings.Contains(id, "/") {
@@ -52,7 +52,7 @@ func (c routeConfig) tier1() (string, error) {
 	return id, nil
 }
 
-// nsxSections reports what is wrong with the sections about NSX beyond what is missing in them.
+// nsxSections reports faults of the sections about NSX, other than missing keys.
 func (c *Config) nsxSections(in registry.Inputs) error {
 	var problems []error
 	report := func(bad bool, key, reason string) {

@@ -22,21 +22,21 @@ import (
 )
 
 const (
-	// nsxAPI is where the policy API begins.
+	// nsxAPI is the prefix of the policy API.
 	nsxAPI = "/policy/api/v1"
-	// nsxPage is the most that NSX sends of a listing at once.
+	// nsxPage is the largest page of NSX.
 	nsxPage = 1000
 )
 
-// nsxLimits keep below what NSX allows one client, 100 calls a second; others may use the same account.
+// nsxLimits are below NSX's limit for one client, 100 calls a second; others may use the same account.
 var nsxLimits = []cloudapi.Limit{{PerSecond: 50, Burst: 50, Floor: 1}}
 
-// nsx is the part of the policy API of NSX that is used, in the common vocabulary of errors.
+// nsx is the part of NSX's policy API that we use, with the common classes of errors.
 type nsx struct {
 	http *cloudapi.Client
 	base string
 	auth *nsxAuth
-	// single is set where NSX takes no changes of several objects at once from this account.
+	// single is set if NSX refuses changes of several objects at once from this account.
 	single atomic.Bool
 }
 
@@ -64,8 +64,8 @@ func newNSX(c nsxtConfig, in registry.Inputs) (*nsx, error) {
 	return n, nil
 }
 
-// nsxRepeatable reports whether the transport may send a request again of which it does not know what came of it. One that creates may
-// take effect later; whoever wanted it must know that.
+// nsxRepeatable reports whether the transport may repeat a request of unknown outcome. A creation may take effect later, which its caller
+// must know.
 func nsxRepeatable(r *http.Request) bool {
 	return r.Method != http.MethodPost && r.Method != http.MethodPatch
 }
@@ -97,7 +97,7 @@ func nsxTLS(c nsxtConfig) (*tls.Config, error) {
 	return config, nil
 }
 
-// nsxCollections are the parts of paths behind which an ID stands.
+// nsxCollections are the parts of paths before an ID.
 var nsxCollections = []string{
 	"lb-services", "lb-virtual-servers", "lb-pools", "lb-monitor-profiles", "lb-app-profiles", "ip-pools", "ip-allocations", "tier-1s",
 	"static-routes",
@@ -121,8 +121,8 @@ func nsxOperation(r *http.Request) string {
 	return r.Method + " " + nsxAPI + "/infra" + strings.Join(parts, "/")
 }
 
-// call makes one call. doing names it in errors, such as "listing virtual servers". Where the credential may have been changed, a
-// refused one is fetched again, once.
+// call makes one call. doing names it in errors, such as "listing virtual servers". A refused credential is fetched again once, if it may
+// have changed.
 func (n *nsx) call(ctx context.Context, doing, method, path string, in, out any) error {
 	var body []byte
 	if in != nil {
@@ -166,7 +166,7 @@ func (n *nsx) send(ctx context.Context, doing, method, path string, body []byte,
 	return readNSX(answer, doing, out)
 }
 
-// readNSX decodes an answer, or maps it to the common vocabulary of errors. Without out, no content is expected.
+// readNSX decodes a response, or returns one of the common error classes. Without out, no content is expected.
 func readNSX(answer *http.Response, doing string, out any) error {
 	body, err := io.ReadAll(answer.Body)
 	if err != nil {
@@ -192,7 +192,7 @@ func readNSX(answer *http.Response, doing string, out any) error {
 	}
 }
 
-// nsxList reads every page of a collection. What NSX is deleting is not there any more.
+// nsxList reads every page of a collection. Objects that NSX is deleting are left out.
 func nsxList[V any, T interface {
 	*V
 	object
@@ -252,7 +252,7 @@ func nsxGet[V any, T interface {
 	return nsxExchange[V, T](ctx, n, "reading "+kind+" "+path, http.MethodGet, path, nil)
 }
 
-// nsxPut creates an object, or replaces it where it has the revision that the object has.
+// nsxPut creates an object, or replaces it if its revision is the present one.
 func nsxPut[V any, T interface {
 	*V
 	object
@@ -282,7 +282,7 @@ func nsxExchange[V any, T interface {
 	return one, nil
 }
 
-// patch creates an object, or changes the fields that are sent.
+// patch creates an object, or changes the sent fields.
 func (n *nsx) patch(ctx context.Context, kind, path string, o object) error {
 	body, err := encodeObject(o)
 	if err != nil {
@@ -291,7 +291,7 @@ func (n *nsx) patch(ctx context.Context, kind, path string, o object) error {
 	return n.call(ctx, "writing "+kind+" "+path, http.MethodPatch, path, body, nil)
 }
 
-// remove deletes an object. What is gone is gone.
+// remove deletes an object; a missing one is no error.
 func (n *nsx) remove(ctx context.Context, kind, path string) error {
 	err := n.call(ctx, "deleting "+kind+" "+path, http.MethodDelete, path, nil, nil)
 	if errors.Is(err, cloudapi.ErrNotFound) {
@@ -300,7 +300,7 @@ func (n *nsx) remove(ctx context.Context, kind, path string) error {
 	return err
 }
 
-// realized reads what NSX made of an object.
+// realized reads the realized state of an object.
 func (n *nsx) realized(ctx context.Context, path string) (list []realizedEntity, err error) {
 	var page struct {
 		Results *[]realizedEntity `json:"results"`
@@ -308,7 +308,7 @@ func (n *nsx) realized(ctx context.Context, path string) (list []realizedEntity,
 	doing := "reading the realized state of " + path
 	err = n.call(ctx, doing, http.MethodGet, "/infra/realized-state/realized-entities?"+url.Values{"intent_path": {path}}.Encode(), nil, &page)
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil, nil // it takes a moment until there is anything
+		return nil, nil // it appears after a moment
 	}
 	if err == nil && page.Results == nil {
 		err = incomplete(doing, "no results")
@@ -321,7 +321,7 @@ func (n *nsx) realized(ctx context.Context, path string) (list []realizedEntity,
 	return list, err
 }
 
-// childNames are the fields in which a tree of changes holds objects of a kind.
+// childNames are the fields of a change tree with objects of a kind.
 var childNames = map[string]string{
 	typeService: "LBService", typeVirtualServer: "LBVirtualServer", typePool: "LBPool", typeTCPMonitor: "LBMonitorProfile",
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// nsxtConfig is the section nsxt of the cloud config, with the environment's values over it: where NSX-T is, and how to log in.
+// nsxtConfig is the section nsxt of the cloud config, overridden by the environment: the address of NSX-T, and the credential.
 type nsxtConfig struct {
 	// Host is the manager's host, with a port where it is not 443; "" means that there is no section.
 	Host string
@@ -37,21 +37,21 @@ type loadBalancerConfig struct {
 	Enabled bool
 	// Size is SMALL, MEDIUM, LARGE, XLARGE or DLB: that of load balancer services that are made.
 	Size string
-	// LBServiceID is the load balancer service to use, which is then neither made nor deleted.
+	// LBServiceID is an existing load balancer service to use, which is neither created nor deleted.
 	LBServiceID string
 	// Tier1GatewayPath is the path of the gateway that a load balancer service is attached to.
 	Tier1GatewayPath string
-	// SNATDisabled makes new pools with LBSnatDisabled.
+	// SNATDisabled creates new pools with LBSnatDisabled.
 	SNATDisabled bool
 	// Tags are further tags of every object, by scope; "owner" replaces the usual owner.
 	Tags map[string]string
-	// Class are the settings of the class "default", as far as the section has them.
+	// Class holds the settings of the class "default" in the section.
 	Class loadBalancerClass
-	// Classes are the sections loadBalancerClass.<name>, as they are written: nothing is inherited yet.
+	// Classes are the sections loadBalancerClass.<name> as written, before inheritance.
 	Classes map[string]loadBalancerClass
 }
 
-// loadBalancerClass is where addresses and application profiles of load balancers come from. A path wins over a name.
+// loadBalancerClass is the source of load balancers' addresses and application profiles. A path overrides a name.
 type loadBalancerClass struct {
 	IPPoolName, IPPoolID                 string
 	TCPAppProfileName, TCPAppProfilePath string
@@ -64,7 +64,7 @@ type routeConfig struct {
 	RouterPath string
 }
 
-// loadBalancerSections completes the section loadBalancer and the classes, and reports what they lack.
+// loadBalancerSections completes the section loadBalancer and the classes, and reports missing keys.
 func (c *Config) loadBalancerSections(f file) error {
 	l := &c.LoadBalancer
 	l.Classes = map[string]loadBalancerClass{}
@@ -88,10 +88,10 @@ func (c *Config) loadBalancerSections(f file) error {
 	return errors.Join(problems...)
 }
 
-// defaultClass is the class of Services that name none.
+// defaultClass is the class of Services without one.
 const defaultClass = "default"
 
-// check reports what the section lacks.
+// check reports missing keys of the section.
 func (l loadBalancerConfig) check() error {
 	var problems []error
 	report := func(bad bool, key, reason string) {
@@ -117,7 +117,7 @@ func (n nsxtConfig) isConfigured() bool {
 	return n.Host != "" || n.User != "" || !n.Password.IsZero() || n.SecretName != "" || n.ClientCertFile != "" || !n.VMCAccessToken.IsZero()
 }
 
-// check reports what the section nsxt lacks; needed is set where something uses NSX-T.
+// check reports missing keys of the section nsxt; needed is set if NSX-T is used.
 func (n nsxtConfig) check(needed bool) error {
 	if !needed && !n.isConfigured() {
 		return nil

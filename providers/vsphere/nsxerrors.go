@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// errReferenced: NSX refuses to delete what other objects still use.
+// errReferenced: NSX refuses to delete an object in use.
 var errReferenced = errors.New("other objects still use it")
 
 // nsxFault is the body of a failure.
@@ -25,7 +25,7 @@ type nsxFault struct {
 	} `json:"related_errors"`
 }
 
-// readNSXFault returns what NSX itself says about a failure; false where something in between answered.
+// readNSXFault returns NSX's own message about a failure; false if a proxy responded.
 func readNSXFault(header http.Header, body []byte) (f nsxFault, recognised bool) {
 	if !strings.Contains(header.Get("Content-Type"), "json") || json.Unmarshal(body, &f) != nil {
 		return nsxFault{}, false
@@ -45,7 +45,7 @@ func (f nsxFault) text() string {
 	return strings.Join(all, "; ")
 }
 
-// nsxError maps an answer other than success. A page that is not NSX's says nothing about an object.
+// nsxError maps a failed response. A page that is not NSX's says nothing about an object.
 func nsxError(answer *http.Response, doing string, body []byte) error {
 	mapped := &cloudapi.Error{
 		Class: cloudapi.ErrTransient, Operation: doing, Status: answer.StatusCode,
@@ -67,23 +67,23 @@ func nsxError(answer *http.Response, doing string, body []byte) error {
 	return mapped
 }
 
-// deletionRefused reports whether NSX does not delete an object now. Its codes are not documented, and a deletion has nothing in it
-// that could be wrong, so that its status says enough.
+// deletionRefused reports whether NSX refuses a deletion now. Its codes are not documented, and a deletion request is always valid, so that
+// the status is enough.
 func deletionRefused(answer *http.Response) bool {
 	return answer.Request != nil && answer.Request.Method == http.MethodDelete &&
 		slices.Contains([]int{http.StatusBadRequest, http.StatusConflict, http.StatusPreconditionFailed}, answer.StatusCode)
 }
 
-// nsxClassOf finds the class of a failure that NSX described.
+// nsxClassOf returns the class of a failure described by NSX.
 func nsxClassOf(status int, f nsxFault) error {
 	message := strings.ToLower(f.Message)
 	if status == http.StatusServiceUnavailable && strings.Contains(message, "exceeded") {
-		return cloudapi.ErrRateLimited // more calls at a time than NSX takes from one client
+		return cloudapi.ErrRateLimited // more concurrent calls than NSX accepts from one client
 	}
 	return cloudapi.ClassOfStatus(status)
 }
 
-// nsxTooBusy tells the transport of refusals for the number of calls that have another status than 429.
+// nsxTooBusy recognizes rate limit refusals with another status than 429.
 func nsxTooBusy(status int, body []byte) error {
 	var f nsxFault
 	understood := status == http.StatusServiceUnavailable && json.Unmarshal(body, &f) == nil

@@ -2,18 +2,18 @@ package vsphere
 
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
-// Reasons of the events that load balancers and routes write.
+// Reasons of events about load balancers and routes.
 const (
 	eventConfigError = "LoadBalancerConfigError"
 	// eventNoAddress: the pool has no free address.
 	eventNoAddress = "LoadBalancerAddressPoolExhausted"
-	// eventNotRealized: NSX took the intent, and cannot make it so.
+	// eventNotRealized: NSX accepted the object, but cannot realize it.
 	eventNotRealized = "LoadBalancerNotRealized"
 	// eventRouteNotRealized: the same for a route.
 	eventRouteNotRealized = "RouteNotRealized"
 )
 
-// nsxEventRows are the events about NSX that this provider alone writes.
+// nsxEventRows are the events about NSX of this provider alone.
 func nsxEventRows() []events.Row {
 	return []events.Row{
 		{

@@ -9,13 +9,14 @@ import (
 	"strings"
 )
 
-// Limits of NSX on what is written.
+// Limits of NSX on written values.
 const (
 	maxDisplayName = 255
 	maxScope       = 128
 	maxTag         = 256
 	maxTags        = 30
-	// ownTags is how many tags an object has of this program: owner, cluster, service, port, ippoolid, lbclass, set, was and the marks.
+	// ownTags is how many tags this program may write on an object: owner, cluster, service, port, ippoolid, lbclass, set, was and the
+	// marks.
 	ownTags = 10
 )
 
@@ -33,18 +34,18 @@ type nsxObject struct {
 	Description  string   `json:"description,omitempty"`
 	Tags         []nsxTag `json:"tags,omitempty"`
 	Path         string   `json:"path,omitempty"`
-	// Revision is nil where it is not known, as after a write that answers nothing.
+	// Revision is nil if unknown, as after a write without content in the response.
 	Revision *int64 `json:"_revision,omitempty"`
 	// Deleted is set while NSX is deleting the object.
 	Deleted bool `json:"marked_for_delete,omitempty"`
 
-	// rest are the fields that this program does not know. A replacement sends them back, so that it changes only our part.
+	// rest are unknown fields. A replacement sends them back, so that it changes only our fields.
 	rest map[string]json.RawMessage
 }
 
 func (o *nsxObject) common() *nsxObject { return o }
 
-// tag returns the first tag of a scope, which decides.
+// tag returns the first tag of a scope, which counts.
 func (o *nsxObject) tag(scope string) string {
 	if i := slices.IndexFunc(o.Tags, func(t nsxTag) bool { return t.Scope == scope }); i >= 0 {
 		return o.Tags[i].Tag
@@ -75,13 +76,13 @@ type virtualServer struct {
 	ServicePath        string   `json:"lb_service_path,omitempty"`
 }
 
-// serverPool is where a virtual server sends its traffic.
+// serverPool is the destination of a virtual server's traffic.
 type serverPool struct {
 	nsxObject
 	SNAT     *snatTranslation `json:"snat_translation,omitempty"`
 	Members  []poolMember     `json:"members,omitempty"`
 	Monitors []string         `json:"active_monitor_paths,omitempty"`
-	// Algorithm is how members are chosen.
+	// Algorithm selects the member for a connection.
 	Algorithm string `json:"algorithm,omitempty"`
 }
 
@@ -91,7 +92,7 @@ type snatTranslation struct {
 	IPAddresses json.RawMessage `json:"ip_addresses,omitempty"`
 }
 
-// poolMember has all fields that NSX knows: members that stay are sent back as they are.
+// poolMember has all of NSX's fields: remaining members are sent back unchanged.
 type poolMember struct {
 	AdminState     string `json:"admin_state,omitempty"`
 	BackupMember   *bool  `json:"backup_member,omitempty"`
@@ -119,7 +120,7 @@ type appProfile struct{ nsxObject }
 // ipPool is a pool of addresses.
 type ipPool struct{ nsxObject }
 
-// ipAllocation is an address out of a pool. It does not change once it is made.
+// ipAllocation is an address from a pool. It never changes after its creation.
 type ipAllocation struct {
 	nsxObject
 	AllocationIP string `json:"allocation_ip,omitempty"`
@@ -129,7 +130,7 @@ type ipAllocation struct {
 	pool string
 }
 
-// address returns the address where the allocation shows it, which older versions of NSX do in the realized state alone.
+// address returns the address in the allocation; older versions of NSX show it only in the realized state.
 func (a *ipAllocation) address() string {
 	if a.AllocatedIP != "" {
 		return a.AllocatedIP
@@ -183,7 +184,7 @@ const (
 	stateError    = "ERROR"
 )
 
-// decodeObject reads an object, and keeps what this program does not know.
+// decodeObject decodes an object, and keeps unknown fields.
 func decodeObject(data []byte, o object) error {
 	if err := json.Unmarshal(data, o); err != nil {
 		return err
@@ -199,7 +200,7 @@ func decodeObject(data []byte, o object) error {
 	return nil
 }
 
-// encodeObject writes an object with all that was read of it.
+// encodeObject encodes an object with all fields that were read.
 func encodeObject(o object) (json.RawMessage, error) {
 	data, err := json.Marshal(o)
 	if err != nil || len(o.common().rest) == 0 {
@@ -214,7 +215,7 @@ func encodeObject(o object) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// fieldNames are the names of the JSON fields of a structure.
+// fieldNames returns the names of a structure's JSON fields.
 func fieldNames(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {
@@ -228,7 +229,7 @@ func fieldNames(t reflect.Type) []string {
 	return names
 }
 
-// nsxTitle names an object in messages.
+// nsxTitle returns the name of an object in messages.
 func nsxTitle(kind string, o object) string {
 	c := o.common()
 	if c.DisplayName == "" {

@@ -12,18 +12,18 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// nsxParts are the parts of the provider that talk to NSX: none of them is there without the section nsxt.
+// nsxParts are the parts of the provider that use NSX; they exist only with the section nsxt.
 type nsxParts struct {
 	nsx *nsx
-	// loadBalancers and routes are nil where their sections ask for nothing.
+	// loadBalancers and routes are nil if their sections are empty.
 	loadBalancers *loadBalancers
 	routes        *routes
 }
 
-// reach returns the addresses at which a node may be reached; none while they are not known.
+// reach returns the addresses of a node; none while they are unknown.
 type reach func(context.Context, *v1.Node) ([]v1.NodeAddress, error)
 
-// newNSXParts makes what the configuration asks for; nil where it asks for nothing of NSX.
+// newNSXParts creates the configured parts; nil if NSX is not used.
 func newNSXParts(c Config, in registry.Inputs, nodes reach) (*nsxParts, error) {
 	if !c.LoadBalancer.Enabled && c.Route.RouterPath == "" {
 		return nil, nil //nolint:nilnil // a cluster without NSX is an ordinary one
@@ -44,7 +44,7 @@ func newNSXParts(c Config, in registry.Inputs, nodes reach) (*nsxParts, error) {
 	return p, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin passes the Kubernetes client and the recorder to the parts once the program leads.
 func (p *nsxParts) begin(b cloudbase.Begun) {
 	if p == nil {
 		return
@@ -73,7 +73,7 @@ func (p *nsxParts) setInformers(factory informers.SharedInformerFactory) {
 	}
 }
 
-// serviceAPI serves Services, or is nil.
+// serviceAPI returns the load balancers, or nil.
 func (p *nsxParts) serviceAPI() cloudprovider.LoadBalancer {
 	if p == nil || p.loadBalancers == nil {
 		return nil
@@ -81,7 +81,7 @@ func (p *nsxParts) serviceAPI() cloudprovider.LoadBalancer {
 	return p.loadBalancers
 }
 
-// routeAPI makes routes, or is nil.
+// routeAPI returns the routes, or nil.
 func (p *nsxParts) routeAPI() cloudprovider.Routes {
 	if p == nil || p.routes == nil {
 		return nil
@@ -89,7 +89,7 @@ func (p *nsxParts) routeAPI() cloudprovider.Routes {
 	return p.routes
 }
 
-// check makes a cheap authenticated read, and looks whether what the configuration names exists.
+// check makes a cheap authenticated read, and checks that configured objects exist.
 func (p *nsxParts) check(ctx context.Context) error {
 	if p == nil {
 		return nil

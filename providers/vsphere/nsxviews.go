@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once; the age
-	// only delays the sight of changes that somebody else made.
+	// ensureMaxAge is the maximum age of the observed state at a reconciliation. Our own writes are in it at once; the age only delays the
+	// sight of changes that somebody else made.
 	ensureMaxAge = 10 * time.Second
 	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
 	updateMaxAge = 60 * time.Second
-	// newMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	// newMaxAge lets one listing serve many new Services: nobody else creates objects with their names.
 	newMaxAge = 3 * time.Second
-	// namedMaxAge is for what is looked up by its name: application profiles and IP pools.
+	// namedMaxAge is the maximum age of objects found by name: application profiles and IP pools.
 	namedMaxAge = 10 * time.Minute
 )
 
-// namedQuery is how what has a name is looked up.
+// namedQuery is the query for objects found by name.
 func namedQuery() inventory.Query {
 	return inventory.Query{MaxAge: namedMaxAge, MaxMissAge: newMaxAge, MaxUnlistedAge: newMaxAge}
 }
@@ -67,7 +67,7 @@ type views struct {
 	allocated []string
 }
 
-// tagIndex is the value of the index of a Service: owner, cluster and Service, each of which must match exactly.
+// tagIndex returns the index value of a Service: owner, cluster and Service, each of which must match exactly.
 func tagIndex(owner, cluster, service string) string {
 	return owner + "\x00" + cluster + "\x00" + service
 }
@@ -79,7 +79,7 @@ func byTags(o *nsxObject) []string {
 	return []string{tagIndex(o.tag(scopeOwner), o.tag(scopeCluster), o.tag(scopeService))}
 }
 
-// view makes the shared view of the objects of one collection.
+// view creates the shared view of the objects of one collection.
 func view[V any, T interface {
 	*V
 	object
@@ -131,7 +131,7 @@ func addressesOf(p *serverPool) []string {
 	return list
 }
 
-// key is the identity of an allocation among all pools.
+// key returns the identity of an allocation among all pools.
 func (a *ipAllocation) key() string { return a.pool + "/" + a.ID }
 
 func (a *ipAllocation) path() string { return allocationPath(a.pool, a.ID) }
@@ -140,7 +140,7 @@ func allocationPath(pool, id string) string {
 	return pathIPPools + "/" + pool + "/ip-allocations/" + id
 }
 
-// watch makes a pool one whose allocations are listed.
+// watch adds a pool whose allocations are listed.
 func (v *views) watch(pools ...string) {
 	v.mu.Lock()
 	added := false
@@ -155,7 +155,7 @@ func (v *views) watch(pools ...string) {
 	}
 }
 
-// listAllocations lists those of all pools that are used. A pool that is gone has none.
+// listAllocations lists the allocations of all used pools. A missing pool has none.
 func (v *views) listAllocations(ctx context.Context) (all []*ipAllocation, pages int, err error) {
 	v.mu.Lock()
 	pools := slices.Clone(v.allocated)
@@ -178,7 +178,7 @@ func (v *views) listAllocations(ctx context.Context) (all []*ipAllocation, pages
 	return all, max(pages, 1), nil
 }
 
-// poolGone reports whether NSX itself says that a pool does not exist, whose allocations could not be listed.
+// poolGone reports whether NSX itself says that a pool does not exist.
 func (v *views) poolGone(ctx context.Context, pool string, listing error) (bool, error) {
 	if said, ok := errors.AsType[*cloudapi.Error](listing); !ok || said.Status == 0 {
 		return false, nil

@@ -20,7 +20,7 @@ import (
 // Config holds the provider's configuration.
 type Config struct {
 	Global globalConfig
-	// VCenters are the vCenters with what they inherit, in the order of their keys.
+	// VCenters are the vCenters with inherited settings, in the order of their keys.
 	VCenters []vcenterConfig
 	Labels   labelsConfig
 	Nodes    nodesConfig
@@ -45,7 +45,7 @@ type rawConfig struct {
 	RoundTrips, APIDisable, APIBinding                             string
 }
 
-// globalConfig is the section global: what vCenters inherit.
+// globalConfig is the section global, which vCenters inherit.
 type globalConfig struct {
 	Server           string
 	Port             int
@@ -58,7 +58,7 @@ type globalConfig struct {
 	SecretsDirectory string
 }
 
-// vcenterConfig is one vCenter with everything that it inherits.
+// vcenterConfig is one vCenter with inherited settings.
 type vcenterConfig struct {
 	// Key is its name in the cloud config.
 	Key, Server    string
@@ -75,7 +75,7 @@ type vcenterConfig struct {
 	IPFamilies []v1.IPFamily
 }
 
-// endpoint is the address of the API. The server is a host or an address; with http:// before it, the way there is not encrypted.
+// endpoint returns the URL of the API. The server is a host or an address; with http:// before it, the connection is not encrypted.
 func (c vcenterConfig) endpoint(allowInsecure bool) (*url.URL, error) {
 	u := &url.URL{Scheme: "https", Path: "/sdk"}
 	host, plain := strings.CutPrefix(c.Server, "http://")
@@ -99,12 +99,12 @@ func (c vcenterConfig) endpoint(allowInsecure bool) (*url.URL, error) {
 	return u, nil
 }
 
-// labelsConfig are the categories of tags that name zones and regions.
+// labelsConfig holds the tag categories for zones and regions.
 type labelsConfig struct{ Zone, Region string }
 
 func (l labelsConfig) enabled() bool { return l.Zone != "" && l.Region != "" }
 
-// nodesConfig says which addresses of a virtual machine are its node's.
+// nodesConfig selects the addresses of a virtual machine for its node.
 type nodesConfig struct {
 	InternalCIDRs, ExternalCIDRs     []netip.Prefix
 	ExcludeInternal, ExcludeExternal []netip.Prefix
@@ -139,8 +139,8 @@ var (
 	sizes            = []string{"DLB", "LARGE", "MEDIUM", "SMALL", "XLARGE"}
 )
 
-// Options is the table of the provider's options: the keys of vsphere.conf as vSphere's own controller has them in YAML. The keys of
-// the INI form are the same words with hyphens.
+// Options is the table of the provider's options: the keys of vsphere.conf, as in the YAML of vSphere's own controller. The INI keys are
+// the same words with hyphens.
 var Options = schema.Options[Config]{
 	text("global.server", "VSPHERE_VCENTER", "Address of the vCenter, where there is no section vcenter.",
 		func(c *Config) *string { return &c.Global.Server }),
@@ -324,7 +324,7 @@ func checkNodeLabels(v string) error {
 	return err
 }
 
-// parseConfig reads all sources. All problems are reported together; warnings are about what has no effect.
+// parseConfig reads all sources. All problems are reported together; warnings are about settings without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	f, fileErr := readFile(in.File)
 	if fileErr != nil {

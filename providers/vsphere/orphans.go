@@ -17,8 +17,8 @@ import (
 
 const kindLoadBalancer = "NSX load balancer"
 
-// orphans are the objects with the mark of this cluster, by their tags for a Service, of which no Service has those. What carries no
-// mark is never an orphan: the name of a cluster in a tag may be another one's as well.
+// orphans returns the objects with the mark of this cluster and tags of no existing Service. An unmarked object is never an orphan: the
+// cluster name in a tag may be another cluster's as well.
 func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age time.Duration) (map[string]observation, error) {
 	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
@@ -49,7 +49,7 @@ func (l *loadBalancers) orphans(ctx context.Context, living []*v1.Service, age t
 	return found, nil
 }
 
-// everything is all that NSX has of what load balancers are made of.
+// everything holds all load balancer objects of NSX.
 func (l *loadBalancers) everything(ctx context.Context, q inventory.Query) (o observation, err error) {
 	if o.servers, err = l.views.servers.All(ctx, q); err != nil {
 		return o, err
@@ -93,7 +93,7 @@ func groupOf(group string) (cluster, service string) {
 	return parts[1], parts[2]
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again right before.
+// DeleteOrphan implements guard.OrphanFinder. The object is checked again right before.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	return c.nsx.deleteOrphan(ctx, o)
 }
@@ -128,7 +128,7 @@ func (p *nsxParts) deleteOrphan(ctx context.Context, o guard.Orphan) error {
 	return nil
 }
 
-// removeAll deletes all of a load balancer, in the order in which nothing that is deleted is referred to.
+// removeAll deletes all objects of a load balancer, those that refer to others first.
 func (l *loadBalancers) removeAll(ctx context.Context, cluster string, o observation) error {
 	changes, err := l.removals(ctx, cluster, o)
 	for _, c := range changes {

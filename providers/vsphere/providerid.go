@@ -32,8 +32,8 @@ func instanceKey(providerID string) string {
 	return providerID
 }
 
-// canonical is the one form of a UUID in either order of bytes: what guests report and what vCenter has differ in it on some guests.
-// It is "" for what is none.
+// canonical returns the canonical form of a UUID in either byte order: on some guests the reported order differs from vCenter's. It is ""
+// for other text.
 func canonical(text string) string {
 	id := strings.ToLower(strings.TrimSpace(text))
 	if !validUUID.MatchString(id) || strings.Trim(id, "0-") == "" {
@@ -42,7 +42,7 @@ func canonical(text string) string {
 	return min(id, swapped(id))
 }
 
-// swapped is a UUID with the bytes of its first three groups in reverse.
+// swapped returns a UUID with the bytes of its first three groups in reverse.
 func swapped(id string) string {
 	groups := strings.SplitN(id, "-", 4)
 	for i, g := range groups[:3] {

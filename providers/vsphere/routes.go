@@ -34,9 +34,9 @@ const (
 
 const (
 	kindRoute = "static route"
-	// routesMaxAge is how old the view of the routes may be; our own writes are in it at once.
+	// routesMaxAge is the maximum age of the routes; our own writes are in it at once.
 	routesMaxAge = 30 * time.Second
-	// routePatience is for how long a new route is waited for.
+	// routePatience is how long a new route is awaited.
 	routePatience = 10 * time.Second
 )
 
@@ -52,7 +52,7 @@ type routes struct {
 	mu     sync.Mutex
 	events record.EventRecorder
 	nodes  listers.NodeLister
-	// unrealized are the IDs of routes that were written and not seen in force yet.
+	// unrealized are the IDs of written routes that are not realized yet.
 	unrealized map[string]bool
 }
 
@@ -70,7 +70,7 @@ func newRoutes(c routeConfig, n *nsx, addresses reach) (*routes, error) {
 	}, nil
 }
 
-// gateway is the path of the gateway that has the routes.
+// gateway is the path of the gateway with the routes.
 func (r *routes) gateway() string { return strings.TrimSuffix(r.collection, "/static-routes") }
 
 func (r *routes) begin(kube kubernetes.Interface, events record.EventRecorder) {
@@ -107,7 +107,7 @@ func (r *routes) nodesByName() (map[string]*v1.Node, error) {
 	return byName, err
 }
 
-// hop is the address that a route leads to, or "" where it leads to several.
+// hop returns the next hop of a route, or "" if it has several.
 func (s *staticRoute) hop() string {
 	if len(s.NextHops) != 1 {
 		return ""
@@ -115,7 +115,7 @@ func (s *staticRoute) hop() string {
 	return s.NextHops[0].IPAddress
 }
 
-// own are the routes of this cluster: with its name in the tag, and without another cluster's mark.
+// own returns the routes of this cluster: with its name in the tag, and without another cluster's mark.
 func (r *routes) own(ctx context.Context, cluster string, age time.Duration) ([]*staticRoute, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
@@ -133,8 +133,8 @@ func (r *routes) own(ctx context.Context, cluster string, age time.Duration) ([]
 	return own, nil
 }
 
-// ListRoutes implements cloudprovider.Routes. A route that leads to an address which its node does not have any more, or that is
-// not in force, is not shown: the framework makes it again, and with it what is wrong.
+// ListRoutes implements cloudprovider.Routes. A route to an address that its node no longer has, or that is not realized, is left out: the
+// framework then creates it again, and corrects it.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	nodes, err := r.nodesByName()
 	if err != nil {
@@ -151,7 +151,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 		shown := &cloudprovider.Route{Name: s.ID, TargetNode: types.NodeName(name), DestinationCIDR: s.Network}
 		if node != nil {
 			addresses, err := r.addresses(ctx, node)
-			if err != nil { // the route stays as it is until they are known; those of other nodes do not wait
+			if err != nil { // the route stays until they are known; those of other nodes do not wait
 				klog.ErrorS(err, "It is not known whether a route leads to its node", "node", name, "route", s.ID)
 			}
 			if (r.isUnrealized(s.ID) || !leadsTo(s, name, addresses)) && slices.Contains(cidrsOf(node), s.Network) {
@@ -171,13 +171,13 @@ func cidrsOf(n *v1.Node) []string {
 	return n.Spec.PodCIDRs
 }
 
-// leadsTo reports whether a route leads to the address of a node. A node that shows none says nothing.
+// leadsTo reports whether a route leads to the address of a node. A node without addresses counts as yes.
 func leadsTo(s *staticRoute, node string, addresses []v1.NodeAddress) bool {
 	address, err := hopOf(node, addresses, s.Network)
 	return err != nil || address == s.hop()
 }
 
-// hopOf is the first internal address of a node, then the first external one, of the family of a destination.
+// hopOf returns the first internal address of a node, else the first external one, in the family of a destination.
 func hopOf(node string, addresses []v1.NodeAddress, destination string) (string, error) {
 	prefix, err := netip.ParsePrefix(destination)
 	if err != nil {
@@ -206,7 +206,7 @@ func hopOf(node string, addresses []v1.NodeAddress, destination string) (string,
 	return "", fmt.Errorf("node %s has no address of %s to route to, only %s", node, family, strings.Join(all, ", "))
 }
 
-// CreateRoute implements cloudprovider.Routes. A route of the node to the destination that exists is corrected.
+// CreateRoute implements cloudprovider.Routes. An existing route of the node to the destination is corrected.
 func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *cloudprovider.Route) error {
 	node := string(wanted.TargetNode)
 	nodes, err := r.nodesByName()
@@ -238,7 +238,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, hint string, wanted *
 	return r.await(ctx, known, s)
 }
 
-// write makes a route, or leads one to another address.
+// write creates a route, or changes its address.
 func (r *routes) write(ctx context.Context, cluster, hint, node, destination, hop string, now *staticRoute) (*staticRoute, error) {
 	mark, err := r.cluster.Mark(ctx)
 	if err != nil {
@@ -266,7 +266,7 @@ func (r *routes) write(ctx context.Context, cluster, hint, node, destination, ho
 	return s, nil
 }
 
-// leadingTo is our part of a route with another address. What others wrote on it stays.
+// leadingTo returns a route with another address in our fields. Others' fields stay.
 func (s *staticRoute) leadingTo(hop string) *staticRoute {
 	hops := []nextHop{{IPAddress: hop}}
 	if len(s.NextHops) == 1 {
@@ -275,7 +275,7 @@ func (s *staticRoute) leadingTo(hop string) *staticRoute {
 	return &staticRoute{Network: s.Network, NextHops: hops, nsxObject: nsxObject{ID: s.ID, DisplayName: s.DisplayName, Tags: s.Tags}}
 }
 
-// vacant refuses a new route where somebody else's has its ID, or leads to the same network: NSX would send a part of the traffic there.
+// vacant refuses a new route if another owner's has its ID, or the same network: NSX would send a part of the traffic there.
 func (r *routes) vacant(ctx context.Context, s *staticRoute, mark, cluster string) error {
 	all, err := r.view.All(ctx, inventory.Query{MaxAge: routesMaxAge})
 	if err != nil {
@@ -300,7 +300,7 @@ func sameNetwork(a, b string) bool {
 	return err == nil && otherErr == nil && one.Masked() == other.Masked()
 }
 
-// await waits until NSX has put a route in force.
+// await waits until NSX has realized a route.
 func (r *routes) await(ctx context.Context, node *v1.Node, s *staticRoute) error {
 	path := pathOf(r.collection, s)
 	return services.Patiently(ctx, routePatience, func() error {
@@ -332,7 +332,7 @@ func (r *routes) report(node *v1.Node, err error) {
 	}
 }
 
-// DeleteRoute implements cloudprovider.Routes. Only a route of this cluster is deleted, by what it is now.
+// DeleteRoute implements cloudprovider.Routes. It deletes only a route of this cluster, after reading it again.
 func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *cloudprovider.Route) error {
 	own, err := r.own(ctx, cluster, routesMaxAge)
 	if err != nil {

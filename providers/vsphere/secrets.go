@@ -13,7 +13,7 @@ import (
 // credentials are used to open a session.
 type credentials struct {
 	user, password string
-	// sessionURL is a service that hands out sessions, and sessionToken what it is asked with.
+	// sessionURL is a service that hands out sessions, and sessionToken its credential.
 	sessionURL, sessionToken string
 }
 
@@ -22,8 +22,7 @@ func (c credentials) empty() bool { return c.sessionURL == "" && (c.user == "" |
 // errNoCredentials says that a Secret has nothing for a vCenter.
 var errNoCredentials = errors.New("no key for this server")
 
-// parseCredentials finds the credentials of a server among the keys of a Secret. Unknown keys are named in ignored; clusters have
-// Secrets with such.
+// parseCredentials finds the credentials of a server among the keys of a Secret. Unknown keys are returned in ignored; they are common.
 func parseCredentials(data map[string][]byte, server string) (c credentials, ignored []string, err error) {
 	suffix, known := "", map[string]bool{}
 	for key, value := range data {
@@ -32,7 +31,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 		}
 	}
 	trimmed := func(key string) string { return strings.TrimRight(string(data[key]), "\r\n") }
-	for _, key := range slices.Sorted(maps.Keys(data)) { // the same fault is always told in the same words
+	for _, key := range slices.Sorted(maps.Keys(data)) { // faults are reported in a fixed order
 		known[key] = classicKey(key)
 		for _, kind := range []string{"server_", "username_", "password_"} {
 			if s, ok := strings.CutPrefix(key, kind); ok {
@@ -55,7 +54,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	}
 	switch {
 	case !c.empty():
-		return c, ignored, nil // what is wrong concerns another server
+		return c, ignored, nil // the fault concerns another server
 	case err != nil:
 		return c, ignored, err
 	case c.user != "" || c.password != "":
@@ -64,7 +63,7 @@ func parseCredentials(data map[string][]byte, server string) (c credentials, ign
 	return c, ignored, errNoCredentials
 }
 
-// classicKey reports whether a key is one of the form <server>.<what>.
+// classicKey reports whether a key has the form <server>.<what>.
 func classicKey(key string) bool {
 	kinds := []string{".username", ".password", ".vc-session-manager-url", ".vc-session-manager-token"}
 	return slices.ContainsFunc(kinds, func(kind string) bool { return strings.HasSuffix(key, kind) })
@@ -79,7 +78,7 @@ func readDirectory(dir string) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	for _, e := range entries {
 		if strings.HasPrefix(e.Name(), ".") {
-			continue // the links by which kubelet replaces the files
+			continue // the links with which kubelet replaces the files
 		}
 		path := filepath.Join(dir, e.Name())
 		if info, err := os.Stat(path); err != nil || info.IsDir() {
@@ -94,5 +93,5 @@ func readDirectory(dir string) (map[string][]byte, error) {
 	return data, nil
 }
 
-// keysOf are the keys of a Secret, which may be told.
+// keysOf returns the keys of a Secret, which are not secret.
 func keysOf(data map[string][]byte) string { return strings.Join(slices.Sorted(maps.Keys(data)), ", ") }

@@ -21,29 +21,29 @@ import (
 )
 
 const (
-	// Accounts are locked after a few refused logins, by default five in three minutes. The same credentials are therefore tried
-	// again after firstRefusal, and less and less often.
+	// Accounts are locked after a few refused logins, by default five in three minutes. So the same credentials are tried again after
+	// firstRefusal, and then with growing pauses.
 	firstRefusal = 2 * time.Minute
 	maxRefusal   = 10 * time.Minute
-	// secretAge is how long the credentials of a session that works are not looked up again.
+	// secretAge is how long the credentials of a working session are not read again.
 	secretAge = time.Minute
 )
 
-// vcenter is one vCenter: its session, and what it has shown.
+// vcenter is one vCenter with its session and known machines.
 type vcenter struct {
 	config   vcenterConfig
 	api      *api
 	endpoint *url.URL
 	agent    string
 
-	// turn is held by whoever logs in.
+	// turn is held during a login.
 	turn chan struct{}
 
 	mu   sync.Mutex
 	kube kubernetes.Interface
-	// session is the one that is open, nil if none is.
+	// session is the open one, nil if there is none.
 	session *session
-	// looked is when credentials were read last; secret is the last Secret that could be read.
+	// looked is when credentials were last read; secret is the last readable Secret.
 	looked time.Time
 	secret map[string][]byte
 	// refused are the credentials that were refused last.
