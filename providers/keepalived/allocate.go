@@ -14,20 +14,20 @@ import (
 	netutils "k8s.io/utils/net"
 )
 
-// This file decides which addresses a Service has. It calls nobody: all that counts is given to it.
+// This file chooses the addresses of a Service. It is pure: all input is passed in.
 
-// holder is somebody who has an address, or wants a certain one.
+// holder is an owner of an address, or a Service that requests one.
 type holder struct {
-	// name says who it is, for messages.
+	// name returns its name for messages.
 	name string
-	// service is nil where it is no Service, or one that is gone.
+	// service is nil if it is no Service, or a deleted one.
 	service *v1.Service
-	// wants is set where the Service asks for the address and does not have it yet, and excess where one object lists more addresses than
-	// it can have: those are given last, and keep nobody out.
+	// wants is set if the Service requests the address and does not have it yet. excess is set if one object lists more addresses than it
+	// can have: those are assigned last, and block nobody.
 	wants, excess bool
 }
 
-// usage says who has which address.
+// usage maps addresses to their holders.
 type usage map[netip.Addr][]holder
 
 func (u usage) add(a netip.Addr, h holder) {
@@ -36,7 +36,7 @@ func (u usage) add(a netip.Addr, h holder) {
 	}
 }
 
-// addList notes what one object lists, of which no more than limit can be its own.
+// addList adds the addresses that one object lists, of which at most limit can be its own.
 func (u usage) addList(list []netip.Addr, limit int, h holder) {
 	for i, a := range list {
 		h.excess = i >= limit
@@ -44,12 +44,12 @@ func (u usage) addList(list []netip.Addr, limit int, h holder) {
 	}
 }
 
-// firm are those who have an address or ask for it, without those who list it in excess.
+// firm returns the holders that have an address or request it, without those in excess.
 func (u usage) firm(a netip.Addr) []holder {
 	return slices.DeleteFunc(slices.Clone(u[a]), func(h holder) bool { return h.excess })
 }
 
-// having are those who have an address, without those who only ask for it.
+// having returns the holders that have an address, without those that only request it.
 func (u usage) having(a netip.Addr) []holder {
 	return slices.DeleteFunc(u.firm(a), func(h holder) bool { return h.wants })
 }
@@ -62,15 +62,15 @@ type world struct {
 	entries  []entry
 	// foreign are addresses in use for other reasons: keys of a shared ConfigMap that are not ours.
 	foreign []netip.Addr
-	// annotated is set where the annotation with the addresses is also the record of them.
+	// annotated is set if the annotation with the addresses is also their record.
 	annotated bool
-	// exclusive is set where the announcer serves one Service per address, and v4 where it knows IPv4 alone.
+	// exclusive is set if the announcer allows one Service per address, and v4 if it supports only IPv4.
 	exclusive, v4 bool
-	// pooled is set where Services may ask for addresses of their pool alone.
+	// pooled is set if Services may request only addresses of their pool.
 	pooled bool
 }
 
-// used returns who has which address, but for one Service.
+// used returns the usage of addresses, without one Service.
 func (w world) used(self types.UID) usage {
 	u := usage{}
 	byUID := map[string]*v1.Service{}
@@ -101,8 +101,7 @@ func (w world) used(self types.UID) usage {
 	return u
 }
 
-// addService notes what a Service has and what it asks for. Only load balancers count for what they ask, and only where they could have
-// it.
+// addService adds a Service's present and requested addresses. Requests count only for load balancers, and only if they are possible.
 func (w world) addService(u usage, s *v1.Service) {
 	h := holder{name: "Service " + s.Namespace + "/" + s.Name, service: s}
 	var list []netip.Addr
@@ -125,14 +124,14 @@ func (w world) addService(u usage, s *v1.Service) {
 }
 
 const (
-	// maxAddresses is how many addresses a Service has at most: one of each family.
+	// maxAddresses is the maximum number of a Service's addresses: one of each family.
 	maxAddresses = 2
-	// maxNodeAddresses is how many a Node has: an internal and an external one of each family.
+	// maxNodeAddresses is that of a Node: an internal and an external one of each family.
 	maxNodeAddresses = 2 * maxAddresses
 )
 
-// parsed is the address that a text is; an invalid one where it is none. An address has one form here: what differs in form alone, such
-// as ::ffff:10.0.0.1 and 10.0.0.1, would be given twice. A zone is free text, which must reach no file.
+// parsed parses an address; the result is invalid for other text. It has one canonical form, because ::ffff:10.0.0.1 and 10.0.0.1 must not
+// be assigned twice. A zone is refused: it is free text, which must not reach any file.
 func parsed(text string) netip.Addr {
 	a, err := netip.ParseAddr(strings.TrimSpace(text))
 	if err != nil || a.Zone() != "" {
@@ -141,16 +140,16 @@ func parsed(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// sloppy is parsed, of a text in which kube-proxy reads leading zeros as well.
+// sloppy is parsed, but allows leading zeros like kube-proxy.
 func sloppy(text string) netip.Addr {
 	if a := parsed(text); a.IsValid() {
 		return a
 	}
-	a, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(strings.TrimSpace(text))) // the invalid address is the answer
+	a, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(strings.TrimSpace(text))) // returns the invalid address for other text
 	return a.Unmap()
 }
 
-// unusable says why no Service can have an address; "" where one can.
+// unusable returns why no Service can have an address; "" if one can.
 func unusable(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
@@ -163,7 +162,7 @@ func unusable(a netip.Addr) string {
 	return ""
 }
 
-// lenientList are the addresses in a list; what is none is left out.
+// lenientList parses the addresses in a list, without other text.
 func lenientList(text string) []netip.Addr {
 	var all []netip.Addr
 	for part := range strings.SplitSeq(text, ",") {
@@ -174,7 +173,7 @@ func lenientList(text string) []netip.Addr {
 	return all
 }
 
-// refusal is why a Service gets no address, with the reason of the event. Again is set where that may change by itself.
+// refusal is the error of a Service that gets no address, with the reason of the event. Again is set if it may pass.
 type refusal struct {
 	reason, message string
 	again           bool
@@ -191,16 +190,16 @@ func exhausted(reason, format string, args ...any) error {
 	return &refusal{reason: reason, message: fmt.Sprintf(format, args...), again: true}
 }
 
-// choice are the addresses of a Service.
+// choice holds the addresses of a Service.
 type choice struct {
 	addresses []netip.Addr
-	// outside are those that the user chose and that are in no pool.
+	// outside are requested addresses that are in no pool.
 	outside []netip.Addr
-	// lacking says which family the Service does without; empty where it has all.
+	// lacking names the family without an address; "" if none is missing.
 	lacking string
 }
 
-// choose decides which addresses a Service has: those that it asks for, else those that it has, else free ones.
+// choose returns the addresses of a Service: the requested ones, else its present ones, else free ones.
 func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 	p, poolErr := w.pools.poolOf(s.Namespace)
 	u := w.used(s.UID)
@@ -217,14 +216,14 @@ func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 		return choice{}, err
 	}
 	c.addresses = nil
-	if len(asked) > 0 { // all of them, and what is missing
+	if len(asked) > 0 { // all of them, and missing families
 		families = completed(families, asked)
 	}
 	var failures []error
 	for _, v6 := range families {
 		a, err := w.addressFor(s, v6, has, p, poolErr, u)
 		if _, judged := errors.AsType[*refusal](err); err != nil && !judged {
-			return choice{}, err // nobody knows what the pools have
+			return choice{}, err // the pools are unknown
 		}
 		if err != nil {
 			failures = append(failures, err)
@@ -244,7 +243,7 @@ func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 	return c, nil
 }
 
-// completed are families with those of addresses that a Service asks for: a user may ask for both without a policy.
+// completed adds the families of the requested addresses: a user may request both without a policy.
 func completed(families []bool, asked []netip.Addr) []bool {
 	for _, a := range asked {
 		if !slices.Contains(families, a.Is6()) {
@@ -269,11 +268,11 @@ func wrapRefusal(what string, failures []error, several bool) error {
 	return &refusal{reason: eventNoAddress, message: what + ": " + strings.Join(texts, "; "), again: again}
 }
 
-// addressFor is the address of a family: the one that the Service has, or a shared or a free one.
+// addressFor returns the address of a family: the Service's present one, a shared one, or a free one.
 func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, poolErr error, u usage) (netip.Addr, error) {
 	for _, a := range has {
 		if a.Is6() == v6 {
-			return a, nil // it is kept, whatever became of the pool
+			return a, nil // it is kept, even if the pool changed
 		}
 	}
 	if w.pools.err != nil {
@@ -308,7 +307,7 @@ func familyName(v6 bool) v1.IPFamily {
 	return v1.IPv4Protocol
 }
 
-// shared is the lowest address of the pool that others have and the Service may share.
+// shared returns the lowest address of the pool that the Service may share with others.
 func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool) {
 	if v6 || w.exclusive || !w.pools.shares(s.Namespace) {
 		return netip.Addr{}, false
@@ -321,7 +320,7 @@ func (w world) shared(s *v1.Service, v6 bool, p pool, u usage) (netip.Addr, bool
 	return netip.Addr{}, false
 }
 
-// obstacle names what keeps a Service from having an address; "" where nothing does.
+// obstacle returns why a Service cannot have an address; "" if it can.
 func (w world) obstacle(s *v1.Service, a netip.Addr, u usage) string {
 	for _, h := range u[a] {
 		switch {
@@ -351,7 +350,7 @@ func local(s *v1.Service) bool {
 	return s.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal
 }
 
-// chooseAsked gives a Service the addresses that it asks for, in its order of families.
+// chooseAsked returns the requested addresses, in the Service's order of families.
 func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usage) (choice, error) {
 	var c choice
 	for _, a := range asked {
@@ -362,10 +361,10 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 			return choice{}, err
 		}
 		if slices.Contains(has, a) {
-			continue // it was the first to have it
+			continue // it had the address first
 		}
 		holders := slices.Clone(u[a])
-		if p.contains(a) { // which nobody takes by a long list
+		if p.contains(a) { // which a long list does not block
 			holders = u.firm(a)
 		}
 		holders = slices.DeleteFunc(holders, func(h holder) bool { return (h.wants || w.givenBefore(s, a)) && older(s, h.service) })
@@ -390,14 +389,14 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 	return c, nil
 }
 
-// givenBefore reports whether kube-vip's own controller may have given a Service an address that it gave to a younger one as well. Its
-// author can write the annotation, and not the status.
+// givenBefore reports whether kube-vip's own controller may have assigned an address to this Service and later to a younger one. The
+// Service's author can write the annotation, but not the status.
 func (w world) givenBefore(s *v1.Service, a netip.Addr) bool {
 	_, ours := s.Labels[labelImplementation]
 	return w.annotated && !ours && slices.Contains(recorded(s), a) && slices.Contains(statusAddresses(s), a)
 }
 
-// askable refuses an address that no Service like this one can have, whoever has it.
+// askable refuses an address that no such Service can have.
 func (w world) askable(s *v1.Service, a netip.Addr) error {
 	switch {
 	case a.IsUnspecified():
@@ -418,7 +417,7 @@ func joinFamilies(families []v1.IPFamily) string {
 	return strings.Join(texts, ", ")
 }
 
-// older reports whether a Service was there before another one. Creation times have seconds; the UID breaks the tie.
+// older reports whether a Service is older than another one. Creation times have seconds; the UID breaks the tie.
 func older(a, b *v1.Service) bool {
 	if b == nil {
 		return false
@@ -429,7 +428,7 @@ func older(a, b *v1.Service) bool {
 	return a.UID < b.UID
 }
 
-// firstFamilies are those that a Service names, else the one that it has, else that of the pool.
+// firstFamilies returns the Service's families, else that of its address, else that of the pool.
 func firstFamilies(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bool) {
 	for _, f := range s.Spec.IPFamilies {
 		v6 = append(v6, f == v1.IPv6Protocol)
@@ -443,7 +442,7 @@ func firstFamilies(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bo
 	return []bool{known && !p.hasFamily(false) && p.hasFamily(true)}
 }
 
-// families are those that a Service is to have addresses of (true is IPv6), and whether it must have all of them.
+// families returns the families of the desired addresses (true is IPv6), and whether all of them are required.
 func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6 []bool, strict bool, err error) {
 	policy := v1.IPFamilyPolicySingleStack
 	if s.Spec.IPFamilyPolicy != nil {
@@ -456,7 +455,7 @@ func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6
 	if policy == v1.IPFamilyPolicySingleStack {
 		v6 = v6[:1]
 	}
-	if w.v4 { // the announcer knows no other
+	if w.v4 { // the announcer supports no other
 		if !slices.Contains(v6, false) || policy == v1.IPFamilyPolicyRequireDualStack {
 			return nil, false, refuse("spec.ipFamilies asks for IPv6, which kube-keepalived-vip cannot announce; use IPv4, or another announcer")
 		}
@@ -468,7 +467,7 @@ func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6
 	return w.withPools(v6, p, known, has), false, nil
 }
 
-// withPools are the families of which there are addresses: what has no pool at all is not waited for.
+// withPools returns the families with addresses: a family without any pool is not awaited.
 func (world) withPools(v6 []bool, p pool, known bool, has []netip.Addr) []bool {
 	wanted := slices.DeleteFunc(slices.Clone(v6), func(six bool) bool {
 		return known && !p.hasFamily(six) && !slices.ContainsFunc(has, func(a netip.Addr) bool { return a.Is6() == six })

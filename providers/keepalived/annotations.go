@@ -16,7 +16,7 @@ const (
 	annotationIPs       = "kube-vip.io/loadbalancerIPs"
 	annotationInterface = "kube-vip.io/serviceInterface"
 	annotationMethod    = "k8s.co/keepalived-forward-method"
-	// annotationHost is kube-vip's own.
+	// annotationHost is an annotation of kube-vip.
 	annotationHost = "kube-vip.io/vipHost"
 )
 
@@ -54,7 +54,7 @@ var Annotations = schema.Annotations[settings]{
 
 const anyAddress = "(?:" + schema.IPv4Pattern + `|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)`
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cluster.
+// parseSettings parses the annotations of a Service, and reports faults that need no look at the cluster.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := []error{err}
@@ -73,7 +73,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	return s, warnings, errors.Join(problems...)
 }
 
-// illegal says why a Service cannot ask for an address that is written like this; "" where it can.
+// illegal returns why a requested address is invalid; "" if it is valid.
 func illegal(text string) string {
 	a := parsed(text)
 	if raw, err := netip.ParseAddr(strings.TrimSpace(text)); err != nil || raw != a {
@@ -82,7 +82,7 @@ func illegal(text string) string {
 	return unusable(a)
 }
 
-// requestedAddresses are the addresses that a Service asks for.
+// requestedAddresses returns the addresses that a Service requests.
 func requestedAddresses(service *v1.Service, s settings) []netip.Addr {
 	if s.Addresses != "" {
 		return lenientList(s.Addresses)
@@ -92,7 +92,7 @@ func requestedAddresses(service *v1.Service, s settings) []netip.Addr {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	c, _, _ := parseConfig(in) // what is missing says nothing about a Service
+	c, _, _ := parseConfig(in) // missing options do not matter for a Service
 	_, warnings, err = parseSettings(service)
 	told, _ := c.judge(service)
 	return errors.Join(warnings, told), err

@@ -17,46 +17,46 @@ import (
 )
 
 const (
-	// gather is how long a change waits for others that are written with it.
+	// gather is how long a change waits for others to be written with it.
 	gather = 200 * time.Millisecond
 	// writeSpacing is the shortest time between two writes.
 	writeSpacing = time.Second
-	// writeTimeout bounds a write with all that it takes.
+	// writeTimeout bounds a write with all its tries.
 	writeTimeout = 20 * time.Second
-	// unwatchedMaxAge is for how long memory is believed where no watch tells of changes.
+	// unwatchedMaxAge is how long the cache is used while no watch reports changes.
 	unwatchedMaxAge = 10 * time.Second
-	// maxOwn is how many versions are remembered that we wrote, to tell them from those of others.
+	// maxOwn is how many versions written by us are remembered, to distinguish them from others'.
 	maxOwn = 64
 )
 
-// change makes another record of the one that is stored. It is called again where somebody else wrote meanwhile.
+// change returns a modified record. It is called again after a concurrent write.
 type change func(record) (record, error)
 
-// version is the ConfigMap of one moment, nil where there is none, and the record of it.
+// version is the ConfigMap at one moment, nil if it does not exist, and its record.
 type version struct {
 	stored *v1.ConfigMap
 	record record
 }
 
-// book is the ConfigMap that says who has which address. Each write names the version that it was made of, so that no process writes over
-// what another one wrote.
+// book is the ConfigMap that records the addresses of Services. Each write names the version it is based on, so that no process overwrites
+// another one's changes.
 type book struct {
 	namespace, name string
-	// publish completes a record by the data that belong to it.
+	// publish completes a record with derived data.
 	publish func(ctx context.Context, before, after record) (record, error)
 
 	writer shared.Writer[version]
 	mu     sync.Mutex
 	client kubernetes.Interface
-	// known is the ConfigMap as it was read or written last, nil where there is none; fresh is unset where nobody knows.
+	// known is the ConfigMap as last read or written, nil if it does not exist; fresh is unset if it is unknown.
 	known *v1.ConfigMap
 	fresh bool
-	// asked is when it was read or written, and watched reports whether a watch tells of changes; nil where none does yet.
+	// asked is when it was read or written, and watched reports whether a watch reports changes; nil without a watch.
 	asked   time.Time
 	watched func() bool
 	own     []string
 	wrote   time.Time
-	// reading is held while the API server is asked, so that concurrent questions are one.
+	// reading is held during a read, so that concurrent reads become one.
 	reading chan struct{}
 }
 
@@ -72,14 +72,14 @@ func (b *book) setClient(client kubernetes.Interface) {
 	b.client = client
 }
 
-// follow notes that a watch tells of changes once it has synced. What was read before it began may be old.
+// follow sets the watch that reports changes once it has synced. Older reads may be outdated.
 func (b *book) follow(synced func() bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watched, b.fresh = synced, false
 }
 
-// observe notes what a watch shows; nil is a ConfigMap that does not exist. What we did not write ourselves is read again.
+// observe processes an event of the watch; nil is a ConfigMap that does not exist. Versions not written by us are read again.
 func (b *book) observe(cm *v1.ConfigMap) (foreign bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,7 +95,7 @@ func (b *book) observe(cm *v1.ConfigMap) (foreign bool) {
 
 func (b *book) isWatched() bool { return b.watched != nil && b.watched() }
 
-// read returns what is stored, from memory where that is known.
+// read returns the stored version, from the cache if possible.
 func (b *book) read(ctx context.Context) (record, error) {
 	cm, err := b.current(ctx)
 	if err != nil {
@@ -121,7 +121,7 @@ func (b *book) current(ctx context.Context) (*v1.ConfigMap, error) {
 		}
 		return cm, nil
 	}
-	b.fresh, b.asked = true, time.Now() // unless a watch says otherwise meanwhile
+	b.fresh, b.asked = true, time.Now() // unless a watch event contradicts meanwhile
 	b.mu.Unlock()
 	cm, err := client.CoreV1().ConfigMaps(b.namespace).Get(ctx, b.name, metav1.GetOptions{})
 	b.mu.Lock()
@@ -137,7 +137,7 @@ func (b *book) current(ctx context.Context) (*v1.ConfigMap, error) {
 	return cm, nil
 }
 
-// commit makes a change and returns what is stored then.
+// commit makes a change and returns the stored version.
 func (b *book) commit(ctx context.Context, apply change) (record, error) {
 	target := shared.Target[version]{
 		ID: b.title(), Name: b.title(), Gather: b.pause, Timeout: writeTimeout, Open: func() shared.Document[version] { return b },
@@ -149,7 +149,7 @@ func (b *book) commit(ctx context.Context, apply change) (record, error) {
 	return after.record, err
 }
 
-// pause is how long a change waits for others that are written with it.
+// pause returns how long a change waits for others to be written with it.
 func (b *book) pause() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -179,7 +179,7 @@ func (b *book) Write(ctx context.Context, before, after version) (version, error
 	return version{before.stored, r}, err
 }
 
-// store writes the ConfigMap, of the version that cm is.
+// store writes the ConfigMap, based on the version of cm.
 func (b *book) store(ctx context.Context, cm *v1.ConfigMap, r record) error {
 	exists := cm != nil
 	if exists {

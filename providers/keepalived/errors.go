@@ -10,7 +10,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// kubeError names what was tried in an error of the API server, in the vocabulary of all providers.
+// kubeError adds the operation to an error of the API server, with a common class.
 func kubeError(err error, doing string) error {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

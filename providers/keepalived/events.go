@@ -13,7 +13,7 @@ const (
 	eventNodeLeftOut  = "NodeAnnouncesNothing"
 )
 
-// eventRows are the events that this provider alone writes.
+// eventRows are the events of this provider alone.
 func eventRows() []events.Row {
 	return []events.Row{
 		{

@@ -21,13 +21,13 @@ var serviceFields = func() schema.Fields {
 	return rows
 }()
 
-// judge says what becomes of the fields of a Service.
+// judge reports how the fields of a Service are handled.
 func (c Config) judge(service *v1.Service) (warnings, err error) {
 	return serviceFields.Judge(service, map[string]string{envAnnouncer: c.Announcer})
 }
 
 // fieldOptions implements registry.Provider.FieldOptions.
 func fieldOptions(in registry.Inputs) map[string]string {
-	c, _, _ := parseConfig(in) // what is missing says nothing about fields
+	c, _, _ := parseConfig(in) // missing options do not matter for fields
 	return map[string]string{envAnnouncer: c.Announcer}
 }

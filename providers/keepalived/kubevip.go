@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// This file is about kube-vip, which reads what it announces from the Services themselves. There is no other record then.
+// This file is about kube-vip, which reads the addresses from the Services themselves. There is no other record then.
 
 const (
 	labelImplementation = "implementation"
@@ -27,15 +27,15 @@ const (
 // marks holds the annotations and labels of a Service that kube-vip reads.
 type marks struct {
 	Addresses, Interface, LoadBalancerIP string
-	// Labelled is set where the Service has the label, and OldLabel where it has the one of the first versions.
+	// Labelled is set if the Service has the label, and OldLabel if it has the one of the first versions.
 	Labelled, OldLabel bool
 }
 
-// recorded are the addresses that a Service has by its annotation.
+// recorded returns the addresses in a Service's annotation.
 func recorded(s *v1.Service) []netip.Addr { return lenientList(s.Annotations[annotationIPs]) }
 
-// askedOf parts what a Service asks for from what it was given: the annotation is both, and the field is written with it. Where they
-// differ, a user changed one of them: the one that the status does not show.
+// askedOf separates a Service's request from its assigned address: the annotation is both, and the field is written with it. If they
+// differ, a user changed one of them: the one that differs from the status.
 func askedOf(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr) {
 	field := lenientList(s.Spec.LoadBalancerIP)
 	if _, ours := s.Labels[labelImplementation]; !ours || len(has) == 0 {
@@ -53,7 +53,7 @@ func askedOf(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr)
 	return wants, nil
 }
 
-// statusAddresses are those that the status of a Service shows.
+// statusAddresses returns the addresses in the status of a Service.
 func statusAddresses(s *v1.Service) (all []netip.Addr) {
 	for _, i := range s.Status.LoadBalancer.Ingress {
 		if a := parsed(i.IP); a.IsValid() {
@@ -63,7 +63,7 @@ func statusAddresses(s *v1.Service) (all []netip.Addr) {
 	return all
 }
 
-// marksOf are those that a Service has.
+// marksOf returns the marks of a Service.
 func marksOf(s *v1.Service) marks {
 	_, old := s.Labels[labelOldAddress]
 	return marks{
@@ -72,7 +72,7 @@ func marksOf(s *v1.Service) marks {
 	}
 }
 
-// marksFor are those that it should have. What says the same in other words stays as it is.
+// marksFor returns the desired marks. Equivalent present ones stay.
 func marksFor(s *v1.Service, _ settings, addresses []netip.Addr, networkInterface string) marks {
 	m := marksOf(s)
 	fresh := m.Addresses == "" && m.LoadBalancerIP == ""
@@ -90,7 +90,7 @@ func marksFor(s *v1.Service, _ settings, addresses []netip.Addr, networkInterfac
 	return m
 }
 
-// markChanges are those of a Service's own marks.
+// markChanges returns the changes of a Service's marks.
 func (r *reconciler) markChanges(s *v1.Service, d desired) []services.Change[*observed] {
 	before := marksOf(s)
 	if before == d.written {
@@ -112,8 +112,8 @@ func (r *reconciler) markChanges(s *v1.Service, d desired) []services.Change[*ob
 	}}
 }
 
-// mark chooses the addresses of a Service among those that nobody has now, and writes them on it. Two processes may do so at once:
-// whoever writes last sees the other one's, and takes its own back, whichever Service is older: the other one does not look again.
+// mark chooses free addresses for a Service and writes them on it. Two processes may do so concurrently: the one that writes last sees the
+// other's marks, and removes its own, even of an older Service, because the other one does not check again.
 func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
 	select {
 	case r.choosing <- struct{}{}:
@@ -125,7 +125,7 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 	if err != nil {
 		return nil, err
 	}
-	// The copy of the Service may be older than the finalizer that it has just got, and the API server refuses changes of old versions.
+	// The copy of the Service may be from before its finalizer, and the API server refuses changes of old versions.
 	at := slices.IndexFunc(all, func(s *v1.Service) bool { return s.UID == q.Service.UID })
 	if at < 0 {
 		return nil, fmt.Errorf("giving Service %s/%s an address: it is gone", q.Service.Namespace, q.Service.Name)
@@ -161,7 +161,7 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 	return &observed{has: d.addresses}, nil
 }
 
-// markDeletions takes our marks off a Service that goes on without a load balancer. One that is deleted takes them along.
+// markDeletions removes our marks from a Service that is no load balancer any more. A deleted Service needs no change.
 func (r *reconciler) markDeletions(s *v1.Service) []services.Change[*observed] {
 	if _, marked := s.Labels[labelImplementation]; !marked || s.DeletionTimestamp != nil {
 		return nil
@@ -181,7 +181,7 @@ func (r *reconciler) markDeletions(s *v1.Service) []services.Change[*observed] {
 	}}
 }
 
-// patch writes what differs, of the version of the Service that it was computed for.
+// patch writes the differences, for the version of the Service they were computed from.
 func (r *reconciler) patch(ctx context.Context, s *v1.Service, before, after marks) (*v1.Service, error) {
 	value := func(want string) any {
 		if want == "" {

@@ -34,20 +34,20 @@ type observed struct {
 type desired struct {
 	choice
 
-	// conflicts say which of the addresses are somebody else's as well.
+	// conflicts lists the addresses that others have as well.
 	conflicts []string
 	entry     entry
-	// written are the marks on the Service, where Services say themselves what they have.
+	// written are the marks on the Service, if addresses are recorded there.
 	written marks
 }
 
-// reconciler implements services.Reconciler. What a Service has is an address, and where that is recorded.
+// reconciler implements services.Reconciler. A Service has an address and its record.
 type reconciler struct {
 	config  Config
 	cluster ownership.Cluster
 	book    *book
 	pools   *poolSource
-	// choosing is held while a Service is given an address that is recorded on the Service itself.
+	// choosing is held while an address is chosen that is recorded on the Service itself.
 	choosing chan struct{}
 
 	mu    sync.Mutex
@@ -55,11 +55,11 @@ type reconciler struct {
 	nodes listers.NodeLister
 	// waiting are the Services that no pool had an address for.
 	waiting map[string]struct{}
-	// left says of nodes why they hold no addresses, as far as events said so.
+	// left holds the reported reasons why nodes hold no addresses.
 	left   map[string]string
 	events eventwriter.EventRecorder
 	retry  func(func(*v1.Service) bool)
-	// translate shows a Service of the API server as the framework's calls show it, with what its portable annotations stand for.
+	// translate converts a Service of the API server to the form in the framework's calls, with translated portable annotations.
 	translate func(*v1.Service) *v1.Service
 }
 
@@ -72,10 +72,10 @@ func newReconciler(c Config, translate func(*v1.Service) *v1.Service) *reconcile
 
 var _ services.Reconciler[*observed, desired] = (*reconciler)(nil)
 
-// annotated reports whether Services say themselves which addresses they have.
+// annotated reports whether addresses are recorded on the Services themselves.
 func (r *reconciler) annotated() bool { return r.config.Announcer == announcerKubeVIP }
 
-// Validate judges the Service by itself.
+// Validate checks the Service alone.
 func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	told, _ := r.config.judge(q.Service)
@@ -91,7 +91,7 @@ func (r *reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	return findings, err
 }
 
-// Observe reads what the Service has.
+// Observe reads the Service's addresses and record.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*observed, error) {
 	if r.annotated() {
 		return &observed{has: recorded(q.Service)}, nil
@@ -110,12 +110,12 @@ func (*reconciler) observe(s *v1.Service, rec record) *observed {
 	return o
 }
 
-// CheckOwner implements services.Reconciler: what is recorded for a Service is the Service's.
+// CheckOwner implements services.Reconciler: whatever is recorded for a Service belongs to it.
 func (*reconciler) CheckOwner(_ context.Context, _ services.Request, o *observed) (*observed, []services.Finding, error) {
 	return o, nil, nil
 }
 
-// Desire computes what should be there.
+// Desire computes the desired state.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed) (desired, []services.Finding, error) {
 	all, err := r.cluster.Services(ctx)
 	if err != nil {
@@ -150,9 +150,9 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	return d, findings, nil
 }
 
-// desire computes it for the Services that there are.
+// desire computes it for the given Services.
 func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all []*v1.Service) (desired, error) {
-	set, _, err := parseSettings(s) // Validate has judged them
+	set, _, err := parseSettings(s) // Validate has checked them
 	if err != nil {
 		return desired{}, err
 	}
@@ -203,7 +203,7 @@ func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (
 	return w, err
 }
 
-// shown are the addresses that the status of a Service shows, where its pool gives them and nobody else has them: the record was lost.
+// shown returns the addresses in the Service's status that its pool contains and nobody else has: the record was lost.
 func (w world) shown(s *v1.Service) []netip.Addr {
 	p, err := w.pools.poolOf(s.Namespace)
 	if err != nil {
@@ -212,7 +212,7 @@ func (w world) shown(s *v1.Service) []netip.Addr {
 	u := w.used(s.UID)
 	var has []netip.Addr
 	for _, a := range statusAddresses(s) {
-		// Who only asks for it does not get it by that.
+		// Another Service's mere request does not count.
 		if p.contains(a) && w.obstacle(s, a, usage{a: u.having(a)}) == "" {
 			has = append(has, a)
 		}
@@ -220,11 +220,11 @@ func (w world) shown(s *v1.Service) []netip.Addr {
 	return has
 }
 
-// conflicts say which addresses that a Service has are somebody else's as well: by what another controller did before, by hand, or because
-// ports changed of Services that share one. The younger one is told of it, and keeps the address: to take it away would be an outage.
+// conflicts lists a Service's addresses that others have as well, because of another controller, manual changes, or changed ports of
+// Services that share one. The younger Service gets an event and keeps the address: removing it would be an outage.
 func (w world) conflicts(s *v1.Service, has []netip.Addr) (all []string) {
 	if w.pools.err != nil {
-		return nil // nobody knows what may be shared
+		return nil // it is unknown which addresses may be shared
 	}
 	u := w.used(s.UID)
 	for _, a := range has {
@@ -242,7 +242,7 @@ func (r *reconciler) setNodes(l listers.NodeLister) {
 	r.nodes = l
 }
 
-// wait notes whether a Service waits for an address.
+// wait records whether a Service waits for an address.
 func (r *reconciler) wait(s *v1.Service, waits bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -253,7 +253,7 @@ func (r *reconciler) wait(s *v1.Service, waits bool) {
 	}
 }
 
-// tryAgain has the Services looked at that wait for an address.
+// tryAgain retries the Services that wait for an address.
 func (r *reconciler) tryAgain() {
 	r.mu.Lock()
 	retry, waiting := r.retry, maps.Clone(r.waiting)
@@ -264,7 +264,7 @@ func (r *reconciler) tryAgain() {
 	retry(func(s *v1.Service) bool { _, waits := waiting[string(s.UID)]; return waits })
 }
 
-// Changes are those between what is there and what should be.
+// Changes returns the changes from the observed to the desired state.
 func (r *reconciler) Changes(q services.Request, o *observed, d desired) ([]services.Change[*observed], error) {
 	if r.annotated() {
 		return r.markChanges(q.Service, d), nil
@@ -299,7 +299,7 @@ func (r *reconciler) Changes(q services.Request, o *observed, d desired) ([]serv
 	}}, nil
 }
 
-// reported tells the user why no address was given where others were faster.
+// reported returns the event of a Service that lost an address to a faster one.
 func (r *reconciler) reported(q *services.Request, err error) error {
 	if why, ok := errors.AsType[*refusal](err); ok {
 		q.Report(services.Warning(why.reason, "%s", why.message))
@@ -308,7 +308,7 @@ func (r *reconciler) reported(q *services.Request, err error) error {
 	return err
 }
 
-// give computes what a Service is given of a record that is about to be written: somebody else may have been faster since it was read.
+// give computes the addresses for a record that is about to be written: another process may have assigned some since it was read.
 func (r *reconciler) give(ctx context.Context, s *v1.Service, rec record) (record, error) {
 	all, err := r.cluster.Services(ctx)
 	if err != nil {
@@ -321,12 +321,12 @@ func (r *reconciler) give(ctx context.Context, s *v1.Service, rec record) (recor
 	return rec.put(d.entry), nil
 }
 
-// isRecorded reports whether the ConfigMap says what it should of a Service.
+// isRecorded reports whether the ConfigMap has the desired entry of a Service.
 func (r *reconciler) isRecorded(o *observed, e entry) bool {
 	return e.equals(o.entry) && (r.config.Announcer != announcerVIP || o.record.data[e.IP] == e.value())
 }
 
-// publish completes a record by what the announcer reads.
+// publish adds the announcer's data to a record.
 func (r *reconciler) publish(ctx context.Context, before, after record) (record, error) {
 	if r.config.Announcer == announcerNone {
 		return after, nil
@@ -353,7 +353,7 @@ func (r *reconciler) publish(ctx context.Context, before, after record) (record,
 	return after, nil
 }
 
-// rendered is the keepalived.conf of a record.
+// rendered returns the keepalived.conf of a record.
 func (r *reconciler) rendered(ctx context.Context, rec record) (string, error) {
 	nodes, err := r.announcing(ctx)
 	if err != nil {
@@ -374,12 +374,12 @@ func texts(addresses []netip.Addr) string {
 	return strings.Join(all, ",")
 }
 
-// Complete implements services.Reconciler: nothing waits.
+// Complete implements services.Reconciler: there is nothing to wait for.
 func (*reconciler) Complete(_ context.Context, _ *services.Request, o *observed, _ desired) (*observed, error) {
 	return o, nil
 }
 
-// Status is that of the Service. With kube-vip it is kube-vip's to write.
+// Status returns the status of the Service. With kube-vip, kube-vip writes it.
 func (r *reconciler) Status(q services.Request, o *observed, _ desired) (*v1.LoadBalancerStatus, error) {
 	if r.annotated() {
 		return q.Service.Status.LoadBalancer.DeepCopy(), nil
@@ -395,7 +395,7 @@ func statusOf(addresses []netip.Addr) *v1.LoadBalancerStatus {
 	return status
 }
 
-// NodeChanges implements services.Reconciler: an address does not depend on which nodes there are.
+// NodeChanges implements services.Reconciler: addresses do not depend on nodes.
 func (*reconciler) NodeChanges(context.Context, services.Request, *observed) ([]services.Change[*observed], []services.Finding, error) {
 	return nil, nil, nil
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Announcers: what tells the network where an address is.
+// Announcers: the programs that announce an address in the network.
 const (
 	announcerVIP        = "keepalived-vip"
 	announcerKubeVIP    = "kube-vip"
@@ -23,7 +23,7 @@ const (
 	announcerNone       = "none"
 )
 
-// Which addresses Services may ask for.
+// Addresses that Services may request.
 const (
 	requestedAny   = "any"
 	requestedPools = "pools"
@@ -53,7 +53,7 @@ const (
 	defaultPool = "kubevip"
 	// vipBook is the name of the ConfigMap in the documentation of keepalived-cloud-provider.
 	vipBook = "vip-configmap"
-	// documentedClass is the class that kube-vip's own controller serves unless it is told another one.
+	// documentedClass is the default class of kube-vip's own controller.
 	documentedClass = "kube-vip.io/kube-vip-class"
 )
 
@@ -74,7 +74,7 @@ var (
 	routerIDs = 255.0
 )
 
-// methods are those that kube-keepalived-vip knows; none stands for NAT there.
+// methods are those of kube-keepalived-vip; none means NAT there.
 func methods() []string { return []string{"NAT", "DR", "PROXY"} }
 
 // Options is the table of the provider's options, with the names that keepalived-cloud-provider and kube-vip's own controller use.
@@ -140,7 +140,7 @@ var Options = schema.Options[Config]{
 	}}),
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
+// parseConfig parses the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	problems := []error{err}
@@ -205,11 +205,11 @@ func (c Config) warnings() error {
 
 // leaves implements registry.Provider.LeavesAlone: by class, kube-vip's own controller serves one class alone.
 func leaves(in registry.Inputs) func(*v1.Service) bool {
-	c, _, _ := parseConfig(in) // what is wrong with it is said elsewhere
+	c, _, _ := parseConfig(in) // its faults are reported elsewhere
 	return func(s *v1.Service) bool { return c.ByClass && defaults.ClassOf(s) != c.ClassName }
 }
 
-// checkCIDR judges the pool of all namespaces.
+// checkCIDR checks the pool of all namespaces.
 func (c Config) checkCIDR(bad func(env, value, reason string)) {
 	if c.ServiceCIDR == "" {
 		return

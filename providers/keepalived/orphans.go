@@ -11,12 +11,12 @@ import (
 
 var _ guard.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements guard.OrphanFinder: entries of Services that are gone, whose addresses nobody else is given.
+// Orphans implements guard.OrphanFinder: entries of deleted Services, whose addresses are not assigned again.
 func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
 	orphans := []guard.Orphan{}
 	r := c.reconciler
 	if r.annotated() {
-		return orphans, nil // what a Service has goes with it
+		return orphans, nil // a record on a Service is deleted with it
 	}
 	rec, err := r.book.read(ctx)
 	if err != nil {
@@ -30,7 +30,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+// DeleteOrphan implements guard.OrphanFinder. The entry is checked again, with the current Services.
 func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// This file says on which nodes keepalived announces addresses.
+// This file selects the nodes on which keepalived announces addresses.
 
 // peer is a node that may hold the addresses.
 type peer struct {
@@ -22,15 +22,15 @@ type peer struct {
 	address netip.Addr
 }
 
-// leftOut is a node that may not, and why.
+// leftOut is a node that may not, with the reason.
 type leftOut struct {
 	node *v1.Node
 	why  string
 }
 
-// peersOf are the nodes that may hold addresses, by name: each has an internal address of the family of the first one, which no older node
-// has: a kubelet reports what it likes, but not when its Node was created. An address that is announced is none of a node's own: a kubelet
-// may report it while its node holds it.
+// peersOf returns the nodes that may hold addresses, by name. Each has an internal address in the first node's family, which no older node
+// has: a kubelet can report any address, but not change when its Node was created. Announced addresses do not count, because a kubelet may
+// report them while its node holds them.
 func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []leftOut) {
 	v6 := len(announced) > 0 && announced[0].Is6()
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int {
@@ -59,7 +59,7 @@ func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []lef
 	return peers, left
 }
 
-// allNodes are those of the cluster. A command that runs next to the program has no cache of them.
+// allNodes returns the nodes of the cluster. A command has no cache of them.
 func (r *reconciler) allNodes(ctx context.Context) ([]*v1.Node, error) {
 	r.mu.Lock()
 	l, client := r.nodes, r.kube
@@ -81,7 +81,7 @@ func (r *reconciler) allNodes(ctx context.Context) ([]*v1.Node, error) {
 	return all, nil
 }
 
-// announcing are the nodes on which keepalived runs.
+// announcing returns the nodes on which keepalived runs.
 func (r *reconciler) announcing(ctx context.Context) ([]*v1.Node, error) {
 	all, err := r.allNodes(ctx)
 	return slices.DeleteFunc(slices.Clone(all), func(n *v1.Node) bool {
@@ -98,7 +98,7 @@ func (r *reconciler) reportLeftOut(nodes []*v1.Node, announced []netip.Addr) {
 	r.left = map[string]string{}
 	for _, l := range left {
 		if guard.Uninitialized(l.node) {
-			continue // its addresses are still to come
+			continue // it has no addresses yet
 		}
 		r.left[l.node.Name] = l.why
 		if before[l.node.Name] != l.why && r.events != nil {

@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// This file computes with ranges of addresses. Nothing in it lists the addresses of a range, which may be an IPv6 network.
+// This file computes with ranges of addresses. It never enumerates a range, which may be an IPv6 network.
 
-// span is a run of addresses of one family, both ends included.
+// span is a range of addresses of one family, both ends included.
 type span struct{ from, to netip.Addr }
 
 func (s span) String() string { return s.from.String() + "-" + s.to.String() }
 
 func (s span) contains(a netip.Addr) bool { return s.from.Compare(a) <= 0 && a.Compare(s.to) <= 0 }
 
-// pool is a set of addresses that Services are given.
+// pool is a set of addresses for Services.
 type pool struct {
-	// key is where it is written, for messages, and text its value.
+	// key is its origin, for messages, and text its value.
 	key, text string
 	// spans are sorted and do not overlap.
 	spans []span
-	// down is set where the highest address is given first.
+	// down is set if the highest address is assigned first.
 	down bool
-	// whole is set where IPv4 addresses that end in .0 and .255 are given as well.
+	// whole is set if IPv4 addresses that end in .0 and .255 are assigned too.
 	whole bool
-	// dynamic is set where the announcer asks a DHCP server for the IPv4 address.
+	// dynamic is set if the announcer gets the IPv4 address by DHCP.
 	dynamic bool
 }
 
@@ -35,12 +35,12 @@ func (p pool) hasFamily(v6 bool) bool {
 	return slices.ContainsFunc(p.spans, func(s span) bool { return s.from.Is6() == v6 })
 }
 
-// contains reports whether the pool gives an address.
+// contains reports whether the pool contains an address.
 func (p pool) contains(a netip.Addr) bool {
 	return p.gives(a) && slices.ContainsFunc(p.spans, func(s span) bool { return s.contains(a) })
 }
 
-// gives reports whether an address within the spans is ever given: many networks do not route the ends of a /24.
+// gives reports whether an address inside the spans may be assigned: many networks do not route the ends of a /24.
 func (p pool) gives(a netip.Addr) bool {
 	if a.IsUnspecified() {
 		return false
@@ -52,7 +52,7 @@ func (p pool) gives(a netip.Addr) bool {
 	return last != 0 && last != 255
 }
 
-// next returns the first address of a family that is not taken. It looks at no more addresses than are taken, and a few.
+// next returns the first free address of a family. It checks only a few more addresses than are taken.
 func (p pool) next(v6 bool, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	spans := p.spans
 	if p.down {
@@ -80,8 +80,8 @@ func (p pool) next(v6 bool, taken func(netip.Addr) bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// parseSpans reads a list of CIDRs and of ranges first-last. Of CIDRs of IPv4 the first and the last address are left out where
-// skipEnds is set, of each network that remains when adjacent ones are one.
+// parseSpans parses a list of CIDRs and of ranges first-last. With skipEnds, the first and the last address of each IPv4 network are left
+// out, after adjacent networks are joined.
 func parseSpans(text string, skipEnds bool) ([]span, error) {
 	var networks, ranges []span
 	for part := range strings.SplitSeq(text, ",") {
@@ -109,18 +109,18 @@ func parseSpans(text string, skipEnds bool) ([]span, error) {
 	return merged(append(networks, ranges...)), nil
 }
 
-// spanOf is all of a network.
+// spanOf returns a network as a span.
 func spanOf(prefix netip.Prefix) span {
 	from := prefix.Masked().Addr()
 	end := from.AsSlice()
 	for i := prefix.Bits(); i < from.BitLen(); i++ {
 		end[i/8] |= 1 << (7 - i%8)
 	}
-	to, _ := netip.AddrFromSlice(end) // its length is that of an address
+	to, _ := netip.AddrFromSlice(end) // the length is that of an address
 	return span{from, to}
 }
 
-// merged are the same addresses in as few spans as there can be, sorted.
+// merged returns the same addresses in the fewest spans, sorted.
 func merged(spans []span) []span {
 	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
 	var all []span
@@ -139,7 +139,7 @@ func merged(spans []span) []span {
 	return all
 }
 
-// withoutEnds leaves the first and the last address out of each IPv4 network of which spans consist, but not of a /31 and a /32.
+// withoutEnds removes the first and the last address of each IPv4 network in the spans, except of a /31 and a /32.
 func withoutEnds(spans []span) []span {
 	var all []span
 	for _, s := range spans {
@@ -163,7 +163,7 @@ func withoutEnds(spans []span) []span {
 	return all
 }
 
-// networkFrom is the largest network that begins with an IPv4 address and does not go beyond another one, and the bits of its prefix.
+// networkFrom returns the largest network that begins with an IPv4 address and ends at or before another one, and its prefix length.
 func networkFrom(from, to netip.Addr) (network span, bits int) {
 	for ; ; bits++ {
 		network = spanOf(netip.PrefixFrom(from, bits))

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Keys of the ConfigMap of pools, which are those of kube-vip's own controller. What follows the prefix is a namespace, or global.
+// Keys of the ConfigMap of pools, as with kube-vip's own controller. The prefix is followed by a namespace, or global.
 const (
 	keyCIDR      = "cidr-"
 	keyRange     = "range-"
@@ -27,13 +27,13 @@ var (
 	errEmptyPool = errors.New("no address can be given")
 )
 
-// pools say which addresses the Services of a namespace are given.
+// pools maps namespaces to the pools of their Services.
 type pools struct {
 	// where names the ConfigMap, for messages.
 	where string
-	// data are its keys; nil where there is none.
+	// data are its keys; nil if it does not exist.
 	data map[string]string
-	// cidr is the pool of all namespaces for which the ConfigMap has no key; empty where there is none.
+	// cidr is the pool of namespaces without a key in the ConfigMap; "" if there is none.
 	cidr string
 	// err is why the ConfigMap could not be read.
 	err error
@@ -85,7 +85,7 @@ func (p pools) shares(namespace string) bool {
 	return err == nil && yes
 }
 
-// networkInterface is the one that the addresses of a namespace belong on; empty where nothing is said.
+// networkInterface returns the interface for the addresses of a namespace; "" without a setting.
 func (p pools) networkInterface(namespace string) string {
 	if name, ok := p.data[keyInterface+namespace]; ok {
 		return name

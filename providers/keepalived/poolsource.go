@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// poolSource reads the ConfigMap of pools, and remembers it until a watch says that it changed.
+// poolSource caches the ConfigMap of pools until a watch reports a change.
 type poolSource struct {
 	namespace, name, cidr string
 
@@ -18,10 +18,10 @@ type poolSource struct {
 	client kubernetes.Interface
 	known  map[string]string
 	fresh  bool
-	// version counts what made it old, so that an answer that was asked for before is not kept.
+	// version counts the invalidations, so that an older response is not cached.
 	version int
 	asked   time.Time
-	// watched reports whether a watch tells of changes; nil where none does yet.
+	// watched reports whether a watch reports changes; nil without a watch.
 	watched func() bool
 }
 
@@ -31,14 +31,14 @@ func (p *poolSource) setClient(client kubernetes.Interface) {
 	p.client = client
 }
 
-// follow notes that a watch tells of changes once it has synced.
+// follow sets the watch that reports changes once it has synced.
 func (p *poolSource) follow(synced func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watched, p.fresh = synced, false
 }
 
-// changed has the ConfigMap read again.
+// changed makes the ConfigMap be read again.
 func (p *poolSource) changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,7 +46,7 @@ func (p *poolSource) changed() {
 	p.version++
 }
 
-// read returns the pools. What cannot be read is an error for those alone who need an address.
+// read returns the pools. A failure affects only Services that need an address.
 func (p *poolSource) read(ctx context.Context) pools {
 	all := pools{where: p.namespace + "/" + p.name, cidr: p.cidr}
 	p.mu.Lock()

@@ -11,13 +11,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// annotationRegistry is the annotation of the ConfigMap in which keepalived-cloud-provider keeps who has which address.
+// annotationRegistry is the annotation of the ConfigMap in which keepalived-cloud-provider records addresses.
 const annotationRegistry = "k8s.co/cloud-provider-config"
 
 // keyConfiguration is the key of the rendered keepalived.conf.
 const keyConfiguration = "keepalived.conf"
 
-// entry says which addresses a Service has. The names in JSON, but for the last one, are those of keepalived-cloud-provider.
+// entry records the addresses of a Service. The JSON names, except the last one, are those of keepalived-cloud-provider.
 type entry struct {
 	UID       string `json:"uid"`
 	IP        string `json:"ip"`
@@ -28,7 +28,7 @@ type entry struct {
 	Second string `json:"secondIP,omitempty"`
 }
 
-// title names the Service of an entry; it is empty in entries of the oldest version.
+// title names the Service of an entry; it is "" in entries of the oldest version.
 func (e entry) title() string {
 	if e.Name == "" {
 		return ""
@@ -36,7 +36,7 @@ func (e entry) title() string {
 	return "Service " + e.Namespace + "/" + e.Name
 }
 
-// addresses are those of an entry.
+// addresses returns the addresses of an entry.
 func (e entry) addresses() []netip.Addr {
 	var all []netip.Addr
 	for _, text := range []string{e.IP, e.Second} {
@@ -55,7 +55,7 @@ func (e entry) value() string {
 	return e.Namespace + "/" + e.Name + ":" + e.Method
 }
 
-// newEntry is the entry of a Service.
+// newEntry returns the entry of a Service.
 func newEntry(s *v1.Service, addresses []netip.Addr, method string) entry {
 	e := entry{UID: string(s.UID), Namespace: s.Namespace, Name: s.Name, Method: method, IP: addresses[0].String()}
 	if len(addresses) > 1 {
@@ -64,7 +64,7 @@ func newEntry(s *v1.Service, addresses []netip.Addr, method string) entry {
 	return e
 }
 
-// equals reports whether an entry that is stored says what a new one would. One of the oldest version has no names.
+// equals reports whether a stored entry equals a new one. One of the oldest version has no names.
 func (e entry) equals(stored entry) bool {
 	if stored.Name == "" && stored.Namespace == "" {
 		stored.Namespace, stored.Name = e.Namespace, e.Name
@@ -79,7 +79,7 @@ type record struct {
 	data    map[string]string
 }
 
-// readRecord takes a ConfigMap apart; nil is one that does not exist.
+// readRecord parses a ConfigMap; nil is one that does not exist.
 func readRecord(cm *v1.ConfigMap) (record, error) {
 	if cm == nil {
 		return record{}, nil
@@ -106,7 +106,7 @@ func readRecord(cm *v1.ConfigMap) (record, error) {
 	return r, nil
 }
 
-// addresses are all that Services have.
+// addresses returns the addresses of all Services.
 func (r record) addresses() (all []netip.Addr) {
 	for _, e := range r.entries {
 		all = append(all, e.addresses()...)
@@ -115,7 +115,7 @@ func (r record) addresses() (all []netip.Addr) {
 	return slices.Compact(all)
 }
 
-// entryOf is the entry of a Service; an empty one where it has none.
+// entryOf returns the entry of a Service; an empty one if it has none.
 func (r record) entryOf(uid string) entry {
 	if at := r.index(uid); at >= 0 {
 		return r.entries[at]
@@ -127,7 +127,7 @@ func (r record) index(uid string) int {
 	return slices.IndexFunc(r.entries, func(e entry) bool { return e.UID == uid })
 }
 
-// put is the record with an entry, in the place of the one that the Service had.
+// put returns the record with an entry in place of the Service's former one.
 func (r record) put(e entry) record {
 	entries := slices.Clone(r.entries)
 	if at := r.index(e.UID); at >= 0 {
@@ -138,12 +138,12 @@ func (r record) put(e entry) record {
 	return record{entries: entries, data: r.data}
 }
 
-// remove is the record without the entry of a Service.
+// remove returns the record without the entry of a Service.
 func (r record) remove(uid string) record {
 	return record{data: r.data, entries: slices.DeleteFunc(slices.Clone(r.entries), func(e entry) bool { return e.UID == uid })}
 }
 
-// foreign are the addresses under which users have keys of their own.
+// foreign returns the addresses for which users have their own keys.
 func (r record) foreign() []netip.Addr {
 	var all []netip.Addr
 	for _, key := range slices.Sorted(maps.Keys(r.data)) {
@@ -155,7 +155,7 @@ func (r record) foreign() []netip.Addr {
 	return all
 }
 
-// fillNames fills in the names that entries of the oldest version lack, from the Services that there are.
+// fillNames adds the names that entries of the oldest version lack, from the existing Services.
 func (r record) fillNames(services []*v1.Service) record {
 	entries := slices.Clone(r.entries)
 	for i, e := range entries {
@@ -174,7 +174,7 @@ func (r record) fillNames(services []*v1.Service) record {
 	return record{entries: entries, data: r.data}
 }
 
-// encode is the text of the annotation.
+// encode returns the text of the annotation.
 func (r record) encode() string {
 	entries := r.entries
 	if entries == nil {
@@ -184,7 +184,7 @@ func (r record) encode() string {
 	return string(text)
 }
 
-// mergeData puts the keys that kube-keepalived-vip reads in the place of those of the record before.
+// mergeData replaces the keys that kube-keepalived-vip reads by those of the new record.
 func mergeData(before, after record) map[string]string {
 	data := maps.Clone(before.data)
 	if data == nil {
@@ -194,7 +194,7 @@ func mergeData(before, after record) map[string]string {
 		delete(data, e.IP)
 	}
 	for _, e := range after.entries {
-		if e.Name == "" { // nobody knows it any more; what was written for it stays
+		if e.Name == "" { // its Service is unknown; its key stays
 			if value, ok := before.data[e.IP]; ok {
 				data[e.IP] = value
 			}

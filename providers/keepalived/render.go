@@ -12,8 +12,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file writes keepalived.conf, one file for all nodes: a line that begins with @<name> counts on the node of that name alone, and
-// one with @^<name> on all others.
+// This file renders keepalived.conf, one file for all nodes: a line that begins with @<name> applies to the node of that name alone, and
+// one with @^<name> to all others.
 
 const (
 	maxPriority = 254 // 255 is for the owner of an address
@@ -23,7 +23,7 @@ const (
 // instanceName is the name of the only VRRP instance.
 const instanceName = "anyccm_1"
 
-// layout are the settings that the file is made of.
+// layout holds the settings for rendering the file.
 type layout struct {
 	Interface string
 	RouterID  int
@@ -31,11 +31,11 @@ type layout struct {
 	Unicast   bool
 }
 
-// There is no reload_check_config: keepalived 2.2.7 with it reads a new file and goes on with the addresses of the old one. What reloads
-// keepalived checks the file before, as the documentation has it.
+// There is no reload_check_config: keepalived 2.2.7 with it reads a new file and keeps the addresses of the old one. The documentation says
+// how to check the file before a reload.
 
-// render is the file for addresses and nodes. The first address is advertised, and all others move with it: that one more is there
-// changes nothing of what the nodes tell each other.
+// render returns the file for addresses and nodes. The first address is advertised, and all others move with it, so that a further address
+// does not change the messages among nodes.
 func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 	var b strings.Builder
 	b.WriteString("# Written by AnyCCM, which overwrites whatever else is written here.\nglobal_defs {\n    vrrp_version 3\n}\n")
@@ -51,12 +51,12 @@ func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 	}
 	peers, _ := peersOf(nodes, addresses)
 	if len(peers) == 0 {
-		return b.String() // an instance that no node has
+		return b.String() // an instance without a node
 	}
 	line(0, "vrrp_instance %s {", instanceName)
 	line(1, "state BACKUP")
 	line(1, "nopreempt")
-	// On a node that is not among the peers the instance has no interface: it would hear nobody, and hold the addresses as well.
+	// On a node that is not a peer the instance has no interface: it would receive nothing, and hold the addresses as well.
 	for _, p := range peers {
 		line(1, "@%s interface %s", p.name, l.Interface)
 	}
@@ -92,7 +92,7 @@ func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 var (
 	// interfaceName matches names that both Linux and keepalived's syntax accept.
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,14}$`)
-	// What follows is all that a file may consist of.
+	// These forms are all that a file may contain.
 	inFile     = regexp.MustCompile(`^(global_defs|vrrp_instance anyccm_1) \{$`)
 	inGlobals  = regexp.MustCompile(`^vrrp_version 3$`)
 	inInstance = regexp.MustCompile(`^(state BACKUP|nopreempt|interface \S+|virtual_router_id \d+|advert_int \d+|priority \d+|unicast_src_ip \S+|` +
@@ -101,7 +101,7 @@ var (
 	condition = regexp.MustCompile(`^@\^?([a-z0-9]([-a-z0-9.]*[a-z0-9])?) `)
 )
 
-// statementOf is the form of the statements of a block; "" is the file itself.
+// statementOf matches the statements of a block; "" is the file itself.
 func statementOf(block string) *regexp.Regexp {
 	switch block {
 	case "":
@@ -111,11 +111,10 @@ func statementOf(block string) *regexp.Regexp {
 	case "vrrp_instance":
 		return inInstance
 	}
-	return inList // of addresses, which are all other blocks that an instance may have
+	return inList // all other blocks of an instance are lists of addresses
 }
 
-// verify reads a file as keepalived does and returns what is wrong with it: a broken one is never published, for a keepalived that
-// starts with it ends.
+// verify parses a file like keepalived and returns its faults: a broken one is never published, because keepalived would end at its start.
 func verify(text string) error {
 	block, blocks := "", []string{}
 	found := map[string][]string{}
@@ -152,7 +151,7 @@ func verify(text string) error {
 	return verifyInstance(found)
 }
 
-// verifyInstance judges the values of the instance, where there is one.
+// verifyInstance checks the values of the instance, if there is one.
 func verifyInstance(found map[string][]string) error {
 	if len(found["vrrp_instance"]) == 0 {
 		return nil
@@ -177,7 +176,7 @@ func verifyInstance(found map[string][]string) error {
 	return verifyAddresses(first, excluded, slices.Concat(found["in unicast_peer"], found["vrrp_instance unicast_src_ip"]))
 }
 
-// verifyAddresses judges the addresses of the instance and those of the nodes.
+// verifyAddresses checks the addresses of the instance and those of the nodes.
 func verifyAddresses(first, excluded, nodes []string) error {
 	seen := map[netip.Prefix]bool{}
 	for _, text := range slices.Concat(first, excluded) {

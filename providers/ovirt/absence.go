@@ -12,13 +12,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
-// seen is a virtual machine in a complete listing, and the session that has shown it.
+// seen is a virtual machine in a complete listing, with the session of the listing.
 type seen struct {
 	vm
 	by restapi.Tokens
 }
 
-// instance reads one virtual machine. It is cloudapi.ErrNotFound only where the engine has proved that it has none with this ID.
+// instance reads one virtual machine. It is cloudapi.ErrNotFound only if the engine has proved that it has none with this ID.
 func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 	var by restapi.Tokens
 	what := "reading virtual machine " + id
@@ -38,10 +38,9 @@ func (a *api) instance(ctx context.Context, id string) (found vm, err error) {
 	return found, err
 }
 
-// doubt says why a listing that lacks a virtual machine does not prove that it is gone. "Not found" is also what the engine says of one
-// that the user may not see, and what a wrong address says of everything. So the listing must be read with the same token as the entry of
-// the API, and have something to show that the user would see the machine: a host, which is shown to administrators alone, or another node
-// of this cluster.
+// doubt says why a listing that lacks a virtual machine does not prove it gone. The engine also reports "not found" without permission, and
+// a wrong address does for everything. So the listing must be read with the same token as the API's entry, and contain something that
+// proves the user's access: a host, which only administrators see, or another node of this cluster.
 func (a *api) doubt(by restapi.Tokens, all []seen) error {
 	members := a.members()
 	switch {
@@ -54,7 +53,7 @@ func (a *api) doubt(by restapi.Tokens, all []seen) error {
 	return nil
 }
 
-// listEverything lists all virtual machines that the user may see, and shows that the address is that of an engine.
+// listEverything lists all virtual machines visible to the user, and checks that the address is that of an engine.
 func (a *api) listEverything(ctx context.Context) (all []seen, calls int, err error) {
 	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		list, err := a.vms(ctx, s, "listing all virtual machines", "", false)
@@ -70,7 +69,7 @@ func (a *api) listEverything(ctx context.Context) (all []seen, calls int, err er
 	return all, 2, err
 }
 
-// members are the virtual machines of the cluster's nodes, as far as these name them.
+// members returns the virtual machines that the cluster's nodes name.
 func membersOf(nodes []*v1.Node) []string {
 	var ids []string
 	for _, n := range nodes {

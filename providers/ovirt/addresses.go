@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
-// usable reports whether an address is one at which a node can be reached from elsewhere.
+// usable reports whether a node can be reached at an address from other machines.
 func usable(ip netip.Addr) bool {
 	return ip.IsValid() && !ip.IsUnspecified() && !ip.IsLoopback() && !ip.IsLinkLocalUnicast() && !ip.IsMulticast()
 }
@@ -21,8 +21,8 @@ func within(networks []netip.Prefix, ip netip.Addr) bool {
 	return slices.ContainsFunc(networks, func(p netip.Prefix) bool { return p.Contains(ip) })
 }
 
-// ips are the addresses of a virtual machine: those that its guest reports of the interfaces which the engine gave it. Bridges of the
-// pods' network and virtual addresses of others have other MAC addresses, or their networks are excluded.
+// ips returns the addresses that a virtual machine's guest reports for the interfaces from the engine. Bridges for pods and virtual
+// addresses have other MAC addresses, or their networks are excluded.
 func (c Config) ips(v vm, familyFirst string) []netip.Addr {
 	var all []netip.Addr
 	nics := slices.SortedFunc(slices.Values(v.NICs.NIC), func(a, b nic) int { // the engine promises no order; nic2 is before nic10
@@ -53,7 +53,7 @@ func (c Config) ips(v vm, familyFirst string) []netip.Addr {
 	})
 }
 
-// before orders the addresses of an interface: one family before the other, and each in its order.
+// before orders the addresses of an interface: first by family, then by address.
 func before(a, b netip.Addr, first string) int {
 	if a.Is4() != b.Is4() {
 		if a.Is4() == (first == familyIPv4) {
@@ -64,7 +64,7 @@ func before(a, b netip.Addr, first string) int {
 	return a.Compare(b)
 }
 
-// addresses are those of a node, or what is missing of them.
+// addresses returns the addresses of a node, or a message about missing ones.
 func (c Config) addresses(v vm, node *v1.Node) (list []v1.NodeAddress, missing string) {
 	wanted := nodes.Given(node)
 	first := c.IPFamily

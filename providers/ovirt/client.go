@@ -17,10 +17,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// limits of calls to the engine, which publishes none: more than is ever needed, and little enough not to be a burden for one process.
+// limits bound the calls to the engine, which publishes none: more than needed, and too few to be a burden.
 var limits = []cloudapi.Limit{{PerSecond: 20, Burst: 100}}
 
-// api is the part of the engine that is used: a login, and reads.
+// api is the part of the engine's API that we use: a login, and reads.
 type api struct {
 	http     *restapi.Client
 	config   Config
@@ -32,7 +32,7 @@ type api struct {
 	// everything lists all virtual machines, to prove that one is absent and not merely hidden by missing permissions.
 	everything *inventory.Inventory[string, seen]
 	places     places
-	// seesHosts is whether the user is shown hosts, as only administrators are.
+	// seesHosts is set if the user sees hosts, as only administrators do.
 	seesHosts atomic.Bool
 }
 
@@ -65,17 +65,17 @@ type fault struct {
 	Detail string `json:"detail"`
 }
 
-// errDenied marks what the engine itself says that the user may not see.
+// errDenied marks objects that the user may not see according to the engine.
 var errDenied = errors.New("the user lacks the permission")
 
 // noPermission is part of a fault that has the status of a bad request.
 const noPermission = "insufficient permissions"
 
-// refusal understands what the engine says, be it with the status of success, or without a word where it finds nothing.
+// refusal recognizes the engine's errors, which may have the status of success, or no content if nothing is found.
 func refusal(a restapi.Answer, e *cloudapi.Error) bool {
 	var said fault
 	if a.JSON {
-		_ = json.Unmarshal(a.Body, &said) // what it is not, it does not fill
+		_ = json.Unmarshal(a.Body, &said) // other content leaves it empty
 	}
 	switch e.Message = restapi.Text(said.Reason, said.Detail); {
 	case !a.JSON && a.Status == http.StatusNotFound:
@@ -88,7 +88,7 @@ func refusal(a restapi.Answer, e *cloudapi.Error) bool {
 	return true
 }
 
-// get reads one document in a session. path begins below the entry of the API.
+// get reads one document in a session. path is relative to the API's entry.
 func (a *api) get(ctx context.Context, s restapi.Tokens, what, path string, out any) error {
 	return a.http.Get(ctx, what, a.endpoint.api+path, s.Access, out)
 }
@@ -107,7 +107,7 @@ func (a *api) vms(ctx context.Context, s restapi.Tokens, what, search string, wi
 	if len(query) > 0 {
 		path += "?" + query.Encode()
 	}
-	// A listing that is not found says that the address is wrong, and nothing of virtual machines.
+	// A listing that is not found means that the address is wrong, and says nothing about virtual machines.
 	if err := cloudapi.NotAbsence(a.get(ctx, s, what, path, &list)); err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (a *api) vms(ctx context.Context, s restapi.Tokens, what, search string, wi
 	return list, nil
 }
 
-// noteHosts notes whether the user is shown the hosts of machines, of which those that run have one.
+// noteHosts records whether the user sees the hosts of machines; running ones have a host.
 func (a *api) noteHosts(list ...vm) {
 	switch {
 	case slices.ContainsFunc(list, func(v vm) bool { return v.Host.id() != "" }):
@@ -128,7 +128,7 @@ func (a *api) noteHosts(list ...vm) {
 	}
 }
 
-// instances lists the virtual machines of the filter by one call: pages may miss some when the set changes.
+// instances lists the virtual machines of the filter by one call: with pages, some may be missed if the set changes.
 func (a *api) instances(ctx context.Context) (all []vm, calls int, err error) {
 	err = a.keeper.Do(ctx, func(s restapi.Tokens) error {
 		all, err = a.vms(ctx, s, "listing virtual machines", a.config.Filter, true)

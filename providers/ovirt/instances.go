@@ -18,11 +18,11 @@ import (
 
 const (
 	indexName = "name"
-	// callPrice is how often nodes that are down for good may cost a call.
+	// callPrice is the time per call for permanently failed nodes.
 	callPrice = 5 * time.Second
 )
 
-// instances are the virtual machines, and what they say about nodes.
+// instances reads the virtual machines as the source of nodes' metadata.
 type instances struct {
 	*nodes.Instances[string, vm]
 	api       *api
@@ -47,7 +47,7 @@ func newInstances(a *api) *instances {
 	return i
 }
 
-// search finds the virtual machine of a node without a provider ID: by the node's name, or else by the first label of that.
+// search finds the virtual machine of a node without a provider ID: by the node's name, or else by its first label.
 func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
 	first, _, _ := strings.Cut(node.Name, ".")
 	s := nodes.Search[string, vm]{
@@ -64,8 +64,7 @@ func (i *instances) search(_ context.Context, node *v1.Node) (nodes.Search[strin
 	return s, nil
 }
 
-// ambiguous refuses a virtual machine that is found by its FQDN, which its guest chooses, where another one has the first label as its
-// name.
+// ambiguous refuses a virtual machine found by its FQDN, which its guest chooses, if another one's name is the first label.
 func (i *instances) ambiguous(v vm, name, first string) error {
 	for _, other := range i.inventory.PeekIndex(indexName, first) {
 		if other.ID != v.ID && !strings.EqualFold(v.Name, name) && strings.EqualFold(other.Name, first) {
@@ -77,7 +76,7 @@ func (i *instances) ambiguous(v vm, name, first string) error {
 	return nil
 }
 
-// idsOf names the virtual machines that are known to have the same key, for the message about several.
+// idsOf lists the virtual machines with the same key, for the message about several.
 func (i *instances) idsOf(keys []nodes.Key[vm]) string {
 	for _, k := range keys {
 		if ids := i.inventory.PeekIndex(k.Index, k.Value); len(ids) > 0 {
@@ -95,7 +94,7 @@ func (i *instances) state(v vm) (nodes.State, error) {
 	return i.states.stateFor(v, i.api.seesHosts.Load()), nil
 }
 
-// describe returns what a virtual machine says about its node. What a Node has already is not changed.
+// describe returns a node's metadata from its virtual machine. Existing metadata of a Node is not changed.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	m := &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID}
 	var err error
@@ -116,11 +115,11 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	if missing != "" && guard.Uninitialized(node) {
 		return nil, &nodes.Incomplete{Reason: missing}
 	}
-	m.NodeAddresses = addresses // none while the guest agent is silent, so that those that the Node has stay
+	m.NodeAddresses = addresses // none while the guest agent is silent, so that the Node's present ones stay
 	return m, nil
 }
 
-// verify compares the name that the engine has, which no guest can change, with the node's.
+// verify compares the name in the engine, which no guest can change, with the node's.
 func verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
 	return nodes.VerifyName(node, "virtual machine "+v.ID, v.Name), nil
 }

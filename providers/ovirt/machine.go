@@ -15,7 +15,7 @@ import (
 
 const (
 	providerIDPrefix = Name + "://"
-	// earlierPrefix begins the provider IDs of the controller that followed the one in Kubernetes.
+	// earlierPrefix begins the provider IDs of the controller that succeeded the one in Kubernetes.
 	earlierPrefix = "ovirt-cloud-provider://"
 )
 
@@ -28,7 +28,7 @@ type vm struct {
 	FQDN   string `json:"fqdn"`
 	Status string `json:"status"`
 	Detail string `json:"status_detail"`
-	// Host is shown to administrators alone, and while the machine runs.
+	// Host is shown only to administrators, and only while the machine runs.
 	Host         *ref `json:"host"`
 	Cluster      *ref `json:"cluster"`
 	InstanceType *ref `json:"instance_type"`
@@ -36,7 +36,7 @@ type vm struct {
 		NIC []nic `json:"nic"`
 	} `json:"nics"`
 
-	// knownAs are the names of nodes that the machine may be, as far as a listing shows; see assignNames.
+	// knownAs are the possible node names of the machine, from a listing; see assignNames.
 	knownAs []string
 }
 
@@ -75,10 +75,10 @@ type device struct {
 	} `json:"ips"`
 }
 
-// String names a virtual machine in messages.
+// String returns the machine's name for messages.
 func (v vm) String() string { return v.Name + " (" + v.ID + ")" }
 
-// parseProviderID returns the ID of the virtual machine in a provider ID, in each form that a controller has written.
+// parseProviderID returns the ID of the virtual machine in a provider ID, in any controller's form.
 func parseProviderID(text string) (string, error) {
 	rest, ours := strings.CutPrefix(text, earlierPrefix)
 	if !ours {
@@ -108,8 +108,8 @@ func instanceKey(providerID string) string {
 	return ""
 }
 
-// stateOf says of a status whether the engine is certain that nothing runs, and whether it is known. One that is not known to run may run
-// all the same: a yes would have the disks of a running machine detached.
+// stateOf says whether a status proves that nothing runs, and whether it is known. An unknown status may mean a running machine: with a
+// wrong answer its disks would be detached.
 func stateOf(status string) (state nodes.State, known bool) {
 	switch status {
 	case "down", "suspended", "image_locked":
@@ -121,14 +121,14 @@ func stateOf(status string) (state nodes.State, known bool) {
 	return nodes.Existing, false
 }
 
-// maxStatus bounds what is remembered of an unknown status.
+// maxStatus bounds the length of a remembered unknown status.
 const maxStatus = 64
 
 // newStates remembers which unknown ones were logged.
 type newStates struct{ logged sync.Map }
 
-// stateFor says what matters to Kubernetes about the status of a virtual machine. A machine without one has an illegal image, which the API
-// has no word for; it does not run where it has no host either, as far as the user sees hosts.
+// stateFor maps the status of a virtual machine. A machine without one has an illegal image; it does not run if it has no host either and
+// the user sees hosts.
 func (n *newStates) stateFor(v vm, seesHosts bool) nodes.State {
 	state, known := stateOf(v.Status)
 	if v.Status == "" && v.Host.id() == "" && seesHosts {
@@ -142,7 +142,7 @@ func (n *newStates) stateFor(v vm, seesHosts bool) nodes.State {
 	return state
 }
 
-// label makes a name the value of a label: what is illegal becomes "-". A name of which nothing is left becomes the ID.
+// label turns a name into a label's value: illegal characters become "-". An empty result is replaced by the ID.
 func label(name, id string) string {
 	text := nodes.LabelValue(name)
 	if text == "" {
@@ -153,7 +153,7 @@ func label(name, id string) string {
 
 var errNoObject = errors.New("is no object")
 
-// UnmarshalJSON refuses null, of which nothing can be told.
+// UnmarshalJSON refuses null, which has no meaning.
 func (v *vm) UnmarshalJSON(data []byte) error {
 	if string(data) == "null" {
 		return errNoObject
@@ -162,7 +162,8 @@ func (v *vm) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*plain)(v))
 }
 
-// listing is a listing of virtual machines. An empty one is an empty object; another one without them is none of the engine's.
+// listing is a listing of virtual machines. An empty one is an empty object; any other object without the list does not come from the
+// engine.
 type listing []vm
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -177,8 +178,8 @@ func (l *listing) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(parts["vm"], (*[]vm)(l))
 }
 
-// assignNames says of each virtual machine of a listing which names of nodes it may be. A name is that of the machine that has it exactly,
-// or else in any case, or else whose guest reports it as its FQDN: a guest cannot take the name of another machine.
+// assignNames assigns possible node names to the virtual machines of a listing. A name belongs to the machine that has it exactly, else
+// ignoring case, else as the FQDN that its guest reports: a guest cannot take the name of another machine.
 func assignNames(all []vm) {
 	exact, folded := map[string]bool{}, map[string]bool{}
 	for _, v := range all {
@@ -196,7 +197,7 @@ func assignNames(all []vm) {
 	}
 }
 
-// names are the names of nodes that a virtual machine may be. One that was read alone is known by its own name.
+// names returns the possible node names of a virtual machine. One that was read alone has only its own name.
 func (v vm) names() []string {
 	if v.knownAs == nil {
 		return []string{strings.ToLower(v.Name)}

@@ -32,7 +32,7 @@ type Config struct {
 	interfaces        *regexp.Regexp
 	include, exclude  []netip.Prefix
 	externalAddresses []netip.Prefix
-	// addresses are those of the engine.
+	// addresses selects the addresses of nodes.
 	endpoint endpoint
 }
 
@@ -61,8 +61,8 @@ func networks(key, env, help string, at func(*Config) *[]string) option {
 	return schema.ListOption(at, row{FileKey: key, Env: env, Spec: schema.Spec{Help: help, Check: checkNetworks}})
 }
 
-// Options is the table of the provider's options. The keys of [connection] and [filters] are those of the provider that Kubernetes had
-// itself, with those that its successor added.
+// Options is the table of the provider's options. The keys of [connection] and [filters] are those of the provider in Kubernetes, with
+// additions of its successor.
 var Options = schema.Options[Config]{
 	schema.StringOption(func(c *Config) *string { return &c.URI }, row{
 		FileKey: keyURI, Env: envURL, Spec: schema.Spec{Help: "Address of the engine's API, such as https://engine.example.com/ovirt-engine/api. Required."},
@@ -154,7 +154,7 @@ func checkPattern(v string) error {
 
 var pageClause = regexp.MustCompile(`(?i)(^|\s)(page\s+\d+|sortby\s)`)
 
-// checkFilter refuses what would make the listing a part of what is searched for.
+// checkFilter refuses clauses with which a listing would lack matching machines.
 func checkFilter(v string) error {
 	if pageClause.MatchString(v) {
 		return errors.New("must not have an order or a page, for every virtual machine that matches is needed; remove sortby and page")
@@ -162,7 +162,7 @@ func checkFilter(v string) error {
 	return nil
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
+// parseConfig parses the options and reports all faults at once.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	in.LookupEnv = withDirectory(in.LookupEnv)
 	keys, warnings, fileErr := fileKeys(in.File)
@@ -193,13 +193,13 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	if c.Interfaces != "" && checkPattern(c.Interfaces) == nil {
 		c.interfaces = regexp.MustCompile(c.Interfaces)
 	}
-	c.include, _ = parseNetworks(c.Include)            // the table has refused what is none
-	c.exclude, _ = parseNetworks(c.Exclude)            // likewise
-	c.externalAddresses, _ = parseNetworks(c.External) // likewise
+	c.include, _ = parseNetworks(c.Include)            // the table has refused invalid ones
+	c.exclude, _ = parseNetworks(c.Exclude)            // as above
+	c.externalAddresses, _ = parseNetworks(c.External) // as above
 	return c, warnings, errors.Join(problems...)
 }
 
-// placeOfURI names the source of the address, of which the value may hold a password.
+// placeOfURI names the source of the address, whose value may contain a password.
 func placeOfURI(in registry.Inputs, keys map[string]string) string {
 	if keys[keyURI] != "" && (in.LookupEnv == nil || lookup(in.LookupEnv, envURL) == "") {
 		return "key " + keyURI + " of the cloud config"
@@ -207,15 +207,15 @@ func placeOfURI(in registry.Inputs, keys map[string]string) string {
 	return "environment variable " + envURL
 }
 
-// compatible are further names of keys: those of the controller that followed the one in Kubernetes.
+// compatible are alternative keys: those of the controller that succeeded the one in Kubernetes.
 var compatible = map[string]string{"[connection] url": keyURI, "[filters] vmsquery": keyFilter}
 
-// properties are the keys of the form without sections.
+// properties are the keys of the format without sections.
 var properties = map[string]string{
 	"url": keyURI, "username": keyUsername, "password": keyPassword, "insecure": keyInsecure, "cafile": keyCAFile, "vmsquery": keyFilter,
 }
 
-// fileKeys reads the cloud config in either of its forms: sections with keys, or keys alone.
+// fileKeys parses the cloud config in either format: sections with keys, or keys alone.
 func fileKeys(data []byte) (keys map[string]string, warnings, err error) {
 	if !hasSections(data) {
 		return propertyKeys(data)
@@ -239,7 +239,7 @@ func fileKeys(data []byte) (keys map[string]string, warnings, err error) {
 		seen[key] = name
 	}
 	keys, rest, err := Options.FromINI(entries)
-	problems = append(problems, err, Options.Refused(rest)) // which the original refuses as well
+	problems = append(problems, err, Options.Refused(rest)) // the original refuses them as well
 	return keys, nil, errors.Join(problems...)
 }
 
@@ -259,7 +259,7 @@ func hasSections(data []byte) bool {
 	return len(all) > 0 && strings.HasPrefix(all[0], "[")
 }
 
-// propertyKeys reads the form without sections.
+// propertyKeys parses the format without sections.
 func propertyKeys(data []byte) (keys map[string]string, warnings, err error) {
 	keys = map[string]string{}
 	var problems, warned []error
