@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -328,7 +329,7 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 
 func (b *reconciler) createPool(d spec, name string) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
-		first := d.members[:min(len(d.members), maxPoolCreate)]
+		first := d.members[:min(len(d.members), gcelimits.PoolCreation.Max)]
 		pool := &compute.TargetPool{
 			Name: name, Description: serviceDescription(d.service), SessionAffinity: d.affinity, Instances: links(first),
 			HealthChecks: []string{at.httpCheck(d.checkName())},
@@ -338,7 +339,7 @@ func (b *reconciler) createPool(d spec, name string) doing {
 				return b.api.sdk.TargetPools.Insert(at.project, at.region, pool).RequestId(id).Context(ctx).Do()
 			})
 		for rest := d.members[len(first):]; err == nil && len(rest) > 0; {
-			n := min(len(rest), maxPoolChange)
+			n := min(len(rest), gcelimits.PoolChange.Max)
 			have, err = b.addMembers(ctx, at, have, rest[:n])
 			rest = rest[n:]
 		}
@@ -382,14 +383,14 @@ func (b *reconciler) setTarget(pool string) doing {
 func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (list []change) {
 	add, remove := membersDiff(pool, members)
 	object := "target pool " + pool.Name
-	for chunk := range slices.Chunk(add, maxPoolChange) {
+	for chunk := range slices.Chunk(add, gcelimits.PoolChange.Max) {
 		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.addMembers(ctx, at, o.pool, chunk)
 				return err
 			}), nil, namedLinks("instances", chunk)))
 	}
-	for chunk := range slices.Chunk(remove, maxPoolChange) {
+	for chunk := range slices.Chunk(remove, gcelimits.PoolChange.Max) {
 		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.removeMembers(ctx, at, o.pool, chunk)

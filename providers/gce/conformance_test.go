@@ -92,6 +92,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Strictness: conformance.Strictness{
 			Immediate: "a change shows before its operation, which is waited for, is done",
 			Free:      map[string]string{"description": "a text for people, which the API does not look at"},
+			Unlimited: unlimited(),
 		},
 		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
 		Services:     cases(),
@@ -197,4 +198,14 @@ func snapshot(sim *gcesim.Sim) string {
 		}
 	}
 	return all.String()
+}
+
+// unlimited are the texts and lists that have no limit.
+func unlimited() map[string]string {
+	const unbounded = "the discovery document of Compute Engine bounds it nowhere"
+	all := map[string]string{}
+	for _, path := range []string{"description", "*requestPath", "backends", "healthChecks", "allowed*", "*Ranges", "targetTags"} {
+		all[path] = unbounded
+	}
+	return all
 }

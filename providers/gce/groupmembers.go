@@ -9,13 +9,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
-
-// maxGroup is how many instances a group holds.
-const maxGroup = 1000
 
 // nodesSeen remembers which instances were nodes of this cluster while the program ran.
 type nodesSeen struct {
@@ -87,7 +85,7 @@ func (b *reconciler) strangers(ctx context.Context, g desiredGroup) (list []stri
 
 // limit leaves out what a group cannot hold, as Google's own controller does: the last ones by their names.
 func (g *desiredGroup) limit() {
-	room := max(maxGroup-len(g.strangers), 0)
+	room := max(gcelimits.GroupMembers.Max-len(g.strangers), 0)
 	if len(g.want) > room {
 		g.leftOut = len(g.want) - room
 		g.want = g.want[:room]
@@ -110,7 +108,7 @@ func groupFindings(groups []desiredGroup) (list []services.Finding) {
 		if g.leftOut > 0 {
 			list = append(list, services.Warning(eventGroupFull,
 				"%s holds no more than %d instances; the last %d nodes of the zone by name get no traffic from internal load balancers; "+
-					"label nodes with node.kubernetes.io/exclude-from-external-load-balancers to choose", where, maxGroup, g.leftOut))
+					"label nodes with node.kubernetes.io/exclude-from-external-load-balancers to choose", where, gcelimits.GroupMembers.Max, g.leftOut))
 		}
 	}
 	return list

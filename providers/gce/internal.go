@@ -9,17 +9,14 @@ import (
 
 	compute "google.golang.org/api/compute/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-const (
-	schemeInternal = "INTERNAL"
-	// maxRulePorts is how many ports a forwarding rule names; more are all of them, and the firewall lets only those of the Service through.
-	maxRulePorts = 5
-)
+const schemeInternal = "INTERNAL"
 
 // observeInternal reads what an internal load balancer is made of.
 func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
@@ -122,7 +119,8 @@ func (d *spec) rulePorts() (ports []string) {
 	return ports
 }
 
-func (d *spec) allPorts() bool { return len(d.ports) > maxRulePorts }
+// allPorts reports whether there are more ports than a rule names: then it gets all, and the firewall lets in those of the Service.
+func (d *spec) allPorts() bool { return len(d.ports) > gcelimits.RulePorts.Max }
 
 // internalRule makes a forwarding rule one of an internal load balancer.
 func (*reconciler) internalRule(rule *compute.ForwardingRule, at place, d spec) {

@@ -24,10 +24,6 @@ const (
 	protocolTCP      = "tcp"
 	affinityClient   = "CLIENT_IP"
 	affinityNone     = "NONE"
-
-	// maxPoolCreate and maxPoolChange are how many instances one call may name.
-	maxPoolCreate = 200
-	maxPoolChange = 1000
 )
 
 // spec is the desired state of a Service.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -22,6 +23,7 @@ const Name = "gce"
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Google Compute Engine", Stability: "alpha", SDK: "google.golang.org/api",
+		Limits:             gcelimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix},
 		InstanceKey:        instanceKey,
 		Features: registry.Features{

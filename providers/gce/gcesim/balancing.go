@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 )
 
 func completeForwardingRule(s *Sim, at location, d document) *refusal {
@@ -108,8 +110,6 @@ func checkPorts(d document, pool bool) *refusal {
 		return invalid("Invalid value for field 'resource.ports'. Ports are for rules with a backend service.")
 	case !pool && portRange != "":
 		return invalid("Invalid value for field 'resource.portRange': '%s'. A port range is for rules with a target.", portRange)
-	case len(ports) > 5:
-		return invalid("Invalid value for field 'resource.ports'. At most five ports.")
 	case len(ports) > 0 && d["allPorts"] == true:
 		return invalid("Invalid value for field 'resource.allPorts'. Ports and allPorts exclude each other.")
 	}
@@ -331,9 +331,6 @@ func completeTargetPool(s *Sim, at location, d document) *refusal {
 	}
 	d["sessionAffinity"] = affinity
 	members := strs(d["instances"])
-	if len(members) > 200 {
-		return invalid("Invalid value for field 'resource.instances'. At most 200 instances when a pool is made.")
-	}
 	delete(d, "instances")
 	if err := s.addLinks(at, d, "instances", members); err != nil {
 		return err
@@ -400,7 +397,7 @@ func addMembers(key, inner string, most int) func(s *Sim, at location, d, body d
 func removeMembers(key, inner string) func(s *Sim, at location, d, body document) *refusal {
 	return func(_ *Sim, at location, d, body document) *refusal {
 		remove := members(body, key, inner)
-		if len(remove) == 0 || len(remove) > 1000 {
+		if len(remove) == 0 {
 			return invalid("Invalid value for field '%s'. %d entries.", key, len(remove))
 		}
 		paths := make([]string, len(remove))
@@ -536,7 +533,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 	add := members(body, "instances", "instance")
 	list, _ := d["members"].([]any)
 	list = slices.Clone(list)
-	if len(add) == 0 || len(list)+len(add) > 1000 {
+	if len(add) == 0 || gcelimits.GroupMembers.Number(len(list)+len(add)) != nil {
 		return invalid("Invalid value for field 'instances'. A group holds 1 to 1000 instances.")
 	}
 	has, balanced := setOf(strs(list)), s.balancedElsewhere(at)

@@ -12,6 +12,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
 // maxPage is the most that a page holds, and what it holds where nothing is asked.
@@ -86,6 +89,10 @@ func (s *Sim) serve(w http.ResponseWriter, r *http.Request) {
 	at := parsePath(rest)
 	if !api || at.project == "" {
 		refusal{http.StatusNotFound, "notFound", "Not Found"}.write(w)
+		return
+	}
+	if err := simkit.CheckLimits(s, gcelimits.Table, r); simkit.MarkLimit(w, err) {
+		invalid("Invalid value for a field: %s.", err).write(w)
 		return
 	}
 	answer, err := s.handle(r, at)

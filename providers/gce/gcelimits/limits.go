@@ -1,0 +1,42 @@
+// Package gcelimits is what Compute Engine takes at most.
+package gcelimits
+
+import "github.com/anyccm/cloud-controller-manager/registry/limits"
+
+const (
+	api    = "Compute Engine: API reference"
+	quotas = "Google Cloud: Load balancing, quotas and limits"
+)
+
+// Rows that are asked by name.
+var (
+	RulePorts = limits.Limit{
+		What: "ports", Within: "a forwarding rule", Operation: "forwardingRules", Path: "ports", Max: 5, Unit: limits.Items, Source: api,
+		Program: "the rule gets all ports, and the firewall those of the Service",
+	}
+	PoolCreation = limits.Limit{
+		What: "instances", Within: "the creation of a target pool", Operation: "POST targetPools", Path: "instances", Max: 200, Unit: limits.Items,
+		Source: "Compute Engine's answer to the creation of a larger pool", Program: "are added in several calls",
+	}
+	PoolChange = limits.Limit{
+		What: "instances", Within: "a change of a target pool", Operation: "targetPools/{name}/addInstance", Path: "instances", Max: 1000, Unit: limits.Items,
+		Source: "Compute Engine's answer to a larger change of a pool", Program: "are added in several calls",
+	}
+	GroupMembers = limits.Limit{
+		What: "instances", Within: "an instance group", Operation: "instanceGroups", Path: "instances", Max: 1000, Unit: limits.Objects, Source: quotas,
+		Program: "the others receive no traffic, which an event tells",
+	}
+)
+
+// Table are all limits.
+var Table = limits.Table{
+	{
+		What: "the name of a firewall", Operation: "POST firewalls", Path: "name", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit",
+	},
+	{
+		What: "the name of a target pool", Operation: "POST targetPools", Path: "name", Max: 63, Unit: limits.Characters, Source: api,
+		Program: "is made to fit",
+	},
+	{What: "the value of a label", Path: "labels.*", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit"},
+	RulePorts, PoolChange, PoolCreation, GroupMembers,
+}
