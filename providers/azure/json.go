@@ -8,6 +8,39 @@ import (
 // doc is a resource, or a part of one, as raw JSON: what this program does not know of it survives a write.
 type doc = map[string]any
 
+// addedFields are what Azure itself adds to a document or its parts, which no write has.
+var addedFields = []string{"etag", "id", "provisioningState", "resourceGuid", "type"}
+
+// withoutAdded is a document as plan shows it: what Azure adds does not go when a write leaves it out.
+func withoutAdded(v any) any {
+	switch v := v.(type) {
+	case doc:
+		part := doc{}
+		for key, one := range v {
+			if added := v["name"] != nil || key == "provisioningState"; added && slices.Contains(addedFields, key) || isBackReference(key, one) {
+				continue
+			}
+			part[key] = withoutAdded(one)
+		}
+		return part
+	case []any:
+		list := make([]any, len(v))
+		for i, one := range v {
+			list[i] = withoutAdded(one)
+		}
+		return list
+	}
+	return v
+}
+
+// isBackReference reports whether a field lists, by their IDs alone, the rules or pools that refer to a part of a load balancer.
+func isBackReference(key string, v any) bool {
+	list, ok := v.([]any)
+	return ok && slices.Contains([]string{"backendAddressPools", "loadBalancingRules"}, key) && !slices.ContainsFunc(list, func(one any) bool {
+		return str(one, "name") != "" || str(one, "id") == ""
+	})
+}
+
 // value follows a path of keys.
 func value(v any, path ...string) any {
 	for _, key := range path {

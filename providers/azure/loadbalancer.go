@@ -430,7 +430,7 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 			if lb == nil {
 				return nil, draft
 			}
-			return lb, draft
+			return withoutAdded(lb), withoutAdded(draft)
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			_, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)

@@ -3,6 +3,8 @@ package azure
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
@@ -69,4 +71,28 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 		portable.IdleTimeout: {Value: "10m"},
 		portable.Subnet:      {Value: azuresim.Subnet, With: map[string]string{portable.Scheme: portable.SchemeInternal}},
 	}
+}
+
+// TestPlanLeavesOutWhatAzureAdds: fields that Azure itself adds do not go, so that plan says nothing of them.
+func TestPlanLeavesOutWhatAzureAdds(t *testing.T) {
+	t.Parallel()
+	inWorld(t, func(w *world) {
+		w.joinAs("alone", w.sim.AddMachine("alone"))
+		s := webService(nil)
+		w.Apply(s)
+		s = w.ensure(s)
+		s.Spec.Ports[0].Port, s.Spec.LoadBalancerSourceRanges = 8081, []string{"198.51.100.0/24"}
+		w.Apply(s)
+		plan, err := w.cloud.loadBalancers.PlanLoadBalancer(w.Context(), clusterName, s, w.nodes)
+		require.NoError(t, err)
+		names := ""
+		for _, change := range plan.Changes {
+			for _, field := range change.Fields {
+				names += field.Name + "\n"
+			}
+		}
+		assert.Contains(t, names, "TCP-8081].properties.frontendPort")
+		assert.Contains(t, names, "].properties.sourceAddressPrefix")
+		assert.NotRegexp(t, `(?m)etag|provisioningState|backendAddressPools\[|\]\.(id|type)$`, names)
+	})
 }

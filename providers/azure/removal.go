@@ -20,7 +20,7 @@ func (r *reconciler) removal(q services.Request, lb doc, a around) services.Chan
 			if _, err := applyService(draft, base, nil, r.config, a); err != nil || empty(draft) {
 				return lb, nil
 			}
-			return lb, draft
+			return withoutAdded(lb), withoutAdded(draft)
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			_, err := r.resources.documents.submit(ctx, r.withoutTarget(lb), r.withoutService(name, base, a))

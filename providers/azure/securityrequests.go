@@ -58,7 +58,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 		Compare: func() (before, after any) {
 			draft := jsondoc.Clone(o.group)
 			_ = e(draft, planned) // it was tried
-			return o.group, draft
+			return withoutAdded(o.group), withoutAdded(draft)
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			target := document{id: r.groupID(), what: "network security group " + r.config.SecurityGroup, version: networkVersion}
