@@ -36,7 +36,7 @@ func TestEveryFaultCompiles(t *testing.T) {
 	}
 }
 
-// listedPackage is what go list says of a package.
+// listedPackage holds the fields of a package in the output of go list.
 type listedPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
