@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
 // This file is about the lists of what may enter the tiers of a VPC. All Services of a tier share its list, and so may several tiers.
@@ -24,6 +23,7 @@ const (
 // aclItem is one entry of a list.
 type aclItem struct {
 	ID       string `json:"id"`
+	List     string `json:"aclid"`
 	Protocol string `json:"protocol"`
 	Start    string `json:"startport"`
 	End      string `json:"endport"`
@@ -132,10 +132,15 @@ func leaving(items []aclItem, name string, r rule, others []rule) (list []aclIte
 	return list
 }
 
+func (a *api) aclItems(ctx context.Context, what string, p params) ([]aclItem, error) {
+	l := listing{what: what, command: "listNetworkACLs", key: "networkacl", scope: true}
+	items, _, err := listOnce(ctx, a, l, p, func(i aclItem) string { return i.ID })
+	return items, err
+}
+
 // readACL reads a list of a tier.
 func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
-	l := listing{what: "listing the items of network ACL list " + id, command: "listNetworkACLs", key: "networkacl", scope: true}
-	items, _, err := listOnce(ctx, a, l, params{"aclid": id}, func(i aclItem) string { return i.ID })
+	items, err := a.aclItems(ctx, "listing the items of network ACL list "+id, params{"aclid": id})
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +150,7 @@ func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
 		Name string `json:"name"`
 		VPC  string `json:"vpcid"`
 	}
-	l = listing{what: "reading network ACL list " + id, command: "listNetworkACLLists", key: "networkacllist", scope: true}
+	l := listing{what: "reading network ACL list " + id, command: "listNetworkACLLists", key: "networkacllist", scope: true}
 	lists, _, err := list[aclList](ctx, a, l, params{"id": id})
 	switch {
 	case denied(err): // the name that the network shows has to do
@@ -171,33 +176,34 @@ func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Qu
 	return &known, nil
 }
 
-// leftItems are the items that were made for a load balancer which has no rules: a creation that was not answered takes effect late.
-func (r *reconciler) leftItems(ctx context.Context, name string) (list []lbChange, err error) {
+// leftItems are the items that were made for a load balancer in other lists than its tier has: somebody gave the tier another one, or a
+// creation that was not answered took effect late and there are no rules.
+func (r *reconciler) leftItems(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
+	if len(lb.rules) > 0 && lb.acl == nil {
+		return nil, nil // in no tier
+	}
 	networks, err := r.networks.All(ctx, inventory.Query{MaxAge: networkMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]bool{}
-	for _, n := range networks {
-		if n.filter() != byACL || n.VPC == "" || seen[n.ACL] {
+	tiers := slices.DeleteFunc(slices.Clone(networks), func(n network) bool { return n.filter() != byACL || n.VPC == "" })
+	if len(tiers) == 0 {
+		return nil, nil
+	}
+	items, err := r.api.aclItems(ctx, "listing the items of all network ACL lists", nil)
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range items {
+		if i.Reason != reasonPrefix+lb.name || i.State == stateDeleting || lb.acl != nil && lb.acl.id == i.List {
 			continue
 		}
-		seen[n.ACL] = true
-		found, err := r.aclOfNetwork(ctx, n, inventory.Query{MaxAge: observedMaxAge})
+		found, err := r.acls.Get(ctx, i.List, inventory.Query{MaxAge: observedMaxAge})
 		if err != nil {
 			return nil, err
 		}
-		for _, i := range found.items {
-			if i.Reason != reasonPrefix+name || found.shared {
-				continue
-			}
-			c := r.disallow(n, i)
-			shut := c.Make
-			c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
-				lb.acl = found
-				return shut(ctx, q, lb)
-			}
-			list = append(list, c)
+		if !found.shared {
+			list = append(list, r.disallow(tiers[max(0, slices.IndexFunc(tiers, func(n network) bool { return n.ACL == i.List }))], i))
 		}
 	}
 	return list, nil

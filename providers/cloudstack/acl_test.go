@@ -1,6 +1,7 @@
 package cloudstack
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
 )
@@ -115,5 +117,45 @@ func TestACLsOfOthersAreNotWritten(t *testing.T) {
 				assert.Empty(t, w.takenTexts())
 			})
 		})
+	}
+}
+
+// TestItemInAFormerList: somebody gave the tier another list; what the Service had in the former one goes with it, or with the orphan. What
+// others have there stays.
+func TestItemInAFormerList(t *testing.T) {
+	for _, list := range []string{listOpen, "made"} {
+		for _, orphaned := range []bool{false, true} {
+			t.Run(fmt.Sprint(list, " ", orphaned), func(t *testing.T) {
+				inCluster(t, aTier, func(w *cluster) {
+					t := w.T
+					s := w.requireServed(w.serve("web", port("http", 80, 30080)))
+					w.sim.AddACLItem(cloudstacksim.ACLItem{
+						Protocol: "tcp", Start: 80, End: 80, CIDRs: []string{"192.0.2.0/24"}, Action: "Allow", Traffic: "Ingress", List: w.sim.UsedList(),
+						Reason: reasonPrefix + "a0123456789abcdef0123456789abcde",
+					})
+					if list == listOpen {
+						w.sim.UseList(list)
+					} else {
+						id := w.sim.AddACLList(list, w.sim.Networks()[0].VPC)
+						w.send("command", "replaceNetworkACLList", "aclid", id, "networkid", w.sim.SeedNetwork())
+					}
+					w.waitUntilForgotten()
+					s = w.requireServed(s)
+					if orphaned {
+						w.Withdraw(s)
+						require.NoError(t, w.Kube.CoreV1().Services(s.Namespace).Delete(t.Context(), s.Name, metav1.DeleteOptions{}))
+						found, err := w.Orphans(t.Context(), nil)
+						require.NoError(t, err)
+						require.Len(t, found, 1)
+						require.NoError(t, w.DeleteOrphan(t.Context(), found[0]))
+					} else {
+						w.remove(s)
+					}
+					require.Len(t, w.sim.ACLItems(), 1, "the Service's own is gone")
+					assert.Equal(t, []string{"192.0.2.0/24"}, w.sim.ACLItems()[0].CIDRs, "another cluster's")
+					assert.Empty(t, w.sim.Rules())
+				})
+			})
+		}
 	}
 }

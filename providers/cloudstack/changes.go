@@ -298,18 +298,18 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *load
 	if lb.foreign {
 		return nil, nil, nil
 	}
+	items, err := r.leftItems(ctx, lb)
+	if err != nil {
+		return nil, nil, err
+	}
 	if len(lb.rules) == 0 {
-		items, err := r.leftItems(ctx, lb.name)
-		if err != nil {
-			return nil, nil, err
-		}
 		a, err := r.leftAddress(ctx, q.Service, s)
 		if err != nil || a == nil {
 			return items, nil, err
 		}
 		return append(items, r.releasing(*a)), nil, nil
 	}
-	var list []lbChange
+	list := services.EachTried(items)
 	for _, found := range lb.rules {
 		list = append(list, services.EachTried(r.closing(lb, found))...)
 	}

@@ -389,7 +389,7 @@ func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBal
 	if lb.foreign {
 		return nil, false, nil
 	}
-	items, err := r.leftItems(ctx, lb.name)
+	items, err := r.leftItems(ctx, lb)
 	if err != nil {
 		return nil, false, err
 	}

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	v1 "k8s.io/api/core/v1"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
@@ -14,7 +16,7 @@ import (
 
 var _ services.Narrower[*loadBalancer] = (*reconciler)(nil)
 
-// nobody is a network for documentation, from which no connection comes: a rule without networks lets everybody in.
+// nobody is a network for documentation, from which no connection comes: a load balancer rule without networks lets everybody in.
 const nobody = "192.0.2.0/32"
 
 // Narrowing implements services.Narrower: in the firewall or the network ACL list, and in the networks of the rules themselves.
@@ -31,7 +33,7 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, lb *load
 	for _, found := range lb.rules {
 		port := found.transport() + found.PublicPort
 		if found.AddressID == lb.address.ID && !seen[port] {
-			list = append(list, r.narrowPort(lb, found, asked.Families(true, false), whole)...)
+			list = append(list, r.narrowPort(lb, found, asked.Families(true, false), whole, asksFor(q.Service, found))...)
 		}
 		seen[port] = true
 	}
@@ -39,15 +41,34 @@ func (r *reconciler) Narrowing(ctx context.Context, q services.Request, lb *load
 	return append(list, more...), err
 }
 
-// narrowPort narrows what the filter of the network lets in to the port of a rule.
-func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string) (closing []lbChange) {
+// asksFor reports whether a Service has the port of a rule.
+func asksFor(service *v1.Service, found rule) bool {
+	return slices.ContainsFunc(service.Spec.Ports, func(p v1.ServicePort) bool {
+		return int(p.Port) == found.port() && strings.EqualFold(string(p.Protocol), found.transport())
+	})
+}
+
+// narrowPort narrows what the filter of the network lets in to the port of a rule. A wanted port for which the firewall has no rule was
+// left so by a process that ended before it let those back in who may connect.
+func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string, wanted bool) (closing []lbChange) {
 	var have []string
+	d := spec{name: lb.name, network: lb.network}
+	w := wantedRule{Port: found.port(), Protocol: found.Protocol}
 	switch lb.network.filter() {
 	case byFirewall:
 		_, all := firewallOf(lb.firewall, found.AddressID, found.transport(), found.port(), nil)
 		for _, f := range all {
+			if f.CIDRs == nobody {
+				continue
+			}
 			have = append(have, cidrs(f.CIDRs)...)
 			closing = append(closing, r.shut(lb.network, f))
+		}
+		if d.sources = whole; whole == nil {
+			d.sources = asked.Texts(everybody)
+		}
+		if len(all) == 0 && wanted && len(d.sources) > 0 {
+			return r.opening(lb, d, w)
 		}
 	case byACL:
 		if lb.acl.shared {
@@ -66,11 +87,16 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 	switch {
 	case !narrower:
 		return nil
+	case len(texts) == 0 && lb.network.filter() == byFirewall:
+		d.sources = []string{nobody} // what shows that nobody is to be let back in
+		c := r.letIn(d, found.transport(), found.port())
+		c.Opens = ""
+		return append(closing, c)
 	case len(texts) == 0:
 		return closing
 	}
-	d := spec{name: lb.name, network: lb.network, sources: texts}
-	return r.opening(lb, d, wantedRule{Port: found.port(), Protocol: found.Protocol})
+	d.sources = texts
+	return r.opening(lb, d, w)
 }
 
 // narrowRules narrows the networks of rules, where CloudStack changes them in place.

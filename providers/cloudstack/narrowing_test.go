@@ -16,7 +16,7 @@ import (
 // mayConnect are the networks that reach port 80 by the filter of the network.
 func (w *world) mayConnect() (networks []string) {
 	for _, f := range w.sim.Firewalls() {
-		if f.Start == 80 {
+		if f.Start == 80 && !slices.Equal(f.CIDRs, []string{nobody}) {
 			networks = append(networks, f.CIDRs...)
 		}
 	}
@@ -91,6 +91,53 @@ func TestRulesAreNarrowed(t *testing.T) {
 				_, err := w.try(s)
 				require.Error(w.T, err)
 				assert.Equal(w.T, want, w.sim.Rules()[0].CIDRs, "may connect; the answer was: %v", err)
+			})
+		})
+	}
+}
+
+// TestProcessThatEndsBeforeItLetsBackIn: a firewall rule goes before another one for a part of its networks can be made. Where the process
+// ends in between, the next one makes it, although something else of the Service is refused by then. Whom the Service no longer lets in,
+// and ports that it has no more, stay closed.
+func TestProcessThatEndsBeforeItLetsBackIn(t *testing.T) {
+	const former, inside = "192.0.2.0/24", "198.51.100.0/24"
+	for name, c := range map[string]struct {
+		ranges []string
+		port   int32
+		want   []string
+	}{
+		"part":       {[]string{inside}, 80, []string{inside}},
+		"unreadable": {[]string{"010.0.0.0/8"}, 80, nil},
+		"everybody":  {nil, 80, []string{everybody}},
+		"other port": {[]string{inside}, 81, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, nil, func(w *world) {
+				s := service("web", nil, port("http", 80, 30080))
+				s.Spec.LoadBalancerSourceRanges = []string{former, inside}
+				w.Apply(s)
+				w.ensure(s)
+				w.alter(s, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{inside} })
+				_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: "createFirewallRule"})
+				require.NoError(w.T, err)
+				_, err = w.try(s)
+				require.Error(w.T, err)
+				require.Empty(w.T, w.mayConnect())
+				w.server.ClearFaults()
+				time.Sleep(time.Minute)
+				w.restart()
+				w.alter(s, func(s *v1.Service) {
+					s.Annotations = map[string]string{annotationStickiness: "nonsense"}
+					s.Spec.LoadBalancerSourceRanges, s.Spec.Ports[0].Port = c.ranges, c.port
+				})
+				_, err = w.try(s)
+				require.Error(w.T, err)
+				assert.Equal(w.T, c.want, w.mayConnect(), "may connect; the answer was: %v", err)
+				time.Sleep(time.Minute)
+				before := w.writes()
+				_, err = w.try(s)
+				require.Error(w.T, err)
+				assert.Equal(w.T, before, w.writes(), "once")
 			})
 		})
 	}

@@ -192,9 +192,12 @@ func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer
 	err := r.api.jobs.run(ctx, change{
 		network: n.key(), owner: lb.name, what: what, command: "deleteNetworkACL", params: params{"id": i.ID},
 	})
-	r.acls.Invalidate(lb.acl.id)
+	r.acls.Invalidate(i.List)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
 		return err
+	}
+	if lb.acl == nil {
+		return nil
 	}
 	known := *lb.acl
 	known.items = slices.DeleteFunc(slices.Clone(known.items), func(o aclItem) bool { return o.ID == i.ID })

@@ -80,7 +80,10 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	if err := r.details(ctx, q, lb); err != nil {
 		return err
 	}
-	var changes []lbChange
+	changes, err := r.leftItems(ctx, lb)
+	if err != nil {
+		return err
+	}
 	for _, gone := range rules {
 		changes = append(changes, r.closing(lb, gone)...)
 	}
