@@ -8,7 +8,7 @@ import (
 // doc is a resource, or a part of one, as raw JSON: what this program does not know of it survives a write.
 type doc = map[string]any
 
-// addedFields are what Azure itself adds to a document or its parts, which no write has.
+// addedFields lists fields that Azure adds to documents and their parts, and that no write contains.
 var addedFields = []string{"etag", "id", "provisioningState", "resourceGuid", "type"}
 
 // withoutAdded is a document as plan shows it: what Azure adds does not go when a write leaves it out.
