@@ -234,6 +234,7 @@ func (k *kinds) GetLoadBalancerName(ctx context.Context, cluster string, service
 // GetLoadBalancer implements cloudprovider.LoadBalancer. A load balancer exists as long as there is one of either kind.
 func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1.Service) (*v1.LoadBalancerStatus, bool, error) {
 	own, other := k.kindsOf(service)
+	k.begin()
 	status, exists, err := own.GetLoadBalancer(ctx, cluster, service)
 	if err != nil || exists {
 		return status, exists, err
@@ -245,7 +246,15 @@ func (k *kinds) GetLoadBalancer(ctx context.Context, cluster string, service *v1
 // EnsureLoadBalancer implements cloudprovider.LoadBalancer.
 func (k *kinds) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
-) (*v1.LoadBalancerStatus, error) {
+) (status *v1.LoadBalancerStatus, err error) {
+	err = services.Patiently(ctx, creationShows, func() error { // one of the other kind may have been made
+		status, err = k.ensure(ctx, cluster, service, nodes)
+		return err
+	})
+	return status, err
+}
+
+func (k *kinds) ensure(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (*v1.LoadBalancerStatus, error) {
 	own, other := k.kindsOf(service)
 	k.begin()
 	if why, err := k.refuse(ctx, service); err != nil {

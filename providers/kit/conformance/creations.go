@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
@@ -21,6 +24,7 @@ func runCreations(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
 	all := triesAll(t, newFixture)
 	for _, name := range readFixture(t, newFixture, serviceNames) {
+		virtual(t, name+" is refused by the cloud after a start", func(t *testing.T) { runRefusedAfterStart(t, newFixture(t), name) })
 		for _, late := range delays(lateness, all) {
 			fault := simkit.Fault{Kind: simkit.FaultLate, Late: simkit.Duration(late), Writes: true, Count: 1}
 			for _, p := range processesOf(all) {
@@ -68,6 +72,34 @@ func runLostCreations(t *testing.T, f *Fixture, name string, lag time.Duration, 
 		w.remove(ctx, current, nil)
 		require.Empty(t, w.Snapshot(), "after the answer to write %d of %d was lost", k+1, writes)
 	}
+}
+
+// runRefusedAfterStart: a program that has just begun tells why a Service cannot be made, and not that it waits for what the one before may
+// have made. The deletion of the Service does not wait for long.
+func runRefusedAfterStart(t *testing.T, f *Fixture, name string) {
+	t.Helper()
+	ctx := t.Context()
+	w := newWorld(t, f)
+	c := w.Services[name]
+	w.addNode(ctx, "worker-1", nil)
+	w.createService(ctx, c.Service)
+	w.protect(ctx, w.service(ctx, c.Service))
+	time.Sleep(time.Minute)
+	w.restart()
+	w.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Writes: true, From: 1, Count: 1000})
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(firstServicePause) {
+		_, err := w.tryEnsure(ctx, c.Service)
+		require.Error(t, err)
+		_, waits := errors.AsType[*cloudproviderapi.RetryError](err)
+		assert.False(t, waits, "to wait is no failure: %v", err)
+	}
+	w.Sim.ClearFaults()
+	w.restart()
+	began := time.Now()
+	w.goes(ctx, c.Service)
+	w.remove(ctx, c.Service, nil)
+	assert.Less(t, time.Since(began), 90*time.Second, "the deletion of what was never made")
+	assert.Empty(t, w.Snapshot())
 }
 
 // runGivenUp: a Service is deleted while it is not known what became of the creation of its load balancer. Nothing is left. start says

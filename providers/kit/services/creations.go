@@ -29,6 +29,14 @@ type Creations struct {
 	Repeat bool
 }
 
+// patience is for how long a reconciliation itself looks for what may have been made: the framework would tell of that as a failure.
+func (c Creations) patience() time.Duration {
+	if c.Repeat {
+		return 0
+	}
+	return c.Shows
+}
+
 // creations remembers creations of unknown outcome.
 type creations struct {
 	mu sync.Mutex

@@ -278,7 +278,7 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancer(
 	r := Request{Purpose: Ensure, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{events: l.Events, service: service, words: portable.Words(ctx)}
 	var status *v1.LoadBalancerStatus
-	err := Patiently(ctx, l.Patience, func() (err error) {
+	err := Patiently(ctx, max(l.Patience, l.Creations.patience()), func() (err error) {
 		status, err = l.ensure(ctx, &r, findings)
 		return err
 	})
