@@ -25,7 +25,8 @@ type Job struct {
 	Name string
 	// Period is the longest time between two runs.
 	Period time.Duration
-	// Spacing is the shortest time between two runs: many changes in a row cause few writes, and a single one is not delayed.
+	// Spacing is the shortest time from the end of a run to the next one: many changes in a row cause few writes, and a single one is not
+	// delayed. Meanwhile the caches show what the run wrote, which the next one would else write again.
 	Spacing time.Duration
 	// Timeout bounds one run.
 	Timeout time.Duration
@@ -38,7 +39,7 @@ type Loop struct {
 	job   Job
 	queue workqueue.TypedRateLimitingInterface[string]
 	start sync.Once
-	// last is when the latest run began.
+	// last is when the latest run ended.
 	last time.Time
 }
 
@@ -80,8 +81,8 @@ func (l *Loop) next(ctx context.Context) bool {
 		l.queue.AddAfter(key, wait)
 		return true
 	}
-	l.last = time.Now()
-	if err := l.run(ctx); err != nil {
+	err := l.run(ctx)
+	if l.last = time.Now(); err != nil {
 		if ctx.Err() == nil {
 			klog.ErrorS(err, "A controller of the provider failed and is retried", "controller", l.job.Name)
 		}

@@ -94,6 +94,23 @@ func TestManyChangesInARowLeadToFewRuns(t *testing.T) {
 	})
 }
 
+// TestCachesSeeWhatARunWrote: a run does not begin right after the end of one that took long, for what that wrote last is in no cache yet.
+func TestCachesSeeWhatARunWrote(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var began []time.Duration
+		start := time.Now()
+		l := begin(t, Job{Name: "t7", Period: time.Hour, Spacing: 2 * time.Second, Timeout: time.Minute, Run: func(context.Context) error {
+			began = append(began, time.Since(start))
+			time.Sleep(10 * time.Second)
+			return nil
+		}}, ready)
+		time.Sleep(5 * time.Second)
+		l.Trigger()
+		time.Sleep(time.Minute)
+		assert.Equal(t, []time.Duration{0, 12 * time.Second}, began)
+	})
+}
+
 func TestFailuresAreTriedLessAndLessOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
