@@ -220,10 +220,10 @@ const (
 // keeping to them.
 func runGuardLimits(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	t.Helper()
+	virtual(t, "nodes that listings lack", func(t *testing.T) { runUnlisted(t, newFixture(t)) })
 	if !readFixture(t, newFixture, func(f *Fixture) bool { return f.Limited != nil }) {
 		return
 	}
-	virtual(t, "nodes that listings lack", func(t *testing.T) { runUnlisted(t, newFixture(t)) })
 	virtual(t, "fifty nodes go within 20 s under the published limits", func(t *testing.T) {
 		const vanished, others, most, limit = 50, 210, 75, 20 * time.Second
 		w := newGuardedWorld(t, newFixture(t), vanished+2, strictPolicy)
