@@ -23,13 +23,17 @@ import (
 
 // Observe finds the load balancer by its name, in the VPC of the cluster: other VPCs may have one of the same name. That there is none is
 // believed only of a credential that still sees the VPC.
-func (r *reconciler) Observe(ctx context.Context, q services.Request) (o observation, err error) {
-	goes := q.Purpose == services.Delete || q.Purpose == services.Lookup
-	if goes {
-		if o.group, err = r.goingGroup(ctx, q.Service); err != nil {
-			return o, err
-		}
+func (r *reconciler) Observe(ctx context.Context, q services.Request) (observation, error) {
+	deletes := q.Purpose == services.Delete
+	o, err := r.observe(ctx, q, deletes || q.Purpose == services.Lookup)
+	if err == nil && (deletes || q.Purpose == services.Lookup && o.lb == nil) { // the deletion follows a look that finds a load balancer
+		o.group, err = r.goingGroup(ctx, q.Service)
 	}
+	return o, err
+}
+
+// observe finds the load balancer; goes says that the Service goes.
+func (r *reconciler) observe(ctx context.Context, q services.Request, goes bool) (o observation, err error) {
 	found, err := r.known.Find(ctx, indexName, r.name(q.Cluster, q.Service),
 		inventory.Query{MaxAge: observedMaxAge, MaxUnlistedAge: unlistedMaxAge})
 	if err == nil && goes {
