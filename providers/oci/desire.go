@@ -185,12 +185,17 @@ func (r *reconciler) choosePlace(ctx context.Context, service *v1.Service, s set
 	return err
 }
 
-// chooseSubnets is where a new load balancer is to be that is no network load balancer.
-func (r *reconciler) chooseSubnets(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
-	p.subnets, err = s.chooseSubnets(r.config.Subnet1, r.config.Subnet2, func(id string) (bool, error) {
+// subnetsOf are the subnets of a new load balancer of a Service.
+func (r *reconciler) subnetsOf(ctx context.Context, s settings) ([]string, error) {
+	return s.chooseSubnets(r.config.Subnet1, r.config.Subnet2, func(id string) (bool, error) {
 		found, err := r.subnets.Get(ctx, id, inventory.Query{MaxAge: attachedMaxAge})
 		return found.Domain == "", err
 	})
+}
+
+// chooseSubnets is where a new load balancer is to be that is no network load balancer.
+func (r *reconciler) chooseSubnets(ctx context.Context, service *v1.Service, s settings, p *placement) (err error) {
+	p.subnets, err = r.subnetsOf(ctx, s)
 	if errors.Is(err, errNoSubnet) {
 		return misplaced(err)
 	}

@@ -322,8 +322,16 @@ func (r *reconciler) withoutNodes(name string) services.Finding {
 }
 
 // Fixed implements services.Fixer.
-func (*reconciler) Fixed(_ context.Context, _ services.Request, _ observation, d spec) ([]services.Fixed, error) {
-	return d.fixed, nil
+func (r *reconciler) Fixed(ctx context.Context, q services.Request, o observation, d spec) ([]services.Fixed, error) {
+	s := r.settings(q.Service)
+	if o.lb == nil || s.Subnet1 == "" || s.Subnet2 == "" {
+		return d.fixed, nil
+	}
+	chosen, err := r.subnetsOf(ctx, s) // of two that are regional one alone counts
+	if err != nil || !services.SameSet(chosen, o.lb.Subnets) {
+		return d.fixed, err
+	}
+	return slices.DeleteFunc(d.fixed, func(f services.Fixed) bool { return f.Place == annotationSubnet1 || f.Place == annotationSubnet2 }), nil
 }
 
 // Complete has nothing to do: each change waits for its own work.

@@ -300,11 +300,18 @@ func TestSubnets(t *testing.T) {
 		"an internal one":                {[]string{annotationSubnet1, first, annotationSubnet2, second, annotationInternal, "true"}, []any{first}},
 		"the second of the whole region": {[]string{annotationSubnet1, first, annotationSubnet2, ocisim.DualSubnet()}, []any{ocisim.DualSubnet()}},
 		"the first of the whole region":  {[]string{annotationSubnet1, ocisim.DualSubnet()}, []any{ocisim.DualSubnet()}},
+		"both of the whole region": {
+			[]string{annotationSubnet1, ocisim.BalancerSubnet(), annotationSubnet2, ocisim.DualSubnet()}, []any{ocisim.DualSubnet()},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
-				w.requireServed(conformance.Service("web", byHand(c.annotations...), web()), nodes)
+			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+				w.cloud.loadBalancers.setEvents(events)
+				s := conformance.Service("web", byHand(c.annotations...), web())
+				w.requireServed(s, nodes)
 				assert.Equal(w, c.want, w.balancer().Doc["subnetIds"])
+				w.requireServed(s, nodes)
+				assert.Empty(w, events.Events, "it is as it was made")
 			})
 		})
 	}

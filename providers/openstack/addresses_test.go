@@ -202,6 +202,14 @@ func TestClasses(t *testing.T) {
 		w.Apply(external)
 		w.ensure(external)
 		assert.Equal(t, edge, w.sim.LoadBalancers()[0].VIPSubnetID, "the class beats the annotation")
+		before := w.file
+		w.file = strings.ReplaceAll(before, "\nsubnet-id = "+edge, "\nsubnet-id = "+other)
+		w.restart()
+		w.Events()
+		w.ensure(external)
+		assert.Contains(t, strings.Join(w.Events(), "\n"), `"edge with `+other+`" has no effect, it stays "edge with `+edge+`"`, "the operator changed the class")
+		w.file = before
+		w.restart()
 		assert.Equal(t, firstSubnet, valueOf(w.sim.Pools()[0].BackendMembers()[0].SubnetID))
 
 		internal := rename(web(map[string]string{annotationClass: "edge", annotationSubnetID: other, annotationInternal: textTrue}), "internal")

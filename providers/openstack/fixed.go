@@ -37,13 +37,17 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, o observa
 	return append(all, floating...), err
 }
 
-// chosen is a value that an annotation gives, or the class of the Service, of which one counts.
+// chosen is a value that an annotation gives, or the class of the Service, of which one counts. The class may have said another one when
+// the load balancer was made.
 func (s settings) chosen(key, annotated, class, has string, classFirst bool) services.Fixed {
 	if class != "" && (classFirst || annotated == "") {
-		return services.Matching(annotationClass, s.ClassName, has, class == has)
+		return services.Single(annotationClass, s.ofClass(class), s.ofClass(has))
 	}
 	return services.Single(key, annotated, has)
 }
+
+// ofClass names a value of the Service's class, which the operator may change.
+func (s settings) ofClass(value string) string { return s.ClassName + " with " + value }
 
 // fixedPlace is where the address of a load balancer is.
 func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
@@ -85,7 +89,8 @@ func (s settings) fixedSubnet(choice subnetChoice, has subnet) []services.Fixed 
 		return nil
 	case fromClass:
 		matches := choice.id == has.ID || choice.id == "" && byName && byTags
-		return []services.Fixed{services.Matching(annotationClass, s.ClassName, has.ID, matches)}
+		asked := strings.Trim(choice.id+" "+choice.name+" "+choice.tags, " ")
+		return []services.Fixed{services.Matching(annotationClass, s.ofClass(asked), s.ofClass(has.ID), matches)}
 	case choice.id != "":
 		return []services.Fixed{services.Single(annotationFloatingSubnetID, choice.id, has.ID)}
 	}
