@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -109,6 +110,41 @@ func (c taken) putIn(sim *awssim.Sim, instance string) {
 		return
 	}
 	sim.ImportNetwork(takenName, *c.network, c.targets, c.listeners, instance)
+}
+
+// takenService is a Service that the other controller served.
+func (c taken) takenService() *v1.Service {
+	s := service("web", nil, servicePort("http", 80, 30080))
+	s.Namespace, s.UID = "shop", types.UID("11111111-2222-3333-4444-555555555555")
+	c.service(s)
+	return s
+}
+
+// describe tells how the suite takes it over.
+func (c taken) describe(sim *awssim.Sim) conformance.Left {
+	return conformance.Left{Leave: func(nodes []*v1.Node) *v1.Service {
+		c.putIn(sim, instanceOf(nodes[0]))
+		return c.takenService()
+	}}
+}
+
+// leftCases are those that need no other configuration than the suite's; unmanaged leaves the groups of network load balancers out.
+func leftCases(sim *awssim.Sim, unmanaged func()) map[string]conformance.Left {
+	all := map[string]conformance.Left{}
+	for _, cases := range []map[string]taken{takenCases(), laterCases()} {
+		for name, c := range cases {
+			l := c.describe(sim)
+			if c.file == "" {
+				leave := l.Leave
+				l.Leave = func(nodes []*v1.Node) *v1.Service {
+					unmanaged()
+					return leave(nodes)
+				}
+			}
+			all[name] = l
+		}
+	}
+	return all
 }
 
 // takenCases are load balancers as the other controller made them.
@@ -305,9 +341,7 @@ func TestTakeover(t *testing.T) {
 			prepare := func() (*world, *v1.Service) {
 				w := newTestWorld(t, c.file, awssim.Options{})
 				w.addNode(awssim.Spec{Name: "n1"})
-				s := service("web", nil, servicePort("http", 80, 30080))
-				s.Namespace, s.UID = "shop", types.UID("11111111-2222-3333-4444-555555555555")
-				c.service(s)
+				s := c.takenService()
 				w.Apply(s)
 				return w, s
 			}

@@ -7,7 +7,6 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
@@ -167,15 +166,8 @@ func groupScenarios(unmanaged func()) []conformance.Scenario {
 // takeoverScenarios are about what AWS's own controller left: it is taken over, changes and goes.
 func takeoverScenarios(sim *awssim.Sim, unmanaged func()) (all []conformance.Scenario) {
 	for _, name := range []string{"classic", "network"} {
-		c := takenCases()[name]
-		web := conformance.Service("web", nil, conformance.Port("http", 80, 30080))
-		web.Namespace, web.UID = "shop", types.UID("11111111-2222-3333-4444-555555555555")
-		c.service(web)
 		all = append(all, conformance.Scenario{Name: "takeover-" + name, Nodes: 1, Prepare: unmanaged, Steps: []conformance.Step{
-			{Name: "it is taken over", Do: func(p *conformance.Play) {
-				c.putIn(sim, sim.List()[0].ID)
-				p.Create(web)
-			}},
+			{Name: "it is taken over", Do: func(p *conformance.Play) { p.Leave(takenCases()[name].describe(sim)) }},
 			webStep("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
 			joinStep("worker-2"), rangesStep("other source ranges", "203.0.113.0/24"), deleteStep("web"),
 		}})
@@ -218,6 +210,6 @@ func addTranscripts(f *conformance.Fixture, sim *awssim.Sim, leaveGroups func())
 	f.PlannedWrites = plannedWrites
 	f.Serves, f.Transcripts, f.Secrets = sim.Serves, transcripts, []string{awssim.Key, testSecret}
 	f.Names = func() map[string]string { return transcriptNames(sim) }
-	f.Scenarios = scenarios(sim, leaveGroups)
+	f.Scenarios, f.TakenOver = scenarios(sim, leaveGroups), leftCases(sim, leaveGroups)
 	f.Interrupts, f.Unserved = interruptedSteps(), unservedSteps()
 }

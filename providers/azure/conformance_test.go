@@ -38,6 +38,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)
 	tryTranscripts(t, sim, f, more)
+	f.TakenOver = leftCases(sim)
 	return f
 }
 

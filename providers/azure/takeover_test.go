@@ -11,6 +11,7 @@ import (
 	discovery "k8s.io/api/discovery/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
@@ -229,6 +230,37 @@ func (l left) putIn(sim *azuresim.Sim, machines []string) {
 			sim.LeaveMember(machine, id, six)
 		}
 	}
+}
+
+// leftCases are those of one Service in a cluster without a configuration of its own, of which nothing is somebody else's: not of networks
+// by annotation, beside which there may be no source ranges, nor of rules to the addresses of nodes.
+func leftCases(sim *azuresim.Sim) map[string]conformance.Left {
+	all := map[string]conformance.Left{}
+	for name, l := range leftKinds() {
+		if len(l.services) != 1 || l.config != nil || l.endpoints != nil || l.stays != nil || l.unproven != nil {
+			continue
+		}
+		if a := l.services[0].Annotations; a[annotationAllowedRanges] != "" || a[annotationNoFloating] != "" {
+			continue
+		}
+		all[name] = l.describe(sim)
+	}
+	return all
+}
+
+// describe tells how the suite takes it over.
+func (l left) describe(sim *azuresim.Sim) conformance.Left {
+	return conformance.Left{Leave: func(nodes []*v1.Node) *v1.Service {
+		for name, prefix := range l.subnets {
+			sim.AddSubnet(name, prefix)
+		}
+		var machines []string
+		for _, n := range nodes {
+			machines = append(machines, n.Spec.ProviderID)
+		}
+		l.putIn(sim, machines)
+		return l.leftServices()[0]
+	}}
 }
 
 func ownerName(at string) string { return at[:len(at)-len(nameOf(at))-1] }

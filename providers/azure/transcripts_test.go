@@ -218,16 +218,7 @@ func scenarios(t testing.TB, sim *azuresim.Sim, config map[string]any) []conform
 			Services: []*v1.Service{web(nil)}, Steps: []conformance.Step{joinStep("worker-3"), leaveStep("worker-1"), deleteStep("web")},
 		},
 		{Name: "takeover", Steps: []conformance.Step{
-			{Name: "it is taken over", Do: func(p *conformance.Play) {
-				nodes, err := p.Kube().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-				require.NoError(t, err)
-				var machines []string
-				for _, n := range nodes.Items {
-					machines = append(machines, n.Spec.ProviderID)
-				}
-				taken.putIn(sim, machines)
-				p.Create(taken.leftServices()[0])
-			}},
+			{Name: "it is taken over", Do: func(p *conformance.Play) { p.Leave(taken.describe(sim)) }},
 			webStep("a port is added", addPort), joinStep("worker-3"),
 			webStep("source ranges", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"} }), deleteStep("web"),
 		}},

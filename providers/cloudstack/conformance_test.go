@@ -73,6 +73,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 		network := simkit.NewNetwork()
 		url := network.Serve(t, server)
 		configured := testInputs(sim, url, "")
+		theirWorld := func() *world { return worldOn(t, sim, network, url) }
 		idOf := func(providerID string) string {
 			id, err := parseProviderID(providerID)
 			require.NoError(t, err)
@@ -96,7 +97,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			OneAfterAnother: "CloudStack does one job at a time in a network",
 			Services:        serviceCases(),
 			Serves:          sim.Serves,
-			Transcripts:     transcripts, Scenarios: scenarios(sim, func() *world { return worldOn(t, sim, network, url) }),
+			Transcripts:     transcripts, Scenarios: scenarios(sim, theirWorld), TakenOver: leftRules(theirWorld),
 			Secrets:    []string{cloudstacksim.SecretKey},
 			Names:      func() map[string]string { return identities(sim) },
 			Interrupts: interrupts(), PlannedWrites: plannedWrites,

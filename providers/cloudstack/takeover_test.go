@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/cloudstack/cloudstacksim"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
 // createOriginal makes what CloudStack's own controller makes for a Service with one port, in the form of one of its versions.
@@ -51,6 +52,21 @@ func createOriginal(w *world, s *v1.Service, suffix, cidrlist string) {
 func createdNow(s *v1.Service) *v1.Service {
 	s.CreationTimestamp = metav1.NewTime(time.Now().Truncate(time.Second))
 	return s
+}
+
+// leftRules are what the versions of CloudStack's own controller leave; theirWorld is where it works.
+func leftRules(theirWorld func() *world) map[string]conformance.Left {
+	leave := func(suffix, cidrs string) func([]*v1.Node) *v1.Service {
+		return func([]*v1.Node) *v1.Service {
+			s := createdNow(service("web", nil, port("http", 80, 30080)))
+			createOriginal(theirWorld(), s, suffix, cidrs)
+			return s
+		}
+	}
+	return map[string]conformance.Left{
+		"1.2": {Leave: leave("-tcp-80", everybody)}, "1.1": {Leave: leave("-tcp-80", "")},
+		"of Kubernetes": {Leave: leave("-80", ""), Writes: "its rule gets the name that rules have today"},
+	}
 }
 
 // TestTakeover: what versions 1.1 and 1.2 leave is taken over without a write, and goes with its Service. The rule of the provider that

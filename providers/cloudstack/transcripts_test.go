@@ -87,13 +87,9 @@ func scenarios(sim *cloudstacksim.Sim, theirWorld func() *world) []conformance.S
 		s.Spec.LoadBalancerIP = "203.0.113.90"
 		return s
 	}
-	takeover := func(name, suffix string) conformance.Scenario {
+	takeover := func(name, version string) conformance.Scenario {
 		return conformance.Scenario{Name: name, Steps: []conformance.Step{
-			{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) {
-				s := createdNow(one())
-				createOriginal(theirWorld(), s, suffix, everybody)
-				p.Create(s)
-			}},
+			{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) { p.Leave(leftRules(theirWorld)[version]) }},
 			addPort, deleted,
 		}}
 	}
@@ -114,7 +110,7 @@ func scenarios(sim *cloudstacksim.Sim, theirWorld func() *world) []conformance.S
 			Name: "kept-address", Services: []*v1.Service{service("web", map[string]string{annotationKeepIP: "true"}, port("http", 80, 30080))},
 			Steps: []conformance.Step{deleted},
 		},
-		takeover("takeover", "-tcp-80"), takeover("takeover-from-kubernetes", "-80"),
+		takeover("takeover", "1.2"), takeover("takeover-from-kubernetes", "of Kubernetes"),
 	}
 	for _, row := range Annotations.Rows() {
 		if legal := values[row.Key]; len(legal) > 0 {

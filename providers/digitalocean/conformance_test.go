@@ -64,7 +64,7 @@ func newFixtureBehind(
 		require.NoError(t, err)
 		return id
 	}
-	return &conformance.Fixture{
+	f := &conformance.Fixture{
 		OnlyThere: []string{`needs IPv6 on every node`},
 		Claims:    claimsIn(sim, func() string { return byHand(t, url, network.Dial) }),
 		Sim:       server, Network: network,
@@ -101,13 +101,14 @@ func newFixtureBehind(
 			"nodes/two leave and one joins": "plan replaces all Droplets in one write, and a change of nodes adds and removes some",
 		},
 		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
-		Fixed:    fixedCases(),
-		Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
+		Fixed:    fixedCases(), Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
 		DualStack: conformance.FeatureCase{
 			With: map[string]string{annotationType: typeRegional}, Without: map[string]string{annotationNetworkStack: "IPV4"}, Shows: `"DUALSTACK"`,
 		},
 	}
+	f.TakenOver = leftBalancers(t, f, url)
+	return f
 }
 
 // fixedCases are values of what counts only when a load balancer is made.

@@ -2,6 +2,7 @@ package gce
 
 import (
 	"embed"
+	"strings"
 
 	v1 "k8s.io/api/core/v1"
 
@@ -113,9 +114,9 @@ func internalScenario(s *v1.Service) conformance.Scenario {
 	}}
 }
 
-// takeOver holds the objects that Google's own controller leaves for a Service with local traffic, without those named after the cluster's
-// ID.
-func takeOver(sim *gcesim.Sim) conformance.Scenario {
+// leftExternal holds the objects that Google's own controller leaves for a Service with local traffic, without those named after the
+// cluster's ID.
+func leftExternal(sim *gcesim.Sim) conformance.Left {
 	const of, region = `{"kubernetes.io/service-name":"default/web"`, "regions/us-central1/"
 	firewall := func(ip, name, port string, from ...any) {
 		sim.Put("global/firewalls/"+name, map[string]any{
@@ -124,28 +125,39 @@ func takeOver(sim *gcesim.Sim) conformance.Scenario {
 			"allowed": []any{map[string]any{"IPProtocol": "tcp", "ports": []any{port}}},
 		})
 	}
+	return conformance.Left{Leave: func(nodes []*v1.Node) *v1.Service {
+		instances := []any{}
+		for _, n := range nodes {
+			_, zone, _ := strings.Cut(strings.TrimPrefix(n.Spec.ProviderID, providerIDPrefix), "/")
+			zone, name, _ := strings.Cut(zone, "/")
+			instances = append(instances, "zones/"+zone+"/instances/"+name)
+		}
+		sim.Put("global/httpHealthChecks/"+testLB, map[string]any{
+			"description": `{"kubernetes.io/service-name":"` + testLB + `"}`, "port": 32000.0, "requestPath": "/healthz",
+			"checkIntervalSec": 8.0, "timeoutSec": 1.0, "healthyThreshold": 1.0, "unhealthyThreshold": 3.0,
+		})
+		sim.Put(region+"targetPools/"+testLB, map[string]any{
+			"description": of + "}", "sessionAffinity": "NONE", "healthChecks": []any{"global/httpHealthChecks/" + testLB},
+			"instances": instances,
+		})
+		sim.Put(region+"forwardingRules/"+testLB, map[string]any{
+			"description": of + "}", "IPProtocol": "TCP", "portRange": "80-80", "networkTier": "PREMIUM",
+			"loadBalancingScheme": "EXTERNAL", "target": region + "targetPools/" + testLB,
+		})
+		ip := sim.Objects("forwardingRules")[0]["IPAddress"].(string)
+		firewall(ip, "k8s-fw-"+testLB, "80", "0.0.0.0/0")
+		firewall(ip, "k8s-"+testLB+"-http-hc", "32000", "130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22")
+		s := testService("web", conformance.Port("http", 80, 30080))
+		s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
+		s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: ip}}
+		return s
+	}}
+}
+
+// takeOver is about that Service.
+func takeOver(sim *gcesim.Sim) conformance.Scenario {
 	return conformance.Scenario{Name: "take-over", Steps: []conformance.Step{
-		{Name: "what Google's own controller made", Do: func(p *conformance.Play) {
-			sim.Put("global/httpHealthChecks/"+testLB, map[string]any{
-				"description": `{"kubernetes.io/service-name":"` + testLB + `"}`, "port": 32000.0, "requestPath": "/healthz",
-				"checkIntervalSec": 8.0, "timeoutSec": 1.0, "healthyThreshold": 1.0, "unhealthyThreshold": 3.0,
-			})
-			sim.Put(region+"targetPools/"+testLB, map[string]any{
-				"description": of + "}", "sessionAffinity": "NONE", "healthChecks": []any{"global/httpHealthChecks/" + testLB},
-				"instances": []any{"zones/us-central1-b/instances/worker-1", "zones/us-central1-c/instances/worker-2"},
-			})
-			sim.Put(region+"forwardingRules/"+testLB, map[string]any{
-				"description": of + "}", "IPProtocol": "TCP", "portRange": "80-80", "networkTier": "PREMIUM",
-				"loadBalancingScheme": "EXTERNAL", "target": region + "targetPools/" + testLB,
-			})
-			ip := sim.Objects("forwardingRules")[0]["IPAddress"].(string)
-			firewall(ip, "k8s-fw-"+testLB, "80", "0.0.0.0/0")
-			firewall(ip, "k8s-"+testLB+"-http-hc", "32000", "130.211.0.0/22", "35.191.0.0/16", "209.85.152.0/22", "209.85.204.0/22")
-			s := testService("web", conformance.Port("http", 80, 30080))
-			s.Spec.ExternalTrafficPolicy, s.Spec.HealthCheckNodePort = v1.ServiceExternalTrafficPolicyLocal, 32000
-			s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: ip}}
-			p.Create(s)
-		}},
+		{Name: "what Google's own controller made", Do: func(p *conformance.Play) { p.Leave(leftExternal(sim)) }},
 		changeWeb("source ranges are narrowed", func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{"192.0.2.0/24"} }),
 		changeWeb("a port is added", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("alt", 8080, 30081)) }),
 		{Name: "deleted", Do: func(p *conformance.Play) { p.Delete("web") }},

@@ -42,6 +42,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	f.Fixed = fixedCases()
 	tryNodes(t, sim, f)
 	tryLoadBalancers(t, sim, f)
+	f.TakenOver = leftBalancers(t, sim, f)
 	return f
 }
 

@@ -53,8 +53,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	sim.Reserve(reservedIP)
-	var flags map[string]string
-	subnet := 0
+	flags, subnet := map[string]string(nil), 0
 	inVPC := func(second ...[2]string) []int {
 		_, subnets := sim.AddVPC("cluster", append([][2]string{{"default", "10.0.0.0/16"}}, second...)...)
 		flags, subnet = map[string]string{"vpc-names": "cluster"}, subnets[0]
@@ -105,6 +104,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Services: serviceCases(),
 		Portable: portableCases(t, sim), Snapshot: func() string { return snapshot(t, sim) }, Fixed: fixedCases(sim, inVPC),
 	}
+	f.TakenOver = leftNodeBalancers(t, f, url)
 	addTranscripts(t, f, sim, func() { inVPC() })
 	return f
 }

@@ -74,7 +74,7 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 	network := simkit.NewNetwork()
 	url := network.Serve(t, server)
 	file := sim.CloudConfig(url) + "manage-security-groups = true\n" + keys
-	return &conformance.Fixture{
+	f := &conformance.Fixture{
 		OnlyThere: []string{`^choosing the subnet of the floating address: `, `^creating load balancer `, `^creating a floating address: quota exceeded`},
 		Claims: &conformance.Claims{
 			Of:      func(s *v1.Service) string { return s.Annotations[annotationID] },
@@ -120,6 +120,8 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 		Fixed:    fixedCases(sim, func(sections string) { file += sections }),
 		Portable: portableCases(sim, url), Snapshot: func() string { return snapshot(t, sim) }, UDP: conformance.FeatureCase{Shows: `"UDP"`},
 	}
+	f.TakenOver = leftCases(t, sim, f)
+	return f
 }
 
 // triedServices are a Service with little and one with much, and how each changes.

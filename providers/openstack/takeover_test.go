@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
 )
 
@@ -82,6 +84,31 @@ func leftKinds() map[string]left {
 	}
 }
 
+// leftCases are how the suite takes them over, whose cluster has security groups.
+func leftCases(t testing.TB, sim *openstacksim.Sim, f *conformance.Fixture) map[string]conformance.Left {
+	t.Helper()
+	all := map[string]conformance.Left{}
+	for name, l := range leftKinds() {
+		if l.octavia > 0 || l.loadBalancer != nil {
+			continue // others than the suite's
+		}
+		l.securityGroup = true
+		all[name] = conformance.Left{Leave: func(nodes []*v1.Node) *v1.Service {
+			in := f.Inputs()
+			in.Dial = f.Network.Dial
+			c, err := newCloud(in)
+			require.NoError(t, err)
+			s := web(maps.Clone(l.annotations))
+			if l.change != nil {
+				l.change(s)
+			}
+			leave(t, &world{cloud: c, sim: sim, nodes: nodes}, s, l)
+			return s
+		}}
+	}
+	return all
+}
+
 func merged(base object, changes object) object {
 	all := maps.Clone(base)
 	maps.Copy(all, changes)
@@ -90,7 +117,7 @@ func merged(base object, changes object) object {
 }
 
 // leave makes what OpenStack's own controller makes.
-func leave(t *testing.T, w *world, s *v1.Service, l left) {
+func leave(t testing.TB, w *world, s *v1.Service, l left) {
 	t.Helper()
 	name := "kube_service_kubernetes_default_web"
 	if l.name != "" {
@@ -149,17 +176,25 @@ func leave(t *testing.T, w *world, s *v1.Service, l left) {
 	}
 }
 
-func leaveGroup(t *testing.T, w *world, s *v1.Service) {
+func leaveGroup(t testing.TB, w *world, s *v1.Service) {
 	t.Helper()
 	g, err := request2[securityGroup](t, w, network, "security-groups", "security_group", object{
 		"name": "lb-sg-" + string(s.UID) + "-default-web", "description": "Security Group for default/web Service LoadBalancer in cluster kubernetes",
 	})
 	require.NoError(t, err)
-	_, err = request2[securityRule](t, w, network, "security-group-rules", "security_group_rule", object{
-		"security_group_id": g.ID, "direction": "ingress", "ethertype": "IPv4", "protocol": "tcp", "port_range_min": 30080,
-		"port_range_max": 30080, "remote_ip_prefix": "10.0.0.0/16",
-	})
-	require.NoError(t, err)
+	open := func(protocol v1.Protocol, port int32) {
+		_, err = request2[securityRule](t, w, network, "security-group-rules", "security_group_rule", object{
+			"security_group_id": g.ID, "direction": "ingress", "ethertype": "IPv4", "protocol": strings.ToLower(string(protocol)),
+			"port_range_min": port, "port_range_max": port, "remote_ip_prefix": "10.0.0.0/16",
+		})
+		require.NoError(t, err)
+	}
+	if s.Spec.HealthCheckNodePort != 0 {
+		open(v1.ProtocolTCP, s.Spec.HealthCheckNodePort)
+	}
+	for _, p := range s.Spec.Ports {
+		open(p.Protocol, p.NodePort)
+	}
 	for _, r := range g.Rules {
 		_, err := request[struct{}](t.Context(), w.api, network, "removing a rule", http.MethodDelete, "security-group-rules/"+r.ID, nil, "", http.StatusNoContent)
 		require.NoError(t, err)
@@ -171,7 +206,7 @@ func leaveGroup(t *testing.T, w *world, s *v1.Service) {
 	}
 }
 
-func request2[T any](t *testing.T, w *world, of kind, at, key string, body object) (*T, error) {
+func request2[T any](t testing.TB, w *world, of kind, at, key string, body object) (*T, error) {
 	t.Helper()
 	return request[T](t.Context(), w.api, of, "making "+key, http.MethodPost, at, underKey(key, body), key, http.StatusCreated)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 )
 
@@ -89,6 +90,20 @@ func (o *original) serve(s *v1.Service) {
 		})
 	}
 	s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: o.address}}
+}
+
+// leftServers is how the suite takes over what was made for a Service.
+func leftServers(sim *nsxsim.Sim, s *v1.Service) conformance.Left {
+	return conformance.Left{Leave: func(nodes []*v1.Node) *v1.Service {
+		theirs := &nsxWorld{sim: sim}
+		for _, n := range nodes {
+			n = n.DeepCopy()
+			n.Status.Addresses = slices.DeleteFunc(n.Status.Addresses, func(a v1.NodeAddress) bool { return a.Type != v1.NodeInternalIP })
+			theirs.nodes = append(theirs.nodes, n)
+		}
+		newOriginal(theirs).serve(s)
+		return s
+	}}
 }
 
 // twoPorts is a Service with a port of each protocol.

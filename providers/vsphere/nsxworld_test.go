@@ -297,6 +297,9 @@ func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 		reading + ".val.ManagedObjectReference": walk, reading + "[].val.ManagedObjectReference": walk,
 	}}
 	f.Lag, f.Serves, f.Snapshot = sim.SetLag, sim.Serves, func() string { return nsxSnapshot(t, sim) }
+	f.TakenOver = map[string]conformance.Left{
+		"plain": leftServers(sim, service("web", nil, port("http", 80, 30080))), "two ports": leftServers(sim, twoPorts()),
+	}
 	f.Services = map[string]conformance.Case{
 		"plain": {
 			Service: service("plain", nil, port("http", 80, 30080)),

@@ -7,9 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
@@ -49,19 +47,7 @@ func scenarios(t testing.TB, sim *nsxsim.Sim) []conformance.Scenario {
 		return service("web", annotations, port("http", 80, 30080))
 	}
 	all := []conformance.Scenario{{Name: "takeover", Steps: []conformance.Step{
-		{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) {
-			list, err := p.Kube().CoreV1().Nodes().List(t.Context(), metav1.ListOptions{})
-			require.NoError(t, err)
-			theirs := &nsxWorld{sim: sim}
-			for i := range list.Items {
-				n := &list.Items[i]
-				n.Status.Addresses = slices.DeleteFunc(n.Status.Addresses, func(a v1.NodeAddress) bool { return a.Type != v1.NodeInternalIP })
-				theirs.nodes = append(theirs.nodes, n)
-			}
-			s := one(nil)
-			newOriginal(theirs).serve(s)
-			p.Create(s)
-		}},
+		{Name: "its Service is there, and so is what was made for it", Do: func(p *conformance.Play) { p.Leave(leftServers(sim, one(nil))) }},
 		{Name: "a node joins", Do: func(p *conformance.Play) { p.AddNodes("worker-3") }},
 		{Name: "a port is added", Do: func(p *conformance.Play) {
 			p.Change("web", func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, port("alt", 8080, 30081)) })

@@ -103,6 +103,8 @@ type Fixture struct {
 	RemoveLoadBalancers func()
 	// CreationTokens is set where the cloud knows a creation by a token, so that one whose answer was lost is asked for again at once.
 	CreationTokens bool
+	// TakenOver are Services as the cloud's own controller leaves them, by name; nil where the cloud has none.
+	TakenOver map[string]Left
 	// Portable are values of portable annotations that are legal on this cloud, where the common samples are not.
 	Portable map[string]PortableCase
 	// Fixed are how annotations are tried that count only when the load balancer is made, by their keys. Each makes what its values
@@ -287,6 +289,8 @@ var parts = []part{
 	{name: "Orphans", applies: (*Fixture).hasLoadBalancers, run: runOrphans},
 	// somebody deletes the load balancer, and not what belongs to it
 	{name: "Vanish", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.RemoveLoadBalancers != nil }, run: runVanish},
+	// what the cloud's own controller made is changed by ours, and goes
+	{name: "TakenOver", applies: func(f *Fixture) bool { return len(f.TakenOver) > 0 }, run: runTakenOver, firstNetwork: true},
 	// a change of nodes is about nodes alone
 	{name: "NodeChanges", applies: (*Fixture).hasLoadBalancers, run: runNodeChanges},
 	// what is not read is not taken for absence

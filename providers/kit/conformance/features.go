@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,15 +147,21 @@ func (w *world) warned(ctx context.Context, s *v1.Service) bool {
 // warnings returns the warning events of a Service.
 func (w *world) warnings(ctx context.Context, s *v1.Service) (texts []string) {
 	w.t.Helper()
-	time.Sleep(time.Second) // events take a moment
-	list, err := w.kube.CoreV1().Events(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
-	require.NoError(w.t, err)
-	for _, e := range list.Items {
-		if e.Type == v1.EventTypeWarning && e.InvolvedObject.Name == s.Name {
+	for _, e := range w.events(ctx, s) {
+		if e.Type == v1.EventTypeWarning {
 			texts = append(texts, e.Message)
 		}
 	}
 	return texts
+}
+
+// events are those of a Service.
+func (w *world) events(ctx context.Context, s *v1.Service) []v1.Event {
+	w.t.Helper()
+	time.Sleep(time.Second) // events take a moment
+	list, err := w.kube.CoreV1().Events(s.Namespace).List(ctx, metav1.ListOptions{})
+	require.NoError(w.t, err)
+	return slices.DeleteFunc(list.Items, func(e v1.Event) bool { return e.InvolvedObject.Name != s.Name })
 }
 
 // checkFeatures compares what the description says with what the provider offers, and with what the fixture can try.

@@ -1,0 +1,136 @@
+package conformance
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry"
+)
+
+// Left is a Service as the cloud's own controller leaves it.
+type Left struct {
+	// Leave makes in the cloud what that controller makes for nodes, and returns the Service with all that it writes on it.
+	Leave func(nodes []*v1.Node) *v1.Service
+	// Writes is why the takeover writes; "" where it does not.
+	Writes string
+	// Open is the reason of the event that tells that others than those of the source ranges may connect, where the cloud's own controller
+	// let them in and nothing shows that it did; "" where nobody else may.
+	Open string
+	// Stays is the reason of the event about what outlives the Service; "" where nothing does.
+	Stays string
+	// Forgotten are later changes after which something stays where a program that has just begun meets them, with the reason.
+	Forgotten map[string]string
+}
+
+// Leave makes a Service as the cloud's own controller leaves it.
+func (p *Play) Leave(l Left) { p.Create(l.Leave(p.w.nodes)) }
+
+// Send makes a call of the cloud as somebody else makes it, and returns the answer's body.
+func (f *Fixture) Send(t testing.TB, method, url, token, body string) (answer map[string]any) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewBufferString(body))
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	client := &http.Client{Transport: &http.Transport{DialContext: f.Network.Dial, DisableKeepAlives: true}}
+	got, err := client.Do(r)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, got.Body.Close()) }()
+	require.NoError(t, json.NewDecoder(got.Body).Decode(&answer))
+	require.Less(t, got.StatusCode, http.StatusBadRequest, "%v", answer)
+	return answer
+}
+
+// laterChanges are what happens to a Service between its takeover and its end.
+var laterChanges = map[string][]func(*v1.Service){
+	"deleted":                              nil,
+	"narrowed and deleted":                 {narrowSources},
+	"narrowed, opened and deleted":         {narrowSources, openSources},
+	"moved and deleted":                    {movePort},
+	"moved, narrowed and deleted":          {movePort, narrowSources},
+	"narrowed, moved and deleted":          {narrowSources, movePort},
+	"led to another node port and deleted": {moveNodePort},
+	"given a port, which goes, deleted":    {addPort, removePort},
+	"changed at one moment and deleted":    {func(s *v1.Service) { narrowSources(s); movePort(s); moveNodePort(s) }},
+}
+
+func narrowSources(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = []string{sourceRange} }
+func openSources(s *v1.Service)   { s.Spec.LoadBalancerSourceRanges = nil }
+func movePort(s *v1.Service)      { s.Spec.Ports[0].Port += 8000 }
+func moveNodePort(s *v1.Service)  { s.Spec.Ports[0].NodePort += 1000 }
+func addPort(s *v1.Service)       { s.Spec.Ports = append(s.Spec.Ports, Port("more", 5400, 30054)) }
+func removePort(s *v1.Service)    { s.Spec.Ports = s.Spec.Ports[:len(s.Spec.Ports)-1] }
+
+// runTakenOver: what the cloud's own controller made is taken over as it is, changed by ours, and deleted: nothing of it is left.
+func runTakenOver(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	all := triesAll(t, newFixture)
+	for name, left := range readFixture(t, newFixture, func(f *Fixture) map[string]Left { return f.TakenOver }) {
+		for what, changes := range laterChanges {
+			for _, restart := range []bool{false, true} {
+				if !restart && !all && len(changes) > 1 || restart && left.Forgotten[what] != "" {
+					continue
+				}
+				virtual(t, fmt.Sprintf("%s is %s, restart %t", name, what, restart), func(t *testing.T) {
+					runLeft(t, newFixture(t), name, changes, restart)
+				})
+			}
+		}
+	}
+}
+
+// runLeft: restart has each change met by a program that has just begun.
+func runLeft(t *testing.T, f *Fixture, name string, changes []func(*v1.Service), restart bool) {
+	t.Helper()
+	ctx, c := t.Context(), f.TakenOver[name]
+	w := newWorld(t, f)
+	w.addNode(ctx, "worker-1", nil)
+	before := w.Snapshot()
+	s := c.Leave(w.nodes)
+	w.shown = w.nodes // they tell whose a load balancer is
+	w.createService(ctx, s)
+	w.restart()
+	w.Sim.ResetCalls()
+	w.ensure(ctx, s, nil)
+	assert.Equal(t, c.Writes != "", w.Sim.Calls().Writes > 0, "the takeover: %v", w.Sim.Calls().ByOperation)
+	for _, change := range changes {
+		time.Sleep(stepPause)
+		if restart {
+			w.restart()
+		}
+		w.changeService(ctx, s, change)
+		w.ensure(ctx, s, nil)
+	}
+	narrow := slices.Equal(w.service(ctx, s).Spec.LoadBalancerSourceRanges, []string{sourceRange})
+	if narrow && f.Provider.Features.SourceRanges == registry.Done && w.countEverybody(w.Snapshot()) > 0 {
+		w.requireTold(s, c.Open)
+	}
+	time.Sleep(stepPause)
+	if restart {
+		w.restart()
+	}
+	w.remove(ctx, s, nil)
+	w.requireNothingRefused()
+	if c.Stays == "" {
+		assert.Equal(t, before, w.Snapshot(), "something is left")
+		return
+	}
+	assert.NotEqual(t, before, w.Snapshot(), "all is gone")
+	w.requireTold(s, c.Stays)
+}
+
+// requireTold: an event of a Service with this reason tells of what the cloud has.
+func (w *world) requireTold(s *v1.Service, reason string) {
+	w.t.Helper()
+	is := func(e v1.Event) bool { return e.Reason == reason }
+	assert.True(w.t, slices.ContainsFunc(w.events(w.t.Context(), s), is), "no event %q tells of this: %s", reason, w.Snapshot())
+}
