@@ -50,7 +50,7 @@ func (f *Fixture) Send(t testing.TB, method, url, token, body string) (answer ma
 	return answer
 }
 
-// laterChanges are what happens to a Service between its takeover and its end.
+// laterChanges lists what happens to a Service between its takeover and its end.
 var laterChanges = map[string][]func(*v1.Service){
 	"deleted":                              nil,
 	"narrowed and deleted":                 {narrowSources},
