@@ -54,7 +54,7 @@ func createdNow(s *v1.Service) *v1.Service {
 	return s
 }
 
-// leftRules are what the versions of CloudStack's own controller leave; theirWorld is where it works.
+// leftRules returns the rules that the versions of CloudStack's own controller leave behind; theirWorld is where it works.
 func leftRules(theirWorld func() *world) map[string]conformance.Left {
 	leave := func(suffix, cidrs string) func([]*v1.Node) *v1.Service {
 		return func([]*v1.Node) *v1.Service {

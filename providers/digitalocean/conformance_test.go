@@ -96,10 +96,7 @@ func newFixtureBehind(
 		MalformedIDs: []string{providerIDPrefix, providerIDPrefix + "12x", providerIDPrefix + "-1", providerIDPrefix + "0"},
 		Services:     serviceCases(certificate),
 		Transcripts:  transcripts, Secrets: []string{testToken}, Scenarios: scenarios(sim, certificate), Serves: sim.Serves, Target: target,
-		PlannedWrites: plannedWrites, Unplanned: map[string]string{
-			"takeover/a node joins":         "a change of nodes leaves the tags to the next reconciliation of the Service, which plan is about",
-			"nodes/two leave and one joins": "plan replaces all Droplets in one write, and a change of nodes adds and removes some",
-		},
+		PlannedWrites: plannedWrites, Unplanned: unplanned,
 		Unserved: map[string]string{"annotation-do-loadbalancer-http3-port/it is 443": "HTTP/3 is served over UDP at the port of HTTPS"},
 		Fixed:    fixedCases(), Portable: portableCases(certificate), Snapshot: func() string { return snapshot(t, sim) },
 		UDP: conformance.FeatureCase{Shows: `"udp"`},
@@ -109,6 +106,12 @@ func newFixtureBehind(
 	}
 	f.TakenOver = leftBalancers(t, f, url)
 	return f
+}
+
+// unplanned says why plan does not foresee some changes of nodes.
+var unplanned = map[string]string{
+	"takeover/a node joins":         "a change of nodes leaves the tags to the next reconciliation of the Service, which plan is about",
+	"nodes/two leave and one joins": "plan replaces all Droplets in one write, and a change of nodes adds and removes some",
 }
 
 // fixedCases are values of what counts only when a load balancer is made.

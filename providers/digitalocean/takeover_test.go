@@ -14,7 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// leftBalancers are what DigitalOcean's own controller leaves. The requests are written down by hand, from what it is known to send.
+// leftBalancers returns the objects that DigitalOcean's own controller leaves. The requests are written down by hand, from what
+// it is known to send.
 func leftBalancers(t testing.TB, f *conformance.Fixture, url string) map[string]conformance.Left {
 	t.Helper()
 	regional := map[string]any{

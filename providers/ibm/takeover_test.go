@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// leftBalancers are what IBM's own controller leaves. The requests are written down by hand, from what it is known to send.
+// leftBalancers returns the objects that IBM's own controller leaves. The requests are written down by hand, from what it is known to send.
 func leftBalancers(t testing.TB, sim *ibmsim.Sim, f *conformance.Fixture) map[string]conformance.Left {
 	t.Helper()
 	leave := func(annotations map[string]string, change map[string]any, edit func(*v1.Service)) func([]*v1.Node) *v1.Service {

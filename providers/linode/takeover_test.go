@@ -13,7 +13,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 )
 
-// leftNodeBalancers returns the objects that Linode's own controller leaves. The requests are written down by hand, from what it is known to send.
+// leftNodeBalancers returns the objects that Linode's own controller leaves. The requests are written down by hand, from what
+// it is known to send.
 func leftNodeBalancers(t testing.TB, f *conformance.Fixture, url string) map[string]conformance.Left {
 	t.Helper()
 	send := func(path string, body any) map[string]any {
