@@ -11,8 +11,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -21,7 +21,7 @@ import (
 // hold ignored, deprecated or probably misspelt settings. schema.Problems splits both into problems.
 func CheckServiceOf(p Provider, in Inputs, service *v1.Service) (warnings, err error) {
 	t := Translate(p, in, service)
-	_, common, commonErr := guard.Annotations.Parse(t.Service.Annotations)
+	_, common, commonErr := contract.Annotations.Parse(t.Service.Annotations)
 	warned, refused := append([]error{common}, t.Warnings...), []error{commonErr, t.Err}
 	if p.CheckService != nil {
 		w, e := p.CheckService(in, t.Service)
@@ -96,7 +96,7 @@ func (p Provider) Cloud() portable.Cloud {
 
 // table returns all annotations that a Service may have on the provider's cloud.
 func (p Provider) table() []schema.AnnotationRow {
-	rows := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+	rows := slices.Concat(p.Annotations, contract.Annotations.Rows(), portable.Annotations.Rows())
 	for _, key := range p.Records {
 		rows = append(rows, schema.AnnotationRow{Key: key})
 	}

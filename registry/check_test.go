@@ -8,7 +8,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -42,9 +42,9 @@ func TestCheckServiceOf(t *testing.T) {
 		"deprecated":             {p, map[string]string{"lb.example.com/alpha-size": "x"}, []string{"annotation lb.example.com/alpha-size: is deprecated: use lb.example.com/alpha-units"}, nil},
 		"common to all providers": {
 			p,
-			map[string]string{guard.AnnotationRetain: "perhaps"},
+			map[string]string{contract.AnnotationRetain: "perhaps"},
 			nil,
-			[]string{`annotation ` + guard.AnnotationRetain + `: "perhaps" is not a boolean; use "true" or "false"`},
+			[]string{`annotation ` + contract.AnnotationRetain + `: "perhaps" is not a boolean; use "true" or "false"`},
 		},
 		"what the provider says": {said, nil, []string{"a warning"}, []string{"a fault", "another"}},
 	} {

@@ -19,6 +19,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
@@ -109,7 +110,7 @@ type Provider struct {
 	// ServedElsewhere is the same for one annotation, whose values in OneOf leave the Service to another controller, so that the admission
 	// policy knows it too.
 	ServedElsewhere *schema.Where
-	// Handover: its load balancers can get the marks of a restored cluster, as guard.LoadBalancerHandover does.
+	// Handover: its load balancers can get the marks of a restored cluster, as contract.LoadBalancerHandover does.
 	Handover bool
 	// Records are annotations that the provider writes on Services for itself. They are in no table, because nobody else sets them.
 	Records []string
@@ -297,7 +298,7 @@ func (r *Registry) Open(name string, in Inputs) (cloudprovider.Interface, error)
 	if in.Guard != nil {
 		policy = *in.Guard
 	}
-	if _, can := cloud.(guard.InstanceVerifier); policy.VerifyInstances && !can {
+	if _, can := cloud.(contract.InstanceVerifier); policy.VerifyInstances && !can {
 		return nil, fmt.Errorf("--verify-node-instances: provider %s cannot verify instances; leave it out", p.Name)
 	}
 	return guard.Wrap(cloud, guard.Facts{

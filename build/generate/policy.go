@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -44,8 +44,8 @@ func admissionPolicy(providers []registry.Provider) ([]byte, error) {
 		if w := p.ServedElsewhere; w != nil {
 			one.Elsewhere = lookup(w.Key) + " in [" + quotedAll(w.OneOf) + "]"
 		}
-		rows := slices.Concat(p.Annotations, guard.Annotations.Rows())
-		one.Errors = append(one.Errors, lengths(guard.Annotations.Rows())...)
+		rows := slices.Concat(p.Annotations, contract.Annotations.Rows())
+		one.Errors = append(one.Errors, lengths(contract.Annotations.Rows())...)
 		one.Errors = append(one.Errors, exceptElsewhere(lengths(slices.Concat(p.Annotations, portable.Annotations.Rows())))...)
 		one.Errors = append(one.Errors, exceptElsewhere(emptiness(p))...)
 		for i, row := range rows {

@@ -18,8 +18,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
@@ -256,7 +256,7 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.problem(eventProblems(providers, clouds))
 	w.page("docs/events.md", "", map[string]string{"events": eventsTable(eventRows(providers), clouds)})
 	w.page("docs/observability.md", "", map[string]string{"metrics": metricsTable(common)})
-	w.page("docs/load-balancer-ownership.md", "", map[string]string{"annotations": annotationsTable(guard.Annotations.Rows())})
+	w.page("docs/load-balancer-ownership.md", "", map[string]string{"annotations": annotationsTable(contract.Annotations.Rows())})
 	sections, err := examplesTables(w.root, providers)
 	w.problem(err)
 	maps.Copy(sections, portableTables(providers))

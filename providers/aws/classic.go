@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // classicReconciler reconciles classic load balancers.
@@ -229,7 +229,7 @@ func (c *classicReconciler) Deletions(
 	name := loadBalancerName(r.Service)
 	if o.classic != nil {
 		changes = append(changes, classicChange{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: "classic load balancer " + name},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: "classic load balancer " + name},
 			Make: func(ctx context.Context, _ *services.Request, o classicObserved) (classicObserved, error) {
 				return o, c.records.deleteClassic(ctx, name)
 			},
@@ -286,7 +286,7 @@ func (c *classicReconciler) creation(d desiredClassic) classicChange {
 		ports[i] = fmt.Sprintf("%s/%d to %s/%d", p.protocol, p.port, p.instanceProtocol, p.instancePort)
 	}
 	return classicChange{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "classic load balancer " + d.name, Detail: fmt.Sprintf(
 			"%s, %s, subnets %s, %d instances", d.scheme, strings.Join(ports, ", "), strings.Join(d.subnets, ", "), len(d.instances))},
 		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, d.plannedBalancer() },
 		Make: func(ctx context.Context, r *services.Request, o classicObserved) (classicObserved, error) {

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const fargatePrefix = "fargate-"
@@ -77,7 +77,7 @@ func newFargate(i *instances) fargate {
 	return f
 }
 
-// VerifyInstance implements guard.InstanceVerifier.
+// VerifyInstance implements contract.InstanceVerifier.
 func (fargate) VerifyInstance(context.Context, *v1.Node) (ok bool, why string, err error) {
 	return false, "it runs on Fargate, which has no instance", nil
 }
@@ -168,7 +168,7 @@ func (f fargate) describe(ctx context.Context, node *v1.Node, e podInterface, _ 
 		return nil, err
 	}
 	m.Region = id.region
-	if guard.Uninitialized(node) {
+	if contract.Uninitialized(node) {
 		m.AdditionalLabels, err = f.instances.labelsOf(ctx, node, instance{zone: e.zone})
 	}
 	return m, err

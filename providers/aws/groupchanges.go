@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file has the changes of security groups that both kinds of load balancers make: of the group that is made for one load
@@ -66,8 +66,8 @@ func ownGroupChanges[O any](
 	}
 	if own.id == "" {
 		return []services.Change[O]{{
-			Planned: guard.Planned{
-				Action: guard.PlanCreate, Object: "security group " + own.name, Detail: fmt.Sprintf("%d rules", len(own.rules)),
+			Planned: contract.Planned{
+				Action: contract.PlanCreate, Object: "security group " + own.name, Detail: fmt.Sprintf("%d rules", len(own.rules)),
 			},
 			Replan: true, Creates: true, Compare: ruleChange{add: own.rules}.compare,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
@@ -85,7 +85,7 @@ func ownGroupChanges[O any](
 	var changes []services.Change[O]
 	if own.untagged {
 		changes = append(changes, services.Change[O]{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: all[own.id].title(), Detail: "tag it as the cluster's"},
+			Planned: contract.Planned{Action: contract.PlanChange, Object: all[own.id].title(), Detail: "tag it as the cluster's"},
 			Compare: func() (before, after any) {
 				return tagged(services.Within(all[own.id].tags, own.tags)), tagged(own.tags)
 			},
@@ -110,9 +110,9 @@ func ownGroupChanges[O any](
 func (g securityGroup) title() string { return fmt.Sprintf("security group %s (%s)", g.id, g.name) }
 
 // planned is a change of rules as plan tells it.
-func (c ruleChange) planned() guard.Planned {
-	return guard.Planned{
-		Action: guard.PlanChange, Object: c.group.title(), Detail: fmt.Sprintf("rules: %d more, %d less", len(c.add), len(c.remove)),
+func (c ruleChange) planned() contract.Planned {
+	return contract.Planned{
+		Action: contract.PlanChange, Object: c.group.title(), Detail: fmt.Sprintf("rules: %d more, %d less", len(c.add), len(c.remove)),
 	}
 }
 
@@ -191,7 +191,7 @@ func obsoleteGroupChanges[O any](groups *securityGroups, obsolete []securityGrou
 	changes := make([]services.Change[O], len(obsolete))
 	for i, g := range obsolete {
 		changes[i] = services.Change[O]{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: g.title(), Detail: "the load balancer has other security groups"},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: g.title(), Detail: "the load balancer has other security groups"},
 			Compare: ruleChange{remove: g.rules}.compare,
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				if err := groups.closeTo(ctx, g.id); err != nil {
@@ -246,7 +246,7 @@ func withoutRulesFor(all map[string]securityGroup, sources []securityGroup) map[
 // closingChange removes the rules of nodes for a load balancer that is deleted. Each group is tried.
 func closingChange[O any](groups *securityGroups, left leftovers) services.Change[O] {
 	return services.Change[O]{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "rules of nodes", Detail: fmt.Sprintf("in %d security groups", len(left.opened))},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "rules of nodes", Detail: fmt.Sprintf("in %d security groups", len(left.opened))},
 		Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 			var failed []error
 			for _, g := range left.groups {
@@ -265,7 +265,7 @@ func groupDeletions[O any](groups *securityGroups, list []securityGroup) []servi
 	changes := make([]services.Change[O], len(list))
 	for i, g := range list {
 		changes[i] = services.Change[O]{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: g.title()},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: g.title()},
 			Make: func(ctx context.Context, _ *services.Request, o O) (O, error) {
 				return o, services.Patiently(ctx, patience, func() error { return groups.remove(ctx, g) })
 			},

@@ -22,6 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
@@ -347,7 +348,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, one instance, _
 	switch {
 	case len(one.interfaces) == 0:
 		return nil, &nodes.Incomplete{Reason: lack, Metadata: m}
-	case !guard.Uninitialized(node):
+	case !contract.Uninitialized(node):
 		return m, nil
 	case len(list) == 0:
 		return nil, errors.New(lack)

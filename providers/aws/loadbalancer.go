@@ -15,8 +15,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -53,8 +53,8 @@ type loadBalancers struct {
 // kindReconciler reconciles one kind of load balancer.
 type kindReconciler interface {
 	cloudprovider.LoadBalancer
-	guard.Planner
-	guard.Narrower
+	contract.Planner
+	contract.Narrower
 }
 
 var _ kindReconciler = (*loadBalancers)(nil)
@@ -182,7 +182,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	})
 }
 
-// NarrowLoadBalancer implements guard.Narrower.
+// NarrowLoadBalancer implements contract.Narrower.
 func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
 	if _, elsewhere := kindOf(service); elsewhere {
 		return nil
@@ -190,12 +190,12 @@ func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, 
 	return errors.Join(l.kinds(service)[0].NarrowLoadBalancer(ctx, cluster, service), l.narrowFormerKind(ctx, cluster, service))
 }
 
-// PlanLoadBalancer implements guard.Planner.
+// PlanLoadBalancer implements contract.Planner.
 func (l *loadBalancers) PlanLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
-) (guard.Plan, error) {
+) (contract.Plan, error) {
 	if _, elsewhere := kindOf(service); elsewhere {
-		return guard.Plan{}, cloudprovider.ImplementedElsewhere
+		return contract.Plan{}, cloudprovider.ImplementedElsewhere
 	}
 	return l.kinds(service)[0].PlanLoadBalancer(ctx, cluster, service, nodes)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // networkReconciler reconciles network load balancers.
@@ -374,8 +374,8 @@ func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
 		subnets = append(subnets, aws.ToString(m.SubnetId))
 	}
 	changes := []networkChange{{
-		Planned: guard.Planned{
-			Action: guard.PlanCreate, Object: "network load balancer " + d.name,
+		Planned: contract.Planned{
+			Action: contract.PlanCreate, Object: "network load balancer " + d.name,
 			Detail: fmt.Sprintf("%s, %s, subnets %s", d.scheme, d.addressType, strings.Join(subnets, ", ")),
 		},
 		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, createNetwork(d) },
@@ -390,8 +390,8 @@ func (c *networkReconciler) creation(d desiredNetwork) []networkChange {
 	}}
 	for _, p := range d.listeners {
 		changes = append(changes, networkChange{
-			Planned: guard.Planned{
-				Action: guard.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
+			Planned: contract.Planned{
+				Action: contract.PlanCreate, Object: fmt.Sprintf("listener %s/%d", p.protocol, p.port),
 				Detail: fmt.Sprintf("target group %s, %s/%d, %d targets", p.group.name, p.group.protocol, p.group.port, len(d.targets)),
 			},
 			Compare: func() (before, after any) { return nil, d.plannedListener(p) },
@@ -563,7 +563,7 @@ func (c *networkReconciler) Deletions(
 
 func (c *networkReconciler) deletion(name, arn string) networkChange {
 	return networkChange{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "network load balancer " + name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "network load balancer " + name},
 		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
 			if err := c.records.deleteNetwork(ctx, arn); err != nil {
 				c.records.networks.Invalidate(name)
@@ -580,7 +580,7 @@ func (c *networkReconciler) targetGroupDeletion(t elbv2types.TargetGroup) networ
 	name := aws.ToString(t.TargetGroupName)
 	del := step{what: "deleting target group " + name, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: t.TargetGroupArn}}
 	return networkChange{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "target group " + name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "target group " + name},
 		Make: func(ctx context.Context, _ *services.Request, o networkObserved) (networkObserved, error) {
 			return o, services.Patiently(ctx, patience, func() error { return c.records.run(ctx, del, nil) })
 		},

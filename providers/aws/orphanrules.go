@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file closes what nodes have open for load balancers of Services that are gone. Who may still need a rule is asked of the
@@ -145,7 +145,7 @@ func (c *cloud) closeNodes(ctx context.Context, id *identity, name string, group
 
 // orphanNodeRules finds rules of nodes for load balancers that are gone, as their Services are. A security group that other clusters
 // have as well may hold theirs.
-func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
+func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
 	if c.config.NoNodeGroupRules {
 		return nil, nil
 	}
@@ -157,7 +157,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 	if err != nil {
 		return nil, err
 	}
-	var orphans []guard.Orphan
+	var orphans []contract.Orphan
 	for _, g := range all {
 		if !id.alone(g.tags) {
 			continue
@@ -171,7 +171,7 @@ func (c *cloud) orphanNodeRules(ctx context.Context, id *identity, living living
 				return nil, err
 			}
 			if !d.decide(g).empty() {
-				orphans = append(orphans, guard.Orphan{Kind: orphanRules, ID: g.id + "/" + name, Name: name})
+				orphans = append(orphans, contract.Orphan{Kind: orphanRules, ID: g.id + "/" + name, Name: name})
 			}
 		}
 	}
@@ -211,13 +211,13 @@ func (c *cloud) loadBalancerNames(ctx context.Context) (map[string]bool, error) 
 }
 
 // ofRules takes the ID of rules apart.
-func ofRules(o guard.Orphan) (groupID, name string) {
+func ofRules(o contract.Orphan) (groupID, name string) {
 	groupID, name, _ = strings.Cut(o.ID, "/")
 	return groupID, name
 }
 
 // deleteOrphanRules closes one security group to a load balancer, once AWS says of both kinds that there is none of the name.
-func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o guard.Orphan) error {
+func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o contract.Orphan) error {
 	groupID, name := ofRules(o)
 	l := c.loadBalancers
 	_, classic := l.records.classics.Get(ctx, name, inventory.Query{})
@@ -249,7 +249,7 @@ func (c *cloud) deleteOrphanRules(ctx context.Context, id *identity, o guard.Orp
 }
 
 // checkProtection refuses a load balancer that somebody protects: it would stay, and reach no node any more.
-func (c *cloud) checkProtection(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) checkProtection(ctx context.Context, o contract.Orphan) error {
 	attributes, err := c.loadBalancers.records.attributes.Get(ctx, o.ID, inventory.Query{})
 	if err == nil && attributes.value[attributeProtected] == textTrue {
 		err = fmt.Errorf("%s %s is protected from deletion by its attribute %s and stays, with the rules of nodes for it; "+

@@ -13,8 +13,8 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // lose takes a Service away and leaves all that it has in AWS.
@@ -41,13 +41,13 @@ func (w *world) command(classes defaults.Set) {
 }
 
 // orphans are those that the command finds, by their kind and name.
-func (w *world) orphans() map[string]guard.Orphan {
+func (w *world) orphans() map[string]contract.Orphan {
 	w.T.Helper()
 	living, err := w.livingNow(w.T.Context())
 	require.NoError(w.T, err)
 	list, err := w.Orphans(w.T.Context(), living.all)
 	require.NoError(w.T, err)
-	found := map[string]guard.Orphan{}
+	found := map[string]contract.Orphan{}
 	for _, o := range list {
 		found[o.Kind+" "+o.Name] = o
 	}
@@ -183,13 +183,13 @@ func TestRulesOfGoneLoadBalancers(t *testing.T) {
 	w.server.ResetCalls()
 	found := w.orphans()
 	assert.Zero(t, w.server.Calls().Writes)
-	left := []guard.Orphan{found[orphanRules+" "+loadBalancerName(network)], found[orphanRules+" "+loadBalancerName(classic)]}
+	left := []contract.Orphan{found[orphanRules+" "+loadBalancerName(network)], found[orphanRules+" "+loadBalancerName(classic)]}
 	for name, o := range found {
 		assert.NotContains(t, name, "a1111111122223333444455555555555")
 		assert.NotContains(t, name, "a2222222222223333444455555555555")
 		assert.NotEmpty(t, o.ID)
 	}
-	require.NotContains(t, left, guard.Orphan{})
+	require.NotContains(t, left, contract.Orphan{})
 
 	w.keepsRulesOf([]*v1.Service{network, classic}, left)
 	for _, o := range left {
@@ -204,7 +204,7 @@ func TestRulesOfGoneLoadBalancers(t *testing.T) {
 }
 
 // keepsRulesOf: a Service, or a load balancer, of the name keeps rules.
-func (w *world) keepsRulesOf(services []*v1.Service, left []guard.Orphan) {
+func (w *world) keepsRulesOf(services []*v1.Service, left []contract.Orphan) {
 	w.T.Helper()
 	t := w.T
 	for _, s := range services {

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Kinds of orphans.
@@ -30,17 +30,17 @@ const (
 	orphanGroup       = "security group"
 )
 
-// Orphans implements guard.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security groups
+// Orphans implements contract.OrphanFinder: what the tags give to this cluster and no Service has. Target groups and security groups
 // count where no load balancer uses them, rules of nodes where the load balancer that they name is gone. What sends to instances
 // that run and are no Nodes here is another cluster's with the same ID.
-func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
+func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {
 		return nil, err
 	}
 	living := c.livingOf(services)
-	orphans := []guard.Orphan{}
-	type finder func(context.Context, *identity, livingServices) ([]guard.Orphan, error)
+	orphans := []contract.Orphan{}
+	type finder func(context.Context, *identity, livingServices) ([]contract.Orphan, error)
 	for _, find := range []finder{
 		c.orphanClassics, c.orphanNetworks, c.orphanTargetGroups, c.orphanGroups, c.orphanNodeRules,
 	} {
@@ -50,7 +50,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 		}
 		orphans = append(orphans, found...)
 	}
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
+	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
 	return orphans, nil
 }
 
@@ -83,7 +83,7 @@ func (c *cloud) livingOf(services []*v1.Service) livingServices {
 }
 
 // isServed reports whether a living Service has an orphan by now.
-func (l livingServices) isServed(o guard.Orphan) bool {
+func (l livingServices) isServed(o contract.Orphan) bool {
 	switch o.Kind {
 	case orphanClassic:
 		return l.loadBalancers[o.ID]
@@ -164,13 +164,13 @@ func orphanOf(id *identity, tags map[string]string) (string, bool) {
 	return tags[serviceTag], id.owned(tags) && tags[serviceTag] != ""
 }
 
-func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
+func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
 	b := c.loadBalancers.records
 	all, err := b.classics.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	var orphans []guard.Orphan
+	var orphans []contract.Orphan
 	for _, lb := range all {
 		name := aws.ToString(lb.LoadBalancerName)
 		if !controllerName.MatchString(name) || living.loadBalancers[name] || aws.ToString(lb.VPCId) != id.vpc {
@@ -189,7 +189,7 @@ func (c *cloud) orphanClassics(ctx context.Context, id *identity, living livingS
 			return nil, err
 		}
 		if !others {
-			orphans = append(orphans, guard.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: created(lb.CreatedTime)})
+			orphans = append(orphans, contract.Orphan{Kind: orphanClassic, ID: name, Name: service, Created: created(lb.CreatedTime)})
 		}
 	}
 	return orphans, nil
@@ -203,13 +203,13 @@ func tagsIfThere(found keyedValue[map[string]string], err error) (map[string]str
 	return found.value, err
 }
 
-func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
+func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
 	b := c.loadBalancers.records
 	all, err := b.networks.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	var orphans []guard.Orphan
+	var orphans []contract.Orphan
 	for _, lb := range all {
 		if living.loadBalancers[aws.ToString(lb.LoadBalancerName)] || aws.ToString(lb.VpcId) != id.vpc {
 			continue
@@ -232,7 +232,7 @@ func (c *cloud) orphanNetworks(ctx context.Context, id *identity, living livingS
 			return nil, err
 		}
 		if !others {
-			orphans = append(orphans, guard.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: created(lb.CreatedTime)})
+			orphans = append(orphans, contract.Orphan{Kind: orphanNetwork, ID: arn, Name: service, Created: created(lb.CreatedTime)})
 		}
 	}
 	return orphans, nil
@@ -246,13 +246,13 @@ func created(at *time.Time) string {
 }
 
 // orphanTargetGroups finds target groups that no load balancer uses.
-func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
+func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
 	b := c.loadBalancers.records
 	all, err := b.groups.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	var orphans []guard.Orphan
+	var orphans []contract.Orphan
 	for _, t := range all {
 		used, err := c.inUse(ctx, t, ownership.OrphanMaxAge)
 		if err != nil {
@@ -267,7 +267,7 @@ func (c *cloud) orphanTargetGroups(ctx context.Context, id *identity, living liv
 			return nil, err
 		}
 		if service, orphan := orphanOf(id, tags); orphan && !living.services[service] {
-			orphans = append(orphans, guard.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service})
+			orphans = append(orphans, contract.Orphan{Kind: orphanTargetGroup, ID: arn, Name: service})
 		}
 	}
 	return orphans, nil
@@ -297,14 +297,14 @@ func (c *cloud) inUse(ctx context.Context, t *elbv2types.TargetGroup, maxAge tim
 var managedGroupForm = regexp.MustCompile(`^k8s-[a-zA-Z0-9]{0,8}-[a-zA-Z0-9]{0,8}-[0-9a-f]{10}$`)
 
 // orphanGroups finds the security groups of load balancers of no Service.
-func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingServices) ([]guard.Orphan, error) {
+func (c *cloud) orphanGroups(ctx context.Context, id *identity, living livingServices) ([]contract.Orphan, error) {
 	all, err := c.loadBalancers.groups.known.All(ctx, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	var orphans []guard.Orphan
+	var orphans []contract.Orphan
 	for _, g := range all {
-		o := guard.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name}
+		o := contract.Orphan{Kind: orphanGroup, ID: g.id, Name: g.name}
 		if !madeForLoadBalancer(id, g) || living.isServed(o) {
 			continue
 		}
@@ -379,8 +379,8 @@ func (c *cloud) groupInUse(ctx context.Context, groupID string, living livingSer
 // errNotOrphan is the answer where what was an orphan has an owner by now.
 var errNotOrphan = errors.New("is not the cluster's any more, or in use; it is left alone")
 
-// DeleteOrphan implements guard.OrphanFinder. What was found is looked at again first: people may have taken it over.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. What was found is looked at again first: people may have taken it over.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	_, id, err := c.api.ready(ctx)
 	if err != nil {
 		return err
@@ -414,7 +414,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 }
 
 // stillNobodys asks the API server again whether a living Service has what is about to be deleted.
-func (c *cloud) stillNobodys(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) stillNobodys(ctx context.Context, o contract.Orphan) error {
 	living, err := c.livingNow(ctx)
 	if err == nil && living.isServed(o) {
 		err = fmt.Errorf("%s %s %w", o.Kind, o.ID, errNotOrphan)
@@ -437,7 +437,7 @@ func (c *cloud) livingNow(ctx context.Context) (livingServices, error) {
 	return c.livingOf(services), nil
 }
 
-func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.Orphan) error {
+func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o contract.Orphan) error {
 	b := c.loadBalancers.records
 	lb, err := b.classics.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
@@ -456,7 +456,7 @@ func (c *cloud) deleteOrphanClassic(ctx context.Context, id *identity, o guard.O
 	return b.deleteClassic(ctx, o.ID)
 }
 
-func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.Orphan) error {
+func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o contract.Orphan) error {
 	b := c.loadBalancers.records
 	lb, err := b.networks.Get(ctx, loadBalancerOfARN(o.ID), inventory.Query{})
 	if err != nil {
@@ -485,7 +485,7 @@ func (c *cloud) deleteOrphanNetwork(ctx context.Context, id *identity, o guard.O
 
 // stillOrphan reads the tags of something that is about to be deleted.
 func stillOrphan(
-	ctx context.Context, id *identity, o guard.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]],
+	ctx context.Context, id *identity, o contract.Orphan, tags *inventory.Inventory[string, keyedValue[map[string]string]],
 ) error {
 	found, err := tags.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
@@ -497,7 +497,7 @@ func stillOrphan(
 	return nil
 }
 
-func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o guard.Orphan) error {
+func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o contract.Orphan) error {
 	b := c.loadBalancers.records
 	all, err := b.groups.All(ctx, inventory.Query{})
 	if err != nil {
@@ -520,7 +520,7 @@ func (c *cloud) deleteOrphanTargetGroup(ctx context.Context, id *identity, o gua
 	return b.run(ctx, step{what: "deleting target group " + o.ID, input: &elbv2.DeleteTargetGroupInput{TargetGroupArn: aws.String(o.ID)}}, nil)
 }
 
-func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o guard.Orphan) error {
+func (c *cloud) deleteOrphanGroup(ctx context.Context, id *identity, o contract.Orphan) error {
 	groups := c.loadBalancers.groups
 	g, err := groups.known.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestPlan: a plan names everything that is made, the openings of nodes for classic load balancers included, and writes
@@ -18,16 +18,16 @@ func TestPlan(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		service *v1.Service
-		want    []guard.Planned
+		want    []contract.Planned
 	}{
-		"classic": {service("classic", nil, servicePort("http", 80, 30080)), []guard.Planned{
-			{Action: guard.PlanCreate, Object: "security group k8s-elb-auidofclassic", Detail: "2 rules"},
-			{Action: guard.PlanChange, Object: "security group " + awssim.NodeGroup + " (nodes)", Detail: "rules: 1 more, 0 less"},
-			{Action: guard.PlanCreate, Object: "classic load balancer auidofclassic"},
+		"classic": {service("classic", nil, servicePort("http", 80, 30080)), []contract.Planned{
+			{Action: contract.PlanCreate, Object: "security group k8s-elb-auidofclassic", Detail: "2 rules"},
+			{Action: contract.PlanChange, Object: "security group " + awssim.NodeGroup + " (nodes)", Detail: "rules: 1 more, 0 less"},
+			{Action: contract.PlanCreate, Object: "classic load balancer auidofclassic"},
 		}},
-		"network": {nlb("network", nil, servicePort("http", 80, 30080)), []guard.Planned{
-			{Action: guard.PlanCreate, Object: "network load balancer auidofnetwork"},
-			{Action: guard.PlanCreate, Object: "listener TCP/80"},
+		"network": {nlb("network", nil, servicePort("http", 80, 30080)), []contract.Planned{
+			{Action: contract.PlanCreate, Object: "network load balancer auidofnetwork"},
+			{Action: contract.PlanCreate, Object: "listener TCP/80"},
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -17,7 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -294,7 +294,7 @@ func stepChanges[O any](
 		last := i == len(steps)-1
 		_, creates := s.input.(*elbv2.CreateTargetGroupInput)
 		changes[i] = services.Change[O]{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: object, Detail: s.what}, Creates: creates, Compare: s.compare,
+			Planned: contract.Planned{Action: contract.PlanChange, Object: object, Detail: s.what}, Creates: creates, Compare: s.compare,
 			Make: func(ctx context.Context, r *services.Request, observed O) (O, error) {
 				if err := run(ctx, *r, s); err != nil || !last {
 					return observed, err

@@ -14,7 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // owned are the tags that AWS's own controller gives to everything of a Service.
@@ -451,7 +451,7 @@ func TestOrphans(t *testing.T) {
 	assert.Empty(t, w.sim.Classics())
 	assert.Len(t, w.sim.Networks(), 2, "the living one, and the one by hand")
 	assert.Len(t, w.sim.Groups(), 3, "the living one's, the nodes', and the extra one")
-	require.ErrorContains(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: "volume"}), "no kind")
+	require.ErrorContains(t, w.DeleteOrphan(t.Context(), contract.Orphan{Kind: "volume"}), "no kind")
 }
 
 // TestNoServiceClaimsALoadBalancer: nothing that the author of a Service writes leads to a load balancer of another Service: not its name,

@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file is about the public addresses of Services.
@@ -325,13 +325,13 @@ func (r *reconciler) addressChange(_ services.Request, _ *observed, a *address) 
 	if a == nil || a.found != nil && sameDoc(a.found, a.want) && (!a.managed || !failed(a.found)) {
 		return c, false
 	}
-	action := guard.PlanChange
+	action := contract.PlanChange
 	if a.found == nil {
-		action = guard.PlanCreate
+		action = contract.PlanCreate
 	}
 	id := a.id(r.config)
 	return services.Change[*observed]{
-		Planned: guard.Planned{Action: action, Object: "public IP address " + a.name}, Replan: true,
+		Planned: contract.Planned{Action: action, Object: "public IP address " + a.name}, Replan: true,
 		Compare: func() (before, after any) {
 			if a.found == nil {
 				return nil, a.want
@@ -380,7 +380,7 @@ func (r *reconciler) releases(q services.Request, o *observed, d *spec) []servic
 func (r *reconciler) release(a doc) services.Change[*observed] {
 	name := str(a, "name")
 	return services.Change[*observed]{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "public IP address " + name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "public IP address " + name},
 		Compare: func() (before, after any) { return a, nil },
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			owner := serviceName(q.Service)

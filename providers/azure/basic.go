@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file is about basic load balancers, which Azure has retired: what is left of them gives way to standard ones.
@@ -55,7 +55,7 @@ func (r *reconciler) removeBasic(o *observed) (list []services.Change[*observed]
 	for _, lb := range o.basic {
 		name := str(lb, "name")
 		list = append(list, services.Change[*observed]{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + name, Detail: "a basic one, which Azure has retired"}, Replan: true,
 			Compare: func() (before, after any) { return lb, nil },
 			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 				target := document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion, beforeRemoval: r.members.decouple}

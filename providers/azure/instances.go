@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -341,7 +341,7 @@ func (i *instances) zone(ctx context.Context, node *v1.Node, m machine) (string,
 		return strings.ToLower(m.Location) + "-" + m.Zones[0], nil
 	}
 	view := m.Properties.View
-	if known := node.Labels[v1.LabelTopologyZone]; view == nil && known != "" && !guard.Uninitialized(node) {
+	if known := node.Labels[v1.LabelTopologyZone]; view == nil && known != "" && !contract.Uninitialized(node) {
 		return known, nil
 	}
 	if view == nil || view.FaultDomain == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // lookAge is how old what is observed may be: writes go by ETags, and our own are seen at once.
@@ -411,11 +411,11 @@ func (r *reconciler) moves(q services.Request, o *observed, d *spec) (list []ser
 // loadBalancerChange writes the Service's part of its load balancer.
 func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change[*observed], due bool, err error) {
 	lb := o.balancerNamed(d.LB)
-	action := guard.PlanChange
+	action := contract.PlanChange
 	e := r.partEdit(d, o.around())
 	var draft doc
 	if lb == nil {
-		action, draft = guard.PlanCreate, r.newLoadBalancer(d, o.mark)
+		action, draft = contract.PlanCreate, r.newLoadBalancer(d, o.mark)
 	} else {
 		draft = jsondoc.Clone(lb)
 	}
@@ -425,7 +425,7 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 		return c, false, err
 	}
 	return services.Change[*observed]{
-		Planned: guard.Planned{Action: action, Object: "load balancer " + d.LB, Detail: "frontends, rules and probes of the Service"}, Replan: true,
+		Planned: contract.Planned{Action: action, Object: "load balancer " + d.LB, Detail: "frontends, rules and probes of the Service"}, Replan: true,
 		Compare: func() (before, after any) {
 			if lb == nil {
 				return nil, draft
@@ -434,7 +434,7 @@ func (r *reconciler) loadBalancerChange(o *observed, d *spec) (c services.Change
 		},
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			_, err := r.resources.documents.submit(ctx, r.loadBalancerDocument(d, o.mark), e)
-			if action == guard.PlanCreate {
+			if action == contract.PlanCreate {
 				q.Asked(err)
 			}
 			if err != nil {
@@ -542,7 +542,7 @@ func (r *reconciler) memberChange(q services.Request, o *observed, name string, 
 		return c, false
 	}
 	return services.Change[*observed]{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 		Compare: p.compare,
 		Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 			err := r.members.apply(ctx, str(lb, "id"), func(lb doc, machines map[string]machineID) membership {

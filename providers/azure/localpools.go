@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file is about pools of one Service alone: with several load balancers, a Service whose traffic stays on its node has the nodes that
@@ -238,7 +238,7 @@ func (c *cloud) localPools(ctx context.Context) error {
 	}
 	var problems []error
 	for _, s := range list {
-		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil || guard.IsDisowned(s) {
+		if !c.reconciler.config.ownPool(s) || s.DeletionTimestamp != nil || contract.IsDisowned(s) {
 			continue
 		}
 		if err := c.loadBalancers.UpdateLoadBalancer(ctx, cluster, s, nodes); err != nil {

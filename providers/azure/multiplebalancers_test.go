@@ -16,7 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // lbs is the configuration of several load balancers: that of the cluster, whose scale set is the usual one, and more.
@@ -308,7 +308,7 @@ func TestPoolOfAServiceAlone(t *testing.T) {
 		assert.ElementsMatch(w, []string{"m1", "n1"}, w.poolAt("kubernetes", "default-web"))
 		assert.Equal(w, 1, w.server.Calls().Writes)
 		assert.Contains(w, strings.Join(w.Events(), "\n"), "LoadBalancerBackendPoolUpdated")
-		w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{guard.AnnotationDisown: "true"} })
+		w.change(s, func(s *v1.Service) { s.Annotations = map[string]string{contract.AnnotationDisown: "true"} })
 		w.slices = endpointsOn("m1")
 		w.server.ResetCalls()
 		require.NoError(w, w.cloud.localPools(w.Context()))

@@ -6,7 +6,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // NodeChanges are those that follow from the nodes alone.
@@ -50,7 +50,7 @@ func (r *reconciler) NodeChanges(
 		}
 		if e(jsondoc.Clone(lb)) == nil {
 			list = append(list, services.Change[*observed]{
-				Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
+				Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "members of its pools"},
 				Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 					_, err := r.resources.documents.submit(ctx, document{id: str(lb, "id"), what: "load balancer " + name, version: networkVersion}, e)
 					if err == nil && r.config.ownPool(q.Service) {

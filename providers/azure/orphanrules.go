@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file takes the part of Services that are gone out of the network security group.
@@ -61,7 +61,7 @@ func (c claim) spareOthers(known []*v1.Service, service *v1.Service) claim {
 	c.taken = nodePortsTaken(known, service)
 	c.nodePorts, c.shared = slices.Clone(c.nodePorts), maps.Clone(c.shared)
 	c.living = slices.DeleteFunc(slices.Clone(known), func(s *v1.Service) bool {
-		return s.UID == service.UID || s.DeletionTimestamp != nil && !guard.Keeps(s) && !guard.IsDisowned(s)
+		return s.UID == service.UID || s.DeletionTimestamp != nil && !contract.Keeps(s) && !contract.IsDisowned(s)
 	})
 	c.spare(c.living)
 	return c

@@ -11,10 +11,10 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
 const (
 	kindFrontend = "frontend"
@@ -23,16 +23,16 @@ const (
 	kindRules = "load balancing rules"
 )
 
-// Orphans implements guard.OrphanFinder: what carries the mark of this cluster and belongs to no Service. Of load balancers, which all
+// Orphans implements contract.OrphanFinder: what carries the mark of this cluster and belongs to no Service. Of load balancers, which all
 // Services share, it is the frontends, and the rules on frontends of others.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
 	}
 	uid, _ := ownership.Marked([]string{mark})
 	ours := func(d doc) bool { return tagsOf(d)[clusterTag] == uid }
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	lbs, err := c.reconciler.resources.loadBalancers.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	for _, a := range addresses {
 		named := func(s *v1.Service) bool { return namedFor(a, clusterOf(a), s) }
 		if (ours(a) || slices.ContainsFunc(list, named)) && c.reconciler.addressIsOrphan(a, list) {
-			orphans = append(orphans, guard.Orphan{Kind: kindAddress, ID: str(a, "id"), Name: str(a, "name")})
+			orphans = append(orphans, contract.Orphan{Kind: kindAddress, ID: str(a, "id"), Name: str(a, "name")})
 		}
 	}
 	return orphans, nil
@@ -116,7 +116,7 @@ func basesIn(lb doc) []string {
 }
 
 // orphansIn finds what a Service that is gone has of a load balancer: its frontends, or its rules where no frontend can go.
-func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.Service) (orphans []guard.Orphan, err error) {
+func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.Service) (orphans []contract.Orphan, err error) {
 	for _, f := range docs(lb, "properties", "frontendIPConfigurations") {
 		if !ownedBy(base, str(f, "name")) || inUse(lb, f, base) != "" {
 			continue
@@ -128,14 +128,14 @@ func (c *cloud) orphansIn(ctx context.Context, lb doc, base string, list []*v1.S
 		if slices.ContainsFunc(list, func(s *v1.Service) bool { return shows(s, ip) }) {
 			return nil, nil
 		}
-		orphans = append(orphans, guard.Orphan{Kind: kindFrontend, ID: str(f, "id"), Name: str(f, "name")})
+		orphans = append(orphans, contract.Orphan{Kind: kindFrontend, ID: str(f, "id"), Name: str(f, "name")})
 	}
 	if len(orphans) > 0 {
 		return orphans, nil
 	}
 	for _, rule := range docs(lb, "properties", "loadBalancingRules") {
 		if ownedBy(base, str(rule, "name")) {
-			return []guard.Orphan{{Kind: kindRules, ID: str(lb, "id") + "/loadBalancingRules/" + base, Name: base}}, nil
+			return []contract.Orphan{{Kind: kindRules, ID: str(lb, "id") + "/loadBalancingRules/" + base, Name: base}}, nil
 		}
 	}
 	return nil, nil
@@ -182,11 +182,11 @@ func asksFor(s *v1.Service, a doc) bool {
 		name != "" && (strings.EqualFold(s.Annotations[annotationName], name) || strings.EqualFold(s.Annotations[annotationName6], name))
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. What
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. What
 // the security group lets in to it goes first: what could not be deleted is listed again, and nothing lists those rules.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	var living []*v1.Service
-	if err := c.reconciler.cluster.StillOrphan(ctx, o, func(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+	if err := c.reconciler.cluster.StillOrphan(ctx, o, func(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 		for _, s := range list {
 			living = append(living, c.translate(s))
 		}

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // lose takes a Service away and leaves all that it has in Azure; then everything starts again without caches, as a command does.
@@ -27,7 +27,7 @@ func (w *world) lose(list ...*v1.Service) {
 }
 
 // orphans are those that the command finds.
-func (w *world) orphans() []guard.Orphan {
+func (w *world) orphans() []contract.Orphan {
 	w.Helper()
 	living, err := w.cloud.reconciler.cluster.Living(w.Context())
 	require.NoError(w, err)

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -169,7 +169,7 @@ func (r *reconciler) unlink(q services.Request, o *observed, d *spec) (list []se
 		}
 		seen[docID(l)] = true
 		list = append(list, services.Change[*observed]{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: "private link service " + str(l, "name")}, Replan: true,
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: "private link service " + str(l, "name")}, Replan: true,
 			Compare: func() (before, after any) { return l, nil },
 			Make: func(ctx context.Context, q *services.Request, o *observed) (*observed, error) {
 				if err := r.removeLink(ctx, l); err != nil {
@@ -407,7 +407,7 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 	}
 	if l.policies {
 		list = append(list, services.Change[*observed]{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
+			Planned: contract.Planned{Action: contract.PlanChange, Object: "subnet " + nameOf(l.subnet), Detail: "network policies of private link services: off"},
 			Make: func(ctx context.Context, _ *services.Request, o *observed) (*observed, error) {
 				target := document{id: l.subnet, what: "subnet " + nameOf(l.subnet), version: networkVersion}
 				_, err := r.resources.documents.submit(ctx, target, func(subnet doc) error {
@@ -421,12 +421,12 @@ func (r *reconciler) linkChanges(d *spec) (list []services.Change[*observed]) {
 			},
 		})
 	}
-	action, draft := guard.PlanChange, jsondoc.Clone(l.found)
+	action, draft := contract.PlanChange, jsondoc.Clone(l.found)
 	if l.found == nil {
-		action, draft = guard.PlanCreate, jsondoc.Clone(l.fresh)
+		action, draft = contract.PlanCreate, jsondoc.Clone(l.fresh)
 	}
 	return append(list, services.Change[*observed]{
-		Planned: guard.Planned{Action: action, Object: "private link service " + nameOf(l.id)},
+		Planned: contract.Planned{Action: action, Object: "private link service " + nameOf(l.id)},
 		Compare: func() (before, after any) {
 			_ = l.edit(draft) // it was tried
 			if l.found == nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // removal takes a Service out of a load balancer, which goes with the last one.
@@ -14,7 +14,7 @@ func (r *reconciler) removal(q services.Request, lb doc, a around) services.Chan
 	name := str(lb, "name")
 	base := baseName(q.Service)
 	return services.Change[*observed]{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + name, Detail: "without the Service"},
 		Compare: func() (before, after any) {
 			draft := jsondoc.Clone(lb)
 			if _, err := applyService(draft, base, nil, r.config, a); err != nil || empty(draft) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -54,7 +54,7 @@ func (r *reconciler) groupChange(o *observed, e groupEdit) (c services.Change[*o
 		return c, false, err
 	}
 	return services.Change[*observed]{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + r.config.SecurityGroup, Detail: "rules for the Service"},
 		Compare: func() (before, after any) {
 			draft := jsondoc.Clone(o.group)
 			_ = e(draft, planned) // it was tried

@@ -16,7 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // These tests are about what Services share: public addresses, frontends and security rules.
@@ -137,7 +137,7 @@ func TestFurtherAddressOfTwoServices(t *testing.T) {
 func TestFurtherAddressOfAServiceThatIsKept(t *testing.T) {
 	t.Parallel()
 	const further = "203.0.113.7"
-	for key, open := range map[string]bool{guard.AnnotationProtect: true, guard.AnnotationDisown: true, "example.com/other": false} {
+	for key, open := range map[string]bool{contract.AnnotationProtect: true, contract.AnnotationDisown: true, "example.com/other": false} {
 		t.Run(key, func(t *testing.T) {
 			t.Parallel()
 			first, second := webService(map[string]string{annotationAdditional: further}), webNumber(1, nil)

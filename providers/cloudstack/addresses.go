@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file takes public addresses and releases them. The cloud has no mark for them that the roles of its users may all make, so that a
@@ -30,7 +30,7 @@ func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 	if d.wanted != "" {
 		what += " " + d.wanted
 	}
-	c := step(guard.PlanCreate, what, "in network "+d.network.ID, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanCreate, what, "in network "+d.network.ID, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		return r.api.jobs.runInNetwork(ctx, d.network.key(), func() error {
 			a, err := r.obtain(ctx, q, d)
 			if err != nil {
@@ -296,7 +296,7 @@ func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 
 // releasing releases an address that was taken for a Service, unless somebody else uses it by then.
 func (r *reconciler) releasing(a address) lbChange {
-	c := step(guard.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+	c := step(contract.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		return r.api.jobs.runInNetwork(ctx, a.key(), func() error { return r.release(ctx, q, a) })
 	})
 	return comparing(c, a, nil)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 type lbChange = services.Change[*loadBalancer]
@@ -18,7 +18,7 @@ type lbChange = services.Change[*loadBalancer]
 // step is a change that has done what it is for when do returns nil.
 func step(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
 	return lbChange{
-		Planned: guard.Planned{Action: action, Object: what, Detail: detail},
+		Planned: contract.Planned{Action: action, Object: what, Detail: detail},
 		Make: func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 			return lb, do(ctx, q, lb)
 		},
@@ -88,7 +88,7 @@ func refusedPort(err error) bool {
 
 // creating makes a rule. What is refused for the port itself is kept for the end.
 func (r *reconciler) creating(d spec, w wantedRule) lbChange {
-	c := step(guard.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		made, err := r.create(ctx, lb, d, w)
 		if err != nil {
 			r.rules.Invalidate("") // it may have been made
@@ -133,7 +133,7 @@ func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wan
 
 // updating changes what can be changed of a rule.
 func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) lbChange {
-	c := step(guard.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		p := params{"id": found.ID, "name": w.Name, "algorithm": w.Algorithm, "protocol": w.Protocol}
 		if !slices.Equal(cidrs(found.CIDRs), w.CIDRs) {
 			p["cidrlist"] = strings.Join(w.CIDRs, ",")
@@ -183,11 +183,11 @@ func (r *reconciler) forgetMissing(id string, err error) error {
 func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
 	if len(ids) == 0 {
 		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
-		c := step(guard.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
+		c := step(contract.PlanChange, "load balancer rule "+w.Name, "no virtual machines", none)
 		c.Wait = true
 		return c
 	}
-	c := step(guard.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
+	c := step(contract.PlanChange, "load balancer rule "+w.Name, fmt.Sprintf("%d virtual machines behind it", len(ids)),
 		func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 			at := slices.IndexFunc(lb.rules, func(found rule) bool {
 				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
@@ -208,7 +208,7 @@ func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list
 		ids             []string
 	}{{"assignToLoadBalancerRule", "%d virtual machines join", missing}, {"removeFromLoadBalancerRule", "%d virtual machines leave", surplus}} {
 		if len(part.ids) > 0 {
-			list = append(list, step(guard.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)),
+			list = append(list, step(contract.PlanChange, "load balancer rule "+found.Name, fmt.Sprintf(part.detail, len(part.ids)),
 				func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 					return r.move(ctx, lb, found, part.command, part.ids)
 				}))
@@ -239,7 +239,7 @@ func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, com
 
 // deleting deletes a rule. Its address is noted before, so that it is neither lost nor left behind when no rule tells of it any more.
 func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
-	c := step(guard.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
+	c := step(contract.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		if err := r.noteAddress(ctx, q, lb, found); err != nil {
 			return err
 		}

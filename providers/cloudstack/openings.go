@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file opens and closes ports, in the firewall of an address and in the network ACL list of a tier.
@@ -79,7 +79,7 @@ func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
 // letIn makes a rule of the firewall.
 func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
-	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		if lb.isRefused(port) {
 			return nil // nothing is served there
 		}
@@ -127,7 +127,7 @@ func (r *reconciler) letBackIn(d spec, protocol string, port int, former []firew
 // shut deletes a rule of the firewall.
 func (r *reconciler) shut(n network, f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
-	c := step(guard.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: n.key(), owner: lb.name, what: "deleting the " + what, command: "deleteFirewallRule", params: params{"id": f.ID}}
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
@@ -145,7 +145,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 // allow makes an item of a network ACL list, with the reason that CloudStack's own controller gives in its next version.
 func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
-	c := step(guard.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		if lb.isRefused(port) {
 			return nil
 		}
@@ -179,7 +179,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 // disallow deletes an item of a network ACL list.
 func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
-	c := step(guard.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		return r.api.jobs.runInNetwork(ctx, n.key(), func() error { return r.removeItem(ctx, n, lb, i) })
 	})
 	c.Closes = what

@@ -12,10 +12,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
 // orphans are the rules with the mark of this cluster that no Service has, by the name of their load balancer.
 func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[string][]rule, error) {
@@ -44,22 +44,22 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[strin
 // byName is the order in which rules are changed.
 func byName(a, b rule) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) }
 
-// Orphans implements guard.OrphanFinder.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+// Orphans implements contract.OrphanFinder.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	found, err := c.reconciler.orphans(ctx, list)
 	if err != nil {
 		return nil, err
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: name, Name: name})
+		orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: name, Name: name})
 	}
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Its
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Its
 // address goes with it where the rules say that it was taken for their Service.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	r := c.reconciler
 	list, err := r.cluster.Living(ctx)
 	if err != nil {

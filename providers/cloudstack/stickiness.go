@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -264,7 +264,7 @@ func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID str
 // sticky makes a policy. It needs the rule, which may have been made a moment ago.
 func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 	what := "stickiness policy of load balancer rule " + w.Name
-	c := step(guard.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		at := slices.IndexFunc(lb.rules, func(found rule) bool {
 			return found.port() == w.Port && lb.address != nil && found.AddressID == lb.address.ID
 		})
@@ -300,7 +300,7 @@ func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 // unsticking deletes a policy.
 func (r *reconciler) unsticking(d spec, ruleID string, p policy) lbChange {
 	what := "stickiness policy " + p.Name
-	c := step(guard.PlanDelete, what, p.Method, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
+	c := step(contract.PlanDelete, what, p.Method, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		c := change{network: d.network.key(), owner: d.name, what: "deleting the " + what, command: "deleteLBStickinessPolicy", params: params{"id": p.ID}}
 		err := r.api.jobs.runInNetwork(ctx, c.network, func() error { return r.api.jobs.run(ctx, c) })
 		r.policies.Invalidate(ruleID)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // reach is how a load balancer reaches droplets, which decides which of them can be its backends.
@@ -75,7 +75,7 @@ func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backe
 				continue
 			}
 			b.dropletID = id
-		} else if node.Spec.ProviderID != "" || guard.Uninitialized(node) {
+		} else if node.Spec.ProviderID != "" || contract.Uninitialized(node) {
 			continue
 		}
 		d, err := l.dropletOf(ctx, node, b.dropletID)

@@ -11,13 +11,13 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.LoadBalancerHandover = (*cloud)(nil)
+var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
-// MarkedLoadBalancers implements guard.LoadBalancerHandover.
-func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+// MarkedLoadBalancers implements contract.LoadBalancerHandover.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	mark, err := c.loadBalancers.cluster.Mark(ctx)
 	if err != nil {
 		return nil, err
@@ -26,13 +26,13 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	if err != nil {
 		return nil, err
 	}
-	marked := []guard.MarkedLoadBalancer{}
+	marked := []contract.MarkedLoadBalancer{}
 	for _, lb := range all {
 		cluster, uid := ownership.MarkedBefore(lb.Tags, mark)
 		if cluster == "" && uid == "" {
 			continue
 		}
-		m := guard.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
+		m := contract.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
 		for _, s := range services {
 			if recordedID(s) == lb.ID && s.Spec.Type == v1.ServiceTypeLoadBalancer {
 				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
@@ -40,12 +40,12 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 		}
 		marked = append(marked, m)
 	}
-	slices.SortFunc(marked, func(a, b guard.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(marked, func(a, b contract.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	return marked, nil
 }
 
-// RemarkLoadBalancer implements guard.LoadBalancerHandover. The new marks come first: one that broke off is done again.
-func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. The new marks come first: one that broke off is done again.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
 	lb, err := l.observed.Get(ctx, m.ID, inventory.Query{})
 	if err != nil {

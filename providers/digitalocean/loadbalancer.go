@@ -27,7 +27,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -152,10 +152,12 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 	return l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
 }
 
-// PlanLoadBalancer implements guard.Planner.
-func (l *loadBalancers) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+// PlanLoadBalancer implements contract.Planner.
+func (l *loadBalancers) PlanLoadBalancer(
+	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
+) (contract.Plan, error) {
 	if disowned, err := isDisowned(service); err != nil || disowned {
-		return guard.Plan{}, err
+		return contract.Plan{}, err
 	}
 	return l.LoadBalancer.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
@@ -288,7 +290,7 @@ func (l *loadBalancers) Changes(r services.Request, f finding, d desired) ([]ser
 func (l *loadBalancers) creation(want *godo.LoadBalancerRequest, service *v1.Service) services.Change[finding] {
 	st := creation(want, service)
 	return services.Change[finding]{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + want.Name, Detail: fmt.Sprintf(
 			"type %s, in %s, %s, %d droplets", want.Type, want.Region, rulesOf(want.ForwardingRules), len(want.DropletIDs))},
 		Replan: true, Creates: true, Compare: func() (before, after any) { return nil, want },
 		Make: func(ctx context.Context, r *services.Request, _ finding) (finding, error) {
@@ -308,7 +310,7 @@ func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []s
 	for _, st := range steps {
 		detail := fmt.Sprintf("%s: %s", st.kind, strings.Join(st.reasons, ", "))
 		changes = append(changes, services.Change[finding]{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: detail},
+			Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: detail},
 			Compare: func() (before, after any) { return st.compare(withoutDroplets(lb, vanished)) },
 			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 				var err error
@@ -335,7 +337,7 @@ func marksIn(r *godo.LoadBalancerRequest) []string {
 
 func (l *loadBalancers) marking(lb *godo.LoadBalancer, marks []string) services.Change[finding] {
 	return services.Change[finding]{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: "tag it as this Service's"},
 		Compare: func() (before, after any) {
 			tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(tag string) bool {
 				return slices.Contains(marks, tag) || ownership.IsServiceMark(tag)
@@ -359,7 +361,7 @@ func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, f fin
 	if err != nil || f.lb.Status != statusActive || f.created {
 		return f, err
 	}
-	if recordedID(r.Service) == f.lb.ID && !slices.Contains(f.lb.Tags, ownership.ServiceMark(r.Service.UID)) && !guard.Keeps(r.Service) {
+	if recordedID(r.Service) == f.lb.ID && !slices.Contains(f.lb.Tags, ownership.ServiceMark(r.Service.UID)) && !contract.Keeps(r.Service) {
 		err = l.cleanUpPrevious(ctx, r.Service, f.lb)
 	}
 	return f, err
@@ -399,7 +401,7 @@ func (l *loadBalancers) Deletions(
 		return nil, []services.Finding{stays(f.lb.ID)}, nil
 	}
 	return []services.Change[finding]{{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + f.lb.ID},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + f.lb.ID},
 		Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			return finding{}, l.delete(ctx, r.Service, f.lb.ID)
 		},
@@ -415,7 +417,7 @@ func unproven(service *v1.Service, f finding) bool {
 
 // stays says that a load balancer outlives its Service.
 func stays(id string) services.Finding {
-	return services.Notice(guard.EventLoadBalancerRetained,
+	return services.Notice(contract.EventLoadBalancerRetained,
 		"load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", id)
 }
 

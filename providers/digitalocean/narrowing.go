@@ -21,7 +21,7 @@ var _ services.Narrower[finding] = (*loadBalancers)(nil)
 // nobody is an address for documentation, from which no connection comes: without any allow rule everybody gets in.
 const nobody = "ip:192.0.2.0"
 
-// NarrowLoadBalancer implements guard.Narrower.
+// NarrowLoadBalancer implements contract.Narrower.
 func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
 	if disowned, err := isDisowned(service); err != nil || disowned {
 		return err

@@ -13,11 +13,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
-func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
+// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
+func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.loadBalancers.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
@@ -26,13 +26,13 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	if err != nil {
 		return nil, err
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, lb := range all {
 		if c.loadBalancers.orphaned(lb, mark, services) {
-			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
+			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name, Created: lb.Created})
 		}
 	}
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return strings.Compare(a.ID, b.ID) })
 	return orphans, nil
 }
 
@@ -55,8 +55,8 @@ func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 		(s.Annotations[annotationName] != "" && s.Annotations[annotationName] == lb.Name)
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again right before.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again right before.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	l := c.loadBalancers
 	lb, err := l.observed.Get(ctx, o.ID, inventory.Query{})
 	if errors.Is(err, cloudapi.ErrNotFound) {

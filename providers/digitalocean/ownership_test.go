@@ -21,7 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestMarks: a new load balancer carries the marks of cluster and Service; one that DigitalOcean's own controller made gets
@@ -71,13 +71,13 @@ func TestPreviousLoadBalancer(t *testing.T) {
 	assert.Equal(t, "by-hand", all[0].Name, "it gets no name by which it would pass for a controller's")
 	require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
 	assert.Len(t, w.sim.LoadBalancers(), 1, "a user's load balancer stays")
-	assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
+	assert.Contains(t, strings.Join(w.Events(), "\n"), contract.EventLoadBalancerRetained)
 }
 
 // TestPreviousIsKept: the annotations that keep a load balancer keep the one that served before, too.
 func TestPreviousIsKept(t *testing.T) {
 	t.Parallel()
-	for _, annotation := range []string{guard.AnnotationRetain, guard.AnnotationProtect} {
+	for _, annotation := range []string{contract.AnnotationRetain, contract.AnnotationProtect} {
 		w := lbWorld(t)
 		w.loadBalancers.adopt = "any"
 		s := aged(service("", nil, port("http", 80, 30080)), "web", 1)
@@ -230,7 +230,7 @@ func TestAdoptedByTargets(t *testing.T) {
 			s, _ = w.ensure(s)
 			require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", s))
 			assert.Len(t, w.sim.LoadBalancers(), 1)
-			assert.Contains(t, strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained)
+			assert.Contains(t, strings.Join(w.Events(), "\n"), contract.EventLoadBalancerRetained)
 		})
 	}
 }
@@ -268,7 +268,7 @@ func TestOrphanOfALivingService(t *testing.T) {
 				s, shown := w.ensure(s)
 				id := s.Annotations[annotationID]
 				s = w.SetStatus(s, shown).DeepCopy()
-				orphan := guard.Orphan{Kind: "load balancer", ID: id, Name: defaultName(s)}
+				orphan := contract.Orphan{Kind: "load balancer", ID: id, Name: defaultName(s)}
 				if c.lb != nil {
 					w.sim.ChangeLoadBalancer(id, c.lb)
 				}
@@ -411,7 +411,7 @@ func TestHandover(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, marked, 1)
 	assert.Equal(
-		t, guard.MarkedLoadBalancer{ID: id, Name: defaultName(s), Cluster: "before", ServiceUID: "before", Claims: []string{"default/web"}},
+		t, contract.MarkedLoadBalancer{ID: id, Name: defaultName(s), Cluster: "before", ServiceUID: "before", Claims: []string{"default/web"}},
 		marked[0],
 	)
 	require.NoError(t, w.api.tag(t.Context(), "anyccm:test-cluster", []string{id})) // one that broke off

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -45,7 +45,7 @@ func (t *tagging) run(ctx context.Context) error {
 	}
 	services = slices.DeleteFunc(services, func(s *v1.Service) bool {
 		disowned, err := isDisowned(s)
-		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil || err != nil || disowned || guard.IsDisowned(s)
+		return s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Spec.LoadBalancerClass != nil || err != nil || disowned || contract.IsDisowned(s)
 	})
 	if len(services) == 0 {
 		return nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/digitalocean/digitaloceansim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 func (w *world) tagging() *tagging {
@@ -111,7 +111,7 @@ func TestTagLoopLeavesOthersAlone(t *testing.T) {
 // TestTagLoopLeavesDisownedAlone: a load balancer whose Service disowns it gets no tag.
 func TestTagLoopLeavesDisownedAlone(t *testing.T) {
 	t.Parallel()
-	for _, annotation := range []string{guard.AnnotationDisown, annotationDisown} {
+	for _, annotation := range []string{contract.AnnotationDisown, annotationDisown} {
 		w := lbWorld(t)
 		s := service("web", nil, port("http", 80, 30080))
 		w.Apply(s)

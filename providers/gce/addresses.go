@@ -12,7 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -202,11 +202,11 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 	useless := !fits || (o.rule != nil && !replace) // it is not the wanted one, or the forwarding rule has another one
 	switch {
 	case held && useless && !released:
-		return []change{comparing(b.step(guard.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), described(o.address), nil)}
+		return []change{comparing(b.step(contract.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), described(o.address), nil)}
 	case !replace || d.ipIsUsers || o.address != nil:
 		return nil
 	}
-	return []change{comparing(b.step(guard.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
+	return []change{comparing(b.step(contract.PlanCreate, "address "+d.name, cmp.Or(wanted, "a new one")+", while the forwarding rule is replaced",
 		b.holdAddress(d, wanted)), nil, field("address", wanted))}
 }
 
@@ -217,7 +217,7 @@ func (b *reconciler) addressRelease(o observation, d spec, replaced bool) []chan
 		return nil
 	}
 	return []change{comparing(
-		b.step(guard.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), field("address", o.rule.IPAddress), nil)}
+		b.step(contract.PlanDelete, "address "+d.name, "the forwarding rule keeps it", b.deleteAddress), field("address", o.rule.IPAddress), nil)}
 }
 
 func (b *reconciler) holdAddress(d spec, ip string) doing {

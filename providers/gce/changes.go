@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 func compareText(a, b string) int { return strings.Compare(a, b) }
@@ -39,7 +39,7 @@ type doing func(ctx context.Context, r *services.Request, at place, o *observati
 // step is a change after which the rest is computed again.
 func (b *reconciler) step(action, object, detail string, do doing) change {
 	return change{
-		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Replan: true, Creates: action == guard.PlanCreate,
+		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Replan: true, Creates: action == contract.PlanCreate,
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 			at, err := b.api.places.get(ctx)
 			if err != nil {
@@ -129,13 +129,13 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	}
 	list = append(list, b.addressChanges(o, d, replace)...)
 	if replace {
-		again := b.step(guard.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule)
+		again := b.step(contract.PlanDelete, "forwarding rule "+d.name, "to be made again: "+ruleChange(o.rule, d), b.deleteRule)
 		list = append(list, comparing(again, described(o.rule), nil))
 	}
 	list = append(list, b.poolChanges(o, d)...)
 	if made {
 		list = append(list, comparing(
-			b.step(guard.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.madeRule()))
+			b.step(contract.PlanCreate, "forwarding rule "+d.name, d.protocol+" "+d.portRange, b.createRule(d)), nil, d.madeRule()))
 		o.rule = d.expectedRule(o)
 	}
 	list = append(list, b.denyChanges(o)...)
@@ -205,10 +205,10 @@ func (b *reconciler) checkChanges(have *compute.HttpHealthCheck, d spec) []chang
 	want := d.desiredCheck(have)
 	switch {
 	case have == nil:
-		return []change{comparing(b.step(guard.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), nil, want)}
+		return []change{comparing(b.step(contract.PlanCreate, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), nil, want)}
 	case !sameCheck(have, want):
 		return []change{comparing(
-			b.step(guard.PlanChange, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), services.Within(have, want), want)}
+			b.step(contract.PlanChange, "health check "+want.Name, fmt.Sprint("port ", want.Port), b.putCheck(want, d)), services.Within(have, want), want)}
 	}
 	return nil
 }
@@ -286,14 +286,14 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 	pool, next := "target pool "+d.name, "target pool "+nextPoolName(d.name)
 	right := o.pool != nil && o.pool.SessionAffinity == d.affinity
 	onNext := o.rule != nil && lastPart(o.rule.Target) == nextPoolName(d.name)
-	create := comparing(b.step(guard.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))
+	create := comparing(b.step(contract.PlanCreate, pool, fmt.Sprint(len(d.members), " instances"), b.createPool(d, d.name)), nil, d.madePool(d.name))
 	again := func() change {
-		return comparing(b.step(guard.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), described(o.pool), nil)
+		return comparing(b.step(contract.PlanDelete, pool, "to be made again with affinity "+d.affinity, b.deletePool(d.name)), described(o.pool), nil)
 	}
 	point := func(name string) change {
-		return comparing(b.step(guard.PlanChange, "forwarding rule "+d.name, "target pool "+name, b.setTarget(name)), nil, field("target", name))
+		return comparing(b.step(contract.PlanChange, "forwarding rule "+d.name, "target pool "+name, b.setTarget(name)), nil, field("target", name))
 	}
-	unneeded := comparing(b.step(guard.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))),
+	unneeded := comparing(b.step(contract.PlanDelete, next, "it is not needed any more", b.deletePool(nextPoolName(d.name))),
 		field("name", nextPoolName(d.name)), nil)
 	switch {
 	case o.pool == nil && onNext:
@@ -304,7 +304,7 @@ func (b *reconciler) poolChanges(o observation, d spec) []change {
 		return []change{again(), create}
 	case !right:
 		list := []change{
-			comparing(b.step(guard.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
+			comparing(b.step(contract.PlanCreate, next, "it serves while the pool is made again", b.createPool(d, nextPoolName(d.name))),
 				nil, d.madePool(nextPoolName(d.name))),
 			point(nextPoolName(d.name)), again(), create, point(d.name), unneeded,
 		}
@@ -384,14 +384,14 @@ func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (
 	add, remove := membersDiff(pool, members)
 	object := "target pool " + pool.Name
 	for chunk := range slices.Chunk(add, gcelimits.PoolChange.Max) {
-		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
+		list = append(list, comparing(b.step(contract.PlanChange, object, fmt.Sprint("add ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.addMembers(ctx, at, o.pool, chunk)
 				return err
 			}), nil, namedLinks("instances", chunk)))
 	}
 	for chunk := range slices.Chunk(remove, gcelimits.PoolChange.Max) {
-		list = append(list, comparing(b.step(guard.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
+		list = append(list, comparing(b.step(contract.PlanChange, object, fmt.Sprint("remove ", len(chunk), " instances"),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				o.pool, err = b.removeMembers(ctx, at, o.pool, chunk)
 				return err
@@ -453,7 +453,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 			found = true
 			continue
 		}
-		list = append(list, comparing(b.step(guard.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
+		list = append(list, comparing(b.step(contract.PlanChange, "target pool "+pool.Name, "health check instead of "+lastPart(l),
 			func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 				body := &compute.TargetPoolsRemoveHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: l}}}
 				after := *o.pool
@@ -467,7 +467,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 	if found {
 		return list
 	}
-	return append(list, comparing(b.step(guard.PlanChange, "target pool "+pool.Name, "health check "+name,
+	return append(list, comparing(b.step(contract.PlanChange, "target pool "+pool.Name, "health check "+name,
 		func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 			link := at.httpCheck(name)
 			body := &compute.TargetPoolsAddHealthCheckRequest{HealthChecks: []*compute.HealthCheckReference{{HealthCheck: link}}}
@@ -493,7 +493,7 @@ func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
 
 func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 	if o.local != nil {
-		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), described(o.local), nil))
+		list = append(list, comparing(b.step(contract.PlanDelete, "health check "+o.name, "", b.deleteCheck(o.name)), described(o.local), nil))
 	}
 	if o.localFirewall != nil {
 		list = append(list, b.firewallDeletion(localFirewallName(o.name)))
@@ -517,7 +517,7 @@ func (b *reconciler) sharedIsFree(o observation) bool {
 // sharedDeletions remove what all load balancers of a cluster shared. The cloud refuses that while one of them uses it.
 func (b *reconciler) sharedDeletions(o observation) (list []change) {
 	if o.shared != nil {
-		unused := b.step(guard.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster)))
+		unused := b.step(contract.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster)))
 		list = append(list, comparing(unused, described(o.shared), nil))
 	}
 	if o.sharedFirewall != nil {
@@ -612,7 +612,7 @@ func (b *reconciler) Deletions(_ context.Context, r services.Request, o observat
 	list = append(b.externalDeletions(r, o), b.internalDeletions(r, o)...)
 	d := spec{name: o.name, service: fullName(r.Service)}
 	if isOwn(o.address, &d) {
-		list = append([]change{b.step(guard.PlanDelete, "address "+o.name, "", b.deleteAddress)}, list...)
+		list = append([]change{b.step(contract.PlanDelete, "address "+o.name, "", b.deleteAddress)}, list...)
 	}
 	if o.rule == nil && o.firewall != nil {
 		list = append([]change{b.firewallDeletion(firewallName(o.name))}, list...)
@@ -627,14 +627,14 @@ func (b *reconciler) externalDeletions(r services.Request, o observation) (list 
 		list = append(list, b.firewallDeletion(firewallName(o.name)))
 	}
 	if is {
-		list = append(list, b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
+		list = append(list, b.step(contract.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule))
 	}
 	if o.next != nil {
-		list = append(list, b.step(guard.PlanDelete, "target pool "+nextPoolName(o.name), "", b.deletePool(nextPoolName(o.name))))
+		list = append(list, b.step(contract.PlanDelete, "target pool "+nextPoolName(o.name), "", b.deletePool(nextPoolName(o.name))))
 	}
 	shared := b.sharedIsFree(o)
 	if o.pool != nil {
-		list = append(list, b.step(guard.PlanDelete, "target pool "+o.name, "", b.deletePool(o.name)))
+		list = append(list, b.step(contract.PlanDelete, "target pool "+o.name, "", b.deletePool(o.name)))
 	}
 	list = append(list, b.localCheckDeletions(o)...)
 	if o.deny != nil {
@@ -658,7 +658,7 @@ func (b *reconciler) finalizerChanges(r services.Request, name string, on bool) 
 	if !on {
 		detail = "without " + detail
 	}
-	return []change{b.step(guard.PlanChange, objectService+fullName(r.Service), detail,
+	return []change{b.step(contract.PlanChange, objectService+fullName(r.Service), detail,
 		func(ctx context.Context, r *services.Request, _ place, _ *observation) error {
 			return b.setFinalizer(ctx, r, name, on)
 		})}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // told remembers which firewall rules an administrator was asked to change, so that each is said once.
@@ -40,7 +40,7 @@ func (t *told) first(uid types.UID, rule, command string) bool {
 func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	object := "firewall rule " + want.Name
 	if have == nil {
-		return []change{comparing(b.step(guard.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want)), nil, want)}
+		return []change{comparing(b.step(contract.PlanCreate, object, strings.Join(want.SourceRanges, ", "), b.putFirewall(want)), nil, want)}
 	}
 	differs := firewallChange(have, want)
 	if differs == "" {
@@ -50,7 +50,7 @@ func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	if resource(have.Network) == resource(want.Network) {
 		before.Network = want.Network // in another notation
 	}
-	return []change{comparing(b.step(guard.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
+	return []change{comparing(b.step(contract.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
 }
 
 // putFirewall makes or changes a firewall rule. What all load balancers share, another Service may have made meanwhile. In a shared
@@ -114,7 +114,7 @@ func (*reconciler) noteFirewall(o *observation, name string, f *compute.Firewall
 }
 
 func (b *reconciler) firewallDeletion(name string) change {
-	return comparing(b.step(guard.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
+	return comparing(b.step(contract.PlanDelete, "firewall rule "+name, "", func(ctx context.Context, r *services.Request, at place, o *observation) error {
 		unlock, needed, err := b.needed(ctx, name, *o)
 		defer unlock()
 		if err != nil {

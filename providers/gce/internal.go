@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const schemeInternal = "INTERNAL"
@@ -155,14 +155,14 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	}
 	if replace {
 		why := "to be made again: " + internalRuleChange(o.rule, d, d.backend)
-		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), described(o.rule), nil))
+		list = append(list, comparing(b.step(contract.PlanDelete, "forwarding rule "+d.name, why, b.deleteRule), described(o.rule), nil))
 	}
 	list = append(list, b.backendChanges(o, d)...)
 	if made {
 		what := "internal, " + d.protocol + " " + strings.Join(d.rulePorts(), ", ")
 		rule := &compute.ForwardingRule{Name: d.name, IPProtocol: d.protocol, IPAddress: d.ip}
 		b.internalRule(rule, d.at, d)
-		list = append(list, comparing(b.step(guard.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
+		list = append(list, comparing(b.step(contract.PlanCreate, "forwarding rule "+d.name, what, b.createRule(d)), nil, rule))
 		o.rule = d.expectedRule(o)
 	}
 	list = append(list, b.firewallChanges(o.firewall, d.desiredFirewall(o.rule.IPAddress))...)
@@ -215,14 +215,14 @@ func sameNodeCheck(a, b *compute.HealthCheck) bool {
 
 // nodeCheckChanges make the health check, before anything refers to it.
 func (b *reconciler) nodeCheckChanges(o observation, d spec) []change {
-	have, action := o.nodeCheck, guard.PlanChange
+	have, action := o.nodeCheck, contract.PlanChange
 	if d.local {
 		have = o.ownCheck
 	}
 	want := d.desiredNodeCheck(have)
 	var before any
 	if have == nil {
-		action = guard.PlanCreate
+		action = contract.PlanCreate
 	} else {
 		before = services.Within(have, want)
 	}
@@ -270,7 +270,7 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 // backendChanges make the backend service right. What users set about draining, logging or failover stays.
 func (b *reconciler) backendChanges(o observation, d spec) []change {
 	if o.backend == nil {
-		put := b.step(guard.PlanCreate, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
+		put := b.step(contract.PlanCreate, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
 		return []change{comparing(put, nil, map[string]any{
 			"name": d.backend, "protocol": d.protocol, "sessionAffinity": d.affinity, "zones": d.zones(), "healthChecks": []string{d.checkName()},
 		})}
@@ -279,7 +279,7 @@ func (b *reconciler) backendChanges(o observation, d spec) []change {
 	if differs == "" {
 		return nil
 	}
-	put := b.step(guard.PlanChange, "backend service "+d.backend, differs, b.putBackend(d))
+	put := b.step(contract.PlanChange, "backend service "+d.backend, differs, b.putBackend(d))
 	return []change{comparing(put, services.Within(o.backend, patch), patch)}
 }
 
@@ -384,7 +384,7 @@ func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 
 func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
 	if o.ownCheck != nil {
-		list = append(list, comparing(b.step(guard.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), described(o.ownCheck), nil))
+		list = append(list, comparing(b.step(contract.PlanDelete, "health check "+o.name, "", b.deleteNodeCheck(o.name)), described(o.ownCheck), nil))
 	}
 	if o.ownCheckFirewall != nil {
 		list = append(list, b.firewallDeletion(ownCheckFirewallName(o.name)))
@@ -395,7 +395,7 @@ func (b *reconciler) ownCheckDeletions(o observation) (list []change) {
 func (b *reconciler) nodeCheckDeletions(o observation) (list []change) {
 	if o.nodeCheck != nil {
 		name := sharedCheckName(o.cluster)
-		gone := b.step(guard.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name))
+		gone := b.step(contract.PlanDelete, "health check "+name, "no internal load balancer uses it", b.deleteNodeCheck(name))
 		list = append(list, comparing(gone, described(o.nodeCheck), nil))
 	}
 	if o.nodeCheckFirewall != nil {
@@ -437,7 +437,7 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		if o.firewall != nil {
 			list = append(list, b.firewallDeletion(firewallName(o.name)))
 		}
-		list = append(list, comparing(b.step(guard.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), described(o.rule), nil))
+		list = append(list, comparing(b.step(contract.PlanDelete, "forwarding rule "+o.name, "", b.deleteRule), described(o.rule), nil))
 	}
 	list = append(list, b.backendDeletions(o, append(o.leftBackends, o.backend)...)...)
 	list = append(list, b.ownCheckDeletions(o)...)
@@ -445,7 +445,7 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 		list = append(list, b.nodeCheckDeletions(o)...)
 	}
 	for _, zone := range o.groupZones {
-		gone := b.step(guard.PlanDelete, "instance group "+groupName(o.cluster)+" in "+zone, "no internal load balancer uses it",
+		gone := b.step(contract.PlanDelete, "instance group "+groupName(o.cluster)+" in "+zone, "no internal load balancer uses it",
 			func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 				err := b.deleteGroup(ctx, at, groupID{zone, groupName(o.cluster)})
 				if err == nil {

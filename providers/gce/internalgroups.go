@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // groupNodeChanges follow from the nodes alone.
@@ -27,7 +27,7 @@ func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, at pla
 	if _, same := backendsOf(o.backend, o.cluster, d.zones(), at); same {
 		return changes, nil
 	}
-	return append(changes, b.step(guard.PlanChange, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
+	return append(changes, b.step(contract.PlanChange, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
 }
 
 // patchGroups changes the groups of a backend service alone.
@@ -171,10 +171,10 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 		switch {
 		case g.waits:
 		case g.have == nil:
-			put := b.step(guard.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
+			put := b.step(contract.PlanCreate, object, fmt.Sprint(len(g.want), " instances"), b.putGroup(g))
 			list = append(list, comparing(put, nil, namedLinks("instances", g.want)))
 		case len(add)+len(remove) > 0:
-			put := b.step(guard.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g))
+			put := b.step(contract.PlanChange, object, fmt.Sprintf("add %d, remove %d instances", len(add), len(remove)), b.putGroup(g))
 			list = append(list, comparing(put, namedLinks("instances", g.have.members), namedLinks("instances", g.want)))
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // lacksMark reports whether a forwarding rule does not say whose it is.
@@ -50,6 +50,6 @@ func (b *reconciler) marking(o observation, d spec, list []change) []change {
 	if !o.narrowed && !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {
 		return list
 	}
-	mark := b.step(guard.PlanChange, "forwarding rule "+d.name, "label "+labelCluster, b.markRule(d))
+	mark := b.step(contract.PlanChange, "forwarding rule "+d.name, "label "+labelCluster, b.markRule(d))
 	return append([]change{comparing(mark, nil, field(labelCluster, strings.TrimPrefix(d.mark, markPrefix)))}, list...)
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 var _ services.Narrower[observation] = (*reconciler)(nil)
@@ -43,7 +43,7 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 		o.narrowed = true
 		return b.putFirewall(want)(ctx, r, at, o)
 	}
-	step := b.step(guard.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), put)
+	step := b.step(contract.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), put)
 	before := *have
 	before.Network = want.Network // in another notation
 	return []change{comparing(step, services.Within(&before, want), want)}, nil

@@ -13,30 +13,30 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
 const kindLoadBalancer = "load balancer"
 
-// Orphans implements guard.OrphanFinder: load balancers of which no Service has the name. A forwarding rule that this program made has the
-// mark of the cluster. One whose creation or deletion was cut off has none, and is told by the cluster's own health check or instance
+// Orphans implements contract.OrphanFinder: load balancers of which no Service has the name. A forwarding rule that this program made has
+// the mark of the cluster. One whose creation or deletion was cut off has none, and is told by the cluster's own health check or instance
 // groups, as those are that Google's controller made.
-func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	return c.loadBalancers.reconciler.listOrphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 }
 
-func (b *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q inventory.Query) ([]guard.Orphan, error) {
+func (b *reconciler) listOrphans(ctx context.Context, living []*v1.Service, q inventory.Query) ([]contract.Orphan, error) {
 	found, err := b.orphans(ctx, living, q)
 	if err != nil {
 		return nil, err
 	}
-	list := []guard.Orphan{}
+	list := []contract.Orphan{}
 	for name, o := range found {
-		list = append(list, guard.Orphan{Kind: kindLoadBalancer, ID: name, Name: o.service, Created: o.created})
+		list = append(list, contract.Orphan{Kind: kindLoadBalancer, ID: name, Name: o.service, Created: o.created})
 	}
-	slices.SortFunc(list, func(a, b guard.Orphan) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(list, func(a, b contract.Orphan) int { return strings.Compare(a.ID, b.ID) })
 	return list, nil
 }
 
@@ -127,11 +127,11 @@ func madeName(name string) bool {
 	return len(name) == 32 && name[0] == 'a' && strings.Trim(name[1:], "0123456789abcdef") == ""
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Then
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Then
 // all goes that would go with its Service.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	b := c.loadBalancers.reconciler
-	if err := b.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+	if err := b.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 		return b.listOrphans(ctx, living, inventory.Query{})
 	}); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/gce/gcesim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestOrphanWithoutForwardingRule: what is left of a load balancer of either kind goes, also where its forwarding rule is gone already.
@@ -33,7 +33,7 @@ func TestOrphanWithoutForwardingRule(t *testing.T) {
 				continue
 			}
 			require.Len(t, found, 1, name)
-			require.NoError(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: kindLoadBalancer, ID: lb, Name: found[0].Name}), name)
+			require.NoError(t, w.DeleteOrphan(t.Context(), contract.Orphan{Kind: kindLoadBalancer, ID: lb, Name: found[0].Name}), name)
 			for _, kind := range snapshotKinds {
 				assert.Empty(t, w.sim.Objects(kind), "%s: %s", name, kind)
 			}

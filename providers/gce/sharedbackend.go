@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Internal load balancers may share backend services: one for each protocol and session affinity.
@@ -128,7 +128,7 @@ func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
 func (b *reconciler) backendDeletions(o observation, all ...*compute.BackendService) (list []change) {
 	for _, v := range all {
 		if v != nil && b.alone(o, v) {
-			list = append(list, comparing(b.step(guard.PlanDelete, "backend service "+v.Name, "", b.deleteBackend(v)), described(v), nil))
+			list = append(list, comparing(b.step(contract.PlanDelete, "backend service "+v.Name, "", b.deleteBackend(v)), described(v), nil))
 		}
 	}
 	return list

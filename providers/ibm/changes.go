@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -90,7 +90,7 @@ func (r *reconciler) writeOnce(ctx context.Context, o observation, write call) (
 
 func (r *reconciler) change(action, object, detail string, compare func() (before, after any), write call) change {
 	return change{
-		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare, Creates: action == guard.PlanCreate,
+		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Compare: compare, Creates: action == contract.PlanCreate,
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			if q.Purpose == services.Ensure {
 				if err := r.noteBefore(ctx, q, o); err != nil {
@@ -208,7 +208,7 @@ func (r *reconciler) listening(d spec, p placed) []change {
 
 // movingSubnets replaces the subnets of a load balancer, unless somebody has changed it concurrently.
 func (r *reconciler) movingSubnets(lb loadBalancer, want []named) change {
-	return r.change(guard.PlanChange, "load balancer "+lb.Name, "subnets", func() (any, any) {
+	return r.change(contract.PlanChange, "load balancer "+lb.Name, "subnets", func() (any, any) {
 		return map[string]any{"subnets": lb.Subnets}, map[string]any{"subnets": want}
 	}, func(ctx context.Context, path string, o observation) (observation, error) {
 		what, tag := "changing the subnets of load balancer "+lb.Name, ""
@@ -233,7 +233,7 @@ func (r *reconciler) movingSubnets(lb loadBalancer, want []named) change {
 }
 
 func (r *reconciler) addingListener(d spec, p port, object string) change {
-	return r.change(guard.PlanCreate, object, "", func() (any, any) { return nil, d.listenerOf(p, named{Name: p.pool()}) },
+	return r.change(contract.PlanCreate, object, "", func() (any, any) { return nil, d.listenerOf(p, named{Name: p.pool()}) },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			at := slices.IndexFunc(o.parts.pools, func(q pool) bool { return q.Name == p.pool() })
 			if at < 0 {
@@ -252,7 +252,7 @@ func (r *reconciler) addingListener(d spec, p port, object string) change {
 }
 
 func (r *reconciler) patchingListener(object string, l, planned listener, patch func(observation) any) change {
-	return r.change(guard.PlanChange, object, "", func() (any, any) { return l, planned },
+	return r.change(contract.PlanChange, object, "", func() (any, any) { return l, planned },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var after listener
 			err := r.api.call(ctx, request{
@@ -279,7 +279,7 @@ func (r *reconciler) detachingListener(l listener) change {
 
 func (r *reconciler) deletingListener(l listener) change {
 	object := "listener " + l.Protocol + " " + strconv.Itoa(l.Port)
-	return r.change(guard.PlanDelete, object, "", func() (any, any) { return l, nil },
+	return r.change(contract.PlanDelete, object, "", func() (any, any) { return l, nil },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			err := r.api.call(ctx, request{what: "deleting " + object, method: http.MethodDelete, path: path + "/listeners/" + url.PathEscape(l.ID)}, nil)
 			o.parts = o.parts.clone()
@@ -289,7 +289,7 @@ func (r *reconciler) deletingListener(l listener) change {
 }
 
 func (r *reconciler) deletingPool(p pool) change {
-	return r.change(guard.PlanDelete, "pool "+p.Name, "", func() (any, any) { return p, nil },
+	return r.change(contract.PlanDelete, "pool "+p.Name, "", func() (any, any) { return p, nil },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			err := r.api.call(ctx, request{what: "deleting pool " + p.Name, method: http.MethodDelete, path: path + "/pools/" + url.PathEscape(p.ID)}, nil)
 			o.parts = o.parts.clone()
@@ -303,7 +303,7 @@ func (r *reconciler) patchingPool(p, patch pool, what string) change {
 	planned := p
 	planned.Name, planned.Proxy = cmp.Or(patch.Name, p.Name), cmp.Or(patch.Proxy, p.Proxy)
 	planned.Monitor = cmp.Or(patch.Monitor, p.Monitor)
-	return r.change(guard.PlanChange, "pool "+p.Name, what, func() (any, any) { return p, planned },
+	return r.change(contract.PlanChange, "pool "+p.Name, what, func() (any, any) { return p, planned },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var after pool
 			err := r.api.call(ctx, request{
@@ -329,7 +329,7 @@ func (r *reconciler) account(network bool) string {
 }
 
 func (r *reconciler) replacingMembers(p pool, want []member) change {
-	return r.change(guard.PlanChange, "pool "+p.Name, "members", func() (any, any) { return p.Members, want },
+	return r.change(contract.PlanChange, "pool "+p.Name, "members", func() (any, any) { return p.Members, want },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			err := r.api.call(ctx, request{
 				what: "replacing members of pool " + p.Name, method: http.MethodPut, path: path + "/pools/" + url.PathEscape(p.ID) + "/members",
@@ -347,7 +347,7 @@ func (r *reconciler) replacingMembers(p pool, want []member) change {
 
 func (r *reconciler) addingPool(d spec, p port) change {
 	asked := d.poolOf(p)
-	return r.change(guard.PlanCreate, "pool "+asked.Name, "", func() (any, any) { return nil, asked },
+	return r.change(contract.PlanCreate, "pool "+asked.Name, "", func() (any, any) { return nil, asked },
 		func(ctx context.Context, path string, o observation) (observation, error) {
 			var made pool
 			err := r.api.call(ctx, request{
@@ -369,7 +369,7 @@ var errExists = errors.New("it exists")
 // creating creates a load balancer with all its parts.
 func (r *reconciler) creating(d spec) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.name}, Creates: true, Replan: false,
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + d.name}, Creates: true, Replan: false,
 		Compare: func() (before, after any) { return nil, d.create },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			lb, what := &loadBalancer{}, "creating load balancer "+d.name
@@ -456,7 +456,7 @@ func (r *reconciler) Deletions(ctx context.Context, q services.Request, o observ
 		return groups, append(findings, services.Notice(eventLeft, "load balancer %s stays: it was not made for this Service", o.lb.Name)), nil
 	}
 	return append([]change{{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + o.lb.Name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + o.lb.Name},
 		Compare: func() (before, after any) { return o.lb, nil },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			return observation{group: o.group}, r.remove(ctx, o.lb)

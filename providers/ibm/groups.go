@@ -21,7 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // A load balancer is reached only as its security groups allow. A Service with source ranges has a group of its own, which takes the place
@@ -495,7 +495,7 @@ func (r *reconciler) creatingGroup(a access) change {
 	what := "creating security group " + a.name
 	asked := map[string]any{"name": a.name, "rules": a.rules, "vpc": named{ID: a.vpc}}
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + a.name}, Creates: true, Replan: true,
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + a.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, asked },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			// By the record it is found when nobody asks for it any more.
@@ -530,7 +530,7 @@ func (r *reconciler) changingGroup(
 	g securityGroup, detail string, before, after any, write request, makes func([]rule, rule) []rule,
 ) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: detail},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: detail},
 		Compare: func() (any, any) { return before, after },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			write.what = "changing security group " + g.Name
@@ -590,7 +590,7 @@ func (r *reconciler) removingRule(g securityGroup, extra rule) change {
 func (r *reconciler) binding(method string, g named) change {
 	add := method == http.MethodPut
 	detail := map[bool]string{true: "attached", false: "detached"}[add]
-	return r.change(guard.PlanChange, "security group "+cmp.Or(g.Name, g.ID), detail, func() (any, any) {
+	return r.change(contract.PlanChange, "security group "+cmp.Or(g.Name, g.ID), detail, func() (any, any) {
 		return map[string]any{"attached": !add}, map[string]any{"attached": add}
 	}, func(ctx context.Context, _ string, o observation) (observation, error) {
 		path := "/security_groups/" + url.PathEscape(g.ID) + "/targets/" + url.PathEscape(o.lb.ID)
@@ -612,7 +612,7 @@ func (r *reconciler) binding(method string, g named) change {
 // deletingGroup is the end of a Service's own group, once its load balancer has gone.
 func (r *reconciler) deletingGroup(g securityGroup) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "security group " + g.Name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "security group " + g.Name},
 		Compare: func() (before, after any) { return g, nil },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			used, err := r.removeGroup(ctx, g.ID, g.Name)

@@ -11,20 +11,20 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements guard.OrphanFinder: load balancers in the VPC of the cluster whose names are exactly those that the cluster's Services
-// have, of which no Service is left. A name that was cut, or that only begins like ours, is none.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+// Orphans implements contract.OrphanFinder: load balancers in the VPC of the cluster whose names are exactly those that the cluster's
+// Services have, of which no Service is left. A name that was cut, or that only begins like ours, is none.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	r := c.reconciler
 	all, err := r.known.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, lb := range all {
 		if !r.made.MatchString(lb.Name) || lb.Provisioning == stateDeleting ||
 			slices.ContainsFunc(list, func(s *v1.Service) bool { return r.holds(s, lb) }) {
@@ -35,7 +35,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 			return nil, err
 		}
 		if ours {
-			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
+			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 		}
 	}
 	return r.orphanGroups(ctx, list, orphans)
@@ -45,7 +45,7 @@ const groupKind = "security group"
 
 // orphanGroups adds the security groups of Services that are gone, which nothing has any more. Where the name of a group does not hold the
 // whole ID of the cluster, it may be another cluster's.
-func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orphans []guard.Orphan) ([]guard.Orphan, error) {
+func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orphans []contract.Orphan) ([]contract.Orphan, error) {
 	if len(r.config.Cluster) > maxClusterInGroup() {
 		return orphans, nil
 	}
@@ -56,7 +56,7 @@ func (r *reconciler) orphanGroups(ctx context.Context, list []*v1.Service, orpha
 	for _, g := range all {
 		if r.made.MatchString(g.Name) && len(g.Targets) == 0 && !slices.ContainsFunc(all, func(o securityGroup) bool { return o.names(g.ID) }) &&
 			!slices.ContainsFunc(list, func(s *v1.Service) bool { return g.Name == groupName(r.config.Cluster, s) }) {
-			orphans = append(orphans, guard.Orphan{Kind: groupKind, ID: g.ID, Name: g.Name})
+			orphans = append(orphans, contract.Orphan{Kind: groupKind, ID: g.ID, Name: g.Name})
 		}
 	}
 	return orphans, err
@@ -67,8 +67,8 @@ func (r *reconciler) holds(s *v1.Service, lb *loadBalancer) bool {
 	return lb.Name == ownName(r.config.Cluster, s) || ownership.Holds(s, objectOf(lb), r.rules(lb))
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file is about kube-vip, which reads the addresses from the Services themselves. There is no other record then.
@@ -96,14 +96,14 @@ func (r *reconciler) markChanges(s *v1.Service, d desired) []services.Change[*ob
 	if before == d.written {
 		return nil
 	}
-	action := guard.PlanChange
+	action := contract.PlanChange
 	if before.Addresses == "" {
-		action = guard.PlanCreate
+		action = contract.PlanCreate
 	}
 	return []services.Change[*observed]{{
-		Planned: guard.Planned{Action: action, Object: "marks of Service " + s.Namespace + "/" + s.Name, Detail: texts(d.addresses)},
+		Planned: contract.Planned{Action: action, Object: "marks of Service " + s.Namespace + "/" + s.Name, Detail: texts(d.addresses)},
 		Compare: func() (any, any) {
-			if action == guard.PlanCreate {
+			if action == contract.PlanCreate {
 				return nil, d.written
 			}
 			return before, d.written
@@ -168,7 +168,7 @@ func (r *reconciler) markDeletions(s *v1.Service) []services.Change[*observed] {
 	}
 	before := marksOf(s)
 	return []services.Change[*observed]{{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "marks of Service " + s.Namespace + "/" + s.Name, Detail: before.Addresses},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "marks of Service " + s.Namespace + "/" + s.Name, Detail: before.Addresses},
 		Compare: func() (any, any) { return before, nil },
 		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
 			written, err := r.patch(ctx, q.Service, before, marks{})

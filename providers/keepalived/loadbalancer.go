@@ -17,7 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
@@ -272,15 +272,15 @@ func (r *reconciler) Changes(q services.Request, o *observed, d desired) ([]serv
 	if r.isRecorded(o, d.entry) {
 		return nil, nil
 	}
-	action := guard.PlanChange
+	action := contract.PlanChange
 	if o.entry.UID == "" {
-		action = guard.PlanCreate
+		action = contract.PlanCreate
 	}
 	return []services.Change[*observed]{{
-		Planned: guard.Planned{Action: action, Object: "entry of " + d.entry.title() + " in " + r.book.title(), Detail: texts(d.addresses)},
-		Creates: action == guard.PlanCreate,
+		Planned: contract.Planned{Action: action, Object: "entry of " + d.entry.title() + " in " + r.book.title(), Detail: texts(d.addresses)},
+		Creates: action == contract.PlanCreate,
 		Compare: func() (before, after any) {
-			if action == guard.PlanCreate {
+			if action == contract.PlanCreate {
 				return nil, d.entry
 			}
 			return o.entry, d.entry
@@ -412,7 +412,7 @@ func (r *reconciler) Deletions(
 		return nil, nil, nil
 	}
 	return []services.Change[*observed]{{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "entry of " + o.entry.title() + " in " + r.book.title(), Detail: texts(o.has)},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "entry of " + o.entry.title() + " in " + r.book.title(), Detail: texts(o.has)},
 		Compare: func() (before, after any) { return o.entry, nil },
 		Make: func(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
 			after, err := r.book.commit(ctx, func(rec record) (record, error) { return rec.remove(string(q.Service.UID)), nil })

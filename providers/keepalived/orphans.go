@@ -6,14 +6,14 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements guard.OrphanFinder: entries of deleted Services, whose addresses are not assigned again.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
-	orphans := []guard.Orphan{}
+// Orphans implements contract.OrphanFinder: entries of deleted Services, whose addresses are not assigned again.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
+	orphans := []contract.Orphan{}
 	r := c.reconciler
 	if r.annotated() {
 		return orphans, nil // a record on a Service is deleted with it
@@ -24,14 +24,14 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	}
 	for _, e := range rec.entries {
 		if !slices.ContainsFunc(list, func(s *v1.Service) bool { return string(s.UID) == e.UID }) {
-			orphans = append(orphans, guard.Orphan{Kind: "address", ID: e.UID, Name: texts(e.addresses())})
+			orphans = append(orphans, contract.Orphan{Kind: "address", ID: e.UID, Name: texts(e.addresses())})
 		}
 	}
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder. The entry is checked again, with the current Services.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. The entry is checked again, with the current Services.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}

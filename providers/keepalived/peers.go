@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file selects the nodes on which keepalived announces addresses.
@@ -97,7 +97,7 @@ func (r *reconciler) reportLeftOut(nodes []*v1.Node, announced []netip.Addr) {
 	before := r.left
 	r.left = map[string]string{}
 	for _, l := range left {
-		if guard.Uninitialized(l.node) {
+		if contract.Uninitialized(l.node) {
 			continue // it has no addresses yet
 		}
 		r.left[l.node.Name] = l.why

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Name is the value of --cloud-provider.
@@ -193,9 +193,9 @@ func (c *cloud) check(ctx context.Context) error {
 	return err
 }
 
-var _ guard.ServiceRetrier = (*cloud)(nil)
+var _ contract.ServiceRetrier = (*cloud)(nil)
 
-// SetServiceRetry implements guard.ServiceRetrier.
+// SetServiceRetry implements contract.ServiceRetrier.
 func (c *cloud) SetServiceRetry(retry func(func(*v1.Service) bool)) {
 	c.reconciler.mu.Lock()
 	defer c.reconciler.mu.Unlock()

@@ -15,7 +15,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -41,8 +41,8 @@ func (l *loadBalancers) request(ctx context.Context, service *v1.Service, d *des
 // creation creates the NodeBalancer, with the named firewall, or the Service's own one.
 func (l *loadBalancers) creation(request *nodeBalancerRequest, own int) services.Change[finding] {
 	return services.Change[finding]{
-		Planned: guard.Planned{
-			Action: guard.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
+		Planned: contract.Planned{
+			Action: contract.PlanCreate, Object: "NodeBalancer " + request.Label, Detail: fmt.Sprintf("in %s, %s", request.Region, portsOf(request.Configs)),
 		},
 		Creates: true,
 		Compare: func() (before, after any) {
@@ -86,8 +86,8 @@ func (l *loadBalancers) changes(nb *nodeBalancer, steps []step) []services.Chang
 	var changes []services.Change[finding]
 	for _, st := range steps {
 		changes = append(changes, services.Change[finding]{
-			Planned: guard.Planned{
-				Action: guard.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
+			Planned: contract.Planned{
+				Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID),
 				Detail: strings.TrimSuffix(st.title()+": "+strings.Join(st.reasons, ", "), ": "),
 			},
 			Compare: func() (before, after any) { return st.compare(nb) },

@@ -28,7 +28,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/podranges"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // member puts a Node where the API server and the cache have it.
@@ -291,7 +291,7 @@ func TestTLSRotation(t *testing.T) {
 	}
 
 	disowned := w.Current(s).DeepCopy()
-	disowned.Annotations[guard.AnnotationDisown] = "true"
+	disowned.Annotations[contract.AnnotationDisown] = "true"
 	w.Apply(disowned)
 	third := newSecret(t, "web-tls", 3)
 	_, err = secrets.Update(t.Context(), third, metav1.UpdateOptions{})
@@ -300,7 +300,7 @@ func TestTLSRotation(t *testing.T) {
 	require.NoError(t, rotation.run(t.Context()))
 	assert.Zero(t, w.server.Calls().Writes, "a NodeBalancer that its Service disowns keeps its certificate")
 	disowned = w.Current(s).DeepCopy()
-	delete(disowned.Annotations, guard.AnnotationDisown)
+	delete(disowned.Annotations, contract.AnnotationDisown)
 	w.Apply(disowned)
 
 	broken := second.DeepCopy()

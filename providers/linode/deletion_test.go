@@ -16,7 +16,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestMoves: a Service names another NodeBalancer, and back; what we made goes, what the user made stays.
@@ -27,7 +27,7 @@ func TestMoves(t *testing.T) {
 		kept              bool
 	}{
 		"the old one goes": {annotationPreserve, "false", false}, "the old one is preserved": {annotationPreserve, "true", true},
-		"the old one is retained": {guard.AnnotationRetain, "true", true}, "the old one is protected": {guard.AnnotationProtect, "true", true},
+		"the old one is retained": {contract.AnnotationRetain, "true", true}, "the old one is protected": {contract.AnnotationProtect, "true", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

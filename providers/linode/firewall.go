@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 func newFirewallInventory(a *api) *inventory.Inventory[int, *linodego.Firewall] {
@@ -156,7 +156,7 @@ func (l *loadBalancers) firewallChanges(nb *nodeBalancer, d *desiredState) []ser
 	}
 	if len(changes) == 0 {
 		return []services.Change[finding]{{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
+			Planned: contract.Planned{Action: contract.PlanChange, Object: fmt.Sprintf("NodeBalancer %d", nb.ID), Detail: "note its firewalls in its tags"},
 			Compare: func() (before, after any) { return services.Part(nb, "tags"), map[string]any{"tags": tags} },
 			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 				return l.note(ctx, f, tags)
@@ -207,10 +207,10 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 	if st.id == 0 {
 		title = "firewall " + d.firewalls.name
 	}
-	change := services.Change[finding]{Planned: guard.Planned{Action: guard.PlanChange, Object: title, Detail: string(st.kind)}}
+	change := services.Change[finding]{Planned: contract.Planned{Action: contract.PlanChange, Object: title, Detail: string(st.kind)}}
 	switch rules := d.firewalls.rules; st.kind {
 	case createFirewall:
-		change.Action, change.Detail, change.Creates = guard.PlanCreate, textOf(rules), true
+		change.Action, change.Detail, change.Creates = contract.PlanCreate, textOf(rules), true
 		change.Compare = func() (before, after any) { return nil, rules }
 		change.Make = func(ctx context.Context, r *services.Request, f finding) (_ finding, err error) {
 			f.firewall, err = l.createFirewall(ctx, d)
@@ -243,7 +243,7 @@ func (l *loadBalancers) firewallChange(nb *nodeBalancer, d *desiredState, st fir
 			return f, l.detach(ctx, nb, st.firewall)
 		}
 	case dropFirewall:
-		change.Action, change.Detail = guard.PlanDelete, "detach and delete"
+		change.Action, change.Detail = contract.PlanDelete, "detach and delete"
 		change.Compare = func() (before, after any) { return services.Part(st.firewall, "label", "rules"), nil }
 		change.Make = func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 			err := l.detach(ctx, nb, st.firewall)

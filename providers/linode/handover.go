@@ -17,13 +17,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.LoadBalancerHandover = (*cloud)(nil)
+var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
-// MarkedLoadBalancers implements guard.LoadBalancerHandover. Firewalls are not listed: they are handed over with their NodeBalancers.
-func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+// MarkedLoadBalancers implements contract.LoadBalancerHandover. Firewalls are not listed: they are handed over with their NodeBalancers.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	l := c.loadBalancers
 	mark, err := l.mark(ctx)
 	if err != nil {
@@ -35,13 +35,13 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	}
 	all = slices.SortedFunc(slices.Values(all), func(a, b *nodeBalancer) int { return cmp.Compare(a.ID, b.ID) })
 	recorded := l.rules().Record
-	marked := []guard.MarkedLoadBalancer{}
+	marked := []contract.MarkedLoadBalancer{}
 	for _, nb := range all {
 		cluster, uid := ownership.MarkedBefore(nb.Tags, mark)
 		if cluster == "" && uid == "" {
 			continue
 		}
-		m := guard.MarkedLoadBalancer{ID: strconv.Itoa(nb.ID), Name: nb.Label, Cluster: cluster, ServiceUID: uid}
+		m := contract.MarkedLoadBalancer{ID: strconv.Itoa(nb.ID), Name: nb.Label, Cluster: cluster, ServiceUID: uid}
 		for _, s := range services {
 			if s.Spec.Type == v1.ServiceTypeLoadBalancer && recorded(s) == m.ID {
 				m.Claims = append(m.Claims, s.Namespace+"/"+s.Name)
@@ -52,9 +52,9 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	return marked, nil
 }
 
-// RemarkLoadBalancer implements guard.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to them, so that
-// an interrupted handover can be repeated.
-func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. The firewalls come first: the marks of the NodeBalancer lead to them, so
+// that an interrupted handover can be repeated.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
 	id := idOf(m.ID)
 	if id == 0 {
@@ -92,7 +92,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalanc
 // remarkFirewalls replaces the marks of the firewalls that were created for the marked Service. Otherwise they would belong to nobody, and
 // never change.
 func (l *loadBalancers) remarkFirewalls(
-	ctx context.Context, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string, marks []string,
+	ctx context.Context, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string, marks []string,
 ) error {
 	attached, err := l.firewalls.Find(ctx, indexNodeBalancer, m.ID, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
 	if err != nil {
@@ -127,7 +127,7 @@ func (l *loadBalancers) remarkFirewalls(
 
 // madeWith reports whether a firewall was created for the Service of a NodeBalancer, by its marks, or, if these name only the cluster, by
 // the label that both got from the Service.
-func madeWith(f *linodego.Firewall, nb *nodeBalancer, m guard.MarkedLoadBalancer, mark string) bool {
+func madeWith(f *linodego.Firewall, nb *nodeBalancer, m contract.MarkedLoadBalancer, mark string) bool {
 	cluster, uid := ownership.MarkedBefore(f.Tags, mark)
 	if cluster != m.Cluster {
 		return false

@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // markedBefore gives tags the marks of a Service of the cluster that was, instead of their own.
@@ -59,7 +59,7 @@ func TestHandover(t *testing.T) {
 	require.Len(t, marked, 2)
 	assert.Equal(
 		t,
-		guard.MarkedLoadBalancer{ID: strconv.Itoa(id), Name: "ccm-0f0f0f0f0f0f", Cluster: "before", ServiceUID: "web-before", Claims: []string{"default/web"}},
+		contract.MarkedLoadBalancer{ID: strconv.Itoa(id), Name: "ccm-0f0f0f0f0f0f", Cluster: "before", ServiceUID: "web-before", Claims: []string{"default/web"}},
 		marked[0],
 	)
 	assert.Equal(t, []string{"ccm-1f1f1f1f1f1f", "other-before"}, []string{marked[1].Name, marked[1].ServiceUID})

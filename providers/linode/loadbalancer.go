@@ -23,7 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -50,7 +50,7 @@ const (
 	// eventRangesIgnored: spec.loadBalancerSourceRanges has no effect.
 	eventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	// eventKept: an object of the user outlives the Service.
-	eventKept = guard.EventLoadBalancerRetained
+	eventKept = contract.EventLoadBalancerRetained
 )
 
 // loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
@@ -268,7 +268,7 @@ func (l *loadBalancers) Deletions(
 	case f.nb == nil:
 	case f.Deletable:
 		return []services.Change[finding]{{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: fmt.Sprintf("NodeBalancer %d", f.nb.ID)},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: fmt.Sprintf("NodeBalancer %d", f.nb.ID)},
 			Replan:  true,
 			Make: func(ctx context.Context, r *services.Request, f finding) (finding, error) {
 				return finding{}, l.delete(ctx, r, s, f.nb)
@@ -280,7 +280,7 @@ func (l *loadBalancers) Deletions(
 	left, err := l.leftFirewalls(ctx, r.Service)
 	for _, firewall := range left {
 		changes = append(changes, services.Change[finding]{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: fmt.Sprintf("firewall %d", firewall.ID)},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: fmt.Sprintf("firewall %d", firewall.ID)},
 			Make: func(ctx context.Context, _ *services.Request, f finding) (finding, error) {
 				return f, l.deleteFirewall(ctx, firewall.ID)
 			},
@@ -337,7 +337,7 @@ func (l *loadBalancers) delete(ctx context.Context, r *services.Request, s setti
 
 // cleanUpPrevious removes the Service's former NodeBalancer after it moved to another one.
 func (l *loadBalancers) cleanUpPrevious(ctx context.Context, r *services.Request, s settings, now *nodeBalancer, recorded string) error {
-	if r.Service.Annotations[annotationID] == "" || s.Preserve || guard.Keeps(r.Service) {
+	if r.Service.Annotations[annotationID] == "" || s.Preserve || contract.Keeps(r.Service) {
 		return nil
 	}
 	without := r.Service.DeepCopy()

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -22,8 +22,8 @@ const (
 	kindFirewall     = "firewall"
 )
 
-// Orphans implements guard.OrphanFinder: NodeBalancers and firewalls with the mark of this cluster that no Service has.
-func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
+// Orphans implements contract.OrphanFinder: NodeBalancers and firewalls with the mark of this cluster that no Service has.
+func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	l := c.loadBalancers
 	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
@@ -37,18 +37,18 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	if err != nil {
 		return nil, err
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, nb := range balancers {
 		if l.orphanedNodeBalancer(nb, mark, services) {
-			orphans = append(orphans, guard.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label, Created: nb.Created})
+			orphans = append(orphans, contract.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label, Created: nb.Created})
 		}
 	}
 	for _, f := range firewalls {
 		if l.orphanedFirewall(f, mark, services) {
-			orphans = append(orphans, guard.Orphan{Kind: kindFirewall, ID: strconv.Itoa(f.ID), Name: f.Label})
+			orphans = append(orphans, contract.Orphan{Kind: kindFirewall, ID: strconv.Itoa(f.ID), Name: f.Label})
 		}
 	}
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
+	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return strings.Compare(a.Kind+a.ID, b.Kind+b.ID) })
 	return orphans, nil
 }
 
@@ -70,9 +70,9 @@ func (l *loadBalancers) isServed(s *v1.Service, nb *nodeBalancer) bool {
 	return ownership.Holds(s, objectOf(nb), l.rules()) || s.Annotations[annotationRecord] == id || s.Annotations[annotationID] == id
 }
 
-// DeleteOrphan implements guard.OrphanFinder. The object is read again right before, and deleted only if it is unchanged: of this cluster,
-// with the same label, and without a Service created since.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. The object is read again right before, and deleted only if it is unchanged: of this
+// cluster, with the same label, and without a Service created since.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	l := c.loadBalancers
 	id, err := strconv.Atoi(o.ID)
 	if err != nil {
@@ -105,7 +105,9 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 	return fmt.Errorf("deleting %s %s: there is no such kind", o.Kind, o.ID)
 }
 
-func (l *loadBalancers) deleteOrphanedNodeBalancer(ctx context.Context, o guard.Orphan, id int, mark string, services []*v1.Service) error {
+func (l *loadBalancers) deleteOrphanedNodeBalancer(
+	ctx context.Context, o contract.Orphan, id int, mark string, services []*v1.Service,
+) error {
 	nb, err := l.observed.Get(ctx, id, inventory.Query{})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/linode/linodesim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // byLinodes makes a NodeBalancer look as Linode's own controller leaves it: its label says nothing about the Service.
@@ -260,7 +260,7 @@ func TestOrphanOfALivingService(t *testing.T) {
 			found, err := w.Orphans(t.Context(), []*v1.Service{s})
 			require.NoError(t, err)
 			assert.Equal(t, c.orphan, len(found) == 1)
-			err = w.DeleteOrphan(t.Context(), guard.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label})
+			err = w.DeleteOrphan(t.Context(), contract.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label})
 			assert.Equal(t, c.orphan, err == nil, "%v", err)
 			assert.Equal(t, c.orphan, len(w.sim.NodeBalancers()) == 0)
 		})
@@ -276,7 +276,7 @@ func TestOrphanWithoutAClient(t *testing.T) {
 	w.ensure(s)
 	nb := w.sim.NodeBalancers()[0]
 	w.loadBalancers.kube = nil
-	require.Error(t, w.DeleteOrphan(t.Context(), guard.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label}))
+	require.Error(t, w.DeleteOrphan(t.Context(), contract.Orphan{Kind: kindNodeBalancer, ID: strconv.Itoa(nb.ID), Name: nb.Label}))
 	assert.Len(t, w.sim.NodeBalancers(), 1)
 }
 

@@ -17,7 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // routesMaxAge is the maximum age of routes. The framework reads them every 10 s; our own changes are in the view at once, so the age only
@@ -38,7 +38,7 @@ type routes struct {
 
 var (
 	_ cloudprovider.Routes = (*routes)(nil)
-	_ guard.SelfRouter     = (*routes)(nil)
+	_ contract.SelfRouter  = (*routes)(nil)
 )
 
 func newRoutes(a *api, i *instances) *routes {
@@ -102,7 +102,8 @@ func (r *routes) rememberedIPv6(node types.NodeName) []string {
 	return list
 }
 
-// RoutesItself implements guard.SelfRouter: ranges of IPv6 belong to the interfaces of Linodes, and --cluster-cidr is one network of IPv4.
+// RoutesItself implements contract.SelfRouter: ranges of IPv6 belong to the interfaces of Linodes, and --cluster-cidr is one network of
+// IPv4.
 func (r *routes) RoutesItself(network netip.Prefix) bool { return network.Addr().Is6() }
 
 // CreateRoute implements cloudprovider.Routes.

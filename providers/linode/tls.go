@@ -21,7 +21,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
@@ -60,7 +60,7 @@ func (t *tlsRotation) run(ctx context.Context) error {
 	var failures []error
 	for _, service := range all {
 		if service.Spec.Type != v1.ServiceTypeLoadBalancer || service.Spec.LoadBalancerClass != nil || service.DeletionTimestamp != nil ||
-			guard.IsDisowned(service) {
+			contract.IsDisowned(service) {
 			continue
 		}
 		s, _, err := parseSettings(service, t.loadBalancers.config)

@@ -21,7 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // workPatience is how long a call waits for the cloud's work, which takes a minute or two as a rule.
@@ -189,7 +189,7 @@ func (r *balancers) awaitWork(ctx context.Context, lb *loadBalancer) (*loadBalan
 // waiting stands before changes of a load balancer on which the cloud works for somebody else: what is to be changed shows then.
 func (r *balancers) waiting(lb *loadBalancer) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
+		Planned: contract.Planned{Action: contract.PlanChange, Object: r.kind.title + " " + lb.Name}, Wait: true, Replan: true,
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			now, err := r.readUntilIdle(ctx, lb)
 			if err == nil {
@@ -211,7 +211,7 @@ func (r *balancers) whenIdle(lb *loadBalancer, all []change) []change {
 // change writes a part of the load balancer, and reads the load balancer again.
 func (r *balancers) change(action, object, detail string, compare func() (before, after any), ask write) change {
 	return change{
-		Planned: guard.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
+		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Compare: compare,
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			return r.write(ctx, q, o, ask)
 		},
@@ -246,7 +246,7 @@ func (r *balancers) versionChanges(lb *loadBalancer, version string) (first, las
 	if version == lb.Version {
 		return nil, nil
 	}
-	change := []change{r.change(guard.PlanChange, r.kind.title+" "+lb.Name, "version of IP",
+	change := []change{r.change(contract.PlanChange, r.kind.title+" "+lb.Name, "version of IP",
 		func() (any, any) { return document{"nlbIpVersion": lb.Version}, document{"nlbIpVersion": version} },
 		write{what: "changing the version of IP of " + r.kind.title + " " + lb.Name, method: http.MethodPut, in: document{"nlbIpVersion": version}})}
 	if version == versionBoth {
@@ -302,7 +302,7 @@ func (r *balancers) ruleSetChanges(lb *loadBalancer, d spec) (first, last []chan
 		case !there:
 			first = append(first, r.addingPart("rule set", "/ruleSets", name, d.ruleSets[name]))
 		case !sameItems(listOf(have["items"]), listOf(d.ruleSets[name]["items"])):
-			first = append(first, r.change(guard.PlanChange, "rule set "+name, "", func() (any, any) { return withoutShown(have), d.ruleSets[name] },
+			first = append(first, r.change(contract.PlanChange, "rule set "+name, "", func() (any, any) { return withoutShown(have), d.ruleSets[name] },
 				write{what: "changing rule set " + name, method: http.MethodPut, path: "/ruleSets/" + url.PathEscape(name), in: d.ruleSets[name]}))
 		}
 	}
@@ -315,7 +315,7 @@ func (r *balancers) ruleSetChanges(lb *loadBalancer, d spec) (first, last []chan
 }
 
 func (r *balancers) updatingListener(name string, have, after document) change {
-	return r.change(guard.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
+	return r.change(contract.PlanChange, "listener "+name, "", func() (any, any) { return withoutShown(have), after }, write{
 		what: "changing listener " + name, method: http.MethodPut, path: "/listeners/" + url.PathEscape(name), in: after, listener: name, have: have,
 	})
 }
@@ -324,7 +324,7 @@ func (r *balancers) updatingListener(name string, have, after document) change {
 func (r *balancers) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
 	if !services.SameSet(lb.Groups, d.groups) {
 		after := document{"networkSecurityGroupIds": d.groups}
-		all = append(all, r.change(guard.PlanChange, r.kind.title+" "+lb.Name, "network security groups",
+		all = append(all, r.change(contract.PlanChange, r.kind.title+" "+lb.Name, "network security groups",
 			func() (any, any) { return document{"networkSecurityGroupIds": lb.Groups}, after },
 			write{what: "changing the network security groups of " + r.kind.title + " " + lb.Name, method: http.MethodPut, path: "/networkSecurityGroups", in: after}))
 	}
@@ -334,7 +334,7 @@ func (r *balancers) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
 		if d.details != nil {
 			after["shapeDetails"] = d.details
 		}
-		all = append(all, r.change(guard.PlanChange, "load balancer "+lb.Name, "shape",
+		all = append(all, r.change(contract.PlanChange, "load balancer "+lb.Name, "shape",
 			func() (any, any) { return document{"shapeName": lb.Shape, "shapeDetails": lb.Details}, after },
 			write{what: "changing the shape of load balancer " + lb.Name, method: http.MethodPut, path: "/updateShape", in: after}))
 	}
@@ -344,7 +344,7 @@ func (r *balancers) changesOfWhole(lb *loadBalancer, d spec) (all []change) {
 func (r *balancers) updatingSet(name string, have, after document, what []string) change {
 	before := withoutShown(have)
 	before["backends"], _ = mergeBackends(listOf(have["backends"]), listOf(have["backends"])) // without what the cloud fills in
-	return r.change(guard.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
+	return r.change(contract.PlanChange, "backend set "+name, strings.Join(what, ", "), func() (any, any) { return before, after }, write{
 		what: "changing backend set " + name, method: http.MethodPut, path: "/backendSets/" + url.PathEscape(name), in: after, set: name, have: have,
 	})
 }
@@ -353,19 +353,19 @@ func (r *balancers) updatingSet(name string, have, after document, what []string
 func (r *balancers) addingPart(kind, path, name string, want document) change {
 	asked := withoutShown(want)
 	asked["name"] = name
-	return r.change(guard.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
+	return r.change(contract.PlanCreate, kind+" "+name, "", func() (any, any) { return nil, asked },
 		write{what: "creating " + kind + " " + name, method: http.MethodPost, path: path, in: asked})
 }
 
 func (r *balancers) deletingPart(kind, path, name string, have document) change {
-	return r.change(guard.PlanDelete, kind+" "+name, "", func() (any, any) { return have, nil },
+	return r.change(contract.PlanDelete, kind+" "+name, "", func() (any, any) { return have, nil },
 		write{what: "deleting " + kind + " " + name, method: http.MethodDelete, path: path + url.PathEscape(name)})
 }
 
 // creating makes a load balancer with all that belongs to it.
 func (r *balancers) creating(service *v1.Service, d spec) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: r.kind.title + " " + d.name}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.shownCreation() },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			token, err := r.tokenFor(service.UID, d.create)
@@ -429,7 +429,7 @@ func (r *sharedParts) forget(uid types.UID) {
 // deleting removes a load balancer, with all that belongs to it.
 func (r *balancers) deleting(lb *loadBalancer) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: r.kind.title + " " + lb.Name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: r.kind.title + " " + lb.Name},
 		Compare: func() (before, after any) { return lb, nil },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			r.forget(q.Service.UID)

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -351,7 +351,7 @@ func between(rules, backends []change) []change {
 		all = append(all, c)
 	}
 	return append(append(all, backends...), change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "security lists"}, Wait: true,
 		Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
 			return o, errors.Join(failures...)
 		},
@@ -370,7 +370,7 @@ func (r *sharedParts) nodeRules(ctx context.Context, service *v1.Service, s sett
 	})
 	if err != nil {
 		return []change{{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: "security lists"}, Wait: true,
+			Planned: contract.Planned{Action: contract.PlanChange, Object: "security lists"}, Wait: true,
 			Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) { return o, err },
 		}}
 	}

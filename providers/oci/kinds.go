@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // The titles of the kinds, in messages and of orphans.
@@ -111,8 +111,8 @@ type kinds struct {
 
 var (
 	_ cloudprovider.LoadBalancer = (*kinds)(nil)
-	_ guard.Planner              = (*kinds)(nil)
-	_ guard.Narrower             = (*kinds)(nil)
+	_ contract.Planner           = (*kinds)(nil)
+	_ contract.Narrower          = (*kinds)(nil)
 )
 
 // newKinds returns both kinds.
@@ -276,7 +276,7 @@ func (k *kinds) ensure(ctx context.Context, cluster string, service *v1.Service,
 	return status, err
 }
 
-// NarrowLoadBalancer implements guard.Narrower, for both kinds.
+// NarrowLoadBalancer implements contract.Narrower, for both kinds.
 func (k *kinds) NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error {
 	own, other := k.kindsOf(service)
 	return k.narrow(ctx, cluster, service, own, other)
@@ -322,15 +322,15 @@ func (k *kinds) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, s
 	return k.unlessUnserved(ctx, other, other.EnsureLoadBalancerDeleted(ctx, cluster, service))
 }
 
-// PlanLoadBalancer implements guard.Planner.
-func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (guard.Plan, error) {
+// PlanLoadBalancer implements contract.Planner.
+func (k *kinds) PlanLoadBalancer(ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node) (contract.Plan, error) {
 	own, _ := k.kindsOf(service)
 	why, err := k.refuse(ctx, service)
 	if why != "" {
-		return guard.Plan{Findings: []guard.Finding{{Reason: eventOtherKind, Message: why, Warning: true}}}, err
+		return contract.Plan{Findings: []contract.Finding{{Reason: eventOtherKind, Message: why, Warning: true}}}, err
 	}
 	if err != nil {
-		return guard.Plan{}, err
+		return contract.Plan{}, err
 	}
 	return own.PlanLoadBalancer(ctx, cluster, service, nodes)
 }

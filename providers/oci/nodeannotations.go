@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // subnetMaxAge is how old what is known of a subnet may be: what it belongs to never changes.
@@ -31,7 +31,7 @@ func (c *cloud) annotating() loop.Job {
 // provider ID by which its instance is known.
 func (*cloud) unannotated(object any) bool {
 	node, ok := object.(*v1.Node)
-	if !ok || guard.Uninitialized(node) || node.Annotations[annotationCompartment] != "" {
+	if !ok || contract.Uninitialized(node) || node.Annotations[annotationCompartment] != "" {
 		return false
 	}
 	_, err := parseProviderID(node.Spec.ProviderID)

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file manages network security groups: one of the load balancer, which is made for its Service, and rules in those of the nodes.
@@ -296,7 +296,7 @@ func (r *sharedParts) creatingGroup(service *v1.Service, d spec) change {
 	name, _ := d.group.create["displayName"].(string)
 	what := "network security group " + name
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: what}, Creates: true, Replan: true,
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: what}, Creates: true, Replan: true,
 		Compare: func() (before, after any) { return nil, d.group.create },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			key := service.UID + "/nsg"
@@ -360,7 +360,7 @@ func (r *sharedParts) groupClosings(d spec) (all []change) {
 // groupCall adds or removes rules.
 func (r *sharedParts) groupCall(id, detail, action string, body document) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "network security group " + id, Detail: detail},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "network security group " + id, Detail: detail},
 		Compare: func() (before, after any) { return nil, body },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			made, err := r.groups.write(ctx, detail+" of network security group "+id, groupPath(id)+"/actions/"+action, body)
@@ -408,7 +408,7 @@ func (g *securityGroups) wrote(id string, body document, made []document, err er
 func (r *sharedParts) taggingGroup(e groupEdit) change {
 	what := "network security group " + e.id
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: what, Detail: "tag " + tagManagedBy},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: what, Detail: "tag " + tagManagedBy},
 		Compare: func() (before, after any) { return e.tags, document{tagManagedBy: createdBy} },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			var doc document
@@ -437,7 +437,7 @@ func (r *sharedParts) taggingGroup(e groupEdit) change {
 func (r *sharedParts) deletingGroup(g *securityGroup) change {
 	what := "network security group " + g.Name
 	return change{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: what}, Compare: func() (before, after any) { return g, nil },
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: what}, Compare: func() (before, after any) { return g, nil },
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			if err := r.removeGroup(ctx, g); err != nil {
 				return o, err

@@ -13,14 +13,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements guard.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
+// Orphans implements contract.OrphanFinder: load balancers with the mark of the cluster and names as its Services' have, of which no
 // Service is left. What Oracle's own controller made has no mark, and cannot be told from another cluster's.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
@@ -37,26 +37,26 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 }
 
 // orphans are those of one kind.
-func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark string) ([]guard.Orphan, error) {
+func (r *reconciler) orphans(ctx context.Context, list []*v1.Service, mark string) ([]contract.Orphan, error) {
 	all, err := r.known.All(ctx, inventory.Query{})
 	if err != nil {
 		return nil, err
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, lb := range all {
 		if lb.Tags[tagCluster] == mark && r.kind.made.MatchString(lb.Name) && lb.State != stateDeleting &&
 			!slices.ContainsFunc(list, func(s *v1.Service) bool { return ownership.Holds(s, r.objectOf(lb), r.rules()) }) {
-			orphans = append(orphans, guard.Orphan{Kind: r.kind.title, ID: lb.ID, Name: lb.Name})
+			orphans = append(orphans, contract.Orphan{Kind: r.kind.title, ID: lb.ID, Name: lb.Name})
 		}
 	}
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID}) })
+	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return slices.Compare([]string{a.Name, a.ID}, []string{b.Name, b.ID}) })
 	return orphans, nil
 }
 
 const kindGroup = "network security group"
 
 // groupOrphans adds the network security groups that were made for Services which are gone.
-func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark string, orphans []guard.Orphan) ([]guard.Orphan, error) {
+func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark string, orphans []contract.Orphan) ([]contract.Orphan, error) {
 	groups, err := c.reconciler.groups.known.All(ctx, inventory.Query{})
 	if unreachable(err) {
 		return orphans, nil // who may not see them has made none
@@ -67,15 +67,15 @@ func (c *cloud) groupOrphans(ctx context.Context, list []*v1.Service, mark strin
 	for _, g := range groups {
 		if g.Tags[tagCluster] == mark && g.Tags[tagCreatedBy] == createdBy &&
 			!slices.ContainsFunc(list, func(s *v1.Service) bool { return string(s.UID) == g.Tags[tagService] && ownership.MayHave(s) }) {
-			orphans = append(orphans, guard.Orphan{Kind: kindGroup, ID: g.ID, Name: g.Name})
+			orphans = append(orphans, contract.Orphan{Kind: kindGroup, ID: g.ID, Name: g.Name})
 		}
 	}
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Rules
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Rules
 // go with what they were made for.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}
@@ -119,7 +119,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 }
 
 // deleteNetworkOrphan removes a network load balancer, and the rules of security lists that were marked for it and that nobody needs.
-func (r *reconciler) deleteNetworkOrphan(ctx context.Context, o guard.Orphan) error {
+func (r *reconciler) deleteNetworkOrphan(ctx context.Context, o contract.Orphan) error {
 	lb, err := r.known.Get(ctx, o.ID, inventory.Query{})
 	if err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // keep puts a Secret with a new certificate into the cluster.
@@ -422,7 +422,7 @@ func TestDisownedIsNotRotated(t *testing.T) {
 		w.serving(s)
 		w.requireServed(s, nodes)
 		w.keep("default", "web-tls")
-		s.Annotations[guard.AnnotationDisown] = "true"
+		s.Annotations[contract.AnnotationDisown] = "true"
 		w.serving(s)
 		time.Sleep(time.Minute)
 		w.Server.ResetCalls()

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // A load balancer is found by listing compartments, and an annotation of its Service names the one to look in. That annotation may
@@ -37,7 +37,7 @@ func (r *sharedParts) recording(service *v1.Service, compartment string) []chang
 		return nil
 	}
 	return []change{{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "annotation " + annotationPlaced + " of the Service", Detail: compartment},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "annotation " + annotationPlaced + " of the Service", Detail: compartment},
 		Make: func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			return o, r.recordPlace(ctx, q, compartment)
 		},

@@ -20,7 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -547,7 +547,7 @@ func ruleChanges(b *ruleBook, service *v1.Service, plans []listPlan) (all []chan
 	for _, p := range plans {
 		detail := summary("adding", p.added) + "; " + summary("removing", p.removed)
 		all = append(all, change{
-			Planned: guard.Planned{Action: guard.PlanChange, Object: "security list " + p.id, Detail: strings.Trim(detail, "; ")},
+			Planned: contract.Planned{Action: contract.PlanChange, Object: "security list " + p.id, Detail: strings.Trim(detail, "; ")},
 			Compare: func() (before, after any) { return p.before, p.after },
 			Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 				if err := b.edit(ctx, p.id, p.claim); err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file gives load balancers the certificates of Secrets.
@@ -222,7 +222,7 @@ func (r *balancers) certificateChanges(lb *loadBalancer, d spec) (first, last []
 			continue
 		}
 		c := d.certificates[name]
-		first = append(first, r.change(guard.PlanCreate, "certificate "+name, "", func() (any, any) { return nil, secretDocument(c) },
+		first = append(first, r.change(contract.PlanCreate, "certificate "+name, "", func() (any, any) { return nil, secretDocument(c) },
 			write{what: "creating certificate " + name, method: http.MethodPost, path: "/certificates", in: c}))
 	}
 	for _, name := range sortedKeys(lb.Certificates) {
@@ -230,7 +230,7 @@ func (r *balancers) certificateChanges(lb *loadBalancer, d spec) (first, last []
 		if wanted || !d.obsolete(name) {
 			continue
 		}
-		last = append(last, r.change(guard.PlanDelete, "certificate "+name, "", func() (any, any) { return lb.Certificates[name], nil },
+		last = append(last, r.change(contract.PlanDelete, "certificate "+name, "", func() (any, any) { return lb.Certificates[name], nil },
 			write{what: "deleting certificate " + name, method: http.MethodDelete, path: "/certificates/" + url.PathEscape(name)}))
 	}
 	return first, last
@@ -281,7 +281,7 @@ func (c *cloud) rotate(ctx context.Context) error {
 	for _, s := range list {
 		set, _, err := parseSettings(s, c.reconciler.config.SecurityListMode)
 		served := s.Spec.Type == v1.ServiceTypeLoadBalancer && s.Spec.LoadBalancerClass == nil && s.DeletionTimestamp == nil
-		if err != nil || !served || !set.ends || isNetworkService(s) || guard.IsDisowned(s) {
+		if err != nil || !served || !set.ends || isNetworkService(s) || contract.IsDisowned(s) {
 			continue
 		}
 		if err := c.rotateFor(ctx, s, set); err != nil {

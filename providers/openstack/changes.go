@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // observe returns the parts of a load balancer, from which changes may be computed. They are read again where it was changed after
@@ -96,8 +96,8 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 	changes := make([]change, len(steps))
 	for i, st := range steps {
 		changes[i] = change{
-			Planned: guard.Planned{
-				Action: guard.PlanChange, Object: "load balancer " + lb.ID, Detail: strings.TrimSuffix(fmt.Sprintf("%s: %s", st.kind, st.reason), ": "),
+			Planned: contract.Planned{
+				Action: contract.PlanChange, Object: "load balancer " + lb.ID, Detail: strings.TrimSuffix(fmt.Sprintf("%s: %s", st.kind, st.reason), ": "),
 			},
 			Replan:  true,
 			Compare: func() (before, after any) { return st.compare(lb, parts) },

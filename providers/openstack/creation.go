@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -86,7 +86,7 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 		ports[i] = fmt.Sprintf("%s/%d with %d members", w.listener.Protocol, w.listener.Port, len(d.members))
 	}
 	changes := []change{{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(ports, ", ")},
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + d.request.Name, Detail: strings.Join(ports, ", ")},
 		Replan:  true,
 		Creates: true,
 		Compare: func() (before, after any) { return nil, d.request },
@@ -97,7 +97,7 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 	}}
 	if !d.settings.internal {
 		changes = append(changes, change{
-			Planned: guard.Planned{Action: guard.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there"},
+			Planned: contract.Planned{Action: contract.PlanCreate, Object: "floating address", Detail: "unless one of the Service's is there"},
 			Compare: func() (before, after any) {
 				network := cmp.Or(d.settings.serviceClass.FloatingNetworkID, d.settings.FloatingNetworkID, l.config.LoadBalancer.FloatingNetworkID)
 				return nil, map[string]any{"floating_network_id": cmp.Or(network, "the external network")}
@@ -106,7 +106,7 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 	}
 	if l.config.LoadBalancer.ManageSecurityGroups {
 		changes = append(changes, change{
-			Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + securityGroupName(service)},
+			Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + securityGroupName(service)},
 			Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
 		})
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // maxTwins bounds how many load balancers one call deletes that were made for a Service at the same time.
@@ -23,7 +23,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 	s, _ := l.settings(r.Service, o.lb) // what decides about deletion was looked at before
 	if o.lb != nil {
 		return []change{{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(o.lb), Detail: "or the ports of the Service, where others use it"},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: titleOf(o.lb), Detail: "or the ports of the Service, where others use it"},
 			Replan:  true,
 			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 				return observation{}, l.leaveAll(ctx, r, s, o.lb, o.role)
@@ -47,7 +47,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 // deletionOf is the deletion of what is left when the load balancer has gone.
 func deletionOf(object string, do func(context.Context) error) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: object},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: object},
 		Make:    func(ctx context.Context, _ *services.Request, o observation) (observation, error) { return o, do(ctx) },
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestGroupOfAnOrphan: the security group of a Service that went without clean-up goes before its load balancer, also where the option
@@ -23,7 +23,7 @@ func TestGroupOfAnOrphan(t *testing.T) {
 			w.file = file
 			w.restart()
 			lb := w.sim.LoadBalancers()[0]
-			o := guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name}
+			o := contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name}
 			id, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "DELETE /networking/v2.0/security-groups/{id}"})
 			require.NoError(t, err)
 			require.Error(t, w.DeleteOrphan(t.Context(), o))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // failoverPause keeps failovers that do not help from following each other.
@@ -41,13 +41,13 @@ func (f *failovers) may(id string) bool {
 func (l *loadBalancers) repairs(lb *loadBalancer, renew bool) []change {
 	if renew {
 		return []change{{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: titleOf(lb), Detail: "Octavia could not build it"},
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: titleOf(lb), Detail: "Octavia could not build it"},
 			Replan:  true, Make: l.deleteBroken,
 			Compare: func() (before, after any) { return lb, nil },
 		}}
 	}
 	return []change{{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: titleOf(lb), Detail: "failover, for it is in ERROR"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: titleOf(lb), Detail: "failover, for it is in ERROR"},
 		Replan:  true, Make: l.repair,
 		Compare: func() (before, after any) {
 			return services.Part(lb, "provisioning_status"), map[string]any{"provisioning_status": statusActive}

@@ -14,25 +14,25 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.LoadBalancerHandover = (*cloud)(nil)
+var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
-// MarkedLoadBalancers implements guard.LoadBalancerHandover. Where the Service that a load balancer is named after records it,
+// MarkedLoadBalancers implements contract.LoadBalancerHandover. Where the Service that a load balancer is named after records it,
 // those that share it do not count.
-func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	loadBalancers, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
 		return nil, err
 	}
-	marked := []guard.MarkedLoadBalancer{}
+	marked := []contract.MarkedLoadBalancer{}
 	for _, lb := range loadBalancers {
 		cluster, uid := ownership.Marked(lb.Tags)
 		if lb.leaving() || (cluster == "" && uid == "") {
 			continue
 		}
-		m := guard.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
+		m := contract.MarkedLoadBalancer{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: uid}
 		for _, s := range all {
 			if s.Spec.Type != v1.ServiceTypeLoadBalancer || s.Annotations[annotationID] != lb.ID {
 				continue
@@ -45,13 +45,13 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]g
 		}
 		marked = append(marked, m)
 	}
-	slices.SortFunc(marked, func(a, b guard.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(marked, func(a, b contract.MarkedLoadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	return marked, nil
 }
 
-// RemarkLoadBalancer implements guard.LoadBalancerHandover. The listeners that the other cluster shared it by come first: one that
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. The listeners that the other cluster shared it by come first: one that
 // broke off is done again.
-func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
 	unlock, err := l.Lock(ctx, m.ID)
 	if err != nil {

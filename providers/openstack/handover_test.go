@@ -9,7 +9,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestHandover: a cluster that was built again gets its load balancers back, with what shares them, when the operator says so.
@@ -36,7 +36,7 @@ func TestHandover(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(
 			t,
-			[]guard.MarkedLoadBalancer{{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: string(owner.UID), Claims: []string{"default/web"}}},
+			[]contract.MarkedLoadBalancer{{ID: lb.ID, Name: lb.Name, Cluster: cluster, ServiceUID: string(owner.UID), Claims: []string{"default/web"}}},
 			marked,
 		)
 		assert.Zero(t, w.server.Calls().Writes)

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -42,7 +42,7 @@ func servedBy(all []*v1.Service) map[string][]*v1.Service {
 		if id == "" || s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
 			continue // the framework is at work on it
 		}
-		if guard.IsDisowned(s) {
+		if contract.IsDisowned(s) {
 			continue
 		}
 		users[id] = append(users[id], s)

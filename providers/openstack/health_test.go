@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // One that could not be built is built again; one that served is failed over, or the user is told who can do that. Neither its address
@@ -222,7 +222,7 @@ func TestBrokenAndDisowned(t *testing.T) {
 		w.sim.AllowFailover(true)
 		w.sim.ChangeLoadBalancer(s.Annotations[annotationID], breakDown)
 		disowned := w.Current(s).DeepCopy()
-		disowned.Annotations[guard.AnnotationDisown] = "true"
+		disowned.Annotations[contract.AnnotationDisown] = "true"
 		w.Apply(disowned)
 		w.restart()
 		w.loadBalancers.clusterName.Store(w.cluster)

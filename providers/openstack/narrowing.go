@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 var _ services.Narrower[observation] = (*loadBalancers)(nil)
@@ -219,7 +219,7 @@ func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, as ro
 // ruleNarrowing is the change that narrows who reaches a port.
 func (l *loadBalancers) ruleNarrowing(g securityGroup, c ruleChanges) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: "narrow who reaches a port"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "narrow who reaches a port"},
 		Compare: func() (before, after any) {
 			return map[string]any{"rules": texts(c.remove)}, map[string]any{"rules": texts(c.add)}
 		},

@@ -12,12 +12,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has, and that no
+// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has, and that no
 // other cluster shares.
-func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Orphan, error) {
+func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	l := c.loadBalancers
 	mark, err := l.cluster.KnownMark(ctx)
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 	for _, lb := range all {
 		listed[lb.ID] = true
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, lb := range all {
 		if !slices.Contains(lb.Tags, mark) || lb.leaving() || shared(lb, role{name: lb.Name}) {
 			continue
@@ -45,10 +45,10 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]guard.Or
 			return shows(s, addresses) || (isServed(s, lb) && (!elsewhere || !showsOther(s, addresses)))
 		})
 		if !used {
-			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
+			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 		}
 	}
-	slices.SortFunc(orphans, func(a, b guard.Orphan) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(orphans, func(a, b contract.Orphan) int { return strings.Compare(a.ID, b.ID) })
 	return orphans, nil
 }
 
@@ -80,10 +80,10 @@ func showsOther(s *v1.Service, addresses []string) bool {
 	})
 }
 
-// DeleteOrphan implements guard.OrphanFinder. A floating address that a controller made goes with its load balancer. Time has
+// DeleteOrphan implements contract.OrphanFinder. A floating address that a controller made goes with its load balancer. Time has
 // passed since it was listed: the load balancer and the Services are read again right before, and every trace of a living
 // Service wins, also of one that moved to another load balancer since and could come back.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	l := c.loadBalancers
 	unlock, err := l.Lock(ctx, o.ID)
 	if err != nil {
@@ -117,7 +117,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
 }
 
 // checkOrphan refuses what was an orphan when it was listed, and is none by now.
-func (l *loadBalancers) checkOrphan(ctx context.Context, o guard.Orphan, lb *loadBalancer) error {
+func (l *loadBalancers) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBalancer) error {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {
 		return err

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // previousMaxAge is how old the knowledge of a load balancer may be that a Service had before; it is read again right before
@@ -43,7 +43,7 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	if !as.owner || d.Verdict == ownership.Refused {
 		return l.record(ctx, r, map[string]string{annotationMade: ""})
 	}
-	if made != lb.ID || !as.isMarked(lb) || guard.Keeps(service) {
+	if made != lb.ID || !as.isMarked(lb) || contract.Keeps(service) {
 		return l.reportRetained(ctx, r, lb, now)
 	}
 	r.Service = before
@@ -65,7 +65,7 @@ func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request,
 	if err != nil {
 		return err
 	}
-	r.Report(services.Notice(guard.EventLoadBalancerRetained, "load balancer %s, which was made for this Service, stays in the cloud with %s, "+
+	r.Report(services.Notice(contract.EventLoadBalancerRetained, "load balancer %s, which was made for this Service, stays in the cloud with %s, "+
 		"though the Service has load balancer %s now; delete it there if it is not needed", lb.ID, strings.Join(addresses, " and "), now.ID))
 	return nil
 }

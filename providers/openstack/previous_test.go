@@ -11,7 +11,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestAnotherLoadBalancer: a Service that moves to another load balancer leaves none behind that was made for it, nor its
@@ -37,7 +37,7 @@ func TestAnotherLoadBalancer(t *testing.T) {
 			want:    outcome{stays: true, told: true, orphan: true},
 		},
 		"to be kept": {
-			prepare: func(w *world, s *v1.Service) { s.Annotations[guard.AnnotationRetain] = textTrue; w.Apply(s) },
+			prepare: func(w *world, s *v1.Service) { s.Annotations[contract.AnnotationRetain] = textTrue; w.Apply(s) },
 			want:    outcome{stays: true, told: true, orphan: true},
 		},
 	} {
@@ -56,7 +56,7 @@ func TestAnotherLoadBalancer(t *testing.T) {
 				assert.Equal(t, first.Status, s.Status)
 				assert.Equal(t, c.want.stays, len(w.sim.LoadBalancers()) == 2)
 				assert.Equal(t, c.want.stays, len(w.sim.FloatingIPs()) == 2)
-				assert.Equal(t, c.want.told, strings.Contains(strings.Join(w.Events(), "\n"), guard.EventLoadBalancerRetained+" load balancer "+before))
+				assert.Equal(t, c.want.told, strings.Contains(strings.Join(w.Events(), "\n"), contract.EventLoadBalancerRetained+" load balancer "+before))
 				w.requireNoWrites(s)
 				orphans, err := w.Orphans(t.Context(), []*v1.Service{w.Current(first), w.Current(s)})
 				require.NoError(t, err)

@@ -20,7 +20,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/openstack/openstacksim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestMovedFloatingAddress: an address that somebody moved to another port a moment ago is theirs.
@@ -446,7 +446,7 @@ func TestPlanOfBrokenLoadBalancers(t *testing.T) {
 		require.NoError(t, err)
 		planned := plan.Changes
 		require.Len(t, planned, 1)
-		assert.Equal(t, guard.PlanChange, planned[0].Action)
+		assert.Equal(t, contract.PlanChange, planned[0].Action)
 		assert.Contains(t, planned[0].Detail, "failover")
 	})
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // securityGroup is a Neutron security group.
@@ -143,7 +143,7 @@ func (l *loadBalancers) planGroups(
 // groupCreation is the change that makes a group. Its rules, and the ports that have it, follow.
 func (l *loadBalancers) groupCreation(service *v1.Service) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanCreate, Object: "security group " + securityGroupName(service)},
+		Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + securityGroupName(service)},
 		Replan:  true,
 		Compare: func() (before, after any) { return nil, map[string]any{"name": securityGroupName(service)} },
 		Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
@@ -266,7 +266,7 @@ func (o observation) open(members []backend) []backend {
 // ruleOpening is the change that adds a rule to a group.
 func (l *loadBalancers) ruleOpening(g securityGroup, rule securityRule) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: "open a port"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "open a port"},
 		Compare: func() (before, after any) { return map[string]any{}, map[string]any{"rule": rule.text()} },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			return o, l.openRule(ctx, g.ID, rule)
@@ -277,7 +277,7 @@ func (l *loadBalancers) ruleOpening(g securityGroup, rule securityRule) change {
 // ruleClosing is the change that removes a rule from a group.
 func (l *loadBalancers) ruleClosing(g securityGroup, rule securityRule) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "security group " + g.Name, Detail: "close a port"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "close a port"},
 		Compare: func() (before, after any) { return map[string]any{"rule": rule.text()}, map[string]any{} },
 		Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 			return o, l.closeRule(ctx, g.ID, rule)
@@ -368,7 +368,7 @@ func (c *groupChanges) addPorts(
 // portChange is the change of the groups of a port, as other Services have left them meanwhile.
 func (l *loadBalancers) portChange(p *port, g securityGroup, action string, groups func(*port, securityGroup) []string) change {
 	return change{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "port " + p.ID, Detail: action + " a security group"},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "port " + p.ID, Detail: action + " a security group"},
 		Compare: func() (before, after any) {
 			return map[string]any{"security_groups": p.SecurityGroups}, map[string]any{"security_groups": groups(p, g)}
 		},

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -112,7 +112,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	keep(v1.LabelTopologyZone, &m.Zone)
 	keep(v1.LabelTopologyRegion, &m.Region)
 	addresses, missing := i.api.config.addresses(v, node)
-	if missing != "" && guard.Uninitialized(node) {
+	if missing != "" && contract.Uninitialized(node) {
 		return nil, &nodes.Incomplete{Reason: missing}
 	}
 	m.NodeAddresses = addresses // none while the guest agent is silent, so that the Node's present ones stay

@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -279,7 +279,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	if err == nil {
 		m.NodeAddresses, err = i.addresses(v, n, node)
 	}
-	if err != nil && guard.Uninitialized(node) {
+	if err != nil && contract.Uninitialized(node) {
 		return nil, err
 	}
 	return m, nil // without addresses those that the Node has stay

@@ -17,26 +17,26 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.LoadBalancerHandover = (*cloud)(nil)
+var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
 // markedBy holds the objects of one Service, by the tags, with the mark of one cluster.
 type markedBy struct {
-	guard.MarkedLoadBalancer
+	contract.MarkedLoadBalancer
 	cluster, key string
 	objects      observation
 }
 
-// MarkedLoadBalancers implements guard.LoadBalancerHandover.
-func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+// MarkedLoadBalancers implements contract.LoadBalancerHandover.
+func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	return c.nsx.markedLoadBalancers(ctx, services)
 }
 
-func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	if p == nil || p.loadBalancers == nil {
-		return nil, guard.ErrNoHandover
+		return nil, contract.ErrNoHandover
 	}
 	mark, err := p.loadBalancers.cluster.Mark(ctx)
 	if err != nil {
@@ -53,7 +53,7 @@ func (p *nsxParts) markedLoadBalancers(ctx context.Context, services []*v1.Servi
 			served[m.key] = m.cluster
 		}
 	}
-	list := []guard.MarkedLoadBalancer{}
+	list := []contract.MarkedLoadBalancer{}
 	for _, m := range found {
 		for _, s := range services {
 			named, elsewhere := serviceKey(s) == m.key, served[m.key] != "" && served[m.key] != m.cluster
@@ -99,7 +99,7 @@ func markedIn(group, mark string, o observation) []markedBy {
 		}
 		m := found[cluster]
 		if m == nil {
-			m = &markedBy{cluster: name, key: key, MarkedLoadBalancer: guard.MarkedLoadBalancer{
+			m = &markedBy{cluster: name, key: key, MarkedLoadBalancer: contract.MarkedLoadBalancer{
 				ID: name + "/" + key, Name: "cluster:" + name + ":" + key, Cluster: cluster,
 			}}
 			m.objects = o.filter(func(x object) bool {
@@ -140,16 +140,16 @@ func follows(a *ipAllocation, o observation, mark string) bool {
 	})
 }
 
-// RemarkLoadBalancer implements guard.LoadBalancerHandover.
-func (c *cloud) RemarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+// RemarkLoadBalancer implements contract.LoadBalancerHandover.
+func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	return c.nsx.remarkLoadBalancer(ctx, m, service)
 }
 
 // remarkLoadBalancer marks the load balancer service of the cluster first, which is deleted with the last virtual server, and the virtual
 // servers last. While any object has the former marks, an interrupted handover is listed, and can be repeated.
-func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+func (p *nsxParts) remarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	if p == nil || p.loadBalancers == nil {
-		return guard.ErrNoHandover
+		return contract.ErrNoHandover
 	}
 	l := p.loadBalancers
 	mark, err := l.cluster.KnownMark(ctx)

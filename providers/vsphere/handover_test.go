@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // markedObjects are the marks that NSX has, by path, of what has any; addresses are left out, whose marks cannot change.
@@ -55,9 +55,9 @@ func restored(w *nsxWorld) (*nsxWorld, *v1.Service) {
 }
 
 // requireStaleRefused demands that nothing is handed over which is not what was listed.
-func (w *nsxWorld) requireStaleRefused(m guard.MarkedLoadBalancer, s *v1.Service) {
+func (w *nsxWorld) requireStaleRefused(m contract.MarkedLoadBalancer, s *v1.Service) {
 	w.T.Helper()
-	for _, stale := range []guard.MarkedLoadBalancer{
+	for _, stale := range []contract.MarkedLoadBalancer{
 		{ID: m.ID, Cluster: "another", ServiceUID: m.ServiceUID},
 		{ID: m.ID, Cluster: m.Cluster, ServiceUID: "another"},
 		{ID: "kubernetes/default/other", Cluster: m.Cluster, ServiceUID: m.ServiceUID},
@@ -81,7 +81,7 @@ func TestHandover(t *testing.T) {
 		assert.Empty(w.T, marked[1].Claims, "no load balancer is wanted")
 		marked, err = w.markedLoadBalancers(ctx, []*v1.Service{s, service("other", nil, port("http", 80, 30091))})
 		require.NoError(w.T, err)
-		assert.Equal(w.T, []guard.MarkedLoadBalancer{
+		assert.Equal(w.T, []contract.MarkedLoadBalancer{
 			{ID: "kubernetes/default/gone", Name: "cluster:kubernetes:default/gone", Cluster: "before", ServiceUID: "gone-before"},
 			{
 				ID: "kubernetes/default/web", Name: "cluster:kubernetes:default/web", Cluster: "before", ServiceUID: "web-before",
@@ -142,7 +142,7 @@ func TestHandoverBrokenOff(t *testing.T) {
 			w.restart()
 			again, err := w.markedLoadBalancers(ctx, living)
 			require.NoError(w.T, err)
-			require.True(w.T, slices.ContainsFunc(again, func(m guard.MarkedLoadBalancer) bool {
+			require.True(w.T, slices.ContainsFunc(again, func(m contract.MarkedLoadBalancer) bool {
 				return m.ID == marked[1].ID && m.Cluster == "before" && m.ServiceUID == "web-before" && slices.Equal(m.Claims, marked[1].Claims)
 			}), "%v", again)
 		}
@@ -251,6 +251,6 @@ func TestWhatIsNotHandedOver(t *testing.T) {
 	})
 	var none *nsxParts
 	_, err := none.markedLoadBalancers(t.Context(), nil)
-	require.ErrorIs(t, err, guard.ErrNoHandover)
-	require.ErrorIs(t, none.remarkLoadBalancer(t.Context(), guard.MarkedLoadBalancer{}, ""), guard.ErrNoHandover)
+	require.ErrorIs(t, err, contract.ErrNoHandover)
+	require.ErrorIs(t, none.remarkLoadBalancer(t.Context(), contract.MarkedLoadBalancer{}, ""), contract.ErrNoHandover)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // maxConflicts bounds how often an object is read again after concurrent changes.
@@ -63,7 +63,7 @@ func withDoubt(changes []change, doubt error) []change {
 
 // allocation acquires an address from the pool. An earlier allocation whose address is unknown is awaited.
 func (l *loadBalancers) allocation(o observation, d desired) change {
-	planned := guard.Planned{Action: guard.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
+	planned := contract.Planned{Action: contract.PlanCreate, Object: kindAllocation, Detail: "of the pool " + d.poolID}
 	c := change{Planned: planned, Replan: true, Wait: d.usable(o.allocations) != nil}
 	c.Compare = func() (before, after any) { return nil, map[string]any{"pool": d.poolID} }
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
@@ -211,7 +211,7 @@ func (l *loadBalancers) creation(objects []object) change {
 	for i, x := range objects {
 		names[i] = describeNew(x)
 	}
-	planned := guard.Planned{Action: guard.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
+	planned := contract.Planned{Action: contract.PlanCreate, Object: "NSX load balancer", Detail: strings.Join(names, ", ")}
 	compare := func() (before, after any) {
 		made := map[string][]object{}
 		for _, x := range objects {
@@ -398,7 +398,7 @@ func (r revision) compare() (before, after any) {
 
 // revision changes our fields of one object.
 func (l *loadBalancers) revision(r revision, m marking) change {
-	planned := guard.Planned{Action: guard.PlanChange, Object: nsxTitle(r.kind, r.object), Detail: r.reason}
+	planned := contract.Planned{Action: contract.PlanChange, Object: nsxTitle(r.kind, r.object), Detail: r.reason}
 	c := change{Planned: planned, Compare: r.compare}
 	c.Make = func(ctx context.Context, request *services.Request, o observation) (observation, error) {
 		var err error
@@ -497,7 +497,7 @@ func rewrite[V any, T interface {
 
 // removal deletes one object; a missing one is no error.
 func (l *loadBalancers) removal(x object) change {
-	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindOf(x), x)}
+	planned := contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(kindOf(x), x)}
 	compare := func() (before, after any) { return x, nil }
 	return change{Planned: planned, Compare: compare, Make: func(
 		ctx context.Context, _ *services.Request, o observation,
@@ -668,7 +668,7 @@ func (l *loadBalancers) thenUnused(
 
 // serviceRemoval deletes a load balancer service. If it got a new user meanwhile, NSX refuses.
 func (l *loadBalancers) serviceRemoval(s *lbService) change {
-	planned := guard.Planned{Action: guard.PlanDelete, Object: nsxTitle(kindService, s), Detail: "if nothing else uses it"}
+	planned := contract.Planned{Action: contract.PlanDelete, Object: nsxTitle(kindService, s), Detail: "if nothing else uses it"}
 	return change{Planned: planned, Make: func(ctx context.Context, _ *services.Request, o observation) (observation, error) {
 		all, err := l.views.servers.All(ctx, inventory.Query{})
 		if err != nil {

@@ -29,7 +29,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxsim"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -83,12 +83,12 @@ func (p *nsxPart) SetInformers(factory informers.SharedInformerFactory) {
 	p.parts.setInformers(factory)
 }
 
-// Orphans and DeleteOrphan implement guard.OrphanFinder.
-func (p *nsxPart) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+// Orphans and DeleteOrphan implement contract.OrphanFinder.
+func (p *nsxPart) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	return p.parts.orphans(ctx, living)
 }
 
-func (p *nsxPart) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (p *nsxPart) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	return p.parts.deleteOrphan(ctx, o)
 }
 

@@ -12,7 +12,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const kindLoadBalancer = "NSX load balancer"
@@ -67,23 +67,23 @@ func (l *loadBalancers) everything(ctx context.Context, q inventory.Query) (o ob
 	return o, err
 }
 
-// Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
-func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
+func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	return c.nsx.orphans(ctx, living)
 }
 
-func (p *nsxParts) orphans(ctx context.Context, living []*v1.Service) ([]guard.Orphan, error) {
+func (p *nsxParts) orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	if p == nil || p.loadBalancers == nil {
-		return nil, guard.ErrNoOrphans
+		return nil, contract.ErrNoOrphans
 	}
 	found, err := p.loadBalancers.orphans(ctx, living, ownership.OrphanMaxAge)
 	if err != nil {
 		return nil, err
 	}
-	list := []guard.Orphan{}
+	list := []contract.Orphan{}
 	for _, group := range slices.Sorted(maps.Keys(found)) {
 		cluster, key := groupOf(group)
-		list = append(list, guard.Orphan{Kind: kindLoadBalancer, ID: cluster + "/" + key, Name: "cluster:" + cluster + ":" + key})
+		list = append(list, contract.Orphan{Kind: kindLoadBalancer, ID: cluster + "/" + key, Name: "cluster:" + cluster + ":" + key})
 	}
 	return list, nil
 }
@@ -93,14 +93,14 @@ func groupOf(group string) (cluster, service string) {
 	return parts[1], parts[2]
 }
 
-// DeleteOrphan implements guard.OrphanFinder. The object is checked again right before.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. The object is checked again right before.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	return c.nsx.deleteOrphan(ctx, o)
 }
 
-func (p *nsxParts) deleteOrphan(ctx context.Context, o guard.Orphan) error {
+func (p *nsxParts) deleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if p == nil || p.loadBalancers == nil {
-		return guard.ErrNoOrphans
+		return contract.ErrNoOrphans
 	}
 	l := p.loadBalancers
 	living, err := l.cluster.Living(ctx)

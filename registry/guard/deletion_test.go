@@ -17,6 +17,8 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 func aged(n int) []*v1.Node {
@@ -73,20 +75,20 @@ func TestFailedInitialisationIsAnEvent(t *testing.T) {
 // orphanage is a cloud that knows orphans.
 type orphanage struct {
 	cloud
-	found []Orphan
+	found []contract.Orphan
 	asked int
 }
 
-func (o *orphanage) Orphans(context.Context, []*v1.Service) ([]Orphan, error) {
+func (o *orphanage) Orphans(context.Context, []*v1.Service) ([]contract.Orphan, error) {
 	o.asked++
 	return o.found, nil
 }
-func (*orphanage) DeleteOrphan(context.Context, Orphan) error { return errors.New("deleted") }
+func (*orphanage) DeleteOrphan(context.Context, contract.Orphan) error { return errors.New("deleted") }
 
 func TestOrphansAreCountedOnceAnHour(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		o := &orphanage{found: []Orphan{{ID: "1"}, {ID: "2"}}}
+		o := &orphanage{found: []contract.Orphan{{ID: "1"}, {ID: "2"}}}
 		g := Wrap(o, Facts{Provider: "alpha", Policy: DefaultPolicy()})
 		shown := showMetrics(t, g)
 		services := listers.NewServiceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}))
@@ -105,11 +107,11 @@ func TestOrphansAreCountedOnceAnHour(t *testing.T) {
 		<-done
 		assert.Equal(t, 10, o.asked, "not before the Services are known")
 		assert.InDelta(t, 2, shown()["anyccm_guard_orphans"], 0)
-		require.EqualError(t, g.DeleteOrphan(t.Context(), Orphan{}), "deleted")
+		require.EqualError(t, g.DeleteOrphan(t.Context(), contract.Orphan{}), "deleted")
 
 		none := guarded(&cloud{})
 		_, err := none.Orphans(t.Context(), nil)
-		require.ErrorIs(t, err, ErrNoOrphans)
+		require.ErrorIs(t, err, contract.ErrNoOrphans)
 		none.countOrphans(make(chan struct{}), func() bool { return true }, services) // ends by itself
 	})
 }

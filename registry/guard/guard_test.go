@@ -19,6 +19,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/cloud-provider/fake"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
@@ -222,7 +223,7 @@ func TestLoadBalancerAnswers(t *testing.T) {
 
 func TestCommonAnnotations(t *testing.T) {
 	t.Parallel()
-	require.NoError(t, Annotations.Defaults())
+	require.NoError(t, contract.Annotations.Defaults())
 	calls := 0
 	lb, _ := guarded(&cloud{
 		ensure: func(context.Context) (*v1.LoadBalancerStatus, error) { calls++; return &v1.LoadBalancerStatus{}, nil },
@@ -234,20 +235,20 @@ func TestCommonAnnotations(t *testing.T) {
 			Status:     v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: "192.0.2.1"}}}},
 		}
 	}
-	disowned := service(AnnotationDisown, "true")
+	disowned := service(contract.AnnotationDisown, "true")
 	status, err := lb.EnsureLoadBalancer(t.Context(), "c", disowned, nil)
 	require.NoError(t, err)
 	assert.Equal(t, &disowned.Status.LoadBalancer, status)
 	require.NoError(t, lb.UpdateLoadBalancer(t.Context(), "c", disowned, nil))
 	require.NoError(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", disowned))
-	require.NoError(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(AnnotationRetain, "true")))
-	err = lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(AnnotationProtect, "true"))
+	require.NoError(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(contract.AnnotationRetain, "true")))
+	err = lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(contract.AnnotationProtect, "true"))
 	require.ErrorContains(t, err, "the load balancer of Service ns/s is protected: remove the annotation anyccm.io/protect-load-balancer")
-	_, err = lb.EnsureLoadBalancer(t.Context(), "c", service(AnnotationRetain, "maybe"), nil)
+	_, err = lb.EnsureLoadBalancer(t.Context(), "c", service(contract.AnnotationRetain, "maybe"), nil)
 	require.ErrorContains(t, err, `annotation anyccm.io/retain-load-balancer: "maybe" is not a boolean`)
-	require.Error(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(AnnotationRetain, "maybe")), "in doubt nothing is deleted")
+	require.Error(t, lb.EnsureLoadBalancerDeleted(t.Context(), "c", service(contract.AnnotationRetain, "maybe")), "in doubt nothing is deleted")
 	assert.Zero(t, calls)
-	for _, harmless := range []*v1.Service{service(AnnotationRetain, "true"), service(AnnotationProtect, "true")} {
+	for _, harmless := range []*v1.Service{service(contract.AnnotationRetain, "true"), service(contract.AnnotationProtect, "true")} {
 		_, err = lb.EnsureLoadBalancer(t.Context(), "c", harmless, nil)
 		require.NoError(t, err)
 	}
@@ -280,7 +281,7 @@ func TestIPMode(t *testing.T) {
 			}}).LoadBalancer()
 			s := &v1.Service{Status: v1.ServiceStatus{LoadBalancer: v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{c.before}}}}
 			if c.setting != "" {
-				s.Annotations = map[string]string{AnnotationIPMode: c.setting}
+				s.Annotations = map[string]string{contract.AnnotationIPMode: c.setting}
 			}
 			status, err := lb.EnsureLoadBalancer(t.Context(), "c", s, nil)
 			require.NoError(t, err)

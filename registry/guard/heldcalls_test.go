@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // queued is a call that was held back, and nothing else.
@@ -149,7 +151,9 @@ func TestQueueOfAServiceThatGoes(t *testing.T) {
 // TestDeletionAsksForTheServiceOfNow: what keeps a load balancer counts where it is set while the deletion waits for its turn.
 func TestDeletionAsksForTheServiceOfNow(t *testing.T) {
 	t.Parallel()
-	for annotation, refused := range map[string]bool{AnnotationRetain: false, AnnotationProtect: true, AnnotationDisown: false} {
+	for annotation, refused := range map[string]bool{
+		contract.AnnotationRetain: false, contract.AnnotationProtect: true, contract.AnnotationDisown: false,
+	} {
 		t.Run(annotation, func(t *testing.T) {
 			t.Parallel()
 			updating(t, func(t *testing.T, _ *slowCloud, l *loadBalancers, _ *record.FakeRecorder) {

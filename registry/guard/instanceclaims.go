@@ -7,6 +7,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // claimMemory is how long the instance of an inactive Node is remembered; by then the informers know it.
@@ -37,7 +39,7 @@ func (c *claims) holder(facts Facts, nodes []*v1.Node, node *v1.Node, instance s
 	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if Uninitialized(node) {
+	if contract.Uninitialized(node) {
 		c.knowLocked(facts, nodes)
 		for _, other := range slices.Concat(c.holders[instance], c.makers[instance]) {
 			if name, exists := c.names[other]; exists && other != key(node) {

@@ -4,13 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
-	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
@@ -90,7 +89,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	i.deletions.heard.note(node)
 	ctx, cancel := context.WithTimeout(ctx, instanceDeadline)
 	defer cancel()
-	if Uninitialized(node) {
+	if contract.Uninitialized(node) {
 		var tried func(error)
 		failures := i.attempts.Failures(string(node.UID) + " " + node.Name)
 		ctx, tried = i.attempts.Urgent(ctx, string(node.UID)+" "+node.Name) // nothing runs on it until then
@@ -106,7 +105,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 		err = i.claim(node, metadata.ProviderID)
 	}
 	if err != nil {
-		if Uninitialized(node) {
+		if contract.Uninitialized(node) {
 			i.meters.initializationsFailed.WithLabelValues(i.facts.Provider).Inc()
 			i.reports.warn(node, EventNodeInitializationFailed, err.Error())
 		}
@@ -114,7 +113,7 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	}
 	i.saw(node)
 	i.reports.clear(node)
-	if !Uninitialized(node) && written(node, metadata.NodeAddresses) {
+	if !contract.Uninitialized(node) && written(node, metadata.NodeAddresses) {
 		// The framework compares one address of each type, so a Node with two of a type always looks changed and is written in every cycle.
 		// Without addresses it leaves the Node alone.
 		metadata.NodeAddresses = nil
@@ -142,13 +141,8 @@ func (i *instances) metadata(ctx context.Context, node *v1.Node) (metadata *clou
 // foreignMetadata returns a result with which the framework leaves a Node unchanged. A tainted Node is skipped if there is no metadata; an
 // untainted one keeps its addresses.
 func foreignMetadata(node *v1.Node) *cloudprovider.InstanceMetadata {
-	if Uninitialized(node) {
+	if contract.Uninitialized(node) {
 		return nil
 	}
 	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}
-}
-
-// Uninitialized reports whether a Node still has the taint of its cloud controller.
-func Uninitialized(node *v1.Node) bool {
-	return slices.ContainsFunc(node.Spec.Taints, func(t v1.Taint) bool { return t.Key == cloudproviderapi.TaintExternalCloudProvider })
 }

@@ -11,66 +11,13 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
-	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
-
-// Annotations of Services with the same meaning on every cloud.
-const (
-	// AnnotationRetain keeps the load balancer when its Service is deleted.
-	AnnotationRetain = "anyccm.io/retain-load-balancer"
-	// AnnotationProtect prevents the deletion of the load balancer, and therefore of its Service.
-	AnnotationProtect = "anyccm.io/protect-load-balancer"
-	// AnnotationDisown makes the program ignore the load balancer.
-	AnnotationDisown = "anyccm.io/disown-load-balancer"
-	// AnnotationIPMode is the ipMode of the addresses in the status.
-	AnnotationIPMode = "anyccm.io/load-balancer-ip-mode"
-)
-
-// serviceSettings are the values of these annotations.
-type serviceSettings struct {
-	Retain, Protect, Disown bool
-	IPMode                  string
-}
-
-// Annotations is the table of annotations with the same meaning on every cloud.
-var Annotations = schema.Annotations[serviceSettings]{
-	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Retain }, schema.AnnotationRow{
-		Key: AnnotationRetain, Changes: schema.InPlace,
-		Spec: schema.Spec{Default: "false", Help: "Keep the load balancer in the cloud when the Service is deleted or changes its type."},
-	}),
-	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Protect }, schema.AnnotationRow{
-		Key: AnnotationProtect, Changes: schema.InPlace,
-		Spec: schema.Spec{Default: "false", Help: "Refuse to delete the load balancer. A Service that is deleted stays until the annotation is removed."},
-	}),
-	schema.BoolAnnotation(func(w *serviceSettings) *bool { return &w.Disown }, schema.AnnotationRow{
-		Key: AnnotationDisown, Changes: schema.InPlace,
-		Spec: schema.Spec{Default: "false", Help: "Leave the load balancer alone: it is neither created, changed nor deleted while this is true."},
-	}),
-	schema.EnumAnnotation(func(w *serviceSettings) *string { return &w.IPMode }, schema.AnnotationRow{
-		Key: AnnotationIPMode, Changes: schema.InPlace,
-		Spec: schema.Spec{
-			Choices: []string{string(v1.LoadBalancerIPModeVIP), string(v1.LoadBalancerIPModeProxy)}, DefaultHelp: "as the cloud's own controller has it",
-			Help: "ipMode of the addresses in the status. Proxy makes pods of the cluster go through the load balancer, which they must where it adds the PROXY protocol header or ends TLS.",
-		},
-	}),
-}
-
-// Keeps reports whether a Service's load balancers, present and former, are to be kept. An invalid value counts as yes.
-func Keeps(service *v1.Service) bool {
-	w, _, err := Annotations.Parse(service.Annotations)
-	return err != nil || w.Retain || w.Protect
-}
-
-// IsDisowned reports whether a Service's load balancer is to be ignored by all who could write it. An invalid value counts as yes.
-func IsDisowned(service *v1.Service) bool {
-	w, _, err := Annotations.Parse(service.Annotations)
-	return err != nil || w.Disown
-}
 
 type loadBalancers struct {
 	inner        cloudprovider.LoadBalancer
@@ -95,8 +42,8 @@ func failure(err error) error {
 }
 
 // settings reads the common annotations.
-func (l *loadBalancers) settings(service *v1.Service) (serviceSettings, error) {
-	w, _, err := Annotations.Parse(service.Annotations)
+func (l *loadBalancers) settings(service *v1.Service) (contract.ServiceSettings, error) {
+	w, _, err := contract.Annotations.Parse(service.Annotations)
 	return w, err
 }
 
@@ -170,7 +117,7 @@ func (l *loadBalancers) GetLoadBalancer(
 		l.states.withdraw(service)() // the framework deletes nothing then
 	}
 	if settings, wrong := l.settings(t.Service); wrong == nil {
-		status = settings.shape(withHostname(status, t.Hostname), service)
+		status = setIPMode(withHostname(status, t.Hostname), settings.IPMode, service)
 	}
 	return status, exists, err
 }
@@ -225,12 +172,7 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	if err != nil {
 		return nil, hinted(t.Explain(err))
 	}
-	return settings.shape(withHostname(status, t.Hostname), service), nil
-}
-
-// Narrower is implemented by load balancers that can shut out clients whom a refused Service no longer allows.
-type Narrower interface {
-	NarrowLoadBalancer(ctx context.Context, cluster string, service *v1.Service) error
+	return setIPMode(withHostname(status, t.Hostname), settings.IPMode, service), nil
 }
 
 // narrowRefused shuts out clients whom a Service no longer allows that is refused before the provider is called. It returns the refusal.
@@ -245,14 +187,14 @@ func (l *loadBalancers) narrowRefused(ctx context.Context, cluster string, servi
 
 // maybeDisowned is isDisowned for a Service whose other annotations may be invalid.
 func (l *loadBalancers) maybeDisowned(service *v1.Service) bool {
-	value, is := l.facts.translate(service).Service.Annotations[AnnotationDisown]
+	value, is := l.facts.translate(service).Service.Annotations[contract.AnnotationDisown]
 	alone := &v1.Service{}
-	alone.Annotations = map[string]string{AnnotationDisown: value}
-	return is && IsDisowned(alone)
+	alone.Annotations = map[string]string{contract.AnnotationDisown: value}
+	return is && contract.IsDisowned(alone)
 }
 
 func (l *loadBalancers) narrow(ctx context.Context, cluster string, service *v1.Service, refusal error) (err error) {
-	narrower, is := l.inner.(Narrower)
+	narrower, is := l.inner.(contract.Narrower)
 	if now, _ := l.states.current(service); !is || l.maybeDisowned(now) {
 		return refusal
 	}
@@ -267,7 +209,7 @@ func (l *loadBalancers) narrow(ctx context.Context, cluster string, service *v1.
 func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node) ([]*v1.Node, error) {
 	nodes, err := l.selected(service, nodes)
 	if err != nil {
-		l.reports.failed(service, EventConfigError, err.Error())
+		l.reports.failed(service, contract.EventConfigError, err.Error())
 		return nil, err
 	}
 	return l.verification.verified(ctx, nodes)
@@ -281,10 +223,10 @@ func withHostname(status *v1.LoadBalancerStatus, hostname string) *v1.LoadBalanc
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: hostname}}}
 }
 
-// shape applies the desired ipMode to the addresses of a status; a hostname has none. If neither the setting nor the provider names one,
-// the API server fills in VIP. A status that has it already keeps it, because the framework would otherwise write it at every
+// setIPMode applies the desired ipMode to the addresses of a status; a hostname has none. If neither the setting nor the provider names
+// one, the API server fills in VIP. A status that has it already keeps it, because the framework would otherwise write it at every
 // reconciliation.
-func (w serviceSettings) shape(status *v1.LoadBalancerStatus, service *v1.Service) *v1.LoadBalancerStatus {
+func setIPMode(status *v1.LoadBalancerStatus, mode string, service *v1.Service) *v1.LoadBalancerStatus {
 	if status == nil {
 		return nil
 	}
@@ -297,8 +239,8 @@ func (w serviceSettings) shape(status *v1.LoadBalancerStatus, service *v1.Servic
 		ingress := &shaped.Ingress[i]
 		switch {
 		case ingress.IP == "":
-		case w.IPMode != "":
-			ingress.IPMode = new(v1.LoadBalancerIPMode(w.IPMode))
+		case mode != "":
+			ingress.IPMode = new(v1.LoadBalancerIPMode(mode))
 		case ingress.IPMode == nil && filledIn[ingress.IP]:
 			ingress.IPMode = new(v1.LoadBalancerIPModeVIP)
 		}
@@ -323,7 +265,7 @@ func hinted(err error) error {
 }
 
 // settingsForDeletion reads the common annotations of a Service as it is now: a protection may have been added while the deletion waited.
-func (l *loadBalancers) settingsForDeletion(service *v1.Service) (serviceSettings, error) {
+func (l *loadBalancers) settingsForDeletion(service *v1.Service) (contract.ServiceSettings, error) {
 	now, _ := l.states.current(service)
 	return l.settings(l.facts.translate(now).Service)
 }
@@ -344,7 +286,7 @@ func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster s
 		case err != nil:
 			return err
 		case settings.Protect:
-			return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), AnnotationProtect)
+			return fmt.Errorf("the load balancer of Service %s is protected: remove the annotation %s to have it deleted", name(service), contract.AnnotationProtect)
 		case settings.Retain, settings.Disown:
 			l.reports.retained(service)
 			l.retained.add(service)

@@ -3,6 +3,8 @@ package guard
 import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/component-base/metrics"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // meters are a guard's metrics. They count only once they are registered.
@@ -114,7 +116,7 @@ func (c *Cloud) collectUnserved(provider string, ch chan<- metrics.Metric) {
 // waiting counts the Nodes to be initialised, and returns when the oldest of them was created.
 func waiting(nodes []*v1.Node) (count int, oldest float64) {
 	for _, n := range nodes {
-		if !Uninitialized(n) {
+		if !contract.Uninitialized(n) {
 			continue
 		}
 		count++

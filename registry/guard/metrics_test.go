@@ -19,6 +19,8 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/component-base/metrics"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // showMetrics registers the metrics of a cloud, and returns what shows their values by name and reason.
@@ -135,7 +137,7 @@ func TestRetainedIsNoOrphan(t *testing.T) {
 	shown := showMetrics(t, g)
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	service := &v1.Service{ObjectMeta: metav1.ObjectMeta{
-		Name: "s", Namespace: "n", UID: "1", Annotations: map[string]string{AnnotationRetain: "true"},
+		Name: "s", Namespace: "n", UID: "1", Annotations: map[string]string{contract.AnnotationRetain: "true"},
 	}}
 	balancers, _ := g.LoadBalancer()
 	require.NoError(t, balancers.EnsureLoadBalancerDeleted(t.Context(), "c", service))
@@ -146,13 +148,13 @@ func TestRetainedIsNoOrphan(t *testing.T) {
 // marked is a cloud with the load balancers of the Services 1 and 2.
 type marked struct{ cloud }
 
-func (*marked) Orphans(_ context.Context, services []*v1.Service) ([]Orphan, error) {
+func (*marked) Orphans(_ context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	left := map[string]bool{"1": true, "2": true}
 	for _, s := range services {
 		if s.Spec.Type == v1.ServiceTypeLoadBalancer {
 			delete(left, string(s.UID))
 		}
 	}
-	return make([]Orphan, len(left)), nil
+	return make([]contract.Orphan, len(left)), nil
 }
-func (*marked) DeleteOrphan(context.Context, Orphan) error { return nil }
+func (*marked) DeleteOrphan(context.Context, contract.Orphan) error { return nil }

@@ -6,6 +6,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // heardSweep is the least time between two searches for deleted Nodes.
@@ -135,7 +137,7 @@ func (h *heard) unproved(node *v1.Node) bool {
 	if ok && known.seen {
 		return false
 	}
-	return Uninitialized(node) || (ok && known.joined)
+	return contract.Uninitialized(node) || (ok && known.joined)
 }
 
 // sweep forgets all but existing Nodes, and returns these; nil if no sweep is due.

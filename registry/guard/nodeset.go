@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/maphash"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -16,6 +15,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/views"
 )
 
@@ -25,9 +25,6 @@ import (
 //
 // So it is shown one stand-in for all Nodes that may receive traffic, which is another one whenever these are others. What the controller
 // keeps and compares is one object for each Service, and the guard puts the Nodes in its place, in one list that all Services share.
-
-// setPrefix begins the name of a stand-in. It contains a blank, which no name of a Node does.
-const setPrefix = "all "
 
 // setMaxAge is the maximum age of the Nodes' copies behind a stand-in. The set of Nodes is always current.
 const setMaxAge = time.Second
@@ -62,21 +59,11 @@ func (c *Cloud) ServiceNodes(factory informers.SharedInformerFactory) informers.
 
 // nodes returns our Nodes among those of a call, and whether they are all that may receive traffic.
 func (l *loadBalancers) nodes(given []*v1.Node) (ours []*v1.Node, all bool) {
-	if len(given) != 1 || !StandsForAll(given[0].Name) {
+	if len(given) != 1 || !contract.StandsForAll(given[0].Name) {
 		return l.ownership.ownNodes(given), false
 	}
 	ours, _ = l.set.Load().current()
 	return ours, true
-}
-
-// StandsForAll reports whether a name is that of a stand-in for all Nodes.
-func StandsForAll(name string) bool { return strings.HasPrefix(name, setPrefix) }
-
-type sharedKey struct{}
-
-// WithSharedNodes adds to an operation's context the list of Nodes that it shares with those on other Services.
-func WithSharedNodes(ctx context.Context, nodes []*v1.Node) context.Context {
-	return context.WithValue(ctx, sharedKey{}, nodes)
 }
 
 // withShared does that if the nodes are all that may receive traffic.
@@ -84,14 +71,7 @@ func withShared(ctx context.Context, w wanted) context.Context {
 	if !w.all {
 		return ctx
 	}
-	return WithSharedNodes(ctx, w.nodes)
-}
-
-// SharedNodes reports whether nodes is the list shared by all Services, so that results computed from it can be shared too. It must not be
-// changed.
-func SharedNodes(ctx context.Context, nodes []*v1.Node) bool {
-	shared, _ := ctx.Value(sharedKey{}).([]*v1.Node)
-	return len(nodes) > 0 && len(shared) == len(nodes) && &shared[0] == &nodes[0]
+	return contract.WithSharedNodes(ctx, w.nodes)
 }
 
 // list answers the controller's listing of all Nodes with the stand-in alone.
@@ -131,37 +111,13 @@ func (s *nodeSet) current() ([]*v1.Node, *v1.Node) {
 // standIn returns the stand-in for a number of Nodes. The controller compares names and provider IDs, and writes the name into its events.
 func standIn(nodes int, sum uint64) *v1.Node {
 	return &v1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s%d nodes", setPrefix, nodes)},
+		ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s%d nodes", contract.StandInPrefix, nodes)},
 		Spec:       v1.NodeSpec{ProviderID: strconv.FormatUint(sum, 16)},
 	}
 }
 
 // member reports whether a Node is ours and may receive traffic.
-func (s *nodeSet) member(n *v1.Node) bool { return MayReceive(n) && s.foreign(n) == "" }
-
-// MayReceive reports whether the framework makes a Node a backend of load balancers: it is not being deleted, not excluded by its
-// label, and not about to be removed by Cluster Autoscaler.
-func MayReceive(n *v1.Node) bool {
-	if n.DeletionTimestamp != nil || !included(n) {
-		return false
-	}
-	for _, t := range n.Spec.Taints {
-		if t.Key == taintToBeDeleted {
-			return false
-		}
-	}
-	return true
-}
-
-// included reports whether the label of a Node lets it be a backend.
-func included(n *v1.Node) bool {
-	text, labelled := n.Labels[v1.LabelNodeExcludeBalancers]
-	if !labelled {
-		return true
-	}
-	excluded, err := strconv.ParseBool(text)
-	return err == nil && !excluded
-}
+func (s *nodeSet) member(n *v1.Node) bool { return contract.MayReceive(n) && s.foreign(n) == "" }
 
 // note records a change of a Node, and reports whether the controller must be notified. before or now is nil for a Node that is created or
 // deleted.
@@ -173,7 +129,7 @@ func (s *nodeSet) note(before, now *v1.Node) (tell bool) {
 	s.mu.Unlock()
 	// Nodes that are about to be removed leave with the next change of others, as with the framework's own view: their kubelets still
 	// answer.
-	leaving := was && !is && now != nil && included(now) && s.foreign(now) == ""
+	leaving := was && !is && now != nil && contract.IsIncluded(now) && s.foreign(now) == ""
 	return others && !leaving
 }
 

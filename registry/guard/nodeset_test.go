@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
@@ -141,7 +142,7 @@ func TestLeavingNodes(t *testing.T) {
 			b.change(nil, n)
 		}
 		tainted, deleted := c.DeepCopy(), d.DeepCopy()
-		tainted.Spec.Taints = []v1.Taint{{Key: taintToBeDeleted}}
+		tainted.Spec.Taints = []v1.Taint{{Key: contract.TaintToBeDeleted}}
 		deleted.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		assert.False(t, b.change(c, tainted))
 		assert.False(t, b.change(d, deleted))

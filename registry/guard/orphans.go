@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -21,40 +23,21 @@ const (
 	orphanTimeout = 2 * time.Minute
 )
 
-// Orphan is an object in the cloud with this cluster's mark and without a living Service.
-type Orphan struct {
-	Kind    string `json:"kind"`
-	ID      string `json:"id"`
-	Name    string `json:"name"`
-	Created string `json:"created"`
-}
-
-// OrphanFinder is implemented by clouds whose objects carry marks.
-type OrphanFinder interface {
-	// Orphans returns the objects with this cluster's mark that belong to none of the Services.
-	Orphans(ctx context.Context, services []*v1.Service) ([]Orphan, error)
-	// DeleteOrphan deletes one of them.
-	DeleteOrphan(ctx context.Context, o Orphan) error
-}
-
-// ErrNoOrphans is returned by a cloud that cannot detect orphans.
-var ErrNoOrphans = errors.New("this provider cannot tell orphans")
-
 // Orphans implements OrphanFinder.
-func (c *Cloud) Orphans(ctx context.Context, services []*v1.Service) (found []Orphan, err error) {
-	finder, ok := c.inner.(OrphanFinder)
+func (c *Cloud) Orphans(ctx context.Context, services []*v1.Service) (found []contract.Orphan, err error) {
+	finder, ok := c.inner.(contract.OrphanFinder)
 	if !ok {
-		return nil, ErrNoOrphans
+		return nil, contract.ErrNoOrphans
 	}
 	defer recovered(&err, "Orphans", c.facts.Provider)
 	return finder.Orphans(ctx, c.facts.translated(services))
 }
 
 // DeleteOrphan implements OrphanFinder.
-func (c *Cloud) DeleteOrphan(ctx context.Context, o Orphan) (err error) {
-	finder, ok := c.inner.(OrphanFinder)
+func (c *Cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) (err error) {
+	finder, ok := c.inner.(contract.OrphanFinder)
 	if !ok {
-		return ErrNoOrphans
+		return contract.ErrNoOrphans
 	}
 	defer recovered(&err, "DeleteOrphan", o.ID)
 	return finder.DeleteOrphan(ctx, o)
@@ -75,7 +58,7 @@ func (c *Cloud) countOrphans(stop <-chan struct{}, synced func() bool, services 
 		if !synced() {
 			continue
 		}
-		if err := c.countOrphansOnce(services); errors.Is(err, ErrNoOrphans) {
+		if err := c.countOrphansOnce(services); errors.Is(err, contract.ErrNoOrphans) {
 			return
 		} else if err != nil {
 			klog.ErrorS(err, "Orphans could not be counted")

@@ -4,16 +4,15 @@ import (
 	"slices"
 
 	v1 "k8s.io/api/core/v1"
-)
 
-// taintToBeDeleted marks a Node that Cluster Autoscaler is about to remove.
-const taintToBeDeleted = "ToBeDeletedByClusterAutoscaler"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
+)
 
 // announces reports whether a taint or annotation is used by a common program to mark a Node whose instance it is about to remove. It is
 // called for all keys of all Nodes.
 func announces(key string) bool {
 	switch key {
-	case taintToBeDeleted, "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
+	case contract.TaintToBeDeleted, "karpenter.sh/disrupted", "karpenter.sh/disruption", v1.TaintNodeOutOfService:
 		return true
 	}
 	return false

@@ -13,19 +13,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
-)
-
-// Reasons of the events that the guard writes about annotations of Services. docs/events.md describes each.
-const (
-	// EventConfigError: this cloud's load balancers cannot have the Service's settings.
-	EventConfigError = "LoadBalancerConfigError"
-	// EventAnnotationIgnored: an annotation has no effect.
-	EventAnnotationIgnored = "LoadBalancerAnnotationIgnored"
-	// EventDefaulted: a Service has annotations by the defaults of its class.
-	EventDefaulted = "LoadBalancerDefaulted"
 )
 
 // logDefaults is the verbosity at which events about defaults are logged.
@@ -62,13 +53,13 @@ func (f Facts) translated(services []*v1.Service) []*v1.Service {
 // report writes the events about the translation of a Service, and returns its error.
 func (l *loadBalancers) report(service *v1.Service, t portable.Translation) error {
 	for _, w := range slices.Concat(t.Warnings, l.facts.misspelt(service)) {
-		l.reports.failed(service, EventAnnotationIgnored, w.Error())
+		l.reports.failed(service, contract.EventAnnotationIgnored, w.Error())
 	}
 	if len(t.Defaults) > 0 && klog.V(logDefaults).Enabled() {
 		l.reports.defaulted(service, defaultsOf(t))
 	}
 	if t.Err != nil {
-		l.reports.failed(service, EventConfigError, oneLine(t.Err))
+		l.reports.failed(service, contract.EventConfigError, oneLine(t.Err))
 	}
 	return t.Err
 }
@@ -100,23 +91,23 @@ func className(class string) string {
 }
 
 // findings reports a translation in a plan, with the origin of each value.
-func findings(t portable.Translation, misspelt []error) []Finding {
-	var all []Finding
+func findings(t portable.Translation, misspelt []error) []contract.Finding {
+	var all []contract.Finding
 	for _, key := range slices.Sorted(maps.Keys(t.Defaults)) {
-		all = append(all, Finding{Reason: EventDefaulted, Message: fmt.Sprintf("annotation %s: %q comes from the defaults of %s", key, t.Defaults[key], className(t.Class))})
+		all = append(all, contract.Finding{Reason: contract.EventDefaulted, Message: fmt.Sprintf("annotation %s: %q comes from the defaults of %s", key, t.Defaults[key], className(t.Class))})
 	}
 	for _, own := range slices.Sorted(maps.Keys(t.From)) {
 		what, value := "annotation "+own, t.Service.Annotations[own]
 		if own == portable.FieldLoadBalancerIP {
 			what, value = own, t.Service.Spec.LoadBalancerIP
 		}
-		all = append(all, Finding{Reason: "LoadBalancerTranslated", Message: fmt.Sprintf("%s: %q comes from %s", what, value, t.From[own])})
+		all = append(all, contract.Finding{Reason: "LoadBalancerTranslated", Message: fmt.Sprintf("%s: %q comes from %s", what, value, t.From[own])})
 	}
 	for _, w := range slices.Concat(t.Warnings, misspelt) {
-		all = append(all, Finding{Reason: EventAnnotationIgnored, Message: w.Error(), Warning: true})
+		all = append(all, contract.Finding{Reason: contract.EventAnnotationIgnored, Message: w.Error(), Warning: true})
 	}
 	for _, p := range schema.Problems(t.Err) {
-		all = append(all, Finding{Reason: EventConfigError, Message: p.Error(), Warning: true})
+		all = append(all, contract.Finding{Reason: contract.EventConfigError, Message: p.Error(), Warning: true})
 	}
 	return all
 }

@@ -21,6 +21,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/cloud-provider/fake"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -57,23 +58,25 @@ func (c *seeing) EnsureLoadBalancerDeleted(_ context.Context, _ string, s *v1.Se
 	return nil
 }
 
-func (c *seeing) Orphans(_ context.Context, services []*v1.Service) ([]Orphan, error) {
+func (c *seeing) Orphans(_ context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	c.seen = append(c.seen, services...)
 	return nil, nil
 }
 
-func (*seeing) DeleteOrphan(context.Context, Orphan) error { return nil }
+func (*seeing) DeleteOrphan(context.Context, contract.Orphan) error { return nil }
 
-func (c *seeing) MarkedLoadBalancers(_ context.Context, services []*v1.Service) ([]MarkedLoadBalancer, error) {
+func (c *seeing) MarkedLoadBalancers(_ context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	c.seen = append(c.seen, services...)
 	return nil, nil
 }
 
-func (*seeing) RemarkLoadBalancer(context.Context, MarkedLoadBalancer, types.UID) error { return nil }
+func (*seeing) RemarkLoadBalancer(context.Context, contract.MarkedLoadBalancer, types.UID) error {
+	return nil
+}
 
-func (c *seeing) PlanLoadBalancer(_ context.Context, _ string, s *v1.Service, nodes []*v1.Node) (Plan, error) {
+func (c *seeing) PlanLoadBalancer(_ context.Context, _ string, s *v1.Service, nodes []*v1.Node) (contract.Plan, error) {
 	c.seen, c.nodes = append(c.seen, s), namesOf(nodes)
-	return Plan{Changes: []Planned{{Action: PlanCreate}}}, nil
+	return contract.Plan{Changes: []contract.Planned{{Action: contract.PlanCreate}}}, nil
 }
 
 func (c *seeing) SetInformers(f informers.SharedInformerFactory) { c.informed = f }
@@ -135,7 +138,7 @@ func (c *narrowing) NarrowLoadBalancer(context.Context, string, *v1.Service) err
 func TestRefusedServicesAreNarrowed(t *testing.T) {
 	t.Parallel()
 	for name, s := range map[string]*v1.Service{
-		"an annotation of the guard's": asking(map[string]string{AnnotationIPMode: "nonsense"}),
+		"an annotation of the guard's": asking(map[string]string{contract.AnnotationIPMode: "nonsense"}),
 		"a portable annotation":        asking(map[string]string{portable.Scheme: "nonsense"}),
 		"a selector":                   asking(map[string]string{portable.BackendSelector: "pool in (edge)"}),
 	} {
@@ -161,9 +164,9 @@ func TestRefusedServicesAreNarrowed(t *testing.T) {
 func TestDisownedServicesAreNotNarrowed(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ given, now map[string]string }{
-		"disowned":           {given: map[string]string{AnnotationIPMode: "nonsense", AnnotationDisown: "true"}},
-		"disowned, it seems": {given: map[string]string{AnnotationDisown: "yes"}},
-		"disowned since":     {given: map[string]string{AnnotationIPMode: "nonsense"}, now: map[string]string{AnnotationDisown: "true"}},
+		"disowned":           {given: map[string]string{contract.AnnotationIPMode: "nonsense", contract.AnnotationDisown: "true"}},
+		"disowned, it seems": {given: map[string]string{contract.AnnotationDisown: "yes"}},
+		"disowned since":     {given: map[string]string{contract.AnnotationIPMode: "nonsense"}, now: map[string]string{contract.AnnotationDisown: "true"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -307,7 +310,8 @@ func TestLeftAloneSaysNothing(t *testing.T) {
 	t.Parallel()
 	g, events := translating(&seeing{})
 	lb, _ := g.LoadBalancer()
-	_, err := lb.EnsureLoadBalancer(t.Context(), "c", asking(map[string]string{portable.SecurityGroups: "web", AnnotationDisown: "true"}), nil)
+	disowned := asking(map[string]string{portable.SecurityGroups: "web", contract.AnnotationDisown: "true"})
+	_, err := lb.EnsureLoadBalancer(t.Context(), "c", disowned, nil)
 	require.NoError(t, err)
 	assert.Empty(t, drained(events))
 }

@@ -4,37 +4,16 @@ import (
 	"context"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
 // A load balancer may work although some of its nodes have to wait, such as those of an unreachable zone. That must be a success: after a
 // failure the framework does not write the status. The guard applies the nodes again later.
 
-// comeBack says when to apply the nodes of a Service again: after a time, or as soon as a channel is closed. The zero value is never.
-type comeBack struct {
-	after time.Duration
-	when  <-chan struct{}
-}
-
-type comeBackKey struct{}
-
-// ComeBack makes the guard apply the nodes of the running operation's Service once more: after a time at the latest, and when a channel is
-// closed, which may be nil. Newer nodes will have been applied by then, and a failed operation is retried anyway. The last call counts.
-// Outside of the guard's operations it does nothing.
-func ComeBack(ctx context.Context, after time.Duration, when <-chan struct{}) {
-	if asked, ok := ctx.Value(comeBackKey{}).(*comeBack); ok {
-		*asked = comeBack{after, when}
-	}
-}
-
-// withComeBack returns a context in which an operation can call ComeBack.
-func withComeBack(ctx context.Context, asked *comeBack) context.Context {
-	return context.WithValue(ctx, comeBackKey{}, asked)
-}
-
 // comeBackLocked applies nodes again when it is time, and retries until it succeeds, there are other nodes, or the Service is deleted.
-func (l *loadBalancers) comeBackLocked(applied wanted, back comeBack) {
-	if back.after <= 0 {
+func (l *loadBalancers) comeBackLocked(applied wanted, back contract.Reapply) {
+	if back.After <= 0 {
 		return
 	}
 	t := &l.states
@@ -70,8 +49,8 @@ func (l *loadBalancers) comeBackLocked(applied wanted, back comeBack) {
 }
 
 // awaitTurn waits until it is time. It returns false as soon as that is no longer necessary.
-func (l *loadBalancers) awaitTurn(ctx context.Context, s *serviceState, number uint64, back comeBack) bool {
-	timer := time.NewTimer(back.after)
+func (l *loadBalancers) awaitTurn(ctx context.Context, s *serviceState, number uint64, back contract.Reapply) bool {
+	timer := time.NewTimer(back.After)
 	defer timer.Stop()
 	for {
 		l.states.mu.Lock()
@@ -83,7 +62,7 @@ func (l *loadBalancers) awaitTurn(ctx context.Context, s *serviceState, number u
 		select {
 		case <-timer.C:
 			return true
-		case <-back.when:
+		case <-back.When:
 			return true
 		case <-changed:
 		case <-ctx.Done():

@@ -13,12 +13,14 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // waitingCloud is a slow cloud that says after each operation when to come back, for as many operations as it is told.
 type waitingCloud struct {
 	*slowCloud
-	back comeBack
+	back contract.Reapply
 	left int
 }
 
@@ -30,7 +32,7 @@ func (c *waitingCloud) ask(ctx context.Context) {
 	back, asks := c.back, c.left >= 0
 	c.mu.Unlock()
 	if asks {
-		ComeBack(ctx, back.after, back.when)
+		contract.ComeBack(ctx, back.After, back.When)
 	}
 }
 
@@ -59,7 +61,7 @@ func (c *waitingCloud) UpdateLoadBalancer(ctx context.Context, cluster string, s
 func comingBack(t *testing.T, often int, test func(t *testing.T, c *waitingCloud, l *loadBalancers, events *record.FakeRecorder)) {
 	t.Helper()
 	updating(t, func(t *testing.T, c *slowCloud, l *loadBalancers, events *record.FakeRecorder) {
-		w := &waitingCloud{slowCloud: c, back: comeBack{after: 30 * time.Second}, left: often}
+		w := &waitingCloud{slowCloud: c, back: contract.Reapply{After: 30 * time.Second}, left: often}
 		l.inner = w
 		test(t, w, l, events)
 	})
@@ -83,7 +85,7 @@ func TestComeBackWhen(t *testing.T) {
 	t.Parallel()
 	comingBack(t, 1, func(t *testing.T, c *waitingCloud, l *loadBalancers, _ *record.FakeRecorder) {
 		when := make(chan struct{})
-		c.back = comeBack{after: time.Hour, when: when}
+		c.back = contract.Reapply{After: time.Hour, When: when}
 		updateNow(t, l, "web", "n1")
 		assert.Equal(t, []string{"update web n1"}, c.callsAfter(time.Minute))
 		close(when)

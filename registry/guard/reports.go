@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
 
@@ -26,10 +27,6 @@ const (
 	EventNodeInstanceNotVerified = "NodeInstanceNotVerified"
 	// EventRouteRefused: the Node's pod range may belong to another one, so that it gets no route.
 	EventRouteRefused = "RouteRefused"
-	// EventLoadBalancerRetained: the Service was deleted, its load balancer stays.
-	EventLoadBalancerRetained = "LoadBalancerRetained"
-	// EventLoadBalancerWaiting: the cloud takes unusually long, with the current step.
-	EventLoadBalancerWaiting = "LoadBalancerWaiting"
 )
 
 const component = "cloud-controller-manager-guard"
@@ -79,7 +76,7 @@ func (r *reports) retained(service *v1.Service) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.events != nil {
-		r.events.Event(service, v1.EventTypeNormal, EventLoadBalancerRetained, "the load balancer is kept in the cloud, as an annotation asks")
+		r.events.Event(service, v1.EventTypeNormal, contract.EventLoadBalancerRetained, "the load balancer is kept in the cloud, as an annotation asks")
 	}
 }
 
@@ -88,7 +85,7 @@ func (r *reports) waiting(service *v1.Service, what string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.events != nil {
-		r.events.Event(service, v1.EventTypeNormal, EventLoadBalancerWaiting, "this takes longer than usual; waiting for "+what)
+		r.events.Event(service, v1.EventTypeNormal, contract.EventLoadBalancerWaiting, "this takes longer than usual; waiting for "+what)
 	}
 }
 
@@ -116,7 +113,7 @@ func (r *reports) defaulted(service *v1.Service, which string) {
 		r.defaults = map[string]string{}
 	}
 	r.defaults[id] = which
-	r.events.Event(service, v1.EventTypeNormal, EventDefaulted, "this Service has "+which)
+	r.events.Event(service, v1.EventTypeNormal, contract.EventDefaulted, "this Service has "+which)
 }
 
 // foreign reports once that a Node is ignored.

@@ -14,6 +14,8 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // routes allows routes only to our Nodes, and only for ranges that may be theirs: a kubelet can write the range of its own Node when it
@@ -32,15 +34,8 @@ type routes struct {
 	nodes    []*v1.Node
 }
 
-// SelfRouter is implemented by the routes of clouds that route some ranges by themselves, such as one that belongs to a network interface.
-// For such a range CreateRoute and DeleteRoute write nothing, so that it need not be inside --cluster-cidr.
-type SelfRouter interface {
-	// RoutesItself reports whether the cloud routes a range by itself.
-	RoutesItself(network netip.Prefix) bool
-}
-
 func (r *routes) routesItself(network netip.Prefix) bool {
-	self, ok := r.inner.(SelfRouter)
+	self, ok := r.inner.(contract.SelfRouter)
 	return ok && self.RoutesItself(network)
 }
 

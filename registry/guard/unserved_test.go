@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // exported is a scrape of the metrics of Services that are not served. build/prometheus evaluates the alerts on it.
@@ -54,14 +56,14 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 	}
 	add("served", 100, func(s *v1.Service) { s.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "192.0.2.1"}} })
 	add("elsewhere", 100, func(s *v1.Service) { s.Spec.LoadBalancerClass = new("example.com/other") })
-	add("disowned", 100, func(s *v1.Service) { s.Annotations = map[string]string{AnnotationDisown: "true"} })
+	add("disowned", 100, func(s *v1.Service) { s.Annotations = map[string]string{contract.AnnotationDisown: "true"} })
 	add("deleted", 100, func(s *v1.Service) { s.DeletionTimestamp = &metav1.Time{Time: time.Unix(200, 0)} })
 	add("internal", 100, func(s *v1.Service) { s.Spec.Type = v1.ServiceTypeClusterIP })
 	add("untried", 1000, func(*v1.Service) {})
 	tried := []*v1.Service{
 		add("quota", 400, func(*v1.Service) {}), add("works", 500, func(*v1.Service) {}),
-		add("misspelt", 300, func(s *v1.Service) { s.Annotations = map[string]string{AnnotationProtect: "maybe"} }),
-		add("later", 600, func(s *v1.Service) { s.Annotations = map[string]string{AnnotationProtect: "perhaps"} }),
+		add("misspelt", 300, func(s *v1.Service) { s.Annotations = map[string]string{contract.AnnotationProtect: "maybe"} }),
+		add("later", 600, func(s *v1.Service) { s.Annotations = map[string]string{contract.AnnotationProtect: "perhaps"} }),
 	}
 	for _, s := range tried {
 		_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
@@ -80,7 +82,7 @@ func TestUnservedServicesAreCounted(t *testing.T) {
 	assert.Equal(t, string(want), text.String())
 
 	for _, s := range tried {
-		delete(s.Annotations, AnnotationProtect)
+		delete(s.Annotations, contract.AnnotationProtect)
 		outcomes[s.Name] = nil
 		_, err := g.loadBalancers.EnsureLoadBalancer(t.Context(), "c", s, nodesNamed("a"))
 		require.NoError(t, err, s.Name)

@@ -13,6 +13,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
@@ -49,7 +50,7 @@ type wanted struct {
 	// labels counts changes of labels in the Service's selector.
 	labels uint64
 	// back says when to apply them again, if the cloud asked for that.
-	back comeBack
+	back contract.Reapply
 }
 
 // serviceState is the state of one Service's updates; it exists only during an update.
@@ -178,7 +179,7 @@ func (l *loadBalancers) mayWrite(service *v1.Service) bool {
 }
 
 func (l *loadBalancers) isDisowned(service *v1.Service) bool {
-	return IsDisowned(l.facts.translate(service).Service)
+	return contract.IsDisowned(l.facts.translate(service).Service)
 }
 
 // list sets the lister of the Services.
@@ -379,7 +380,7 @@ func (l *loadBalancers) applyOnce(ctx context.Context, s *serviceState) (want wa
 	if over {
 		return wanted{service: want.service}, nil
 	}
-	err = l.update(withComeBack(ctx, &want.back), want)
+	err = l.update(contract.WithReapply(ctx, &want.back), want)
 	return want, err
 }
 
@@ -434,13 +435,13 @@ func (l *loadBalancers) reconcile(
 		return err
 	}
 	defer leave(&err)
-	var back comeBack
+	var back contract.Reapply
 	var want wanted
-	ctx = withComeBack(ctx, &back)
+	ctx = contract.WithReapply(ctx, &back)
 	newest := func(apply func(context.Context, wanted) error) error {
 		return l.inTurn(ctx, func(error) bool { return !l.mayWrite(service) }, func() error {
 			t.mu.Lock()
-			want, back = s.newest, comeBack{}
+			want, back = s.newest, contract.Reapply{}
 			t.mu.Unlock()
 			return apply(ctx, want)
 		})

@@ -22,6 +22,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 	"k8s.io/cloud-provider/fake"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/progress"
 )
 
@@ -377,6 +378,8 @@ func TestUpdateByAnOldCopy(t *testing.T) {
 	})
 }
 
+var disowned = map[string]string{contract.AnnotationDisown: "true"}
+
 // TestUpdateAfterDeletion: a pass of the framework takes all Services at its start, and may bring along one that was deleted, is
 // disowned, or wants no load balancer any more. Nothing is written for such a one, and what fails for it is tried again by nobody.
 func TestUpdateAfterDeletion(t *testing.T) {
@@ -386,7 +389,7 @@ func TestUpdateAfterDeletion(t *testing.T) {
 		"being deleted":          func(s *v1.Service) bool { s.DeletionTimestamp = &metav1.Time{Time: time.Now()}; return true },
 		"deleted and made again": func(s *v1.Service) bool { s.UID = "another"; return true },
 		"of another type":        func(s *v1.Service) bool { s.Spec.Type = v1.ServiceTypeClusterIP; return true },
-		"disowned":               func(s *v1.Service) bool { s.Annotations = map[string]string{AnnotationDisown: "true"}; return true },
+		"disowned":               func(s *v1.Service) bool { s.Annotations = disowned; return true },
 	} {
 		for when, calls := range map[string]int{"before the update": 0, "during the update": 1} {
 			t.Run(name+" "+when, func(t *testing.T) {
@@ -448,7 +451,7 @@ func disown(t *testing.T, l *loadBalancers, s *v1.Service) {
 	if s.Annotations == nil {
 		s.Annotations = map[string]string{}
 	}
-	s.Annotations[AnnotationDisown] = "true"
+	s.Annotations[contract.AnnotationDisown] = "true"
 	stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	require.NoError(t, stored.Add(s))
 	l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
@@ -487,7 +490,7 @@ func TestDisownedWhileItWaits(t *testing.T) {
 		synctest.Wait()
 		stored := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 		now := s.DeepCopy()
-		now.Spec.Type, now.Annotations = v1.ServiceTypeLoadBalancer, map[string]string{AnnotationDisown: "true"}
+		now.Spec.Type, now.Annotations = v1.ServiceTypeLoadBalancer, map[string]string{contract.AnnotationDisown: "true"}
 		require.NoError(t, stored.Add(now))
 		l.states.know(func() (listers.ServiceLister, bool) { return listers.NewServiceLister(stored), true })
 		leave(&err)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -20,17 +22,9 @@ const (
 	verifyAtOnce = 20
 )
 
-// InstanceVerifier is implemented by clouds that can verify that the instance behind a Node's provider ID is the Node's: by its name or a
-// mark of the cluster, but by nothing that a kubelet writes.
-type InstanceVerifier interface {
-	// VerifyInstance returns whether it is, and the reason if not. A fault of the instance or the ID is a refusal; an error is a temporary
-	// failure and no verdict. Many Nodes are verified concurrently.
-	VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error)
-}
-
 // verification excludes unverified Nodes from being backends and next hops. Without a verifier it accepts all.
 type verification struct {
-	inner   InstanceVerifier
+	inner   contract.InstanceVerifier
 	reports *reports
 
 	mu       sync.Mutex
@@ -54,7 +48,7 @@ func (v verdict) fresh(now time.Time) bool {
 func newVerification(cloud any, p Policy, r *reports) *verification {
 	v := &verification{reports: r, verdicts: map[string]verdict{}}
 	if p.VerifyInstances {
-		v.inner, _ = cloud.(InstanceVerifier)
+		v.inner, _ = cloud.(contract.InstanceVerifier)
 		if v.inner == nil {
 			v.inner = refuseAll{} // Open refuses this combination; this is a second safeguard
 		}

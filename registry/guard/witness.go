@@ -13,6 +13,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
@@ -161,7 +162,7 @@ func (w *witnesses) candidates(suspected func(*v1.Node) bool) []*v1.Node {
 	var likely, others []*v1.Node
 	for _, n := range w.nodes() {
 		switch {
-		case n.Spec.ProviderID == "" || Uninitialized(n) || (suspected(n) && !ready(n)):
+		case n.Spec.ProviderID == "" || contract.Uninitialized(n) || (suspected(n) && !ready(n)):
 		case ready(n) && !w.planned(n):
 			likely = append(likely, n)
 		default:

@@ -14,7 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // maxCommand bounds one of the program's commands.
@@ -43,10 +43,10 @@ func lastLine(text string) string {
 
 // plannedService is the output of `plan` for a Service.
 type plannedService struct {
-	Service  string          `json:"service"`
-	Planned  []guard.Planned `json:"planned"`
-	Findings []guard.Finding `json:"findings"`
-	Error    string          `json:"error"`
+	Service  string             `json:"service"`
+	Planned  []contract.Planned `json:"planned"`
+	Findings []contract.Finding `json:"findings"`
+	Error    string             `json:"error"`
 }
 
 // manifest is a Service as a file has it.
@@ -64,7 +64,7 @@ func manifest(service *v1.Service) ([]byte, error) {
 }
 
 // plan asks what would be done in the cloud for a Service. It is empty where the cloud has what the Service asks for.
-func (s *suite) plan(ctx context.Context, service *v1.Service) ([]guard.Planned, error) {
+func (s *suite) plan(ctx context.Context, service *v1.Service) ([]contract.Planned, error) {
 	planned, err := s.planned(ctx, service)
 	return planned.Planned, err
 }
@@ -86,7 +86,7 @@ func (s *suite) planned(ctx context.Context, service *v1.Service) (plannedServic
 }
 
 // words say in a line what is planned.
-func words(planned []guard.Planned) string {
+func words(planned []contract.Planned) string {
 	var parts []string
 	for _, p := range planned {
 		parts = append(parts, strings.TrimSpace(p.Action+" "+p.Object+" "+p.Detail))
@@ -125,16 +125,16 @@ func (s *suite) judge(ctx context.Context, service *v1.Service) (ignored []strin
 
 // orphans are the objects in the cloud that carry the cluster's mark and belong to no Service. known is false where the cloud's
 // provider cannot tell.
-func (s *suite) orphans(ctx context.Context) (found map[string]guard.Orphan, known bool, err error) {
+func (s *suite) orphans(ctx context.Context) (found map[string]contract.Orphan, known bool, err error) {
 	out, failure := s.command(ctx, nil, "orphans", "--kubeconfig="+s.Kubeconfig, s.setting.clusterName)
-	if failure != nil && strings.Contains(failure.Error(), guard.ErrNoOrphans.Error()) {
+	if failure != nil && strings.Contains(failure.Error(), contract.ErrNoOrphans.Error()) {
 		return nil, false, nil
 	}
-	var list []guard.Orphan
+	var list []contract.Orphan
 	if err := json.Unmarshal(out, &list); err != nil {
 		return nil, true, errors.Join(failure, fmt.Errorf("orphans prints %q: %w", out, err))
 	}
-	found = map[string]guard.Orphan{}
+	found = map[string]contract.Orphan{}
 	for _, o := range list {
 		found[o.Kind+" "+o.ID] = o
 	}

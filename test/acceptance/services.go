@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/util/retry"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -116,7 +116,7 @@ func (s *suite) waitUntilSettled(ctx context.Context, name string) error {
 }
 
 // change changes a Service and waits until the cloud follows. It returns what plan said before.
-func (s *suite) change(ctx context.Context, name string, mutate func(*v1.Service)) ([]guard.Planned, error) {
+func (s *suite) change(ctx context.Context, name string, mutate func(*v1.Service)) ([]contract.Planned, error) {
 	now, err := s.service(ctx, name)
 	if err != nil {
 		return nil, err

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 )
 
@@ -50,7 +50,7 @@ type suite struct {
 	// space is the namespace of the run.
 	space string
 	// before are the objects of nobody that were in the cloud when the run began.
-	before map[string]guard.Orphan
+	before map[string]contract.Orphan
 	// warned are the Warning events that were told, by UID, with how often each had been seen.
 	warned  map[string]int32
 	report  Report

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 	"github.com/anyccm/cloud-controller-manager/test/harness"
@@ -201,7 +201,7 @@ func texts(err error) []string {
 // annotationSets are all annotations with values of every kind, in each of the surroundings that a condition of the table asks for.
 func annotationSets(p registry.Provider) []tried {
 	var sets []tried
-	rows := slices.Concat(p.Annotations, guard.Annotations.Rows(), portable.Annotations.Rows())
+	rows := slices.Concat(p.Annotations, contract.Annotations.Rows(), portable.Annotations.Rows())
 	for _, around := range surroundings(rows, p.ServedElsewhere) {
 		for _, row := range rows {
 			if len(around) > 0 && row.Where == nil && row.OnlyIf == nil && !strings.HasPrefix(row.Key, portable.Prefix) {

@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -135,7 +135,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, _ *loadBala
 func (r *reconciler) Changes(_ services.Request, lb *loadBalancer, desired spec) ([]services.Change[*loadBalancer], error) {
 	if lb == nil {
 		return []services.Change[*loadBalancer]{{
-			Planned: guard.Planned{Action: guard.PlanCreate, Object: "load balancer " + desired.Name},
+			Planned: contract.Planned{Action: contract.PlanCreate, Object: "load balancer " + desired.Name},
 			Creates: true,
 			Compare: func() (before, after any) { return nil, desired },
 			Make: func(ctx context.Context, q *services.Request, _ *loadBalancer) (*loadBalancer, error) {
@@ -161,7 +161,7 @@ func (r *reconciler) changesTo(lb *loadBalancer, desired spec) []services.Change
 		return nil
 	}
 	return []services.Change[*loadBalancer]{{
-		Planned: guard.Planned{Action: guard.PlanChange, Object: "load balancer " + lb.Name, Detail: strings.Join(differs, ", ")},
+		Planned: contract.Planned{Action: contract.PlanChange, Object: "load balancer " + lb.Name, Detail: strings.Join(differs, ", ")},
 		Compare: func() (before, after any) { return lb.spec, desired },
 		Make: func(ctx context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 			after, err := r.api.update(ctx, lb.ID, desired)
@@ -216,7 +216,7 @@ func (r *reconciler) Deletions(
 		return nil, nil, nil
 	}
 	return []services.Change[*loadBalancer]{{
-		Planned: guard.Planned{Action: guard.PlanDelete, Object: "load balancer " + lb.Name},
+		Planned: contract.Planned{Action: contract.PlanDelete, Object: "load balancer " + lb.Name},
 		Compare: func() (before, after any) { return lb.spec, nil },
 		Make: func(ctx context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 			return nil, r.remove(ctx, lb.ID)

@@ -7,13 +7,13 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-var _ guard.OrphanFinder = (*cloud)(nil)
+var _ contract.OrphanFinder = (*cloud)(nil)
 
-// Orphans implements guard.OrphanFinder: load balancers with the mark of this cluster that no Service has.
-func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan, error) {
+// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
+func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.reconciler.cluster.KnownMark(ctx)
 	if err != nil {
 		return nil, err
@@ -22,17 +22,17 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]guard.Orphan
 	if err != nil {
 		return nil, err
 	}
-	orphans := []guard.Orphan{}
+	orphans := []contract.Orphan{}
 	for _, lb := range all {
 		if slices.Contains(lb.Tags, mark) && !c.reconciler.isHeld(lb, list) {
-			orphans = append(orphans, guard.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
+			orphans = append(orphans, contract.Orphan{Kind: "load balancer", ID: lb.ID, Name: lb.Name})
 		}
 	}
 	return orphans, nil
 }
 
-// DeleteOrphan implements guard.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
-func (c *cloud) DeleteOrphan(ctx context.Context, o guard.Orphan) error {
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now.
+func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Ways to apply a manifest, the values of --apply.
@@ -55,7 +55,7 @@ type applier struct {
 // applied is a Service before and after a manifest is applied; before is nil where there is none yet.
 type applied struct {
 	before, after *v1.Service
-	findings      []guard.Finding
+	findings      []contract.Finding
 }
 
 func (a *applier) addFlags(fs *pflag.FlagSet) {
@@ -139,7 +139,7 @@ func (a *applier) applyServerSide(ctx context.Context, before *v1.Service, m man
 	services := a.client.CoreV1().Services(m.service.Namespace)
 	result.after, err = services.Patch(ctx, m.service.Name, types.ApplyPatchType, data, options)
 	if apierrors.IsConflict(err) {
-		result.findings = append(result.findings, guard.Finding{
+		result.findings = append(result.findings, contract.Finding{
 			Warning: true, Reason: "FieldConflict", Message: fmt.Sprintf("fields of other field managers change hands, which Flux does and kubectl and Helm refuse without --force-conflicts: %v", err),
 		})
 		options.Force = new(true)
@@ -173,7 +173,7 @@ func (a *applier) applyClientSide(ctx context.Context, before *v1.Service, m man
 		manager = helmManager
 	}
 	if original == nil {
-		result.findings = append(result.findings, guard.Finding{
+		result.findings = append(result.findings, contract.Finding{
 			Reason: "NeverApplied", Message: "the Service was not made by apply, so that what the manifest lacks stays; --apply=replace shows what kubectl replace does",
 		})
 	}

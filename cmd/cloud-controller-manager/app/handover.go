@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // handover lists what another cluster has marked and Services of this one have recorded, and on request marks it as ours. It is
@@ -43,11 +43,11 @@ func (h *handover) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mover, ok := cloud.(guard.LoadBalancerHandover)
+	mover, ok := cloud.(contract.LoadBalancerHandover)
 	if !ok {
-		return guard.ErrNoHandover
+		return contract.ErrNoHandover
 	}
-	if err := h.move(ctx, mover, client); !errors.Is(err, guard.ErrNoHandover) {
+	if err := h.move(ctx, mover, client); !errors.Is(err, contract.ErrNoHandover) {
 		return err
 	}
 	return h.elsewhere()
@@ -66,12 +66,12 @@ func (h *handover) elsewhere() error {
 		text = "; of the linked ones these can: " + strings.Join(can, ", ")
 	}
 	return fmt.Errorf("%w%s. Elsewhere replace the other cluster's mark on each load balancer by this cluster's with the cloud's own tool, "+
-		"once no program runs for the other cluster any more; docs/load-balancer-ownership.md says what marks look like", guard.ErrNoHandover, text)
+		"once no program runs for the other cluster any more; docs/load-balancer-ownership.md says what marks look like", contract.ErrNoHandover, text)
 }
 
 // foreign is a load balancer that one Service of this cluster has recorded and another cluster has marked.
 type foreign struct {
-	guard.MarkedLoadBalancer
+	contract.MarkedLoadBalancer
 	// Decision says what happens to it, and why.
 	Decision string `json:"decision"`
 	service  *v1.Service
@@ -81,7 +81,7 @@ type foreign struct {
 
 // foreigners decides about the marked load balancers. One without a Service here is none of our business, and where several
 // Services record one, nobody can say whose it is.
-func (h *handover) foreigners(marked []guard.MarkedLoadBalancer, services []*v1.Service, self string) []foreign {
+func (h *handover) foreigners(marked []contract.MarkedLoadBalancer, services []*v1.Service, self string) []foreign {
 	byName := map[string]*v1.Service{}
 	for _, s := range services {
 		byName[s.Namespace+"/"+s.Name] = s
@@ -108,7 +108,7 @@ func (h *handover) foreigners(marked []guard.MarkedLoadBalancer, services []*v1.
 }
 
 // move lists, and hands over what --from names.
-func (h *handover) move(ctx context.Context, cloud guard.LoadBalancerHandover, client kubernetes.Interface) error {
+func (h *handover) move(ctx context.Context, cloud contract.LoadBalancerHandover, client kubernetes.Interface) error {
 	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("reading this cluster's UID from the namespace kube-system: %w", err)
@@ -160,7 +160,7 @@ func (h *handover) print(found []foreign) error {
 }
 
 // mark goes on after a failure: the command may be run again.
-func (h *handover) mark(ctx context.Context, cloud guard.LoadBalancerHandover, ours []foreign) error {
+func (h *handover) mark(ctx context.Context, cloud contract.LoadBalancerHandover, ours []foreign) error {
 	var problems []error
 	for _, f := range ours {
 		if err := cloud.RemarkLoadBalancer(ctx, f.MarkedLoadBalancer, f.service.UID); err != nil {

@@ -16,24 +16,24 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // markedCloud has load balancers with the marks of several clusters.
 type markedCloud struct {
-	found  []guard.MarkedLoadBalancer
+	found  []contract.MarkedLoadBalancer
 	marked map[string]string
 	fails  string
 }
 
-func (c *markedCloud) MarkedLoadBalancers(_ context.Context, services []*v1.Service) ([]guard.MarkedLoadBalancer, error) {
+func (c *markedCloud) MarkedLoadBalancers(_ context.Context, services []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	if len(services) != 2 {
 		return nil, errors.New("not all Services are shown")
 	}
 	return c.found, nil
 }
 
-func (c *markedCloud) RemarkLoadBalancer(_ context.Context, m guard.MarkedLoadBalancer, service types.UID) error {
+func (c *markedCloud) RemarkLoadBalancer(_ context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	if m.ID == c.fails {
 		return errors.New("the cloud refuses")
 	}
@@ -51,7 +51,7 @@ func clusterWithServices() *fake.Clientset {
 }
 
 func TestHandover(t *testing.T) {
-	found := []guard.MarkedLoadBalancer{
+	found := []contract.MarkedLoadBalancer{
 		{ID: "lb-1", Name: "a", Cluster: "before", ServiceUID: "old", Claims: []string{"shop/web"}},
 		{ID: "lb-2", Name: "b", Cluster: "before", Claims: []string{"shop/api"}},
 		{ID: "lb-3", Name: "c", Cluster: "a-neighbour", Claims: []string{"shop/web"}},
@@ -62,7 +62,7 @@ func TestHandover(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		args, input, fails string
-		found              []guard.MarkedLoadBalancer
+		found              []contract.MarkedLoadBalancer
 		marked             map[string]string
 		says, fault        string
 	}{
@@ -126,7 +126,7 @@ func TestHandoverOutput(t *testing.T) {
 	require.NoError(t, r.Add(provider("beta", func(*registry.Provider) {})))
 	h := newHandover(choice{providers: r})
 	elsewhere := h.elsewhere()
-	require.ErrorIs(t, elsewhere, guard.ErrNoHandover)
+	require.ErrorIs(t, elsewhere, contract.ErrNoHandover)
 	require.ErrorContains(t, elsewhere, "of the linked ones these can: alpha. Elsewhere replace the other cluster's mark")
 	h.output = "json"
 	var output bytes.Buffer

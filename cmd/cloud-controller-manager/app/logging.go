@@ -11,7 +11,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/textlogger"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // From -v=8 on, clients of the API server log what they send and receive: the token of whoever asks for metrics (a
@@ -45,7 +45,7 @@ func withoutStandIn(format string, args []any) (string, []any) {
 	if !strings.HasPrefix(format, updating) || len(args) < 3 {
 		return format, args
 	}
-	if names, ok := args[len(args)-1].([]string); ok && len(names) == 1 && guard.StandsForAll(names[0]) {
+	if names, ok := args[len(args)-1].([]string); ok && len(names) == 1 && contract.StandsForAll(names[0]) {
 		return updating + "%s", []any{args[0], args[1], names[0]}
 	}
 	return format, args

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // orphans lists, and on request deletes, what the cluster has left in the cloud.
@@ -48,7 +48,7 @@ func (o *orphans) run(ctx context.Context) error {
 }
 
 // settle prints what was found, and deletes it where that was asked. What stays is a failure, for scripts.
-func (o *orphans) settle(ctx context.Context, cloud guard.OrphanFinder, found []guard.Orphan) error {
+func (o *orphans) settle(ctx context.Context, cloud contract.OrphanFinder, found []contract.Orphan) error {
 	if err := o.print(found); err != nil || len(found) == 0 {
 		return err
 	}
@@ -59,19 +59,19 @@ func (o *orphans) settle(ctx context.Context, cloud guard.OrphanFinder, found []
 }
 
 // open makes the cloud and a client of the API server.
-func (o *orphans) open() (guard.OrphanFinder, kubernetes.Interface, error) {
+func (o *orphans) open() (contract.OrphanFinder, kubernetes.Interface, error) {
 	cloud, client, err := o.cloudCommand.open()
 	if err != nil {
 		return nil, nil, err
 	}
-	finder, ok := cloud.(guard.OrphanFinder)
+	finder, ok := cloud.(contract.OrphanFinder)
 	if !ok {
-		return nil, nil, guard.ErrNoOrphans
+		return nil, nil, contract.ErrNoOrphans
 	}
 	return finder, client, nil
 }
 
-func (o *orphans) print(found []guard.Orphan) error {
+func (o *orphans) print(found []contract.Orphan) error {
 	w := o.cmd.OutOrStdout()
 	if o.output != humanTable {
 		return printFor(w, o.output, found)
@@ -89,7 +89,7 @@ func (o *orphans) print(found []guard.Orphan) error {
 }
 
 // delete removes what was listed, once the cluster's name was typed.
-func (o *orphans) delete(ctx context.Context, cloud guard.OrphanFinder, found []guard.Orphan) error {
+func (o *orphans) delete(ctx context.Context, cloud contract.OrphanFinder, found []contract.Orphan) error {
 	w := o.cmd.ErrOrStderr()
 	if err := o.ask(fmt.Sprintf("Type the name of the cluster, %s, to delete %s: ", o.clusterName, countOf(len(found), "object", "objects"))); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // orphanage is a cloud from which orphans can be deleted.
@@ -22,9 +22,9 @@ type orphanage struct {
 	busy    string
 }
 
-func (*orphanage) Orphans(context.Context, []*v1.Service) ([]guard.Orphan, error) { return nil, nil }
+func (*orphanage) Orphans(context.Context, []*v1.Service) ([]contract.Orphan, error) { return nil, nil }
 
-func (o *orphanage) DeleteOrphan(_ context.Context, orphan guard.Orphan) error {
+func (o *orphanage) DeleteOrphan(_ context.Context, orphan contract.Orphan) error {
 	if orphan.ID == o.busy {
 		return errors.New("not ready")
 	}
@@ -34,10 +34,10 @@ func (o *orphanage) DeleteOrphan(_ context.Context, orphan guard.Orphan) error {
 
 // TestOrphans: what stays is a failure, so that scripts hear of it; it is deleted once the cluster's name was typed, or with --yes.
 func TestOrphans(t *testing.T) {
-	two := []guard.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}}
+	two := []contract.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}}
 	for name, c := range map[string]struct {
 		args, input string
-		found       []guard.Orphan
+		found       []contract.Orphan
 		deleted     []string
 		says        string
 		status      int
@@ -77,7 +77,7 @@ func TestOrphansThatStay(t *testing.T) {
 	o.cmd.SetErr(io.Discard)
 	require.NoError(t, o.cmd.ParseFlags([]string{"--delete", "--yes"}))
 	cloud := &orphanage{busy: "lb-1"}
-	err := o.settle(t.Context(), cloud, []guard.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}})
+	err := o.settle(t.Context(), cloud, []contract.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}})
 	require.ErrorContains(t, err, "load balancer lb-1: not ready")
 	require.ErrorContains(t, err, "not everything was deleted")
 	assert.Equal(t, []string{"ip-1"}, cloud.deleted)

@@ -21,7 +21,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // planTimeout bounds the look at one Service.
@@ -42,13 +42,13 @@ type plan struct {
 
 // plannedService is the command's output with -o json for one Service.
 type plannedService struct {
-	Service string          `json:"service"`
-	Planned []guard.Planned `json:"planned"`
+	Service string             `json:"service"`
+	Planned []contract.Planned `json:"planned"`
 	// Left is set where another controller serves the Service.
 	Left bool `json:"left,omitempty"`
 	// Findings are the events that the Service would get, and what the plan cannot know.
-	Findings []guard.Finding `json:"findings,omitempty"`
-	Error    string          `json:"error,omitempty"`
+	Findings []contract.Finding `json:"findings,omitempty"`
+	Error    string             `json:"error,omitempty"`
 }
 
 // errChanges is the end of a plan with changes, where the exit status is to say so.
@@ -195,9 +195,9 @@ func servicesIn(data []byte) ([]manifest, error) {
 
 // plan tells of all Services that are of type LoadBalancer, or would be.
 func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifests []manifest) ([]plannedService, error) {
-	planner, ok := cloud.(guard.Planner)
+	planner, ok := cloud.(contract.Planner)
 	if !ok {
-		return nil, guard.ErrNoPlan
+		return nil, contract.ErrNoPlan
 	}
 	known, err := listNodes(ctx, p.applier.client)
 	if err != nil {
@@ -207,7 +207,7 @@ func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifest
 	all := []plannedService{}
 	for _, m := range manifests {
 		ctx, cancel := context.WithTimeout(ctx, planTimeout)
-		result := plannedService{Service: namespaced(m.service), Planned: []guard.Planned{}}
+		result := plannedService{Service: namespaced(m.service), Planned: []contract.Planned{}}
 		service, err := p.applier.apply(ctx, m)
 		switch {
 		case err != nil:
@@ -232,7 +232,7 @@ func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifest
 }
 
 // placeholders tells of what the API server made up for a dry run: it chooses other values when the manifest is applied.
-func placeholders(manifest *v1.Service, s applied) []guard.Finding {
+func placeholders(manifest *v1.Service, s applied) []contract.Finding {
 	if !isLoadBalancer(s.after) {
 		return nil
 	}
@@ -252,7 +252,7 @@ func placeholders(manifest *v1.Service, s applied) []guard.Finding {
 	if len(made) == 0 {
 		return nil
 	}
-	return []guard.Finding{{Reason: "Placeholder", Message: "the API server chooses others when this is applied: " + strings.Join(made, ", ")}}
+	return []contract.Finding{{Reason: "Placeholder", Message: "the API server chooses others when this is applied: " + strings.Join(made, ", ")}}
 }
 
 // nodePorts are those of the ports of a Service, and of its health checks; 0 where none is given.
@@ -268,7 +268,7 @@ func isLoadBalancer(s *v1.Service) bool { return s != nil && s.Spec.Type == v1.S
 
 // planService asks what the controllers would do, and reports whether they leave the Service to another one.
 func (p *plan) planService(
-	ctx context.Context, planner guard.Planner, service *v1.Service, nodes []*v1.Node, result *plannedService,
+	ctx context.Context, planner contract.Planner, service *v1.Service, nodes []*v1.Node, result *plannedService,
 ) (left bool, err error) {
 	if p.services.apply(service); service.Spec.LoadBalancerClass != nil {
 		return true, nil
@@ -287,22 +287,22 @@ func (p *plan) planDeletion(ctx context.Context, cloud cloudprovider.Interface, 
 	if !ok {
 		return nil
 	}
-	settings, _, err := guard.Annotations.Parse(service.Annotations)
+	settings, _, err := contract.Annotations.Parse(service.Annotations)
 	switch {
 	case err != nil:
 		return err
 	case settings.Protect:
-		return fmt.Errorf("the load balancer is protected: it stays, and the Service keeps its finalizer, until the annotation %s is removed", guard.AnnotationProtect)
+		return fmt.Errorf("the load balancer is protected: it stays, and the Service keeps its finalizer, until the annotation %s is removed", contract.AnnotationProtect)
 	case settings.Retain, settings.Disown:
-		result.Findings = append(result.Findings, guard.Finding{Reason: "Retained", Message: "the load balancer stays in the cloud, as an annotation of the Service says"})
+		result.Findings = append(result.Findings, contract.Finding{Reason: "Retained", Message: "the load balancer stays in the cloud, as an annotation of the Service says"})
 		return nil
 	}
 	_, exists, err := balancers.GetLoadBalancer(ctx, p.clusterName, service)
 	if err != nil || !exists {
 		return err
 	}
-	result.Planned = append(result.Planned, guard.Planned{
-		Action: guard.PlanDelete, Object: "load balancer " + balancers.GetLoadBalancerName(ctx, p.clusterName, service), Detail: "with all that was made for it",
+	result.Planned = append(result.Planned, contract.Planned{
+		Action: contract.PlanDelete, Object: "load balancer " + balancers.GetLoadBalancerName(ctx, p.clusterName, service), Detail: "with all that was made for it",
 	})
 	return nil
 }
@@ -323,7 +323,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, er
 func backendNodes(all []*v1.Node) []*v1.Node {
 	var nodes []*v1.Node
 	for _, n := range all {
-		if guard.MayReceive(n) {
+		if contract.MayReceive(n) {
 			nodes = append(nodes, n)
 		}
 	}
@@ -368,7 +368,7 @@ func summary(all []plannedService) string {
 	for _, s := range all {
 		changed := map[string]bool{}
 		for _, one := range s.Planned {
-			if one.Action == guard.PlanChange && changed[one.Object] {
+			if one.Action == contract.PlanChange && changed[one.Object] {
 				continue // another change of the same object
 			}
 			changed[one.Object] = true
@@ -378,7 +378,7 @@ func summary(all []plannedService) string {
 			failed++
 		}
 	}
-	text := fmt.Sprintf("%d to create, %d to change, %d to delete", count[guard.PlanCreate], count[guard.PlanChange], count[guard.PlanDelete])
+	text := fmt.Sprintf("%d to create, %d to change, %d to delete", count[contract.PlanCreate], count[contract.PlanChange], count[contract.PlanDelete])
 	if failed > 0 {
 		text += fmt.Sprintf(", %s not planned", countOf(failed, "Service", "Services"))
 	}
@@ -394,7 +394,7 @@ var cloudPath = regexp.MustCompile(`(^|[\s(,])(?:https://[^\s,/]+/[^\s,]*/projec
 func shorten(text string) string { return cloudPath.ReplaceAllString(text, "$1$2$3") }
 
 // fieldText is a field before and after: ~ for one that changes, + for one that comes, - for one that goes.
-func fieldText(f guard.Field) string {
+func fieldText(f contract.Field) string {
 	if before, after := shorten(f.Before), shorten(f.After); before != after {
 		f.Before, f.After = before, after
 	}

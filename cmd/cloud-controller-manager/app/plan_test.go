@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestPlanText: a summary first, paths of the cloud as names, and a path that changes as a whole where the name stays.
@@ -21,19 +21,19 @@ func TestPlanText(t *testing.T) {
 	var out bytes.Buffer
 	p.cmd.SetOut(&out)
 	require.NoError(t, p.print([]plannedService{
-		{Service: "shop/web", Planned: []guard.Planned{
-			{Action: guard.PlanCreate, Object: "load balancer arn:aws:elasticloadbalancing:us-east-1:1:loadbalancer/net/web/50dc6c495c0c9188"},
-			{Action: guard.PlanChange, Object: "rule /subscriptions/1-2/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes/loadBalancingRules/a-TCP-80", Fields: []guard.Field{
+		{Service: "shop/web", Planned: []contract.Planned{
+			{Action: contract.PlanCreate, Object: "load balancer arn:aws:elasticloadbalancing:us-east-1:1:loadbalancer/net/web/50dc6c495c0c9188"},
+			{Action: contract.PlanChange, Object: "rule /subscriptions/1-2/resourceGroups/g/providers/Microsoft.Network/loadBalancers/kubernetes/loadBalancingRules/a-TCP-80", Fields: []contract.Field{
 				{Name: "network", Before: "projects/p/global/networks/a", After: "https://www.googleapis.com/compute/v1/projects/p/global/networks/b"},
 				{Name: "subnet", Before: "/infra/tier-1s/a/segments/s", After: "/infra/tier-1s/b/segments/s"},
 				{Name: "path", Before: "/api/v1/projects/of/mine/health", After: ""},
 			}},
 		}},
 		{Service: "shop/api", Error: "refused"},
-		{Service: "shop/old", Planned: []guard.Planned{{Action: guard.PlanDelete, Object: "load balancer old"}}},
-		{Service: "shop/two", Planned: []guard.Planned{
-			{Action: guard.PlanChange, Object: "load balancer two", Detail: "delete port 80"},
-			{Action: guard.PlanChange, Object: "load balancer two", Detail: "create port 81"},
+		{Service: "shop/old", Planned: []contract.Planned{{Action: contract.PlanDelete, Object: "load balancer old"}}},
+		{Service: "shop/two", Planned: []contract.Planned{
+			{Action: contract.PlanChange, Object: "load balancer two", Detail: "delete port 80"},
+			{Action: contract.PlanChange, Object: "load balancer two", Detail: "create port 81"},
 		}},
 		{Service: "shop/else", Left: true},
 		{Service: "shop/done"},

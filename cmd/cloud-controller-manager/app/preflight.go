@@ -17,7 +17,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -192,7 +192,7 @@ func (p *preflight) checkNodes(
 		if different := labelDifferences(n, metadata); len(different) > 0 {
 			relabelled = append(relabelled, n.Name+" ("+strings.Join(different, ", ")+")")
 		}
-		if n.Spec.ProviderID == "" && !guard.Uninitialized(n) {
+		if n.Spec.ProviderID == "" && !contract.Uninitialized(n) {
 			plain = append(plain, n.Name)
 		}
 	}
@@ -243,7 +243,7 @@ func sameInstance(p registry.Provider) func(a, b string) bool {
 // differences lists values of a Node that differ from its cloud's. Values missing on the Node do not count: it has none before it is
 // initialised.
 func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a, b string) bool) []string {
-	if cloud == nil || guard.Uninitialized(n) {
+	if cloud == nil || contract.Uninitialized(n) {
 		return nil // another cloud's, or nothing is known
 	}
 	var all []string
@@ -262,7 +262,7 @@ func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a,
 
 // labelDifferences are the labels of a Node that say something else than its cloud. What the Node lacks is not among them.
 func labelDifferences(n *v1.Node, cloud *cloudprovider.InstanceMetadata) []string {
-	if cloud == nil || guard.Uninitialized(n) {
+	if cloud == nil || contract.Uninitialized(n) {
 		return nil // another cloud's, or nothing is known
 	}
 	told := map[string]string{

@@ -19,6 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -170,7 +171,7 @@ func (w WithNodes) InstancesV2() (cloudprovider.InstancesV2, bool) { return w.No
 // CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
 func (w WithNodes) CheckAPI(ctx context.Context) error { return w.NodeAPI.CheckAPI(ctx) }
 
-// VerifyInstance implements guard.InstanceVerifier.
+// VerifyInstance implements contract.InstanceVerifier.
 func (w WithNodes) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
 	return w.NodeAPI.VerifyInstance(ctx, node)
 }
@@ -184,7 +185,7 @@ func (w WithNodes) AttestInstance(ctx context.Context, node *v1.Node) (a guard.A
 type WithLoadBalancers struct {
 	Checked
 
-	// ServiceAPI serves Services, and is a guard.Planner; nil if an option disables that.
+	// ServiceAPI serves Services, and is a contract.Planner; nil if an option disables that.
 	ServiceAPI cloudprovider.LoadBalancer
 }
 
@@ -207,13 +208,13 @@ func (w WithLoadBalancers) LoadBalancer() (cloudprovider.LoadBalancer, bool) {
 	return w.ServiceAPI, w.ServiceAPI != nil
 }
 
-// PlanLoadBalancer implements guard.Planner.
+// PlanLoadBalancer implements contract.Planner.
 func (w WithLoadBalancers) PlanLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
-) (guard.Plan, error) {
-	planner, ok := w.ServiceAPI.(guard.Planner)
+) (contract.Plan, error) {
+	planner, ok := w.ServiceAPI.(contract.Planner)
 	if !ok {
-		return guard.Plan{}, errors.New("this provider serves no Services, or cannot say beforehand what it would do")
+		return contract.Plan{}, errors.New("this provider serves no Services, or cannot say beforehand what it would do")
 	}
 	return planner.PlanLoadBalancer(ctx, cluster, service, nodes)
 }

@@ -19,7 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -95,7 +95,7 @@ func (w *world) requireForetold(s *v1.Service) {
 	require.NoError(w.t, err)
 	told := fmt.Sprint(errors.Join(warned, refused))
 	for _, e := range list.Items {
-		if e.InvolvedObject.Name != s.Name || (e.Reason != guard.EventConfigError && e.Reason != guard.EventAnnotationIgnored) {
+		if e.InvolvedObject.Name != s.Name || (e.Reason != contract.EventConfigError && e.Reason != contract.EventAnnotationIgnored) {
 			continue
 		}
 		_, text, combined := strings.Cut(e.Message, "(combined from similar events): ")

@@ -19,7 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Narrowing has source ranges narrowed while something else of the Service is refused: whoever is not asked for any more is shut out,
@@ -32,7 +32,9 @@ func Narrowing(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			w.changeService(ctx, s, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, key, noLegalValue) })
 		},
 		"a common annotation is wrong": func(ctx context.Context, w *world, s *v1.Service) {
-			w.changeService(ctx, s, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, guard.AnnotationIPMode, noLegalValue) })
+			w.changeService(ctx, s, func(s *v1.Service) {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.AnnotationIPMode, noLegalValue)
+			})
 		},
 		"no node is ready": func(_ context.Context, w *world, _ *v1.Service) { w.nodes = nil },
 		"instances cannot be read": func(_ context.Context, w *world, _ *v1.Service) {
@@ -73,7 +75,9 @@ func narrowingFailsOnce(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 func (n *narrowing) failOnce(write int) (writes int) {
 	ctx := n.t.Context()
 	n.narrow()
-	n.changeService(ctx, n.service, func(s *v1.Service) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, guard.AnnotationIPMode, noLegalValue) })
+	n.changeService(ctx, n.service, func(s *v1.Service) {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, contract.AnnotationIPMode, noLegalValue)
+	})
 	n.Sim.ResetCalls()
 	if write > 0 {
 		n.failCalls(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusServiceUnavailable, Writes: true, From: write, Count: 1})

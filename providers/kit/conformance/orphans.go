@@ -10,7 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 func runOrphans(t *testing.T, newFixture func(t testing.TB) *Fixture) {
@@ -65,7 +65,7 @@ func runOrphan(t *testing.T, f *Fixture, name string) {
 
 // deleteOrphans deletes orphans until none is left. What depends on another one, or is busy, goes in a later round; the state in the end
 // says whether it did.
-func (w *world) deleteOrphans(ctx context.Context, left []guard.Orphan) {
+func (w *world) deleteOrphans(ctx context.Context, left []contract.Orphan) {
 	for began := time.Now(); len(left) > 0; left = w.orphans(ctx) {
 		require.Less(w.t, time.Since(began), patience, "%v", left)
 		for _, o := range left {
@@ -76,15 +76,15 @@ func (w *world) deleteOrphans(ctx context.Context, left []guard.Orphan) {
 }
 
 // finder finds orphans as the program does.
-func (w *world) finder() guard.OrphanFinder {
+func (w *world) finder() contract.OrphanFinder {
 	w.show()
-	finder, ok := w.cloud.(guard.OrphanFinder)
+	finder, ok := w.cloud.(contract.OrphanFinder)
 	require.True(w.t, ok)
 	return finder
 }
 
 // orphans are those that the command lists.
-func (w *world) orphans(ctx context.Context) []guard.Orphan {
+func (w *world) orphans(ctx context.Context) []contract.Orphan {
 	list, err := w.kube.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	require.NoError(w.t, err)
 	var living []*v1.Service

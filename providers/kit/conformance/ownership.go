@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Claims is how a Service can ask for a load balancer that it was not given. It is nil on clouds where nothing that an
@@ -51,7 +51,7 @@ func runRetained(t *testing.T, f *Fixture, name string) {
 		if s.Annotations == nil {
 			s.Annotations = map[string]string{}
 		}
-		s.Annotations[guard.AnnotationRetain] = "true"
+		s.Annotations[contract.AnnotationRetain] = "true"
 	})
 	w.remove(ctx, c.Service, nil)
 	id := w.Claims.Of(w.service(ctx, c.Service))

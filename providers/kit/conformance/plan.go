@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // movedPort is the port that a Service is given while it is served.
@@ -30,7 +30,7 @@ func runPlan(t *testing.T, f *Fixture, name string) {
 	require.NotEmpty(t, made)
 	var after strings.Builder
 	for _, change := range made {
-		if change.Action != guard.PlanCreate {
+		if change.Action != contract.PlanCreate {
 			continue
 		}
 		for _, field := range change.Fields {
@@ -72,7 +72,7 @@ func runPlanOfPort(t *testing.T, f *Fixture) {
 	var before strings.Builder
 	var after strings.Builder
 	for _, change := range w.plan(c.Service, "after a change") {
-		assert.False(t, change.Action != guard.PlanChange && balancerTitle.MatchString(change.Object),
+		assert.False(t, change.Action != contract.PlanChange && balancerTitle.MatchString(change.Object),
 			"a port changes, and plan says that the load balancer comes or goes: %s %s (%s)", change.Action, change.Object, change.Detail)
 		for _, field := range change.Fields {
 			before.WriteString(field.Before + "\n")
@@ -96,10 +96,10 @@ func namesPorts(s *v1.Service) bool {
 }
 
 // plan returns the planned changes of a Service, each with the fields that differ.
-func (w *world) plan(s *v1.Service, when string) []guard.Planned {
+func (w *world) plan(s *v1.Service, when string) []contract.Planned {
 	w.t.Helper()
 	w.show()
-	planner, ok := w.cloud.(guard.Planner)
+	planner, ok := w.cloud.(contract.Planner)
 	require.True(w.t, ok)
 	w.Sim.ResetCalls()
 	plan, err := planner.PlanLoadBalancer(w.t.Context(), clusterName, w.service(w.t.Context(), s), w.nodes)
@@ -110,9 +110,9 @@ func (w *world) plan(s *v1.Service, when string) []guard.Planned {
 		for _, field := range change.Fields {
 			assert.NotEqual(w.t, field.Before, field.After, "%s: %s", when, field.Name)
 			switch change.Action {
-			case guard.PlanCreate:
+			case contract.PlanCreate:
 				assert.NotEmpty(w.t, field.After, "%s: %s", when, field.Name)
-			case guard.PlanDelete:
+			case contract.PlanDelete:
 				assert.Empty(w.t, field.After, "%s: %s", when, field.Name)
 			}
 		}

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // PlannedWrites are the writes that a kind of planned change makes.
@@ -175,7 +175,7 @@ func (tr *transcript) listPlanned(plans []planOf, calls []simkit.Call) (planned 
 }
 
 // describeChange is the line of a planned change.
-func describeChange(c guard.Planned) string {
+func describeChange(c contract.Planned) string {
 	line := c.Action + " " + c.Object
 	if c.Detail != "" {
 		line += " (" + c.Detail + ")"

@@ -15,7 +15,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Scenario is a sequence of changes of Services and nodes. A transcript records the API calls that they cause.
@@ -248,7 +248,7 @@ func (p *Play) planServices(ctx context.Context) (plans []planOf) {
 	cloud, services, stop := p.w.start(false)
 	defer stop()
 	p.w.showIn(services)
-	planner, ok := cloud.(guard.Planner)
+	planner, ok := cloud.(contract.Planner)
 	require.True(p.w.t, ok)
 	p.w.Sim.ResetCalls()
 	for _, s := range p.listConcerned() {
@@ -262,7 +262,7 @@ func (p *Play) planServices(ctx context.Context) (plans []planOf) {
 // planOf is the plan of a Service.
 type planOf struct {
 	service string
-	changes []guard.Planned
+	changes []contract.Planned
 	err     error
 }
 

@@ -19,7 +19,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // transcript is the text of a scenario.
@@ -130,7 +130,7 @@ func (tr *transcript) addPlans(plans []planOf) {
 	tr.addSection("plan", tr.checkTexts(lines))
 }
 
-func describeField(f guard.Field) string {
+func describeField(f contract.Field) string {
 	switch {
 	case f.Before == "":
 		return f.Name + ": " + f.After
@@ -254,7 +254,7 @@ func (tr *transcript) hide(text string) string {
 func (tr *transcript) describeBody(c simkit.Call) string {
 	body := strings.TrimSpace(c.Body)
 	if fields, ok := tr.documents.Load(c.Method + c.URL + c.Body); ok {
-		return tr.describeFields(fields.([]guard.Field)) //nolint:forcetypeassert // there is nothing else in it
+		return tr.describeFields(fields.([]contract.Field)) //nolint:forcetypeassert // there is nothing else in it
 	}
 	switch {
 	case body == "":
@@ -330,7 +330,7 @@ func (tr *transcript) learnDocument(r *http.Request, body []byte, show func(path
 }
 
 // describeFields says what a write of a whole document changes, a line for each field.
-func (tr *transcript) describeFields(fields []guard.Field) string {
+func (tr *transcript) describeFields(fields []contract.Field) string {
 	lines := []string{"a document that changes nothing"}
 	if len(fields) > 0 {
 		lines = lines[:0]

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	listers "k8s.io/client-go/listers/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // refresh is how long a count is used: counting 5,000 nodes for each of 5,000 questions would cost more than it saves.
@@ -139,7 +139,7 @@ func count(nodes []*v1.Node) Counts {
 		if !Ready(n) {
 			c.NotReady++
 		}
-		if guard.Uninitialized(n) {
+		if contract.Uninitialized(n) {
 			c.Uninitialized++
 		}
 	}

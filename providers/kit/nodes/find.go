@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Search says how to find the instance of a Node without a provider ID.
@@ -171,7 +171,7 @@ func (i *Instances[ID, T]) undecidedError(class error, message string) error {
 // likelyNext returns the instances of nodes that will likely be checked next: the other uninitialized nodes, or the other nodes that are
 // not ready.
 func (i *Instances[ID, T]) likelyNext(ctx context.Context, node *v1.Node) []ID {
-	if guard.Uninitialized(node) {
+	if contract.Uninitialized(node) {
 		return i.Uninitialized(ctx)
 	}
 	return i.idsOf(ctx, func(n *v1.Node) bool { return !nodecount.Ready(n) })
@@ -179,7 +179,7 @@ func (i *Instances[ID, T]) likelyNext(ctx context.Context, node *v1.Node) []ID {
 
 // Uninitialized returns the instances of uninitialized nodes, as far as they are known without a read.
 func (i *Instances[ID, T]) Uninitialized(ctx context.Context) []ID {
-	return i.idsOf(ctx, guard.Uninitialized)
+	return i.idsOf(ctx, contract.Uninitialized)
 }
 
 func (i *Instances[ID, T]) idsOf(ctx context.Context, chosen func(*v1.Node) bool) []ID {

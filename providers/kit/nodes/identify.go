@@ -9,7 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Identified holds nodes that may receive traffic, and which of them have known instances.
@@ -40,7 +40,7 @@ func (i *Instances[ID, T]) Identify(ctx context.Context, list []*v1.Node) (Ident
 }
 
 // unidentified reports whether a node has no provider ID and will not get one.
-func unidentified(n *v1.Node) bool { return n.Spec.ProviderID == "" && !guard.Uninitialized(n) }
+func unidentified(n *v1.Node) bool { return n.Spec.ProviderID == "" && !contract.Uninitialized(n) }
 
 func (i *Instances[ID, T]) identifyAll(ctx context.Context, result *Identified) error {
 	taken := map[ID]bool{} // an instance belongs to one Node alone

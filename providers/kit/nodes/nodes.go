@@ -21,6 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
@@ -120,7 +121,7 @@ func (i *Incomplete) Error() string { return i.Reason }
 // API is implemented by a cloud for its nodes.
 type API interface {
 	cloudprovider.InstancesV2
-	guard.InstanceVerifier
+	contract.InstanceVerifier
 	guard.InstanceAttester
 	// CheckAPI asks the cloud a question that needs an accepted credential.
 	CheckAPI(ctx context.Context) error
@@ -219,7 +220,7 @@ func (i *Instances[ID, T]) InstanceMetadata(ctx context.Context, node *v1.Node) 
 
 func (i *Instances[ID, T]) metadata(ctx context.Context, node *v1.Node) (*cloudprovider.InstanceMetadata, error) {
 	query := inventory.Query{MaxAge: SweepMaxAge, MaxMissAge: MissMaxAge, Expected: i.cloud.Nodes.Counts().All, PerSingle: i.cloud.Price}
-	if guard.Uninitialized(node) {
+	if contract.Uninitialized(node) {
 		query.PerSingle = 0
 		// If one call reads several instances, the batch includes those of other new nodes; otherwise questions about new nodes wait for
 		// each other.
@@ -237,7 +238,7 @@ func (i *Instances[ID, T]) metadata(ctx context.Context, node *v1.Node) (*cloudp
 		m, err = i.describe(ctx, node, query)
 		incomplete, lacks = errors.AsType[*Incomplete](err)
 	}
-	if lacks && incomplete.Metadata != nil && !guard.Uninitialized(node) {
+	if lacks && incomplete.Metadata != nil && !contract.Uninitialized(node) {
 		return incomplete.Metadata, nil
 	}
 	if errors.Is(err, cloudapi.ErrNotFound) {

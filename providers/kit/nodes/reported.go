@@ -11,7 +11,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Reported implements cloudprovider.InstancesV2 for clusters where no cloud knows more about nodes than kubelets report: it removes the
@@ -35,7 +35,7 @@ func (r Reported) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprov
 	switch {
 	case id == "":
 		id = r.Prefix + node.Name
-	case guard.Uninitialized(node) && !strings.HasPrefix(id, r.Prefix):
+	case contract.Uninitialized(node) && !strings.HasPrefix(id, r.Prefix):
 		return nil, fmt.Errorf("its provider ID %s is another cloud's, whose controller initialises the Node; this program takes only Nodes without one", id)
 	}
 	return &cloudprovider.InstanceMetadata{ProviderID: id, NodeAddresses: reportedAddresses(node)}, nil

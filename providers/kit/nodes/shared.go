@@ -9,7 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/priority"
 )
 
@@ -48,7 +48,7 @@ func sameList(a, b []*v1.Node) bool { return len(a) == len(b) && len(a) > 0 && &
 
 // Of returns the result of work for the nodes of a Service, computed now or earlier for another Service.
 func (s *Shared[K, T]) Of(ctx context.Context, nodes []*v1.Node, key K, work func() (T, error)) (T, error) {
-	if !guard.SharedNodes(ctx, nodes) {
+	if !contract.SharedNodes(ctx, nodes) {
 		return work()
 	}
 	for {

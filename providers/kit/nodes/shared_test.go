@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 func some(n int) []*v1.Node {
@@ -29,7 +29,7 @@ func TestSharedWork(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, list, did := Shared[string, int]{MaxAge: time.Minute}, some(3), atomic.Int32{}
-		ctx := guard.WithSharedNodes(t.Context(), list)
+		ctx := contract.WithSharedNodes(t.Context(), list)
 		var failure error
 		work := func() (int, error) { did.Add(1); time.Sleep(time.Second); return len(list), failure }
 		ask := func(of []*v1.Node) (result int) {
@@ -70,7 +70,7 @@ func TestSharedWork(t *testing.T) {
 		_, err := s.Of(ctx, list, "another", work)
 		require.NoError(t, err)
 		assert.EqualValues(t, 25, did.Load())
-		ctx = guard.WithSharedNodes(t.Context(), other)
+		ctx = contract.WithSharedNodes(t.Context(), other)
 		ask(other)
 		assert.EqualValues(t, 26, did.Load(), "other nodes")
 	})
@@ -81,7 +81,7 @@ func TestSharedWorkThatEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, list := Shared[string, int]{MaxAge: time.Minute}, some(2)
-		ctx := guard.WithSharedNodes(t.Context(), list)
+		ctx := contract.WithSharedNodes(t.Context(), list)
 		stopped, stop := context.WithCancel(ctx)
 		go func() {
 			_, err := s.Of(stopped, list, "key", func() (int, error) { <-stopped.Done(); return 0, stopped.Err() })

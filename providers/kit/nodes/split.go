@@ -42,7 +42,7 @@ func (s Split) InstanceMetadata(ctx context.Context, node *v1.Node) (*cloudprovi
 	return s.apiOf(node).InstanceMetadata(ctx, node)
 }
 
-// VerifyInstance implements guard.InstanceVerifier.
+// VerifyInstance implements contract.InstanceVerifier.
 func (s Split) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
 	return s.apiOf(node).VerifyInstance(ctx, node)
 }
@@ -69,7 +69,7 @@ func (Unmanaged) InstanceMetadata(_ context.Context, node *v1.Node) (*cloudprovi
 	return &cloudprovider.InstanceMetadata{ProviderID: node.Spec.ProviderID, NodeAddresses: node.Status.Addresses}, nil
 }
 
-// VerifyInstance implements guard.InstanceVerifier.
+// VerifyInstance implements contract.InstanceVerifier.
 func (Unmanaged) VerifyInstance(_ context.Context, node *v1.Node) (ok bool, why string, err error) {
 	return false, "the cloud has no instance of node " + node.Name, nil
 }

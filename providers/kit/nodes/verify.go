@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// VerifyInstance implements guard.InstanceVerifier.
+// VerifyInstance implements contract.InstanceVerifier.
 func (i *Instances[ID, T]) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why string, err error) {
 	if i.cloud.Verify == nil {
 		return false, "a " + i.cloud.Kind + " cannot be verified", nil

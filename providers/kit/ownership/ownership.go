@@ -26,7 +26,7 @@ import (
 	listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/klog/v2"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -265,7 +265,7 @@ func (c *Cluster) Living(ctx context.Context) ([]*v1.Service, error) {
 
 // StillOrphan searches again for an orphan from an older listing, with the current Services, and fails if the same one no longer exists.
 func (c *Cluster) StillOrphan(
-	ctx context.Context, o guard.Orphan, find func(context.Context, []*v1.Service) ([]guard.Orphan, error),
+	ctx context.Context, o contract.Orphan, find func(context.Context, []*v1.Service) ([]contract.Orphan, error),
 ) error {
 	living, err := c.Living(ctx)
 	if err != nil {
@@ -275,7 +275,7 @@ func (c *Cluster) StillOrphan(
 	if err != nil {
 		return err
 	}
-	if !slices.ContainsFunc(found, func(other guard.Orphan) bool {
+	if !slices.ContainsFunc(found, func(other contract.Orphan) bool {
 		return other.Kind == o.Kind && other.ID == o.ID && other.Name == o.Name
 	}) {
 		return fmt.Errorf("%s %s is no orphan any more, and is left alone; list again", o.Kind, cmp.Or(o.Name, o.ID))

@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/sets"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file compares objects of a cloud field by field, for plan: any JSON encoding, with the names of the cloud's API.
@@ -30,7 +30,7 @@ func secretFields() []string {
 func SameSet[T comparable](a, b []T) bool { return sets.New(a...).Equal(sets.New(b...)) }
 
 // Fields returns the fields in which two descriptions of an object differ. Empty, zero and absent are equal.
-func Fields(before, after any) []guard.Field {
+func Fields(before, after any) []contract.Field {
 	var c comparison
 	c.compare("", prune(document(before)), prune(document(after)))
 	return c.fields
@@ -146,7 +146,7 @@ func isSecret(name string) bool {
 	return slices.ContainsFunc(secretFields(), func(s string) bool { return strings.EqualFold(name, s) })
 }
 
-type comparison struct{ fields []guard.Field }
+type comparison struct{ fields []contract.Field }
 
 func (c *comparison) compare(name string, before, after any) {
 	if b, a, ok := typedPair[map[string]any](before, after); ok {
@@ -183,7 +183,7 @@ func (c *comparison) compareMaps(name string, before, after map[string]any) {
 }
 
 func (c *comparison) add(name, before, after string) {
-	c.fields = append(c.fields, guard.Field{Name: name, Before: before, After: after})
+	c.fields = append(c.fields, contract.Field{Name: name, Before: before, After: after})
 }
 
 // compareLists compares lists as sets: the clouds' APIs return lists in any order.

@@ -14,7 +14,7 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // fence is a shelf with openings, of which those that a Service does not name are to close.
@@ -57,7 +57,7 @@ func (f *fence) Narrowing(_ context.Context, _ Request, observed []string) (list
 			continue
 		}
 		list = append(list, Change[[]string]{
-			Planned: guard.Planned{Action: guard.PlanDelete, Object: "opening " + o}, Replan: true,
+			Planned: contract.Planned{Action: contract.PlanDelete, Object: "opening " + o}, Replan: true,
 			Make: func(context.Context, *Request, []string) ([]string, error) {
 				f.calls = append(f.calls, "close "+o)
 				if slices.Contains(f.refused, o) {
@@ -199,7 +199,7 @@ func TestPhases(t *testing.T) {
 	l, events, service := serve(s)
 	var due []Change[[]string]
 	for i, phase := range []Phase{PhaseNarrow, PhaseNarrow, PhaseOpen, PhaseOpen} {
-		c := s.change(guard.PlanDelete, string(rune('a'+i)), phase == PhaseNarrow, func() {})
+		c := s.change(contract.PlanDelete, string(rune('a'+i)), phase == PhaseNarrow, func() {})
 		c.Phase = phase
 		due = append(due, c)
 	}
@@ -237,7 +237,7 @@ func TestOpeningBeforeItsClosing(t *testing.T) {
 			var failed error
 			change := func(word, what string) Change[[]string] {
 				return Change[[]string]{
-					Planned: guard.Planned{Object: what}, Phase: PhaseNarrow,
+					Planned: contract.Planned{Object: what}, Phase: PhaseNarrow,
 					Make: func(context.Context, *Request, []string) ([]string, error) {
 						s.calls = append(s.calls, word+" "+what)
 						if failed = nil; word == "open" && len(c.fails) > 0 {

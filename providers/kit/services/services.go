@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -97,8 +97,8 @@ func Notice(reason, format string, args ...any) Finding {
 
 // Reasons of the events about a Service's settings.
 const (
-	EventConfigError   = guard.EventConfigError
-	EventIgnored       = guard.EventAnnotationIgnored
+	EventConfigError   = contract.EventConfigError
+	EventIgnored       = contract.EventAnnotationIgnored
 	EventFieldIgnored  = "LoadBalancerFieldIgnored"
 	EventRangesIgnored = "LoadBalancerSourceRangesIgnored"
 	EventSingleStack   = "LoadBalancerSingleStack"
@@ -140,7 +140,7 @@ func Refused(service *v1.Service, d ownership.Decision) []Finding {
 
 // Change brings the observed state nearer to the desired one, by one call or by a few that belong together.
 type Change[O any] struct {
-	guard.Planned
+	contract.Planned
 	// Phase says which other changes wait for this one.
 	Phase Phase
 	// Make carries it out, and returns the state afterwards. A failed write may have taken effect: Make invalidates whatever it may have
@@ -358,10 +358,10 @@ func (l *LoadBalancer[O, D]) EnsureLoadBalancerDeleted(ctx context.Context, clus
 	return err
 }
 
-// PlanLoadBalancer implements guard.Planner.
+// PlanLoadBalancer implements contract.Planner.
 func (l *LoadBalancer[O, D]) PlanLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, list []*v1.Node,
-) (guard.Plan, error) {
+) (contract.Plan, error) {
 	r := Request{Purpose: Plan, Cluster: cluster, Service: service, Nodes: list}
 	findings := &report{service: service, words: portable.Words(ctx)}
 	plan, err := l.plan(ctx, r, findings)
@@ -369,7 +369,7 @@ func (l *LoadBalancer[O, D]) PlanLoadBalancer(
 	return plan, err
 }
 
-func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *report) (plan guard.Plan, err error) {
+func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *report) (plan contract.Plan, err error) {
 	begin, refusal := l.look(ctx, &r, findings)
 	var narrowing, changes []Change[O]
 	var failed error
@@ -391,15 +391,15 @@ func (l *LoadBalancer[O, D]) plan(ctx context.Context, r Request, findings *repo
 	}
 	plan.Changes = planned(changes)
 	// Changes that are in both lists are shown once, with the rest.
-	first := slices.DeleteFunc(planned(narrowing), func(p guard.Planned) bool {
-		return slices.ContainsFunc(plan.Changes, func(c guard.Planned) bool { return c.Object == p.Object })
+	first := slices.DeleteFunc(planned(narrowing), func(p contract.Planned) bool {
+		return slices.ContainsFunc(plan.Changes, func(c contract.Planned) bool { return c.Object == p.Object })
 	})
 	plan.Changes = append(first, plan.Changes...)
 	return plan, joinErrors(failed, err)
 }
 
 // planned converts changes for plan.
-func planned[O any](changes []Change[O]) (list []guard.Planned) {
+func planned[O any](changes []Change[O]) (list []contract.Planned) {
 	for _, c := range changes {
 		if c.Wait {
 			continue
@@ -648,7 +648,7 @@ func (r *report) add(findings []Finding) {
 // comeBack schedules applying the nodes again if some wait.
 func (r *report) comeBack(ctx context.Context) {
 	if r.again != nil {
-		guard.ComeBack(ctx, r.again.Again, r.again.When)
+		contract.ComeBack(ctx, r.again.Again, r.again.When)
 	}
 }
 
@@ -669,11 +669,11 @@ func (r *report) contains(f Finding) bool {
 }
 
 // planned returns the findings about the Service itself.
-func (r *report) planned() []guard.Finding {
-	var list []guard.Finding
+func (r *report) planned() []contract.Finding {
+	var list []contract.Finding
 	for _, f := range r.found {
 		if f.On == r.service {
-			list = append(list, guard.Finding{Reason: f.Reason, Message: f.Message, Warning: !f.Normal})
+			list = append(list, contract.Finding{Reason: f.Reason, Message: f.Message, Warning: !f.Normal})
 		}
 	}
 	return list

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/record"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // shelf is a cloud whose load balancers are lists of words. What is desired is a list too.
@@ -76,19 +76,19 @@ func (s *shelf) Desire(_ context.Context, r Request, _ []string) ([]string, []Fi
 
 func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]string], error) {
 	if observed == nil {
-		return []Change[[]string]{s.change(guard.PlanCreate, "load balancer", true, func() { s.stored = []string{} })}, nil
+		return []Change[[]string]{s.change(contract.PlanCreate, "load balancer", true, func() { s.stored = []string{} })}, nil
 	}
 	var list []Change[[]string]
 	for _, w := range desired {
 		if !slices.Contains(observed, w) {
-			list = append(list, s.change(guard.PlanCreate, w, false, func() { s.stored = append(s.stored, w) }))
+			list = append(list, s.change(contract.PlanCreate, w, false, func() { s.stored = append(s.stored, w) }))
 		}
 	}
 	for _, o := range observed {
 		if !slices.Contains(desired, o) {
 			list = append(
 				list,
-				s.change(guard.PlanDelete, o, false, func() { s.stored = slices.DeleteFunc(s.stored, func(x string) bool { return x == o }) }),
+				s.change(contract.PlanDelete, o, false, func() { s.stored = slices.DeleteFunc(s.stored, func(x string) bool { return x == o }) }),
 			)
 		}
 	}
@@ -97,7 +97,7 @@ func (s *shelf) Changes(_ Request, observed, desired []string) ([]Change[[]strin
 
 func (s *shelf) change(action, object string, replan bool, do func()) Change[[]string] {
 	return Change[[]string]{
-		Planned: guard.Planned{Action: action, Object: object}, Replan: replan, Creates: replan && action == guard.PlanCreate,
+		Planned: contract.Planned{Action: action, Object: object}, Replan: replan, Creates: replan && action == contract.PlanCreate,
 		Make: func(_ context.Context, r *Request, _ []string) ([]string, error) {
 			if s.says != "" {
 				r.Report(Notice("Slow", "%s", s.says))
@@ -143,7 +143,7 @@ func (s *shelf) Deletions(_ context.Context, _ Request, observed []string) ([]Ch
 	if observed == nil {
 		return nil, []Finding{Notice("Retained", "something stays")}, nil
 	}
-	return []Change[[]string]{s.change(guard.PlanDelete, "load balancer", true, func() { s.stored = nil })}, nil, nil
+	return []Change[[]string]{s.change(contract.PlanDelete, "load balancer", true, func() { s.stored = nil })}, nil, nil
 }
 
 func (s *shelf) Exists(_ context.Context, _ Request, observed []string) (*v1.LoadBalancerStatus, bool, error) {
@@ -263,9 +263,9 @@ func TestPlan(t *testing.T) {
 	l, events, service := serve(s)
 	plan, err := l.PlanLoadBalancer(t.Context(), "kubernetes", service, nil)
 	require.NoError(t, err)
-	assert.Equal(t, guard.Plan{
-		Changes: []guard.Planned{{Action: "create", Object: "a"}, {Action: "delete", Object: "b"}},
-		Findings: []guard.Finding{
+	assert.Equal(t, contract.Plan{
+		Changes: []contract.Planned{{Action: "create", Object: "a"}, {Action: "delete", Object: "b"}},
+		Findings: []contract.Finding{
 			{Reason: "Ignored", Message: "an annotation has no effect", Warning: true}, {Reason: "Shared", Message: "it is shared"},
 		},
 	}, plan)
