@@ -84,8 +84,7 @@ func opened(needs []access, have *godo.Firewall) (left []access) {
 				continue
 			}
 			if len(n.addresses) > 0 {
-				allowed, _ := sources.Parse("", n.addresses) // networks that were read before
-				n.addresses, _ = allowed.NarrowTexts(from.Addresses, false)
+				n.addresses = narrowAddresses(from.Addresses, n.addresses)
 			} else if !slices.Contains(from.LoadBalancerUIDs, n.loadBalancer) {
 				continue
 			}
@@ -93,6 +92,29 @@ func opened(needs []access, have *godo.Firewall) (left []access) {
 		}
 	}
 	return left
+}
+
+// narrowAddresses returns the open networks and plain addresses without those that are not allowed. Each stays as it is written.
+func narrowAddresses(have, allowed []string) (after []string) {
+	texts := map[netip.Prefix]string{}
+	parse := func(list []string) (networks []netip.Prefix) {
+		for _, text := range list {
+			kind := "cidr:"
+			if !strings.Contains(text, "/") {
+				kind = "ip:"
+			}
+			if p, is := networkOf(kind + text); is {
+				networks, texts[p] = append(networks, p), text
+			}
+		}
+		return networks
+	}
+	clients := sources.New(parse(allowed), false)
+	networks, _ := clients.Narrow(parse(have), false)
+	for _, p := range networks {
+		after = append(after, texts[p])
+	}
+	return after
 }
 
 // hasPort reports whether a rule for a port, or a range of them, is about a port.

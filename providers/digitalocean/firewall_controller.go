@@ -105,7 +105,8 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 		return false, err
 	}
 	want, unread := f.want(ctx, have)
-	if want == nil {
+	// A firewall that does not exist shuts nobody out, and a first one without the ports of a Service would.
+	if want == nil || have == nil && unread != nil {
 		return false, unread
 	}
 	changed, err = f.make(ctx, have, want)

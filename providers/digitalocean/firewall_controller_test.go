@@ -406,3 +406,23 @@ func TestUnreadableServiceInTheFirewall(t *testing.T) {
 		assert.Equal(t, []string{check, "tcp 30090 0.0.0.0/0 ::/0", "tcp 80 192.0.2.0/24 " + inside, "tcp 81 192.0.2.0/24 " + inside}, w.inbound())
 	})
 }
+
+// TestFirstFirewallWaitsForAnUnreadableService: where there is no firewall yet, none is made without the ports of a Service whose load
+// balancer cannot be read.
+func TestFirstFirewallWaitsForAnUnreadableService(t *testing.T) {
+	t.Parallel()
+	w, _ := firewallWorld(t)
+	s := aged(service("web", nil, port("http", 80, 30080)), "web", 1)
+	w.Apply(s)
+	s, _ = w.ensure(s)
+	w.restart()
+	f := w.firewall()
+	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: 403, Operation: "GET /v2/load_balancers"})
+	require.NoError(t, err)
+	require.ErrorContains(t, f.reconcile(t.Context()), "service default/web")
+	assert.Empty(t, w.sim.Firewalls())
+	w.server.ClearFaults()
+	w.restart()
+	w.converge(w.firewall())
+	assert.Equal(t, []string{"tcp 10256 " + s.Annotations[annotationID], "tcp 80 0.0.0.0/0 ::/0"}, w.inbound())
+}

@@ -253,3 +253,32 @@ func TestFirewallComparison(t *testing.T) {
 	nothing, _ := desiredFirewall("fw", nil, nil)
 	assert.Empty(t, firewallDifferences(&godo.Firewall{Name: "fw", OutboundRules: nothing.OutboundRules}, nothing), "none and empty are the same")
 }
+
+// TestOpenedToPlainAddresses: allow rules of the kind ip name addresses without a mask, which count as networks of one address.
+func TestOpenedToPlainAddresses(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		rules      string
+		have, want []string
+	}{
+		"open to the world":          {"ip:203.0.113.9", []string{"0.0.0.0/0", "::/0"}, []string{"203.0.113.9"}},
+		"of both families":           {"ip:203.0.113.9,ip:2001:db8::9", []string{"0.0.0.0/0", "::/0"}, []string{"2001:db8::9", "203.0.113.9"}},
+		"beside a network":           {"ip:203.0.113.9,cidr:192.0.2.0/24", []string{"0.0.0.0/0", "::/0"}, []string{"192.0.2.0/24", "203.0.113.9"}},
+		"open already":               {"ip:203.0.113.9,ip:203.0.113.10", []string{"203.0.113.9"}, []string{"203.0.113.9"}},
+		"an address that goes":       {"ip:203.0.113.9", []string{"203.0.113.9", "198.51.100.7"}, []string{"203.0.113.9"}},
+		"open in another notation":   {"ip:203.0.113.9", []string{"203.0.113.9/32", "198.51.100.7"}, []string{"203.0.113.9/32"}},
+		"an address within networks": {"cidr:203.0.113.0/24", []string{"203.0.113.9", "198.51.100.7"}, []string{"203.0.113.9"}},
+		"of which none is open":      {"ip:203.0.113.9", []string{"198.51.100.7"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := service("web", map[string]string{annotationAllowRules: c.rules}, webPort)
+			needs, faults := serviceAccess(s, typeNetwork, godo.LoadBalancerNetworkTypeExternal, "")
+			require.Empty(t, faults)
+			have := &godo.Firewall{InboundRules: []godo.InboundRule{{Protocol: "tcp", PortRange: "80", Sources: &godo.Sources{Addresses: c.have}}}}
+			left := opened(needs, have)
+			require.Len(t, left, 1)
+			assert.ElementsMatch(t, c.want, left[0].addresses)
+		})
+	}
+}
