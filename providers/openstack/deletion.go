@@ -127,7 +127,7 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 
 // destroy deletes a load balancer and what belongs to it, and waits until it has gone.
 func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
-	if err := l.releaseFloatingIP(ctx, as.name, lb, s, false); err != nil {
+	if err := l.releaseFloatingIP(ctx, as, lb, s, false); err != nil {
 		return err
 	}
 	if !l.config.LoadBalancer.CascadeDelete && lb.Status == statusActive {

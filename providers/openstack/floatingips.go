@@ -29,15 +29,18 @@ type floatingIP struct {
 	Description string `json:"description"`
 }
 
-// madeFor reports whether a controller of this kind made the address for the Service of this cluster whose load balancer has a
-// name, or for the one that a load balancer is named after; others are their users'. name may be empty.
-func (f floatingIP) madeFor(name string, lb *loadBalancer) bool {
-	who, cluster, _ := f.whose()
+// madeFor reports whether a controller of this kind made the address for the Service of this cluster that has a role, or for the one that
+// a load balancer is named after or has the mark of; others are their users'. The role may be empty.
+func (f floatingIP) madeFor(as role, lb *loadBalancer) bool {
+	who, cluster, mark := f.whose()
 	if who == "" {
 		return false
 	}
+	if mark != "" && (mark == as.serviceMark || slices.Contains(lb.Tags, mark)) {
+		return true // the name of the cluster may be cut
+	}
 	named := openstacklimits.Name.Cut(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
-	return named == name || named == lb.Name
+	return named == as.name || named == lb.Name
 }
 
 // whose tells what the description of an address says that a controller made: the namespace and name of the Service that it is for, the
@@ -56,8 +59,10 @@ func (f floatingIP) whose() (who, cluster, mark string) {
 
 // says reports whether the description is that of an address which is made for a Service.
 func (f floatingIP) says(cluster string, s *v1.Service) bool {
-	who, of, mark := f.whose()
-	return who == s.Namespace+"/"+s.Name && of == cluster && (mark == "" || mark == ownership.ServiceMark(s.UID))
+	if _, _, mark := f.whose(); mark != "" {
+		return mark == ownership.ServiceMark(s.UID)
+	}
+	return f.Description == floatingIPDescription(cluster, s)
 }
 
 type floatingIPRequest struct {
@@ -120,7 +125,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 	}
 	if s.internal {
 		if as.owner {
-			if err := l.releaseFloatingIP(ctx, as.name, lb, s, true); err != nil {
+			if err := l.releaseFloatingIP(ctx, as, lb, s, true); err != nil {
 				return "", err
 			}
 		}
@@ -327,10 +332,10 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *loadBalanc
 	return nil
 }
 
-// releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for the Service named so, or for the one that
+// releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for the Service, or for the one that
 // the load balancer was made for, and nobody asked to keep it; else it is detached where that is asked for, and left otherwise,
 // since it comes free with the load balancer. It is read right before: somebody may have moved it elsewhere meanwhile.
-func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *loadBalancer, s settings, detach bool) error {
+func (l *loadBalancers) releaseFloatingIP(ctx context.Context, as role, lb *loadBalancer, s settings, detach bool) error {
 	known, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil || known == nil {
 		return err
@@ -346,7 +351,7 @@ func (l *loadBalancers) releaseFloatingIP(ctx context.Context, name string, lb *
 		klog.InfoS("Leaving a floating address alone that now belongs to somebody else", "address", f.Address, "port", f.PortID, "loadBalancer", lb.ID)
 		return nil
 	}
-	if f.madeFor(name, lb) && !s.keepFloatingIP {
+	if f.madeFor(as, lb) && !s.keepFloatingIP {
 		return l.deleteFloatingIP(ctx, f)
 	}
 	if !detach {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -41,17 +42,23 @@ func loadBalancerDescription(cluster string, s *v1.Service) string {
 }
 
 func floatingIPDescription(cluster string, s *v1.Service) string {
-	return openstacklimits.Description.Cut(fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster))
+	return openstacklimits.Description.Cut(wholeDescription(cluster, s))
+}
+
+func wholeDescription(cluster string, s *v1.Service) string {
+	return fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster)
 }
 
 // markedDescription is that of a floating address that is made for a Service. The mark tells it from that of a Service called alike in a
-// cluster called alike; OpenStack's own controller looks at the beginning alone.
+// cluster called alike; OpenStack's own controller looks at the beginning alone. Where the name of the cluster has to be cut, it is cut for
+// the mark too: nothing else tells then whose the address is.
 func markedDescription(cluster string, s *v1.Service, marks bool) string {
-	plain := floatingIPDescription(cluster, s)
-	if marked := fmt.Sprintf("%s (%s)", plain, ownership.ServiceMark(s.UID)); marks && openstacklimits.Description.Text(marked) == nil {
-		return marked
+	limit, whole, mark := openstacklimits.Description, wholeDescription(cluster, s), fmt.Sprintf(" (%s)", ownership.ServiceMark(s.UID))
+	if !marks || limit.Text(whole) == nil && limit.Text(whole+mark) != nil {
+		return limit.Cut(whole)
 	}
-	return plain
+	limit.Max -= utf8.RuneCountInString(mark)
+	return limit.Cut(whole) + mark
 }
 
 func securityGroupName(s *v1.Service) string {

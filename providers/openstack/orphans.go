@@ -105,7 +105,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := l.dropGroupsOf(ctx, uid); err != nil {
 		return err
 	}
-	if err := l.releaseFloatingIP(ctx, "", lb, settings{}, false); err != nil {
+	if err := l.releaseFloatingIP(ctx, role{}, lb, settings{}, false); err != nil {
 		return err
 	}
 	err = c.api.deleteLoadBalancer(ctx, o.ID, true)
