@@ -224,6 +224,32 @@ func TestInternalNodeWithoutZoneLabel(t *testing.T) {
 	})
 }
 
+// TestPlanOfLeftovers: what an internal load balancer left goes, and the external one keeps its address.
+func TestPlanOfLeftovers(t *testing.T) {
+	for name, served := range map[string]bool{"an external load balancer": true, "a new Service": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T) {
+				w := newTestWorld(t, usual)
+				w.withIdentity()
+				w.addNode(gcesim.Spec{Name: "n1"})
+				s := w.apply(testService("web", conformance.Port("http", 80, 30080)))
+				if served {
+					s, _ = w.ensure(s)
+				}
+				w.sim.Put("global/healthChecks/"+sharedCheckName(usualID), map[string]any{
+					"type": "HTTP", "httpHealthCheck": map[string]any{"port": 10256, "requestPath": "/healthz"},
+				})
+				s.Finalizers = append(s.Finalizers, finalizerILB)
+				w.restart()
+				plan, err := w.loadBalancers.PlanLoadBalancer(t.Context(), "kubernetes", s, w.nodes)
+				require.NoError(t, err)
+				assert.Contains(t, fmt.Sprint(plan.Changes), "health check "+sharedCheckName(usualID))
+				assert.NotContains(t, fmt.Sprint(plan.Findings), "with another address")
+			})
+		})
+	}
+}
+
 // TestSchemeChanges: all of the former kind goes, and a deletion that comes together with the change leaves nothing.
 func TestSchemeChanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {

@@ -348,17 +348,18 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 		}
 	}
 	found, err := b.desireAddress(ctx, r.Service, o, &d)
-	return d, append(append(findings, found...), b.planEnd(r, o)...), err
+	return d, append(append(findings, found...), planEnd(r, o)...), err
 }
 
 // planEnd says what a plan does not show: what an internal load balancer leaves and an external one makes have the same names.
-func (b *reconciler) planEnd(r services.Request, o observation) []services.Finding {
-	former, next := b.internalDeletions, "an external"
-	if internal(r.Service) {
-		former, next = b.externalDeletions, "an internal"
-	}
-	if r.Purpose != services.Plan || len(former(r, o)) == 0 {
+func planEnd(r services.Request, o observation) []services.Finding {
+	isInternal := internal(r.Service)
+	if r.Purpose != services.Plan || o.rule == nil || (o.rule.LoadBalancingScheme == schemeInternal) == isInternal {
 		return nil
+	}
+	next := "an external"
+	if isInternal {
+		next = "an internal"
 	}
 	return []services.Finding{services.Warning("PlanIncomplete", "once all this is deleted, %s load balancer is made, with another address; the plan does not show it", next)}
 }
