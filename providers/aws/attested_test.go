@@ -7,7 +7,7 @@ import (
 	ec2types "github.com/aws/aws-sdk-go-v2/service/ec2/types"
 	"github.com/stretchr/testify/assert"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestAttested: secondary addresses may be those of pods, and the tag Name is whatever somebody wrote.
@@ -30,5 +30,5 @@ func TestAttested(t *testing.T) {
 	})
 	a := shown.attested()
 	assert.Equal(t, []string{"ip-10-0-0-1.ec2.internal", ""}, a.Names)
-	assert.Equal(t, guard.AttestedAddresses("192.0.2.1", "10.0.0.1", "2001:db8::1", "10.0.1.1"), a.Addresses)
+	assert.Equal(t, contract.AttestedAddresses("192.0.2.1", "10.0.0.1", "2001:db8::1", "10.0.1.1"), a.Addresses)
 }

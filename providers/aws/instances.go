@@ -23,7 +23,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 const (
@@ -155,10 +154,10 @@ func (i instance) addresses(families []string) ([]v1.NodeAddress, error) {
 }
 
 // attested leaves out secondary addresses, which pods may have, and the tag Name.
-func (i instance) attested() guard.Attested {
-	a := guard.Attested{Names: []string{i.privateDNS, i.publicDNS}, Addresses: guard.AttestedAddresses(i.publicIP)}
+func (i instance) attested() contract.Attested {
+	a := contract.Attested{Names: []string{i.privateDNS, i.publicDNS}, Addresses: contract.AttestedAddresses(i.publicIP)}
 	for _, e := range i.interfaces {
-		a.Addresses = append(a.Addresses, guard.AttestedAddresses(e.primary...)...)
+		a.Addresses = append(a.Addresses, contract.AttestedAddresses(e.primary...)...)
 	}
 	return a
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -93,10 +93,10 @@ func (i *instances) read(ctx context.Context, id string) (vm, error) {
 }
 
 // attested are the name and the addresses that the management server knows.
-func (v vm) attested() guard.Attested {
-	a := guard.Attested{Names: []string{v.Name}, Addresses: guard.AttestedAddresses(v.PublicIP)}
+func (v vm) attested() contract.Attested {
+	a := contract.Attested{Names: []string{v.Name}, Addresses: contract.AttestedAddresses(v.PublicIP)}
 	for _, n := range v.NICs {
-		a.Addresses = append(a.Addresses, guard.AttestedAddresses(n.IP)...)
+		a.Addresses = append(a.Addresses, contract.AttestedAddresses(n.IP)...)
 	}
 	return a
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -148,8 +148,8 @@ func (*instances) verify(_ context.Context, node *v1.Node, d droplet) (why strin
 }
 
 // attested is all of what identifies a droplet: DigitalOcean gives it the addresses, and no guest can rename it.
-func (d droplet) attested() guard.Attested {
-	return guard.Attested{Names: []string{d.name}, Addresses: guard.AttestedAddresses(d.ips()...)}
+func (d droplet) attested() contract.Attested {
+	return contract.Attested{Names: []string{d.name}, Addresses: contract.AttestedAddresses(d.ips()...)}
 }
 
 func (d droplet) providerID() string { return providerIDPrefix + strconv.Itoa(d.id) }

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	compute "google.golang.org/api/compute/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestAttested: the names are those of the cloud's own name service; ranges of pods are not among the addresses.
@@ -16,8 +16,8 @@ func TestAttested(t *testing.T) {
 		NetworkIP: "10.0.0.1", AliasIpRanges: []*compute.AliasIpRange{{IpCidrRange: "10.4.0.0/24"}},
 		AccessConfigs: []*compute.AccessConfig{{NatIP: "192.0.2.1"}},
 	}}}
-	addresses := guard.AttestedAddresses("10.0.0.1", "192.0.2.1")
-	assert.Equal(t, guard.Attested{
+	addresses := contract.AttestedAddresses("10.0.0.1", "192.0.2.1")
+	assert.Equal(t, contract.Attested{
 		Names: []string{"web-1", "web-1.c.shop.internal", "web-1.europe-west1-b.c.shop.internal"}, Addresses: addresses,
 	}, newInstance(place{project: "shop"}, shown).attested())
 	assert.Equal(t, []string{"web-1"}, newInstance(place{project: "example.com:shop"}, shown).attested().Names)

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -281,14 +281,14 @@ func verify(_ context.Context, node *v1.Node, i instance) (why string, err error
 }
 
 // attested are the addresses of the interfaces, and the names that the cloud's own name service has for the instance.
-func (i instance) attested() guard.Attested {
-	a := guard.Attested{Names: []string{i.id.name}}
+func (i instance) attested() contract.Attested {
+	a := contract.Attested{Names: []string{i.id.name}}
 	if !strings.Contains(i.id.project, ":") { // of a domain, whose names have another form
 		domain := ".c." + i.id.project + ".internal"
 		a.Names = append(a.Names, i.id.name+domain, i.id.name+"."+i.id.zone+domain)
 	}
 	for _, one := range i.addresses {
-		a.Addresses = append(a.Addresses, guard.AttestedAddresses(one.Address)...)
+		a.Addresses = append(a.Addresses, contract.AttestedAddresses(one.Address)...)
 	}
 	return a
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -263,8 +263,8 @@ func (i *instances) addresses(node *v1.Node, internal string) []v1.NodeAddress {
 }
 
 // attested leaves out the external address, which a label of the Node alone says.
-func (i instance) attested() guard.Attested {
-	return guard.Attested{Names: []string{i.Name}, Addresses: guard.AttestedAddresses(i.ip())}
+func (i instance) attested() contract.Attested {
+	return contract.Attested{Names: []string{i.Name}, Addresses: contract.AttestedAddresses(i.ip())}
 }
 
 // search finds the instance of a node without a provider ID by its name.

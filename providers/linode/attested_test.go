@@ -5,12 +5,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestAttested: the label and the addresses of a Linode, without the length of a prefix.
 func TestAttested(t *testing.T) {
 	t.Parallel()
-	assert.Equal(t, guard.Attested{Names: []string{"web-1"}, Addresses: guard.AttestedAddresses("192.0.2.1", "192.168.128.1", "2001:db8::1")},
+	assert.Equal(t, contract.Attested{Names: []string{"web-1"}, Addresses: contract.AttestedAddresses("192.0.2.1", "192.168.128.1", "2001:db8::1")},
 		instance{label: "web-1", ipv4: []string{"192.0.2.1", "192.168.128.1"}, ipv6: "2001:db8::1/128"}.attested())
 }

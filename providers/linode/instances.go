@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -116,9 +116,9 @@ func (i instance) ips() []netip.Addr {
 }
 
 // attested are the label and the addresses that Linode assigned, without those in VPCs: they are read apart.
-func (i instance) attested() guard.Attested {
+func (i instance) attested() contract.Attested {
 	ips := append(slices.Clone(i.ipv4), strings.TrimSuffix(i.ipv6, "/128"))
-	return guard.Attested{Names: []string{i.label}, Addresses: guard.AttestedAddresses(ips...)}
+	return contract.Attested{Names: []string{i.label}, Addresses: contract.AttestedAddresses(ips...)}
 }
 
 // privateIPv4 returns the first private address outside of VPCs, or "".

@@ -5,7 +5,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // TestAttested: what users write on a server is none of what Nova vouches for.
@@ -15,5 +15,5 @@ func TestAttested(t *testing.T) {
 		name: "web-1", hostname: "api.example.com", accessIPv4: "198.51.100.9", accessIPv6: "2001:db8::9",
 		addresses: []address{{network: "private", ip: "10.0.0.1"}, {network: "private", ip: "192.0.2.1", floating: true}},
 	}
-	assert.Equal(t, guard.Attested{Names: []string{"web-1"}, Addresses: guard.AttestedAddresses("10.0.0.1", "192.0.2.1")}, s.attested())
+	assert.Equal(t, contract.Attested{Names: []string{"web-1"}, Addresses: contract.AttestedAddresses("10.0.0.1", "192.0.2.1")}, s.attested())
 }

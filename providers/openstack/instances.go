@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -241,10 +241,10 @@ func (s server) state() (nodes.State, error) {
 }
 
 // attested leaves out accessIPv4, accessIPv6 and the metadata, which Nova takes from users as they are.
-func (s server) attested() guard.Attested {
-	a := guard.Attested{Names: []string{s.name}}
+func (s server) attested() contract.Attested {
+	a := contract.Attested{Names: []string{s.name}}
 	for _, one := range s.addresses {
-		a.Addresses = append(a.Addresses, guard.AttestedAddresses(one.ip)...)
+		a.Addresses = append(a.Addresses, contract.AttestedAddresses(one.ip)...)
 	}
 	return a
 }

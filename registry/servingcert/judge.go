@@ -13,7 +13,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	v1 "k8s.io/api/core/v1"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 const (
@@ -49,7 +49,7 @@ func NodeName(csr *certificatesv1.CertificateSigningRequest) string {
 
 // judge reports whether a request may be approved, and why not. The Node is nil where there is none; the attestation is of its instance.
 func judge(
-	csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a guard.Attested, c Cluster,
+	csr *certificatesv1.CertificateSigningRequest, node *v1.Node, a contract.Attested, c Cluster,
 ) (approve bool, why string) {
 	if !Waiting(csr) {
 		return false, "it is no request for a serving certificate that waits"
@@ -133,7 +133,7 @@ func (c Cluster) refuse(csr *certificatesv1.CertificateSigningRequest, node *v1.
 }
 
 // foreignNames says which DNS name of a request is not one of the instance.
-func (c Cluster) foreignNames(r *x509.CertificateRequest, a guard.Attested) string {
+func (c Cluster) foreignNames(r *x509.CertificateRequest, a contract.Attested) string {
 	for _, name := range r.DNSNames {
 		same := func(other string) bool { return strings.EqualFold(other, name) }
 		switch {
@@ -159,8 +159,8 @@ func (c Cluster) reservedName(name string) bool {
 }
 
 // foreignAddresses says which address of a request is not one of the instance.
-func (c Cluster) foreignAddresses(r *x509.CertificateRequest, a guard.Attested) string {
-	reserved := guard.AttestedAddresses(c.Reserved...)
+func (c Cluster) foreignAddresses(r *x509.CertificateRequest, a contract.Attested) string {
+	reserved := contract.AttestedAddresses(c.Reserved...)
 	for _, ip := range r.IPAddresses {
 		address, ok := netip.AddrFromSlice(ip)
 		address = address.Unmap()

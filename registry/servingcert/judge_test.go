@@ -26,7 +26,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/certificate"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // store is that of a kubelet without a certificate.
@@ -82,10 +82,10 @@ func node(name, providerID string) *v1.Node {
 }
 
 // world is the node web-1 with what the cloud knows of it, in a hybrid cluster.
-func world() (*v1.Node, guard.Attested, Cluster) {
+func world() (*v1.Node, contract.Attested, Cluster) {
 	web := node("web-1", "toy:///zone/1")
-	attested := guard.Attested{
-		Names: []string{"web-1", "web-1.c.project.internal"}, Addresses: guard.AttestedAddresses("10.0.0.1", "192.0.2.1", "2001:db8::1"),
+	attested := contract.Attested{
+		Names: []string{"web-1", "web-1.c.project.internal"}, Addresses: contract.AttestedAddresses("10.0.0.1", "192.0.2.1", "2001:db8::1"),
 	}
 	return web, attested, Cluster{
 		Nodes: []*v1.Node{web, node("web-2", "toy:///zone/2"), node("new", ""), node("elsewhere", "other://1")},

@@ -21,7 +21,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/events"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Cloud implements the parts of cloudprovider.Interface and registry.CloudAPI that do not depend on the cloud. The With types embedded
@@ -176,8 +175,8 @@ func (w WithNodes) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, 
 	return w.NodeAPI.VerifyInstance(ctx, node)
 }
 
-// AttestInstance implements guard.InstanceAttester.
-func (w WithNodes) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+// AttestInstance implements contract.InstanceAttester.
+func (w WithNodes) AttestInstance(ctx context.Context, node *v1.Node) (a contract.Attested, why string, err error) {
 	return w.NodeAPI.AttestInstance(ctx, node)
 }
 

@@ -7,11 +7,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// AttestInstance implements guard.InstanceAttester.
-func (i *Instances[ID, T]) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+// AttestInstance implements contract.InstanceAttester.
+func (i *Instances[ID, T]) AttestInstance(ctx context.Context, node *v1.Node) (a contract.Attested, why string, err error) {
 	if i.cloud.Attested == nil || i.cloud.Verify == nil {
 		return a, cmp.Or(i.cloud.Unattested, "the cloud alone does not know what names and addresses a "+i.cloud.Kind+" has"), nil
 	}

@@ -8,13 +8,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 func attested(c *description, _ *source) {
-	c.Attested = func(m machine) guard.Attested {
-		return guard.Attested{Names: []string{m.name}, Addresses: guard.AttestedAddresses(m.address)}
+	c.Attested = func(m machine) contract.Attested {
+		return contract.Attested{Names: []string{m.name}, Addresses: contract.AttestedAddresses(m.address)}
 	}
 }
 
@@ -25,7 +25,7 @@ func TestAttest(t *testing.T) {
 	a, why, err := f.AttestInstance(t.Context(), node("web", "fake://1"))
 	require.NoError(t, err)
 	assert.Empty(t, why)
-	assert.Equal(t, guard.Attested{Names: []string{web.name}, Addresses: guard.AttestedAddresses(web.address)}, a)
+	assert.Equal(t, contract.Attested{Names: []string{web.name}, Addresses: contract.AttestedAddresses(web.address)}, a)
 	assert.Equal(t, 1, f.cloud.reads+f.cloud.lists)
 	for id, want := range map[string]string{"fake://1": "the machine is named web", "fake://9": "machine 9 does not exist", "": "is malformed"} {
 		a, why, err = f.AttestInstance(t.Context(), node("db", id))
@@ -53,17 +53,17 @@ func TestAttestedAfresh(t *testing.T) {
 		f.cloud.machines[1] = machine{id: 1, name: "web", address: "10.0.0.99"}
 		f.cloud.mu.Unlock()
 		time.Sleep(time.Second)
-		since := func(at time.Time) (guard.Attested, error) {
+		since := func(at time.Time) (contract.Attested, error) {
 			a, why, err := f.AttestInstance(evidence.With(t.Context(), evidence.Demand{NotBefore: at}), node("web", "fake://1"))
 			assert.Empty(t, why)
 			return a, err
 		}
 		a, err := since(time.Now().Add(-time.Second))
 		require.NoError(t, err)
-		assert.Equal(t, guard.AttestedAddresses(web.address), a.Addresses, "the listing is new enough")
+		assert.Equal(t, contract.AttestedAddresses(web.address), a.Addresses, "the listing is new enough")
 		a, err = since(time.Now())
 		require.NoError(t, err)
-		assert.Equal(t, guard.AttestedAddresses("10.0.0.99"), a.Addresses)
+		assert.Equal(t, contract.AttestedAddresses("10.0.0.99"), a.Addresses)
 		time.Sleep(time.Second)
 		f.cloud.readErr, f.cloud.listErr = failure, failure
 		_, err = since(time.Now())

@@ -23,7 +23,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodecount"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
 // Maximum ages of answers about nodes.
@@ -96,7 +95,7 @@ type Cloud[ID comparable, T any] struct {
 	Verify func(ctx context.Context, node *v1.Node, instance T) (why string, err error)
 	// Attested returns the names and addresses that the cloud alone gives an instance. It is nil where any comes from the guest, or from what
 	// a Node says, for the reason in Unattested.
-	Attested   func(T) guard.Attested
+	Attested   func(T) contract.Attested
 	Unattested string
 	// Absent is the verdict on an ID without an instance, a format for the ID; "" means "<kind> <ID> does not exist".
 	Absent string
@@ -122,7 +121,7 @@ func (i *Incomplete) Error() string { return i.Reason }
 type API interface {
 	cloudprovider.InstancesV2
 	contract.InstanceVerifier
-	guard.InstanceAttester
+	contract.InstanceAttester
 	// CheckAPI asks the cloud a question that needs an accepted credential.
 	CheckAPI(ctx context.Context) error
 }

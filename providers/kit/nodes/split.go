@@ -6,7 +6,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
 
-	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // Split combines the nodes of a cloud with instances of two kinds. The other kind's API may be any.
@@ -47,8 +47,8 @@ func (s Split) VerifyInstance(ctx context.Context, node *v1.Node) (ok bool, why 
 	return s.apiOf(node).VerifyInstance(ctx, node)
 }
 
-// AttestInstance implements guard.InstanceAttester.
-func (s Split) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+// AttestInstance implements contract.InstanceAttester.
+func (s Split) AttestInstance(ctx context.Context, node *v1.Node) (a contract.Attested, why string, err error) {
 	return s.apiOf(node).AttestInstance(ctx, node)
 }
 
@@ -74,8 +74,8 @@ func (Unmanaged) VerifyInstance(_ context.Context, node *v1.Node) (ok bool, why 
 	return false, "the cloud has no instance of node " + node.Name, nil
 }
 
-// AttestInstance implements guard.InstanceAttester.
-func (u Unmanaged) AttestInstance(ctx context.Context, node *v1.Node) (a guard.Attested, why string, err error) {
+// AttestInstance implements contract.InstanceAttester.
+func (u Unmanaged) AttestInstance(ctx context.Context, node *v1.Node) (a contract.Attested, why string, err error) {
 	_, why, err = u.VerifyInstance(ctx, node)
 	return a, why, err
 }
