@@ -34,11 +34,11 @@ const codeTooManyRules = "RulesPerSecurityGroupLimitExceeded"
 
 // swap makes room in a full group first. What was removed comes back where the rest does not fit all the same, or as much as fits is added.
 func (s *securityGroups) swap(ctx context.Context, c ruleChange) error {
-	if c.partly || len(c.remove) == 0 {
-		return s.refill(ctx, c)
-	}
 	if err := s.revoke(ctx, c.group.id, c.remove); err != nil {
 		return err
+	}
+	if c.partly || len(c.remove) == 0 {
+		return s.fill(ctx, c.group.id, c.add)
 	}
 	err := s.authorize(ctx, c.group.id, c.add)
 	if err == nil {
@@ -50,41 +50,14 @@ func (s *securityGroups) swap(ctx context.Context, c ruleChange) error {
 	return err
 }
 
-// refill makes room in a full group, for as much as fits. Rules for sizes of packets go last: where it ends early, they show whom to
-// let in.
-func (s *securityGroups) refill(ctx context.Context, c ruleChange) error {
-	var first, last []rule
-	for _, r := range c.remove {
-		if r.isForSizes() {
-			last = append(last, r)
-		} else {
-			first = append(first, r)
-		}
-	}
-	if err := s.revoke(ctx, c.group.id, first); err != nil {
-		return err
-	}
-	left, err := s.fill(ctx, c.group.id, c.add)
-	if services.MayPass(err) {
-		return err
-	}
-	if closing := s.revoke(ctx, c.group.id, last); closing != nil || len(last) == 0 {
-		return errors.Join(err, closing)
-	}
-	if codeOf(err) == codeTooManyRules {
-		_, err = s.fill(ctx, c.group.id, left)
-	}
-	return err
-}
-
 // isForSizes reports whether a rule lets no client in, but messages about sizes of packets.
 func (r rule) isForSizes() bool {
 	return r.protocol == protocolICMP && r.from == fragmentationType || r.protocol == protocolICMPv6 && r.from == tooBigType
 }
 
-// fill adds as many rules as there is room for, and returns the others: those of health checks first, and clients with the rule for
-// sizes of packets. EC2 counts those for IPv4 and for IPv6 apart.
-func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule) (left []rule, err error) {
+// fill adds as many rules as there is room for: those of health checks first, and clients with the rule for sizes of packets.
+// EC2 counts those for IPv4 and for IPv6 apart.
+func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule) error {
 	var failed []error
 	for _, v6 := range []bool{false, true} {
 		var checks, clients, sizes [][]rule
@@ -104,10 +77,10 @@ func (s *securityGroups) fill(ctx context.Context, groupID string, rules []rule)
 				clients[i], sizes = append(c, sizes[n]...), slices.Delete(sizes, n, n+1)
 			}
 		}
-		more, err := services.AddWhatFits(slices.Concat(checks, clients, sizes), func(some [][]rule) error {
+		_, err := services.AddWhatFits(slices.Concat(checks, clients, sizes), func(some [][]rule) error {
 			return s.authorize(ctx, groupID, slices.Concat(some...))
 		})
-		left, failed = append(left, slices.Concat(more...)...), append(failed, err)
+		failed = append(failed, err)
 	}
-	return left, errors.Join(failed...)
+	return errors.Join(failed...)
 }

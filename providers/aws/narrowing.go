@@ -33,10 +33,10 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	if err != nil {
 		return nil, err
 	}
-	whole := r.Purpose != services.Narrow
+	name, whole := loadBalancerName(r.Service), r.Purpose != services.Narrow
 	for _, g := range groupsByID(o.groups) {
 		if g.name == managedGroupName(r.Cluster, r.Service) && id.owned(g.tags) {
-			changes = append(changes, narrowFront[networkObserved](c.groups, g, r.Service, asked, whole)...)
+			changes = append(changes, narrowFront[networkObserved](c.groups, g, name, asked, whole)...)
 		}
 	}
 	if c.config.NoNodeGroupRules {
@@ -45,7 +45,7 @@ func (c *networkReconciler) Narrowing(ctx context.Context, r services.Request, o
 	n, err := c.narrowNodes(ctx, r.Service, id, o.network, asked, whole)
 	rules := nodeRules{decide: n.change}
 	for _, g := range groupsByID(o.groups) {
-		if change := n.change(g); change.isForClients() {
+		if change := n.change(g); !change.empty() {
 			rules.due = append(rules.due, change)
 		}
 	}
@@ -65,19 +65,20 @@ func (c *classicReconciler) Narrowing(
 	if err != nil {
 		return nil, err
 	}
+	name := loadBalancerName(r.Service)
 	for _, g := range groupsByID(o.groups) {
-		if g.name == classicGroupName(loadBalancerName(r.Service)) && id.owned(g.tags) {
-			changes = append(changes, narrowFront[classicObserved](c.groups, g, r.Service, asked, r.Purpose != services.Narrow)...)
+		if g.name == classicGroupName(name) && id.owned(g.tags) {
+			changes = append(changes, narrowFront[classicObserved](c.groups, g, name, asked, r.Purpose != services.Narrow)...)
 		}
 	}
 	return changes, nil
 }
 
 // narrowFront narrows the group of a load balancer itself.
-func narrowFront[O any](
-	groups *securityGroups, g securityGroup, service *v1.Service, asked kitsources.Set, whole bool,
-) []services.Change[O] {
-	decide := func(g securityGroup) ruleChange { return narrowFrontRules(g, service, asked, whole) }
+func narrowFront[O any](groups *securityGroups, g securityGroup, name string, asked kitsources.Set, whole bool) []services.Change[O] {
+	decide := func(g securityGroup) ruleChange {
+		return narrowFrontRules(g, frontMine(descriptionFront+name), asked, whole)
+	}
 	rules := nodeRules{decide: decide}
 	if change := decide(g); !change.empty() {
 		rules.due = []ruleChange{change}
@@ -86,9 +87,8 @@ func narrowFront[O any](
 }
 
 // narrowFrontRules decides about the rules for clients of one group, each port and family by itself.
-func narrowFrontRules(g securityGroup, service *v1.Service, asked kitsources.Set, whole bool) ruleChange {
+func narrowFrontRules(g securityGroup, mine func(rule) bool, asked kitsources.Set, whole bool) ruleChange {
 	c, have := ruleChange{group: g, partly: true}, keysOf(g.rules)
-	mine := frontMine(descriptionFront + loadBalancerName(service))
 	from := map[rule][]netip.Prefix{}
 	var kinds []rule
 	for _, r := range g.rules {
@@ -102,11 +102,6 @@ func narrowFrontRules(g securityGroup, service *v1.Service, asked kitsources.Set
 			kinds = append(kinds, kind)
 		}
 		from[kind] = append(from[kind], p)
-	}
-	for _, sizes := range kinds {
-		if sizes.isForSizes() {
-			kinds = addShutOut(kinds, from, sizes, service)
-		}
 	}
 	slices.SortFunc(kinds, func(a, b rule) int { // EC2 lists them in any order
 		return cmp.Or(
@@ -126,7 +121,7 @@ func narrowFrontRules(g securityGroup, service *v1.Service, asked kitsources.Set
 			return r
 		}
 		for _, p := range from[kind] {
-			if !slices.Contains(after, p) && have[of(p).key()] {
+			if !slices.Contains(after, p) {
 				c.remove = append(c.remove, of(p))
 			}
 		}
@@ -137,25 +132,6 @@ func narrowFrontRules(g securityGroup, service *v1.Service, asked kitsources.Set
 		}
 	}
 	return c
-}
-
-// addShutOut adds to who may connect to each port the networks that have a rule for sizes of packets: it is left alone where a
-// narrowing ended after it had shut them out, and before those still asked for were let in.
-func addShutOut(kinds []rule, from map[rule][]netip.Prefix, sizes rule, service *v1.Service) []rule {
-	isPort := func(kind rule) bool { return kind.source == sizes.source && !kind.isForSizes() }
-	if !slices.ContainsFunc(kinds, isPort) {
-		for _, p := range service.Spec.Ports {
-			kinds = append(kinds, rule{strings.ToLower(string(p.Protocol)), p.Port, p.Port, sizes.source, sizes.description})
-		}
-	}
-	for _, kind := range kinds {
-		for _, p := range from[sizes] {
-			if isPort(kind) && !slices.Contains(from[kind], p) {
-				from[kind] = append(from[kind], p)
-			}
-		}
-	}
-	return kinds
 }
 
 // narrowedNodes holds the rules that a network load balancer still needs in the groups of nodes.
@@ -169,7 +145,6 @@ type narrowedNodes struct {
 	// complete is set where the load balancer's subnets are known, and whole where all that is needed may be opened.
 	complete, whole bool
 	others          otherRules
-	id              *identity
 }
 
 // narrowNodes finds out what a network load balancer needs. With an error its subnets are not known.
@@ -182,7 +157,7 @@ func (c *networkReconciler) narrowNodes(
 	listeners := networkListeners(id.clusterID, service, s, c.config)
 	subnets, complete, err := c.vpc.cidrsOf(ctx, subnetsOf(lb), v6)
 	n = narrowedNodes{
-		name: loadBalancerName(service), id: id, ports: ruleKeys{}, checks: checkPorts(listeners), complete: complete && err == nil,
+		name: loadBalancerName(service), ports: ruleKeys{}, checks: checkPorts(listeners), complete: complete && err == nil,
 		whole: whole && !asked.Partial(), others: c.nodeRules().otherNetworks(ctx, loadBalancerName(service)),
 	}
 	for _, l := range listeners {
@@ -207,30 +182,18 @@ func (n narrowedNodes) change(g securityGroup) ruleChange {
 			c.remove = append(c.remove, r)
 		}
 	}
-	c.remove = n.others.unneeded(c.remove)
-	shutOut := n.shutOut(g)
-	if len(c.remove)+len(shutOut) == 0 {
+	if c.remove = n.others.unneeded(c.remove); len(c.remove) == 0 {
 		return c
 	}
 	for _, w := range n.rules {
 		opens := func(r rule) bool { return r.protocol == w.protocol && r.from == w.from && (n.whole || r.contains(w)) }
-		lets := func(r rule) bool { return r.contains(w) }
-		if (slices.ContainsFunc(c.remove, opens) || slices.ContainsFunc(shutOut, lets)) && have.fresh(w) {
+		if slices.ContainsFunc(c.remove, opens) && have.fresh(w) {
 			c.add = append(c.add, w)
 		}
 	}
 	m := mtuChange(c.result())
 	c.add, c.remove = append(c.add, m.add...), append(c.remove, m.remove...)
 	return c
-}
-
-// shutOut returns the rules for sizes of packets of networks whose clients a narrowing has shut out that ended before those still asked
-// for were let in, in a group of this cluster's nodes.
-func (n narrowedNodes) shutOut(g securityGroup) []rule {
-	if !n.id.alone(g.tags) && !hasRuleOf(g, n.name) {
-		return nil
-	}
-	return mtuChange(g).remove
 }
 
 // closes reports whether a rule for clients may go: what is asked for does not contain it. Where the load balancer's subnets are not known,

@@ -268,8 +268,8 @@ func TestFillingThatEndsEarly(t *testing.T) {
 	w.reached(s)
 }
 
-// TestFillingOfARefusedService: a full group whose filling ends early, right after the former rules have gone, gets what fits by the next
-// attempt, of another process too, although the Service is refused.
+// TestFillingOfARefusedService: a full group whose filling ends early, right after the former rules have gone, stays closed to former
+// clients, and gets what fits once the Service is not refused any more, by another process too.
 func TestFillingOfARefusedService(t *testing.T) {
 	t.Parallel()
 	for kind, s := range map[string]*v1.Service{
@@ -298,6 +298,10 @@ func TestFillingOfARefusedService(t *testing.T) {
 				}
 				require.ErrorContains(t, err, "never")
 				assert.Empty(t, w.everybodyMay(), "%v", err)
+				s = w.change(s, func(s *v1.Service) { delete(s.Annotations, annotationCheckInterval) })
+				_, err = w.try(s)
+				require.ErrorContains(t, err, codeTooManyRules)
+				assert.Empty(t, w.everybodyMay(), "%v", err)
 				var lets []string
 				for _, g := range w.sim.Groups() {
 					lets = append(lets, rules(g)...)
@@ -309,6 +313,56 @@ func TestFillingOfARefusedService(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestRulesForPacketSizesLetNobodyIn: rules for sizes of packets do not show whose clients they are for. One that another Service or
+// somebody else left opens nothing to those whom a refused Service newly asks for.
+func TestRulesForPacketSizesLetNobodyIn(t *testing.T) {
+	t.Parallel()
+	network, classic := nlb("web", nil, servicePort("http", 80, 30080)), service("web", map[string]string{}, servicePort("http", 80, 30080))
+	for name, c := range map[string]struct {
+		file    string
+		s       *v1.Service
+		group   string
+		open    []string // what the Service had asked for
+		foreign awssim.Rule
+	}{
+		"nodes":                  {"", network, "nodes", []string{"192.0.2.0/24"}, cidrRule("icmp", 3, 4, "0.0.0.0/0", descriptionMTU)},
+		"nodes that nobody uses": {"", network, "nodes", []string{"2001:db8::/32"}, cidrRule("icmp", 3, 4, "0.0.0.0/0", descriptionMTU)},
+		"managed": {
+			"NLBSecurityGroupMode = Managed\n", network, managedGroupName("kubernetes", network), []string{"192.0.2.0/24"},
+			cidrRule("icmp", 3, 4, "0.0.0.0/0", ""),
+		},
+		"classic": {
+			"", classic, classicGroupName(loadBalancerName(classic)), []string{"192.0.2.0/24"}, cidrRule("icmp", 3, -1, "0.0.0.0/0", "by hand"),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, c.file, awssim.Options{})
+			s := c.s.DeepCopy()
+			s.Spec.LoadBalancerSourceRanges = c.open
+			w.Apply(s)
+			w.ensure(s)
+			var before []string
+			w.sim.ChangeGroup(w.group(c.group).ID, func(g *awssim.Group) {
+				before = clientRules(*g)
+				g.Rules = append(g.Rules, c.foreign)
+			})
+			w.restart()
+			s = w.change(s, func(s *v1.Service) {
+				s.Spec.LoadBalancerSourceRanges = append(s.Spec.LoadBalancerSourceRanges, "198.51.100.0/24")
+				s.Annotations[annotationCheckInterval] = "never"
+			})
+			_, err := w.try(s)
+			require.ErrorContains(t, err, "never")
+			assert.Equal(t, before, clientRules(w.group(c.group)), "a refused Service opened something")
+		})
+	}
+}
+
+func clientRules(g awssim.Group) []string {
+	return slices.DeleteFunc(rules(g), func(r string) bool { return !strings.HasPrefix(r, "tcp ") })
 }
 
 // TestFullForOneFamily: a group that is full of rules for IPv4 gets those for IPv6.

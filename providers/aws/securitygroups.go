@@ -153,11 +153,6 @@ type ruleChange struct {
 
 func (c ruleChange) empty() bool { return len(c.add)+len(c.remove) == 0 }
 
-// isForClients reports whether a change is about more than sizes of packets.
-func (c ruleChange) isForClients() bool {
-	return slices.ContainsFunc(slices.Concat(c.add, c.remove), func(r rule) bool { return !r.isForSizes() })
-}
-
 // result is the group after the change.
 func (c ruleChange) result() securityGroup {
 	g, gone := c.group, keysOf(c.remove)
