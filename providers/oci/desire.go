@@ -304,7 +304,7 @@ func (r *sharedParts) desireRules(
 	if err != nil || request.leaving {
 		return nil, err
 	}
-	return r.book.unproved(ctx, request)
+	return r.book.unproved(ctx, request, d.lists)
 }
 
 // desireNoGroup ends what a group was for that is not wanted any more.

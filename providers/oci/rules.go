@@ -140,6 +140,27 @@ func (a access) leftFor(asked access) (all []int) {
 	return slices.DeleteFunc(all, func(port int) bool { return port == 0 || slices.Contains(used, port) })
 }
 
+// serves reports whether an opening is about a port at which clients come in.
+func (a access) serves(o opening) bool {
+	return slices.ContainsFunc(a.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.port == o.port })
+}
+
+// subtractPorts returns the ports that another access does not have; 0 stands for those that it has.
+func (a access) subtractPorts(asked access) (left access) {
+	for _, p := range a.ports {
+		for _, q := range asked.ports {
+			if q.protocol == p.protocol && q.port == p.port {
+				p.port = 0
+			}
+			if q.protocol == p.protocol && q.node == p.node {
+				p.node = 0
+			}
+		}
+		left.ports = append(left.ports, p)
+	}
+	return left
+}
+
 // frontOpenings are those of the subnets of a load balancer: its clients come in, and what it sends reaches the nodes. Without networks of
 // nodes the way out is somebody else's.
 func (a access) frontOpenings(nodes []string) openings {
@@ -255,8 +276,8 @@ type claim struct {
 	// of such clients, and closesOnly is set where those that stay get no opening of their own.
 	lets  *clients
 	ports map[rulePort]bool
-	// ended are the directions, protocols and ports of a load balancer of Oracle's own controller that goes: rules without a description go
-	// with it, for whatever network they are.
+	// ended are the directions, protocols and ports that a load balancer of Oracle's own controller has, and leaves: rules without a
+	// description go with them, for whatever network they are.
 	ended      openings
 	closes     openings
 	closesOnly bool

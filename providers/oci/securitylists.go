@@ -227,10 +227,10 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 	for _, c := range all {
 		c.closesNothing = !r.leaving && len(missed) > 0
 	}
+	if r.unmarked {
+		endPorts(all, front, back, r.ends())
+	}
 	if r.leaving {
-		if r.unmarked {
-			endAll(all, front, back, r)
-		}
 		for _, c := range all {
 			maps.Copy(c.former, c.wanted)
 			c.wanted = openings{}
@@ -239,9 +239,17 @@ func (b *ruleBook) claims(ctx context.Context, r ruleRequest) (all map[string]*c
 	return all, missed, nil
 }
 
-// endAll has claims end all rules of exactly the ports of a load balancer that Oracle's own controller made, as that does.
-func endAll(all map[string]*claim, front, back []place, r ruleRequest) {
-	for _, a := range []access{r.access, r.former} {
+// ends holds the ports that the load balancer has no longer afterwards: all of them where the Service goes.
+func (r ruleRequest) ends() []access {
+	if r.leaving {
+		return []access{r.access, r.former}
+	}
+	return []access{r.former.subtractPorts(r.access)}
+}
+
+// endPorts has claims end all rules of exactly some ports of a load balancer that Oracle's own controller made, as that does.
+func endPorts(all map[string]*claim, front, back []place, ends []access) {
+	for _, a := range ends {
 		a.sources, a.preserve = []string{""}, true
 		for _, p := range front {
 			all[p.list].end(a.frontOpenings([]string{""}), a.health)
@@ -287,8 +295,8 @@ func (b *ruleBook) beginClaims(ctx context.Context, r ruleRequest) (all map[stri
 	}, nil
 }
 
-// unproved tells of rules that let others in than a Service asks for, and that nothing shows to be anybody's.
-func (b *ruleBook) unproved(ctx context.Context, r ruleRequest) (findings []services.Finding, err error) {
+// unproved tells of rules that let others in than a Service asks for, that nothing shows to be anybody's, and that no plan removes.
+func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan) (findings []services.Finding, err error) {
 	asked, some := clientsOf(services.Request{Service: r.service})
 	if !some {
 		return nil, nil
@@ -304,11 +312,14 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest) (findings []serv
 	front, _, err := b.placesOf(ctx, r, r.balancers)
 	for _, p := range front {
 		l, _ := b.lists.Peek(p.list)
+		goes := func(o opening) bool {
+			return slices.ContainsFunc(plans, func(plan listPlan) bool { return plan.id == p.list && slices.Contains(plan.removed, o) })
+		}
 		for _, v := range listOf(l.doc[ingressField]) {
 			rule, _ := v.(document)
 			o, single := openingOf(rule, false)
-			served := slices.ContainsFunc(r.access.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.port == o.port })
-			if said, _ := rule["description"].(string); said != "" || !single || !served || others.need(o) {
+			has := r.access.serves(o) || r.former.serves(o)
+			if said, _ := rule["description"].(string); said != "" || !single || !has || others.need(o) || goes(o) {
 				continue
 			}
 			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); more {

@@ -446,3 +446,52 @@ func TestRulesOfATakeoverGo(t *testing.T) {
 		})
 	}
 }
+
+// TestRulesOfALeftPortGo: a port that a load balancer of Oracle's own controller leaves takes its rules along, whichever process narrowed
+// them, unless another Service has it. Where nobody knows which cluster this is they stay, and the event names them.
+func TestRulesOfALeftPortGo(t *testing.T) {
+	for name, c := range map[string]struct{ known, shared, stays, told bool }{
+		"of its own":           {known: true},
+		"of another, too":      {known: true, shared: true, stays: true},
+		"of nobody knows whom": {stays: true, told: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			balancing(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+				if c.known {
+					w.mark()
+				}
+				s := conformance.Service("web", map[string]string{}, web())
+				all := []*v1.Service{s}
+				if c.shared {
+					all = append(all, other(map[string]string{}, conformance.Port("http", 80, 30090)))
+				}
+				w.serving(all...)
+				s.Status.LoadBalancer = *w.requireServed(s, nodes)
+				require.NoError(w, w.sim.EditLoadBalancer(testUID, func(lb *ocisim.LoadBalancer) { delete(lb.Doc, "freeformTags") }))
+				w.sim.EditList(ocisim.BalancerList, func(_, out []any) (in, _ []any) {
+					span := opening{false, numberTCP, 80, "198.18.0.0/15"}.rule("")
+					span["tcpOptions"].(document)["destinationPortRange"].(document)["max"] = float64(81)
+					return []any{
+						opening{false, numberTCP, 80, everybody}.rule(""), opening{false, numberTCP, 80, "192.0.2.0/24"}.rule("by hand"),
+						opening{false, numberUDP, 80, everybody}.rule(""), span,
+					}, out
+				})
+				w.start()
+				w.cloud.loadBalancers.setEvents(events)
+				s.Spec.LoadBalancerSourceRanges, s.Spec.Ports[0].Port = []string{"203.0.113.0/24"}, 8080
+				w.serving(all...)
+				w.requireServed(s, nodes)
+				after := w.sim.SecurityRules(ocisim.BalancerList)
+				assert.Equal(w, c.stays, slices.Contains(after, "ingress 6 80 "+everybody), "%v", after)
+				assert.Subset(w, after, []string{
+					"ingress 17 80 " + everybody, "ingress 6 80 192.0.2.0/24", "ingress 6 80-81 198.18.0.0/15", "ingress 6 8080 203.0.113.0/24",
+				}, "of another protocol, described by somebody, of more ports, and asked for")
+				told := ""
+				for len(events.Events) > 0 {
+					told += <-events.Events
+				}
+				assert.Equal(w, c.told, strings.Contains(told, "TCP port 80 from 0.0.0.0/0 by a rule without a description"), told)
+			})
+		})
+	}
+}

@@ -178,9 +178,7 @@ func takeOver(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conformance
 // leftInLists is such a load balancer.
 func leftInLists(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) conformance.Left {
 	t.Helper()
-	const unmarked = "a rule of Oracle's own controller has no mark, and nobody remembers that it was at a port which the Service has left"
-	forgotten := map[string]string{"narrowed, moved and deleted": unmarked, "changed at one moment and deleted": unmarked}
-	return conformance.Left{Open: services.EventRangesIgnored, Forgotten: forgotten, Leave: func(nodes []*v1.Node) *v1.Service {
+	return conformance.Left{Open: services.EventRangesIgnored, Leave: func(nodes []*v1.Node) *v1.Service {
 		in := f.Inputs()
 		in.Dial = f.Network.Dial
 		c, err := maker().New(in)
