@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -35,5 +36,5 @@ func most(l limits.Limit) string {
 	if l.Soft {
 		return fmt.Sprintf("%d, or what the account was given", l.Max)
 	}
-	return fmt.Sprint(l.Max)
+	return strconv.Itoa(l.Max)
 }

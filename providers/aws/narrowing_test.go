@@ -330,7 +330,8 @@ func TestRulesForPacketSizesLetNobodyIn(t *testing.T) {
 		"nodes":                  {"", network, "nodes", []string{"192.0.2.0/24"}, cidrRule("icmp", 3, 4, "0.0.0.0/0", descriptionMTU)},
 		"nodes that nobody uses": {"", network, "nodes", []string{"2001:db8::/32"}, cidrRule("icmp", 3, 4, "0.0.0.0/0", descriptionMTU)},
 		"managed": {
-			"NLBSecurityGroupMode = Managed\n", network, managedGroupName("kubernetes", network), []string{"192.0.2.0/24"},
+			"NLBSecurityGroupMode = Managed\n", network, managedGroupName("kubernetes", network),
+			[]string{"192.0.2.0/24"},
 			cidrRule("icmp", 3, 4, "0.0.0.0/0", ""),
 		},
 		"classic": {

@@ -8,16 +8,13 @@ import (
 // doc is a resource, or a part of one, as raw JSON: what this program does not know of it survives a write.
 type doc = map[string]any
 
-// addedFields lists fields that Azure adds to documents and their parts, and that no write contains.
-var addedFields = []string{"etag", "id", "provisioningState", "resourceGuid", "type"}
-
 // withoutAdded is a document as plan shows it: what Azure adds does not go when a write leaves it out.
 func withoutAdded(v any) any {
 	switch v := v.(type) {
 	case doc:
 		part := doc{}
 		for key, one := range v {
-			if added := v["name"] != nil || key == "provisioningState"; added && slices.Contains(addedFields, key) || isBackReference(key, one) {
+			if added := v["name"] != nil || key == "provisioningState"; added && isAdded(key) || isBackReference(key, one) {
 				continue
 			}
 			part[key] = withoutAdded(one)
@@ -31,6 +28,11 @@ func withoutAdded(v any) any {
 		return list
 	}
 	return v
+}
+
+// isAdded reports whether Azure adds a field to documents and their parts, and no write contains it.
+func isAdded(key string) bool {
+	return slices.Contains([]string{"etag", "id", "provisioningState", "resourceGuid", "type"}, key)
 }
 
 // isBackReference reports whether a field lists, by their IDs alone, the rules or pools that refer to a part of a load balancer.

@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -85,12 +86,13 @@ func TestPlanLeavesOutWhatAzureAdds(t *testing.T) {
 		w.Apply(s)
 		plan, err := w.cloud.loadBalancers.PlanLoadBalancer(w.Context(), clusterName, s, w.nodes)
 		require.NoError(t, err)
-		names := ""
+		var all strings.Builder
 		for _, change := range plan.Changes {
 			for _, field := range change.Fields {
-				names += field.Name + "\n"
+				all.WriteString(field.Name + "\n")
 			}
 		}
+		names := all.String()
 		assert.Contains(t, names, "TCP-8081].properties.frontendPort")
 		assert.Contains(t, names, "].properties.sourceAddressPrefix")
 		assert.NotRegexp(t, `(?m)etag|provisioningState|backendAddressPools\[|\]\.(id|type)$`, names)

@@ -50,29 +50,49 @@ func asksFor(service *v1.Service, found rule) bool {
 
 // narrowPort narrows what the filter of the network lets in to the port of a rule. A wanted port for which the firewall has no rule was
 // left so by a process that ended before it let those back in who may connect.
-func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string, wanted bool) (closing []lbChange) {
-	var have []string
-	d := spec{name: lb.name, network: lb.network}
+func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string, wanted bool) []lbChange {
+	d := spec{name: lb.name, network: lb.network, sources: whole}
+	if whole == nil {
+		d.sources = asked.Texts(everybody)
+	}
 	w := wantedRule{Port: found.port(), Protocol: found.Protocol}
+	behindFirewall := lb.network.filter() == byFirewall
+	have, closing, hasRule := r.listOpenings(lb, found)
+	if behindFirewall && !hasRule && wanted && len(d.sources) > 0 {
+		return r.opening(lb, d, w)
+	}
+	texts, narrower := narrow(asked, have, whole)
+	switch {
+	case !narrower:
+		return nil
+	case len(texts) == 0 && behindFirewall:
+		d.sources = []string{nobody} // what shows that nobody is to be let back in
+		c := r.letIn(d, found.transport(), found.port())
+		c.Opens = ""
+		return append(closing, c)
+	case len(texts) == 0:
+		return closing
+	}
+	d.sources = texts
+	return r.opening(lb, d, w)
+}
+
+// listOpenings returns who may connect to the port of a rule by the filter of the network, the changes that close it, and whether the
+// firewall has any rule for it.
+func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, closing []lbChange, hasRule bool) {
 	switch lb.network.filter() {
 	case byFirewall:
 		_, all := firewallOf(lb.firewall, found.AddressID, found.transport(), found.port(), nil)
 		for _, f := range all {
-			if f.CIDRs == nobody {
-				continue
+			if f.CIDRs != nobody {
+				have = append(have, cidrs(f.CIDRs)...)
+				closing = append(closing, r.shut(lb.network, f))
 			}
-			have = append(have, cidrs(f.CIDRs)...)
-			closing = append(closing, r.shut(lb.network, f))
 		}
-		if d.sources = whole; whole == nil {
-			d.sources = asked.Texts(everybody)
-		}
-		if len(all) == 0 && wanted && len(d.sources) > 0 {
-			return r.opening(lb, d, w)
-		}
+		hasRule = len(all) > 0
 	case byACL:
 		if lb.acl.shared {
-			return nil
+			return nil, nil, false
 		}
 		v := aclOf(lb.acl.items, lb.name, found.transport(), found.port(), nil)
 		for _, i := range v.surplus {
@@ -83,20 +103,7 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 		}
 	case open:
 	}
-	texts, narrower := narrow(asked, have, whole)
-	switch {
-	case !narrower:
-		return nil
-	case len(texts) == 0 && lb.network.filter() == byFirewall:
-		d.sources = []string{nobody} // what shows that nobody is to be let back in
-		c := r.letIn(d, found.transport(), found.port())
-		c.Opens = ""
-		return append(closing, c)
-	case len(texts) == 0:
-		return closing
-	}
-	d.sources = texts
-	return r.opening(lb, d, w)
+	return have, closing, hasRule
 }
 
 // narrowRules narrows the networks of rules, where CloudStack changes them in place.

@@ -1,7 +1,7 @@
 package openstack
 
 import (
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -40,7 +40,7 @@ func TestFreeAddressOfAClusterOfTheSameName(t *testing.T) {
 func TestFloatingAddressOfALongClusterName(t *testing.T) {
 	t.Parallel()
 	for _, length := range []int{140, 190, 250} {
-		t.Run(fmt.Sprint(length), func(t *testing.T) {
+		t.Run(strconv.Itoa(length), func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newTestWorld(t, "", nil)

@@ -83,6 +83,7 @@ func (o *orphanage) Orphans(context.Context, []*v1.Service) ([]contract.Orphan, 
 	o.asked++
 	return o.found, nil
 }
+
 func (*orphanage) DeleteOrphan(context.Context, contract.Orphan) error { return errors.New("deleted") }
 
 func TestOrphansAreCountedOnceAnHour(t *testing.T) {

@@ -60,8 +60,15 @@ func TestForm(t *testing.T) {
 		"Name": {"äö"}, "Tags.member.1.Key": {"a"}, "Tags.member.2.Key": {"b"}, "Rules.1.Ranges.1": {"x"}, "Rules.2.Ranges.1": {"y"}, "Rules.2.Ranges.2": {"z"},
 	}))
 	assert.ElementsMatch(t, []Size{
-		{"Name", Characters, 2}, {"Tags[].Key", Characters, 1}, {"Tags[].Key", Characters, 1}, {"Tags", Items, 2},
-		{"Rules[].Ranges[]", Characters, 1}, {"Rules[].Ranges[]", Characters, 1}, {"Rules[].Ranges[]", Characters, 1},
-		{"Rules", Items, 2}, {"Rules[].Ranges", Items, 1}, {"Rules[].Ranges", Items, 2},
+		{"Name", Characters, 2},
+		{"Tags[].Key", Characters, 1},
+		{"Tags[].Key", Characters, 1},
+		{"Tags", Items, 2},
+		{"Rules[].Ranges[]", Characters, 1},
+		{"Rules[].Ranges[]", Characters, 1},
+		{"Rules[].Ranges[]", Characters, 1},
+		{"Rules", Items, 2},
+		{"Rules[].Ranges", Items, 1},
+		{"Rules[].Ranges", Items, 2},
 	}, sizes)
 }
