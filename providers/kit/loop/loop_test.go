@@ -107,6 +107,7 @@ func TestCachesSeeWhatARunWrote(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		l.Trigger()
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		assert.Equal(t, []time.Duration{0, 12 * time.Second}, began)
 	})
 }
