@@ -15,7 +15,7 @@ func (w *writer) limits(providers []registry.Provider) {
 	w.page("docs/limits.md", "", map[string]string{"limits": limitTables(providers)})
 }
 
-// limitTables have a row for each limit of each cloud.
+// limitTables returns a table for each cloud, with a row for each limit.
 func limitTables(providers []registry.Provider) string {
 	var b strings.Builder
 	for _, p := range providers {
@@ -24,15 +24,15 @@ func limitTables(providers []registry.Provider) string {
 		}
 		fmt.Fprintf(&b, "## %s\n\n| what | at most | more than that | source |\n| --- | --- | --- | --- |\n", p.Title)
 		for _, l := range p.Limits {
-			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(l.String()), most(l), cmp.Or(l.Program, "the cloud refuses it"), cell(l.Source))
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", cell(l.String()), formatMaximum(l), cmp.Or(l.Program, "the cloud refuses it"), cell(l.Source))
 		}
 		b.WriteString("\n")
 	}
 	return b.String()
 }
 
-// most is the maximum, with what may raise it.
-func most(l limits.Limit) string {
+// formatMaximum returns the maximum, and says where an account may have another one.
+func formatMaximum(l limits.Limit) string {
 	if l.Soft {
 		return fmt.Sprintf("%d, or what the account was given", l.Max)
 	}

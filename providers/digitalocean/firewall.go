@@ -75,8 +75,8 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 	return needs, faults
 }
 
-// opened returns the access that a firewall already grants, among the needed one.
-func opened(needs []access, have *godo.Firewall) (left []access) {
+// keepOpenings returns the access that a firewall already grants, among the needed one.
+func keepOpenings(needs []access, have *godo.Firewall) (left []access) {
 	for _, rule := range deref(have, godo.Firewall{}).InboundRules {
 		from := deref(rule.Sources, godo.Sources{})
 		for _, n := range needs {

@@ -109,12 +109,12 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	if want == nil || have == nil && unread != nil {
 		return false, unread
 	}
-	changed, err = f.make(ctx, have, want)
+	changed, err = f.apply(ctx, have, want)
 	return changed, errors.Join(unread, err)
 }
 
-// make makes the firewall what is wanted.
-func (f *publicFirewall) make(ctx context.Context, have *godo.Firewall, want *godo.FirewallRequest) (changed bool, err error) {
+// apply creates the firewall, or changes it where it differs from what is wanted.
+func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *godo.FirewallRequest) (changed bool, err error) {
 	if have == nil {
 		klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
 		return true, f.write("create", func() (*godo.Firewall, error) { return f.api.createFirewall(ctx, want) })
@@ -218,7 +218,7 @@ func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *g
 		}
 		needs, wrong := serviceAccess(s, lbType, network, id)
 		if err != nil {
-			needs = opened(needs, have) // nobody new comes in
+			needs = keepOpenings(needs, have) // nobody new comes in
 		}
 		if len(needs) > 0 {
 			claims = append(claims, claim{service: s.UID, needs: needs})

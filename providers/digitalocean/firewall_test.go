@@ -276,7 +276,7 @@ func TestOpenedToPlainAddresses(t *testing.T) {
 			needs, faults := serviceAccess(s, typeNetwork, godo.LoadBalancerNetworkTypeExternal, "")
 			require.Empty(t, faults)
 			have := &godo.Firewall{InboundRules: []godo.InboundRule{{Protocol: "tcp", PortRange: "80", Sources: &godo.Sources{Addresses: c.have}}}}
-			left := opened(needs, have)
+			left := keepOpenings(needs, have)
 			require.Len(t, left, 1)
 			assert.ElementsMatch(t, c.want, left[0].addresses)
 		})

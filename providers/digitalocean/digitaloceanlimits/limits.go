@@ -1,4 +1,4 @@
-// Package digitaloceanlimits is what DigitalOcean takes at most.
+// Package digitaloceanlimits lists the limits of DigitalOcean that this program or its simulator knows.
 package digitaloceanlimits
 
 import "github.com/anyccm/cloud-controller-manager/registry/limits"
@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// Table are all limits.
+// Table lists all limits.
 var Table = limits.Table{
 	Name, Tag, FirewallRules, FirewallTags, FirewallDroplets, RuleSources,
 }

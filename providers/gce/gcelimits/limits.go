@@ -1,4 +1,4 @@
-// Package gcelimits is what Compute Engine takes at most.
+// Package gcelimits lists the limits of Compute Engine that this program or its simulator knows.
 package gcelimits
 
 import "github.com/anyccm/cloud-controller-manager/registry/limits"
@@ -28,7 +28,7 @@ var (
 	}
 )
 
-// Table are all limits.
+// Table lists all limits.
 var Table = limits.Table{
 	{
 		What: "the name of a firewall", Operation: "POST firewalls", Path: "name", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit",

@@ -1,4 +1,4 @@
-// Package ibmlimits is what IBM Cloud takes at most.
+// Package ibmlimits lists the limits of IBM Cloud that this program or its simulator knows.
 package ibmlimits
 
 import "github.com/anyccm/cloud-controller-manager/registry/limits"
@@ -37,5 +37,5 @@ var (
 	}
 )
 
-// Table are all limits.
+// Table lists all limits.
 var Table = limits.Table{Name, PoolName, Listeners, Pools, Members, Subnets, Groups, Rules}

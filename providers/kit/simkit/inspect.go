@@ -22,8 +22,8 @@ func (s *Server) Inspect(see Inspection) {
 // Operation returns the name of a request, and whether it changes anything.
 func (s *Server) Operation(r *http.Request) (name string, write bool) { return s.cloud.Operation(r) }
 
-// Disarrange shuffles the lists in all responses, each time anew, except those whose order the cloud promises according to ordered. Only
-// JSON is shuffled.
+// Disarrange shuffles the lists in all JSON responses, differently each time, except those whose order the cloud promises according to
+// ordered.
 func (s *Server) Disarrange(seed uint64, ordered func(operation, path string) bool) {
 	s.disorder.Seed(seed)
 	s.mu.Lock()

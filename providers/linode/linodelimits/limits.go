@@ -1,4 +1,4 @@
-// Package linodelimits is what Linode takes at most.
+// Package linodelimits lists the limits of Linode that this program or its simulator knows.
 package linodelimits
 
 import "github.com/anyccm/cloud-controller-manager/registry/limits"
@@ -35,7 +35,7 @@ var (
 	}
 )
 
-// Table are all limits.
+// Table lists all limits.
 var Table = limits.Table{
 	NodeLabel, Tag, FirewallRules, RuleAddresses, RulePorts, RuleLabel, RuleDescription,
 	{What: "the label of a NodeBalancer", Operation: balancer, Path: "label", Max: 32, Unit: limits.Characters, Source: api, Program: cut},

@@ -1,4 +1,4 @@
-// Package openstacklimits is what OpenStack's services take at most.
+// Package openstacklimits lists the limits of OpenStack's services that this program or its simulator knows.
 package openstacklimits
 
 import "github.com/anyccm/cloud-controller-manager/registry/limits"
@@ -20,7 +20,7 @@ var (
 	}
 )
 
-// Table are all limits.
+// Table lists all limits.
 var Table = limits.Table{
 	Name, Description, Routes,
 	{
