@@ -197,7 +197,7 @@ var Annotations = schema.Annotations[settings]{
 		Key: annotationProtocol, Changes: schema.InPlace, RefuseEmpty: true, OnlyIf: onRegional,
 		Spec: schema.Spec{
 			Choices: []string{protocolTCP, protocolHTTP, protocolHTTPS, protocolHTTP2, protocolHTTP3},
-			Default: protocolTCP, Help: "Protocol of ports that no other annotation names. REGIONAL only.",
+			Default: protocolTCP, Help: "Protocol of ports that no other annotation names; `http3` only where they name all. REGIONAL only.",
 		},
 	}),
 	schema.IntListAnnotation(func(s *settings) *[]int { return &s.HTTPPorts }, schema.AnnotationRow{

@@ -246,7 +246,11 @@ func forwardingRule(port v1.ServicePort, s settings, certificateID string) (godo
 	}
 	rule := godo.ForwardingRule{EntryProtocol: entryProtocol(port, s, certificateID), EntryPort: number, TargetPort: nodePort}
 	rule.TargetProtocol = rule.EntryProtocol
-	if rule.EntryProtocol != protocolHTTPS && rule.EntryProtocol != protocolHTTP2 {
+	switch {
+	case rule.EntryProtocol == protocolHTTP3:
+		return godo.ForwardingRule{}, fmt.Errorf("a load balancer speaks no %s to droplets; give %s another value, and name the port in %s to serve %[1]s as well",
+			protocolHTTP3, annotationProtocol, annotationHTTP3Port)
+	case rule.EntryProtocol != protocolHTTPS && rule.EntryProtocol != protocolHTTP2:
 		return rule, nil
 	}
 	switch {

@@ -154,6 +154,10 @@ var forwardingRuleCases = map[string]struct {
 		regional(map[string]string{annotationTLSPorts: "443"}), "", servicePorts(tlsPort),
 		nil, "port 443: https needs a certificate or TLS passthrough",
 	},
+	"http3 for every port": {
+		regional(map[string]string{annotationProtocol: "http3"}), "cert", servicePorts(webPort),
+		nil, "port 80: a load balancer speaks no http3 to droplets; give " + annotationProtocol + " another value",
+	},
 	"http2 without a certificate": {
 		regional(map[string]string{annotationHTTP2Ports: "443"}), "", servicePorts(tlsPort),
 		nil, "port 443: http2 needs a certificate",

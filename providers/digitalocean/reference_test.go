@@ -82,6 +82,10 @@ func newJudge(t *testing.T, path string) *judge {
 		if ip := schema.Value.Properties["ip"]; ip != nil && schema.Value.Properties["forwarding_rules"] != nil {
 			ip.Value.ReadOnly = false
 		}
+		// DigitalOcean's other pages say 200 where this one says 100, so that the provider leaves what lies between to the cloud.
+		if units := schema.Value.Properties["size_unit"]; units != nil && schema.Value.Properties["forwarding_rules"] != nil {
+			units.Value.Max = new(200.0)
+		}
 	}
 	// Nor does it know load balancers among what can be tagged, on which DigitalOcean's own controller relies.
 	resource := doc.Components.Schemas["tags_resource"].Value.Properties["resources"].Value.Items.Value.Properties["resource_type"].Value
