@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -189,7 +188,7 @@ var Annotations = schema.Annotations[settings]{
 		schema.Serves{Portable: portable.Tags}),
 	written(annotationIPTags, "IP tags of the public address, as Type=Value. A change is made in place, and the address stays.",
 		func(s *settings) *string { return &s.IPTags }),
-	checked(annotationLabel, "DNS label of the public address; empty removes it.", checkLabel, func(s *settings) *string { return &s.Label }),
+	written(annotationLabel, "DNS label of the public address; empty removes it.", func(s *settings) *string { return &s.Label }),
 	adopting(listAnnotation(annotationAdditional, "Further public addresses, for the status and the security group.", func(s *settings) *[]string { return &s.Additional })),
 	listAnnotation(annotationServiceTags, "Service tags that may connect, instead of the internet.", func(s *settings) *[]string { return &s.ServiceTags }),
 	listAnnotation(annotationAllowedRanges, "Networks that may connect.", func(s *settings) *[]string { return &s.AllowedRanges }),
@@ -252,16 +251,6 @@ func atLeast(least float64, r schema.AnnotationRow) schema.AnnotationRow {
 	return r
 }
 
-// labelForm is the form of DNS labels of public addresses.
-var labelForm = regexp.MustCompile(`^[a-z][a-z0-9-]{1,61}[a-z0-9]$`)
-
-func checkLabel(v string) error {
-	if !labelForm.MatchString(v) {
-		return errors.New("is not a DNS label: use 3 to 63 lower-case letters, digits and dashes, beginning with a letter, and no dash at the end")
-	}
-	return nil
-}
-
 func withID(r schema.AnnotationRow) schema.AnnotationRow {
 	r.ID = prefixForm()
 	return r
@@ -301,7 +290,8 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	_, s.LabelGiven = service.Annotations[annotationLabel]
 	_, s.IPTagsGiven = service.Annotations[annotationIPTags]
-	warnings = errors.Join(warnings, s.withoutEffect())
+	told, refused := s.judgeAddressNames()
+	warnings, err = errors.Join(warnings, s.withoutEffect(), told), errors.Join(err, refused)
 	refuse := func(wrong bool, place, format string, args ...any) {
 		if wrong {
 			err = errors.Join(err, &schema.Problem{Place: place, Reason: fmt.Sprintf(format, args...)})
@@ -326,7 +316,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 		refuse(bad != nil, "annotation "+annotationAdditional, "%q is not an IP address; list addresses such as 203.0.113.7, separated by commas", a)
 	}
 	warnings = errors.Join(warnings, s.oddProtocols(service))
-	told, refused := serviceFields.Judge(service, s.fieldConditions())
+	told, refused = serviceFields.Judge(service, s.fieldConditions())
 	warnings, err = errors.Join(warnings, told), errors.Join(err, refused)
 	ip := service.Spec.LoadBalancerIP
 	address, bad := netip.ParseAddr(ip)

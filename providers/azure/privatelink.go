@@ -55,6 +55,7 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 			refuse(annotationLinkIPs, "%q is not an address of IPv4", ip)
 		}
 	}
+	l.judgeNames(refuse)
 	if bad := checkName("private link service", l.Name, "shorten it"); bad != nil {
 		refuse(annotationLinkName, "%v", bad)
 	}
