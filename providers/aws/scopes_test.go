@@ -2,11 +2,15 @@ package aws
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
+
+// byHand describes rules that somebody wrote by hand.
+const byHand = "by hand"
 
 // scopeOf is the security group of the nodes, beside those of load balancers.
 func scopeOf(sim *awssim.Sim) conformance.Scope {
@@ -32,7 +36,7 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 			return lines
 		},
 		Writes: map[conformance.Writer]func(){
-			conformance.Stranger: describe(func(string) string { return "by hand" }),
+			conformance.Stranger: describe(func(string) string { return byHand }),
 			conformance.OtherCluster: describe(func(d string) string {
 				mark, _, _ := strings.Cut(d, "=")
 				return mark + "=another-cluster"
@@ -42,6 +46,19 @@ func scopeOf(sim *awssim.Sim) conformance.Scope {
 					g.Rules = append(g.Rules, awssim.Rule{Protocol: "tcp", From: 7, To: 7, CIDR: "192.0.2.9/32", Description: "echo"})
 				})
 			},
+		},
+		Full: codeTooManyRules,
+		Fill: func(room int) (leave func()) {
+			sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+				for n := len(g.Rules) + room; n < 60; n++ {
+					g.Rules = append(g.Rules, awssim.Rule{Protocol: "tcp", From: 20000 + n, To: 20000 + n, CIDR: "192.0.2.9/32", Description: byHand})
+				}
+			})
+			return func() {
+				sim.ChangeGroup(awssim.NodeGroup, func(g *awssim.Group) {
+					g.Rules = slices.DeleteFunc(g.Rules, func(r awssim.Rule) bool { return r.Description == byHand })
+				})
+			}
 		},
 		Except: map[conformance.Writer]string{conformance.SecondProcess: "EC2 takes no rule twice"},
 		Remove: func() { // groups that are in use cannot be deleted

@@ -80,7 +80,7 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			return id
 		}
 		return &conformance.Fixture{
-			Sim: server, Network: network, Provider: Description(), Everybody: []string{`["0.0.0.0/0"],"end"`},
+			Sim: server, Network: network, Provider: Description(), Everybody: []string{`{"cidrs":["0.0.0.0/0"`, `"Allow","cidrs":["0.0.0.0/0"`},
 			Inputs:          func() registry.Inputs { return configured },
 			AddInstance:     func(name string) string { return providerIDPrefix + sim.AddVM(cloudstacksim.Spec{Name: name}) },
 			RemoveInstance:  func(id string) { sim.RemoveVM(idOf(id)) },

@@ -2,6 +2,7 @@ package ibm
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,10 +26,12 @@ func scopeOf(t testing.TB, sim *ibmsim.Sim) conformance.Scope {
 			return lines
 		},
 		Remove: func() { // a group that is in use cannot be deleted
-			for _, lb := range sim.LoadBalancers() {
-				require.NoError(t, sim.EditLoadBalancer(lb.Name, func(lb *ibmsim.LoadBalancer) { lb.Groups = nil }))
-			}
 			for _, g := range sim.MadeGroups() {
+				for _, lb := range sim.LoadBalancers() {
+					require.NoError(t, sim.EditLoadBalancer(lb.Name, func(lb *ibmsim.LoadBalancer) {
+						lb.Groups = slices.DeleteFunc(lb.Groups, func(id string) bool { return id == g.ID })
+					}))
+				}
 				require.NoError(t, sim.EditSecurityGroup(g.Name, func(g *ibmsim.SecurityGroup) { g.Rules = nil }))
 			}
 		},

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -137,6 +138,8 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 	}
 	return conformance.Scope{
 		Rules: func() []string { return securityRules(t, sim) },
+		Full:  "120 rules at most",
+		Fill:  func(room int) (leave func()) { return fillGroups(sim, room, copied) },
 		Remove: func() { // a group that is in use cannot be deleted
 			for _, g := range sim.Groups() {
 				sim.EditGroupRules(g.ID, func([]document) []document { return nil })
@@ -156,5 +159,26 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 				})
 			},
 		},
+	}
+}
+
+// fillGroups has somebody fill groups by hand, but for some room, until leave is called.
+func fillGroups(sim *ocisim.Sim, room int, copied func(rule document, description string) document) (leave func()) {
+	for _, g := range sim.Groups() {
+		sim.EditGroupRules(g.ID, func(rules []document) []document {
+			for n := len(rules) + room; n < 120; n++ {
+				rule := opening{protocol: numberTCP, port: 20000 + n, network: "192.0.2.9/32"}.rule("")
+				rule["direction"], rule["sourceType"] = "INGRESS", sideNetwork
+				rules = append(rules, copied(rule, "by hand"))
+			}
+			return rules
+		})
+	}
+	return func() {
+		for _, g := range sim.Groups() {
+			sim.EditGroupRules(g.ID, func(rules []document) []document {
+				return slices.DeleteFunc(rules, func(r document) bool { return r["description"] == "by hand" })
+			})
+		}
 	}
 }

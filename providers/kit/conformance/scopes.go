@@ -47,6 +47,12 @@ type Scope struct {
 	// or an event says then, where it is not made again.
 	Remove  func()
 	Missing string
+	// Fill has somebody fill what rules stand in, but for some room, until leave is called; nil where the cloud has no limit, or others write
+	// nothing there. Full is what an error or an event says of what has no room.
+	Fill func(room int) (leave func())
+	Full string
+	// Leaves is why something narrower may be left when everybody may connect again, after a write that failed. It goes with the Service.
+	Leaves string
 	// Strip deletes load balancers and leaves their rules, where RemoveLoadBalancers is nil.
 	Strip func()
 	// Unlisted is why rules of a Service that is gone, without its load balancer, are no orphans. Swept is set where they go with the next
@@ -70,7 +76,12 @@ func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	}
 	runMeanwhile(t, newFixture)
 	for _, restart := range []bool{false, true} {
-		virtual(t, fmt.Sprintf("somebody takes the rules away, restart %t", restart), func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
+		name := fmt.Sprintf("somebody takes the rules away, restart %t", restart)
+		virtual(t, name, func(t *testing.T) { runRulesRemoved(t, newFixture, restart, sourceRange) })
+		virtual(t, name+", without source ranges", func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
+	}
+	if scope.Fill != nil {
+		virtual(t, "what rules stand in is full", func(t *testing.T) { runFullScope(t, newFixture) })
 	}
 	virtual(t, "rules outlast their load balancer and their Service", func(t *testing.T) { runOrphanRules(t, newFixture) })
 }
@@ -150,12 +161,12 @@ func runOthersRules(t *testing.T, newFixture func(t testing.TB) *Fixture, who Wr
 }
 
 // runRulesRemoved: somebody takes away what says who may connect. It is there again after the next reconciliation, or an error or an event
-// says what is missing; the Service can go.
-func runRulesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture, restart bool) {
+// says what is missing; the Service can go. Without source ranges nothing is narrowed, and nothing read for that.
+func runRulesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture, restart bool, ranges ...string) {
 	t.Helper()
 	ctx := t.Context()
 	o := newOthersRules(t, newFixture)
-	o.setRanges(o.service, sourceRange)
+	o.setRanges(o.service, ranges...)
 	time.Sleep(settledIn)
 	scope, once := o.SourceRanges.Scope, o.Snapshot()
 	require.NotNil(t, scope.Remove, "the fixture says how rules are taken away")
@@ -174,6 +185,67 @@ func runRulesRemoved(t *testing.T, newFixture func(t testing.TB) *Fixture, resta
 	}
 	o.remove(ctx, o.service, nil)
 	assert.Empty(t, o.ownRules("at the end"), "rules are left")
+}
+
+// runFullScope: somebody fills what rules stand in. A Service is narrowed all the same, to as many as there is room for; what has none is
+// told, nothing else is lost, and all is there when there is room again.
+func runFullScope(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	ctx := t.Context()
+	o := newOthersRules(t, newFixture)
+	o.ensure(ctx, o.service, nil)
+	had, leave := o.ownRules("at first"), o.fill(0)
+	o.changeService(ctx, o.service, func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, Port("more", 54, 30054)) })
+	told := o.tell(ctx)
+	more := o.ownRules("with a port more")
+	assert.Empty(t, subtractLines(had, more), "rules are lost for want of room: %s", told)
+	leave()
+	o.theirs = nil
+	o.ensure(ctx, o.service, nil)
+	o.requireTold(told, more, o.ownRules("with room for a port more"))
+
+	open := o.countEverybody(o.Snapshot())
+	leave = o.fill(5)
+	ranges := []string{sourceRange}
+	for n := range 11 {
+		ranges = append(ranges, fmt.Sprintf("10.20.%d.0/24", n))
+	}
+	o.changeService(ctx, o.service, func(s *v1.Service) { s.Spec.LoadBalancerSourceRanges = ranges })
+	told = o.tell(ctx)
+	state, narrowed := o.Snapshot(), o.ownRules("narrowed")
+	assert.Less(t, o.countEverybody(state), open, "everybody may still connect: %s\n%s", told, state)
+	lets := func(network string) bool { return strings.Contains(state, network) }
+	assert.True(t, slices.ContainsFunc(ranges, lets), "nobody may connect: %s\n%s", told, state)
+	leave()
+	o.theirs = nil
+	o.ensure(ctx, o.service, nil)
+	o.requireTold(told, narrowed, o.ownRules("narrowed, with room"))
+	o.remove(ctx, o.service, nil)
+	assert.Empty(t, o.ownRules("at the end"), "rules are left")
+}
+
+// fill has somebody fill what rules stand in.
+func (o *othersRules) fill(room int) (leave func()) {
+	is := o.SourceRanges.Scope.Rules()
+	leave = o.SourceRanges.Scope.Fill(room)
+	o.theirs = subtractLines(o.SourceRanges.Scope.Rules(), is)
+	require.NotEmpty(o.t, o.theirs)
+	time.Sleep(settledIn)
+	return leave
+}
+
+// tell reconciles a Service and returns what is said about it.
+func (o *othersRules) tell(ctx context.Context) string {
+	err := o.ensureToEnd(ctx, o.service)
+	return fmt.Sprint(err, "\n", strings.Join(o.warnings(ctx, o.service), "\n"))
+}
+
+// requireTold demands that what has no room was told, where not all rules were there.
+func (o *othersRules) requireTold(told string, rules, all []string) {
+	o.t.Helper()
+	if len(subtractLines(all, rules)) > 0 {
+		assert.Regexp(o.t, o.SourceRanges.Scope.Full, told, "nobody is told of %v", subtractLines(all, rules))
+	}
 }
 
 // runOrphanRules: a load balancer is deleted by hand, and its Service without the program. What it has left of rules is an orphan.
@@ -227,20 +299,28 @@ func (o *othersRules) accessSteps() []func() {
 		}
 	}
 	return []func(){
-		set(0, sourceRange, otherRange), set(0, sourceRange), set(1, otherRange, sourceRange), set(0, otherRange),
+		set(0, sourceRange, otherRange), set(0, sourceRange), set(1, otherRange, sourceRange), set(0, otherRange), set(0),
 		func() { o.remove(ctx, o.service, func() {}) },
 	}
 }
 
 // live takes the steps and returns our rules and all that is there after each.
 func (o *othersRules) live() (rules [][]string, states []string) {
-	for n, step := range o.accessSteps() {
+	steps := o.accessSteps()
+	for n, step := range steps {
 		step()
 		time.Sleep(time.Minute) // what the cloud goes on with by itself
-		rules, states = append(rules, o.ownRules(fmt.Sprint("after step ", n+1))), append(states, o.Snapshot())
+		state := o.Snapshot()
+		if everybody := n == len(steps)-2; everybody && o.SourceRanges.Scope.Leaves != "" {
+			state = fmt.Sprint("everybody, ", o.countEverybody(state))
+		}
+		rules, states = append(rules, o.ownRules(fmt.Sprint("after step ", n+1))), append(states, state)
 	}
 	return rules, states
 }
+
+// maxMoreWrites is how many writes one that failed costs at most: itself, and what is written again with it.
+const maxMoreWrites = 5
 
 // runMeanwhile: a write that changes who may connect is refused once or loses its answer, or somebody writes a rule right before it. The
 // end of each step is as if nothing had happened, and nothing of the other's is lost.
@@ -262,8 +342,10 @@ func runMeanwhile(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 			once := fault // the lives run at the same time
 			once.Writes, once.From, once.Count = true, write, 1
 			o.failCalls(once)
+			o.Sim.ResetCalls()
 			_, is := o.live()
 			assert.Equal(o.t, states, is, "it ends otherwise than without the failure")
+			assert.LessOrEqual(o.t, o.Sim.Calls().Writes, writes+maxMoreWrites, "writes are repeated in vain: %v", o.Sim.Calls().ByOperation)
 		}
 	}
 	ways := []struct {
