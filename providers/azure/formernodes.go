@@ -98,12 +98,10 @@ func newAddressUses(a *api) *inventory.Inventory[string, addressUse] {
 	})
 }
 
-// findFormerNodes finds what is left of nodes that went while the program did not run: free addresses of the network that rules for the
-// Service's node ports alone name, and no Node has. What another cluster uses is not free. Where Azure does not tell, they stay.
+// findFormerNodes finds what is left of nodes that went, or told another address, while the program did not run: addresses that rules for
+// the Service's node ports alone name, no Node tells, and machines of nodes have or nobody has. What another cluster uses is not free.
+// Where Azure does not tell, they stay.
 func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o *observed) error {
-	if r.config.Network == "" {
-		return nil
-	}
 	k := claim{nodePorts: nodePortsOf(q.Service)}
 	nodes, rules := o.namedNodes, docs(o.group, "properties", "securityRules")
 	former := r.former.look(rules, nodes)
@@ -116,11 +114,17 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 			if bad != nil || !ip.IsPrivate() || slices.Contains(nodes, text) || slices.Contains(former[text], str(rule, "name")) {
 				continue
 			}
-			free, err := r.isFree(ctx, text)
+			left, err := r.nodeHas(ctx, text)
+			if q.Purpose == services.Narrow {
+				err = nil // what is the Service's beyond doubt is closed all the same
+			}
+			if err == nil && !left {
+				left, err = r.isFree(ctx, text)
+			}
 			if err != nil {
 				return err
 			}
-			if free {
+			if left {
 				r.former.noteLeft(text, str(rule, "name"))
 			}
 		}
@@ -128,8 +132,22 @@ func (r *reconciler) findFormerNodes(ctx context.Context, q services.Request, o 
 	return nil
 }
 
+// nodeHas reports whether the machine of a node has an address, whatever the Node tells.
+func (r *reconciler) nodeHas(ctx context.Context, ip string) (bool, error) {
+	for _, n := range r.instances.listNodes() {
+		has, err := r.instances.addressesOf(ctx, n)
+		if err != nil || slices.ContainsFunc(has, func(a v1.NodeAddress) bool { return sameIP(a.Address, ip) }) {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 // isFree reports whether nobody has an address of the network. That somebody has it may be old news, for it stays as it is then.
 func (r *reconciler) isFree(ctx context.Context, ip string) (bool, error) {
+	if r.config.Network == "" {
+		return false, nil
+	}
 	use, err := r.uses.Get(ctx, ip, inventory.Query{MaxAge: 10 * time.Minute})
 	if err == nil && use.free {
 		use, err = r.uses.Get(ctx, ip, inventory.Query{MaxAge: lookAge})

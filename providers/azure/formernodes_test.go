@@ -227,22 +227,27 @@ func TestAddressThatANodeSaysItHas(t *testing.T) {
 		},
 	} {
 		for opened, want := range map[bool][]string{true: {"Internet"}, false: nil} {
-			t.Run(fmt.Sprint(name, " ", opened), func(t *testing.T) {
-				t.Parallel()
-				s := webService(map[string]string{annotationNoFloating: "true"})
-				withNode(t, s, func(w *world) {
-					w.ensure(s)
-					w.sim.Take(theirs)
-					if opened {
-						w.nameInRule(theirs)
-					}
-					honest := w.nodes[0]
-					w.lie(theirs)
-					then(w, s, honest)
-					assert.Equal(w, want, w.mayEnter(theirs))
-					assert.Equal(w, name == "the Service stays", len(w.mayEnter(internalIP(honest, false))) > 0)
+			for _, restart := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%s, opened %t, restart %t", name, opened, restart), func(t *testing.T) {
+					t.Parallel()
+					s := webService(map[string]string{annotationNoFloating: "true"})
+					withNode(t, s, func(w *world) {
+						w.ensure(s)
+						w.sim.Take(theirs)
+						if opened {
+							w.nameInRule(theirs)
+						}
+						honest := w.nodes[0]
+						w.lie(theirs)
+						if restart {
+							w.restart()
+						}
+						then(w, s, honest)
+						assert.Equal(w, want, w.mayEnter(theirs))
+						assert.Equal(w, name == "the Service stays", len(w.mayEnter(internalIP(honest, false))) > 0)
+					})
 				})
-			})
+			}
 		}
 	}
 }
