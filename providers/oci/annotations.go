@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -80,7 +82,6 @@ const (
 	mostInterval          = 1800000
 	leastBandwidth        = 10
 	mostBandwidth         = 8192
-	maxGroups             = 5
 	idleTCP, idleHTTP     = 300, 60
 	proxyVersion1, proxy2 = 1, 2
 )
@@ -428,7 +429,7 @@ func parseSettings(service *v1.Service, mode string) (s settings, warnings, err 
 	problems = append(problems, s.judgeGroups(annotationGroups)...)
 	problems = append(problems, s.judgeTLS(service)...)
 	problems = append(problems, s.judgeFields(service, "")...)
-	return s, errors.Join(warnings, s.warnOfSources(service)), errors.Join(problems...)
+	return s, errors.Join(warnings, s.warnOfSources(service), services.WarnOfPorts(service, ocilimits.Listeners)), errors.Join(problems...)
 }
 
 // warnOfSources is about source ranges that keep nobody out; nil is nothing.
@@ -498,7 +499,7 @@ func (s settings) modeOf(configured string) string {
 
 // judgeGroups is about how many network security groups an annotation names.
 func (s settings) judgeGroups(key string) (problems []error) {
-	limit := maxGroups
+	limit := ocilimits.Groups.Max
 	if s.mode == modeGroups {
 		limit-- // one is the Service's own
 	}

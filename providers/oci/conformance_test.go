@@ -117,9 +117,11 @@ func tryLoadBalancers(t testing.TB, sim *ocisim.Sim, f *conformance.Fixture) {
 	}
 	f.Strictness = conformance.Strictness{
 		Free: map[string]string{
-			"POST /loadBalancers displayName": "any text", "POST /loadBalancers freeformTags.team": "any text",
+			"displayName": "any text", "freeformTags.*": "any text", "*ules[].description": "any text", "*responseBodyRegex": "any text",
+			"*items[].value":                "any text",
 			"POST /loadBalancers isPrivate": "both are legal", "isForcePlainText": "both are legal",
 		},
+		LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited(),
 		Immediate: "what was written shows when its work request has ended",
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -337,7 +338,7 @@ func TestPrefix(t *testing.T) {
 		assert.Equal(t, "p-"+testUID, ownName(prefix, s))
 	}
 	assert.Equal(t, testUID, ownName("", s))
-	assert.Len(t, ownName(strings.Repeat("x", 2000), s), maxTitle)
+	assert.Len(t, ownName(strings.Repeat("x", 2000), s), ocilimits.Title.Max)
 }
 
 // TestQuota: scenario 38: a creation that is refused is an error that says why, is not asked for again by itself, and the next one

@@ -17,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired.
@@ -25,7 +26,6 @@ const (
 	healthPath = "/healthz"
 	kubeProxy  = 10256
 	okay       = 200
-	maxTitle   = 1024
 	modeFour   = "IPV4"
 	modeSix    = "IPV6"
 )
@@ -36,7 +36,7 @@ func ownName(prefix string, service *v1.Service) string {
 		prefix += "-"
 	}
 	name := prefix + string(service.UID)
-	return name[:min(len(name), maxTitle)]
+	return ocilimits.Title.Cut(name)
 }
 
 // spec is the desired state of a load balancer.

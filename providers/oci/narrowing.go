@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 // This file closes what a Service no longer asks for, before anything else of it is changed.
@@ -139,7 +140,7 @@ func (r *sharedParts) fillRoom(e groupEdit, opens, closes []change) {
 		opens[i].Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 			after, err := c.Make(ctx, q, o)
 			if errors.Is(err, cloudapi.ErrQuota) {
-				refused = append(refused, e.add[i*maxAtOnce:min((i+1)*maxAtOnce, len(e.add))]...)
+				refused = append(refused, e.add[i*ocilimits.RulesAtOnce.Max:min((i+1)*ocilimits.RulesAtOnce.Max, len(e.add))]...)
 				return o, nil
 			}
 			return after, err
@@ -149,7 +150,7 @@ func (r *sharedParts) fillRoom(e groupEdit, opens, closes []change) {
 	shut := last.Make
 	last.Make = func(ctx context.Context, q *services.Request, o observation) (observation, error) {
 		o, err := shut(ctx, q, o)
-		for some := range slices.Chunk(refused, maxAtOnce) {
+		for some := range slices.Chunk(refused, ocilimits.RulesAtOnce.Max) {
 			_, full := services.AddWhatFits(some, func(some []document) error {
 				_, err := r.addingRules(e.id, some).Make(ctx, q, o)
 				return err

@@ -17,6 +17,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
@@ -143,12 +144,16 @@ func narrowFullGroup(t *testing.T, ranges []string) {
 		group := w.sim.Groups()[slices.IndexFunc(w.sim.Groups(), func(g ocisim.Group) bool {
 			return slices.ContainsFunc(g.Rules, func(r string) bool { return strings.Contains(r, everybody) })
 		})]
-		for n := len(group.Rules); n < 120; n++ {
+		add := func(n int) error {
 			rule := groupRule(s, false, sideNetwork, everybody, numberTCP, 20000+n)
 			rule["description"] = "by hand"
 			_, err := w.cloud.reconciler.groups.write(w.Context(), "filling it", groupPath(group.ID)+"/actions/addSecurityRules", document{"securityRules": []document{rule}})
-			require.NoError(w, err)
+			return err
 		}
+		for n := len(group.Rules); n < ocilimits.GroupRules.Max; n++ {
+			require.NoError(w, add(n))
+		}
+		require.ErrorContains(w, add(ocilimits.GroupRules.Max), "121 rules, and the cloud takes at most 120")
 		time.Sleep(time.Hour)
 		s = s.DeepCopy()
 		s.Spec.LoadBalancerSourceRanges = ranges
@@ -158,7 +163,7 @@ func narrowFullGroup(t *testing.T, ranges []string) {
 		_, err := w.ensure(s, nodes)
 		require.Error(w, err)
 		assert.Equal(w, ranges[:1], w.mayConnect("80"), "%v", err)
-		assert.Equal(w, len(ranges) > 1, strings.Contains(err.Error(), "120 rules at most"), "what has no room is told: %v", err)
+		assert.Equal(w, len(ranges) > 1, strings.Contains(err.Error(), "takes at most 120"), "what has no room is told: %v", err)
 	})
 }
 

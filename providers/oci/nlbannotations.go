@@ -10,6 +10,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -181,7 +183,8 @@ func parseNetwork(service *v1.Service) (s settings, warnings, err error) {
 		}
 	}
 	problems = append(problems, s.judgeNetwork(service)...)
-	return s, errors.Join(warnings, s.warnOfSources(service)), errors.Join(problems...)
+	warnings = errors.Join(warnings, s.warnOfSources(service), services.WarnOfPorts(service, ocilimits.NetworkListeners))
+	return s, warnings, errors.Join(problems...)
 }
 
 // networkNotServed are annotations that ask for what is not served: a network load balancer without it would not be what was asked for.

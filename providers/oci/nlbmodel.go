@@ -11,6 +11,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 // This file computes and calls nobody: Service, nodes and settings make what is desired of a network load balancer.
@@ -24,7 +25,7 @@ const (
 // networkName is the name that Oracle's own controller gives.
 func networkName(service *v1.Service) string {
 	name := service.Namespace + "/" + service.Name + "/" + string(service.UID)
-	return name[:min(len(name), maxTitle)]
+	return ocilimits.Title.Cut(name)
 }
 
 // families are the versions of IP that a Service asks for.

@@ -18,16 +18,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
 // This file manages network security groups: one of the load balancer, which is made for its Service, and rules in those of the nodes.
 
 const (
-	maxGroupName = 255
-	// maxAtOnce is how many rules one call adds or removes.
-	maxAtOnce = 25
-
 	tagCreatedBy, createdBy = "CreatedBy", "CCM"
 	tagService              = "ServiceUid"
 	tagManagedBy            = "ManagedBy"
@@ -111,7 +108,7 @@ func (g *securityGroups) get(ctx context.Context, id string) (*securityGroup, er
 // groupName is the name that Oracle's own controller gives.
 func groupName(service *v1.Service) string {
 	name := service.Namespace + "/" + service.Name + "/" + string(service.UID) + "/nsg"
-	return name[:min(len(name), maxGroupName)]
+	return ocilimits.GroupName.Cut(name)
 }
 
 // managed finds the group that was made for a Service: by its name and its tags, of which there may be more; nil is none. Of several,
@@ -326,7 +323,7 @@ func (r *sharedParts) creatingGroup(service *v1.Service, d spec) change {
 // groupOpenings are the changes that let traffic in: before the load balancer is changed.
 func (r *sharedParts) groupOpenings(d spec) (all []change) {
 	for _, e := range d.group.edits {
-		for some := range slices.Chunk(e.add, maxAtOnce) {
+		for some := range slices.Chunk(e.add, ocilimits.RulesAtOnce.Max) {
 			all = append(all, r.addingRules(e.id, some))
 		}
 		if e.tag {
@@ -345,7 +342,7 @@ func (r *sharedParts) addingRules(id string, rules []document) change {
 // groupClosings are those that end what is not wanted any more.
 func (r *sharedParts) groupClosings(d spec) (all []change) {
 	for _, e := range d.group.edits {
-		for some := range slices.Chunk(e.remove, maxAtOnce) {
+		for some := range slices.Chunk(e.remove, ocilimits.RulesAtOnce.Max) {
 			c := r.groupCall(e.id, fmt.Sprintf("removing %d rules", len(some)), "removeSecurityRules", document{"securityRuleIds": some})
 			c.Closes = e.id
 			all = append(all, c)

@@ -17,18 +17,25 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 )
 
-// asker makes calls as Oracle's own controller does.
-func (w *testWorld) asker() func(method, path string, body, answer any) error {
+// call makes a signed call.
+func (w *testWorld) call(method, path string, body any) *httptest.ResponseRecorder {
 	w.Helper()
 	known, err := userKey(w.cloud.reconciler.config)(w.Context(), "")
 	require.NoError(w, err)
+	data, err := json.Marshal(body)
+	require.NoError(w, err)
+	r := httptest.NewRequestWithContext(w.Context(), method, path, bytes.NewReader(data))
+	require.NoError(w, signHeaders(r, known, time.Now(), []string{"date", "(request-target)", "host"}))
+	got := httptest.NewRecorder()
+	w.Server.ServeHTTP(got, r)
+	return got
+}
+
+// asker makes calls as Oracle's own controller does.
+func (w *testWorld) asker() func(method, path string, body, answer any) error {
+	w.Helper()
 	return func(method, path string, body, answer any) error {
-		data, err := json.Marshal(body)
-		require.NoError(w, err)
-		r := httptest.NewRequestWithContext(w.Context(), method, "/20160918"+path, bytes.NewReader(data))
-		require.NoError(w, signHeaders(r, known, time.Now(), []string{"date", "(request-target)", "host"}))
-		got := httptest.NewRecorder()
-		w.Server.ServeHTTP(got, r)
+		got := w.call(method, "/20160918"+path, body)
 		if got.Code >= http.StatusBadRequest {
 			return errors.New(got.Body.String())
 		}

@@ -11,6 +11,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -28,6 +29,7 @@ const (
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Oracle Cloud Infrastructure", Stability: "alpha",
+		Limits:             ocilimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix, bareIDPrefix}, InstanceKey: instanceKey,
 		Features: registry.Features{
 			Instances: registry.Done, Zones: registry.Done, LoadBalancers: registry.Done, Routes: registry.CloudHasNone,

@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 // This file computes the rules of security lists and of network security groups, and calls nobody.
@@ -411,9 +412,6 @@ func (c claim) withoutMark(rule document) document {
 	return rule
 }
 
-// maxDescription is how long the description of a rule may be.
-const maxDescription = 255
-
 // join adds the mark of this cluster to a rule that other clusters have made, so that it stays when these need it no more.
 func (c claim) join(rules []any, o opening) bool {
 	for _, v := range rules {
@@ -422,7 +420,7 @@ func (c claim) join(rules []any, o opening) bool {
 		if is, single := openingOf(rule, o.egress); !single || is != o || len(marks) == 0 {
 			continue
 		}
-		if text := strings.Join(append(marks, c.mark), " "); len(text) <= maxDescription {
+		if text := strings.Join(append(marks, c.mark), " "); ocilimits.RuleDescription.Text(text) == nil {
 			rule["description"] = text
 			return true
 		}

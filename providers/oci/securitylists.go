@@ -20,7 +20,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/shared"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 const (
@@ -620,8 +622,21 @@ func (s storedList) Read(ctx context.Context, _ bool) (securityList, error) {
 	return l, cloudapi.NotAbsence(err)
 }
 
+// overListLimit returns an error where a security list would get more rules than the cloud takes.
+func overListLimit(before, after document) error {
+	for field, limit := range map[string]limits.Limit{ingressField: ocilimits.IngressRules, egressField: ocilimits.EgressRules} {
+		if n := len(listOf(after[field])); n > len(listOf(before[field])) && limit.Number(n) != nil {
+			return limit.Number(n)
+		}
+	}
+	return nil
+}
+
 func (s storedList) Write(ctx context.Context, before, after securityList) (securityList, error) {
 	what := "changing security list " + s.id
+	if err := overListLimit(before.doc, after.doc); err != nil {
+		return before, fmt.Errorf("%s: %w", what, err)
+	}
 	body := document{ingressField: after.doc[ingressField], egressField: after.doc[egressField]}
 	var now document
 	header, err := s.book.api.send(ctx, what, http.MethodPut, "/securityLists/"+url.PathEscape(s.id), body, &now, http.Header{ifMatch: {before.etag}})

@@ -151,7 +151,13 @@ func TestNodesJoinWithoutRules(t *testing.T) {
 					w.requireServed(s, nodes[:1])
 					time.Sleep(time.Minute)
 					cause(w)
-					require.Error(w, w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes), "which is told")
+					asked := w.Server.Calls().ByOperation[putList]
+					err := w.cloud.loadBalancers.UpdateLoadBalancer(w.Context(), "kubernetes", s, nodes)
+					require.Error(w, err, "which is told")
+					if fault == "full" {
+						require.ErrorContains(w, err, "a security list would have 202 egress rules, and the cloud takes at most 200; use fewer")
+					}
+					assert.Equal(w, asked, w.Server.Calls().ByOperation[putList], "what must fail is not asked for")
 					var doc document
 					if name == typeBalancer {
 						doc = w.balancer().Doc

@@ -84,7 +84,7 @@ func annotationRows() []Row {
 		},
 		{
 			On: "Service", Reason: "LoadBalancerFieldIgnored", Type: "Warning",
-			What: "A field of the Service has no effect on the load balancer, or a weaker one. The message names the field and the effect.",
+			What: "A field of the Service has no effect on the load balancer, or a weaker one, or asks for more than the cloud takes from most accounts. The message names the field and the effect.",
 			Do:   "Remove the field, or accept the effect.",
 		},
 		{

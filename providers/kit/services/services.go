@@ -24,6 +24,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 	"github.com/anyccm/cloud-controller-manager/registry/keylock"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -124,6 +125,15 @@ func Judged(warnings, err error) (findings []Finding) {
 		findings = append(findings, Warning(EventConfigError, "%v", err))
 	}
 	return findings
+}
+
+// WarnOfPorts returns a warning where a Service has more ports than the cloud takes from an account whose limit was not raised. The
+// cloud is asked all the same.
+func WarnOfPorts(service *v1.Service, l limits.Limit) error {
+	if err := l.Number(len(service.Spec.Ports)); err != nil {
+		return &schema.Problem{Place: "spec.ports", Reason: err.Error(), Warning: true}
+	}
+	return nil
 }
 
 // Refused returns the findings about a refused claim: for the Service that claims, and for the object's owner.

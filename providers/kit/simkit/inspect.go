@@ -2,6 +2,7 @@ package simkit
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
@@ -11,6 +12,11 @@ import (
 // Inspection is called right before the cloud carries out a request, and may make other calls with ask. A function that it returns is
 // called afterwards.
 type Inspection func(r *http.Request, body []byte, ask func(*http.Request) *httptest.ResponseRecorder) (after func())
+
+type askedKey struct{}
+
+// IsAsked reports whether an inspection makes a request. It may have another body than the one that was signed.
+func IsAsked(r *http.Request) bool { return r.Context().Value(askedKey{}) != nil }
 
 // Inspect sets a function that inspects each call; nil ends it. An inspection's own calls are not counted.
 func (s *Server) Inspect(see Inspection) {
@@ -37,7 +43,10 @@ func (s *Server) serve(r *http.Request, body []byte) *httptest.ResponseRecorder 
 	see := s.inspect
 	s.mu.Unlock()
 	if see != nil {
-		if after := see(r, body, s.carryOut); after != nil {
+		ask := func(r *http.Request) *httptest.ResponseRecorder {
+			return s.carryOut(r.WithContext(context.WithValue(r.Context(), askedKey{}, true)))
+		}
+		if after := see(r, body, ask); after != nil {
 			defer after()
 		}
 	}

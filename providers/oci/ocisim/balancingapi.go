@@ -1,13 +1,17 @@
 package ocisim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 var (
@@ -150,6 +154,9 @@ func (s *Sim) change(w http.ResponseWriter, r *http.Request, lb *LoadBalancer, k
 			return
 		}
 	}
+	if overLimit(w, countParts(withPart(lb.Doc, kind, name, d))) {
+		return
+	}
 	apply, work, status, why := s.plan(method, lb, kind, name, d)
 	if why != "" {
 		code := map[int]string{http.StatusBadRequest: "InvalidParameter", http.StatusNotFound: "NotAuthorizedOrNotFound", http.StatusConflict: "Conflict"}[status]
@@ -242,6 +249,28 @@ func (s *Sim) planPart(method string, lb *LoadBalancer, kind, name string, d doc
 		delete(d, "name")
 		part(lb.Doc, kind)[name] = d
 	}, work, http.StatusBadRequest, why
+}
+
+// withPart returns a load balancer with a part that it is about to get.
+func withPart(whole document, kind, name string, d document) document {
+	if part(whole, kind) == nil || d == nil {
+		return whole
+	}
+	after, parts := maps.Clone(whole), maps.Clone(part(whole, kind))
+	parts[cmp.Or(name, fmt.Sprint(d["name"]))] = d
+	after[kind] = parts
+	return after
+}
+
+// countParts returns an error where a load balancer has more than the cloud takes.
+func countParts(whole document) error {
+	backends := 0
+	for _, v := range part(whole, "backendSets") {
+		set, _ := v.(document)
+		backends += len(list(set["backends"]))
+	}
+	return cmp.Or(ocilimits.Listeners.Number(len(part(whole, "listeners"))), ocilimits.BackendSets.Number(len(part(whole, "backendSets"))),
+		ocilimits.Backends.Number(backends))
 }
 
 // judgePart is about what a part has to do with the rest.

@@ -43,14 +43,6 @@ type identity struct {
 	key      *rsa.PrivateKey
 	sessions map[string]session
 	issued   int
-	life     time.Duration
-}
-
-// SetTokenLife changes how long the tokens last that are issued from now on.
-func (s *Sim) SetTokenLife(life time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.identity.life = life
 }
 
 // EndSessions makes all tokens worthless.
@@ -173,11 +165,7 @@ func (s *Sim) issue(w http.ResponseWriter, publicKey string) {
 		fail(w, http.StatusBadRequest, "InvalidParameter", "publicKey is no public key")
 		return
 	}
-	life := s.identity.life
-	if life == 0 {
-		life = defaultLife
-	}
-	ends := time.Now().Add(life)
+	ends := time.Now().Add(defaultLife)
 	s.identity.issued++
 	claims := fmt.Sprintf(`{"exp":%d,"jti":"%d"}`, ends.Unix(), s.identity.issued)
 	token := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"RS256"}`)) + "." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"

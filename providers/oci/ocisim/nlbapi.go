@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 const networkBase = "/20200501/"
@@ -209,6 +211,9 @@ func (s *Sim) changeNetwork(w http.ResponseWriter, method string, lb *NetworkLoa
 			fail(w, http.StatusBadRequest, "CannotParseRequest", err.Error())
 			return
 		}
+	}
+	if overLimit(w, ocilimits.NetworkListeners.Number(len(part(withPart(lb.Doc, kind, name, d), "listeners")))) {
+		return
 	}
 	apply, work, status, why := s.planNetwork(method, lb, kind, name, d)
 	if why != "" {

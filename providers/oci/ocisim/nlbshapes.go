@@ -19,7 +19,7 @@ func networkSetShape(creation bool) shape {
 	return shape{map[string]field{
 		"policy": choice(creation, "TWO_TUPLE", "THREE_TUPLE", "FIVE_TUPLE"), "isPreserveSource": flag(), "isFailOpen": flag(),
 		"isInstantFailoverEnabled": flag(), "isInstantFailoverTcpResetEnabled": flag(), "areOperationallyActiveBackendsPreferred": flag(),
-		"ipVersion": choice(false, versionIPv4, versionIPv6), "backends": {kind: "list", of: &backend, atMost: 512},
+		"ipVersion": choice(false, versionIPv4, versionIPv6), "backends": {kind: "list", of: &backend},
 		"healthChecker": {kind: "object", must: creation, of: &checker},
 	}}
 }
@@ -37,7 +37,7 @@ func partName() field { return field{kind: "string", must: true, form: `^[A-Za-z
 
 func networkGroupsShape() shape {
 	return shape{map[string]field{"networkSecurityGroupIds": {
-		kind: "list", atMost: 5, each: &field{kind: "string", form: `^ocid1\.networksecuritygroup\.`},
+		kind: "list", each: &field{kind: "string", form: `^ocid1\.networksecuritygroup\.`},
 	}}}
 }
 
@@ -49,20 +49,20 @@ func networkCreationShape() shape {
 	listeners.fields["name"] = partName()
 	reserved := shape{map[string]field{"id": text(true, `^ocid1\.(publicip|privateip|ipv6)\.`)}}
 	return shape{map[string]field{
-		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": {kind: "string", must: true, form: `^.+$`, most: 1024},
+		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": {kind: "string", must: true, form: `^.+$`},
 		"subnetId": text(true, `^ocid1\.subnet\.`), "isPrivate": flag(), "isPreserveSourceDestination": flag(), "isSymmetricHashEnabled": flag(),
 		"nlbIpVersion": choice(false, versionIPv4, versionBoth, versionIPv6), "subnetIpv6Cidr": text(false, ""),
 		"assignedPrivateIpv4": {kind: "ip"}, "assignedIpv6": {kind: "ip"}, "reservedIps": {kind: "list", of: &reserved, atMost: 3},
 		"networkSecurityGroupIds": networkGroupsShape().fields["networkSecurityGroupIds"], "listeners": {kind: "map", of: &listeners},
-		"backendSets": {kind: "map", of: &sets}, "freeformTags": {kind: "map"}, "definedTags": {kind: "map"}, "securityAttributes": {kind: "map"},
+		"backendSets": {kind: "map", of: &sets}, "freeformTags": {kind: kindTags}, "definedTags": {kind: "map"}, "securityAttributes": {kind: "map"},
 	}}
 }
 
 func networkUpdateShape() shape {
 	return shape{map[string]field{
-		"displayName": {kind: "string", form: `^.+$`, most: 1024}, "isPreserveSourceDestination": flag(), "isSymmetricHashEnabled": flag(),
+		"displayName": {kind: "string", form: `^.+$`}, "isPreserveSourceDestination": flag(), "isSymmetricHashEnabled": flag(),
 		"nlbIpVersion": choice(false, versionIPv4, versionBoth, versionIPv6), "subnetIpv6Cidr": text(false, ""), "assignedIpv6": {kind: "ip"},
-		"freeformTags": {kind: "map"}, "definedTags": {kind: "map"}, "securityAttributes": {kind: "map"},
+		"freeformTags": {kind: kindTags}, "definedTags": {kind: "map"}, "securityAttributes": {kind: "map"},
 	}}
 }
 

@@ -97,7 +97,7 @@ func items() map[string]shape {
 }
 
 func ruleSetShape() shape {
-	return shape{map[string]field{"items": {kind: "list", must: true, atLeast: 1, atMost: 50}}}
+	return shape{map[string]field{"items": {kind: "list", must: true, atLeast: 1}}}
 }
 
 // judgeItems is about the rules of a rule set.

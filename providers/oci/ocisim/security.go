@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
 )
 
 // The security lists: DefaultList is that of the network, as it is made with it, BalancerList and NewerList are those of the subnets
@@ -21,11 +22,8 @@ const (
 	BalancerList = "ocid1.securitylist.oc1.phx.aaaabalancers"
 	NewerList    = "ocid1.securitylist.oc1.phx.aaaanewer"
 
-	maxListRules  = 200
-	maxGroupRules = 120
-	maxAtOnce     = 25
-	ingressField  = "ingressSecurityRules"
-	egressField   = "egressSecurityRules"
+	ingressField = "ingressSecurityRules"
+	egressField  = "egressSecurityRules"
 )
 
 // guarded is a security list or a network security group. Its version is its ETag.
@@ -509,8 +507,7 @@ func (s *Sim) addRules(w http.ResponseWriter, r *http.Request, g *guarded, body 
 		return
 	}
 	asked := list(d["securityRules"])
-	if len(g.rules)+len(asked) > maxGroupRules {
-		fail(w, http.StatusBadRequest, "LimitExceeded", "a network security group has 120 rules at most")
+	if overLimit(w, ocilimits.GroupRules.Number(len(g.rules)+len(asked))) {
 		return
 	}
 	for _, v := range asked {
@@ -556,7 +553,7 @@ func (s *Sim) judgeRule(rule document) string {
 
 func (*Sim) removeRules(w http.ResponseWriter, r *http.Request, g *guarded, body []byte) {
 	d, ok := decode(w, r, body, nil, shape{map[string]field{"securityRuleIds": {
-		kind: "list", must: true, atLeast: 1, atMost: maxAtOnce, each: &field{kind: "string", form: `^[0-9A-F]{6}$`},
+		kind: "list", must: true, atLeast: 1, each: &field{kind: "string", form: `^[0-9A-F]{6}$`},
 	}}})
 	if !ok {
 		return

@@ -70,6 +70,8 @@ func (f field) judge(path string, v any) string {
 			return f.of.judge(path, d)
 		}
 		ok = false
+	case kindTags:
+		return judgeTags(path, v)
 	case "map":
 		m, is := v.(document)
 		for name, one := range m {
@@ -92,6 +94,22 @@ func (f field) judge(path string, v any) string {
 	return ""
 }
 
+// kindTags are tags that anybody may invent: an object of texts.
+const kindTags = "tags"
+
+func judgeTags(path string, v any) string {
+	tags, is := v.(document)
+	for name, value := range tags {
+		if _, is := value.(string); !is {
+			return path + "." + name + " is no text"
+		}
+	}
+	if !is {
+		return path + " is no object"
+	}
+	return ""
+}
+
 func (f field) judgeText(path string, v any) string {
 	text, ok := v.(string)
 	if ok && f.kind == "ip" {
@@ -103,9 +121,6 @@ func (f field) judgeText(path string, v any) string {
 	}
 	if ok && f.choices != nil {
 		ok = slices.Contains(f.choices, text)
-	}
-	if ok && f.most > 0 {
-		ok = len(text) <= int(f.most)
 	}
 	if ok && f.form != "" {
 		ok = regexp.MustCompile(f.form).MatchString(text)
@@ -163,7 +178,7 @@ func backendSetShape() shape {
 	}}
 	cookie := shape{map[string]field{"cookieName": text(true, `^.+$`), "disableFallback": flag()}}
 	return shape{map[string]field{
-		"policy": choice(true, "ROUND_ROBIN", "LEAST_CONNECTIONS", "IP_HASH"), "backends": {kind: "list", of: &backend, atMost: 512},
+		"policy": choice(true, "ROUND_ROBIN", "LEAST_CONNECTIONS", "IP_HASH"), "backends": {kind: "list", of: &backend},
 		"healthChecker": {kind: "object", must: true, of: &checker}, "backendMaxConnections": number(false, 256, maxPort),
 		"sessionPersistenceConfiguration": {kind: "object", of: &cookie}, "lbCookieSessionPersistenceConfiguration": {kind: "any"},
 		"sslConfiguration": {kind: "object", of: new(tlsShape())},
@@ -193,7 +208,7 @@ func shapeShape() shape {
 
 func groupsShape() shape {
 	return shape{map[string]field{"networkSecurityGroupIds": {
-		kind: "list", must: true, atMost: 5, each: &field{kind: "string", form: `^ocid1\.networksecuritygroup\.`},
+		kind: "list", must: true, each: &field{kind: "string", form: `^ocid1\.networksecuritygroup\.`},
 	}}}
 }
 
@@ -209,9 +224,10 @@ func ruleShape(sides ...string) shape {
 	options := shape{map[string]field{
 		"destinationPortRange": {kind: "object", of: &ports}, "sourcePortRange": {kind: "object", of: &ports},
 	}}
+	icmp := shape{map[string]field{"type": number(true, 0, 255), "code": number(false, 0, 255)}}
 	s := shape{map[string]field{
-		"protocol": text(true, `^(?:all|1|6|17|58)$`), "isStateless": flag(), "description": {kind: "string", most: 255},
-		"tcpOptions": {kind: "object", of: &options}, "udpOptions": {kind: "object", of: &options}, "icmpOptions": {kind: "any"},
+		"protocol": text(true, `^(?:all|1|6|17|58)$`), "isStateless": flag(), "description": text(false, ""),
+		"tcpOptions": {kind: "object", of: &options}, "udpOptions": {kind: "object", of: &options}, "icmpOptions": {kind: "object", of: &icmp},
 	}}
 	for _, side := range sides {
 		s.fields[side] = field{kind: "cidr", must: true}
@@ -223,14 +239,14 @@ func ruleShape(sides ...string) shape {
 func securityListShape() shape {
 	in, out := ruleShape("source"), ruleShape("destination")
 	return shape{map[string]field{
-		ingressField: {kind: "list", of: &in, atMost: maxListRules}, egressField: {kind: "list", of: &out, atMost: maxListRules},
-		"displayName": text(false, ""), "freeformTags": {kind: "map"}, "definedTags": {kind: "map"},
+		ingressField: {kind: "list", of: &in}, egressField: {kind: "list", of: &out},
+		"displayName": text(false, ""), "freeformTags": {kind: kindTags}, "definedTags": {kind: "map"},
 	}}
 }
 
 func groupShape(creation bool) shape {
 	s := shape{map[string]field{
-		"displayName": {kind: "string", most: 255}, "freeformTags": {kind: "map"}, "definedTags": {kind: "map"},
+		"displayName": text(false, ""), "freeformTags": {kind: kindTags}, "definedTags": {kind: "map"},
 	}}
 	if creation {
 		s.fields["compartmentId"], s.fields["vcnId"] = text(true, `^ocid1\.compartment\.`), text(true, `^ocid1\.vcn\.`)
@@ -245,15 +261,15 @@ func addRulesShape() shape {
 		rule.fields[side] = field{kind: "string"}
 		rule.fields[side+"Type"] = choice(false, "CIDR_BLOCK", "SERVICE_CIDR_BLOCK", "NETWORK_SECURITY_GROUP")
 	}
-	return shape{map[string]field{"securityRules": {kind: "list", must: true, of: &rule, atLeast: 1, atMost: maxAtOnce}}}
+	return shape{map[string]field{"securityRules": {kind: "list", must: true, of: &rule, atLeast: 1}}}
 }
 
 func creationShape() shape {
 	sets, listeners, certificates, rules := backendSetShape(), listenerShape(), certificateShape(), ruleSetShape()
 	reserved := shape{map[string]field{"id": text(true, `^ocid1\.publicip\.`)}}
 	all := shape{map[string]field{
-		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": {kind: "string", must: true, form: `^.+$`, most: 1024}, "isPrivate": flag(),
-		"subnetIds":     {kind: "list", must: true, atLeast: 1, atMost: 2, each: &field{kind: "string", form: `^ocid1\.subnet\.`}},
+		"compartmentId": text(true, `^ocid1\.compartment\.`), "displayName": {kind: "string", must: true, form: `^.+$`}, "isPrivate": flag(),
+		"subnetIds":     {kind: "list", must: true, atLeast: 1, each: &field{kind: "string", form: `^ocid1\.subnet\.`}},
 		"ipMode":        choice(false, "IPV4", "IPV6"),
 		"reservedIps":   {kind: "list", of: &reserved, atMost: 1},
 		"backendSets":   {kind: "map", of: &sets},
@@ -261,7 +277,7 @@ func creationShape() shape {
 		"certificates":  {kind: "map", of: &certificates},
 		"ruleSets":      {kind: "map", of: &rules},
 		"hostnames":     {kind: "map"},
-		"freeformTags":  {kind: "map"},
+		"freeformTags":  {kind: kindTags},
 		"definedTags":   {kind: "map"},
 		"pathRouteSets": {kind: "map"},
 	}}

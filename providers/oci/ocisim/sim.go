@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // The one tenancy, its compartment and network.
@@ -122,12 +125,15 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.exchange(w, r, body)
 		return
 	}
-	if why := s.verify(r, body); why != "" {
+	if why := s.verify(r, body); why != "" && !simkit.IsAsked(r) {
 		fail(w, http.StatusUnauthorized, "NotAuthenticated", why)
 		return
 	}
 	if s.hides(r) {
 		notFound(w)
+		return
+	}
+	if overLimit(w, simkit.CheckLimits(s, ocilimits.Table, r)) {
 		return
 	}
 	if s.serveBalancers(w, r, body) || s.serveNetworkBalancers(w, r, body) || s.serveSecurity(w, r, body) {
@@ -311,6 +317,20 @@ func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(v) // a client that went away
+}
+
+// overLimit refuses what is more than the cloud takes, and reports whether it did.
+func overLimit(w http.ResponseWriter, err error) bool {
+	if !simkit.MarkLimit(w, err) {
+		return false
+	}
+	excess, _ := errors.AsType[*limits.Excess](err) // it was marked
+	code := "InvalidParameter"
+	if excess.Limit.Unit == limits.Objects {
+		code = "LimitExceeded"
+	}
+	fail(w, http.StatusBadRequest, code, err.Error())
+	return true
 }
 
 func fail(w http.ResponseWriter, status int, code, message string) {

@@ -1,0 +1,113 @@
+package oci
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocilimits"
+	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
+)
+
+// limitsElsewhere are the limits that no Service's life meets, with the test that does.
+func limitsElsewhere() map[string]string {
+	return map[string]string{
+		ocilimits.GroupRules.String(): "TestNarrowingOfAFullGroup", ocilimits.Backends.String(): "TestLimitsOfWhatIsThere",
+		ocilimits.ListName.String(): "TestLimitsOfWhatIsThere",
+	}
+}
+
+// unlimited are the texts and lists that have no limit.
+func unlimited() map[string]string {
+	const unbounded = "Oracle's API reference bounds it nowhere"
+	return map[string]string{
+		"*urlPath": unbounded, "*responseBodyRegex": unbounded, "*ruleSetNames": unbounded, "*items[].header": unbounded, "*items[].value": unbounded,
+		"freeformTags*": "the bounds of tags are not in the API reference",
+	}
+}
+
+// TestManyPorts: more ports than an account may have at first are a warning, because the account may have been given more.
+func TestManyPorts(t *testing.T) {
+	t.Parallel()
+	for most, annotations := range map[int]map[string]string{ocilimits.Listeners.Max: nil, ocilimits.NetworkListeners.Max: ofNetwork()} {
+		s := conformance.Service("web", annotations)
+		for n := range most + 1 {
+			s.Spec.Ports = append(s.Spec.Ports, v1.ServicePort{Name: fmt.Sprint("p", n), Port: int32(8000 + n), NodePort: int32(30000 + n)})
+		}
+		parse := map[bool]func() (settings, error, error){
+			false: func() (settings, error, error) { return parseSettings(s, "") }, true: func() (settings, error, error) { return parseNetwork(s) },
+		}[annotations != nil]
+		_, warnings, err := parse()
+		require.NoError(t, err)
+		require.ErrorContains(t, warnings, fmt.Sprintf("load balancer would have %d listeners, and the cloud takes at most %d unless it was raised", most+1, most))
+		s.Spec.Ports = s.Spec.Ports[:most]
+		_, warnings, err = parse()
+		require.NoError(t, errors.Join(warnings, err))
+	}
+}
+
+// TestLimitsOfWhatIsThere: the simulated cloud counts what a load balancer has already.
+func TestLimitsOfWhatIsThere(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, _ *record.FakeRecorder) {
+		other := conformance.Service("network", ofNetwork(), web())
+		other.UID = "5b3f6b52-7a66-4b58-8b4b-0a61c1f9e0aa"
+		for _, s := range []*v1.Service{conformance.Service("web", nil, web()), other} {
+			w.serving(s)
+			w.requireServed(s, nodes)
+		}
+		ofBalancer, ofNetwork := "/20170115/loadBalancers/"+w.balancer().ID, "/20200501/networkLoadBalancers/"+w.nlb().ID
+		post := func(path string, d document) *httptest.ResponseRecorder {
+			time.Sleep(time.Minute) // no other change is under way
+			return w.call(http.MethodPost, path, d)
+		}
+		set := func(name string, backends int) document {
+			var all []document
+			for i := range backends {
+				all = append(all, document{"ipAddress": fmt.Sprintf("10.1.%d.%d", i>>8, i&0xff), "port": 80})
+			}
+			return document{"name": name, "policy": "ROUND_ROBIN", "healthChecker": document{"protocol": "TCP", "port": 80}, "backends": all}
+		}
+		full := func(l limits.Limit, have int, add func(n int) *httptest.ResponseRecorder) {
+			for n := have + 1; n <= l.Max; n++ {
+				answer := add(n)
+				require.Less(w, answer.Code, http.StatusBadRequest, "%s: %s", l, answer.Body)
+			}
+			answer := add(l.Max + 1)
+			assert.Equal(w, l.String(), answer.Header().Get(simkit.LimitHeader), "%s", answer.Body)
+			assert.Equal(w, http.StatusBadRequest, answer.Code)
+		}
+		listener := func(path, name string, n int) *httptest.ResponseRecorder {
+			return post(path+"/listeners", document{"name": fmt.Sprint("more-", n), "defaultBackendSetName": name, "port": 8000 + n, "protocol": "TCP"})
+		}
+		full(ocilimits.Listeners, 1, func(n int) *httptest.ResponseRecorder { return listener(ofBalancer, "TCP-80", n) })
+		post(ofBalancer+"/backendSets", set("half", 512))
+		post(ofBalancer+"/backendSets", set("rest", 500))
+		conformance.TryLimit(w.T, ocilimits.Backends, func(n int) *httptest.ResponseRecorder {
+			return post(ofBalancer+"/backendSets", set("last", n-1013)) // the Service has one
+		})
+		full(ocilimits.BackendSets, 4, func(n int) *httptest.ResponseRecorder {
+			return post(ofBalancer+"/backendSets", set(fmt.Sprint("set-", n), 0))
+		})
+		full(ocilimits.NetworkListeners, 1, func(n int) *httptest.ResponseRecorder {
+			name := fmt.Sprint("more-", n)
+			created := document{"name": name, "policy": "FIVE_TUPLE", "healthChecker": document{"protocol": "TCP", "port": 80}}
+			require.Less(w, post(ofNetwork+"/backendSets", created).Code, http.StatusBadRequest)
+			return listener(ofNetwork, name, n)
+		})
+		conformance.TryLimit(w.T, ocilimits.ListName, func(n int) *httptest.ResponseRecorder {
+			return w.call(http.MethodPut, "/20160918/securityLists/"+ocisim.BalancerList, document{"displayName": strings.Repeat("x", n)})
+		})
+	})
+}
