@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -318,29 +319,31 @@ func TestOrphansOfAnotherVPC(t *testing.T) {
 // other's load balancer, although their target groups have the same names.
 func TestTargetGroupOfAnotherCluster(t *testing.T) {
 	t.Parallel()
-	w := startWorld(t, "", awssim.Options{})
-	a := nlb("web", nil, servicePort("http", 80, 30080))
-	w.Apply(a)
-	w.ensure(a)
-	require.Len(t, w.sim.TargetGroups()[0].Targets, 1)
-	theirs := newTestWorld(t, "", awssim.Options{})
-	theirs.sim, theirs.server, theirs.url = w.sim, w.server, w.url
-	theirs.restart()
-	theirs.addNode(awssim.Spec{Name: "other-1"})
-	b := nlb("web", nil, servicePort("http", 80, 30080))
-	b.UID = "another-uid"
-	theirs.Apply(b)
-	for range 2 {
-		_, err := theirs.try(b)
-		require.ErrorContains(t, err, "used by another load balancer")
-		require.ErrorContains(t, err, loadBalancerName(a))
-	}
-	require.Len(t, w.sim.TargetGroups(), 1)
-	assert.Len(t, w.sim.TargetGroups()[0].Targets, 1)
-	// Its deletion leaves the other one's alone.
-	require.NoError(t, theirs.remove(b))
-	assert.Len(t, w.sim.TargetGroups(), 1)
-	w.unchanged(a, "nothing of it was touched")
+	synctest.Test(t, func(t *testing.T) {
+		w := startWorld(t, "", awssim.Options{})
+		a := nlb("web", nil, servicePort("http", 80, 30080))
+		w.Apply(a)
+		w.ensure(a)
+		require.Len(t, w.sim.TargetGroups()[0].Targets, 1)
+		theirs := newTestWorld(t, "", awssim.Options{})
+		theirs.sim, theirs.server, theirs.url = w.sim, w.server, w.url
+		theirs.restart()
+		theirs.addNode(awssim.Spec{Name: "other-1"})
+		b := nlb("web", nil, servicePort("http", 80, 30080))
+		b.UID = "another-uid"
+		theirs.Apply(b)
+		for range 2 {
+			_, err := theirs.try(b)
+			require.ErrorContains(t, err, "used by another load balancer")
+			require.ErrorContains(t, err, loadBalancerName(a))
+		}
+		require.Len(t, w.sim.TargetGroups(), 1)
+		assert.Len(t, w.sim.TargetGroups()[0].Targets, 1)
+		// Its deletion leaves the other one's alone.
+		require.NoError(t, theirs.remove(b))
+		assert.Len(t, w.sim.TargetGroups(), 1)
+		w.unchanged(a, "nothing of it was touched")
+	})
 }
 
 // TestNamedGroupIsMissing: a security group that an annotation or the option names and that does not exist is told before anything

@@ -16,7 +16,6 @@ import (
 
 // placement is a VPC that a NodeBalancer is attached to.
 type placement struct {
-	Purpose   string `json:"purpose"`
 	VPCID     int    `json:"vpc_id"`
 	SubnetID  int    `json:"subnet_id"`
 	IPv4Range string `json:"ipv4_range"`
@@ -24,9 +23,6 @@ type placement struct {
 	// vpc and subnet are the labels.
 	vpc, subnet string
 }
-
-// purposeFrontend is the purpose of the subnet in which clients reach a NodeBalancer.
-const purposeFrontend = "frontend"
 
 var _ services.Fixer[finding, *desiredState] = (*loadBalancers)(nil)
 
@@ -45,7 +41,7 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 		return all, nil
 	}
 	labels := s.FrontendVPC+s.FrontendSubnet+s.BackendVPC+s.BackendSubnet != ""
-	front, back, err := l.placements(ctx, f.nb.ID, labels)
+	front, back, err := l.placements(ctx, f.nb, labels)
 	if err != nil {
 		return all, err
 	}
@@ -89,8 +85,8 @@ func within(key, asked, has string) services.Fixed {
 }
 
 // placements returns the subnets in which clients reach a NodeBalancer and in which it reaches its backends, with labels if needed.
-func (l *loadBalancers) placements(ctx context.Context, id int, labels bool) (front, back placement, err error) {
-	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", id), fmt.Sprintf("nodebalancers/%d/vpcs", id), "")
+func (l *loadBalancers) placements(ctx context.Context, nb *nodeBalancer, labels bool) (front, back placement, err error) {
+	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", nb.ID), fmt.Sprintf("nodebalancers/%d/vpcs", nb.ID), "")
 	if err != nil {
 		return front, back, cloudapi.NotAbsence(err)
 	}
@@ -100,7 +96,7 @@ func (l *loadBalancers) placements(ctx context.Context, id int, labels bool) (fr
 				return front, back, err
 			}
 		}
-		if p.Purpose == purposeFrontend {
+		if nb.FrontendSubnetID == p.SubnetID && front.SubnetID == 0 {
 			front = p
 		} else {
 			back = p

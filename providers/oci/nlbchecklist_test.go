@@ -9,6 +9,7 @@ import (
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 	"github.com/anyccm/cloud-controller-manager/providers/oci/ocisim"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
@@ -74,6 +75,7 @@ func TestNetworkChecklist(t *testing.T) {
 			c, err := maker().New(inputs(sim.CloudConfig(server.Start(t))))
 			require.NoError(t, err)
 			c.begin(cloudbase.Begun{Kube: bench.Kube, Events: bench.Recorder})
+			c.network.works = waiting.New(waiting.Each(c.network.work), waiting.Pace{Least: time.Millisecond})
 			c.instances.nodes.SetLister(bench.Nodes())
 			c.reconciler.cluster.SetServices(bench.Services())
 			node := conformance.InitializedNode("a", providerIDPrefix+sim.AddInstance("a"))

@@ -5,6 +5,7 @@ package limits
 import (
 	"fmt"
 	"iter"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -163,9 +164,9 @@ func measure(v any, path string, yield func(Size) bool) bool {
 		}
 		return yield(Size{path, Items, len(v)})
 	case map[string]any:
-		for name, value := range v {
+		for _, name := range slices.Sorted(maps.Keys(v)) {
 			inner := strings.TrimPrefix(path+"."+name, ".")
-			if !yield(Size{path + "{}", Characters, utf8.RuneCountInString(name)}) || !measure(value, inner, yield) {
+			if !yield(Size{path + "{}", Characters, utf8.RuneCountInString(name)}) || !measure(v[name], inner, yield) {
 				return false
 			}
 		}
@@ -181,14 +182,14 @@ var Numbered = regexp.MustCompile(`(\.member)?\.[0-9]+`)
 func Form(form url.Values) iter.Seq[Size] {
 	return func(yield func(Size) bool) {
 		lists := map[string]map[string]bool{}
-		for key, values := range form {
+		for _, key := range slices.Sorted(maps.Keys(form)) {
 			for _, at := range Numbered.FindAllStringIndex(key, -1) {
 				if lists[key[:at[0]]] == nil {
 					lists[key[:at[0]]] = map[string]bool{}
 				}
 				lists[key[:at[0]]][key[at[0]:at[1]]] = true
 			}
-			if !yield(Size{Numbered.ReplaceAllString(key, "[]"), Characters, utf8.RuneCountInString(values[0])}) {
+			if !yield(Size{Numbered.ReplaceAllString(key, "[]"), Characters, utf8.RuneCountInString(form.Get(key))}) {
 				return
 			}
 		}

@@ -304,17 +304,17 @@ func (s *Sim) listNodeBalancerVPCs(r *http.Request, ids []string) (any, error) {
 		return nil, err
 	}
 	entries := []any{}
-	add := func(purpose string, o vpcOptions, network string) {
+	add := func(o vpcOptions, network string) {
 		entries = append(entries, map[string]any{
-			"id": nb.ID*10 + len(entries), "nodebalancer_id": nb.ID, "purpose": purpose, "vpc_id": s.vpcOfSubnet(o.SubnetID), "subnet_id": o.SubnetID,
+			"id": nb.ID*10 + len(entries), "nodebalancer_id": nb.ID, "vpc_id": s.vpcOfSubnet(o.SubnetID), "subnet_id": o.SubnetID,
 			"ipv4_range": network, "ipv6_range": o.IPv6Range,
 		})
 	}
 	for _, o := range nb.frontendVPCs {
-		add("frontend", o, cmp.Or(o.IPv4Range, nb.IPv4+"/32"))
+		add(o, cmp.Or(o.IPv4Range, nb.IPv4+"/32"))
 	}
 	for _, o := range nb.backendVPCs {
-		add("backend", o, o.IPv4Range)
+		add(o, o.IPv4Range)
 	}
 	return list(s, r, entries)
 }
