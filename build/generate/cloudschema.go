@@ -54,7 +54,7 @@ func closedObject(properties object, no string) object {
 
 // controllersOf are the names that --controllers takes on a cloud and that the chart's roles know.
 func controllersOf(p registry.Provider) []string {
-	list := []string{"cloud-node-controller", "cloud-node-lifecycle-controller", "service-lb-controller", "node-route-controller"}
+	list := []string{"cloud-node-controller", "cloud-node-lifecycle-controller", "node-label-controller", "service-lb-controller", "node-route-controller"}
 	for _, c := range p.Controllers {
 		if c.Unneeded == "" {
 			list = append(list, c.Name)

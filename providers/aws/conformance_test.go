@@ -73,9 +73,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		RemoveInstance:  func(id string) { sim.Remove(instanceID(t, id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetState(instanceID(t, id), "stopped")) },
-		InstanceListing: "EC2 DescribeInstances",
-		RefuseAccount:   func() { sim.SetKey("AKIAANOTHER") },
-		OtherAccount:    sim.Blind,
+		Resize:          func(id string) { require.NoError(t, sim.SetType(instanceID(t, id), "m7g.2xlarge")) },
+		InstanceListing: "EC2 DescribeInstances", RefuseAccount: func() { sim.SetKey("AKIAANOTHER") },
+		OtherAccount: sim.Blind,
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		ClusterInSettings:   true,

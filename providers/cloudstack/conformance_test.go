@@ -85,9 +85,9 @@ func fixtureOf(kind string) func(t testing.TB) *conformance.Fixture {
 			AddInstance:     func(name string) string { return providerIDPrefix + sim.AddVM(cloudstacksim.Spec{Name: name}) },
 			RemoveInstance:  func(id string) { sim.RemoveVM(idOf(id)) },
 			PowerOff:        func(id string) { require.NoError(t, sim.SetState(idOf(id), "Stopped")) },
-			InstanceListing: "listVirtualMachines",
-			RefuseAccount:   func() { sim.SetSecret("another") },
-			OtherAccount:    sim.RemoveVMs,
+			Resize:          func(id string) { require.NoError(t, sim.SetOffering(idOf(id), "Large Instance")) },
+			InstanceListing: "listVirtualMachines", RefuseAccount: func() { sim.SetSecret("another") },
+			OtherAccount: sim.RemoveVMs,
 			MalformedIDs: []string{
 				providerIDPrefix + "a/b", providerIDPrefix + "?", otherPrefix, otherPrefix + "region/7", providerIDPrefix + "00000000-0000-0000-0000-00000000000g",
 			},

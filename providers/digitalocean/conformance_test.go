@@ -84,6 +84,7 @@ func newFixtureBehind(
 		},
 		RemoveInstance:  func(id string) { sim.RemoveDroplet(number(id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "off")) },
+		Resize:          func(id string) { require.NoError(t, sim.SetSize(number(id), "s-8vcpu-16gb")) },
 		InstanceListing: "GET /v2/droplets",
 		RefuseAccount:   func() { sim.SetToken("another") },
 

@@ -48,6 +48,9 @@ const firstAddress = "the first address of a kind is the one that the instance w
 // anyText is why a field takes any value.
 const anyText = "a text for people, of which the API looks at the length alone"
 
+// resize changes the type of a Linode.
+func resize(l *linodesim.Linode) { l.Type = "g6-standard-8" }
+
 func newFixture(t testing.TB) *conformance.Fixture {
 	sim, server := linodesim.New(linodesim.Options{Token: testToken})
 	network := simkit.NewNetwork()
@@ -78,8 +81,8 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		RemoveInstance:  func(id string) { sim.RemoveLinode(number(id)) },
 		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(number(id), "offline")) },
-		InstanceListing: "GET /v4/linode/instances",
-		RefuseAccount:   func() { sim.SetToken("another") },
+		Resize:          func(id string) { sim.ChangeLinode(number(id), resize) },
+		InstanceListing: "GET /v4/linode/instances", RefuseAccount: func() { sim.SetToken("another") },
 
 		RemoveLoadBalancers: sim.RemoveLoadBalancers,
 		OtherAccount: func() {

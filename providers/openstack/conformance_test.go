@@ -85,12 +85,16 @@ func newFixtureWith(t testing.TB, keys string) *conformance.Fixture {
 			},
 		},
 		Sim: server, Network: network,
-		Provider:        Description(),
-		Inputs:          func() registry.Inputs { return testInputs(file, nil) },
-		Routes:          func() { file += "[Route]\nrouter-id = " + sim.Routers()[0].ID + "\n" },
-		AddInstance:     func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },
-		RemoveInstance:  func(id string) { sim.RemoveServer(serverID(t, id)) },
-		PowerOff:        func(id string) { require.NoError(t, sim.SetStatus(serverID(t, id), "SHUTOFF")) },
+		Provider:       Description(),
+		Inputs:         func() registry.Inputs { return testInputs(file, nil) },
+		Routes:         func() { file += "[Route]\nrouter-id = " + sim.Routers()[0].ID + "\n" },
+		AddInstance:    func(name string) string { return providerIDPrefix + "/" + sim.AddServer(openstacksim.Spec{Name: name}) },
+		RemoveInstance: func(id string) { sim.RemoveServer(serverID(t, id)) },
+		PowerOff:       func(id string) { require.NoError(t, sim.SetStatus(serverID(t, id), "SHUTOFF")) },
+		Resize: func(id string) {
+			sim.AddFlavor("9", "m1.huge")
+			require.NoError(t, sim.SetFlavor(serverID(t, id), "9"))
+		},
 		InstanceListing: "GET /compute/v2.1/servers/detail",
 		RefuseAccount:   func() { sim.SetPassword("another") },
 

@@ -32,6 +32,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
 		RemoveInstance: func(id string) { sim.Remove(idOf(id)) },
 		PowerOff:       func(id string) { require.NoError(t, sim.SetState(idOf(id), "down")) },
+		Resize:         func(string) { sim.SetType("large") },
 		RefuseAccount: func() {
 			sim.SetPassword("another")
 			sim.EndTokens(false)

@@ -25,6 +25,9 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		AddInstance:    func(name string) string { return providerIDPrefix + sim.Add(name).ID },
 		RemoveInstance: func(id string) { sim.Remove(find(id).ID) },
 		PowerOff:       func(id string) { sim.Edit(find(id), func(v *photonsim.VM) { v.State = "STOPPED" }) },
+		Resize: func(id string) {
+			sim.Edit(find(id), func(v *photonsim.VM) { v.Flavor = new("cluster-large") })
+		},
 		RefuseAccount: func() {
 			sim.SetPassword("another")
 			sim.EndTokens(true)

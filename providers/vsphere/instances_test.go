@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vmware/govmomi/vim25/mo"
+
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 	"github.com/anyccm/cloud-controller-manager/providers/vsphere/vspheresim"
 )
@@ -16,6 +18,9 @@ func tryNodes(t testing.TB, sim *vspheresim.Sim, f *conformance.Fixture) {
 	}
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.Add(vspheresim.Spec{Name: name}).UUID }
 	f.RemoveInstance = func(id string) { sim.Destroy(of(id)) }
+	f.Resize = func(id string) {
+		sim.Edit(of(id), func(m *mo.VirtualMachine) { m.Summary.Config.NumCpu = 32 })
+	}
 	f.PowerOff = func(id string) { sim.PowerOff(of(id)) }
 	f.InstanceListing = vspheresim.Listing
 	f.RefuseAccount = func() {

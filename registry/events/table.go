@@ -62,6 +62,15 @@ func nodeRows() []Row {
 			Do:   "Switch one of them off, delete the Node and let it register again.",
 		},
 		{
+			On: "Node", Reason: "NodeLabelsUpdated", Type: "Normal",
+			What: "The instance changed in the cloud, such as its type, and the Node's labels were corrected. The message has the old and the new values.",
+		},
+		{
+			On: "Node", Reason: "NodeTopologyChanged", Type: "Warning",
+			What: "The cloud has another zone or region for the instance than the Node's labels, which stay: volumes and running Pods keep the old zone.",
+			Do:   "Delete the Node and let it register again, or set `--update-topology-labels`; see [labels of Nodes](node-labels.md).",
+		},
+		{
 			On: "Node", Reason: "NodeNotOurs", Type: "Normal",
 			What: "The Node belongs to another cloud or is outside `--node-selector`. It is left alone.",
 			Do:   "Nothing, unless it should be ours.",

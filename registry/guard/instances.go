@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 
 	v1 "k8s.io/api/core/v1"
 	cloudprovider "k8s.io/cloud-provider"
@@ -23,7 +24,19 @@ type instances struct {
 	claims    *claims
 	reports   *reports
 	attempts  priority.Attempts
+	// observer gets all metadata of our Nodes.
+	observer atomic.Pointer[func(*v1.Node, *cloudprovider.InstanceMetadata)]
 }
+
+// ObserveMetadata passes all metadata of our Nodes to a function from now on.
+func (c *Cloud) ObserveMetadata(observe func(*v1.Node, *cloudprovider.InstanceMetadata)) {
+	if c.instances != nil {
+		c.instances.observer.Store(&observe)
+	}
+}
+
+// IsOurs reports whether a Node belongs to this cloud and matches --node-selector.
+func (c *Cloud) IsOurs(node *v1.Node) bool { return c.ownership.foreign(node) == "" }
 
 // InstanceExists implements cloudprovider.InstancesV2. A Node that is not ours counts as existing, and "gone" is returned only if the
 // policy allows it; otherwise an error makes the framework keep the Node.
@@ -113,6 +126,9 @@ func (i *instances) InstanceMetadata(ctx context.Context, node *v1.Node) (metada
 	}
 	i.saw(node)
 	i.reports.clear(node)
+	if observe := i.observer.Load(); observe != nil {
+		(*observe)(node, metadata)
+	}
 	if !contract.Uninitialized(node) && written(node, metadata.NodeAddresses) {
 		// The framework compares one address of each type, so a Node with two of a type always looks changed and is written in every cycle.
 		// Without addresses it leaves the Node alone.

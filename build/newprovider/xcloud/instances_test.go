@@ -23,6 +23,7 @@ func tryNodes(t testing.TB, sim *xcloudsim.Sim, f *conformance.Fixture) {
 	}
 	f.AddInstance = func(name string) string { return providerIDPrefix + sim.AddInstance(name) }
 	f.RemoveInstance = func(id string) { sim.RemoveInstanceByID(instanceOf(id)) }
+	f.Resize = func(id string) { require.NoError(t, sim.SetType(instanceOf(id), "large")) }
 	f.PowerOff = func(id string) { require.NoError(t, sim.SetStatus(instanceOf(id), "stopped")) }
 	f.InstanceListing = "GET /v1/instances"
 	f.RefuseAccount = func() { sim.SetToken("another") }

@@ -46,6 +46,8 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 	all[names.NodeRouteController] = withOurNodes(whereRoutes(all[names.NodeRouteController]))
 	all[names.ServiceLBController] = withServiceNodes(m.withDefaults(withRetry(withFrame(all[names.ServiceLBController]))))
 	all[names.CloudNodeLifecycleController] = withFrame(all[names.CloudNodeLifecycleController])
+	all[names.CloudNodeController] = withInitializer(all[names.CloudNodeController])
+	all[nodeLabelController] = m.correctNodeLabels(all[names.CloudNodeController].InitContext)
 	all[cloudAPIController] = frameworkapp.ControllerInitFuncConstructor{
 		InitContext: frameworkapp.ControllerInitContext{ClientName: cloudAPIController},
 		Constructor: func(_ frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {

@@ -71,7 +71,8 @@ func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
 
 // commonFlags returns the flags that every provider shares.
 func commonFlags(
-	p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, accounts *controllerAccounts, insecure *bool,
+	p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, accounts *controllerAccounts, labels *nodeLabels,
+	insecure *bool,
 ) cliflag.NamedFlagSets {
 	var sets cliflag.NamedFlagSets
 	addEndpointFlag(sets.FlagSet("cloud endpoints"), insecure)
@@ -80,6 +81,7 @@ func commonFlags(
 	d.addFlags(sets.FlagSet("service selection"))
 	adopt.AddFlag(sets.FlagSet("load balancers"))
 	accounts.addFlag(sets.FlagSet("controller accounts"))
+	labels.addFlags(sets.FlagSet("node labels"))
 	return sets
 }
 
@@ -90,7 +92,9 @@ func (m *manager) flagClashes() error {
 	if err != nil {
 		return err
 	}
-	ours := commonFlags(&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), &controllerAccounts{}, new(bool))
+	ours := commonFlags(
+		&guard.Policy{}, &serviceSelection{}, &serviceDefaults{}, new(registry.Adoption), &controllerAccounts{}, &nodeLabels{}, new(bool),
+	)
 	commands := append(subcommands(choose(&registry.Registry{}, nil)),
 		frameworkapp.NewCloudControllerManagerCommand(o, nil, m.controllers(), m.aliases(), ours, nil))
 	return m.providers.FlagClashes(func(name string) bool {

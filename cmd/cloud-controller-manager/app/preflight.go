@@ -228,7 +228,7 @@ func (p *preflight) noteLabels(relabelled []string, nodes int) {
 		p.note(
 			"node labels", severityWarning,
 			fmt.Sprintf("the labels of %d of %d nodes differ from what the cloud says: %s", len(relabelled), nodes, some(relabelled)),
-			"labels are those of the first registration: delete such a Node and let it register again",
+			"labels that this program wrote are corrected; others stay until the cloud's value changes: see docs/node-labels.md",
 		)
 	}
 }

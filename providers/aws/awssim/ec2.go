@@ -145,6 +145,17 @@ func (s *Sim) SetState(id, state string) error {
 	return nil
 }
 
+// SetType changes the type of an instance.
+func (s *Sim) SetType(id, kind string) error {
+	defer s.lock()()
+	i := s.instances.byID[id]
+	if i == nil {
+		return fmt.Errorf("there is no instance %q", id)
+	}
+	i.Type = kind
+	return nil
+}
+
 // Remove lets an instance vanish, as it does some time after it was terminated.
 func (s *Sim) Remove(id string) {
 	defer s.lock()()

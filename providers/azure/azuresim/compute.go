@@ -388,6 +388,16 @@ func (s *Sim) SetPower(providerID, power string) error {
 	return s.Alter(providerID, func(r *resource) { r.power = power })
 }
 
+// SetSize changes the size of an instance.
+func (s *Sim) SetSize(providerID, size string) error {
+	return s.Alter(providerID, func(r *resource) {
+		propertiesOf(r.doc)["hardwareProfile"] = object{"vmSize": size}
+		if sku, ok := r.doc["sku"].(object); ok { // of an instance of a scale set
+			sku["name"] = size
+		}
+	})
+}
+
 // SetProvisioning changes the provisioning state of an instance.
 func (s *Sim) SetProvisioning(providerID, state string) error {
 	return s.Alter(providerID, func(r *resource) {

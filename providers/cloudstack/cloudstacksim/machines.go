@@ -107,6 +107,18 @@ func (s *Sim) SetState(id, state string) error {
 	return nil
 }
 
+// SetOffering changes the service offering of a virtual machine.
+func (s *Sim) SetOffering(id, offering string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.vms.get(strings.TrimPrefix(id, ProviderIDPrefix))
+	if v == nil {
+		return fmt.Errorf("there is no virtual machine %s", id)
+	}
+	v.Offering = offering
+	return nil
+}
+
 func vmStates() []string {
 	return []string{
 		"Starting", "Running", "Stopping", "Stopped", "Destroyed", "Expunging", "Migrating", "Error", "Unknown", "Shutdown", "Restoring",

@@ -208,6 +208,19 @@ func (s *Sim) ChangeDroplet(id int, change func(*Droplet)) {
 	s.listed.Wrote(s.listedLocked())
 }
 
+// SetSize resizes a droplet.
+func (s *Sim) SetSize(id int, size string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	d := s.droplets[id]
+	if d == nil {
+		return errNotFound
+	}
+	d.SizeSlug = size
+	s.listed.Wrote(s.listedLocked())
+	return nil
+}
+
 // RemoveDroplet destroys a droplet; it also leaves its load balancers.
 func (s *Sim) RemoveDroplet(id int) {
 	s.mu.Lock()

@@ -201,7 +201,14 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 		}),
 		"power-off": simkit.SetStatus(s.SetStatus, "off"),
 		"power-on":  simkit.SetStatus(s.SetStatus, "active"),
-		"token":     simkit.SetToken(s.SetToken),
+		"resize": simkit.Action(func(in struct {
+			ID   int
+			Size string
+		},
+		) error {
+			return s.SetSize(in.ID, in.Size)
+		}),
+		"token": simkit.SetToken(s.SetToken),
 	}
 }
 

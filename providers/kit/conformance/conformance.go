@@ -69,6 +69,8 @@ type Fixture struct {
 	RemoveInstance func(providerID string)
 	// PowerOff stops an instance that goes on existing.
 	PowerOff func(providerID string)
+	// Resize gives an instance another type than the one it has.
+	Resize func(providerID string)
 	// CallsPerInstance is how many calls the first metadata of an instance costs at most, where the listing does not have all of it.
 	CallsPerInstance int
 	// InstanceListing is the operation that lists instances, such as "GET /v2/droplets".

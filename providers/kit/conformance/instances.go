@@ -60,6 +60,7 @@ func runInstances(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		require.ErrorIs(t, err, cloudprovider.InstanceNotFound)
 	})
 	runInstanceIDs(t, newFixture)
+	runNodeLabels(t, newFixture)
 	runInstanceAddresses(t, newFixture)
 	runInstanceSharing(t, newFixture)
 	runInstanceFaults(t, newFixture)

@@ -128,6 +128,18 @@ func (s *Sim) SetStatus(id, status string) error {
 	return nil
 }
 
+// SetFlavor changes the flavor of a server.
+func (s *Sim) SetFlavor(id, flavor string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := s.servers.byID[id]
+	if v == nil {
+		return fmt.Errorf("there is no server %q", id)
+	}
+	v.FlavorID = flavor
+	return nil
+}
+
 // RemoveServer destroys a server and its ports.
 func (s *Sim) RemoveServer(id string) {
 	s.mu.Lock()

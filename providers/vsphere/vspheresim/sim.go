@@ -356,6 +356,7 @@ func (s *Sim) announce(vm *simulator.VirtualMachine) {
 		{Name: "guest.net", Val: slices.Clone(guest.Net)},
 		{Name: "runtime.powerState", Val: vm.Runtime.PowerState},
 		{Name: "runtime.connectionState", Val: vm.Runtime.ConnectionState},
+		{Name: "summary.config.numCpu", Val: vm.Summary.Config.NumCpu},
 		{Name: "summary.config.uuid", Val: vm.Summary.Config.Uuid},
 		{Name: "resourcePool", Val: *vm.ResourcePool},
 		{Name: "runtime.host", Val: *vm.Runtime.Host},

@@ -107,6 +107,19 @@ func (s *Sim) RemoveInstances() {
 	s.instances = nil
 }
 
+// SetType changes the type of an instance.
+func (s *Sim) SetType(id, kind string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.instances {
+		if s.instances[i].ID == id {
+			s.instances[i].Type = kind
+			return nil
+		}
+	}
+	return errors.New("there is no instance " + id)
+}
+
 // SetStatus changes the status of an instance.
 func (s *Sim) SetStatus(id, status string) error {
 	s.mu.Lock()

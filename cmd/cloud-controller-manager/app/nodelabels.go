@@ -1,0 +1,77 @@
+package app
+
+import (
+	"context"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	cloudprovider "k8s.io/cloud-provider"
+	frameworkapp "k8s.io/cloud-provider/app"
+	"k8s.io/cloud-provider/app/config"
+	"k8s.io/cloud-provider/names"
+	controllermanager "k8s.io/controller-manager/app"
+	"k8s.io/controller-manager/controller"
+
+	"github.com/anyccm/cloud-controller-manager/registry/events"
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/nodelabels"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// nodeLabelController corrects labels of Nodes from what the framework's controller of Nodes asks about their instances.
+const nodeLabelController = "node-label-controller"
+
+// nodeLabels has the flags of the controller.
+type nodeLabels struct{ topology bool }
+
+func (n *nodeLabels) addFlags(fs *pflag.FlagSet) {
+	fs.BoolVar(&n.topology, "update-topology-labels", n.topology, "Correct also the labels of zone and region when an instance moves in the cloud. Kubernetes expects them never to change: volumes and running Pods keep the old zone. Without this flag a move is only an event.")
+}
+
+// correctNodeLabels returns the controller, which writes with the account of the framework's controller of Nodes.
+func (m *manager) correctNodeLabels(account frameworkapp.ControllerInitContext) frameworkapp.ControllerInitFuncConstructor {
+	return frameworkapp.ControllerInitFuncConstructor{
+		InitContext: account,
+		Constructor: func(i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface) frameworkapp.InitFunc {
+			return func(ctx context.Context, _ controllermanager.ControllerContext) (controller.Interface, bool, error) {
+				guarded, ok := cloud.(*guard.Cloud)
+				if !ok || !m.enabledControllers().Has(names.CloudNodeController) {
+					return nil, false, nil
+				}
+				client := c.ClientBuilder.ClientOrDie(i.ClientName)
+				recorder := events.NewRecorder(client, nodeLabelController, ctx.Done())
+				labels := nodelabels.New(client, recorder, guarded.IsOurs, m.labels.topology)
+				guarded.ObserveMetadata(labels.Observe)
+				rescue.Go("correcting labels of Nodes", func() { labels.Run(ctx) })
+				return nil, true, nil
+			}
+		},
+	}
+}
+
+// withInitializer starts a controller with its own field manager, which tells its labels from those that others wrote.
+func withInitializer(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
+	construct := inner.Constructor
+	inner.Constructor = func(
+		i frameworkapp.ControllerInitContext, c *config.CompletedConfig, cloud cloudprovider.Interface,
+	) frameworkapp.InitFunc {
+		other := withInformers(c, c.SharedInformers)
+		other.ClientBuilder = initializerClients{c.ClientBuilder}
+		return construct(i, other, cloud)
+	}
+	return inner
+}
+
+// initializerClients makes clients whose field manager, the beginning of their user agent, is nodelabels.Initializer.
+type initializerClients struct {
+	cloudprovider.ControllerClientBuilder
+}
+
+// ClientOrDie implements cloudprovider.ControllerClientBuilder.
+func (b initializerClients) ClientOrDie(name string) kubernetes.Interface {
+	clientConfig := b.ConfigOrDie(name)
+	_, rest, _ := strings.Cut(clientConfig.UserAgent, "/")
+	clientConfig.UserAgent = nodelabels.Initializer + "/" + rest
+	return kubernetes.NewForConfigOrDie(clientConfig)
+}

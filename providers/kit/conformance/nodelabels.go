@@ -1,0 +1,96 @@
+package conformance
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/record"
+	cloudprovider "k8s.io/cloud-provider"
+
+	"github.com/anyccm/cloud-controller-manager/registry/guard"
+	"github.com/anyccm/cloud-controller-manager/registry/nodelabels"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// labelPeriod is how often the framework asks about the addresses of each node.
+const labelPeriod = 5 * time.Minute
+
+// runNodeLabels: another type in the cloud is written on the Node by one patch, another zone is only an event, and neither costs a call.
+func runNodeLabels(t *testing.T, newFixture func(t testing.TB) *Fixture) {
+	t.Helper()
+	virtual(t, "labels follow the instance", func(t *testing.T) {
+		w := newWorld(t, newFixture(t))
+		w.addNode(t.Context(), "worker", nil)
+		kube, recorder := fake.NewClientset(), record.NewFakeRecorder(100)
+		guarded, ok := w.cloud.(*guard.Cloud)
+		require.True(t, ok)
+		w.nodes[0].UID, w.nodes[0].Labels = "uid", map[string]string{}
+		first := w.metadata()
+		require.NotEmpty(t, first.InstanceType)
+		for label, value := range map[string]string{
+			v1.LabelInstanceTypeStable: first.InstanceType, v1.LabelInstanceType: first.InstanceType,
+			v1.LabelTopologyZone: first.Zone, v1.LabelTopologyRegion: first.Region,
+		} {
+			if value != "" {
+				w.nodes[0].Labels[label] = value
+			}
+		}
+		_, err := kube.CoreV1().Nodes().Create(t.Context(), w.nodes[0], metav1.CreateOptions{FieldManager: "another-controller"})
+		require.NoError(t, err)
+		kube.ClearActions()
+		labels := nodelabels.New(kube, recorder, guarded.IsOurs, false)
+		guarded.ObserveMetadata(labels.Observe)
+		rescue.Go("correcting labels of Nodes", func() { labels.Run(t.Context()) })
+
+		w.sweep()
+		usual := w.sweep() + w.sweep() // what some clouds ask besides lasts ten minutes
+		assert.Empty(t, kube.Actions(), "nothing changed")
+		w.Resize(w.nodes[0].Spec.ProviderID)
+		assert.Equal(t, usual, w.sweep()+w.sweep(), "another type costs no call of its own")
+		now := w.metadata()
+		require.NotEqual(t, first.InstanceType, now.InstanceType)
+		node, err := kube.CoreV1().Nodes().Get(t.Context(), "worker", metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.Equal(t, now.InstanceType, node.Labels[v1.LabelInstanceTypeStable])
+		assert.Equal(t, now.InstanceType, node.Labels[v1.LabelInstanceType])
+		assert.Len(t, kube.Actions(), 3, "a read and a patch, and the test's own read")
+		require.Len(t, recorder.Events, 1)
+		assert.Contains(t, <-recorder.Events, nodelabels.EventNodeLabelsUpdated)
+
+		w.nodes[0] = node
+		kube.ClearActions()
+		moved := *now
+		moved.Zone, moved.Region = first.Zone+"-2", first.Region+"-2"
+		labels.Observe(node, &moved)
+		synctest.Wait()
+		if first.Zone+first.Region != "" {
+			require.Len(t, recorder.Events, 1)
+			assert.Contains(t, <-recorder.Events, nodelabels.EventNodeTopologyChanged)
+		}
+		for _, a := range kube.Actions() {
+			assert.Equal(t, "get", a.GetVerb(), "zone and region stay")
+		}
+	})
+}
+
+// metadata asks the cloud about the first node.
+func (w *world) metadata() *cloudprovider.InstanceMetadata {
+	m, err := w.instances().InstanceMetadata(w.t.Context(), w.nodes[0])
+	require.NoError(w.t, err)
+	return m
+}
+
+// sweep has the framework ask about the first node as it does every few minutes, and returns the calls that this takes.
+func (w *world) sweep() int {
+	time.Sleep(labelPeriod)
+	w.Sim.ResetCalls()
+	w.metadata()
+	synctest.Wait()
+	return w.Sim.Calls().Total
+}

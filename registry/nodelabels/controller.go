@@ -1,0 +1,188 @@
+package nodelabels
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	apply "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	cloudprovider "k8s.io/cloud-provider"
+	"k8s.io/klog/v2"
+
+	"github.com/anyccm/cloud-controller-manager/registry/contract"
+	"github.com/anyccm/cloud-controller-manager/registry/rescue"
+)
+
+// Reasons of the events that are written on Nodes.
+const (
+	// EventNodeLabelsUpdated: labels that differed from the cloud were corrected.
+	EventNodeLabelsUpdated = "NodeLabelsUpdated"
+	// EventNodeTopologyChanged: the cloud has another zone or region than the Node, which keeps its labels.
+	EventNodeTopologyChanged = "NodeTopologyChanged"
+)
+
+// forgetAfter is how long the facts of a Node are stored after the last answer. The framework asks about each Node every few minutes.
+const forgetAfter = 2 * time.Hour
+
+// Controller corrects labels of Nodes. It asks the cloud nothing, but gets what the framework asks about each Node.
+type Controller struct {
+	client kubernetes.Interface
+	events record.EventRecorder
+	// isOurs reports whether this program manages a Node.
+	isOurs        func(*v1.Node) bool
+	writeTopology bool
+	queue         workqueue.TypedRateLimitingInterface[types.UID]
+
+	mu        sync.Mutex
+	instances map[types.UID]*instance
+	swept     time.Time
+}
+
+// instance holds the cloud's last answers about the instance of a Node.
+type instance struct {
+	node string
+	// labels are of the last answer; latest are the last value of each label, also where the last answer lacked it.
+	labels, latest map[string]string
+	// updates are labels whose value in the cloud changed between two answers, until they are written.
+	updates map[string]bool
+	// difference was judged last and topology reported last; neither is repeated.
+	difference, topology string
+	at                   time.Time
+}
+
+// New returns a controller. writeTopology lets it write zone and region, which Kubernetes documents as unchanging.
+func New(client kubernetes.Interface, events record.EventRecorder, isOurs func(*v1.Node) bool, writeTopology bool) *Controller {
+	return &Controller{
+		client: client, events: events, isOurs: isOurs, writeTopology: writeTopology, instances: map[types.UID]*instance{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[types.UID]()),
+	}
+}
+
+// Observe takes the metadata of a Node that this program manages. It makes no call.
+func (c *Controller) Observe(node *v1.Node, m *cloudprovider.InstanceMetadata) {
+	labels := cloudLabels(m)
+	var keys []string
+	if !contract.Uninitialized(node) { // or the framework writes them
+		keys = differences(node, labels)
+	}
+	difference := ""
+	for _, key := range keys {
+		difference += key + "=" + node.Labels[key] + " " + labels[key] + "\n"
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	i := c.instances[node.UID]
+	if i == nil {
+		i = &instance{latest: map[string]string{}, updates: map[string]bool{}}
+		c.instances[node.UID] = i
+	}
+	for key, value := range labels {
+		if before, ok := i.latest[key]; ok && value != before {
+			i.updates[key], i.difference = true, ""
+		}
+		i.latest[key] = value
+		if !slices.Contains(keys, key) { // what somebody sets later is no update of the cloud
+			delete(i.updates, key)
+		}
+	}
+	i.node, i.labels, i.at = node.Name, labels, now
+	if difference != "" && difference != i.difference {
+		c.queue.Add(node.UID)
+	}
+	i.difference = difference
+	if now.Sub(c.swept) > forgetAfter {
+		c.swept = now
+		maps.DeleteFunc(c.instances, func(_ types.UID, i *instance) bool { return now.Sub(i.at) > forgetAfter })
+	}
+}
+
+// Run corrects labels until the context ends.
+func (c *Controller) Run(ctx context.Context) {
+	rescue.Go("ending the queue of labels", func() {
+		<-ctx.Done()
+		c.queue.ShutDown()
+	})
+	for {
+		uid, ended := c.queue.Get()
+		if ended {
+			return
+		}
+		if err := c.correct(ctx, uid); err != nil {
+			klog.FromContext(ctx).Error(err, "The labels of a Node are not corrected yet")
+			c.queue.AddRateLimited(uid)
+		} else {
+			c.queue.Forget(uid)
+		}
+		c.queue.Done(uid)
+	}
+}
+
+// correct reads a Node, whose managed fields the informers drop, and makes at most one patch.
+func (c *Controller) correct(ctx context.Context, uid types.UID) error {
+	c.mu.Lock()
+	i, ok := c.instances[uid]
+	if !ok {
+		c.mu.Unlock()
+		return nil
+	}
+	name, labels, updates := i.node, i.labels, maps.Clone(i.updates)
+	c.mu.Unlock()
+	node, err := c.client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading node %s: %w", name, err)
+	case node.UID != uid || node.DeletionTimestamp != nil || !c.isOurs(node):
+		return nil
+	}
+	d := decide(node, labels, updates, c.writeTopology)
+	if err := c.apply(ctx, node, d); err != nil {
+		return err
+	}
+	topology := strings.Join(d.topology, ", ")
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if topology != "" && topology != i.topology {
+		c.events.Event(node, v1.EventTypeWarning, EventNodeTopologyChanged, "the cloud has another zone or region than the Node's labels, which stay, "+
+			"because volumes and Pods keep the old one: "+topology+"; delete the Node and let it register again, or set --update-topology-labels")
+	}
+	i.topology = topology
+	for key := range updates {
+		if i.latest[key] == labels[key] {
+			delete(i.updates, key)
+		}
+	}
+	return nil
+}
+
+// apply makes the one patch of a decision and reports it.
+func (c *Controller) apply(ctx context.Context, node *v1.Node, d decision) error {
+	switch {
+	case d.patch == nil:
+		return nil
+	case forgedRecord(node):
+		klog.FromContext(ctx).Info("The labels of a Node are not corrected: its managed fields name "+Manager+" for more than labels, which "+
+			"somebody else wrote; remove that entry", "node", node.Name)
+		return nil
+	}
+	// The version holds off a write of others that came after the read, such as a label set by hand.
+	labels := apply.Node(node.Name).WithUID(node.UID).WithResourceVersion(node.ResourceVersion).WithLabels(d.patch)
+	if _, err := c.client.CoreV1().Nodes().Apply(ctx, labels, metav1.ApplyOptions{FieldManager: Manager, Force: true}); err != nil {
+		return fmt.Errorf("writing the labels of node %s: %w", node.Name, err)
+	}
+	c.events.Event(node, v1.EventTypeNormal, EventNodeLabelsUpdated, "corrected to what the cloud says: "+strings.Join(d.corrections, ", "))
+	return nil
+}
