@@ -320,13 +320,13 @@ func TestOrphansOfAnotherVPC(t *testing.T) {
 func TestTargetGroupOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := startWorld(t, "", awssim.Options{})
+		w := startVirtual(t, "", awssim.Options{})
 		a := nlb("web", nil, servicePort("http", 80, 30080))
 		w.Apply(a)
 		w.ensure(a)
 		require.Len(t, w.sim.TargetGroups()[0].Targets, 1)
-		theirs := newTestWorld(t, "", awssim.Options{})
-		theirs.sim, theirs.server, theirs.url = w.sim, w.server, w.url
+		theirs := newVirtualWorld(t, "", awssim.Options{})
+		theirs.sim, theirs.server, theirs.url, theirs.dial = w.sim, w.server, w.url, w.dial
 		theirs.restart()
 		theirs.addNode(awssim.Spec{Name: "other-1"})
 		b := nlb("web", nil, servicePort("http", 80, 30080))
