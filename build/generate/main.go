@@ -51,6 +51,7 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	w.providerPages(providers)
 	w.support(providers)
 	w.limits(providers)
+	w.access(providers)
 	w.forms(providers)
 	w.realClouds()
 	w.chart(providers)

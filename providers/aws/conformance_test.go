@@ -112,6 +112,7 @@ func tryFeatures(f *conformance.Fixture, scope conformance.Scope, unmanaged func
 	network := map[string]string{annotationType: typeNLB}
 	f.UDP, f.DualStack = conformance.FeatureCase{With: network, Shows: "UDP"}, conformance.FeatureCase{With: network, Shows: "dualstack"}
 	classic := scope
+	classic.Name = "classic"
 	classic.Except = maps.Clone(scope.Except)
 	classic.Except[conformance.Stranger] = "a rule that lets in the group of a classic load balancer is ours by its form, and that group goes with it"
 	classic.Except[conformance.OtherCluster] = classic.Except[conformance.Stranger]

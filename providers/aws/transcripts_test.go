@@ -14,7 +14,7 @@ import (
 
 // transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
-//go:embed testdata/transcripts
+//go:embed testdata/transcripts testdata/access.yaml
 var transcripts embed.FS
 
 // transcriptNames are the names of what has no name in the state of the simulator.

@@ -17,7 +17,7 @@ import (
 
 // transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
-//go:embed testdata/transcripts
+//go:embed testdata/transcripts testdata/access.yaml
 var transcripts embed.FS
 
 // tryTranscripts says how the suite tells what goes over the wire. config has further keys of azure.json.

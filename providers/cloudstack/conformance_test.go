@@ -25,7 +25,7 @@ func TestConformance(t *testing.T) {
 	// In a tier of a VPC, the items of its ACL say who may come in, and not firewall rules.
 	t.Run(vpcTier, func(t *testing.T) {
 		t.Parallel()
-		conformance.RunParts(t, fixtureOf(vpcTier), "LoadBalancers", "ByHand", "Interruption", "Narrowing", "Access")
+		conformance.RunParts(t, fixtureOf(vpcTier), "LoadBalancers", "ByHand", "Interruption", "Sources", "Narrowing", "Access", "Exceptions")
 	})
 }
 

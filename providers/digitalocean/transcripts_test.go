@@ -13,7 +13,7 @@ import (
 
 // transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
-//go:embed testdata/transcripts
+//go:embed testdata/transcripts testdata/access.yaml
 var transcripts embed.FS
 
 // target is where a port of a Service leads: network load balancers keep the port that clients asked for.

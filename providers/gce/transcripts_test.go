@@ -12,7 +12,7 @@ import (
 
 // transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
-//go:embed testdata/transcripts
+//go:embed testdata/transcripts testdata/access.yaml
 var transcripts embed.FS
 
 // interrupts are steps of scenarios in which a port leads nowhere for a while.

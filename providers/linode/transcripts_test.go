@@ -19,7 +19,7 @@ import (
 
 // transcripts hold the API calls of each scenario; `go test -run TestConformance/Transcripts -update` writes them.
 //
-//go:embed testdata/transcripts
+//go:embed testdata/transcripts testdata/access.yaml
 var transcripts embed.FS
 
 // names maps the IDs of NodeBalancers, firewalls and their parts to stable names for transcripts.

@@ -166,7 +166,8 @@ type Fixture struct {
 
 	// Transcripts.
 
-	// Transcripts is testdata/transcripts of the provider's folder, embedded: what the cloud is told in each scenario.
+	// Transcripts is testdata/transcripts of the provider's folder, embedded: what the cloud is told in each scenario. It has the exceptions
+	// of Access, too, in testdata/access.yaml.
 	Transcripts fs.FS
 	// Scenarios are those that this cloud has besides the common ones.
 	Scenarios []Scenario
@@ -277,6 +278,8 @@ var parts = []part{
 	{name: "Narrowing", applies: (*Fixture).hasSources, run: inEachScope(Narrowing)},
 	// source ranges are removed, Services share a port, and go
 	{name: "Access", applies: (*Fixture).hasSources, run: inEachScope(runAccess)},
+	// what Access does not try, or with another end, is what the documentation says
+	{name: "Exceptions", applies: (*Fixture).hasSources, run: runExceptions},
 	// nobody gets another's load balancer by asking for it
 	{name: "Ownership", applies: func(f *Fixture) bool { return f.hasLoadBalancers() && f.Claims != nil }, run: runOwnership},
 	// reads are behind writes

@@ -36,6 +36,8 @@ var writers = []Writer{Stranger, OtherCluster, SecondProcess, Passerby}
 
 // Scope is where the rules of Services stand, as those see it who write there, too.
 type Scope struct {
+	// Name tells several places of a cloud apart, in which rules stand.
+	Name string
 	// Rules are all rules there with their marks, a line for each, without what differs from run to run.
 	Rules func() []string
 	// Writes has somebody write rules there: those that Services of this cluster have, or one about another port. Where the cloud takes no
@@ -47,8 +49,8 @@ type Scope struct {
 	// or an event says then, where it is not made again.
 	Remove  func()
 	Missing string
-	// Fill has somebody fill what rules stand in, but for some room, until leave is called; nil where the cloud has no limit, or others write
-	// nothing there. Full is what an error or an event says of what has no room.
+	// Fill has somebody fill what rules stand in, but for some room, until leave is called. Full is what an error or an event says of what
+	// has no room; without Fill it is why nobody fills it.
 	Fill func(room int) (leave func())
 	Full string
 	// Leaves is why something narrower may be left when everybody may connect again, after a write that failed. It goes with the Service.
@@ -80,7 +82,7 @@ func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 		virtual(t, name, func(t *testing.T) { runRulesRemoved(t, newFixture, restart, sourceRange) })
 		virtual(t, name+", without source ranges", func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
 	}
-	if scope.Fill != nil {
+	if require.NotEmpty(t, scope.Full); scope.Fill != nil {
 		virtual(t, "what rules stand in is full", func(t *testing.T) { runFullScope(t, newFixture) })
 	}
 	virtual(t, "rules outlast their load balancer and their Service", func(t *testing.T) { runOrphanRules(t, newFixture) })

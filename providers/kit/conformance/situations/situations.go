@@ -1,0 +1,60 @@
+// Package situations lists what may happen to who may connect to a Service, with the case of the conformance suite that tries it.
+package situations
+
+// Situation is a row of the table of docs/security.md.
+type Situation struct {
+	Text string
+	// Case is a part of the suite, or one of its cases.
+	Case string
+}
+
+// Exceptions are why a case does not happen in a scope of a cloud, or has another end there: by scope and case.
+type Exceptions map[string]map[string]string
+
+// File is where a cloud's folder has its exceptions.
+const File = "testdata/access.yaml"
+
+// The cases that have exceptions.
+const (
+	Twice       = "Access/source ranges are said twice, and with bits of hosts"
+	ClosedFirst = "Access/all is closed before the load balancer goes"
+	Meanwhile   = "Access/somebody writes a rule right before write 1"
+	Refused     = "Access/write 1 is refused once"
+	Removed     = "Access/somebody takes the rules away, restart true"
+	Full        = "Access/what rules stand in is full"
+	Outlasting  = "Access/rules outlast their load balancer and their Service"
+)
+
+// RulesOf is the case about rules of somebody else's.
+func RulesOf(who string) string { return "Access/rules of " + who + ", restart true" }
+
+// All are the rows in their order.
+func All() []Situation {
+	return []Situation{
+		{"ranges narrow, and each other write is refused", "Narrowing"},
+		{"ranges narrow, and an annotation of the cloud is invalid", "Narrowing/an annotation of the cloud's is wrong"},
+		{"ranges narrow, and a common annotation is invalid", "Narrowing/a common annotation is wrong"},
+		{"ranges narrow, and no node is ready", "Narrowing/no node is ready"},
+		{"ranges narrow, and instances cannot be read", "Narrowing/instances cannot be read"},
+		{"an opening fails for now", "Narrowing/write 1 of a refused Service fails once"},
+		{"all ranges are invalid", "Sources/none of them can be read"},
+		{"one of several ranges is invalid", "Sources/one of several cannot be read"},
+		{"all ranges are of another family", "Sources/all of them are of another family"},
+		{"ranges occur twice, or have host bits", Twice},
+		{"ranges are removed", "Access/source ranges are removed"},
+		{"two Services have a port, and one narrows and is deleted", "Access/two Services have a port, and one narrows and goes"},
+		{"two Services have a port; the older one is deleted, then the last", "Access/two Services have a port, and the older one goes"},
+		{"a stranger has the same rule", RulesOf("a stranger")},
+		{"another cluster has the same rule", RulesOf("another cluster")},
+		{"a rule of the Service exists twice", RulesOf("a second process")},
+		{"somebody has a rule for another port", RulesOf("a passerby")},
+		{"somebody writes a rule between our read and each write", Meanwhile},
+		{"each write is refused once", Refused},
+		{"each write loses its response", "Access/write 2 loses its answer"},
+		{"rules, groups or firewalls are deleted", Removed},
+		{"others fill a group", Full},
+		{"a Service is deleted, and each closing is refused", "Access/closing 1 is refused when the Service goes"},
+		{"a Service is deleted: its rules are closed before its load balancer", ClosedFirst},
+		{"the load balancer and the Service are deleted without the program", Outlasting},
+	}
+}
