@@ -8,6 +8,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -120,7 +121,7 @@ func (r *reconciler) externalFront(
 			have := named(suffix)
 			return isSixAddress(have), have != nil
 		}))
-		if err := checkName("public IP address", a.name, "shorten --cluster-name"); a.found == nil && err != nil {
+		if err := azurelimits.Name.As("the name of public IP address " + a.name).Text(a.name); a.found == nil && err != nil {
 			return err
 		}
 	}

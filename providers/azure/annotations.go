@@ -12,6 +12,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -213,7 +214,7 @@ var Annotations = schema.Annotations[settings]{
 	nameAnnotation(annotationLinkGroup, "Resource group of the private link service.", func(s *settings) *string { return &s.Link.Group }),
 	nameAnnotation(annotationLinkName, "Its name, which cannot be changed.", func(s *settings) *string { return &s.Link.Name }),
 	nameAnnotation(annotationLinkSubnet, "Name of the subnet of its addresses.", func(s *settings) *string { return &s.Link.Subnet }),
-	counted(annotationLinkCount, "1", "How many addresses it has.", 1, 8, func(s *settings) *int { return &s.Link.Count }),
+	counted(annotationLinkCount, "1", "How many addresses it has.", 1, float64(azurelimits.LinkAddresses.Max), func(s *settings) *int { return &s.Link.Count }),
 	written(annotationLinkIPs, "Its static addresses of IPv4, separated by blanks.", func(s *settings) *string { return &s.Link.IPs }),
 	written(annotationLinkFQDNs, "Names by which it is reached, separated by blanks.", func(s *settings) *string { return &s.Link.FQDNs }),
 	trimmed(annotationLinkProxy, "It sends the PROXY protocol, with the private endpoint's identifier.", func(s *settings) *bool { return &s.Link.Proxy }),

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 )
 
@@ -26,15 +27,15 @@ func TestNamesBeyondTheLimits(t *testing.T) {
 		refusal     string
 	}{
 		"public address":           {47, nil, nil, ""},
-		"longer public address":    {48, nil, nil, "would have a name of 81 characters, and Azure takes at most 80: shorten --cluster-name"},
+		"longer public address":    {48, nil, nil, "would have 81 characters, and the cloud takes at most 80; shorten --cluster-name"},
 		"public address of IPv6":   {42, nil, bothFamilies, ""},
-		"longer address of IPv6":   {43, nil, bothFamilies, "would have a name of 81 characters, and Azure takes at most 80: shorten --cluster-name"},
+		"longer address of IPv6":   {43, nil, bothFamilies, "would have 81 characters, and the cloud takes at most 80; shorten --cluster-name"},
 		"load balancer":            {71, internal, nil, ""},
-		"longer load balancer":     {72, internal, nil, "would have a name of 81 characters, and Azure takes at most 80: shorten --cluster-name, or what the cloud config"},
+		"longer load balancer":     {72, internal, nil, "would have 81 characters, and the cloud takes at most 80; shorten --cluster-name, or what the cloud config"},
 		"private link service":     {9, linked, nil, annotationLinkName},
 		"tag of the address":       {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 256)}, nil, ""},
-		"longer tag":               {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 257)}, nil, "the value of tag team has 257 characters, and Azure takes at most 256"},
-		"longer name of a tag":     {9, map[string]string{annotationTags: strings.Repeat("x", 513) + "=a"}, nil, "has 513 characters, and Azure takes at most 512"},
+		"longer tag":               {9, map[string]string{annotationTags: "team=" + strings.Repeat("x", 257)}, nil, "the value of tag team would have 257 characters, and the cloud takes at most 256"},
+		"longer name of a tag":     {9, map[string]string{annotationTags: strings.Repeat("x", 513) + "=a"}, nil, "would have 513 characters, and the cloud takes at most 512"},
 		"prefix of a long address": {48, map[string]string{annotationPrefixID: prefixID}, nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +65,7 @@ func TestTagsOfTheConfigurationBeyondTheLimits(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{`"tags":"team=%s"`, `"tagsMap":{"team":"%s"}`} {
 		_, _, err := parseConfig(inputs(minimal + "," + fmt.Sprintf(text, strings.Repeat("x", 257)) + "}"))
-		require.ErrorContains(t, err, "the value of tag team has 257 characters, and Azure takes at most 256")
+		require.ErrorContains(t, err, "the value of tag team would have 257 characters, and the cloud takes at most 256")
 	}
 }
 
@@ -82,16 +83,47 @@ func TestMoreServicesThanATagNames(t *testing.T) {
 			w.Apply(s)
 			return s
 		}
-		room := 1 + (maxTagValue-len("default/web"))/len(",default/echo-server-number-00")
+		room := 1 + (azurelimits.TagValue.Max-len("default/web"))/len(",default/echo-server-number-00")
 		for i := 1; i < room; i++ {
 			w.ensure(add(i))
 		}
 		w.server.ResetCalls()
-		require.ErrorContains(w, w.refuse(add(room)), fmt.Sprintf("is to be for %d Services, and the value of tag k8s-azure-service has ", room+1))
+		require.ErrorContains(w, w.refuse(add(room)), fmt.Sprintf("is to be for %d Services, and the value of tag k8s-azure-service would have ", room+1))
 		assert.Zero(w, w.server.Calls().Writes)
-		assert.Contains(w, strings.Join(w.Events(), "\n"), "and Azure takes at most 256: give this Service an address of its own")
+		assert.Contains(w, strings.Join(w.Events(), "\n"), "and the cloud takes at most 256: give this Service an address of its own")
 		assert.Len(w, w.parts("kubernetes", "loadBalancingRules"), room)
 	})
+}
+
+// limitsElsewhere are the limits that the test below holds, of what is counted in several rules, and of routes.
+func limitsElsewhere() map[string]string {
+	const test = "TestSimulatorKnowsTheLimits"
+	return map[string]string{
+		azurelimits.Sources.String(): test, azurelimits.Destinations.String(): test, azurelimits.Routes.String(): test,
+		azurelimits.RuleDescription.String(): test,
+	}
+}
+
+// unlimited are the texts and lists that have no limit.
+func unlimited() map[string]string {
+	const filledIn, unbounded = "the API fills it in, and ignores what a write says about it", "Azure's page of limits has no number for it"
+	all := map[string]string{
+		"name": "the path says it", "id": "the path says it", "sku.tier": "the name says it",
+		"*sourceAddressPrefixes": "those of all rules are counted, by TestSimulatorKnowsTheLimits",
+	}
+	for _, field := range []string{
+		"etag", "type", "defaultSecurityRules", "networkInterfaces", "backendIPConfigurations", "[].properties.loadBalancingRules", "onfigurations[].id",
+		"Rules[].id", "defaultSecurityRules[].properties.access", "alias", "networkInterfaces[].id", "networkInterfaceIPConfiguration.id",
+	} {
+		all["*"+field] = filledIn
+	}
+	for _, field := range []string{
+		"ackendAddressPools", "probes", "zones", "destinationPortRanges", "etworkInterfaceConfigurations", "ipConfigurations", "addressPrefixes", "vmSize",
+		"subnet.id", "subscriptions", "fqdns", "fqdns[]", "sourceAddressPrefix", "requestPath", "loadBalancerFrontendIpConfigurations",
+	} {
+		all["*"+field] = unbounded
+	}
+	return all
 }
 
 // TestSimulatorKnowsTheLimits: it refuses what Azure refuses, by Azure's codes.
@@ -104,9 +136,44 @@ func TestSimulatorKnowsTheLimits(t *testing.T) {
 		put := func(name string, tags doc) error {
 			return w.cloud.reconciler.api.put(w.Context(), "a public address", pipID(name), networkVersion, address(tags), "")
 		}
-		require.NoError(w, put(strings.Repeat("n", maxPartName), doc{strings.Repeat("k", maxTagName): strings.Repeat("v", maxTagValue)}))
-		assert.Equal(w, "InvalidResourceName", codeOf(put(strings.Repeat("n", maxPartName+1), nil)))
-		assert.Equal(w, "InvalidTagValueLength", codeOf(put("a", doc{"k": strings.Repeat("v", maxTagValue+1)})))
-		assert.Equal(w, "InvalidTagName", codeOf(put("a", doc{strings.Repeat("k", maxTagName+1): "v"})))
+		tags := doc{strings.Repeat("k", azurelimits.TagName.Max): strings.Repeat("v", azurelimits.TagValue.Max)}
+		require.NoError(w, put(strings.Repeat("n", azurelimits.Name.Max), tags))
+		assert.Equal(w, "InvalidResourceName", codeOf(put(strings.Repeat("n", azurelimits.Name.Max+1), nil)))
+		assert.Equal(w, "InvalidTagValueLength", codeOf(put("a", doc{"k": strings.Repeat("v", azurelimits.TagValue.Max+1)})))
+		assert.Equal(w, "InvalidTagName", codeOf(put("a", doc{strings.Repeat("k", azurelimits.TagName.Max+1): "v"})))
+		group := func(sources, destinations, description int) error {
+			addresses := func(n int) (list []any) {
+				for i := range n {
+					list = append(list, fmt.Sprintf("10.0.%d.%d", i>>8, i&0xff))
+				}
+				return list
+			}
+			rule := part("rule", doc{
+				"direction": "Inbound", "priority": 500, "access": "Allow", "protocol": "Tcp", "sourcePortRange": "*", "destinationPortRange": "80",
+				"description": strings.Repeat("d", description), "sourceAddressPrefixes": addresses(sources), "destinationAddressPrefixes": addresses(destinations),
+			})
+			id := azuresim.ID("Microsoft.Network/networkSecurityGroups", "many")
+			return w.cloud.reconciler.api.put(w.Context(), "a security group", id, networkVersion, doc{
+				"location": azuresim.Location, "properties": doc{"securityRules": []any{rule}},
+			}, "")
+		}
+		require.NoError(w, group(azurelimits.Sources.Max, azurelimits.Destinations.Max, azurelimits.RuleDescription.Max))
+		assert.Equal(w, "LimitExceeded", codeOf(group(azurelimits.Sources.Max+1, 1, 1)))
+		assert.Equal(w, "LimitExceeded", codeOf(group(1, azurelimits.Destinations.Max+1, 1)))
+		assert.Equal(w, "InvalidRequestFormat", codeOf(group(1, 1, azurelimits.RuleDescription.Max+1)))
+		table := func(routes int) error {
+			var list []any
+			for i := range routes {
+				list = append(list, part(fmt.Sprint("route-", i), doc{
+					"addressPrefix": fmt.Sprintf("10.%d.%d.0/24", i>>8, i&0xff), "nextHopType": "VirtualAppliance", "nextHopIpAddress": "10.0.0.4",
+				}))
+			}
+			id := azuresim.ID("Microsoft.Network/routeTables", "many")
+			return w.cloud.reconciler.api.put(w.Context(), "a route table", id, networkVersion, doc{
+				"location": azuresim.Location, "properties": doc{"routes": list},
+			}, "")
+		}
+		require.NoError(w, table(azurelimits.Routes.Max))
+		assert.Equal(w, "RouteTableLimit", codeOf(table(azurelimits.Routes.Max+1)))
 	})
 }

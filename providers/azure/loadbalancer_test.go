@@ -49,6 +49,7 @@ func tryLoadBalancers(t testing.TB, sim *azuresim.Sim, f *conformance.Fixture) {
 			"properties.privateEndpointConnections*":                               filledIn,
 			"properties.backendAddressPools[].properties.backendIPConfigurations*": filledIn,
 		},
+		LimitsElsewhere: limitsElsewhere(), Unlimited: unlimited(),
 	}
 	for _, part := range []string{"frontendIPConfigurations", "backendAddressPools", "loadBalancingRules", "probes", "securityRules", "ipConfigurations"} {
 		at := "properties." + part + "[]."

@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	cloudproviderapi "k8s.io/cloud-provider/api"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
@@ -88,7 +89,7 @@ func (c *Config) choosePools(service *v1.Service, known []*v1.Service, lbs []doc
 	joined, unique, base := joinedPools(service), uniquePools(service), baseName(service)
 	mine, theirs := leadingTo(lbs, joined, base)
 	chosen, _ := leadingTo(lbs, unique, base)
-	if len(joined.six) > maxPartName || chosen || theirs && !mine {
+	if azurelimits.Name.Text(joined.six) != nil || chosen || theirs && !mine {
 		return unique
 	}
 	for _, other := range known {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
@@ -144,23 +145,15 @@ func TestNarrowingIsNotHeldUpByAFullGroup(t *testing.T) {
 	full := map[string]func(rules []doc) []doc{
 		"sources": func(rules []doc) []doc {
 			var many []any
-			for i := range maxPrefixes - 1 {
+			for i := range azurelimits.Sources.Max - 1 {
 				many = append(many, netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}).String())
 			}
 			theirs := leftAllow("IPv4", "", 300, "Tcp", many, "10.0.0.9", "22")
 			theirs["name"] = "theirs"
 			return append(rules, theirs)
 		},
-		"priorities": func(rules []doc) []doc {
-			for p := firstPriority + 1; p < lastPriority; p++ {
-				theirs := leftAllow("IPv4", "", p, "Tcp", "10.0.0.8", "10.0.0.9", "22")
-				theirs["name"] = fmt.Sprint("theirs-", p)
-				rules = append(rules, theirs)
-			}
-			return rules
-		},
 		"rules": func(rules []doc) []doc {
-			for p := firstPriority + 1; p < firstPriority+maxRules; p++ {
+			for p := firstPriority + 1; p < firstPriority+azurelimits.SecurityRules.Max; p++ {
 				theirs := leftAllow("IPv4", "", p, "Tcp", "10.0.0.8", "10.0.0.9", "22")
 				theirs["name"] = fmt.Sprint("theirs-", p)
 				rules = append(rules, theirs)

@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
@@ -56,7 +57,7 @@ func (l *linkSettings) judge(service *v1.Service, s *settings) (err error) {
 		}
 	}
 	l.judgeNames(refuse)
-	if bad := checkName("private link service", l.Name, "shorten it"); bad != nil {
+	if bad := azurelimits.Name.As("the name of private link service " + l.Name).Text(l.Name); bad != nil {
 		refuse(annotationLinkName, "%v", bad)
 	}
 	if len(ips) > l.Count {
@@ -327,7 +328,7 @@ func linkConfigs(link, subnet, subnetID string, s *linkSettings) (list []doc) {
 			end = "-static-" + ips[i]
 			p["privateIPAllocationMethod"], p["privateIPAddress"] = "Static", ips[i]
 		}
-		list = append(list, doc{"name": begin[:min(len(begin), maxPartName-len(end))] + end, "properties": p})
+		list = append(list, doc{"name": begin[:min(len(begin), azurelimits.Name.Max-len(end))] + end, "properties": p})
 	}
 	return list
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -31,7 +32,7 @@ func Description() registry.Provider {
 		SDK:         "github.com/Azure/azure-sdk-for-go/sdk/azcore",
 		Annotations: slices.Concat(Annotations.Rows(), PortAnnotations.Rows()),
 		Options:     Options.Rows(), CheckService: checkService, ServiceFields: serviceFields, Events: eventRows(),
-		Permissions: permissions(), Installation: installation(), Routes: routed,
+		Permissions: permissions(), Installation: installation(), Routes: routed, Limits: azurelimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix}, InstanceKey: instanceKey,
 	})
 }

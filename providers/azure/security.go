@@ -4,6 +4,7 @@ import (
 	"crypto/md5" //nolint:gosec // part of names, as Azure's own controller makes them; nothing is protected by it
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"strings"
 
 	v1 "k8s.io/api/core/v1"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 )
 
 // This file computes the rules of the network security group: those of this program are shared by all Services with the same protocol,
@@ -22,8 +25,6 @@ const (
 	rulePrefix    = "k8s-azure-lb"
 	firstPriority = 500
 	lastPriority  = 4096
-	maxRules      = 1000
-	maxPrefixes   = 4000
 )
 
 // access is one rule that a Service needs.
@@ -125,9 +126,6 @@ func (c claim) owns(address string, rule doc, onNodes bool) bool {
 		onNodes && (hasIP(c.nodes, address) || slices.Contains(c.former[address], str(rule, "name")))
 }
 
-// maxDescription is how many characters the description of a rule may have.
-const maxDescription = 140
-
 // furtherIn are the further addresses that a cluster put into a rule, as its description says. Nothing else proves it: another cluster
 // behind the same security group may have the same address there.
 func furtherIn(rule doc, mark string) []string {
@@ -163,7 +161,7 @@ func packNote(mark string, list []string) string {
 	for _, s := range list {
 		ip, err := netip.ParseAddr(s)
 		more := slices.Concat(data, ip.AsSlice())
-		if err == nil && len(text)+base64.RawURLEncoding.EncodedLen(len(more)) <= maxDescription {
+		if err == nil && len(text)+base64.RawURLEncoding.EncodedLen(len(more)) <= azurelimits.RuleDescription.Max {
 			data = more
 		}
 	}
@@ -178,7 +176,7 @@ func noteFurther(rule doc, mark string, list []string) {
 		return
 	}
 	text := mark + " " + strings.Join(list, " ")
-	if len(text) > maxDescription {
+	if azurelimits.RuleDescription.Text(text) != nil {
 		text = packNote(mark, list)
 	}
 	if delete(p, "description"); len(list) > 0 {
@@ -412,15 +410,9 @@ func checkSize(rules []doc) error {
 		sources += len(plural(r, "sourceAddressPrefix", "sourceAddressPrefixes"))
 		destinations += len(destinationsOf(r))
 	}
-	switch {
-	case len(rules) > maxRules:
-		return fmt.Errorf("exceeds the maximum number of rules (%d > %d)", len(rules), maxRules)
-	case sources > maxPrefixes:
-		return fmt.Errorf("exceeds the maximum number of source IP addresses (%d > %d)", sources, maxPrefixes)
-	case destinations > maxPrefixes:
-		return fmt.Errorf("exceeds the maximum number of destination IP addresses (%d > %d)", destinations, maxPrefixes)
-	}
-	return nil
+	return errors.Join(
+		azurelimits.SecurityRules.Number(len(rules)), azurelimits.Sources.Number(sources), azurelimits.Destinations.Number(destinations),
+	)
 }
 
 // accesses are the rules that a Service asks for.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/jsondoc"
 )
 
@@ -81,13 +82,13 @@ func TestFullGroupLetsGo(t *testing.T) {
 	_, err := applyClaim(g, claim{own: []string{"20.0.0.1"}, wanted: []access{web("20.0.0.1")}})
 	require.NoError(t, err)
 	var many []any
-	for i := range maxPrefixes + 1 {
+	for i := range azurelimits.Sources.Max + 1 {
 		many = append(many, netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}).String())
 	}
 	others := part("others", doc{"direction": "Inbound", "priority": 100, "access": "Allow", "protocol": "*", "sourceAddressPrefixes": many})
 	setList(g, "securityRules", append(docs(g, "properties", "securityRules"), others))
 	_, err = applyClaim(jsondoc.Clone(g), claim{own: []string{"20.0.0.2"}, wanted: []access{web("20.0.0.2")}})
-	require.ErrorContains(t, err, "exceeds the maximum number of source IP addresses")
+	require.ErrorContains(t, err, "a network security group would have 4002 source addresses, and the cloud takes at most 4000")
 	changed, err := applyClaim(g, claim{own: []string{"20.0.0.1"}})
 	require.NoError(t, err)
 	assert.True(t, changed)

@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/azure/azuresim"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
@@ -371,7 +372,7 @@ func TestManyFurtherAddresses(t *testing.T) {
 			withNode(t, s, func(w *world) {
 				w.ensure(s)
 				for _, rule := range w.securityRules() {
-					assert.LessOrEqual(w, len(str(rule, "properties", "description")), maxDescription)
+					assert.LessOrEqual(w, len(str(rule, "properties", "description")), azurelimits.RuleDescription.Max)
 				}
 				w.restart()
 				w.change(s, func(s *v1.Service) { s.Annotations[annotationAdditional] = strings.Join(many[1:], ",") })

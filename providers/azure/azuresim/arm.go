@@ -1,7 +1,9 @@
 package azuresim
 
 import (
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,7 +14,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // object is a resource, or a part of one, as JSON has it.
@@ -45,6 +50,8 @@ type failure struct {
 	status        int
 	code, message string
 	details       []any
+	// cause is the limit that was exceeded, if any.
+	cause error
 }
 
 func fail(status int, code, format string, args ...any) *failure {
@@ -63,7 +70,10 @@ func (f *failure) body() object {
 	return object{"error": inner}
 }
 
-func (f *failure) write(w http.ResponseWriter) { write(w, f.status, f.body()) }
+func (f *failure) write(w http.ResponseWriter) {
+	simkit.MarkLimit(w, f.cause)
+	write(w, f.status, f.body())
+}
 
 func encode(v any) []byte {
 	data, err := json.Marshal(v)
@@ -97,7 +107,7 @@ func parsePath(path string) (armPath, bool) {
 		return armPath{}, false
 	}
 	p := armPath{subscription: parts[1], group: parts[3], namespace: parts[5], pairs: parts[6:]}
-	if n := len(p.pairs); n > 0 && (p.pairs[n-1] == "migrateToIpBased" || p.pairs[n-1] == "instanceView" || p.pairs[n-1] == actionAddress) {
+	if n := len(p.pairs); n > 0 && (p.pairs[n-1] == "instanceView" || p.pairs[n-1] == actionAddress) {
 		p.action, p.pairs = p.pairs[n-1], p.pairs[:n-1]
 	}
 	return p, len(p.pairs) > 0
@@ -254,7 +264,7 @@ func (s *Sim) absent(p armPath) *failure {
 		return invalid("InvalidParameter", "The value of parameter instanceIds is invalid: %s.", name)
 	}
 	if len(p.pairs) > 2 {
-		return &failure{http.StatusNotFound, "NotFound", "Resource " + p.id() + " not found.", []any{}}
+		return &failure{status: http.StatusNotFound, code: "NotFound", message: "Resource " + p.id() + " not found.", details: []any{}}
 	}
 	return fail(http.StatusNotFound, "ResourceNotFound", "The Resource '%s/%s' under resource group '%s' was not found. For more details please go to "+
 		"https://aka.ms/ARMResourceNotFoundFix", p.kind(), p.pairs[1], p.group)
@@ -384,32 +394,28 @@ func checkTopLevel(asked object) *failure {
 	}
 	tags, _ := asked["tags"].(map[string]any)
 	for name, value := range tags {
-		text, ok := value.(string)
-		if !ok {
+		if _, ok := value.(string); !ok {
 			return invalid("InvalidRequestContent", refusal+": the value of the tag %s is not a string.", name)
-		}
-		if len(name) > maxTagName {
-			return invalid("InvalidTagName", "Tag name too large. Following tag name '%s' exceeded the maximum length. "+
-				"Maximum allowed length for tag name - '%d' characters.", name, maxTagName)
-		}
-		if utf8.RuneCountInString(text) > maxTagValue {
-			return invalid("InvalidTagValueLength", "Tag value too large. Following tag value '%s' exceeded the maximum length. "+
-				"Maximum allowed length for tag value - '%d' characters.", text, maxTagValue)
 		}
 	}
 	return nil
 }
 
-// How many characters names of network resources and of their parts, and names and values of tags may have.
-const (
-	maxName     = 80
-	maxTagName  = 512
-	maxTagValue = 256
-)
+// limitCodes are the codes of refusals by a limit, by what is limited.
+var limitCodes = map[string]string{
+	azurelimits.Name.What: "InvalidResourceName", azurelimits.TagName.What: "InvalidTagName", azurelimits.TagValue.What: "InvalidTagValueLength",
+	azurelimits.RuleDescription.What: "InvalidRequestFormat", "routes": "RouteTableLimit",
+}
 
-func longName(name string) *failure {
-	return invalid("InvalidResourceName", "Resource name %s is invalid. The name can be up to %d characters long. It must begin with a word character, "+
-		"and it must end with a word character or with '_'. The name may contain word characters or '.', '-', '_'.", name, maxName)
+// overLimit is the refusal of what is more than Azure takes; nil where err is nil.
+func overLimit(err error) *failure {
+	excess, ok := errors.AsType[*limits.Excess](err)
+	if !ok {
+		return nil
+	}
+	f := invalid(cmp.Or(limitCodes[excess.Limit.What], "LimitExceeded"), "%s.", err)
+	f.cause = err
+	return f
 }
 
 // sameZones compares zones, whose order says nothing.
@@ -452,8 +458,8 @@ func (s *Sim) servePut(w http.ResponseWriter, r *http.Request, p armPath, k kind
 	if len(p.pairs) > 2 && s.resources[strings.ToLower(ownerOf(p.id()))] == nil {
 		return fail(http.StatusNotFound, "ParentResourceNotFound", "Can not perform requested operation on nested resource. Parent resource is not found.")
 	}
-	if strings.EqualFold(p.namespace, "Microsoft.Network") && len(p.pairs[len(p.pairs)-1]) > maxName {
-		return longName(p.pairs[len(p.pairs)-1])
+	if f := overLimit(azurelimits.Name.Text(p.pairs[len(p.pairs)-1])); f != nil && strings.EqualFold(p.namespace, "Microsoft.Network") {
+		return f
 	}
 	if f := legal(s.shared, k.fields, asked["properties"], properties(found), "properties"); f != nil {
 		return f

@@ -2,10 +2,13 @@ package azuresim
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 )
 
 // Kinds of resources of the network.
@@ -127,9 +130,6 @@ func checkUnique(_ *resource, props object) *failure {
 		seen := map[string]bool{}
 		for _, item := range items(props, key) {
 			name := strings.ToLower(text(item, "name"))
-			if len(name) > maxName {
-				return longName(name)
-			}
 			if name == "" || seen[name] {
 				return invalid("InvalidResourceName", "%s: the name %q is missing or there twice.", key, name)
 			}
@@ -551,7 +551,15 @@ func (*Sim) putSecurityGroup(r *resource, asked object, _ bool) *failure {
 	if f != nil {
 		return f
 	}
-	priorities := map[string]string{}
+	priorities, sources, destinations := map[string]string{}, 0, 0
+	for _, rule := range items(props, "securityRules") {
+		p := propertiesOf(rule)
+		sources += max(1, len(strs(p, "sourceAddressPrefixes")))
+		destinations += max(1, len(strs(p, "destinationAddressPrefixes")))
+	}
+	if f := overLimit(errors.Join(azurelimits.Sources.Number(sources), azurelimits.Destinations.Number(destinations))); f != nil {
+		return f
+	}
 	for _, rule := range items(props, "securityRules") {
 		if f := checkSecurityRule(rule, priorities); f != nil {
 			return f
@@ -608,9 +616,6 @@ func (*Sim) putRouteTable(r *resource, asked object, _ bool) *failure {
 		if _, err := netip.ParseAddr(text(route, "properties", "nextHopIpAddress")); hop == "VirtualAppliance" && err != nil || hop == "" {
 			return invalid("InvalidNextHop", "Route %s: the next hop is not legal.", text(route, "name"))
 		}
-	}
-	if len(prefixes) > 400 {
-		return invalid("RouteTableLimit", "A route table has 400 routes at most.")
 	}
 	ensureList(props, "routes")
 	delete(props, "provisioningState")

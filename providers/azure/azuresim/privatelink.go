@@ -88,8 +88,8 @@ func (s *Sim) linkOf(front string) *resource {
 
 func (s *Sim) checkLinkConfigs(r *resource, props object) *failure {
 	configs, primaries, taken := items(props, "ipConfigurations"), 0, map[string]bool{}
-	if len(configs) < 1 || len(configs) > 8 {
-		return invalid("InvalidRequestFormat", "Private link service %s has %d IP configurations; 1 to 8 are legal.", r.name(), len(configs))
+	if len(configs) < 1 {
+		return invalid("InvalidRequestFormat", "Private link service %s has no IP configuration.", r.name())
 	}
 	for _, c := range configs {
 		if primary, _ := follow(c, "properties", "primary").(bool); primary {

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/azure/azurelimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -128,6 +129,10 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if f := s.spend(w, r); f != nil {
+		f.write(w)
+		return
+	}
+	if f := overLimit(simkit.CheckLimits(s, azurelimits.Table, r)); f != nil {
 		f.write(w)
 		return
 	}
