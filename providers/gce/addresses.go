@@ -16,15 +16,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// purposeSharedVIP is that of internal addresses which several forwarding rules may have.
+// purposeSharedVIP marks internal addresses that several forwarding rules may use.
 const purposeSharedVIP = "SHARED_LOADBALANCER_VIP"
 
-// isOwn reports whether an address is one that was held for the load balancer, and not one that a user has given its name.
+// isOwn reports whether this program reserved the address. A user may have reserved another one under the same name.
 func isOwn(a *compute.Address, d *spec) bool {
 	return a != nil && a.Name == d.name && a.Description == serviceDescription(d.service)
 }
 
-// desireAddress decides about tier and address.
 func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o observation, d *spec) ([]services.Finding, error) {
 	if !d.internal {
 		d.tier = strings.ToUpper(d.settings.Tier)
@@ -38,7 +37,7 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	switch {
 	case d.internal || d.tier != "":
 	case o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal:
-		d.tier = o.rule.NetworkTier // whatever it is, nobody asks for another one
+		d.tier = o.rule.NetworkTier // keep the present tier if none is set
 	case isOwn(o.address, d) && o.address.AddressType != schemeInternal:
 		d.tier = o.address.NetworkTier
 	}
@@ -51,7 +50,7 @@ func (b *reconciler) desireAddress(ctx context.Context, service *v1.Service, o o
 	return nil, nil
 }
 
-// desireAsked judges the address that a user asks for. What the cloud would refuse is refused before anything makes way for it.
+// desireAsked checks the requested address first, so that nothing is removed for an address that the cloud would refuse.
 func (b *reconciler) desireAsked(ctx context.Context, asked string, o observation, d *spec) error {
 	reserved, err := b.api.stores.addresses.Find(ctx, indexIP, asked, ensureQuery)
 	if err != nil {
@@ -83,7 +82,7 @@ func (b *reconciler) desireAsked(ctx context.Context, asked string, o observatio
 	return err
 }
 
-// unfit says why the load balancer cannot have a user's address, "" if it can.
+// unfit explains why the load balancer cannot use a user's address, "" if it can.
 func (d *spec) unfit(a *compute.Address) string {
 	switch {
 	case d.internal && a.AddressType != schemeInternal:
@@ -98,8 +97,7 @@ func (d *spec) unfit(a *compute.Address) string {
 	return ""
 }
 
-// keepReserved keeps the address that the load balancer has, or had until a moment ago, where somebody has reserved it: it cannot be held
-// then, and it is not lost to anybody.
+// keepReserved adopts the present or last address as the user's if somebody has reserved it. It cannot be reserved twice.
 func (b *reconciler) keepReserved(ctx context.Context, service *v1.Service, o observation, d *spec) error {
 	ip := ""
 	if o.rule != nil {
@@ -150,7 +148,7 @@ func (b *reconciler) userOf(ctx context.Context, ip string, reserved []*compute.
 	return "", nil
 }
 
-// portsMeet reports whether a forwarding rule has ports of the load balancer.
+// portsMeet reports whether a forwarding rule and the load balancer have ports in common.
 func portsMeet(r *compute.ForwardingRule, d *spec) bool {
 	all := slices.DeleteFunc(append(slices.Clone(r.Ports), r.PortRange), func(p string) bool { return p == "" })
 	theirs, mine := numbersOf(all), numbersOf([]string{d.portRange})
@@ -160,8 +158,7 @@ func portsMeet(r *compute.ForwardingRule, d *spec) bool {
 	return slices.ContainsFunc(theirs, func(p int) bool { return slices.Contains(mine, p) })
 }
 
-// heldAddress is the one that is to be held while the forwarding rule is replaced: that which is asked for, or which it has; "" for a new
-// one.
+// heldAddress is the address to reserve while the forwarding rule is replaced: the requested or the present one; "" lets the cloud choose.
 func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
 	switch {
 	case d.ip != "":
@@ -174,7 +171,7 @@ func (d *spec) heldAddress(rule *compute.ForwardingRule) string {
 	return rule.IPAddress
 }
 
-// holdable refuses to make the forwarding rule again where its address cannot be held meanwhile: somebody's own address has the name.
+// holdable refuses to replace the forwarding rule if a user's address has the name under which its address would be reserved.
 func (d *spec) holdable(o observation) error {
 	if o.rule == nil || o.address == nil || isOwn(o.address, d) || d.legacy || d.ipIsUsers || d.heldAddress(o.rule) == "" {
 		return nil
@@ -192,14 +189,14 @@ func (d *spec) holdable(o observation) error {
 	}
 }
 
-// addressChanges hold the address while the forwarding rule is replaced, and only then. A new one is held as well: the cloud says so
-// before the old forwarding rule is gone if there is no such subnet, tier or address.
+// addressChanges reserve the address while the forwarding rule is replaced. A new address is reserved too, so that the cloud reports a
+// missing subnet, tier or address before the old forwarding rule is deleted.
 func (b *reconciler) addressChanges(o observation, d spec, replace bool) []change {
 	held, wanted := isOwn(o.address, &d), d.heldAddress(o.rule)
 	fits := held && !d.ipIsUsers && d.unfit(o.address) == "" && (wanted == "" || o.address.Address == wanted)
-	// What the forwarding rule has itself is released when all else is right.
+	// The forwarding rule's own address is released after all other changes.
 	released := o.rule != nil && !replace && o.address != nil && o.address.Address == o.rule.IPAddress
-	useless := !fits || (o.rule != nil && !replace) // it is not the wanted one, or the forwarding rule has another one
+	useless := !fits || (o.rule != nil && !replace) // another address is wanted or in use
 	switch {
 	case held && useless && !released:
 		return []change{comparing(b.step(contract.PlanDelete, "address "+d.name, "it is not the wanted one", b.deleteAddress), described(o.address), nil)}
@@ -210,7 +207,6 @@ func (b *reconciler) addressChanges(o observation, d spec, replace bool) []chang
 		b.holdAddress(d, wanted)), nil, field("address", wanted))}
 }
 
-// addressRelease gives up the address that was held while the forwarding rule was replaced.
 func (b *reconciler) addressRelease(o observation, d spec, replaced bool) []change {
 	held := isOwn(o.address, &d)
 	if d.ipIsUsers || !replaced && (!held || o.address.Address != o.rule.IPAddress) || replaced && !held && o.address != nil {
@@ -233,7 +229,7 @@ func (b *reconciler) holdAddress(d spec, ip string) doing {
 		if err != nil {
 			return err
 		}
-		for _, link := range o.address.Users { // the cloud reserves what is in use as well
+		for _, link := range o.address.Users { // the cloud also reserves addresses in use
 			if lastPart(link) != d.name {
 				user := lastPart(link)
 				if err := b.deleteAddress(ctx, nil, at, o); err != nil {

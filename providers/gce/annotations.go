@@ -36,7 +36,7 @@ const (
 	featureSubsets = "ILBSubsets"
 )
 
-// Classes and finalizers by which Google's controllers share the Services among them.
+// Classes and finalizers by which Google's controllers divide the Services among them.
 const (
 	classExternal = "networking.gke.io/l4-regional-external-legacy"
 	classInternal = "networking.gke.io/l4-regional-internal-legacy"
@@ -48,14 +48,13 @@ const (
 	finalizerILBv2   = "gke.networking.io/l4-ilb-v2"
 )
 
-// settings holds the parsed annotations of a Service.
 type settings struct {
 	Type, OldType string
 	Tier          string
 	RBS           string
 	GlobalAccess  string
 	Subnet        string
-	// Share and AlphaShare ask for the backend service that internal load balancers share.
+	// Share and AlphaShare request a backend service shared by several internal load balancers.
 	Share, AlphaShare string
 	SourceRanges      []string
 }
@@ -108,7 +107,7 @@ var Annotations = schema.Annotations[settings]{
 	}),
 }
 
-// fields are the fields of Services by which portable annotations are served.
+// fields lists the Service fields through which portable annotations work.
 func fields() []schema.AnnotationRow {
 	return []schema.AnnotationRow{{
 		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Rules: []schema.Rule{
@@ -125,7 +124,7 @@ func checkOneIPv4(v string) error {
 	return nil
 }
 
-// internal reports whether a Service asks for an internal load balancer. A class decides before the annotations.
+// internal reports whether a Service asks for an internal load balancer. Its class outweighs the annotations.
 func internal(service *v1.Service) bool {
 	switch defaults.ClassOf(service) {
 	case classExternal:
@@ -142,11 +141,11 @@ func internal(service *v1.Service) bool {
 
 // leaves implements registry.Provider.LeavesAlone.
 func leaves(in registry.Inputs) func(*v1.Service) bool {
-	c, _, _ := parseConfig(in) // what is wrong with it is said elsewhere
+	c, _, _ := parseConfig(in) // errors in it are reported elsewhere
 	return func(s *v1.Service) bool { return leftAlone(s, c) }
 }
 
-// leftAlone reports whether ingress-gce serves a Service, or another controller of Google's.
+// leftAlone reports whether ingress-gce or another Google controller serves the Service.
 func leftAlone(service *v1.Service, c Config) bool {
 	has := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return slices.Contains(service.Finalizers, n) })
@@ -167,7 +166,7 @@ func leftAlone(service *v1.Service, c Config) bool {
 	}
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+// parseSettings reads and checks the annotations of a Service without calls to the cloud.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := []error{err}
@@ -192,7 +191,7 @@ func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	return s, errors.Join(warnings, told), errors.Join(append(problems, refused)...)
 }
 
-// sourceRanges are the networks without their host bits, sorted, each once.
+// sourceRanges returns the networks without host bits, sorted and without duplicates.
 func sourceRanges(place string, list []string) ([]string, error) {
 	var ranges []string
 	for _, text := range list {

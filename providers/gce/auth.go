@@ -23,13 +23,13 @@ const (
 	scope = "https://www.googleapis.com/auth/cloud-platform"
 	// tokenMargin is how long before its end a token is replaced.
 	tokenMargin = 2 * time.Minute
-	// refusedPause is the least time between two tokens that were asked for because the one before was refused.
+	// refusedPause is the minimum time between requests for another token after a refusal or a failure.
 	refusedPause = 20 * time.Second
-	// maxText bounds an answer of the metadata server, and of who gives tokens.
+	// maxText limits responses of the metadata server and of token servers.
 	maxText = 64 << 10
 )
 
-// metadata asks the metadata server of the machine that the program runs on.
+// metadata is a client of the machine's metadata server.
 type metadata struct {
 	http *cloudapi.Client
 	url  string
@@ -45,7 +45,6 @@ func newMetadata(c Config, in registry.Inputs) *metadata {
 	}
 }
 
-// text reads one value.
 func (m *metadata) text(ctx context.Context, key string) (string, error) {
 	what := "asking the metadata server for " + key
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, m.url+key, nil)
@@ -71,17 +70,17 @@ func (m *metadata) text(ctx context.Context, key string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// last reads a value that is a path, and returns its last part.
+// last returns the last part of a value that is a path.
 func (m *metadata) last(ctx context.Context, key string) (string, error) {
 	text, err := m.text(ctx, key)
 	return text[strings.LastIndex(text, "/")+1:], err
 }
 
-// tokens gives the token of each call, and asks for another one before it ends.
+// tokens returns the token for each call, and renews it before it expires.
 type tokens struct {
 	fetch func(context.Context) (*oauth2.Token, error)
 
-	// turn holds the latest token, for one caller at a time; fetched is when it was asked for, and failed when that failed since.
+	// turn admits one caller at a time. failed: when the latest renewal failed, which keeps a usable token for a while.
 	turn            chan struct{}
 	current         *oauth2.Token
 	fetched, failed time.Time
@@ -100,7 +99,7 @@ func newTokens(c Config, in registry.Inputs, m *metadata) *tokens {
 	return t
 }
 
-// token is that of the service account of the machine.
+// token returns the token of the machine's service account.
 func (m *metadata) token(ctx context.Context) (*oauth2.Token, error) {
 	text, err := m.text(ctx, "instance/service-accounts/default/token")
 	if err != nil {
@@ -120,7 +119,7 @@ func (m *metadata) token(ctx context.Context) (*oauth2.Token, error) {
 	return token, nil
 }
 
-// tokenClient is for those who give tokens. Their answers must not be logged, and asking twice does no harm.
+// tokenClient calls token servers. Their responses are not logged, and repeated requests are harmless.
 func tokenClient(in registry.Inputs) *cloudapi.Client {
 	return cloudapi.NewClient(cloudapi.Config{
 		Provider: Name, UserAgent: "anyccm/" + in.Version, Dial: in.Dial,
@@ -157,7 +156,7 @@ func fromFile(path string, in registry.Inputs) func(context.Context) (*oauth2.To
 	}
 }
 
-// kindOnly returns the kind of a parser's error without its quotation of the file, which may hold secrets.
+// kindOnly returns the type of a parser's error, because its text quotes the file, which may hold secrets.
 func kindOnly(err error) string {
 	text := err.Error()
 	if i := strings.IndexAny(text, "{\"'"); i >= 0 {
@@ -166,7 +165,7 @@ func kindOnly(err error) string {
 	return text
 }
 
-// alternate asks the configured address for a token, authorised by the machine's own.
+// alternate requests tokens at the configured URL with the machine's own token.
 func alternate(c Config, in registry.Inputs, m *metadata) func(context.Context) (*oauth2.Token, error) {
 	client := tokenClient(in)
 	const what = "asking token-url for a token"
@@ -200,7 +199,7 @@ func alternate(c Config, in registry.Inputs, m *metadata) func(context.Context) 
 	}
 }
 
-// token returns one that is good for a while. refused is one that the API did not accept, "" if there is none.
+// token returns a token that does not expire soon. refused: the token that the API rejected, or "".
 func (t *tokens) token(ctx context.Context, refused string) (string, error) {
 	select {
 	case t.turn <- struct{}{}:
@@ -217,7 +216,7 @@ func (t *tokens) token(ctx context.Context, refused string) (string, error) {
 	switch {
 	case err == nil:
 		t.current, t.fetched = token, now
-	case usable: // it is early to replace the token, which is good for the rest of its time
+	case usable: // renewal failed, but the token is still valid
 		t.failed = now
 	default:
 		return "", err
@@ -225,18 +224,17 @@ func (t *tokens) token(ctx context.Context, refused string) (string, error) {
 	return t.current.AccessToken, nil
 }
 
-// stale reports whether another token is due: before the end of the present one, or where it was refused. One that has no end is used
-// until then.
+// stale reports whether a token must be renewed: it expires soon or was refused.
 func (t *tokens) stale(refused string, now time.Time) bool {
 	if t.current == nil {
 		return true
 	}
 	end := t.current.Expiry
-	margin := min(tokenMargin, end.Sub(t.fetched)/4) // some tokens last for less than the usual margin
+	margin := min(tokenMargin, end.Sub(t.fetched)/4) // short-lived tokens need a smaller margin
 	return (!end.IsZero() && end.Sub(now) < margin) || (refused == t.current.AccessToken && now.Sub(t.fetched) >= refusedPause)
 }
 
-// authorized puts a token into each call, and tries once more with another one where it is refused.
+// authorized adds a token to each call, and repeats a refused call once with another token.
 type authorized struct {
 	tokens *tokens
 	host   string
@@ -270,7 +268,7 @@ func (a *authorized) RoundTrip(r *http.Request) (*http.Response, error) {
 	return a.next.RoundTrip(again)
 }
 
-// anotherToken is one in the place of a token that was refused; without one, the refusal itself is the answer.
+// anotherToken returns a token other than the refused one. Without one, the caller returns the refusal.
 func (a *authorized) anotherToken(ctx context.Context, refused string) (string, bool) {
 	token, err := a.tokens.token(ctx, refused)
 	return token, err == nil && token != refused

@@ -33,10 +33,10 @@ func (p place) firewall(name string) string {
 	return "projects/" + p.networkProject + "/global/firewalls/" + name
 }
 
-// doing is the function type of one change; at is where the cluster runs.
+// doing carries out one change.
 type doing func(ctx context.Context, r *services.Request, at place, o *observation) error
 
-// step is a change after which the rest is computed again.
+// step is a change after which the remaining changes are computed again.
 func (b *reconciler) step(action, object, detail string, do doing) change {
 	return change{
 		Planned: contract.Planned{Action: action, Object: object, Detail: detail}, Replan: true, Creates: action == contract.PlanCreate,
@@ -47,10 +47,10 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 			}
 			err = do(ctx, r, at, &o)
 			if errors.Is(err, cloudapi.ErrNotFound) && strings.Contains(err.Error(), "/subnetworks/") {
-				return o, cloudapi.NotAbsence(err) // nothing of ours is gone: no such subnet was there
+				return o, cloudapi.NotAbsence(err) // a missing subnet does not mean that ours are gone
 			}
 			if errors.Is(err, cloudapi.ErrNotFound) {
-				// Something that this change refers to went away: an instance, or what another Service has just removed.
+				// Something that this change refers to is gone: an instance, or an object that another Service has just deleted.
 				b.instances.all.InvalidateAll()
 				b.api.stores.checks.InvalidateAll()
 				b.api.stores.nodeChecks.InvalidateAll()
@@ -63,19 +63,18 @@ func (b *reconciler) step(action, object, detail string, do doing) change {
 	}
 }
 
-// comparing is a change that tells plan what the object is before and after.
+// comparing adds the object before and after the change to the output of plan.
 func comparing(c change, before, after any) change {
 	c.Compare = func() (any, any) { return before, after }
 	return c
 }
 
-// field is one field of an object, for comparing.
 func field(name string, value any) map[string]any { return map[string]any{name: value} }
 
-// described is an object as plan shows it where it goes, without what the API fills in.
+// described returns the fields of a deleted object for plan, without those that the API fills in.
 func described(object any) any {
 	fields := map[string]any{}
-	text, _ := json.Marshal(object)   // it was JSON
+	text, _ := json.Marshal(object)   // it came from JSON
 	_ = json.Unmarshal(text, &fields) // likewise
 	for _, key := range []string{"creationTimestamp", "fingerprint", "id", "kind", "labelFingerprint", "region", "selfLink", "selfLinkWithId"} {
 		delete(fields, key)
@@ -83,7 +82,7 @@ func described(object any) any {
 	return fields
 }
 
-// namedLinks are objects by the last parts of their links, in a field.
+// namedLinks returns a field with the names of the linked objects, for plan.
 func namedLinks(name string, links []string) map[string]any {
 	parts := make([]string, len(links))
 	for i, l := range links {
@@ -92,7 +91,7 @@ func namedLinks(name string, links []string) map[string]any {
 	return field(name, parts)
 }
 
-// madeRule and madePool return the objects as they would be created, with names in place of links, for previews.
+// madeRule and madePool return the objects to create, with names instead of links, for plan.
 func (d spec) madeRule() any {
 	return map[string]any{
 		"name": d.name, "IPProtocol": d.protocol, "portRange": d.portRange, "networkTier": d.tier, "IPAddress": d.ip, "target": d.name,
@@ -115,7 +114,7 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	}
 	list := b.finalizerChanges(r, finalizerNetLB, true)
 	if gone := b.internalDeletions(r, o); len(gone) > 0 {
-		return append(list, gone...), nil // all of it goes before the other kind is made
+		return append(list, gone...), nil // the other kind is created after everything of this one is deleted
 	}
 	check := o.shared
 	if d.local {
@@ -125,7 +124,7 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	replace := o.rule != nil && ruleChange(o.rule, d) != ""
 	made := o.rule == nil || replace
 	if !made {
-		list = append(list, b.checkFirewallChanges(o, d)...) // before a target pool relies on what the health check says
+		list = append(list, b.checkFirewallChanges(o, d)...) // a target pool relies on the health check
 	}
 	list = append(list, b.addressChanges(o, d, replace)...)
 	if replace {
@@ -150,7 +149,7 @@ func (b *reconciler) Changes(r services.Request, o observation, d spec) ([]chang
 	return b.marking(o, d, list), nil
 }
 
-// expectedRule is the forwarding rule that is to be made, as far as what is made after it depends on it.
+// expectedRule returns the address of a forwarding rule that does not exist yet, for the changes that depend on it.
 func (d *spec) expectedRule(o observation) *compute.ForwardingRule {
 	ip := d.heldAddress(o.rule)
 	if ip == "" && isOwn(o.address, d) {
@@ -167,8 +166,7 @@ func (b *reconciler) checkFirewallChanges(o observation, d spec) []change {
 	return b.firewallChanges(o.sharedFirewall, d.desiredCheckFirewall(""))
 }
 
-// traffic is the rule that lets clients in. Where there is a rule that denies all else, it has to come before that one: of two rules of
-// one priority, the one that denies counts.
+// traffic lets clients in. It needs a higher priority than a deny rule, which wins at equal priority.
 func (d *spec) traffic(o observation) *compute.Firewall {
 	want := d.desiredFirewall(o.rule.IPAddress)
 	if o.deny != nil {
@@ -177,7 +175,7 @@ func (d *spec) traffic(o observation) *compute.Firewall {
 	return want
 }
 
-// denyChanges remove a rule that denies what is for another address than the load balancer's.
+// denyChanges remove a deny rule for an address that the load balancer no longer has.
 func (b *reconciler) denyChanges(o observation) []change {
 	if o.deny == nil || sameRanges(o.deny.DestinationRanges, []string{o.rule.IPAddress}) {
 		return nil
@@ -185,7 +183,7 @@ func (b *reconciler) denyChanges(o observation) []change {
 	return []change{b.firewallDeletion(denyFirewallName(o.name))}
 }
 
-// ruleChange says why a forwarding rule has to be made again, "" if it has not. Its target can be changed.
+// ruleChange explains why a forwarding rule must be replaced, "" if not. Its target can be changed in place.
 func ruleChange(rule *compute.ForwardingRule, d spec) string {
 	switch {
 	case d.ip != "" && rule.IPAddress != d.ip:
@@ -200,7 +198,7 @@ func ruleChange(rule *compute.ForwardingRule, d spec) string {
 	return ""
 }
 
-// checkChanges make the health check, before anything refers to it.
+// checkChanges create or change the health check before anything refers to it.
 func (b *reconciler) checkChanges(have *compute.HttpHealthCheck, d spec) []change {
 	want := d.desiredCheck(have)
 	switch {
@@ -213,7 +211,7 @@ func (b *reconciler) checkChanges(have *compute.HttpHealthCheck, d spec) []chang
 	return nil
 }
 
-// putCheck makes or replaces a health check. The shared one may have been made by another Service meanwhile.
+// putCheck creates or replaces a health check. Another Service may have created the shared one meanwhile.
 func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "health check "+want.Name)
@@ -241,7 +239,7 @@ func (b *reconciler) putCheck(want *compute.HttpHealthCheck, d spec) doing {
 		if o.shared = have; err != nil {
 			return err
 		}
-		// Whoever removed the health check may have removed its firewall rule since we looked.
+		// Another Service that deleted the health check may also have deleted its firewall rule.
 		o.sharedFirewall, err = find(ctx, b.api.stores.firewalls, sharedFirewallName(d.cluster), ensureQuery)
 		return cloudapi.NotAbsence(err)
 	}
@@ -281,7 +279,7 @@ func (b *reconciler) createRule(d spec) doing {
 	}
 }
 
-// poolChanges make the target pool right. Its affinity cannot be changed: another pool serves while it is made again.
+// poolChanges update the target pool. Its affinity is immutable, so a second pool serves while the first is replaced.
 func (b *reconciler) poolChanges(o observation, d spec) []change {
 	pool, next := "target pool "+d.name, "target pool "+nextPoolName(d.name)
 	right := o.pool != nil && o.pool.SessionAffinity == d.affinity
@@ -379,7 +377,7 @@ func (b *reconciler) setTarget(pool string) doing {
 	}
 }
 
-// memberChanges make the instances of a pool those of the nodes, a thousand by each call.
+// memberChanges update the instances of a pool, 1,000 per call.
 func (b *reconciler) memberChanges(pool *compute.TargetPool, members []string) (list []change) {
 	add, remove := membersDiff(pool, members)
 	object := "target pool " + pool.Name
@@ -408,7 +406,7 @@ func links(paths []string) []string {
 	return all
 }
 
-// addMembers adds instances to a pool, and returns it as it then is, without a read.
+// addMembers adds instances to a pool, and returns the result without a read.
 func (b *reconciler) addMembers(ctx context.Context, at place, pool *compute.TargetPool, paths []string) (*compute.TargetPool, error) {
 	body := &compute.TargetPoolsAddInstanceRequest{}
 	for _, l := range links(paths) {
@@ -433,7 +431,7 @@ func (b *reconciler) removeMembers(ctx context.Context, at place, pool *compute.
 	})
 }
 
-// changedPool makes a change that leaves a pool as after says.
+// changedPool makes a change whose result is known, so that the pool need not be read.
 func (b *reconciler) changedPool(
 	ctx context.Context, at place, after *compute.TargetPool, what string, make func(string) (*compute.Operation, error),
 ) (*compute.TargetPool, error) {
@@ -445,7 +443,8 @@ func (b *reconciler) changedPool(
 	return after, nil
 }
 
-// poolCheckChanges give a pool its health check. It takes one, so the old one goes first; without any, all instances count as healthy.
+// poolCheckChanges set the pool's health check. A pool takes one only, so the old one goes first; without any, all instances count as
+// healthy.
 func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (list []change) {
 	found := false
 	for _, l := range pool.HealthChecks {
@@ -480,7 +479,7 @@ func (b *reconciler) poolCheckChanges(pool *compute.TargetPool, name string) (li
 		}), nil, field("healthChecks", name)))
 }
 
-// obsoleteChanges remove the health check that another one has replaced.
+// obsoleteChanges delete the health check that another one replaces.
 func (b *reconciler) obsoleteChanges(o observation, d spec) (list []change) {
 	if !d.local {
 		return b.localCheckDeletions(o)
@@ -501,7 +500,7 @@ func (b *reconciler) localCheckDeletions(o observation) (list []change) {
 	return list
 }
 
-// sharedIsFree reports whether no target pool that is known, but the Service's own, uses the shared health check.
+// sharedIsFree reports whether no other known target pool uses the shared health check.
 func (b *reconciler) sharedIsFree(o observation) bool {
 	if !o.identified || (o.shared == nil && o.sharedFirewall == nil) {
 		return false
@@ -514,7 +513,7 @@ func (b *reconciler) sharedIsFree(o observation) bool {
 	return true
 }
 
-// sharedDeletions remove what all load balancers of a cluster shared. The cloud refuses that while one of them uses it.
+// sharedDeletions delete the objects that a cluster's load balancers share. The cloud refuses that while one of them uses them.
 func (b *reconciler) sharedDeletions(o observation) (list []change) {
 	if o.shared != nil {
 		unused := b.step(contract.PlanDelete, "health check "+sharedCheckName(o.cluster), "no load balancer uses it", b.deleteCheck(sharedCheckName(o.cluster)))
@@ -537,8 +536,8 @@ func (b *reconciler) deleteCheck(name string) doing {
 			return b.api.sdk.HttpHealthChecks.Delete(at.project, name).RequestId(id).Context(ctx).Do()
 		})
 		if inUse(err) && name != o.name {
-			o.shared, o.sharedFirewall = nil, nil // somebody else's, of another process perhaps: it stays, with its firewall rule
-			b.api.stores.pools.InvalidateAll()    // so that the next look shows whose
+			o.shared, o.sharedFirewall = nil, nil // a load balancer of another process uses it: both stay
+			b.api.stores.pools.InvalidateAll()    // the next read shows its user
 			return nil
 		}
 		if err != nil {
@@ -553,7 +552,7 @@ func (b *reconciler) deleteCheck(name string) doing {
 	}
 }
 
-// inUse reports whether something was refused for that another object refers to it.
+// inUse reports whether the cloud refused a deletion because another object refers to it.
 func inUse(err error) bool {
 	said, ok := errors.AsType[*cloudapi.Error](err)
 	return ok && errors.Is(err, cloudapi.ErrConflict) && strings.Contains(said.Message, "being used by")
@@ -592,7 +591,7 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 		return changes, findings, nil
 	}
 	tags, _ := tagsOf(m.known)
-	// Without the rule of the health check, the nodes of a new tag would be in the load balancer and count as ill.
+	// Without the firewall rule of the health check, nodes with a new tag would count as unhealthy.
 	for _, have := range []*compute.Firewall{o.firewall, o.localFirewall, o.sharedFirewall, o.ownCheckFirewall, o.nodeCheckFirewall} {
 		if have == nil || len(tags) == 0 {
 			continue
@@ -604,7 +603,6 @@ func (b *reconciler) NodeChanges(ctx context.Context, r services.Request, o obse
 	return changes, findings, nil
 }
 
-// Deletions implements services.Reconciler.
 func (b *reconciler) Deletions(_ context.Context, r services.Request, o observation) (list []change, _ []services.Finding, _ error) {
 	if o.name == "" {
 		return nil, nil, nil
@@ -620,7 +618,7 @@ func (b *reconciler) Deletions(_ context.Context, r services.Request, o observat
 	return list, nil, nil
 }
 
-// externalDeletions remove all that belongs to an external load balancer.
+// externalDeletions delete everything that belongs to an external load balancer.
 func (b *reconciler) externalDeletions(r services.Request, o observation) (list []change) {
 	is := o.rule != nil && o.rule.LoadBalancingScheme != schemeInternal
 	if is && o.firewall != nil {
@@ -646,10 +644,10 @@ func (b *reconciler) externalDeletions(r services.Request, o observation) (list 
 	return append(list, b.finalizerChanges(r, finalizerNetLB, false)...)
 }
 
-// objectService begins the name of what changes where that is the Service itself.
+// objectService starts the object name of changes to the Service itself.
 const objectService = "Service "
 
-// finalizerChanges put one of Google's finalizers on a Service, or take it off. plan is about the cloud, and does not name them.
+// finalizerChanges add or remove one of Google's finalizers. plan omits them, because they do not change the cloud.
 func (b *reconciler) finalizerChanges(r services.Request, name string, on bool) []change {
 	if slices.Contains(r.Service.Finalizers, name) == on || r.Purpose == services.Plan {
 		return nil
@@ -664,7 +662,7 @@ func (b *reconciler) finalizerChanges(r services.Request, name string, on bool) 
 		})}
 }
 
-// setFinalizer puts Google's finalizer on a Service, which tells its other controllers whose the Service is, or takes it off.
+// setFinalizer adds or removes the finalizer that tells Google's other controllers who serves the Service.
 func (b *reconciler) setFinalizer(ctx context.Context, r *services.Request, name string, on bool) error {
 	s := r.Service.DeepCopy()
 	meta := map[string]any{"uid": s.UID, "$deleteFromPrimitiveList/finalizers": []string{name}}

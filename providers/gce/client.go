@@ -14,16 +14,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// pageSize is the largest page that the API serves.
+// pageSize is the API's maximum.
 const pageSize = 500
 
-// limits keep below the quotas of 1,500 calls a minute that a project has for each group of calls: 300 + 60×20 = 1,500.
+// limits stay below the project's quota of 1,500 calls a minute for each group of calls: 300 + 60×20 = 1,500.
 var limits = []cloudapi.Limit{{PerSecond: 20, Burst: 300}}
 
-// listLimits keep below 750 listings a minute.
+// listLimits stay below 750 listings a minute.
 var listLimits = []cloudapi.Limit{{PerSecond: 10, Burst: 150}}
 
-// api is the part of the Compute API that is used, in the common vocabulary of errors.
+// api makes calls to the Compute API, with the common classes of errors.
 type api struct {
 	sdk        *compute.Service
 	http       *cloudapi.Client
@@ -59,19 +59,18 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// repeatable: replacements and deletions; a creation whose answer was lost is looked for by its name.
+// repeatable excludes creations: after a lost response their result is found by name.
 func repeatable(r *http.Request) bool {
 	return r.Method != http.MethodPost || strings.HasSuffix(r.URL.Path, "/listInstances")
 }
 
-// collections are the kinds of objects that are asked for.
+// collections are the API's resource types that calls may name.
 var collections = []string{
 	"instances", "zones", "operations", "networks", "subnetworks", "firewalls", "routes", "addresses", "forwardingRules", "targetPools",
 	"httpHealthChecks", "healthChecks", "backendServices", "instanceGroups",
 }
 
-// operation names a request without identifiers, such as "GET instances/{name}"; what is not known is "other", so that no input makes
-// metrics grow.
+// operation names a request without identifiers, such as "GET instances/{name}"; unknown ones are "other", so that metrics stay bounded.
 func operation(r *http.Request) string {
 	_, path, _ := strings.Cut(r.URL.Path, "/projects/")
 	parts := strings.Split(path, "/")[1:]
@@ -99,7 +98,7 @@ func operation(r *http.Request) string {
 	return r.Method + " " + name
 }
 
-// limitsOf groups calls as the quotas do.
+// limitsOf groups calls by quota.
 func limitsOf(r *http.Request) (group string, l []cloudapi.Limit) {
 	name := operation(r)
 	switch {

@@ -15,17 +15,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// Reasons of errors, as the API gives them with the status 403.
+// Reasons that the API gives with status 403.
 var (
 	rateReasons  = []string{"rateLimitExceeded", "userRateLimitExceeded", "RATE_LIMIT_EXCEEDED"}
 	quotaReasons = []string{"quotaExceeded", "limitExceeded", "QUOTA_EXCEEDED"}
-	// busyReasons are those of objects that are being changed, or that others still refer to.
+	// busyReasons mean that the object is being changed or still in use.
 	busyReasons = []string{"resourceInUseByAnotherResource", "resourceNotReady", "conditionNotMet"}
 )
 
 const reasonForbidden = "forbidden"
 
-// classOf finds the class of an answer whose status does not tell: a rate limit is refused with 403.
+// classOf classifies responses whose status is ambiguous: rate limits come with 403.
 func classOf(status int, body []byte) error {
 	if status != http.StatusForbidden {
 		return nil
@@ -37,7 +37,7 @@ func classOf(status int, body []byte) error {
 			} `json:"errors"`
 		} `json:"error"`
 	}
-	_ = json.Unmarshal(body, &said) // a page that is no answer of the API has no reasons
+	_ = json.Unmarshal(body, &said) // a foreign response has no reasons
 	for _, e := range said.Error.Errors {
 		if slices.Contains(rateReasons, e.Reason) {
 			return cloudapi.ErrRateLimited
@@ -46,7 +46,7 @@ func classOf(status int, body []byte) error {
 	return nil
 }
 
-// apiError maps an error of the SDK to the common vocabulary and names the operation.
+// apiError maps an SDK error to the common classes and names the operation.
 func apiError(err error, operation string) error {
 	if err == nil {
 		return nil
@@ -54,7 +54,7 @@ func apiError(err error, operation string) error {
 	said, ok := errors.AsType[*googleapi.Error](err)
 	if !ok {
 		if failed, ok := errors.AsType[*url.Error](err); ok {
-			err = failed.Err // without the address, whose parameters are long
+			err = failed.Err // omit the long URL
 		}
 		return cloudapi.Describe(err, operation)
 	}
@@ -63,7 +63,7 @@ func apiError(err error, operation string) error {
 		RetryAfter: cloudapi.ParseRetryAfter(said.Header, time.Now()),
 	}
 	if len(said.Errors) == 0 {
-		// The API gives reasons. A page without them comes from something in between, and says nothing about the object.
+		// The API gives reasons. A page without them comes from a proxy, and proves nothing about the object.
 		if said.Code == http.StatusNotFound || mapped.Message == "" {
 			mapped.Class, mapped.Message = cloudapi.ErrTransient, "a page instead of an answer of the API; check api-endpoint and proxies"
 		}
@@ -90,18 +90,18 @@ func classOfReason(status int, reason string) error {
 	return cloudapi.ClassOfStatus(status)
 }
 
-// untilMinute is the time until the quotas of the next minute are there.
+// untilMinute returns the time until the quotas of the next minute start.
 func untilMinute(now time.Time) time.Duration {
 	return now.Truncate(time.Minute).Add(time.Minute + time.Second).Sub(now)
 }
 
-// forbidden reports whether a permission is missing, as opposed to a limit, or an API that is switched off.
+// forbidden reports whether a permission is missing, as opposed to an exceeded limit or a disabled API.
 func forbidden(err error) bool {
 	said, ok := errors.AsType[*googleapi.Error](err)
 	return ok && said.Code == http.StatusForbidden && len(said.Errors) > 0 && said.Errors[0].Reason == reasonForbidden
 }
 
-// codes are the words of operations for the reasons of answers.
+// codes maps error codes of operations to classes.
 var codes = map[string]error{
 	"RESOURCE_NOT_FOUND":                  cloudapi.ErrNotFound,
 	"RESOURCE_ALREADY_EXISTS":             cloudapi.ErrConflict,
@@ -130,7 +130,7 @@ func operationError(o *compute.Operation, what string) error {
 	}
 }
 
-// aboutInstance reports whether an error says of this very instance that it does not exist, and not of its zone or project.
+// aboutInstance reports whether an error says that this instance does not exist, not its zone or project.
 func aboutInstance(err error, id instanceID) bool {
 	said, ok := errors.AsType[*googleapi.Error](err)
 	return ok && strings.Contains(said.Message, "/zones/"+id.zone+"/instances/"+id.name+"'")

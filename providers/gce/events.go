@@ -2,27 +2,27 @@ package gce
 
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
-// Reasons of events that several providers write have their rows in package events.
+// Events that several providers write are declared in package events.
 const (
 	eventConfigError = "LoadBalancerConfigError"
 
-	// These are Google's own controller's.
+	// Reasons that Google's own controller uses as well.
 	eventByHand = "LoadBalancerManualChange"
 	eventMixed  = "LoadBalancerMixedProtocolNotSupported"
 
 	eventOptionsIgnored = "ILBOptionsIgnored"
 
-	// These are ours.
+	// Reasons that only this program uses.
 	eventGroupShared  = "InstanceGroupShared"
 	eventGroupFull    = "InstanceGroupFull"
 	eventZoneWaits    = "ZoneNotReachable"
 	eventNoForwarding = "InstanceDoesNotForward"
 )
 
-// markPrefix begins the mark of a cluster.
+// markPrefix starts the mark of a cluster.
 const markPrefix = "anyccm:"
 
-// eventRows are the events that this provider alone writes.
+// eventRows are the events that only this provider writes.
 func eventRows() []events.Row {
 	return []events.Row{
 		{

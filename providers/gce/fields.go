@@ -2,7 +2,7 @@ package gce
 
 import "github.com/anyccm/cloud-controller-manager/registry/schema"
 
-// serviceFields declares how each field of a Service is handled. Packets reach nodes as clients send them, so that no node port is needed.
+// serviceFields declares how each field of a Service is handled. Packets arrive with the client's destination, so no node port is needed.
 var serviceFields = append(schema.ServedFields(
 	schema.FieldAddress, schema.FieldAffinity, schema.FieldLocal, schema.FieldSourceRanges, schema.FieldUDP,
 ), schema.Fields{
@@ -11,7 +11,7 @@ var serviceFields = append(schema.ServedFields(
 	{Field: schema.FieldRequireBoth, Becomes: schema.Refused, Words: "these load balancers have IPv4 addresses alone; use PreferDualStack or SingleStack"},
 	{Field: schema.FieldNoNodePorts, Becomes: schema.Served, Anyway: true},
 	{Field: schema.FieldSCTP, Becomes: schema.Refused, Words: "is a protocol that these load balancers do not have; use TCP or UDP"},
-	// the framework's condition tells of it, too
+	// the framework's condition reports it too
 	{Field: schema.FieldMixed, Becomes: schema.Refused, Silent: true, Words: "are of TCP and of UDP, which one load balancer cannot serve; use TCP or UDP for all ports, and two Services for both"},
 	{Field: schema.FieldShared, Becomes: schema.Refused, Silent: true, Words: "as before"},
 	{Field: schema.FieldApart, Becomes: schema.Refused, Silent: true, Words: "as before"},

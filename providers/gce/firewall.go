@@ -15,13 +15,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// told remembers which firewall rules an administrator was asked to change, so that each is said once.
+// told remembers messages for each Service, so that each is written once.
 type told struct {
 	mu       sync.Mutex
 	commands map[types.UID]map[string]string
 }
 
-// first reports whether a command about a rule is new for a Service.
+// first reports whether a message about a rule is new for a Service.
 func (t *told) first(uid types.UID, rule, command string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -36,7 +36,7 @@ func (t *told) first(uid types.UID, rule, command string) bool {
 	return is
 }
 
-// firewallChanges make a firewall rule what is wanted.
+// firewallChanges create or change a firewall rule.
 func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	object := "firewall rule " + want.Name
 	if have == nil {
@@ -48,13 +48,13 @@ func (b *reconciler) firewallChanges(have, want *compute.Firewall) []change {
 	}
 	before := *have
 	if resource(have.Network) == resource(want.Network) {
-		before.Network = want.Network // in another notation
+		before.Network = want.Network // ignore the notation
 	}
 	return []change{comparing(b.step(contract.PlanChange, object, differs, b.putFirewall(want)), services.Within(&before, want), want)}
 }
 
-// putFirewall makes or changes a firewall rule. What all load balancers share, another Service may have made meanwhile. In a shared
-// network an administrator may have to do it.
+// putFirewall creates or changes a firewall rule. Another Service may have created a shared one meanwhile. In a shared network an
+// administrator may have to do it.
 func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 	return func(ctx context.Context, r *services.Request, at place, o *observation) error {
 		unlock, err := b.lock(ctx, "firewall rule "+want.Name)
@@ -82,7 +82,7 @@ func (b *reconciler) putFirewall(want *compute.Firewall) doing {
 		}
 		if err != nil && at.shared() && forbidden(err) {
 			b.byHand(r, want.Name, gcloud(verb, at, body))
-			after, err = want, nil // as if it were there: the load balancer works as soon as the administrator has made it
+			after, err = want, nil // assume it exists: the load balancer works once the administrator creates it
 		}
 		b.noteFirewall(o, want.Name, after)
 		return err
@@ -138,8 +138,7 @@ func (b *reconciler) firewallDeletion(name string) change {
 	}), field("name", name), nil)
 }
 
-// needed reports whether a firewall rule that all load balancers share is to stay: its health check turned out to be in use, or another
-// Service has just made it again, which waits until this look is over.
+// needed reports whether a shared firewall rule must stay, because its health check exists. Until unlock, no other Service can create that.
 func (b *reconciler) needed(ctx context.Context, name string, o observation) (unlock func(), needed bool, err error) {
 	check := sharedCheckName(o.cluster)
 	switch name {
@@ -151,7 +150,7 @@ func (b *reconciler) needed(ctx context.Context, name string, o observation) (un
 	return func() {}, false, nil
 }
 
-// lockedLook reports whether a shared health check is there, and keeps others from making it until unlock is called.
+// lockedLook reports whether a shared health check exists. Until unlock, no other Service can create it.
 func lockedLook[T any](
 	ctx context.Context, b *reconciler, s *store[T], key, check string, gone bool,
 ) (unlock func(), there bool, err error) {
@@ -166,7 +165,7 @@ func lockedLook[T any](
 	return unlock, len(found) > 0, cloudapi.NotAbsence(err)
 }
 
-// gcloud is the command by which an administrator makes the change.
+// gcloud returns the command with which an administrator makes the change.
 func gcloud(verb string, at place, f *compute.Firewall) string {
 	parts := []string{"gcloud compute firewall-rules", verb, f.Name}
 	if verb == "create" {

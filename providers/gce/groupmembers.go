@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// nodesSeen remembers which instances were nodes of this cluster while the program ran.
+// nodesSeen remembers the instances that were nodes of this cluster since the program started.
 type nodesSeen struct {
 	mu    sync.Mutex
 	paths map[string]bool
@@ -38,7 +38,7 @@ func (s *nodesSeen) contains(path string) bool {
 	return s.paths[path]
 }
 
-// seeNodes notes the nodes of the cluster, also those that no load balancer sends to.
+// seeNodes records all nodes of the cluster, including those without load balancer traffic.
 func (b *reconciler) seeNodes(ctx context.Context, list []instance) error {
 	for _, i := range list {
 		b.seen.add(i.id.path())
@@ -55,8 +55,8 @@ func (b *reconciler) seeNodes(ctx context.Context, list []instance) error {
 	return nil
 }
 
-// strangers are the members of a group that are there and were never seen as nodes: the name of the group follows from the cluster's ID,
-// which another cluster may have as well, such as one that was restored from the same backup. They stay.
+// strangers returns the existing members of a group that were never seen as nodes. They stay: a cluster restored from the same backup has
+// the same ID and thus the same group names.
 func (b *reconciler) strangers(ctx context.Context, g desiredGroup) (list []string, err error) {
 	if g.have == nil {
 		return nil, nil
@@ -83,7 +83,7 @@ func (b *reconciler) strangers(ctx context.Context, g desiredGroup) (list []stri
 	return list, nil
 }
 
-// limit leaves out what a group cannot hold, as Google's own controller does: the last ones by their names.
+// limit truncates a group to its maximum, in the order of names, as Google's own controller does.
 func (g *desiredGroup) limit() {
 	room := max(gcelimits.GroupMembers.Max-len(g.strangers), 0)
 	if len(g.want) > room {
@@ -92,7 +92,7 @@ func (g *desiredGroup) limit() {
 	}
 }
 
-// groupFindings tell what is unusual about instance groups.
+// groupFindings report strangers and nodes left out of instance groups.
 func groupFindings(groups []desiredGroup) (list []services.Finding) {
 	for _, g := range groups {
 		where := "instance group " + g.id.name + " in " + g.id.zone
@@ -114,7 +114,6 @@ func groupFindings(groups []desiredGroup) (list []services.Finding) {
 	return list
 }
 
-// shortList names the first few.
 func shortList(names []string) string {
 	const most = 5
 	if len(names) > most {

@@ -24,39 +24,37 @@ import (
 const (
 	providerIDPrefix = Name + "://"
 	indexName        = "name"
-	// callPrice makes nodes that are down for good cost 60 calls a minute at most, of 1,500.
+	// callPrice limits reads of nodes that stay down to 60 calls a minute, of 1,500.
 	callPrice = time.Second
 )
 
-// errWrongAnswer: the API answered with success, but not with what was asked for.
+// errWrongAnswer: a successful response with another object than requested.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
-// instanceID identifies an instance.
 type instanceID struct{ project, zone, name string }
 
-// String is for messages.
 func (i instanceID) String() string { return i.project + "/" + i.zone + "/" + i.name }
 
-// link is the partial link of the instance, as calls take it.
+// link returns the partial link that calls take.
 func (i instanceID) link() string { return "zones/" + i.zone + "/instances/" + i.name }
 
-// path is that of the resource.
+// path returns the resource path.
 func (i instanceID) path() string { return "projects/" + i.project + "/" + i.link() }
 
-// instance holds the few fields of an instance that we need, out of several kilobytes that the API shows.
+// instance holds the few fields that we need, of several kilobytes.
 type instance struct {
 	id              instanceID
 	number          uint64
 	status, machine string
 	tags            []string
 	addresses       []v1.NodeAddress
-	// interfaces is how many network interfaces the instance has; alias is the first range of the first one.
+	// interfaces is the number of network interfaces; alias is the first alias range of the first one.
 	interfaces int
 	alias      string
 	ipv6       string
-	// forwards is set where the instance may send and receive packets of others, such as its pods.
+	// forwards: the instance may send and receive packets of other addresses, such as its pods'.
 	forwards bool
-	// ours is set where the instance is in the region of the cluster, so that it can be found by its name.
+	// ours: the instance is in the cluster's region, so that it can be found by name.
 	ours bool
 }
 
@@ -88,7 +86,7 @@ func newInstance(at place, i *compute.Instance) instance {
 	return kept
 }
 
-// addressesOf are those of one interface, in the order of Google's own controller.
+// addressesOf returns the addresses of one interface, in the order of Google's own controller.
 func addressesOf(n *compute.NetworkInterface) (list []v1.NodeAddress) {
 	if n.NetworkIP != "" {
 		list = append(list, v1.NodeAddress{Type: v1.NodeInternalIP, Address: n.NetworkIP})
@@ -104,7 +102,7 @@ func addressesOf(n *compute.NetworkInterface) (list []v1.NodeAddress) {
 	return list
 }
 
-// ipv6Of is the internal IPv6 address of an interface, or else its external one, which nodes show as an internal one.
+// ipv6Of returns an interface's internal IPv6 address, or else its external one; nodes show either as internal.
 func ipv6Of(n *compute.NetworkInterface) (ip string) {
 	if n.Ipv6Address != "" || n.Ipv6AccessType != "EXTERNAL" {
 		return n.Ipv6Address
@@ -115,7 +113,7 @@ func ipv6Of(n *compute.NetworkInterface) (ip string) {
 	return ip
 }
 
-// nodeAddresses are the addresses with the preferred family first.
+// nodeAddresses returns the addresses, the preferred family first.
 func (i instance) nodeAddresses(ipv6First bool) []v1.NodeAddress {
 	list := slices.Clone(i.addresses)
 	is6 := func(a v1.NodeAddress) int {
@@ -129,7 +127,6 @@ func (i instance) nodeAddresses(ipv6First bool) []v1.NodeAddress {
 	return list
 }
 
-// instances are the cloud's instances, and what they say about nodes.
 type instances struct {
 	*nodes.Instances[instanceID, instance]
 	all       *inventory.Inventory[instanceID, instance]
@@ -159,7 +156,7 @@ func newInstances(c Config, a *api) *instances {
 		},
 		Indexes: map[string]func(instance) []string{indexName: func(i instance) []string {
 			if !i.ours {
-				return nil // clusters of other regions may have nodes of the same names
+				return nil // clusters in other regions may use the same node names
 			}
 			return []string{i.id.name}
 		}},
@@ -172,11 +169,11 @@ func newInstances(c Config, a *api) *instances {
 	return i
 }
 
-// instanceFields are the fields of instances that are asked for.
+// instanceFields selects the fields that the API returns.
 const instanceFields = "name,zone,id,status,machineType,canIpForward,tags/items,networkInterfaces(name,networkIP,accessConfigs/natIP,ipv6Address,ipv6AccessType," +
 	"ipv6AccessConfigs/externalIpv6,aliasIpRanges/ipCidrRange)"
 
-// instances lists those of all zones of the project. Where a zone does not answer, the listing says that it lacks that one.
+// instances lists the instances of all zones. The listing names the zones that did not answer.
 func (a *api) instances(ctx context.Context) (all []instance, pages int, err error) {
 	at, err := a.places.get(ctx)
 	if err != nil {
@@ -234,14 +231,14 @@ func (a *api) instance(ctx context.Context, id instanceID) (instance, error) {
 	if err != nil {
 		mapped := apiError(err, what)
 		if !aboutInstance(err, id) {
-			mapped = cloudapi.NotAbsence(mapped) // it may be the zone or the project that is not found
+			mapped = cloudapi.NotAbsence(mapped) // the zone or the project may be missing instead
 		}
 		return instance{}, mapped
 	}
 	return newInstance(at, i), nil
 }
 
-// search finds the instance of a node without a provider ID, whose name may go on with a domain.
+// search finds the instance of a node without a provider ID by the first label of its name.
 func search(_ context.Context, node *v1.Node) (nodes.Search[instanceID, instance], error) {
 	return nodes.Search[instanceID, instance]{Keys: []nodes.Key[instance]{{Index: indexName, Value: firstLabel(node.Name)}}}, nil
 }
@@ -251,7 +248,7 @@ func firstLabel(name string) string {
 	return first
 }
 
-// state says what matters to Kubernetes about a status of the cloud. Instances on their way down may still have volumes.
+// state maps the cloud's status. Instances that are stopping may still have volumes attached.
 func (i instance) state() (nodes.State, error) {
 	switch i.status {
 	case "TERMINATED", "STOPPED", "SUSPENDED":
@@ -262,7 +259,6 @@ func (i instance) state() (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns what an instance says about its node.
 func (s *instances) describe(_ context.Context, _ *v1.Node, i instance, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if i.interfaces == 0 || len(i.addresses) == 0 {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("instance %s cannot become a node: it has no network interface with an address yet", i.id)}
@@ -272,7 +268,7 @@ func (s *instances) describe(_ context.Context, _ *v1.Node, i instance, _ invent
 	}, nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename an instance.
+// verify compares names: a kubelet's credentials do not suffice to rename an instance.
 func verify(_ context.Context, node *v1.Node, i instance) (why string, err error) {
 	if i.id.name != firstLabel(node.Name) {
 		return fmt.Sprintf("the instance %s is named %q", i.id, i.id.name), nil
@@ -280,10 +276,10 @@ func verify(_ context.Context, node *v1.Node, i instance) (why string, err error
 	return "", nil
 }
 
-// attested are the addresses of the interfaces, and the names that the cloud's own name service has for the instance.
+// attested returns the addresses of the interfaces, and the instance's names in the cloud's DNS.
 func (i instance) attested() contract.Attested {
 	a := contract.Attested{Names: []string{i.id.name}}
-	if !strings.Contains(i.id.project, ":") { // of a domain, whose names have another form
+	if !strings.Contains(i.id.project, ":") { // domain-scoped projects have other names
 		domain := ".c." + i.id.project + ".internal"
 		a.Names = append(a.Names, i.id.name+domain, i.id.name+"."+i.id.zone+domain)
 	}
@@ -297,7 +293,6 @@ func (i instance) providerID() string { return providerIDPrefix + i.id.String() 
 
 var partForm = regexp.MustCompile(`^[-a-z0-9.:]{1,100}$`)
 
-// parseProviderID returns what identifies the instance in a provider ID.
 func parseProviderID(text string) (instanceID, error) {
 	rest, ok := strings.CutPrefix(text, providerIDPrefix)
 	parts := strings.Split(rest, "/")
@@ -308,7 +303,7 @@ func parseProviderID(text string) (instanceID, error) {
 	return instanceID{parts[0], parts[1], firstLabel(parts[2])}, nil
 }
 
-// parseProviderID is that of the package, and refuses at once what names another project than the configured one.
+// parseProviderID also rejects projects other than the configured one.
 func (c Config) parseProviderID(text string) (instanceID, error) {
 	id, err := parseProviderID(text)
 	if err == nil && c.Project != "" && !numeric.MatchString(c.Project) && id.project != c.Project {
@@ -317,7 +312,7 @@ func (c Config) parseProviderID(text string) (instanceID, error) {
 	return id, err
 }
 
-// instanceKey identifies the instance behind a provider ID; what begins like ours and names nothing is itself.
+// instanceKey returns the same key for all spellings of a provider ID; an invalid ID is its own key.
 func instanceKey(providerID string) string {
 	if id, err := parseProviderID(providerID); err == nil {
 		return id.String()

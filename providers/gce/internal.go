@@ -18,7 +18,7 @@ import (
 
 const schemeInternal = "INTERNAL"
 
-// observeInternal reads what an internal load balancer is made of.
+// observeInternal reads the objects of an internal load balancer.
 func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q inventory.Query, o *observation) error {
 	s := b.api.stores
 	o.nameBackend(r)
@@ -53,7 +53,7 @@ func (b *reconciler) observeInternal(ctx context.Context, r services.Request, q 
 	return b.findUnusedGroups(ctx, at, o)
 }
 
-// findUnusedGroups fills in the zones whose instance group no load balancer needs but that of the Service.
+// findUnusedGroups records the zones whose instance group only this Service needs.
 func (b *reconciler) findUnusedGroups(ctx context.Context, at place, o *observation) error {
 	if !o.identified || b.othersUse(*o, indexCheck, sharedCheckName(o.cluster)) {
 		return nil
@@ -67,12 +67,12 @@ func (b *reconciler) findUnusedGroups(ctx context.Context, at place, o *observat
 	return err
 }
 
-// othersUse reports whether a backend service that is known, and is not the Service's alone, refers to something.
+// othersUse reports whether a known backend service of another Service refers to an object.
 func (b *reconciler) othersUse(o observation, index, key string) bool {
 	return slices.ContainsFunc(b.api.stores.backends.PeekIndex(index, key), func(v *compute.BackendService) bool { return !b.alone(o, v) })
 }
 
-// desireInternal fills in what internal load balancers alone have.
+// desireInternal sets the fields of internal load balancers.
 func (b *reconciler) desireInternal(
 	ctx context.Context, o observation, d *spec, at place, m membership,
 ) (findings []services.Finding, err error) {
@@ -91,7 +91,7 @@ func (b *reconciler) desireInternal(
 	return append(findings, groupFindings(d.groups)...), err
 }
 
-// internalRuleChange says why the forwarding rule of an internal load balancer has to be made again, "" if it has not.
+// internalRuleChange explains why an internal forwarding rule must be replaced, "" if not.
 func internalRuleChange(rule *compute.ForwardingRule, d spec, at string) string {
 	switch {
 	case rule.LoadBalancingScheme != schemeInternal:
@@ -119,10 +119,10 @@ func (d *spec) rulePorts() (ports []string) {
 	return ports
 }
 
-// allPorts reports whether there are more ports than a rule names: then it gets all, and the firewall lets in those of the Service.
+// allPorts reports whether there are more ports than a rule can list. Then it takes all ports, and the firewall restricts them.
 func (d *spec) allPorts() bool { return len(d.ports) > gcelimits.RulePorts.Max }
 
-// internalRule makes a forwarding rule one of an internal load balancer.
+// internalRule sets the fields of internal forwarding rules.
 func (*reconciler) internalRule(rule *compute.ForwardingRule, at place, d spec) {
 	rule.PortRange, rule.Target, rule.NetworkTier = "", "", ""
 	rule.LoadBalancingScheme, rule.BackendService = schemeInternal, at.backend(d.backend)
@@ -132,11 +132,10 @@ func (*reconciler) internalRule(rule *compute.ForwardingRule, at place, d spec) 
 	}
 }
 
-// internalChanges are those of an internal load balancer.
 func (b *reconciler) internalChanges(r services.Request, o observation, d spec) []change {
 	list := b.finalizerChanges(r, finalizerILB, true)
 	if gone := b.externalDeletions(r, o); len(gone) > 0 {
-		return append(list, gone...) // all of it goes before the other kind is made
+		return append(list, gone...) // the other kind is created after everything of this one is deleted
 	}
 	list = append(list, b.groupChanges(d.groups)...)
 	list = append(list, b.nodeCheckChanges(o, d)...)
@@ -148,7 +147,7 @@ func (b *reconciler) internalChanges(r services.Request, o observation, d spec) 
 	}
 	opening := b.firewallChanges(have, d.desiredNodeCheckFirewall())
 	if !made {
-		list = append(list, opening...) // before a backend service relies on what the health check says
+		list = append(list, opening...) // a backend service relies on the health check
 	}
 	if !d.legacy {
 		list = append(list, b.addressChanges(o, d, replace)...)
@@ -189,7 +188,7 @@ func (d *spec) desiredNodeCheckFirewall() *compute.Firewall {
 	}
 }
 
-// desiredNodeCheck is the health check; larger numbers that users have set are kept.
+// desiredNodeCheck keeps larger numbers that users have set.
 func (d *spec) desiredNodeCheck(have *compute.HealthCheck) *compute.HealthCheck {
 	want := &compute.HealthCheck{
 		Name: d.checkName(), Type: "HTTP", HttpHealthCheck: &compute.HTTPHealthCheck{Port: d.checkPort, RequestPath: checkPath},
@@ -213,7 +212,7 @@ func sameNodeCheck(a, b *compute.HealthCheck) bool {
 		a.TimeoutSec == b.TimeoutSec && a.HealthyThreshold == b.HealthyThreshold && a.UnhealthyThreshold == b.UnhealthyThreshold
 }
 
-// nodeCheckChanges make the health check, before anything refers to it.
+// nodeCheckChanges create or change the health check before anything refers to it.
 func (b *reconciler) nodeCheckChanges(o observation, d spec) []change {
 	have, action := o.nodeCheck, contract.PlanChange
 	if d.local {
@@ -261,13 +260,13 @@ func (b *reconciler) putNodeCheck(name string, d spec) doing {
 		if o.nodeCheck = have; err != nil {
 			return err
 		}
-		// Whoever removed the health check may have removed its firewall rule since we looked.
+		// Another Service that deleted the health check may also have deleted its firewall rule.
 		o.nodeCheckFirewall, err = find(ctx, b.api.stores.firewalls, nodeCheckFirewallName(d.cluster), ensureQuery)
 		return cloudapi.NotAbsence(err)
 	}
 }
 
-// backendChanges make the backend service right. What users set about draining, logging or failover stays.
+// backendChanges update the backend service. User settings for draining, logging and failover stay.
 func (b *reconciler) backendChanges(o observation, d spec) []change {
 	if o.backend == nil {
 		put := b.step(contract.PlanCreate, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.putBackend(d))
@@ -308,7 +307,7 @@ func (d *spec) backendPatch(have *compute.BackendService, at place) (patch *comp
 	return patch, strings.Join(words, ", ")
 }
 
-// backendsOf are the instance groups of the zones, with what users set about those that stay.
+// backendsOf returns the instance groups of the zones, with the user settings of those that stay.
 func backendsOf(have *compute.BackendService, cluster string, zones []string, at place) (list []*compute.Backend, same bool) {
 	old := map[string]*compute.Backend{}
 	if have != nil {
@@ -371,7 +370,7 @@ func (b *reconciler) putBackend(d spec) doing {
 	}
 }
 
-// obsoleteNodeChecks remove the health check that another one has replaced.
+// obsoleteNodeChecks delete the health check that another one replaces.
 func (b *reconciler) obsoleteNodeChecks(o observation, d spec) (list []change) {
 	if !d.local {
 		return b.ownCheckDeletions(o)
@@ -417,8 +416,8 @@ func (b *reconciler) deleteNodeCheck(name string) doing {
 			})
 		switch {
 		case inUse(err) && name != o.name:
-			o.nodeCheck, o.nodeCheckFirewall = nil, nil // somebody else's, of another process perhaps: it stays, with its firewall rule
-			b.api.stores.backends.InvalidateAll()       // so that the next look shows whose
+			o.nodeCheck, o.nodeCheckFirewall = nil, nil // a load balancer of another process uses it: both stay
+			b.api.stores.backends.InvalidateAll()       // the next read shows its user
 			return nil
 		case err != nil:
 			return err
@@ -431,7 +430,7 @@ func (b *reconciler) deleteNodeCheck(name string) doing {
 	}
 }
 
-// internalDeletions remove all that belongs to an internal load balancer, and with the last one what they share.
+// internalDeletions delete everything that belongs to an internal load balancer, and with the last one the shared objects.
 func (b *reconciler) internalDeletions(r services.Request, o observation) (list []change) {
 	if o.rule != nil && o.rule.LoadBalancingScheme == schemeInternal {
 		if o.firewall != nil {
@@ -458,7 +457,7 @@ func (b *reconciler) internalDeletions(r services.Request, o observation) (list 
 	return append(list, b.finalizerChanges(r, finalizerILB, false)...)
 }
 
-// internalLeft reports whether something of an internal load balancer is there.
+// internalLeft reports whether any object of an internal load balancer exists.
 func (b *reconciler) internalLeft(r services.Request, o observation) bool {
 	shared := o.nodeCheck != nil || o.nodeCheckFirewall != nil
 	if shared && o.identified && !b.othersUse(o, indexCheck, sharedCheckName(o.cluster)) {

@@ -22,16 +22,15 @@ func (p place) group(id groupID) string {
 	return "projects/" + p.project + "/zones/" + id.zone + "/instanceGroups/" + id.name
 }
 
-// groupID identifies an instance group.
 type groupID struct{ zone, name string }
 
-// group is an instance group with its members, by the paths of the instances.
+// group is an instance group with the paths of its members.
 type group struct {
 	id      groupID
 	members []string
 }
 
-// newGroups reads instance groups with their members one by one: there is one in each zone for all internal load balancers.
+// newGroups reads instance groups and their members one by one: each zone has one for all internal load balancers.
 func newGroups(a *api) *inventory.Inventory[groupID, *group] {
 	return inventory.New(inventory.Source[groupID, *group]{
 		Kind: "instance group", ID: func(g *group) groupID { return g.id }, GetCalls: 2,
@@ -58,7 +57,7 @@ func (a *api) group(ctx context.Context, id groupID) (*group, error) {
 	return &group{id: id, members: members}, nil
 }
 
-// members are the instances of a group.
+// members returns the instances of a group.
 func (a *api) members(ctx context.Context, at place, id groupID) (all []string, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
 	for token := ""; ; {
@@ -89,7 +88,7 @@ func (a *api) members(ctx context.Context, at place, id groupID) (all []string, 
 	}
 }
 
-// groupsNamed are the zones of the region in which there is an instance group of a name.
+// groupsNamed returns the zones of the region that have an instance group of this name.
 func (a *api) groupsNamed(ctx context.Context, at place, name string) (zones []string, err error) {
 	ctx, listing := cloudapi.WatchListing(ctx)
 	for token := ""; ; {

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// groupNodeChanges follow from the nodes alone.
+// groupNodeChanges are the changes that follow from the nodes alone.
 func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, at place, m membership) ([]change, error) {
 	groups, err := b.desiredGroups(ctx, o, groupName(o.cluster), at, m)
 	if err != nil {
@@ -30,7 +30,7 @@ func (b *reconciler) groupNodeChanges(ctx context.Context, o observation, at pla
 	return append(changes, b.step(contract.PlanChange, "backend service "+d.backend, fmt.Sprint(len(d.zones()), " instance groups"), b.patchGroups(d))), nil
 }
 
-// patchGroups changes the groups of a backend service alone.
+// patchGroups updates the groups of a backend service.
 func (b *reconciler) patchGroups(d spec) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) (err error) {
 		unlock, err := b.lock(ctx, "backend service "+d.backend)
@@ -39,7 +39,7 @@ func (b *reconciler) patchGroups(d spec) doing {
 		}
 		defer unlock()
 		if now, ok := b.api.stores.backends.Peek(d.backend); ok {
-			o.backend = now // as another Service that shares it may have left it
+			o.backend = now // another Service may have changed it
 		}
 		have := o.backend
 		backends, same := backendsOf(have, d.cluster, d.zones(), at)
@@ -60,19 +60,19 @@ func (b *reconciler) patchGroups(d spec) doing {
 	}
 }
 
-// desiredGroup is the instance group of a zone, as it is and with the instances that it should have.
+// desiredGroup is the instance group of a zone: present and wanted members.
 type desiredGroup struct {
 	id   groupID
 	have *group
 	want []string
-	// strangers are members that stay though they are no nodes, and leftOut is how many nodes find no room.
+	// strangers: members that stay although they are not nodes. leftOut: the number of nodes beyond the group's maximum.
 	strangers []string
 	leftOut   int
-	// waits is set where nothing is known of the zone, so that the group is left as it is, and stays where a backend service has it then.
+	// waits: the zone's instances are unknown, so the group is not changed. stays: the backend service keeps the group meanwhile.
 	waits, stays bool
 }
 
-// diff are the instances that join and leave.
+// diff returns the instances that join and leave.
 func (g desiredGroup) diff() (add, remove []string) {
 	has := map[string]bool{}
 	if g.have != nil {
@@ -92,8 +92,8 @@ func (g desiredGroup) diff() (add, remove []string) {
 	return add, slices.Sorted(maps.Keys(has))
 }
 
-// desiredGroups are the instance groups of the zones with nodes. The zone is the instance's, whatever labels its node has. A zone whose
-// group cannot be read waits, as one does of whose instances nothing is known.
+// desiredGroups returns the instance groups of the zones with nodes. The instance determines the zone, not the node's labels. A zone is
+// left unchanged if its group cannot be read or its instances are unknown.
 func (b *reconciler) desiredGroups(
 	ctx context.Context, o observation, name string, at place, m membership,
 ) (groups []desiredGroup, err error) {
@@ -110,7 +110,7 @@ func (b *reconciler) desiredGroups(
 	}
 	for _, zone := range served {
 		if err := m.lacks(instanceID{project: at.project, zone: zone}); err != nil && zones[zone] == nil && !m.waiting(zone) {
-			m.waits[zone] = err // its nodes have gone, and whether they should leave is not said by the cloud
+			m.waits[zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 	}
 	for _, zone := range slices.Sorted(maps.Keys(zones)) {
@@ -136,7 +136,7 @@ func (b *reconciler) desiredGroups(
 	return groups, nil
 }
 
-// desiredGroup reads the group of a zone, and says who should be in it.
+// desiredGroup reads the group of a zone and sets its wanted members.
 func (b *reconciler) desiredGroup(ctx context.Context, id groupID, want []string) (g desiredGroup, err error) {
 	g = desiredGroup{id: id, want: want}
 	g.have, err = b.api.stores.groups.Get(ctx, id, inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge})
@@ -150,7 +150,7 @@ func (b *reconciler) desiredGroup(ctx context.Context, id groupID, want []string
 	return g, nil
 }
 
-// zonesOf are the zones whose group of a name a backend service has.
+// zonesOf returns the zones whose group of this name the backend service has.
 func zonesOf(backend *compute.BackendService, name string) (zones []string) {
 	if backend == nil {
 		return nil
@@ -163,7 +163,7 @@ func zonesOf(backend *compute.BackendService, name string) (zones []string) {
 	return zones
 }
 
-// groupChanges make the instance groups, which all internal load balancers of the cluster share, right.
+// groupChanges update the instance groups that all internal load balancers of the cluster share.
 func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 	for _, g := range groups {
 		object := "instance group " + g.id.name + " in " + g.id.zone
@@ -181,7 +181,7 @@ func (b *reconciler) groupChanges(groups []desiredGroup) (list []change) {
 	return list
 }
 
-// putGroup makes a group right, unless another Service just did.
+// putGroup updates a group, unless another Service just did.
 func (b *reconciler) putGroup(g desiredGroup) doing {
 	return func(ctx context.Context, _ *services.Request, at place, _ *observation) error {
 		unlock, err := b.lock(ctx, "instance group "+g.id.zone+"/"+g.id.name)
@@ -203,7 +203,7 @@ func (b *reconciler) putGroup(g desiredGroup) doing {
 		if err = b.fillGroup(ctx, at, g); err != nil {
 			b.api.stores.groups.Doubt(g.id)
 			if errors.Is(err, cloudapi.ErrInvalid) && strings.Contains(err.Error(), "member of") {
-				return fmt.Errorf("%w: %w", services.ErrGone, err) // an instance went, or another process was faster: it is read again
+				return fmt.Errorf("%w: %w", services.ErrGone, err) // an instance is gone, or another process was faster: read again
 			}
 			return err
 		}
@@ -223,7 +223,6 @@ func (b *reconciler) createGroup(ctx context.Context, at place, id groupID) erro
 	return err
 }
 
-// fillGroup adds and removes instances.
 func (b *reconciler) fillGroup(ctx context.Context, at place, g desiredGroup) error {
 	refs := func(paths []string) (list []*compute.InstanceReference) {
 		for _, l := range links(paths) {
@@ -253,7 +252,7 @@ func (b *reconciler) fillGroup(ctx context.Context, at place, g desiredGroup) er
 		})
 }
 
-// dropGroups removes the groups that a backend service had and has no longer, unless another one has them.
+// dropGroups deletes the groups that a backend service no longer has, unless another one has them.
 func (b *reconciler) dropGroups(ctx context.Context, at place, o observation, before *compute.BackendService, d spec) error {
 	for _, g := range before.Backends {
 		parts := strings.Split(resource(g.Group), "/") // projects/p/zones/z/instanceGroups/n
@@ -284,7 +283,7 @@ func (b *reconciler) deleteGroup(ctx context.Context, at place, id groupID) erro
 	b.api.stores.groups.Doubt(id)
 	if inUse(err) {
 		b.api.stores.backends.InvalidateAll()
-		return nil // ingress-gce's load balancers have it, or another process's
+		return nil // ingress-gce or another process uses it
 	}
 	return err
 }

@@ -21,54 +21,53 @@ import (
 )
 
 const (
-	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once.
+	// ensureMaxAge is the maximum age of the observed state in a reconciliation. It always includes our own writes.
 	ensureMaxAge = 10 * time.Second
-	// updateMaxAge serves a change of nodes: our own writes keep the view true, and the next reconciliation sees what others did.
+	// updateMaxAge is for changes of nodes. Changes by others are seen in the next reconciliation.
 	updateMaxAge = 24 * time.Hour
-	// memberMaxAge is how old the listing of the instances behind the nodes may be.
+	// memberMaxAge is the maximum age of the listing of instances.
 	memberMaxAge = 60 * time.Second
-	// creationShows is how long the API may go on with a creation for which a proxy before it gave up. Names are unique.
+	// creationShows is how long the API may continue a creation after a proxy gave up. Names are unique.
 	creationShows = 45 * time.Second
 )
 
-// ensureQuery is for objects that a reconciliation may change.
+// ensureQuery reads objects that a reconciliation may change.
 var ensureQuery = inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 
-// errNoInstance keeps a load balancer from being emptied.
+// errNoInstance prevents emptying a load balancer.
 var errNoInstance = errors.New("no node has an instance of this region that is known; the instances of the load balancer stay as they are")
 
-// observation holds the cloud's objects of a Service.
 type observation struct {
 	name, cluster string
-	// identified is set where the ID of the cluster is known, which may be empty.
+	// identified: the cluster's ID is known. It may be empty.
 	identified bool
 	rule       *compute.ForwardingRule
 	pool, next *compute.TargetPool
 	firewall   *compute.Firewall
-	// narrowed is set where the firewall rule was changed in this reconciliation.
+	// narrowed: this reconciliation has narrowed the firewall rule.
 	narrowed bool
 	// local and shared are the health checks, with their firewall rules.
 	local, shared                 *compute.HttpHealthCheck
 	localFirewall, sharedFirewall *compute.Firewall
-	// What follows belongs to internal load balancers.
-	// backend is the backend service of the name backendName, usedBackend that of the forwarding rule as it was, leftBackends are others that
-	// go, and freeBackends the names of shared ones for which no other Service asks.
+	// Internal load balancers only.
+	// backend is the backend service named backendName, usedBackend the one in the present forwarding rule. leftBackends are to be deleted;
+	// freeBackends are the names of shared ones that no other Service needs.
 	backend, usedBackend                *compute.BackendService
 	leftBackends                        []*compute.BackendService
 	backendName                         string
 	freeBackends                        []string
 	ownCheck, nodeCheck                 *compute.HealthCheck
 	ownCheckFirewall, nodeCheckFirewall *compute.Firewall
-	// groupZones are the zones with an instance group, where the Service goes and no other one needs them.
+	// groupZones are the zones whose instance group only this Service needs, if it is deleted.
 	groupZones []string
-	// address has the name of the load balancer; former is the address of the forwarding rule that is being made again.
+	// address has the load balancer's name; former is the address of a forwarding rule that is being replaced.
 	address *compute.Address
 	former  string
-	// deny is the rule by which Google's own controller refuses all that the traffic rule does not allow.
+	// deny is the firewall rule of Google's own controller that denies everything else.
 	deny *compute.Firewall
 }
 
-// reconciler implements services.Reconciler for external passthrough load balancers on target pools.
+// reconciler implements services.Reconciler for external passthrough load balancers on target pools and internal ones on instance groups.
 type reconciler struct {
 	config    Config
 	api       *api
@@ -77,12 +76,11 @@ type reconciler struct {
 	adopt     registry.Adoption
 	lock      func(ctx context.Context, key string) (func(), error)
 	kube      kubernetes.Interface
-	// unmarked is set where the credential may not label forwarding rules.
+	// unmarked: the credential may not label forwarding rules.
 	unmarked atomic.Bool
 	networks networks
-	// told are the Services whose users were told to change firewall rules by hand, with the command.
-	told told
-	// seen are the instances that were nodes, whose places in instance groups are ours.
+	told     told
+	// seen are the instances that were nodes: this program may remove them from instance groups.
 	seen nodesSeen
 }
 
@@ -116,7 +114,7 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 	findings := services.Judged(warnings, err)
 	if mixed(r.Service) {
 		findings = services.Judged(warnings, nil)
-		if !portsRefused(r.Service) { // else that was said when the condition was written
+		if !portsRefused(r.Service) { // else it was reported when the condition was written
 			findings = append(findings, services.Warning(eventMixed, "The load balancer serves TCP or UDP, and the Service has ports of both: make two Services."))
 		}
 	}
@@ -130,7 +128,7 @@ func (b *reconciler) Validate(r services.Request) ([]services.Finding, error) {
 func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observation, err error) {
 	o.name = loadBalancerName(r.Cluster, r.Service)
 	if r.Purpose != services.Ensure && r.Purpose != services.Plan && leftAlone(r.Service, b.config) {
-		return observation{}, nil // not one write, and nothing of ours
+		return observation{}, nil // another controller serves it, so nothing is written
 	}
 	q := ensureQuery
 	if r.Purpose == services.UpdateNodes {
@@ -160,7 +158,7 @@ func (b *reconciler) Observe(ctx context.Context, r services.Request) (o observa
 	return o, err
 }
 
-// readsFirewalls reports whether firewall rules matter: the tags of a joining node are in them, unless all nodes have the same.
+// readsFirewalls reports whether firewall rules are needed: they hold the tags of joining nodes, unless all nodes have the same tags.
 func (b *reconciler) readsFirewalls(r services.Request) bool {
 	return r.Purpose != services.UpdateNodes || len(b.config.NodeTags) == 0
 }
@@ -174,8 +172,8 @@ func readAll(reads []func() error) error {
 	return nil
 }
 
-// kinds are those of load balancers that a Service wants or may have: the annotation may have changed together with what is asked, and
-// older releases wrote no finalizer.
+// kinds returns the kinds of load balancer that a Service wants or may still have: its annotation may have changed, and older releases
+// wrote no finalizer.
 func kinds(r services.Request, o observation) (external, private bool) {
 	has := func(f string) bool { return slices.Contains(r.Service.Finalizers, f) }
 	external, private = has(finalizerNetLB), has(finalizerILB)
@@ -217,8 +215,8 @@ func readInto[T any](ctx context.Context, s *store[T], name string, q inventory.
 	}
 }
 
-// CheckOwner implements services.Reconciler. Names hold the UID of the Service; a forwarding rule may have the mark of another cluster,
-// as where a cluster was restored twice, or be one of ingress-gce.
+// CheckOwner implements services.Reconciler. Names hold the UID of the Service, but a forwarding rule may have the mark of another cluster
+// restored from the same backup, or belong to ingress-gce.
 func (b *reconciler) CheckOwner(ctx context.Context, r services.Request, o observation) (observation, []services.Finding, error) {
 	wants := r.Purpose == services.Ensure || r.Purpose == services.Plan
 	if o.rule == nil {
@@ -251,7 +249,7 @@ func (b *reconciler) rules() ownership.Rules {
 // Key implements services.Asynchronous.
 func (*reconciler) Key(_ services.Request, o observation) string { return o.name }
 
-// Settle implements services.Asynchronous: work that somebody stopped waiting for has ended, and its end is seen.
+// Settle implements services.Asynchronous: it waits for operations that nobody waits for any more.
 func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observation) (observation, error) {
 	if o.name == "" {
 		return o, nil
@@ -282,7 +280,7 @@ func (b *reconciler) Settle(ctx context.Context, r *services.Request, o observat
 	return o, err
 }
 
-// pathsOf are those of all that belongs to one load balancer.
+// pathsOf returns the paths of all objects of a load balancer.
 func (*reconciler) pathsOf(at place, name, backend string) []string {
 	return []string{
 		at.regional("forwardingRules", name), at.regional("targetPools", name), at.regional("targetPools", nextPoolName(name)),
@@ -351,7 +349,7 @@ func (b *reconciler) Desire(ctx context.Context, r services.Request, o observati
 	return d, append(append(findings, found...), planEnd(r, o)...), err
 }
 
-// planEnd says what a plan does not show: what an internal load balancer leaves and an external one makes have the same names.
+// planEnd reports what a plan cannot show: the objects deleted and created by a change of kind have the same names.
 func planEnd(r services.Request, o observation) []services.Finding {
 	isInternal := internal(r.Service)
 	if r.Purpose != services.Plan || o.rule == nil || (o.rule.LoadBalancingScheme == schemeInternal) == isInternal {
@@ -381,7 +379,7 @@ func statusOf(rule *compute.ForwardingRule) *v1.LoadBalancerStatus {
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: rule.IPAddress}}}
 }
 
-// Exists implements services.Reconciler. What all load balancers share is left where none of them uses it.
+// Exists implements services.Reconciler. Shared objects are ignored if no load balancer uses them.
 func (b *reconciler) Exists(_ context.Context, r services.Request, o observation) (*v1.LoadBalancerStatus, bool, error) {
 	left := o.name != "" && (o.rule != nil || o.pool != nil || o.next != nil || o.firewall != nil || o.localFirewall != nil || o.deny != nil ||
 		o.local != nil || slices.Contains(r.Service.Finalizers, finalizerNetLB) || b.sharedIsFree(o) || b.internalLeft(r, o))

@@ -9,19 +9,19 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// place is where the cluster is.
+// place is the cluster's location.
 type place struct {
 	project, networkProject string
 	zone, region            string
-	// network and subnet are the paths of the resources, from "projects/" on; subnet may be empty.
+	// network and subnet are resource paths, starting with "projects/"; subnet may be empty.
 	network, subnet string
 }
 
-// shared reports whether the network is another project's.
+// shared reports whether the network belongs to another project.
 func (p place) shared() bool { return p.networkProject != p.project }
 
-// places finds out where the cluster is. What the cloud config leaves out, the metadata server says; it is asked when it is needed
-// first, and not by a replica that never leads.
+// places determines the cluster's location from the cloud config and the metadata server. That is asked at the first use only, so never by
+// a replica that does not lead.
 type places struct {
 	config Config
 	api    *api
@@ -33,7 +33,6 @@ func newPlaces(c Config, a *api) *places {
 	return &places{config: c, api: a, turn: make(chan struct{}, 1)}
 }
 
-// get returns where the cluster is.
 func (p *places) get(ctx context.Context) (place, error) {
 	select {
 	case p.turn <- struct{}{}:
@@ -89,7 +88,7 @@ func (p *places) find(ctx context.Context) (found place, err error) {
 	return found, nil
 }
 
-// projectName returns the name of a project that is given by its number.
+// projectName returns the name of a project given by number.
 func (p *places) projectName(ctx context.Context, project string) (string, error) {
 	if !numeric.MatchString(project) {
 		return project, nil
@@ -104,10 +103,9 @@ func (p *places) projectName(ctx context.Context, project string) (string, error
 	return found.Name, nil
 }
 
-// regionOf is the region of a zone.
 func regionOf(zone string) string { return zone[:max(strings.LastIndex(zone, "-"), 0)] }
 
-// resource is the path of a link from "projects/" on, however it is written, for comparison; links are never compared as texts.
+// resource returns the path of a link, starting with "projects/". Links have several spellings, so they are compared by this path.
 func resource(link string) string {
 	if i := strings.Index(link, "projects/"); i >= 0 {
 		return link[i:]
@@ -115,7 +113,7 @@ func resource(link string) string {
 	return strings.Trim(link, "/")
 }
 
-// resourceOr is resource, and adds the beginning where only a name or a partial link is given.
+// resourceOr is resource, and adds the prefix to a name or a partial link.
 func resourceOr(text, prefix string) string {
 	r := resource(text)
 	if strings.HasPrefix(r, "projects/") {

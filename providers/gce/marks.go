@@ -13,12 +13,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// lacksMark reports whether a forwarding rule does not say whose it is.
+// lacksMark reports whether a forwarding rule has no mark of a cluster.
 func (d *spec) lacksMark(rule *compute.ForwardingRule) bool {
 	return strings.HasPrefix(d.mark, markPrefix) && rule != nil && rule.Labels[labelCluster] == ""
 }
 
-// markRule labels a forwarding rule with the identity of the cluster. The API takes no labels when it makes one.
+// markRule labels a forwarding rule with the cluster's identity. The API takes no labels at creation.
 func (b *reconciler) markRule(d spec) doing {
 	return func(ctx context.Context, _ *services.Request, at place, o *observation) error {
 		labels := maps.Clone(o.rule.Labels)
@@ -31,7 +31,7 @@ func (b *reconciler) markRule(d spec) doing {
 			func(id string) (*compute.Operation, error) {
 				return b.api.sdk.ForwardingRules.SetLabels(at.project, at.region, d.name, body).RequestId(id).Context(ctx).Do()
 			})
-		if forbidden(err) { // the load balancer works all the same; it is told from others by its name alone
+		if forbidden(err) { // the load balancer works without
 			klog.ErrorS(err, "Grant compute.forwardingRules.setLabels, so that the forwarding rule shows which cluster made it", "forwardingRule", d.name)
 			b.unmarked.Store(true)
 			return nil
@@ -43,8 +43,8 @@ func (b *reconciler) markRule(d spec) doing {
 	}
 }
 
-// marking puts the mark on a forwarding rule of which something changes in any case: a creation may have been cut off before it. One that
-// needs no change gets none, for Google's own controller marks nothing.
+// marking adds the mark to a forwarding rule that changes anyway, because its creation may have been interrupted. Unchanged ones of
+// Google's own controller, which does not mark, are not written.
 func (b *reconciler) marking(o observation, d spec, list []change) []change {
 	inCloud := func(c change) bool { return !strings.HasPrefix(c.Object, objectService) }
 	if !o.narrowed && !slices.ContainsFunc(list, inCloud) || !d.lacksMark(o.rule) || b.unmarked.Load() {

@@ -15,28 +15,28 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// lookAgain is when a zone that could not be reached is looked at again. The listing serves all load balancers.
+// lookAgain is when an unreachable zone is asked again. One listing serves all load balancers.
 const lookAgain = 30 * time.Second
 
-// goneAgain is when nodes whose instances are gone are looked at again, if no read shows the instances before.
+// goneAgain is when nodes without an instance are checked again, unless a read shows the instance earlier.
 const goneAgain = time.Hour
 
 // membership holds the instances found for the nodes.
 type membership struct {
-	// known are those that exist, in the region of the load balancer.
+	// known are the existing instances in the region of the load balancer.
 	known []instance
-	// waits are zones of the region that cannot be asked, with why: what is there neither joins nor leaves.
+	// waits are the zones whose instances are unknown, with the reason: their members neither join nor leave.
 	waits map[string]error
-	// lacks says why nothing is known of an instance, as far as the latest listing tells.
+	// lacks explains why the latest listing says nothing about an instance.
 	lacks func(instanceID) error
 	// gone are the instances of nodes that do not exist now.
 	gone []instanceID
 }
 
-// waiting reports whether a zone keeps what it has.
+// waiting reports whether the members of a zone are left unchanged.
 func (m *membership) waiting(zone string) bool { return m.waits[zone] != nil }
 
-// keep adds what stays because nothing is known of it to the instances that should be members, of those that are. It notes the zones.
+// keep returns the wanted members outside waiting zones, and the present ones in them. It adds zones to waits.
 func (m *membership) keep(want, have []string) []string {
 	all := slices.DeleteFunc(slices.Clone(want), func(path string) bool {
 		id, ok := instanceAt(path)
@@ -48,7 +48,7 @@ func (m *membership) keep(want, have []string) []string {
 			continue
 		}
 		if err := m.lacks(id); err != nil && !m.waiting(id.zone) && !slices.Contains(want, path) {
-			m.waits[id.zone] = err // its nodes have gone, and whether they should leave is not said by the cloud
+			m.waits[id.zone] = err // without nodes, and the cloud does not say whether its instances still exist
 		}
 		if m.waiting(id.zone) {
 			all = append(all, path)
@@ -58,7 +58,6 @@ func (m *membership) keep(want, have []string) []string {
 	return slices.Compact(all)
 }
 
-// paths are those of the known instances.
 func (m *membership) paths() []string {
 	paths := make([]string, len(m.known))
 	for i, k := range m.known {
@@ -67,7 +66,7 @@ func (m *membership) paths() []string {
 	return paths
 }
 
-// instanceAt is the instance of a path.
+// instanceAt parses an instance's path.
 func instanceAt(path string) (id instanceID, ok bool) {
 	parts := strings.Split(path, "/") // projects/p/zones/z/instances/i
 	if len(parts) != 6 || parts[2] != "zones" {
@@ -76,7 +75,7 @@ func instanceAt(path string) (id instanceID, ok bool) {
 	return instanceID{parts[1], parts[3], parts[5]}, true
 }
 
-// waitFindings tell which zones wait, once for as long as these do, and when nodes are to be applied again.
+// waitFindings report the waiting zones, once while they stay the same, and schedule the next try.
 func (b *reconciler) waitFindings(r services.Request, m membership) []services.Finding {
 	var zones, why []string
 	for zone, err := range m.waits {
@@ -102,8 +101,8 @@ func (b *reconciler) waitFindings(r services.Request, m membership) []services.F
 	return append(list, f)
 }
 
-// members are the instances of the nodes that exist, in the region of the load balancer, and the zones of which nothing is known. Where
-// nothing at all is known that is an error.
+// members returns the existing instances of the nodes in the load balancer's region, and the zones whose instances are unknown. It fails if
+// no instance is known and a zone is unknown.
 func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m membership, err error) {
 	q := inventory.Query{MaxAge: memberMaxAge, MaxMissAge: memberMaxAge, Expected: len(nodes)}
 	m = membership{waits: map[string]error{}, lacks: func(id instanceID) error { return b.lacking(ctx, id) }}
@@ -112,15 +111,15 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 		id, err := b.config.parseProviderID(n.Spec.ProviderID)
 		named := n.Spec.ProviderID != ""
 		if named && (err != nil || regionOf(id.zone) != at.region) {
-			continue // it is none of this cloud's region
+			continue // another region or cloud
 		}
 		i, err := b.instances.Find(ctx, n, q)
 		switch {
 		case errors.Is(err, cloudapi.ErrNotFound), !named && errors.Is(err, cloudapi.ErrConflict):
 			if named {
-				m.gone = append(m.gone, id) // it may be made again while its Node stays
+				m.gone = append(m.gone, id) // the instance may be created again while its Node stays
 			}
-			continue // the cloud would refuse it, or several have its name
+			continue // it does not exist, or its name is ambiguous
 		case b.waits(ctx, id, err):
 			unknown = err
 			if zone := zoneOfNode(n, id); zone == unknownZone || regionOf(zone) == at.region {
@@ -140,8 +139,8 @@ func (b *reconciler) members(ctx context.Context, nodes []*v1.Node, at place) (m
 	return m, nil
 }
 
-// waits reports whether an error says that a zone cannot be reached, as opposed to a failure that the next try may not meet. Where it is
-// that of a single read, a listing tells.
+// waits reports whether an error means that a zone is unreachable, as opposed to a temporary failure. After a failed single read the
+// listing decides.
 func (b *reconciler) waits(ctx context.Context, id instanceID, err error) bool {
 	if !errors.Is(err, cloudapi.ErrTransient) || ctx.Err() != nil {
 		return false
@@ -154,7 +153,7 @@ func (b *reconciler) waits(ctx context.Context, id instanceID, err error) bool {
 	return b.instances.all.Lacking(id) != nil
 }
 
-// lacking says why the listing could not show an instance, unless another one can by now.
+// lacking explains why a listing begun after the failure does not show an instance, nil if it can.
 func (b *reconciler) lacking(ctx context.Context, id instanceID) error {
 	if b.instances.all.Lacking(id) == nil {
 		return nil
@@ -163,7 +162,7 @@ func (b *reconciler) lacking(ctx context.Context, id instanceID) error {
 	return b.instances.all.Lacking(id)
 }
 
-// list lists the instances, if that was not done lately. What the listing lacks, and that it fails, shows with the next question.
+// list refreshes the listing if it is old. The next query returns its gaps and errors.
 func (b *reconciler) list(ctx context.Context) {
 	_, _ = b.instances.all.All(ctx, inventory.Query{MaxAge: memberMaxAge})
 }
@@ -171,7 +170,7 @@ func (b *reconciler) list(ctx context.Context) {
 // unknownZone stands for the zone of a node that does not say where it is.
 const unknownZone = "a zone that is not known"
 
-// zoneOfNode is the zone of a node as far as the cloud need not be asked.
+// zoneOfNode returns the zone that the Node or its provider ID names.
 func zoneOfNode(n *v1.Node, id instanceID) string {
 	return cmp.Or(id.zone, n.Labels[v1.LabelTopologyZone], unknownZone)
 }

@@ -11,7 +11,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// Numbers of health checks, and where kube-proxy answers them.
+// Settings of health checks, and kube-proxy's port and path that answer them.
 const (
 	checkInterval  = 8
 	checkTimeout   = 1
@@ -34,12 +34,12 @@ type spec struct {
 	protocol, portRange, affinity string
 	tier                          string
 	ip                            string
-	// ipIsUsers is set where a user has reserved the address, which is never released.
+	// ipIsUsers: a user has reserved the address, so that it is never released.
 	ipIsUsers bool
-	// members are the paths of the instances; tags those of the nodes.
+	// members are the paths of the instances; tags are the nodes' network tags.
 	members []string
 	tags    []string
-	// local is set where the health check is the Service's own.
+	// local: the health check is not shared.
 	local     bool
 	checkPort int64
 	sources   []string
@@ -47,19 +47,19 @@ type spec struct {
 	ports     []v1.ServicePort
 	mark      string
 	service   string
-	// internal is set for internal load balancers, which alone have what follows.
+	// Internal load balancers only.
 	internal     bool
 	subnet       string
 	globalAccess bool
-	// legacy is set for a network without subnets.
+	// legacy: the network has no subnets.
 	legacy bool
 	groups []desiredGroup
 	at     place
-	// backend is the name of the backend service: that of the load balancer, or of one that several share.
+	// backend is the name of the backend service, which may be shared.
 	backend string
 }
 
-// desirePorts fills in what the ports of a Service say.
+// desirePorts sets the fields that follow from the Service's ports.
 func (d *spec) desirePorts(service *v1.Service) {
 	d.ports, d.service = service.Spec.Ports, fullName(service)
 	d.protocol = string(service.Spec.Ports[0].Protocol)
@@ -70,7 +70,7 @@ func (d *spec) desirePorts(service *v1.Service) {
 	for _, p := range d.ports {
 		low, high = min(low, p.Port), max(high, p.Port)
 	}
-	d.portRange = fmt.Sprintf("%d-%d", low, high) // a target pool's rule has one range; the firewall lets only the ports through
+	d.portRange = fmt.Sprintf("%d-%d", low, high) // a target pool's rule has one range; the firewall admits only the Service's ports
 	d.affinity = affinityNone
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
 		d.affinity = affinityClient
@@ -82,7 +82,6 @@ func (d *spec) desirePorts(service *v1.Service) {
 	}
 }
 
-// checkName is that of the health check of the pool.
 func (d *spec) checkName() string {
 	if d.local {
 		return d.name
@@ -90,7 +89,7 @@ func (d *spec) checkName() string {
 	return sharedCheckName(d.cluster)
 }
 
-// desiredCheck is the health check; larger numbers that users have set are kept.
+// desiredCheck keeps larger numbers that users have set.
 func (d *spec) desiredCheck(have *compute.HttpHealthCheck) *compute.HttpHealthCheck {
 	name := d.checkName()
 	want := &compute.HttpHealthCheck{
@@ -105,7 +104,7 @@ func (d *spec) desiredCheck(have *compute.HttpHealthCheck) *compute.HttpHealthCh
 	return want
 }
 
-// sameCheck compares what this program decides about a health check.
+// sameCheck compares the fields of a health check that this program sets.
 func sameCheck(a, b *compute.HttpHealthCheck) bool {
 	return a.Description == b.Description && a.Port == b.Port && a.RequestPath == b.RequestPath && a.CheckIntervalSec == b.CheckIntervalSec &&
 		a.TimeoutSec == b.TimeoutSec && a.HealthyThreshold == b.HealthyThreshold && a.UnhealthyThreshold == b.UnhealthyThreshold
@@ -120,7 +119,7 @@ func (d *spec) desiredFirewall(ip string) *compute.Firewall {
 	}
 }
 
-// desiredCheckFirewall lets the health check reach the nodes. That of the shared one is for all load balancers, so it names no address.
+// desiredCheckFirewall lets the health check reach the nodes. The shared one serves all load balancers, so it names no address.
 func (d *spec) desiredCheckFirewall(ip string) *compute.Firewall {
 	f := &compute.Firewall{
 		Name: sharedFirewallName(d.cluster), Description: clusterDescription(d.cluster), Network: d.network, Priority: firewallPriority,
@@ -133,7 +132,7 @@ func (d *spec) desiredCheckFirewall(ip string) *compute.Firewall {
 	return f
 }
 
-// portRanges are the ports in ascending order, with neighbours in one range.
+// portRanges returns the ports in ascending order, adjacent ones as one range.
 func portRanges(ports []v1.ServicePort) (ranges []string) {
 	numbers := make([]int32, 0, len(ports))
 	for _, p := range ports {
@@ -155,8 +154,8 @@ func portRanges(ports []v1.ServicePort) (ranges []string) {
 	return ranges
 }
 
-// firewallChange returns what has to change about a firewall rule, "" for nothing. Tags that are there beyond the wanted ones stay:
-// Google's own controller never compares them.
+// firewallChange describes the differences of a firewall rule, "" if there are none. Additional tags stay, because Google's own controller
+// never compares them.
 func firewallChange(have, want *compute.Firewall) string {
 	var differs []string
 	note := func(bad bool, what string) {
@@ -167,17 +166,17 @@ func firewallChange(have, want *compute.Firewall) string {
 	note(have.Description != want.Description, "description")
 	note(have.Priority != want.Priority, "priority")
 	note(!sameRanges(have.SourceRanges, want.SourceRanges), "source ranges")
-	if len(want.DestinationRanges) > 0 { // the shared rule may have one of the original's, which is put right with the next change
+	if len(want.DestinationRanges) > 0 { // the shared rule may have one from Google's controller, which the next change corrects
 		note(!sameRanges(have.DestinationRanges, want.DestinationRanges), "destination")
 	}
 	note(len(have.Allowed) != 1 || !strings.EqualFold(have.Allowed[0].IPProtocol, want.Allowed[0].IPProtocol) ||
 		!slices.Equal(numbersOf(have.Allowed[0].Ports), numbersOf(want.Allowed[0].Ports)), "ports")
 	lacks := func(t string) bool { return !slices.Contains(have.TargetTags, t) }
-	note(slices.ContainsFunc(want.TargetTags, lacks), "target tags") // without any, a rule would be for all instances of the network
+	note(slices.ContainsFunc(want.TargetTags, lacks), "target tags") // without any, a rule applies to all instances of the network
 	return strings.Join(differs, ", ")
 }
 
-// numbersOf are all ports of a list of ports and ranges.
+// numbersOf expands ports and port ranges.
 func numbersOf(list []string) (all []int) {
 	for _, text := range list {
 		from, to, both := strings.Cut(text, "-")
@@ -197,7 +196,7 @@ func numbersOf(list []string) (all []int) {
 	return slices.Compact(all)
 }
 
-// sameRanges compares networks; one without a length is a single address.
+// sameRanges compares networks; one without a prefix length is a single address.
 func sameRanges(a, b []string) bool {
 	normal := func(list []string) (all []string) {
 		for _, text := range list {
@@ -212,7 +211,7 @@ func sameRanges(a, b []string) bool {
 	return slices.Equal(normal(a), normal(b))
 }
 
-// merged adds the tags that a rule has beyond the wanted ones, and says explicitly what is empty.
+// merged keeps additional tags of the present rule, and sends empty fields explicitly.
 func merged(have, want *compute.Firewall) *compute.Firewall {
 	f := *want
 	f.TargetTags = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(want.TargetTags), have.TargetTags...))))
@@ -222,7 +221,7 @@ func merged(have, want *compute.Firewall) *compute.Firewall {
 	return &f
 }
 
-// membersOf are the instances of a pool, by their paths; none where there is no pool.
+// membersOf returns the paths of a pool's instances; none without a pool.
 func membersOf(pool *compute.TargetPool) (paths []string) {
 	if pool == nil {
 		return nil
@@ -233,7 +232,7 @@ func membersOf(pool *compute.TargetPool) (paths []string) {
 	return paths
 }
 
-// membersDiff returns the instances to add to a pool and to remove from it, by their paths.
+// membersDiff returns the paths of the instances to add to a pool and to remove.
 func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string) {
 	have := map[string]bool{}
 	for _, m := range membersOf(pool) {
@@ -252,7 +251,7 @@ func membersDiff(pool *compute.TargetPool, want []string) (add, remove []string)
 	return add, remove
 }
 
-// tagsOf are the tags by which firewall rules reach the nodes: for each instance the longest of its own that its name begins with.
+// tagsOf returns the tags by which firewall rules select the nodes: of each instance the longest tag that is a prefix of its name.
 func tagsOf(list []instance) (tags []string, problem string) {
 	for _, i := range list {
 		best := ""

@@ -16,16 +16,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 )
 
-// labelCluster is ours: the identity of the cluster, on the forwarding rules that this program makes. Google's own controller marks
-// nothing.
+// labelCluster holds the cluster's identity on forwarding rules of this program. Google's own controller has no such mark.
 const labelCluster = "anyccm-cluster"
 
-// loadBalancerName is that of a Service's forwarding rule and of most of what belongs to it.
+// loadBalancerName names a Service's forwarding rule and most of its other objects.
 func loadBalancerName(_ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// The names of what belongs to a load balancer, and of what all of a cluster share.
+// Names of the objects of a load balancer, and of those that a cluster's load balancers share.
 func firewallName(lb string) string      { return "k8s-fw-" + lb }
 func localFirewallName(lb string) string { return "k8s-" + lb + "-http-hc" }
 func denyFirewallName(lb string) string  { return firewallName(lb) + "-deny" }
@@ -35,11 +34,11 @@ func sharedCheckName(cluster string) string {
 }
 func sharedFirewallName(cluster string) string { return sharedCheckName(cluster) + "-http-hc" }
 
-// Those of internal load balancers. Their shared health check has the name of the other kind's, in another collection.
+// Names for internal load balancers. Their shared health check has the same name as the external one's, in another collection.
 func ownCheckFirewallName(lb string) string       { return lb + "-hc" }
 func nodeCheckFirewallName(cluster string) string { return sharedCheckName(cluster) + "-hc" }
 
-// groupName is that of the instance groups; without an ID it has no dashes at its end.
+// groupName names the instance groups. With an empty ID the trailing dashes are removed.
 func groupName(cluster string) string {
 	if cluster == "" {
 		return "k8s-ig"
@@ -47,7 +46,7 @@ func groupName(cluster string) string {
 	return "k8s-ig--" + cluster
 }
 
-// The descriptions, byte for byte those of Google's own controller.
+// Descriptions, byte for byte as Google's own controller writes them.
 func serviceDescription(name string) string {
 	return fmt.Sprintf(`{"kubernetes.io/service-name":%q}`, name)
 }
@@ -68,14 +67,13 @@ const (
 	idProviderKey = "provider-uid"
 )
 
-// identity is the ID by which the cluster's shared objects are named. Ingress controllers use it as well.
+// identity provides the ID in the names of the cluster's shared objects. Ingress controllers use it as well.
 type identity struct {
 	ownership.Cluster
 
 	mu   sync.Mutex
 	kube kubernetes.Interface
-	// id is the ID once it is known; it may be empty.
-	id *string
+	id   *string
 }
 
 func (i *identity) setClient(kube kubernetes.Interface) {
@@ -85,8 +83,8 @@ func (i *identity) setClient(kube kubernetes.Interface) {
 	i.kube = kube
 }
 
-// clusterID returns the ID, if it is known. It is made, where create is set, only when the API server itself says that there is none. The
-// key of Google's own controllers counts before the other one even where it is empty, because they name what they share by it then.
+// clusterID returns the ID if it is known. With create, a missing ID is created, but only if the API server confirms that it is missing.
+// The key of Google's own controllers has precedence even if empty, because they then use it in names.
 func (i *identity) clusterID(ctx context.Context, create bool) (id string, known bool, err error) {
 	i.mu.Lock()
 	kube, read := i.kube, i.id

@@ -14,7 +14,7 @@ import (
 
 var _ services.Narrower[observation] = (*reconciler)(nil)
 
-// Narrowing takes clients out of the firewall rule whom a Service no longer lets in. A rule without any would let everybody in, and goes.
+// Narrowing removes clients that the Service no longer allows. A firewall rule without sources would admit everybody, so it is deleted.
 func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observation) ([]change, error) {
 	if o.firewall == nil {
 		return nil, nil
@@ -29,7 +29,7 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 	}
 	have := o.firewall
 	var allowed []*compute.FirewallAllowed
-	for _, a := range have.Allowed { // the API promises no order
+	for _, a := range have.Allowed { // the API guarantees no order
 		ports := slices.SortedFunc(slices.Values(a.Ports), func(a, b string) int {
 			return slices.Compare(numbersOf([]string{a}), numbersOf([]string{b}))
 		})
@@ -45,6 +45,6 @@ func (b *reconciler) Narrowing(_ context.Context, r services.Request, o observat
 	}
 	step := b.step(contract.PlanChange, "firewall rule "+have.Name, "source ranges: "+strings.Join(after, ", "), put)
 	before := *have
-	before.Network = want.Network // in another notation
+	before.Network = want.Network // ignore the notation
 	return []change{comparing(step, services.Within(&before, want), want)}, nil
 }

@@ -19,30 +19,30 @@ const (
 	indexCheck = "check"
 )
 
-// store is the shared view of the objects of one collection, by their names.
+// store is the shared view of a collection, by name.
 type store[T any] = inventory.Inventory[string, T]
 
-// stores are the objects that load balancers are made of.
+// stores are the collections of objects that make up load balancers.
 type stores struct {
 	rules     *store[*compute.ForwardingRule]
 	pools     *store[*compute.TargetPool]
 	checks    *store[*compute.HttpHealthCheck]
 	firewalls *store[*compute.Firewall]
 	addresses *store[*compute.Address]
-	// These belong to internal load balancers.
+	// Internal load balancers only.
 	backends   *store[*compute.BackendService]
 	nodeChecks *store[*compute.HealthCheck]
 	groups     *inventory.Inventory[groupID, *group]
 }
 
-// page is one of a listing.
+// page is one page of a listing.
 type page[T any] struct {
 	items         []T
 	next          string
 	kind, warning string
 }
 
-// listCall and getCall are the methods that the SDK's calls of all collections share.
+// listCall and getCall are the common methods of the SDK's calls.
 type (
 	listCall[C, L any] interface {
 		MaxResults(most int64) C
@@ -56,23 +56,22 @@ type (
 	}
 )
 
-// collection is one of the API's: how its objects are read, and what stands in a page of its listing.
+// collection describes how the objects of one kind are read.
 type collection[T, L any, LC listCall[LC, L], GC getCall[GC, T]] struct {
-	// one and many are for messages; kind is what a page says of itself.
+	// one and many are for messages; kind identifies a page's content.
 	one, many, kind string
 	list            func(at place) LC
 	page            func(L) page[T]
 	get             func(at place, name string) GC
 	name            func(T) string
-	// perPage is how many objects a page has; 0 stands for pageSize. More text than usual may be on all pages together then.
+	// perPage is the page size, by default pageSize. A smaller one also raises the limit of a listing's size.
 	perPage int64
-	// keep is that of the view.
+	// keep replaces an object before it is stored, to share equal content.
 	keep func(T) T
-	// indexes are those besides that of names.
+	// indexes are those besides the names.
 	indexes map[string]func(T) []string
 }
 
-// newStore is the view of a collection.
 func newStore[T, L any, LC listCall[LC, L], GC getCall[GC, T]](a *api, c collection[T, L, LC, GC]) *store[T] {
 	indexes := map[string]func(T) []string{indexName: func(v T) []string { return []string{c.name(v)} }}
 	maps.Copy(indexes, c.indexes)
@@ -83,7 +82,7 @@ func newStore[T, L any, LC listCall[LC, L], GC getCall[GC, T]](a *api, c collect
 	})
 }
 
-// listAll reads all pages of a collection. Every one must be whole.
+// listAll reads all pages of a collection. It fails if a page is incomplete.
 func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 	ctx context.Context, a *api, c collection[T, L, LC, GC],
 ) (all []T, pages int, err error) {
@@ -106,7 +105,7 @@ func listAll[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 			return nil, pages, apiError(err, "listing "+c.many)
 		}
 		for _, v := range p.items {
-			if c.keep != nil { // what others have too is in memory once while the rest is read
+			if c.keep != nil { // share equal content early, to save memory
 				v = c.keep(v)
 			}
 			all = append(all, v)
@@ -141,7 +140,7 @@ func onePage[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 	return p, nil
 }
 
-// readOne reads one object, and refuses another one.
+// readOne reads one object, and fails if the response holds another one.
 func readOne[T, L any, LC listCall[LC, L], GC getCall[GC, T]](
 	ctx context.Context, a *api, c collection[T, L, LC, GC], name string,
 ) (v T, err error) {
@@ -192,11 +191,11 @@ func newRules(a *api) *store[*compute.ForwardingRule] {
 	})
 }
 
-// poolsPerPage is how many target pools a page has. Each names up to 1,000 instances by their addresses, 130 bytes each: 500 would be more
-// text than an answer may be.
+// poolsPerPage is the page size for target pools. Each lists up to 1,000 instances of 130 bytes, so that 500 would exceed the limit of a
+// response.
 const poolsPerPage = 100
 
-// keepPool returns a target pool whose instances, in order, are in memory once for all that have the same.
+// keepPool stores equal lists of instances, including their order, once.
 func keepPool() func(*compute.TargetPool) *compute.TargetPool {
 	lists := inventory.NewLists[string]()
 	return func(v *compute.TargetPool) *compute.TargetPool {
@@ -299,7 +298,7 @@ func lastParts(links []string) []string {
 	return names
 }
 
-// find returns the object of a name, or the zero value where a listing shows that there is none.
+// find returns the object of this name, or the zero value if it is proved to be missing.
 func find[T any](ctx context.Context, s *store[T], name string, q inventory.Query) (v T, err error) {
 	found, err := s.Find(ctx, indexName, name, q)
 	if err != nil || len(found) == 0 {
@@ -308,8 +307,8 @@ func find[T any](ctx context.Context, s *store[T], name string, q inventory.Quer
 	return found[0], nil
 }
 
-// storeMade makes or changes an object, and returns it as it then is. like is what is asked for: what failed may have taken effect, so the
-// next look reads it, also where an object of the name was deleted before.
+// storeMade creates or changes an object, and returns the result. After a failure the object is in doubt, because the call may have taken
+// effect.
 func storeMade[T any](
 	ctx context.Context, a *api, s *store[T], like T, path, what string, make func(request string) (*compute.Operation, error),
 ) (v T, err error) {
@@ -323,7 +322,7 @@ func storeMade[T any](
 	return s.Get(ctx, lastPart(path), inventory.Query{})
 }
 
-// removed deletes an object; one that is not there any more is deleted.
+// removed deletes an object; a missing one counts as deleted.
 func removed[T any](
 	ctx context.Context, a *api, s *store[T], path, what string, make func(request string) (*compute.Operation, error),
 ) error {

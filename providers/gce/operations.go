@@ -14,12 +14,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// operations are the changes that the cloud works on. Nobody waits for another one's.
+// operations are the cloud's changes in progress. Changes of different objects do not wait for each other.
 type operations struct {
 	room *waiting.Room[string, *compute.Operation]
 
 	mu sync.Mutex
-	// pending are operations that somebody stopped waiting for, by the path of what they change.
+	// pending are operations that nobody waits for any more, by the path of the changed object.
 	pending map[string]string
 }
 
@@ -27,7 +27,7 @@ func newOperations(a *api) *operations {
 	return &operations{room: waiting.New(waiting.Each(a.operation), waiting.Pace{}), pending: map[string]string{}}
 }
 
-// operation reads one by its path.
+// operation reads an operation by its path.
 func (a *api) operation(ctx context.Context, path string) (*compute.Operation, error) {
 	parts := strings.Split(path, "/") // projects/p/<scope…>/operations/o
 	name := parts[len(parts)-1]
@@ -45,15 +45,15 @@ func (a *api) operation(ctx context.Context, path string) (*compute.Operation, e
 		err = errWrongAnswer
 	}
 	if err != nil {
-		return nil, cloudapi.NotAbsence(apiError(err, "reading operation "+name)) // its absence says nothing about what it changes
+		return nil, cloudapi.NotAbsence(apiError(err, "reading operation "+name)) // a missing operation proves nothing about its object
 	}
 	return o, nil
 }
 
 const statusDone = "DONE"
 
-// change makes one change of an object, and waits until the cloud has carried it out. make gets the ID by which the cloud knows a
-// request that it got before. Another change of the object that is under way is waited for first.
+// change makes one change of an object, and waits for its end. It first waits for an earlier change of the object. make gets a request ID
+// with which the cloud recognises repetitions.
 func (a *api) change(ctx context.Context, path, what string, make func(request string) (*compute.Operation, error)) error {
 	if err := a.operations.settle(ctx, path, what); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (a *api) change(ctx context.Context, path, what string, make func(request s
 	return a.operations.wait(ctx, path, resource(o.SelfLink), what, o)
 }
 
-// wait waits for an operation, and remembers it if that breaks off.
+// wait waits for an operation, and records it in pending if the wait is interrupted.
 func (p *operations) wait(ctx context.Context, target, path, what string, o *compute.Operation) error {
 	over := func(o *compute.Operation) bool { return o.Status == statusDone }
 	var err error
@@ -92,14 +92,14 @@ func (p *operations) remember(target, path string) {
 	}
 }
 
-// under returns the operation on an object that nobody waits for any more; "" if there is none.
+// under returns the pending operation on an object; "" if there is none.
 func (p *operations) under(target string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.pending[target]
 }
 
-// settle waits for what was begun before on an object. How it ended shows in the object.
+// settle waits for the pending operation on an object. Its result shows in the object.
 func (p *operations) settle(ctx context.Context, target, what string) error {
 	path := p.under(target)
 	if path == "" {

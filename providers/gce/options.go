@@ -11,7 +11,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config holds the provider's configuration.
 type Config struct {
 	TokenURL       string
 	TokenBody      schema.Secret
@@ -33,19 +32,19 @@ type Config struct {
 
 	// RBSDefault leaves external Services without a class to ingress-gce.
 	RBSDefault bool
-	// Sources are where health checks come from.
+	// Sources are the networks of the health checkers.
 	Sources []string
 
-	// PodRanges say which ranges nodes get for their pods.
+	// PodRanges configures the pod ranges of nodes.
 	PodRanges podRangeOptions
-	// Shared is set where this release serves a part of the nodes, so that another one may serve the rest.
+	// Shared: this release serves only some of the nodes; another one may serve the rest.
 	Shared bool
 }
 
 const (
 	defaultEndpoint     = "https://compute.googleapis.com/compute/v1/"
 	defaultMetadataHost = "169.254.169.254"
-	// tokenURLDefault is the word in the cloud config for application default credentials.
+	// tokenURLDefault in the cloud config means application default credentials.
 	tokenURLDefault = "nil"
 	stackIPv6       = "IPV6"
 )
@@ -70,7 +69,7 @@ func maskOption(flag, of string, most float64, at func(*Config) *int) schema.Opt
 	}})
 }
 
-// Options is the table of the provider's options, with the names of Google's own controller.
+// Options has the option names of Google's own controller.
 var Options = schema.Options[Config]{
 	global("project-id", "Project of the instances, by name or number. Without it, that of the instance which runs the controller.", func(c *Config) *string { return &c.Project }, checkProject),
 	global("network-project-id", "Project of the network, subnets, firewall rules and routes, for a shared network.", func(c *Config) *string { return &c.NetworkProject }, checkProject),
@@ -177,7 +176,7 @@ func checkCIDRs(v string) error {
 	return nil
 }
 
-// parseConfig reads the options. All problems are reported together; warnings are about what has no effect.
+// parseConfig reads the options, and reports all faults together. Warnings name settings without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	entries, err := schema.ReadINI(in.File)
 	if err != nil {
@@ -208,7 +207,6 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, errors.Join(warned...), errors.Join(iniErr, err)
 }
 
-// isSet reports whether somebody set an option.
 func isSet(o schema.OptionRow, in registry.Inputs, keys map[string]string) bool {
 	_, flag := in.Flags[o.Flag]
 	_, key := keys[o.FileKey]

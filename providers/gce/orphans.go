@@ -20,9 +20,8 @@ var _ contract.OrphanFinder = (*cloud)(nil)
 
 const kindLoadBalancer = "load balancer"
 
-// Orphans implements contract.OrphanFinder: load balancers of which no Service has the name. A forwarding rule that this program made has
-// the mark of the cluster. One whose creation or deletion was cut off has none, and is told by the cluster's own health check or instance
-// groups, as those are that Google's controller made.
+// Orphans implements contract.OrphanFinder: load balancers whose name belongs to no Service. Marked forwarding rules name their cluster.
+// Interrupted ones and those of Google's controller are identified by the cluster's own health check or instance groups.
 func (c *cloud) Orphans(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
 	return c.loadBalancers.reconciler.listOrphans(ctx, living, inventory.Query{MaxAge: ownership.OrphanMaxAge})
 }
@@ -70,13 +69,13 @@ func (b *reconciler) orphans(ctx context.Context, living []*v1.Service, q invent
 			s.note(r.Name, r.Description, r.CreationTimestamp)
 		}
 	}
-	if cluster != "" { // names made of an empty ID may be those of several clusters
+	if cluster != "" { // an empty ID may belong to several clusters
 		err = b.orphanedParts(ctx, cluster, q, s)
 	}
 	return s.found, err
 }
 
-// orphanSearch is a look for orphans: the names that living Services have, those that another cluster has marked, and what is found.
+// orphanSearch holds the names of living Services, the names that another cluster has marked, and the results.
 type orphanSearch struct {
 	taken, others map[string]bool
 	found         map[string]orphan
@@ -88,7 +87,7 @@ func (s orphanSearch) note(name, description, created string) {
 	}
 }
 
-// orphanedParts finds what has no mark: target pools and backend services that use what a cluster has of its own.
+// orphanedParts finds unmarked target pools and backend services by the cluster's health check or instance groups.
 func (b *reconciler) orphanedParts(ctx context.Context, cluster string, q inventory.Query, s orphanSearch) error {
 	pools, err := b.api.stores.pools.All(ctx, q)
 	if err != nil {
@@ -111,7 +110,7 @@ func (b *reconciler) orphanedParts(ctx context.Context, cluster string, q invent
 	return nil
 }
 
-// serviceOf is the Service that a description names.
+// serviceOf returns the Service named in a description.
 func serviceOf(description string) string {
 	var told struct {
 		Name string `json:"kubernetes.io/service-name"`
@@ -122,13 +121,12 @@ func serviceOf(description string) string {
 	return told.Name
 }
 
-// madeName reports whether a name has the form that controllers give: "a" and a UID without dashes, cut at 32 characters.
+// madeName reports whether a name has the controllers' form: "a" and a UID without dashes, cut at 32 characters.
 func madeName(name string) bool {
 	return len(name) == 32 && name[0] == 'a' && strings.Trim(name[1:], "0123456789abcdef") == ""
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Then
-// all goes that would go with its Service.
+// DeleteOrphan implements contract.OrphanFinder. Time has passed since the search, so it first repeats it with the present Services.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	b := c.loadBalancers.reconciler
 	if err := b.identity.StillOrphan(ctx, o, func(ctx context.Context, living []*v1.Service) ([]contract.Orphan, error) {
@@ -137,10 +135,10 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 		return err
 	}
 	namespace, name, _ := strings.Cut(o.Name, "/")
-	// The name has all of the UID but its last digit.
+	// The name holds all of the UID but its last digit.
 	gone := &v1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, UID: types.UID(o.ID[1:]),
-		Finalizers: []string{finalizerNetLB, finalizerILB}, // without its forwarding rule nothing else tells of which kind it is
+		Finalizers: []string{finalizerNetLB, finalizerILB}, // without a forwarding rule only finalizers tell the kind
 	}}
 	return c.loadBalancers.EnsureLoadBalancerDeleted(ctx, "", gone)
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Values of --cidr-allocator-type. The latter two are of 2017; Google's own controller takes them still.
+// Values of --cidr-allocator-type. The latter two date from 2017; Google's own controller still accepts them.
 const (
 	rangeAllocator  = "RangeAllocator"
 	cloudAllocator  = "CloudAllocator"
@@ -28,19 +28,19 @@ const (
 
 const (
 	ipamController = "node-ipam-controller"
-	// classController serves Services of Google's two classes for target pools and instance groups.
+	// classController serves the Services of Google's two legacy classes.
 	classController = "gke-service-lb-controller"
 
-	// labelUnmanaged is on Nodes that are none of the project's instances, though their provider IDs look so.
+	// labelUnmanaged is on Nodes that are not instances of the project although their provider IDs say so.
 	labelUnmanaged = "components.gke.io/gke-unmanaged-node"
 
 	defaultMask4 = 24
 	defaultMask6 = 64
-	// cloudMask6 is how much of the IPv6 network of an interface is for pods.
+	// cloudMask6 is the length of the pod prefix in the IPv6 network of an interface.
 	cloudMask6 = 112
 )
 
-// controllers are those of Google's own controller besides the framework's, by the names that it gives them.
+// controllers are the additional controllers of Google's own program, under its names for them.
 func controllers() []registry.Controller {
 	return []registry.Controller{
 		{Name: ipamController, Aliases: []string{"nodeipam"}, PodRanges: true, Rights: []registry.Right{
@@ -56,7 +56,7 @@ func controllers() []registry.Controller {
 func (c *cloud) StartController(_ context.Context, name string) (bool, error) {
 	switch name {
 	case classController:
-		return true, nil // the framework's controller is shown the Services
+		return true, nil // the framework's controller serves these Services
 	case ipamController:
 		if c.config.PodRanges.allocator == "" {
 			return false, nil
@@ -77,18 +77,17 @@ func unmanaged(node *v1.Node) string {
 	return ""
 }
 
-// podRangeOptions are the settings of pod ranges.
 type podRangeOptions struct {
 	Services           []string
 	Mask, Mask4, Mask6 int
 
-	// allocator is rangeAllocator or cloudAllocator, and empty where nodes get no ranges.
+	// allocator is rangeAllocator, cloudAllocator, or empty if nodes get no ranges.
 	allocator string
 	// clusters and services are the networks of pods and Services.
 	clusters, services []netip.Prefix
 }
 
-// resolve finds out from all settings together what is to be done.
+// resolve validates the settings together and selects the allocator.
 func (o *podRangeOptions) resolve(in registry.Inputs) (warning, err error) {
 	var problems []error
 	o.services = parseNetworks(strings.Join(o.Services, ","))
@@ -123,7 +122,7 @@ func (o *podRangeOptions) resolve(in registry.Inputs) (warning, err error) {
 	return warning, errors.Join(problems...)
 }
 
-// ranges judges what RangeAllocator needs.
+// ranges validates the settings of RangeAllocator.
 func (o *podRangeOptions) ranges(in registry.Inputs) error {
 	var problems []error
 	report := func(broken bool, place, reason string) {
@@ -150,10 +149,10 @@ func (o *podRangeOptions) ranges(in registry.Inputs) error {
 	return errors.Join(problems...)
 }
 
-// maxBlockBits bounds how many ranges a network has, as the allocators of Kubernetes do.
+// maxBlockBits bounds the number of ranges in a network, as in Kubernetes' allocators.
 const maxBlockBits = 16
 
-// bits is the length of a node's prefix in a network.
+// bits returns the prefix length of a node's range in a network.
 func (o *podRangeOptions) bits(network netip.Prefix) int {
 	if network.Addr().Is4() {
 		return cmp.Or(o.Mask4, o.Mask, defaultMask4)
@@ -161,7 +160,7 @@ func (o *podRangeOptions) bits(network netip.Prefix) int {
 	return cmp.Or(o.Mask6, o.Mask, defaultMask6)
 }
 
-// parseNetworks reads a list of networks, of which somebody else judges whether each is one.
+// parseNetworks skips invalid networks, which are reported elsewhere.
 func parseNetworks(list string) (all []netip.Prefix) {
 	for text := range strings.SplitSeq(list, ",") {
 		if p, err := netip.ParsePrefix(strings.TrimSpace(text)); err == nil {
@@ -175,7 +174,7 @@ func onePerFamily(list []netip.Prefix) bool {
 	return len(list) < 2 || (len(list) == 2 && list[0].Addr().Is4() != list[1].Addr().Is4())
 }
 
-// newPodRanges gives nodes blocks of the cluster's networks, or the ranges that their instances have.
+// newPodRanges assigns nodes blocks of the cluster's networks, or the ranges of their instances.
 func newPodRanges(c Config, i *instances) *podranges.Controller {
 	s := podranges.Settings{
 		Shared: c.Shared, Claim: podranges.Claim(Name),
@@ -192,7 +191,7 @@ func newPodRanges(c Config, i *instances) *podranges.Controller {
 	return podranges.New(s)
 }
 
-// aliasFamilies are the ranges that instances have, of the families of Services and in their order.
+// aliasFamilies returns the sources of instances' ranges, in the order of the Services' families.
 func (i *instances) aliasFamilies(services []netip.Prefix) []podranges.Family {
 	families := []podranges.Family{}
 	for _, p := range services {
@@ -208,7 +207,7 @@ func (i *instances) aliasFamilies(services []netip.Prefix) []podranges.Family {
 	return families
 }
 
-// aliasRange is the first alias range of the instance of a node.
+// aliasRange returns the first alias range of a node's instance.
 func (i *instances) aliasRange(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
 	return i.rangeOf(ctx, node, expected, func(found instance) (netip.Prefix, error) {
 		p, err := netip.ParsePrefix(found.alias)
@@ -219,7 +218,7 @@ func (i *instances) aliasRange(ctx context.Context, node *v1.Node, expected int)
 	})
 }
 
-// ipv6Range is the beginning of the IPv6 network of the instance of a node.
+// ipv6Range returns the start of the IPv6 network of a node's instance.
 func (i *instances) ipv6Range(ctx context.Context, node *v1.Node, expected int) (netip.Prefix, error) {
 	return i.rangeOf(ctx, node, expected, func(found instance) (netip.Prefix, error) {
 		ip, err := netip.ParseAddr(found.ipv6)
@@ -230,8 +229,8 @@ func (i *instances) ipv6Range(ctx context.Context, node *v1.Node, expected int) 
 	})
 }
 
-// rangeOf reads a range from the instance of a node. A range that is on a Node stays, so that the instance must not be an earlier one of
-// the same name: what is read must be newer than the Node. Where a range is missing, only a look of right now is a reason to complain.
+// rangeOf reads a range from a node's instance. A Node keeps its range, so the answer must be newer than the Node, not of an earlier
+// instance of that name. A missing range is reported only after a fresh read.
 func (i *instances) rangeOf(
 	ctx context.Context, node *v1.Node, expected int, read func(instance) (netip.Prefix, error),
 ) (netip.Prefix, error) {

@@ -12,13 +12,13 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// conditionPorts is the condition of Services whose ports have several protocols, by the name that Kubernetes has for it.
+// conditionPorts is Kubernetes' condition for Services whose ports have several protocols.
 const (
 	conditionPorts = v1.LoadBalancerPortsError
 	messageMixed   = "LoadBalancer with multiple protocols are not supported"
 )
 
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer. Whether the ports can be served shows in the Service's status.
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer. It also updates the condition of the Service's ports.
 func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (*v1.LoadBalancerStatus, error) {
@@ -28,14 +28,14 @@ func (l *loadBalancers) EnsureLoadBalancer(
 	return l.LoadBalancer.EnsureLoadBalancer(ctx, cluster, service, nodes) //nolint:wrapcheck // it is the same call
 }
 
-// portsRefused reports whether a Service is told that its ports cannot be served.
+// portsRefused reports whether the Service's condition says that its ports cannot be served.
 func portsRefused(service *v1.Service) bool {
 	return slices.ContainsFunc(service.Status.Conditions, func(c metav1.Condition) bool {
 		return c.Type == conditionPorts && c.Status == metav1.ConditionTrue
 	})
 }
 
-// tellPorts writes the condition of a Service with several protocols, and takes it off where they were put right.
+// tellPorts sets the condition of a Service with several protocols, and removes it once they are corrected.
 func (b *reconciler) tellPorts(ctx context.Context, service *v1.Service) error {
 	is := mixed(service)
 	if leftAlone(service, b.config) || is == portsRefused(service) || b.kube == nil {

@@ -19,7 +19,6 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "gce"
 
-// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Google Compute Engine", Stability: "alpha", SDK: "google.golang.org/api",
@@ -48,7 +47,6 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
 	cloudbase.Whole
 
@@ -60,7 +58,7 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
-	// routes is nil where nobody asks for them.
+	// routes is nil without --configure-cloud-routes or cluster networks.
 	routes *routes
 }
 
@@ -76,13 +74,13 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// routed reports whether routes to the pods' networks are made. Where the framework does not know these, there is nothing to route.
+// routed reports whether routes are needed. Without cluster networks the framework requests none.
 func routed(in registry.Inputs) bool { return in.ClusterCIDR != "" }
 
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+// CheckAPI implements registry.CloudAPI. The nodes' first queries use its listing.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
 
-// begin makes what the program leads known to the parts.
+// begin starts the parts that need the client and events of the leader.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.kube, c.events = b.Kube, b.Events
 	if c.routes != nil {
@@ -92,7 +90,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.reconciler.identity.setClient(b.Kube)
 }
 
-// inform makes the nodes and Services known that the cluster has.
+// inform passes the informers to the parts.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.informers, c.nodeInformer = in, in.Nodes().Informer()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
@@ -102,7 +100,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	rejoining.Start(in.Stop, c.nodeInformer.HasSynced)
 }
 
-// permissions are the rights that the credential needs.
+// permissions are the permissions that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"compute.instances.get", "compute.instances.list"}},
@@ -138,7 +136,6 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{

@@ -16,28 +16,28 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/loop"
 )
 
-// An instance that is made again under its name, as managed instance groups do, has left its load balancers, and its Node need not change.
-// Every read of instances shows their numbers: another one, or an instance that a load balancer missed, is noticed without a call.
+// An instance recreated under its name, as by managed instance groups, has lost its load balancers although its Node may be unchanged.
+// Reads of instances show their numeric IDs, so that a changed or previously missing one is noticed without a call.
 
 const (
-	// rejoinPeriod only bounds what went wrong: without an instance that was made again, the job makes no call.
+	// rejoinPeriod is a safety net: without recreated instances the job makes no call.
 	rejoinPeriod  = time.Hour
 	rejoinSpacing = 5 * time.Second
 	rejoinTimeout = 10 * time.Minute
-	// numbersSpare is how many instances more than are listed are remembered before those without a Node are forgotten.
+	// numbersSpare is how many numbers are kept beyond twice the listing before instances without a Node are forgotten.
 	numbersSpare = 100
 )
 
-// arrivals notices instances that come, or come again.
+// arrivals notices new and recreated instances.
 type arrivals struct {
 	mu      sync.Mutex
 	numbers map[instanceID]uint64
-	// awaited are instances that load balancers missed; come is closed when one of them is seen.
+	// awaited are instances that load balancers miss; come is closed when one of them is seen.
 	awaited map[instanceID]bool
 	come    chan struct{}
-	// again are those that were made again.
+	// again are recreated instances.
 	again map[instanceID]bool
-	// trigger begins the job that brings them back; nil until there is one.
+	// trigger starts the job; nil before the job exists.
 	trigger func()
 }
 
@@ -45,7 +45,7 @@ func newArrivals() *arrivals {
 	return &arrivals{numbers: map[instanceID]uint64{}, awaited: map[instanceID]bool{}, come: make(chan struct{}), again: map[instanceID]bool{}}
 }
 
-// see takes in what a read has shown.
+// see records the instances of a read.
 func (a *arrivals) see(list ...instance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -69,7 +69,7 @@ func (a *arrivals) see(list ...instance) {
 	}
 }
 
-// trim forgets instances that are gone, but for those of nodes.
+// trim forgets instances without a Node once too many are recorded.
 func (a *arrivals) trim(listed int, nodes []*v1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,7 +86,7 @@ func (a *arrivals) trim(listed int, nodes []*v1.Node) {
 	maps.DeleteFunc(a.awaited, func(id instanceID, _ bool) bool { return !has[id] })
 }
 
-// await returns a channel that is closed when one of some instances is seen.
+// await returns a channel that is closed when one of the instances is seen.
 func (a *arrivals) await(ids []instanceID) <-chan struct{} {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -96,7 +96,7 @@ func (a *arrivals) await(ids []instanceID) <-chan struct{} {
 	return a.come
 }
 
-// take returns the paths of the instances that were made again, and forgets them.
+// take removes and returns the recreated instances by path.
 func (a *arrivals) take() map[string]instanceID {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -108,7 +108,7 @@ func (a *arrivals) take() map[string]instanceID {
 	return paths
 }
 
-// giveBack remembers them again.
+// giveBack records them again after a failure.
 func (a *arrivals) giveBack(paths map[string]instanceID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -117,19 +117,17 @@ func (a *arrivals) giveBack(paths map[string]instanceID) {
 	}
 }
 
-// begin sets what begins the job.
 func (a *arrivals) begin(trigger func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.trigger = trigger
 }
 
-// rejoinJob is the job that brings instances back.
 func (b *reconciler) rejoinJob() loop.Job {
 	return loop.Job{Name: "rejoining-instances", Period: rejoinPeriod, Spacing: rejoinSpacing, Timeout: rejoinTimeout, Run: b.rejoin}
 }
 
-// rejoin puts instances that were made again back into the groups and pools that they were in, as far as they are nodes.
+// rejoin adds recreated instances that are nodes to their former groups and pools.
 func (b *reconciler) rejoin(ctx context.Context) error {
 	again := b.instances.arrivals.take()
 	if len(again) == 0 {
@@ -173,12 +171,12 @@ func (b *reconciler) rejoinAll(ctx context.Context, again map[string]instanceID)
 	return errors.Join(failed...)
 }
 
-// among are the members that were made again.
+// among returns the members that were recreated.
 func among(members []string, again map[string]instanceID) []string {
 	return slices.DeleteFunc(slices.Clone(members), func(path string) bool { return again[path] == instanceID{} })
 }
 
-// lostMembers are those of the members that are not there any more.
+// lostMembers returns the members that are missing now.
 func lostMembers(members, have []string) []string {
 	return slices.DeleteFunc(members, func(path string) bool { return slices.Contains(have, path) })
 }
@@ -195,7 +193,7 @@ func (b *reconciler) rejoinGroup(ctx context.Context, at place, id groupID, agai
 	}
 	have, err := b.api.group(ctx, id)
 	if errors.Is(err, cloudapi.ErrNotFound) {
-		return nil // the next reconciliation makes it
+		return nil // the next reconciliation creates it
 	}
 	if err != nil {
 		return err

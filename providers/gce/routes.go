@@ -24,39 +24,39 @@ import (
 )
 
 const (
-	// routesMaxAge is how old the listing of routes may be; our own writes are in it at once.
+	// routesMaxAge is the maximum age of the listing of routes. It always includes our own writes.
 	routesMaxAge = 20 * time.Second
-	// routeDescription and routePriority are those of Google's own controller.
+	// routeDescription and routePriority have the values of Google's own controller.
 	routeDescription = "k8s-node-route"
 	routePriority    = 1000
-	// maxClusterName is how much of the cluster's name begins the names of routes.
+	// maxClusterName limits how much of the cluster's name is in the names of routes.
 	maxClusterName = 26
 )
 
 var (
-	// routeOwnerForm matches the part of a route's name after the name of the cluster: the UID of a node, or the UID without dashes and a /
-	// family for the second route of a dual-stack node. It has to match wholly, because the name of another cluster may begin like ours.
+	// routeOwnerForm matches the part of a route's name after the cluster's name: a node's UID, or the UID without dashes and a family for
+	// a second route. It must match fully, because another cluster's name may start like ours.
 	routeOwnerForm = regexp.MustCompile(`^([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}-[46])$`)
 	routeNameForm  = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,61}[a-z0-9])?$`)
 )
 
-// queryHops serves looks at the instances that routes lead to.
+// queryHops is for the instances that routes lead to.
 func queryHops() inventory.Query {
 	return inventory.Query{MaxAge: 10 * time.Minute, MaxMissAge: time.Minute}
 }
 
-// routes implements cloudprovider.Routes by static routes of the network, each of which leads to an instance.
+// routes implements cloudprovider.Routes with static routes of the network. Each leads to an instance.
 type routes struct {
 	api       *api
 	instances *instances
 	all       *store[*compute.Route]
-	// events are written on Nodes; nil before the program leads.
+	// events is nil before the program leads.
 	events record.EventRecorder
-	// locks give the turn on a route: the framework makes and deletes at the same time, and a route that makes way may be deleted as well.
+	// locks has a lock per route: the framework creates and deletes concurrently, and a creation may delete other routes.
 	locks keylock.Locks
 
 	mu sync.Mutex
-	// known are the names of the routes that were seen to lead to a node.
+	// known are the names of routes that once led to a node.
 	known map[string]bool
 }
 
@@ -84,19 +84,17 @@ func newRouteStore(a *api) *store[*compute.Route] {
 	})
 }
 
-// route is the path of a route, which is in the project of the network.
+// route returns the path of a route, in the project of the network.
 func (p place) route(name string) string {
 	return "projects/" + p.networkProject + "/global/routes/" + name
 }
 
-// routePrefix begins the names of a cluster's routes.
 func routePrefix(cluster string) string { return cluster[:min(len(cluster), maxClusterName)] + "-" }
 
-// routeName is the name that Google's own controller gives the route to a node with this UID.
+// routeName is the name that Google's own controller uses.
 func routeName(cluster, uid string) string { return routePrefix(cluster) + uid }
 
-// secondRouteName is that of a node's route of a family for which the usual name is taken by its other family. It has no more characters
-// than the API takes, and begins as the usual one.
+// secondRouteName is for the node's other family if the usual name is taken. It fits the API's limit and has the usual prefix.
 func secondRouteName(cluster, uid string, ip netip.Addr) string {
 	family := "-4"
 	if ip.Is6() {
@@ -107,7 +105,7 @@ func secondRouteName(cluster, uid string, ip netip.Addr) string {
 
 func undashed(uid string) string { return strings.ReplaceAll(uid, "-", "") }
 
-// routeOwner returns the UID, without dashes, of the node that a route of this cluster was made for; "" for others' routes.
+// routeOwner returns the UID, without dashes, of the node that this cluster's route was created for; "" for other routes.
 func routeOwner(cluster string, at place, r *compute.Route) string {
 	rest, ok := strings.CutPrefix(r.Name, routePrefix(cluster))
 	if !ok || !routeOwnerForm.MatchString(rest) || r.Description != routeDescription || resource(r.Network) != at.network ||
@@ -117,19 +115,19 @@ func routeOwner(cluster string, at place, r *compute.Route) string {
 	return undashed(rest)[:32]
 }
 
-// sameNetwork compares networks, whatever way they are written.
+// sameNetwork compares networks, ignoring notation.
 func sameNetwork(a, b string) bool {
 	one, errA := netip.ParsePrefix(a)
 	other, errB := netip.ParsePrefix(b)
 	return a == b || errA == nil && errB == nil && one.Masked() == other.Masked()
 }
 
-// hops are the nodes by what routes say of them.
+// hops finds the node of a route.
 type hops struct {
 	byUID, byPath, byLabel map[string]*v1.Node
 }
 
-// nodes are those of the cluster. One without a provider ID is known by its name.
+// nodes returns the cluster's nodes. One without a provider ID is found by name.
 func (r *routes) nodes() (hops, error) {
 	h := hops{byUID: map[string]*v1.Node{}, byPath: map[string]*v1.Node{}, byLabel: map[string]*v1.Node{}}
 	all, err := r.instances.nodes.Known()
@@ -156,9 +154,8 @@ func (h hops) nodeOf(route *compute.Route) *v1.Node {
 	return h.byLabel[lastPart(path)]
 }
 
-// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that lead to an instance which is
-// there and was never seen as a node are not shown: they are those of a cluster of the same name. One that leads elsewhere than to its
-// node is not shown either: the framework makes it again, and the wrong one is replaced.
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so routes to an existing instance that was never
+// a node are omitted: a cluster of the same name may own them. A misdirected route is omitted too, so that the framework replaces it.
 func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovider.Route, error) {
 	at, all, nodes, err := r.read(ctx)
 	if err != nil {
@@ -188,7 +185,7 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 			return nil, err
 		}
 		if !foreign {
-			// A node of now may have the name and the network of the one that is gone, so the name must be no node's.
+			// a present node may have the deleted one's name and network, so return a name that no node has
 			shown.TargetNode, shown.Blackhole = types.NodeName(route.Name), true
 			list = append(list, shown)
 		}
@@ -196,7 +193,6 @@ func (r *routes) ListRoutes(ctx context.Context, cluster string) ([]*cloudprovid
 	return list, nil
 }
 
-// read returns where the cluster is, the routes of its network, and its nodes.
 func (r *routes) read(ctx context.Context) (place, []*compute.Route, hops, error) {
 	nodes, err := r.nodes()
 	if err != nil {
@@ -227,7 +223,8 @@ func (r *routes) forget(name string) {
 	delete(r.known, name)
 }
 
-// foreign reports whether a route leads to an instance that is there, or of another project, and was not seen as a node of this cluster.
+// foreign reports whether a route may be another cluster's: it never led to a node of this one, and its instance exists or is in another
+// project.
 func (r *routes) foreign(ctx context.Context, route *compute.Route) (bool, error) {
 	r.mu.Lock()
 	known := r.known[route.Name]
@@ -249,7 +246,7 @@ func (r *routes) foreign(ctx context.Context, route *compute.Route) (bool, error
 	return true, err
 }
 
-// CreateRoute implements cloudprovider.Routes. A route that is there already costs no write.
+// CreateRoute implements cloudprovider.Routes. An existing route costs no write.
 func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *cloudprovider.Route) error {
 	destination, err := netip.ParsePrefix(wanted.DestinationCIDR)
 	if err != nil {
@@ -301,8 +298,7 @@ func (r *routes) CreateRoute(ctx context.Context, cluster, uid string, wanted *c
 	}, at)
 }
 
-// tellForwarding says of an instance that may not forward packets that the cloud drops those to its pods: the API takes the route all the
-// same.
+// tellForwarding warns that the cloud drops packets to the pods of an instance without IP forwarding. The API accepts its route anyway.
 func (r *routes) tellForwarding(node *v1.Node, hop instanceID) {
 	i, known := r.instances.all.Peek(hop)
 	if !known || i.forwards || r.events == nil {
@@ -313,7 +309,7 @@ func (r *routes) tellForwarding(node *v1.Node, hop instanceID) {
 			"(gcloud compute instances update-from-file, or --can-ip-forward when it is made)", hop)
 }
 
-// nextHop is the instance of a node. The cloud tells it, and not the Node.
+// nextHop returns the instance of a node, from the cloud and not from the Node.
 func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error) {
 	m, err := r.instances.Describe(ctx, node, queryHops())
 	if err != nil {
@@ -322,7 +318,7 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node) (instanceID, error)
 	return parseProviderID(m.ProviderID)
 }
 
-// inTheWay says why routes cannot be replaced, or "". Those that lead to a node of the cluster, or were made for one, can.
+// inTheWay explains why routes cannot be replaced, or "". Routes to a node of the cluster, or created for one, can be.
 func (r *routes) inTheWay(ctx context.Context, c creation, replaced []*compute.Route) (string, error) {
 	for _, old := range replaced {
 		if c.nodes.nodeOf(old) != nil || c.nodes.byUID[routeOwner(c.cluster, c.at, old)] != nil {
@@ -340,7 +336,6 @@ func (r *routes) inTheWay(ctx context.Context, c creation, replaced []*compute.R
 	return "", nil
 }
 
-// creation is the input for creating a route.
 type creation struct {
 	cluster, uid string
 	node         *v1.Node
@@ -350,7 +345,7 @@ type creation struct {
 	nodes        hops
 }
 
-// choice is the decision about a route: leave it, or create it under a name after deleting those in its way.
+// choice is the decision about a route: keep it, or create it after deleting conflicting ones.
 type choice struct {
 	there    bool
 	refusal  string
@@ -358,7 +353,7 @@ type choice struct {
 	replaced []*compute.Route
 }
 
-// decide looks at the routes of the network. Routes cannot be changed, so a wrong one is removed and made again.
+// decide compares with the routes of the network. Routes are immutable, so a wrong one is replaced.
 func (c creation) decide(all []*compute.Route) (to choice) {
 	taken := map[string]*compute.Route{}
 	for _, have := range all {
@@ -389,7 +384,7 @@ func (c creation) decide(all []*compute.Route) (to choice) {
 	return to
 }
 
-// refuse says why a route may not be made while there is another one for the same network, which leads elsewhere.
+// refuse explains why a route may not be created beside another one to the same network.
 func (c creation) refuse(have *compute.Route, ours bool) string {
 	switch holder := c.holder(have); {
 	case ours && holder != "":
@@ -401,7 +396,7 @@ func (c creation) refuse(have *compute.Route, ours bool) string {
 	return ""
 }
 
-// name is that of the route: the usual one for the first network of a node, unless its other one has that.
+// name returns the usual name for the node's first network, unless the route of its other family has it.
 func (c creation) name(taken map[string]*compute.Route) string {
 	usual := routeName(c.cluster, c.uid)
 	first := len(c.node.Spec.PodCIDRs) == 0 || sameNetwork(c.node.Spec.PodCIDRs[0], c.destination.String())
@@ -411,7 +406,7 @@ func (c creation) name(taken map[string]*compute.Route) string {
 	return usual
 }
 
-// holder is another node that a route leads to by right.
+// holder returns another node whose network the route serves, or "".
 func (c creation) holder(route *compute.Route) string {
 	n := c.nodes.nodeOf(route)
 	wanted := func(cidr string) bool { return sameNetwork(cidr, route.DestRange) }
@@ -421,14 +416,13 @@ func (c creation) holder(route *compute.Route) string {
 	return n.Name
 }
 
-// otherFamily reports whether a route is one that the node needs for another network of its pods.
+// otherFamily reports whether the node needs the route for another of its pod networks.
 func (c creation) otherFamily(route *compute.Route) bool {
 	return route != nil && routeOwner(c.cluster, c.at, route) != "" && resource(route.NextHopInstance) == c.hop &&
 		!sameNetwork(route.DestRange, c.destination.String()) &&
 		slices.ContainsFunc(c.node.Spec.PodCIDRs, func(cidr string) bool { return sameNetwork(cidr, route.DestRange) })
 }
 
-// make makes a route.
 func (r *routes) make(ctx context.Context, route *compute.Route, at place) error {
 	what := fmt.Sprintf("making route %s of %s to %s", route.Name, route.DestRange, route.NextHopInstance)
 	klog.InfoS("Making route", "route", route.Name, "destination", route.DestRange, "nextHop", route.NextHopInstance)
@@ -436,7 +430,7 @@ func (r *routes) make(ctx context.Context, route *compute.Route, at place) error
 		return r.api.sdk.Routes.Insert(at.networkProject, route).RequestId(id).Context(ctx).Do()
 	})
 	if err != nil {
-		r.all.Doubt(route.Name) // it may be there nevertheless
+		r.all.Doubt(route.Name) // it may exist nevertheless
 		return cloudapi.NotAbsence(err)
 	}
 	r.all.Put(route)
@@ -444,7 +438,7 @@ func (r *routes) make(ctx context.Context, route *compute.Route, at place) error
 	return nil
 }
 
-// remove deletes a route, unless that was done while the turn was waited for.
+// remove deletes a route, unless another worker just did.
 func (r *routes) remove(ctx context.Context, at place, name string) error {
 	unlock, err := r.locks.Lock(ctx, name)
 	if err != nil {
@@ -464,7 +458,7 @@ func (r *routes) remove(ctx context.Context, at place, name string) error {
 	return err
 }
 
-// DeleteRoute implements cloudprovider.Routes. Only what ListRoutes may have shown is deleted; a route that is gone is no error.
+// DeleteRoute implements cloudprovider.Routes. It deletes only routes that ListRoutes may have returned; a missing route is not an error.
 func (r *routes) DeleteRoute(ctx context.Context, cluster string, unwanted *cloudprovider.Route) error {
 	at, all, _, err := r.read(ctx)
 	if err != nil {

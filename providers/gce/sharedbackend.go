@@ -17,9 +17,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Internal load balancers may share backend services: one for each protocol and session affinity.
+// Internal load balancers can share backend services, one for each protocol and session affinity.
 
-// sharedBackendName is the name that Google's own controller gives, with the word for the affinity that Services have.
+// sharedBackendName is the name that Google's own controller gives, with the affinity in Kubernetes' spelling.
 func sharedBackendName(cluster, protocol, affinity string) string {
 	word := v1.ServiceAffinityNone
 	if affinity == affinityClient {
@@ -29,12 +29,12 @@ func sharedBackendName(cluster, protocol, affinity string) string {
 	return "k8s-" + cluster + "-internal-" + strings.ToLower(protocol) + "-nmv1-" + hex.EncodeToString(sum[:])[:16]
 }
 
-// shares reports whether a Service asks for a backend service that several share. Google's own controller reads no other spelling.
+// shares reports whether a Service requests a shared backend service, in the only spelling that Google's own controller reads.
 func (s settings) shares() bool { return s.Share == annotationOn || s.AlphaShare == annotationOn }
 
-// sharedBackendOf is the name of the backend service that a Service shares; "" where it has its own, or none.
+// sharedBackendOf returns the name of a Service's shared backend service; "" if it has its own or none.
 func sharedBackendOf(cluster string, service *v1.Service) string {
-	s, _, _ := parseSettings(service) // Validate has judged them
+	s, _, _ := parseSettings(service) // Validate has reported faults
 	if !s.shares() || !internal(service) || len(service.Spec.Ports) == 0 {
 		return "" // an orphan has no ports
 	}
@@ -45,7 +45,7 @@ func sharedBackendOf(cluster string, service *v1.Service) string {
 	return sharedBackendName(cluster, d.protocol, d.affinity)
 }
 
-// nameBackend fills in which backend service the Service has, or is to have. One that somebody else's hand put into the rule is not ours.
+// nameBackend sets the name of the Service's backend service. Unknown names in the rule, set by hand, are ignored.
 func (o *observation) nameBackend(r services.Request) {
 	o.backendName = cmp.Or(sharedBackendOf(o.cluster, r.Service), o.name)
 	if o.rule == nil || r.Purpose == services.Ensure || r.Purpose == services.Plan {
@@ -56,14 +56,14 @@ func (o *observation) nameBackend(r services.Request) {
 	}
 }
 
-// findLeftBackends fills in backend services that go: the Service's own where it shares one, and shared ones that nobody has.
-// A change that was interrupted tells nobody which one it was.
+// findLeftBackends records backend services to delete: the Service's own if it now shares one, and shared ones without a user. It searches
+// all names, because an interrupted change left no record.
 func (b *reconciler) findLeftBackends(ctx context.Context, q inventory.Query, o *observation) (err error) {
 	if o.freeBackends, err = b.findFreeBackends(ctx, *o); err != nil {
 		return err
 	}
 	for _, name := range append(sharedBackendNames(o.cluster), o.name) {
-		v, ok := b.api.stores.backends.Peek(name) // the listing in which the Service's was looked for has them all
+		v, ok := b.api.stores.backends.Peek(name) // the listing for the Service's own includes them all
 		if !ok || name == o.backendName || !b.alone(*o, v) {
 			continue
 		}
@@ -77,7 +77,8 @@ func (b *reconciler) findLeftBackends(ctx context.Context, q inventory.Query, o 
 	return nil
 }
 
-// findFreeBackends returns the names of shared backend services for which no other living Service asks: its forwarding rule may come later.
+// findFreeBackends returns the shared backend services that no other living Service requests. One that does may have no forwarding rule
+// yet.
 func (b *reconciler) findFreeBackends(ctx context.Context, o observation) ([]string, error) {
 	names := slices.DeleteFunc(sharedBackendNames(o.cluster), func(name string) bool {
 		_, ok := b.api.stores.backends.Peek(name)
@@ -96,7 +97,7 @@ func (b *reconciler) findFreeBackends(ctx context.Context, o observation) ([]str
 	return names, err
 }
 
-// sharedBackendNames are all that a cluster may have.
+// sharedBackendNames returns all names possible in a cluster.
 func sharedBackendNames(cluster string) (all []string) {
 	for _, protocol := range []v1.Protocol{v1.ProtocolTCP, v1.ProtocolUDP} {
 		for _, affinity := range []string{affinityNone, affinityClient} {
@@ -106,7 +107,7 @@ func sharedBackendNames(cluster string) (all []string) {
 	return all
 }
 
-// backendDescription is that of the backend service; one that several share says nothing of a Service.
+// backendDescription names the Service, unless several share the backend service.
 func (d *spec) backendDescription() string {
 	if d.backend != d.name {
 		return ""
@@ -114,7 +115,7 @@ func (d *spec) backendDescription() string {
 	return serviceDescription(d.service)
 }
 
-// alone reports whether a backend service is the Service's alone: its own, or a shared one that nobody else has.
+// alone reports whether only this Service uses a backend service.
 func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
 	if v.Name == o.name {
 		return true
@@ -124,7 +125,7 @@ func (b *reconciler) alone(o observation, v *compute.BackendService) bool {
 	})
 }
 
-// backendDeletions remove backend services that no other load balancer has.
+// backendDeletions delete backend services that no other load balancer uses.
 func (b *reconciler) backendDeletions(o observation, all ...*compute.BackendService) (list []change) {
 	for _, v := range all {
 		if v != nil && b.alone(o, v) {
@@ -145,14 +146,14 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) doing {
 			return err
 		}
 		if !b.alone(*o, v) {
-			return nil // somebody has come since
+			return nil // another Service uses it now
 		}
 		err = removed(ctx, b.api, b.api.stores.backends, at.backend(v.Name), "deleting backend service "+v.Name, func(id string) (*compute.Operation, error) {
 			return b.api.sdk.RegionBackendServices.Delete(at.project, at.region, v.Name).RequestId(id).Context(ctx).Do()
 		})
 		kept := inUse(err) && v.Name != o.name
 		if kept {
-			b.api.stores.rules.InvalidateAll() // so that the next look shows whose it is
+			b.api.stores.rules.InvalidateAll() // the next read shows its user
 		} else if err != nil {
 			return err
 		}
@@ -164,6 +165,6 @@ func (b *reconciler) deleteBackend(v *compute.BackendService) doing {
 		if kept || o.backend != nil || len(o.groupZones) > 0 || !slices.ContainsFunc(v.Backends, unused) {
 			return nil
 		}
-		return b.findUnusedGroups(ctx, at, o) // those who used them when this Service was looked at have gone since
+		return b.findUnusedGroups(ctx, at, o) // other users may have gone since the first read
 	}
 }

@@ -12,33 +12,31 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// networkMaxAge is how old what is known of the network may be: it changes once in the life of a cluster.
+// networkMaxAge is long, because a cluster's network rarely changes.
 const networkMaxAge = 10 * time.Minute
 
-// automatic reports whether a subnet is of the network in which networks in auto mode make one for each region. Users may have made others.
+// automatic reports whether a subnet is in the range of auto mode networks. Users may have created others.
 func automatic(cidr string) bool {
 	p, err := netip.ParsePrefix(cidr)
 	return err == nil && netip.MustParsePrefix("10.128.0.0/9").Contains(p.Addr())
 }
 
-// networkView holds the properties of the network that internal load balancers depend on.
+// networkView holds the properties of the network that matter to internal load balancers.
 type networkView struct {
-	// legacy is set for a network without subnets.
 	legacy bool
-	// name is that of the network, and subnets are the paths of those in the region.
+	// name is the network's; subnets are the paths of those in the region.
 	name    string
 	subnets []string
 	auto    bool
 }
 
-// networks remembers the network for all Services; a read that fails is not remembered.
+// networks caches the network for all Services. Failed reads are not cached.
 type networks struct {
 	mu   sync.Mutex
 	read time.Time
 	view networkView
 }
 
-// get returns what is known of the network.
 func (n *networks) get(ctx context.Context, a *api, at place) (networkView, error) {
 	n.mu.Lock()
 	view, known := n.view, !n.read.IsZero() && time.Since(n.read) < networkMaxAge
@@ -93,7 +91,7 @@ func (a *api) network(ctx context.Context, at place) (v networkView, err error) 
 	return v, nil
 }
 
-// subnetOf is the path of the subnet that is asked for, or of the cluster's. A legacy network has none.
+// subnetOf returns the path of the requested subnet, or else the cluster's. A legacy network has none.
 func (b *reconciler) subnetOf(ctx context.Context, name string, at place) (subnet string, legacy bool, err error) {
 	asked := ""
 	if name != "" {

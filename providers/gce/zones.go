@@ -11,24 +11,23 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// A zone that cannot be reached makes nothing of the others unknown: a listing says which zones it lacks.
+// If a zone is unreachable, the instances of the others remain known, because a listing names the missing zones.
 
 const (
 	listingInstances = "listing instances"
-	// noResults is the warning of a zone that has nothing on a page; unreachable is that of one which cannot be asked, and partialSuccess
-	// that of a page which lacks something.
+	// Warnings in a listing: the zone has nothing on this page, the zone is unreachable, the page is incomplete.
 	noResults, unreachable, partialSuccess = "NO_RESULTS_ON_PAGE", "UNREACHABLE", "PARTIAL_SUCCESS"
 )
 
-// coverage notes which zones the pages of a listing tell of.
+// coverage records which zones a listing covers.
 type coverage struct {
-	// lacking are zones that could not be asked, with why; shown is on how many pages a zone told what it has there.
+	// lacking: unreachable zones, with the reason. shown: the number of pages that cover each zone.
 	lacking map[string]string
 	shown   map[string]int
 	pages   int
 }
 
-// add takes in a page, and refuses one that lacks something without saying of which zones.
+// add records a page, and fails if the page is incomplete without naming the zones.
 func (c *coverage) add(page *compute.InstanceAggregatedList) error {
 	partial := func(what, why string) error {
 		return &cloudapi.Error{Class: cloudapi.ErrTransient, Message: "a partial listing: " + what + ": " + why}
@@ -65,7 +64,7 @@ func (c *coverage) add(page *compute.InstanceAggregatedList) error {
 	return nil
 }
 
-// zoneOf is the zone of a link or of the name of a scope.
+// zoneOf returns the zone of a link or scope name.
 func zoneOf(link string) (zone string, ok bool) {
 	parts := strings.Split(strings.Trim(link, "/"), "/")
 	i := slices.Index(parts, "zones")
@@ -75,7 +74,7 @@ func zoneOf(link string) (zone string, ok bool) {
 	return parts[i+1], true
 }
 
-// err is nil where all zones were asked. Else nothing is known of those that could not be, nor of those that some page does not mention.
+// err is nil if all zones answered. Otherwise unreachable zones and those that a page omits are unknown.
 func (c *coverage) err() error {
 	if len(c.lacking) == 0 {
 		return nil

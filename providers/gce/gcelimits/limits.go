@@ -8,7 +8,7 @@ const (
 	quotas = "Google Cloud: Load balancing, quotas and limits"
 )
 
-// Rows that are asked by name.
+// Rows used by name.
 var (
 	RulePorts = limits.Limit{
 		What: "ports", Within: "a forwarding rule", Operation: "forwardingRules", Path: "ports", Max: 5, Unit: limits.Items, Source: api,
@@ -28,7 +28,6 @@ var (
 	}
 )
 
-// Table lists all limits.
 var Table = limits.Table{
 	{
 		What: "the name of a firewall", Operation: "POST firewalls", Path: "name", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit",

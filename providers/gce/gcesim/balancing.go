@@ -62,7 +62,7 @@ var (
 	pathForm  = regexp.MustCompile(`^(/[!-~]*)?$`)
 )
 
-// checkRuleTexts refuses texts of a forwarding rule that the API refuses.
+// checkRuleTexts refuses invalid texts of a forwarding rule.
 func checkRuleTexts(d document) *refusal {
 	for key, legal := range map[string][]string{
 		"networkTier":         {"", "PREMIUM", "STANDARD", "FIXED_STANDARD", "STANDARD_OVERRIDES_FIXED_STANDARD"},
@@ -80,7 +80,7 @@ func checkRuleTexts(d document) *refusal {
 	return nil
 }
 
-// setLabels is the only call that writes labels; what a creation says of them is ignored.
+// setLabels is the only call that writes labels; a creation ignores them.
 func setLabels(s *Sim, _ location, d, body document) *refusal {
 	if body["labelFingerprint"] != d["labelFingerprint"] {
 		return &refusal{http.StatusPreconditionFailed, "conditionNotMet", "Labels fingerprint either invalid or resource labels have changed"}
@@ -129,7 +129,7 @@ func checkPorts(d document, pool bool) *refusal {
 	return nil
 }
 
-// takeAddress gives a forwarding rule the address that it asks for, or a new one.
+// takeAddress gives a forwarding rule the requested address, or a new one.
 func (s *Sim) takeAddress(at location, d document) *refusal {
 	internal := d["loadBalancingScheme"] == "INTERNAL"
 	ip := text(d, "IPAddress")
@@ -198,7 +198,7 @@ func (s *Sim) reserved(at location, ip string) document {
 	return nil
 }
 
-// newAddress is one that nothing has.
+// newAddress returns an unused address.
 func (s *Sim) newAddress(internal bool, subnet string) string {
 	for {
 		ip := s.nextAddress(internal, subnet)
@@ -254,7 +254,7 @@ func completeAddress(s *Sim, at location, d document) *refusal {
 	return nil
 }
 
-// reserve refuses an address that is asked for and cannot be had.
+// reserve refuses an unavailable address.
 func (s *Sim) reserve(at location, d document, ip string) *refusal {
 	internal := d["addressType"] == "INTERNAL"
 	if s.reserved(at, ip) != nil {
@@ -277,7 +277,7 @@ func (s *Sim) reserve(at location, d document, ip string) *refusal {
 	return nil
 }
 
-// usersOf are links to what has an address.
+// usersOf returns links to the users of an address.
 func (s *Sim) usersOf(ip string) (users []any) {
 	var paths []string
 	for p, o := range s.objects {
@@ -343,7 +343,7 @@ func completeTargetPool(s *Sim, at location, d document) *refusal {
 	return s.addLinks(at, d, "healthChecks", checks)
 }
 
-// addLinks adds links to a list; those that are there already stay alone.
+// addLinks adds links to a list. Present ones do not fail the call.
 func (s *Sim) addLinks(at location, d document, key string, add []string) *refusal {
 	list, _ := d[key].([]any)
 	list = slices.Clone(list)
@@ -413,7 +413,7 @@ func removeMembers(key, inner string) func(s *Sim, at location, d, body document
 	}
 }
 
-// checkNumbers adds the standard numbers of a health check, and compares them.
+// checkNumbers adds the defaults of a health check, and compares them.
 func checkNumbers(d document) *refusal {
 	for key, standard := range map[string]float64{"checkIntervalSec": 5, "timeoutSec": 5, "healthyThreshold": 2, "unhealthyThreshold": 2} {
 		n, ok := d[key].(float64)
@@ -438,7 +438,7 @@ func completeHTTPCheck(_ *Sim, _ location, d document) *refusal {
 		return invalid("Invalid value for field 'resource.requestPath': '%s'. Must be a valid path.", path)
 	}
 	d["requestPath"] = orText(d["requestPath"], "/")
-	d["proxyHeader"] = "NONE"                                  // the answers of the real API have it, though its description does not
+	d["proxyHeader"] = "NONE"                                  // undocumented, but in answers of the real API
 	if port := d["port"].(float64); port < 1 || port > 65535 { //nolint:forcetypeassert // set above
 		return invalid("Invalid value for field 'resource.port': '%v'.", port)
 	}
@@ -564,7 +564,7 @@ func addToGroup(s *Sim, at location, d, body document) *refusal {
 	return nil
 }
 
-// balancedElsewhere are the members of all other groups that a load balancer has.
+// balancedElsewhere returns the members of all other load-balanced groups.
 func (s *Sim) balancedElsewhere(at location) map[string]bool {
 	all := map[string]bool{}
 	for q, o := range s.objects {

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// HostProject is the project of a shared network.
 const HostProject = "host-project"
 
 var (
@@ -30,7 +29,7 @@ func (s *Sim) change(r *http.Request, at location, c collection) (document, *ref
 	return s.dispatch(r, at, c, request)
 }
 
-// dispatch finds the call that a method and a path stand for.
+// dispatch selects the call for a method and a path.
 func (s *Sim) dispatch(r *http.Request, at location, c collection, request string) (document, *refusal) {
 	if c.fixed {
 		return nil, noMethod()
@@ -58,7 +57,6 @@ func (s *Sim) dispatch(r *http.Request, at location, c collection, request strin
 	return nil, noMethod()
 }
 
-// noMethod is the answer where the API has no such call.
 func noMethod() *refusal { return &refusal{http.StatusNotFound, "notFound", "Not Found"} }
 
 func (s *Sim) serveInsert(r *http.Request, at location, c collection, request string) (document, *refusal) {
@@ -94,17 +92,17 @@ func (s *Sim) serveInsert(r *http.Request, at location, c collection, request st
 	})
 }
 
-// readOnly removes what a request may name and the API ignores.
+// readOnly removes fields that requests may contain and the API ignores.
 func readOnly(d document) {
 	for _, key := range []string{
 		"id", "kind", "selfLink", "creationTimestamp", "region", "zone", "fingerprint", "labelFingerprint", "status", "users", "size",
-		"labels", // setLabels alone writes them
+		"labels", // only setLabels writes them
 	} {
 		delete(d, key)
 	}
 }
 
-// insert puts an object in with what the API adds to each.
+// insert stores an object with the API's additional fields.
 func (s *Sim) insert(at location, d document) {
 	s.number++
 	d["id"] = numberText(s.number)
@@ -121,7 +119,7 @@ func (s *Sim) serveDelete(at location, request string) (document, *refusal) {
 	if _, ok := s.objects[at.path()]; !ok {
 		return nil, notFound(at.path())
 	}
-	// What is in use shows at once or in the operation alone.
+	// The refusal comes at once or in the operation.
 	if user := s.userOf(at.path()); user != "" && s.number%2 == 0 {
 		return nil, inUse(at.path(), user)
 	}
@@ -134,7 +132,7 @@ func (s *Sim) serveDelete(at location, request string) (document, *refusal) {
 	})
 }
 
-// userOf is the path of an object that refers to another one.
+// userOf returns the path of an object that refers to another one.
 func (s *Sim) userOf(path string) string {
 	for p, d := range s.objects {
 		at := parsePath(p)
@@ -145,7 +143,6 @@ func (s *Sim) userOf(path string) string {
 	return ""
 }
 
-// checkReferences checks that what an object refers to exists.
 func (s *Sim) checkReferences(at location, c collection, d document) *refusal {
 	if c.uses == nil {
 		return nil
@@ -169,7 +166,7 @@ func (s *Sim) serveAction(r *http.Request, at location, c collection, request st
 	if !ok {
 		return nil, notFound(at.path())
 	}
-	if err := a.make(s, at, clone(d), body); err != nil { // what is wrong with it shows at once
+	if err := a.make(s, at, clone(d), body); err != nil { // faults show at once
 		return nil, err
 	}
 	return s.start(at, a.kind, request, func() *refusal {
@@ -229,7 +226,7 @@ func (s *Sim) serveReplace(r *http.Request, at location, c collection, request s
 	})
 }
 
-// links are the paths that fields of an object refer to.
+// links returns the paths that fields of an object refer to.
 func links(at location, fields ...any) (paths []string) {
 	for _, f := range fields {
 		switch f := f.(type) {

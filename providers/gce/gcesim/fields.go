@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// mask is a selection of fields: nil stands for everything below.
+// mask is a selection of fields: nil selects everything below.
 type mask map[string]mask
 
-// selectFields leaves of an answer what the parameter fields names, such as "items(name,tags/items),nextPageToken".
+// selectFields applies the parameter fields, such as "items(name,tags/items),nextPageToken".
 func selectFields(d document, text string) (document, bool) {
 	m, rest, ok := parseMask(text)
 	if !ok || rest != "" {
@@ -82,7 +82,7 @@ func (m mask) apply(v any) any {
 
 var term = regexp.MustCompile(`^\(?([a-zA-Z]+) (eq|ne) ("[^"]*"|[^()\s]+)\)?\s*`)
 
-// parseFilter reads a filter of the kind "(name eq x.*) (network eq y)": expressions over whole fields, all of which must hold.
+// parseFilter reads filters such as "(name eq x.*) (network eq y)": all expressions must match whole fields.
 func parseFilter(text string) (func(document) bool, *refusal) {
 	type condition struct {
 		field string

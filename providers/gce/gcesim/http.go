@@ -17,10 +17,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// maxPage is the most that a page holds, and what it holds where nothing is asked.
+// maxPage is the maximum and default page size.
 const maxPage = 500
 
-// refusal is an error of the API.
 type refusal struct {
 	status          int
 	reason, message string
@@ -57,7 +56,7 @@ func reply(w http.ResponseWriter, status int, v any) {
 	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
-// ServeHTTP speaks the API and the metadata server.
+// ServeHTTP serves the API and the metadata server.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.Judge == nil || !strings.HasPrefix(r.URL.Path, apiRoot) {
 		s.serve(w, r)
@@ -132,7 +131,7 @@ func (s *Sim) handle(r *http.Request, at location) (document, *refusal) {
 	return s.serveObjects(r, at)
 }
 
-// permitted refuses calls that are over a limit, and those that lack a permission.
+// permitted refuses calls over a limit or without a permission.
 func (s *Sim) permitted(r *http.Request, at location) *refusal {
 	method := r.Method + " " + at.collection
 	if n := s.throttled[method]; n > 0 {
@@ -186,7 +185,6 @@ func (s *Sim) reachable(at location) *refusal {
 	return nil
 }
 
-// places serves zones and regions.
 func (s *Sim) places(r *http.Request, at location) (document, *refusal) {
 	if r.Method != http.MethodGet || at.action != "" {
 		return nil, noMethod()
@@ -276,7 +274,7 @@ func (s *Sim) list(r *http.Request, at location, c collection) (document, *refus
 	return page(r, at, c.kind+"List", found)
 }
 
-// aggregated groups a page by zones; those that have nothing on it say so.
+// aggregated groups a page by zones; empty ones have a warning.
 func (s *Sim) aggregated(r *http.Request, at location, c collection, found []document) (document, *refusal) {
 	flat, err := page(r, at, c.kind+"AggregatedList", found)
 	if err != nil {
@@ -311,7 +309,7 @@ func (s *Sim) aggregated(r *http.Request, at location, c collection, found []doc
 	return flat, nil
 }
 
-// page is the part of a listing that is asked for.
+// page returns the requested page of a listing.
 func page(r *http.Request, at location, kind string, all []document) (document, *refusal) {
 	query := r.URL.Query()
 	size := maxPage
@@ -346,7 +344,7 @@ func page(r *http.Request, at location, kind string, all []document) (document, 
 	return d, nil
 }
 
-// read decodes a body twice: strictly into the API's own type, and into a document.
+// read decodes a body strictly into the API's own type, and into a document.
 func read(r *http.Request, into any) (document, *refusal) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
@@ -367,7 +365,7 @@ func read(r *http.Request, into any) (document, *refusal) {
 	return d, nil
 }
 
-// unknownField finds a field that a type does not have. Types that decode themselves hide from the decoder what it should refuse.
+// unknownField finds a field that a type does not have. Types with their own decoder hide it from the strict decoder.
 func unknownField(t reflect.Type, v any) string {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
@@ -400,7 +398,7 @@ func unknownField(t reflect.Type, v any) string {
 	return ""
 }
 
-// shown is an object as an answer shows it: without what is kept besides it, and with what depends on others.
+// shown returns an object as in a response: without internal fields, and with fields computed from other objects.
 func (s *Sim) shown(at location, d document) document {
 	d = clone(d)
 	delete(d, "members")

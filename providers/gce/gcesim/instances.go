@@ -11,35 +11,33 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Spec describes an instance to create; fields that are not set get usual values.
+// Spec describes an instance to create; unset fields get defaults.
 type Spec struct {
 	Name, Zone, Type, Status string
 	Tags                     []string
-	// Interfaces replace the usual one, which has an address of each kind.
+	// Interfaces replace the default interface, which has an address of each kind.
 	Interfaces []Interface
 	Spot       bool
-	// Bare leaves out the interfaces.
-	Bare bool
-	// Closed forbids the instance to forward packets.
+	Bare       bool
+	// Closed disables IP forwarding.
 	Closed bool
 }
 
-// Interface is one of an instance.
+// Interface is a network interface.
 type Interface struct {
 	IP string
 	// NAT are the external addresses; "" is an access config without one.
 	NAT []string
 	// IPv6 is an internal address, ExternalIPv6 an external one.
 	IPv6, ExternalIPv6 string
-	// Alias is a range of the pods.
+	// Alias is an alias range for pods.
 	Alias string
-	// Network is its path where it is not the usual one.
+	// Network is a path; empty for the default.
 	Network string
 }
 
 func numberText(n int) string { return strconv.Itoa(1_000_000_000_000_000_000 + n) }
 
-// AddInstance starts an instance and returns its provider ID.
 func (s *Sim) AddInstance(spec Spec) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +127,7 @@ func anys(list []string) []any {
 	return all
 }
 
-// RemoveInstanceByID destroys an instance, which leaves its pools and groups.
+// RemoveInstanceByID deletes an instance, also from its pools and groups.
 func (s *Sim) RemoveInstanceByID(providerID string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -155,7 +153,7 @@ func removeLinks(v any, paths ...string) []any {
 	})
 }
 
-// instancePath is the path of the instance of a provider ID.
+// instancePath returns the path for a provider ID.
 func instancePath(providerID string) string {
 	parts := strings.Split(strings.TrimPrefix(providerID, "gce://"), "/")
 	if len(parts) != 3 {
@@ -164,14 +162,12 @@ func instancePath(providerID string) string {
 	return location{project: parts[0], scope: "zones/" + parts[1], collection: "instances", name: parts[2]}.path()
 }
 
-// RemoveInstances destroys all instances.
 func (s *Sim) RemoveInstances() {
 	for _, i := range s.Instances() {
 		s.RemoveInstanceByID(i.ProviderID)
 	}
 }
 
-// SetStatus changes the status of the instance with a provider ID.
 func (s *Sim) SetStatus(providerID, status string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +179,6 @@ func (s *Sim) SetStatus(providerID, status string) error {
 	return nil
 }
 
-// SetMachineType changes the machine type of the instance with a provider ID.
 func (s *Sim) SetMachineType(providerID, kind string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,7 +228,6 @@ func (s *Sim) addSubnet(project, network, name, cidr string) {
 	})
 }
 
-// AddNetwork makes a network with a subnet in a project.
 func (s *Sim) AddNetwork(project, network, subnet, cidr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,7 +235,6 @@ func (s *Sim) AddNetwork(project, network, subnet, cidr string) {
 	s.addSubnet(project, network, subnet, cidr)
 }
 
-// listMembers serves listInstances of an instance group.
 func (s *Sim) listMembers(r *http.Request, at location) (document, *refusal) {
 	at.action = ""
 	d, ok := s.objects[at.path()]

@@ -8,7 +8,7 @@ import (
 
 const metadataRoot = "/computeMetadata/v1/"
 
-// serveMetadata is the metadata server of the machine that the controller runs on.
+// serveMetadata is the metadata server of the controller's machine.
 func (s *Sim) serveMetadata(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get("Metadata-Flavor") != "Google" {
 		http.Error(w, "Missing Metadata-Flavor:Google header.", http.StatusForbidden)

@@ -8,8 +8,7 @@ import (
 	"strings"
 )
 
-// completeFirewall checks a firewall rule, and adds what the API adds.
-// checkFirewallTexts refuses what the API refuses of ports, tags and the priority of a firewall.
+// checkFirewallTexts refuses invalid ports, tags and priorities of a firewall.
 func checkFirewallTexts(d document) *refusal {
 	entries, _ := d["allowed"].([]any)
 	for _, e := range entries {
@@ -71,7 +70,6 @@ func completeFirewall(_ *Sim, at location, d document) *refusal {
 	return nil
 }
 
-// portRange reports whether a text is a port, or a range of ports.
 func portRange(text string) bool {
 	from, to, both := strings.Cut(text, "-")
 	if !both {
@@ -90,7 +88,7 @@ func prefixOf(text string) (netip.Prefix, error) {
 	return netip.ParsePrefix(text) //nolint:wrapcheck // shown as an answer of the API
 }
 
-// completeRoute checks a route, and adds what the API adds. There is no call that changes one.
+// completeRoute checks a route, and adds the API's fields. Routes are immutable.
 func completeRoute(s *Sim, at location, d document) *refusal {
 	p, err := netip.ParsePrefix(text(d, "destRange"))
 	if err != nil || p != p.Masked() {
@@ -112,7 +110,7 @@ func completeRoute(s *Sim, at location, d document) *refusal {
 		}
 	}
 	if text(d, "nextHopInstance") != "" {
-		hop := at.resource(text(d, "nextHopInstance")) // without a project, it is looked for in the route's own
+		hop := at.resource(text(d, "nextHopInstance")) // the default project is the route's own
 		instance, ok := s.objects[hop]
 		if !ok {
 			return notFound(hop)
@@ -132,7 +130,6 @@ func completeRoute(s *Sim, at location, d document) *refusal {
 	return nil
 }
 
-// onNetwork reports whether an instance has an interface on a network.
 func onNetwork(instance document, network string) bool {
 	interfaces, _ := instance["networkInterfaces"].([]any)
 	return slices.ContainsFunc(interfaces, func(v any) bool {
@@ -141,7 +138,7 @@ func onNetwork(instance document, network string) bool {
 	})
 }
 
-// routeWarnings returns the API's warnings for a route whose next hop is gone: the route itself stays.
+// routeWarnings returns the warnings for a route whose next hop is gone: the route itself stays.
 func (s *Sim) routeWarnings(d document) []any {
 	hop := location{}.resource(text(d, "nextHopInstance"))
 	instance, ok := s.objects[hop]

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// operation is a change under way. It takes effect before it is done, or, for what is removed, when it is done.
+// operation is a change in progress. It takes effect before it is done; a deletion when it is done.
 type operation struct {
 	doc           document
 	target        string
@@ -20,7 +20,7 @@ type operation struct {
 	number        int
 }
 
-// start begins a change of an object. apply carries it out, and may still refuse, which then shows in the operation alone.
+// start begins a change of an object. A refusal by apply shows only in the operation.
 func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) (document, *refusal) {
 	target := at.path()
 	for _, o := range s.open {
@@ -31,7 +31,7 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 	s.number++
 	now := time.Now()
 	takes := time.Duration(float64(s.activation) * (0.5 + float64(s.number*37%100)/100))
-	name := fmt.Sprintf("operation-%d-%06x", 1_700_000_000_000+s.number, s.number) // the number alone, so that two runs can be compared
+	name := fmt.Sprintf("operation-%d-%06x", 1_700_000_000_000+s.number, s.number) // a number, so that two runs can be compared
 	where := location{project: at.project, scope: at.scope, collection: "operations", name: name}
 	if where.scope == "" {
 		where.scope = "global"
@@ -49,7 +49,7 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 	}
 	scopeLink(o.doc, where)
 	s.operations[where.path()], s.open = o, append(s.open, o)
-	if kind == "setLabels" { // the answers of the real API are done already
+	if kind == "setLabels" { // in the real API it is done at once
 		o.effect, o.done = now, now
 		s.advance()
 	}
@@ -60,7 +60,7 @@ func (s *Sim) start(at location, kind, requestID string, apply func() *refusal) 
 	return answer, nil
 }
 
-// advance lets time pass: changes take effect and end, in the order in which they do.
+// advance lets changes take effect and end, in order.
 func (s *Sim) advance() {
 	now := time.Now()
 	var due []*operation
@@ -112,7 +112,7 @@ func (o *operation) fail(err *refusal) {
 
 func stamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z07:00") }
 
-// scopeLink puts the region or zone of an object into it.
+// scopeLink adds the link to an object's region or zone.
 func scopeLink(d document, at location) {
 	kind, _, _ := strings.Cut(at.scope, "/")
 	switch kind {

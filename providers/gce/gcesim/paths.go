@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// location is where in the API an object or a collection is.
+// location identifies an object or a collection in the API.
 type location struct {
 	project string
-	// scope is "global", "regions/r" or "zones/z"; empty for the project and for lists of zones and regions themselves.
+	// scope is "global", "regions/r" or "zones/z"; empty for the project and for lists of zones and regions.
 	scope                    string
 	collection, name, action string
 	aggregated               bool
 }
 
-// parsePath reads what follows the version of the API.
+// parsePath parses a path after the API's version.
 func parsePath(path string) (at location) {
-	// It is called for each object at each call, and allocates nothing.
+	// It is called for each object in each call, so it allocates nothing.
 	first, rest, more := strings.Cut(strings.Trim(path, "/"), "/")
 	if !more || first != "projects" {
 		return at
@@ -37,7 +37,7 @@ func parsePath(path string) (at location) {
 	return at
 }
 
-// path is that of the collection, and of the object where there is one.
+// path returns the path of the object, or else of the collection.
 func (at location) path() string {
 	parts := []string{"projects", at.project}
 	for _, p := range []string{at.scope, at.collection, at.name} {
@@ -48,7 +48,7 @@ func (at location) path() string {
 	return strings.Join(parts, "/")
 }
 
-// region is that of the scope, "" for global objects.
+// region returns the scope's region, "" for global objects.
 func (at location) region() string {
 	if r, ok := strings.CutPrefix(at.scope, "regions/"); ok {
 		return r
@@ -59,7 +59,7 @@ func (at location) region() string {
 	return ""
 }
 
-// resource is the path of a link, however it is written: from "projects/" on; what lacks that is in the project and scope of at.
+// resource returns a link's path, starting with "projects/". Relative links are in the project and scope of at.
 func (at location) resource(link string) string {
 	if i := strings.Index(link, "projects/"); i >= 0 {
 		return link[i:]

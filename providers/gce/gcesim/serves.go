@@ -11,8 +11,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// Serves tells where the ports of forwarding rules lead. Packets arrive at the instances as they were sent, so that the port of the
-// instance is that of the rule, and of a range those lead somewhere that a firewall opens.
+// Serves returns the backends of the forwarding rules' ports. Packets keep their destination port; of a range only ports opened by a
+// firewall count.
 func (s *Sim) Serves() map[string][]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,7 +39,7 @@ func protocolsOf(rule document) []string {
 	return []string{"tcp", "udp"}
 }
 
-// portsOf are the ports that a rule names, the ends of its range, and those within it that a firewall opens.
+// portsOf returns a rule's ports: listed ones, the ends of its range, and those within it that a firewall opens.
 func (s *Sim) portsOf(rule document, protocol string) []int {
 	spans := append(strs(rule["ports"]), text(rule, "portRange"))
 	found := map[int]bool{}
@@ -59,14 +59,12 @@ func (s *Sim) portsOf(rule document, protocol string) []int {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// maxOpened is how many ports of a range that a firewall opens are looked at, and probers the network of health checks: what is open to
-// them is not open to clients.
+// maxOpened limits the ports examined in an opened range. probers is the health checkers' network, which is not for clients.
 const (
 	maxOpened = 16
 	probers   = "130.211.0.0/22"
 )
 
-// hold reports whether a port is in one of some ranges.
 func hold(spans []string, port int) bool {
 	return slices.ContainsFunc(spans, func(span string) bool {
 		from, to := ends(span)
@@ -74,7 +72,7 @@ func hold(spans []string, port int) bool {
 	})
 }
 
-// ends are the first and the last port of a range; no range ends before it begins.
+// ends returns the first and last port of a range; the last is at least the first.
 func ends(span string) (from, to int) {
 	first, last, both := strings.Cut(span, "-")
 	from, err := strconv.Atoi(first)
@@ -82,12 +80,12 @@ func ends(span string) (from, to int) {
 		return 1, 0
 	}
 	if to = from; both {
-		to, _ = strconv.Atoi(last) // as it was checked
+		to, _ = strconv.Atoi(last) // already validated
 	}
 	return from, to
 }
 
-// opened are the ports at the address of a rule that firewalls open on an instance, or on any.
+// opened returns the ports at a rule's address that firewalls open on an instance, or on any.
 func (s *Sim) opened(rule document, protocol string, instance document) (spans []string) {
 	ip, _ := netip.ParseAddr(text(rule, "IPAddress"))
 	tags, _ := instance["tags"].(map[string]any)
@@ -116,7 +114,7 @@ func (s *Sim) opened(rule document, protocol string, instance document) (spans [
 	return spans
 }
 
-// backendsOf are the instances behind a rule that a firewall lets its packets in to.
+// backendsOf returns the instances behind a rule whose firewall admits its packets.
 func (s *Sim) backendsOf(rule document, protocol string, port int) (list []string) {
 	links := strs(s.objects[location{}.resource(text(rule, "target"))]["instances"])
 	backends, _ := s.objects[location{}.resource(text(rule, "backendService"))]["backends"].([]any)

@@ -1,8 +1,8 @@
 // Package gcesim simulates the part of Google's Compute Engine API that the provider uses, and the metadata server.
 //
-// It is strict: a field that the API does not have, a name, value or reference that it refuses, and a stale fingerprint are refused.
-// It is lazy: every change is an operation that takes its time, an object may be seen before its operation is done, and some
-// conflicts show only in the operation's result.
+// It is strict: it refuses unknown fields, invalid names, values and references, and stale fingerprints.
+// It is slow: every change is an operation that takes time, an object may be visible before its operation is done, and some conflicts show
+// only in the operation's result.
 package gcesim
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// What the simulated cloud is made of.
+// The simulated cloud's constants.
 const (
 	Project = "my-project"
 	Region  = "us-central1"
@@ -30,51 +30,50 @@ const (
 	Subnet  = "nodes"
 	NodeTag = "node"
 
-	// apiRoot begins the paths of the API; linkRoot begins links in answers, whatever host was asked.
+	// apiRoot starts the API's paths; linkRoot starts links in responses, whatever the host.
 	apiRoot  = "/compute/v1/"
 	linkRoot = "https://www.googleapis.com" + apiRoot
 )
 
-// zones are those of the region, and one of another region.
+// zones has three zones of the region and one of another region.
 var zones = []string{Region + "-a", Region + "-b", Region + "-c", "europe-west1-b"}
 
-// document is an object as the API shows it.
+// document is an object of the API.
 type document map[string]any
 
-// Sim is a simulated Compute Engine.
 type Sim struct {
 	mu         sync.Mutex
 	token      string
 	served     string
 	activation time.Duration
 	number     int
-	// objects by their path, such as "projects/p/regions/r/forwardingRules/n"; born orders them.
+	// objects by path, such as "projects/p/regions/r/forwardingRules/n"; born orders them by creation.
 	objects map[string]document
 	born    map[string]int
-	// operations by their path; byRequest leads from the IDs of requests to them.
+	// operations by path; byRequest finds their paths by request ID.
 	operations map[string]*operation
 	byRequest  map[string]string
-	// open are the operations that are not over.
+	// open are the unfinished operations.
 	open []*operation
-	// down are zones that cannot be reached.
+	// down are the unreachable zones.
 	down map[string]bool
 	// denied are methods that the credential may not use, such as "POST firewalls" or "POST forwardingRules/setLabels".
 	denied map[string]bool
-	// throttled counts the calls of each kind that are still to be answered with 403 rateLimitExceeded.
+	// throttled counts the calls of each kind to answer with 403 rateLimitExceeded.
 	throttled map[string]int
 	// stuck are kinds of operations that do not end, such as "insert forwardingRules".
 	stuck map[string]bool
-	// addresses is how many were given out.
+	// addresses counts assigned addresses.
 	addresses int
-	// pods4 and pods6 are networks of which instances that are seeded get ranges for their pods.
+	// pods4 and pods6 are the networks for the pod ranges of seeded instances.
 	pods4, pods6 netip.Prefix
 
-	// Judge is called with each call of the API and its answer, unless it is nil.
+	// Judge, if set, is called with each API call and its response.
 	Judge func(r *http.Request, body []byte, status int, answer []byte)
 }
 
-// New returns a simulated Compute Engine with a network and no instances. Only the token is accepted; "" accepts any. A change takes
-// about as long as activation says.
+// New returns a simulated Compute Engine with a network and no instances. An empty token accepts any. A change takes about the duration of
+// activation.
 func New(token string, activation time.Duration) (*Sim, *simkit.Server) {
 	s := &Sim{
 		token: token, served: token, activation: activation, objects: map[string]document{}, born: map[string]int{},
@@ -89,34 +88,33 @@ func New(token string, activation time.Duration) (*Sim, *simkit.Server) {
 	return s, simkit.New(s)
 }
 
-// NewServer returns the simulator for programs that know simulators only in general.
+// NewServer has the signature common to all simulators.
 func NewServer(token string, activation time.Duration, _ bool) *simkit.Server {
 	_, server := New(token, activation)
 	return server
 }
 
-// SetToken changes the only token that is accepted; the metadata server goes on handing out the one before.
+// SetToken changes the accepted token; the metadata server still returns the previous one.
 func (s *Sim) SetToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token = token
 }
 
-// RotateToken makes the metadata server hand out another token, and only that one be accepted.
+// RotateToken changes the accepted token and the metadata server's.
 func (s *Sim) RotateToken(token string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.token, s.served = token, token
 }
 
-// SetUnreachable says whether a zone can be reached.
 func (s *Sim) SetUnreachable(zone string, down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down[zone] = down
 }
 
-// Deny takes the right to a method away, such as "POST firewalls", or gives it back.
+// Deny revokes or restores the permission for a method, such as "POST firewalls".
 func (s *Sim) Deny(method string, denied bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,14 +128,14 @@ func (s *Sim) Throttle(method string, n int) {
 	s.throttled[method] = n
 }
 
-// Stick keeps operations of a kind from ending, such as "insert forwardingRules", or lets them end.
+// Stick keeps operations of a kind, such as "insert forwardingRules", from ending, or lets them end.
 func (s *Sim) Stick(kind string, stuck bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stuck[kind] = stuck
 }
 
-// Objects returns copies of all objects of a collection, such as "forwardingRules", in order of their names.
+// Objects returns copies of a collection's objects, such as "forwardingRules", ordered by name.
 func (s *Sim) Objects(collection string) []map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +149,7 @@ func (s *Sim) Objects(collection string) []map[string]any {
 	return list
 }
 
-// Edit changes an object behind the API's back. nil removes it.
+// Edit changes an object without an API call. nil deletes it.
 func (s *Sim) Edit(collection, name string, change func(map[string]any)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,7 +167,7 @@ func (s *Sim) Edit(collection, name string, change func(map[string]any)) bool {
 	return false
 }
 
-// Put makes an object behind the API's back, as a user or Google's own controller does; the path is relative to the project.
+// Put creates an object without an API call, as a user or Google's own controller does; the path is relative to the project.
 func (s *Sim) Put(path string, fields map[string]any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -250,7 +248,7 @@ func (*Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	refusal{status: status, reason: reason, message: message}.write(w)
 }
 
-// RateHeaders implements simkit.Cloud: the cloud tells nothing.
+// RateHeaders implements simkit.Cloud: this cloud sends none.
 func (*Sim) RateHeaders(http.Header, int, int, time.Time) {}
 
 // PerMinute implements simkit.OperationLimits.
@@ -328,7 +326,7 @@ func (s *Sim) behind(rule document) (n int) {
 	return n
 }
 
-// Environment implements simkit.Cloud: tokens and what the cloud config leaves out come from the metadata server.
+// Environment implements simkit.Cloud: the metadata server provides tokens and what the cloud config omits.
 func (*Sim) Environment(url string) map[string]string {
 	return map[string]string{"GCE_METADATA_HOST": strings.TrimPrefix(url, "http://")}
 }
@@ -339,7 +337,7 @@ func (*Sim) CloudConfig(url string) string {
 		"\nlocal-zone = " + zones[0] + "\nregional = true\nnode-tags = " + NodeTag + "\napi-endpoint = " + url + apiRoot + "\n"
 }
 
-// InOrder implements simkit.Refusals: conflicts, quotas and what is not ready or in use are about the state of things.
+// InOrder implements simkit.Refusals: conflicts, quotas, and objects in use or not ready may occur in correct use.
 func (*Sim) InOrder(status int, body []byte) bool {
 	switch status {
 	case http.StatusNotFound, http.StatusUnauthorized, http.StatusForbidden, http.StatusPreconditionFailed:
@@ -360,7 +358,7 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 		return at, r.Method == http.MethodGet && strings.HasPrefix(r.URL.Path, apiRoot) && at.collection != "" && at.name == ""
 	}
 	return map[string]simkit.Distortion{
-		// empty-list: a complete listing without anything in it, as another project's credential would see it.
+		// empty-list: a complete but empty listing, as another project's credential would get it.
 		"empty-list": func(r *http.Request, body []byte) ([]byte, bool) {
 			at, is := listing(r)
 			if !is {
@@ -371,7 +369,7 @@ func (*Sim) Distort() map[string]simkit.Distortion {
 			}
 			return []byte(`{"kind":"` + listKind(at) + `","id":"x","selfLink":"x"}`), true
 		},
-		// cut-list: a part of the cloud could not be asked, and the answer says so.
+		// cut-list: a listing that reports an unreachable part.
 		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) {
 			at, is := listing(r)
 			if !is {
@@ -395,7 +393,7 @@ func (s *Sim) Actions() map[string]func(json.RawMessage) error {
 	}
 }
 
-// setPodRanges gives instances that are seeded from now on an alias range of one network and an IPv6 address of the other.
+// setPodRanges gives instances seeded later an alias range of one network and an IPv6 address of the other.
 func (s *Sim) setPodRanges(body json.RawMessage) (err error) {
 	var asked struct{ IPv4, IPv6 netip.Prefix }
 	if err := json.Unmarshal(body, &asked); err != nil {
@@ -407,7 +405,7 @@ func (s *Sim) setPodRanges(body json.RawMessage) (err error) {
 	return nil
 }
 
-// nth is the beginning of the nth block of a network, of so many bits.
+// nth returns the start of the network's nth block of this size.
 func nth(network netip.Prefix, n, bits int) netip.Addr {
 	at := new(big.Int).SetBytes(network.Masked().Addr().AsSlice())
 	at.Add(at, new(big.Int).Lsh(big.NewInt(int64(n)), uint(bits)))
@@ -415,7 +413,7 @@ func nth(network netip.Prefix, n, bits int) netip.Addr {
 	return a
 }
 
-// podInterface is the interface of the nth instance that is seeded; nil for the usual one.
+// podInterface returns the interface of the nth seeded instance; nil for the default.
 func (s *Sim) podInterface(n int) []Interface {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -454,5 +452,4 @@ func (s *Sim) RemoveInstance(name string) error {
 	return errors.New("there is no instance " + name)
 }
 
-// clone is a copy that shares nothing, as JSON would bring it.
 func clone(d map[string]any) document { return jsondoc.Clone(d) }

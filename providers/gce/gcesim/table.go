@@ -10,24 +10,24 @@ var verbs = map[string]string{
 	http.MethodGet: "get", http.MethodPost: "create", http.MethodPut: "update", http.MethodPatch: "update", http.MethodDelete: "delete",
 }
 
-// collection says how the objects of a kind are kept.
+// collection describes a kind of object.
 type collection struct {
 	kind, scope string
 	// form returns the API's type, for strict decoding.
 	form func() any
-	// complete checks an object that is asked for, and adds what the API adds.
+	// complete validates a requested object, and adds the API's fields.
 	complete func(s *Sim, at location, d document) *refusal
-	// uses are the objects that an object refers to, by their paths, which must exist and stay.
+	// uses returns the paths of referenced objects, which must exist and cannot be deleted.
 	uses func(at location, d document) []string
-	// replace is set where PUT and PATCH are there; fingerprint where they need the current one.
+	// replace: the kind has PUT and PATCH. fingerprint: they require the current one.
 	replace, fingerprint bool
-	// actions are the further calls on an object.
+	// actions are further calls on an object.
 	actions map[string]action
-	// fixed objects are made behind the API's back alone.
+	// fixed objects cannot be created by the API.
 	fixed bool
 }
 
-// action changes an object by a call of its own.
+// action changes an object by its own call.
 type action struct {
 	form func() any
 	make func(s *Sim, at location, d, body document) *refusal
