@@ -140,7 +140,7 @@ func groupScope(t testing.TB, sim *ocisim.Sim) conformance.Scope {
 	}
 	return conformance.Scope{
 		Rules: func() []string { return securityRules(t, sim) },
-		Full:  "120 rules at most",
+		Full:  "takes at most 120",
 		Fill:  func(room int) (leave func()) { return fillGroups(sim, room, copied) },
 		Remove: func() { // a group that is in use cannot be deleted
 			for _, g := range sim.Groups() {

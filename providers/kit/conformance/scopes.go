@@ -80,7 +80,9 @@ func runScopes(t *testing.T, newFixture func(t testing.TB) *Fixture) {
 	for _, restart := range []bool{false, true} {
 		name := fmt.Sprintf("somebody takes the rules away, restart %t", restart)
 		virtual(t, name, func(t *testing.T) { runRulesRemoved(t, newFixture, restart, sourceRange) })
-		virtual(t, name+", without source ranges", func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
+		if !restart || triesAll(t, newFixture) {
+			virtual(t, name+", without source ranges", func(t *testing.T) { runRulesRemoved(t, newFixture, restart) })
+		}
 	}
 	if require.NotEmpty(t, scope.Full); scope.Fill != nil {
 		virtual(t, "what rules stand in is full", func(t *testing.T) { runFullScope(t, newFixture) })
