@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Names of the annotations, as OpenStack's own controller has them.
+// Annotation names of OpenStack's own controller.
 const (
 	annotationPrefix = "loadbalancer.openstack.org/"
 
@@ -73,14 +73,14 @@ const (
 	textFalse = "false"
 )
 
-// settings holds a Service's settings, with defaults from the options.
+// settings holds a Service's settings. The options supply what its annotations leave out.
 type settings struct {
 	internal, keepFloatingIP, forwardedFor, monitor bool
 	serviceClass                                    class
 	nodeSelector                                    []requirement
 	sources                                         sources.Set
 
-	// The annotations as they are, before options fill in what they leave open.
+	// The annotation values before the options supply defaults.
 	Internal, KeepFloatingIP, ForwardedFor, Monitor                   string
 	NodeSelector, ShareWith, ClassName, PortID, Method, Proxy         string
 	FloatingNetworkID, FloatingSubnetID, FloatingSubnet, FloatingTags string
@@ -92,7 +92,7 @@ type settings struct {
 	SourceRanges                                                      []string
 }
 
-// requirement is one part of a node selector: a label that must be there, with a value or with any.
+// requirement is one part of a node selector: a required label, with a given value or any.
 type requirement struct {
 	key, value string
 	anyValue   bool
@@ -104,12 +104,12 @@ func stringRow(
 	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, Check: check}})
 }
 
-// idRow names an object of the cloud by an ID of a form.
+// idRow builds a row whose value is the ID of a cloud object.
 func idRow(key, help string, changes schema.Mutability, at func(*settings) *string, form *schema.IDForm) schema.Annotation[settings] {
 	return schema.StringAnnotation(at, schema.AnnotationRow{Key: key, Changes: changes, Spec: schema.Spec{Help: help, ID: form}})
 }
 
-// switchRow is a switch that knows two words alone; on others OpenStack's own controller falls back to the default.
+// switchRow accepts true and false. For other values OpenStack's own controller uses the default.
 func switchRow(key, standard, help string, at func(*settings) *string) schema.Annotation[settings] {
 	return schema.EnumAnnotation(at, schema.AnnotationRow{Key: key, Changes: schema.InPlace, Spec: schema.Spec{
 		Choices: []string{textTrue, textFalse}, Lenient: true, DefaultHelp: standard, Help: help,
@@ -244,8 +244,8 @@ func (r requirement) matches(labels map[string]string) bool {
 	return ok && (r.anyValue || v == r.value)
 }
 
-// parseSettings reads the annotations of a Service; options fill in what they leave open. What is possible, and the algorithm, follow from
-// the provider of its load balancer; "" where that is not known yet.
+// parseSettings reads a Service's annotations; the options supply missing values. provider is that of its load balancer, or "" if unknown:
+// the allowed settings depend on it.
 func parseSettings(service *v1.Service, c Config, provider string) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := schema.Problems(err)
@@ -268,8 +268,7 @@ func parseSettings(service *v1.Service, c Config, provider string) (s settings, 
 	return s, warnings, errors.Join(problems...)
 }
 
-// expectedProvider is the provider of a Service's load balancer before that was looked at: what has one already may have another one than
-// new ones get.
+// expectedProvider returns the provider that a new load balancer gets. The provider of an existing one is still unknown: "".
 func (o loadBalancerConfig) expectedProvider(service *v1.Service) string {
 	if service.Annotations[annotationID] != "" {
 		return ""
@@ -282,7 +281,7 @@ func (s *settings) fillIn(given map[string]string, o loadBalancerConfig, provide
 	switch {
 	case provider == providerOVN:
 		o.Method = methodSourceIPPort
-	case o.Provider == providerOVN && o.Method == methodSourceIPPort: // which no other provider knows
+	case o.Provider == providerOVN && o.Method == methodSourceIPPort: // no other provider supports it
 		o.Method = methodRoundRobin
 	}
 	s.internal = o.Internal || s.Internal == textTrue
@@ -295,7 +294,7 @@ func (s *settings) fillIn(given map[string]string, o loadBalancerConfig, provide
 		field  *string
 		option string
 	}{
-		// An annotation that is there and empty overrules these options.
+		// These options are overridden even by an empty annotation.
 		annotationNodeSelector: {&s.NodeSelector, o.NodeSelector}, annotationFlavorID: {&s.FlavorID, o.FlavorID},
 		annotationZone: {&s.Zone, o.AvailabilityZone}, annotationTLSContainerRef: {&s.TLSContainerRef, o.TLSContainerRef},
 	} {
@@ -313,7 +312,7 @@ func unknownClass(name string, classes map[string]class) error {
 	return &schema.Problem{Place: "annotation " + annotationClass, Value: name, Reason: reason}
 }
 
-// contradictions are faults of two or more settings together.
+// contradictions returns problems with combinations of settings.
 func (s *settings) contradictions(given map[string]string, o loadBalancerConfig, provider string) []error {
 	var problems []error
 	refuse := func(key, value, reason string) {
@@ -340,7 +339,7 @@ func (s *settings) contradictions(given map[string]string, o loadBalancerConfig,
 	return problems
 }
 
-// proxy is the protocol of pools that the annotation asks for, or "".
+// proxy returns the PROXY protocol version to use for pools, or "".
 func (s settings) proxy() string {
 	switch s.Proxy {
 	case textTrue, "v1":
@@ -351,7 +350,7 @@ func (s settings) proxy() string {
 	return ""
 }
 
-// splitReference returns the kind and ID of a reference, whose last two elements they are.
+// splitReference returns the kind and ID, the last two elements of a reference.
 func splitReference(ref string) (kind, id string, err error) {
 	parts := strings.Split(strings.TrimRight(ref, "/"), "/")
 	if len(parts) < 3 {
@@ -367,7 +366,7 @@ func splitReference(ref string) (kind, id string, err error) {
 	return kind, id, nil
 }
 
-// concerning returns those problems of err that are about one of the annotations.
+// concerning returns the problems in err about the given annotations. Problems of other kinds stay.
 func concerning(err error, keys ...string) error {
 	return errors.Join(slices.DeleteFunc(schema.Problems(err), func(one error) bool {
 		p, ok := errors.AsType[*schema.Problem](one)

@@ -16,15 +16,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
-// backend is a node as a load balancer reaches it.
+// backend is a node with the address at which a load balancer reaches it.
 type backend struct {
 	name, address string
 	// serverID is empty for a node of another cloud.
 	serverID string
 }
 
-// backends returns the nodes that a Service's members are, sorted by name. A node without an address is left out and holds
-// nobody else up; doubt about one is an error: a member is never dropped because a read failed.
+// backends returns the nodes selected as members, sorted by name. Nodes without an address are skipped. A failed read is an error, so that
+// it never removes a member.
 func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes []*v1.Node, s settings) ([]backend, error) {
 	var list []backend
 	for _, n := range nodes {
@@ -46,8 +46,8 @@ func (l *loadBalancers) backends(ctx context.Context, service *v1.Service, nodes
 	return distinctBackends(list), nil
 }
 
-// distinctBackends returns backends by name, and one of those that have the same address: Octavia refuses a list with two such members, and
-// with it everybody else's change. A node that has its server here comes before one that only says what it has.
+// distinctBackends keeps one backend for each address, because Octavia refuses a batch with duplicates. Nodes with a server in this cloud
+// are preferred.
 func distinctBackends(list []backend) []backend {
 	slices.SortFunc(list, func(a, b backend) int {
 		if (a.serverID == "") != (b.serverID == "") {
@@ -69,7 +69,7 @@ func distinctBackends(list []backend) []backend {
 	return list
 }
 
-// addressAt is the address of a node on a subnet, where one is asked for and its server has one there; else that of addressOf.
+// addressAt returns the node's address on the given subnet. Without a subnet, or an address there, it is that of addressOf.
 func (l *loadBalancers) addressAt(ctx context.Context, node *v1.Node, family v1.IPFamily, subnetID string) (string, error) {
 	chosen, err := l.addressOf(ctx, node, family)
 	id, idErr := l.config.parseProviderID(node.Spec.ProviderID)
@@ -96,14 +96,13 @@ func (l *loadBalancers) addressAt(ctx context.Context, node *v1.Node, family v1.
 	return cmp.Or(there, chosen), nil
 }
 
-// addressOf chooses among the addresses of a node by what the Node tells; but whoever controls a kubelet may write there what he
-// likes, so that only what its server has counts. Where the Node tells nothing yet the server is asked: the framework does not
-// come back for addresses.
+// addressOf chooses an address of the Node's status. It counts only if the server has it, because a kubelet can report any address. If the
+// Node reports none yet, the server's addresses are used.
 func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.IPFamily) (string, error) {
 	told := nodeAddressFor(node.Status.Addresses, family)
 	id, err := l.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil {
-		return told, nil //nolint:nilerr // another cloud's node, about which nobody can be asked here
+		return told, nil //nolint:nilerr // nothing can be verified for a node of another cloud
 	}
 	all := l.instances.nodes.Counts().All
 	if told != "" {
@@ -118,7 +117,7 @@ func (l *loadBalancers) addressOf(ctx context.Context, node *v1.Node, family v1.
 	m, err := l.instances.Describe(ctx, node, inventory.Query{MaxAge: updateMaxAge, MaxMissAge: missMaxAge, Expected: all})
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
-		return "", nil // its Node may be kept for a while; nothing answers there
+		return "", nil // the Node may outlive its server
 	case err != nil:
 		return "", fmt.Errorf("finding the address of node %s: %w", node.Name, err)
 	}

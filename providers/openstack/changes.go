@@ -17,9 +17,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// observe returns the parts of a load balancer, from which changes may be computed. They are read again where it was changed after
-// they were read, be it by us: somebody else may have changed it right after that, and the time of the change does not tell whose
-// it was.
+// observe returns a load balancer's parts as the basis for changes. They are read again if updated_at has changed, even after our own
+// changes, because somebody else may have changed it right afterwards.
 func (l *loadBalancers) observe(ctx context.Context, lb *loadBalancer) (*details, error) {
 	if _, err := l.wholeParts(ctx, lb.ID); err != nil {
 		return nil, err
@@ -27,7 +26,7 @@ func (l *loadBalancers) observe(ctx context.Context, lb *loadBalancer) (*details
 	return l.glance(ctx, lb)
 }
 
-// glance is observe for who changes nothing: listings may be all that the parts come from.
+// glance is observe for read-only use: the parts may come from listings alone.
 func (l *loadBalancers) glance(ctx context.Context, lb *loadBalancer) (*details, error) {
 	d, err := l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: partsMaxAge})
 	if err == nil && d.asOf != "" && d.asOf != lb.UpdatedAt {
@@ -44,29 +43,29 @@ func (l *loadBalancers) glance(ctx context.Context, lb *loadBalancer) (*details,
 	return d, nil
 }
 
-// maxRounds bounds how often in one call a load balancer is looked at after our own work, and set right again.
+// maxRounds bounds how often one call repeats changes that others interfere with.
 const maxRounds = 5
 
-// planner returns the steps that are due on a load balancer with its parts.
+// planner returns the steps that a load balancer still needs.
 type planner func(*loadBalancer, *details) ([]step, error)
 
-// setback is a failure that holds up nothing but what needs what failed.
+// setback is a failure that blocks only the changes that depend on it.
 type setback struct {
 	what string
-	// holds are the ports of the Service, and the servers, that wait for it.
+	// holds lists the ports and servers that depend on the failed change.
 	holds []string
 	err   error
 }
 
-// isHeld reports whether something failed in this turn, or waits for what failed.
+// isHeld reports whether something has failed in this run, or depends on a failure.
 func (o observation) isHeld(what string) bool {
 	return slices.ContainsFunc(o.setbacks, func(s setback) bool { return s.what == what || slices.Contains(s.holds, what) })
 }
 
-// maxSetbacks is how much may fail in a turn that goes on: more has a common reason.
+// maxSetbacks bounds the failures of one run. More of them have a common cause.
 const maxSetbacks = 5
 
-// withSetback notes that something was refused, after which all else is done. Where no answer came, nothing else is tried.
+// withSetback records a refused change, so that the others continue. Any other error ends the run.
 func (o observation) withSetback(what string, holds []string, err error) (observation, error) {
 	if !cloudapi.Refused(err) || errors.Is(err, cloudapi.ErrRateLimited) || len(o.setbacks) == maxSetbacks {
 		return o, err
@@ -75,7 +74,7 @@ func (o observation) withSetback(what string, holds []string, err error) (observ
 	return o, nil
 }
 
-// failure is the change that fails where something did, when all else is done.
+// failure is the last change of a run. It returns the recorded errors.
 func failure() change {
 	return change{Wait: true, Make: func(_ context.Context, _ *services.Request, o observation) (observation, error) {
 		var failed []error
@@ -86,12 +85,12 @@ func failure() change {
 	}}
 }
 
-// dropHeld leaves out the steps that wait for something that failed.
+// dropHeld removes the steps that depend on a failure.
 func (o observation) dropHeld(steps []step) []step {
 	return slices.DeleteFunc(steps, func(st step) bool { return st.port != "" && o.isHeld(st.port) })
 }
 
-// stepChanges are the changes of a load balancer that exists. after is how much had failed when they were planned.
+// stepChanges returns the changes of an existing load balancer. after is the number of failures at the time of planning.
 func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []step, after int) []change {
 	changes := make([]change, len(steps))
 	for i, st := range steps {
@@ -103,7 +102,7 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 			Compare: func() (before, after any) { return st.compare(lb, parts) },
 			Make: func(ctx context.Context, r *services.Request, o observation) (observation, error) {
 				if len(o.setbacks) > after {
-					return o, nil // it may need what failed, and is planned again
+					return o, nil // it may depend on the failure, and is planned again
 				}
 				return l.makeStep(ctx, r, o, st, len(steps)-i-1)
 			},
@@ -112,7 +111,7 @@ func (l *loadBalancers) stepChanges(lb *loadBalancer, parts *details, steps []st
 	return changes
 }
 
-// compare returns the parts of a load balancer that a step changes, before and after it.
+// compare returns the changed parts of a load balancer, before and after the step.
 func (s step) compare(lb *loadBalancer, d *details) (before, after any) {
 	switch s.kind {
 	case createListener, createPool, createMonitor, addMember:
@@ -138,7 +137,6 @@ type part struct {
 	*monitor
 }
 
-// part returns the part of a load balancer with an ID.
 func (d *details) part(id string) (found part) {
 	for i := range d.listeners {
 		if d.listeners[i].ID == id {
@@ -163,7 +161,7 @@ func (p part) members() []member {
 	return p.pool.members.list()
 }
 
-// shown is how a plan shows a part: without what it belongs to, which the plan names.
+// shown returns a part for a plan, without the objects that it belongs to: the plan names these.
 func (p part) shown() any {
 	switch {
 	case p.listener != nil:
@@ -190,7 +188,7 @@ func (p part) shown() any {
 
 var errWentAway = errors.New("the load balancer went away while it was changed; it is made again")
 
-// makeStep makes one step. Where somebody else has changed the load balancer meanwhile, it is as it is, and is planned again.
+// makeStep carries out one step. If somebody else has changed the load balancer, it is read and planned again.
 func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o observation, st step, more int) (observation, error) {
 	lb, parts, err := l.apply(ctx, r, o.lb, o.parts, st, more)
 	switch {
@@ -219,9 +217,8 @@ func (l *loadBalancers) makeStep(ctx context.Context, r *services.Request, o obs
 	return o, nil
 }
 
-// work makes the steps that a plan has on a load balancer that the Service leaves, one after another, each planned again from what the
-// former ones have made. When they are done it looks once at what is there, because somebody else may have changed it meanwhile. It
-// returns the load balancer as it then is; nil means that it has gone.
+// work carries out the steps on a load balancer that the Service leaves, and plans again after each. At the end it checks once for changes
+// by others. It returns the load balancer, or nil if it is gone.
 func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *loadBalancer, next planner) (*loadBalancer, error) {
 	var busy error
 	for range maxRounds {
@@ -254,7 +251,7 @@ func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *loadB
 		if !worked {
 			return lb, nil
 		}
-		if busy != nil { // it was changed by somebody else, and is as it is
+		if busy != nil { // somebody else has changed it
 			if lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}); err != nil {
 				return nil, cloudapi.NotAbsence(err)
 			}
@@ -266,11 +263,10 @@ func (l *loadBalancers) work(ctx context.Context, r *services.Request, lb *loadB
 	return nil, fmt.Errorf("load balancer %s was changed by somebody else as often as it was set right; find out who does that", lb.ID)
 }
 
-// errBusy: Octavia worked for somebody else, and does no longer; the step is to be planned again.
+// errBusy: Octavia was busy with another change. The step is planned again.
 var errBusy = errors.New("the load balancer was busy")
 
-// apply makes the call of a step, waits until Octavia has done it, and returns what is there then, as far as we know. A nil
-// load balancer means that it has gone.
+// apply carries out a step, waits for Octavia, and returns the expected result. A nil load balancer is gone.
 func (l *loadBalancers) apply(
 	ctx context.Context, r *services.Request, lb *loadBalancer, d *details, st step, more int,
 ) (*loadBalancer, *details, error) {
@@ -305,15 +301,15 @@ func (l *loadBalancers) apply(
 	return idle, after, nil
 }
 
-// located returns a step with the ID of the member that goes, which is not kept where a pool has many. Where that member is not there, or
-// is another one, somebody else has changed the pool: it is read, and the step planned, again.
+// located adds the ID of a member to remove, because IDs are not kept for large pools. If the member has changed, the step is planned
+// again.
 func (l *loadBalancers) located(ctx context.Context, lb *loadBalancer, st step) (step, error) {
 	if st.kind != removeMember || st.member.ID != "" {
 		return st, nil
 	}
 	filter := paged("address", st.member.Address, "protocol_port", strconv.Itoa(st.member.Port))
 	found, _, err := listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", filter)
-	if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) { // a service that knows no such filter
+	if errors.Is(err, cloudapi.ErrInvalid) && !cloudapi.NotSent(err) { // this Octavia does not support the filter
 		found, _, err = listAll[member](ctx, l.api, loadBalancing, membersPath(st.id), "members", paged())
 	}
 	if err == nil {
@@ -330,9 +326,8 @@ func (l *loadBalancers) located(ctx context.Context, lb *loadBalancer, st step) 
 	return st, cloudapi.NotAbsence(err)
 }
 
-// order makes the call of a step, and returns the ID of what it made. Whatever fails may have taken effect, so the next look
-// reads everything again. Where Octavia works on the load balancer already, for somebody else or for a call of ours whose
-// answer was lost, the end of that is waited for: the step is planned again then.
+// order makes the call of a step and returns the ID of a created object. A failed call may have taken effect, so everything is read again.
+// After a conflict it waits until Octavia is idle, and the step is planned again.
 func (l *loadBalancers) order(ctx context.Context, lb *loadBalancer, st step) (made string, err error) {
 	made, err = l.api.do(ctx, st)
 	if err == nil || cloudapi.NotSent(err) {
@@ -349,8 +344,8 @@ func (l *loadBalancers) order(ctx context.Context, lb *loadBalancer, st step) (m
 	return "", fmt.Errorf("%w: %w", errBusy, err)
 }
 
-// after returns the parts as a step leaves them; made is the ID of what it made. They have no time: when all is done, they are
-// read once.
+// after returns the expected parts after a step; made is the ID of a created object. They get no time of change, so that they are read
+// once at the end.
 func (d *details) after(st step, made string, lists *inventory.Lists[memberRow]) *details {
 	after := d.clone()
 	after.asOf = ours
@@ -393,7 +388,7 @@ func (d *details) after(st step, made string, lists *inventory.Lists[memberRow])
 	return after
 }
 
-// lead has a listener lead to another pool; nil leaves it as it is.
+// lead connects a listener to another pool; nil changes nothing.
 func (d *details) lead(listenerID string, to *string) {
 	if to == nil {
 		return
@@ -416,7 +411,6 @@ func (d *details) dropPool(id string) {
 	}
 }
 
-// created returns the listener that a request makes.
 func (r listenerRequest) created(id string) listener {
 	return listener{
 		ID: id, Name: r.Name, Protocol: r.Protocol, Port: r.Port, ConnectionLimit: r.ConnectionLimit,
@@ -426,7 +420,6 @@ func (r listenerRequest) created(id string) listener {
 	}
 }
 
-// change makes of a listener what an update makes of it.
 func (l *listener) change(u listenerUpdate) {
 	setGiven(&l.Name, u.Name)
 	setGiven(&l.ConnectionLimit, u.ConnectionLimit)
@@ -447,7 +440,7 @@ func setGiven[T any](to, from *T) {
 	}
 }
 
-// change makes of a pool what a step makes of it, if the step is about the pool.
+// change applies a step to a pool, if it concerns this pool.
 func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 	switch {
 	case st.kind == deleteMonitor && p.MonitorID == st.id:
@@ -478,7 +471,7 @@ func (p *pool) change(st step, made string, lists *inventory.Lists[memberRow]) {
 	}
 }
 
-// afterBatch are the members of a pool after a batch. The IDs of new ones are not told.
+// afterBatch returns the members after a batch update. Octavia does not return the IDs of new ones.
 func afterBatch(before memberSet, list []memberRequest, lists *inventory.Lists[memberRow]) memberSet {
 	ids := map[memberKey]string{}
 	for _, m := range slices.Backward(before.list()) {

@@ -31,19 +31,19 @@ import (
 )
 
 const (
-	// loginTimeout bounds a login, whoever waits for it: a lost answer must not hold up everybody for long.
+	// loginTimeout bounds a login, because all calls wait for it.
 	loginTimeout = 10 * time.Second
-	// loginPause is how long a failed login is believed, so that an outage is not answered with a login for every call.
+	// loginPause is how long a failed login counts for all calls, so that an outage does not cause a login for each.
 	loginPause = 3 * time.Second
-	// renewBefore is how long before its end a token is renewed.
+	// A token is renewed this long before it expires.
 	renewBefore = time.Minute
-	// embeddedFlavors is Nova's microversion since which a server carries the name of its flavor.
+	// embeddedFlavors is the first microversion of Nova whose servers contain the flavor's name.
 	embeddedFlavors = "2.47"
 	// pageSize bounds one page of a listing; services may send less.
 	pageSize = 1000
 )
 
-// kind is a service of the cloud, by its type in the catalog.
+// kind is a service type of the catalog.
 type kind string
 
 const (
@@ -53,11 +53,11 @@ const (
 	keyManager    kind = "key-manager"
 )
 
-// api is the part of OpenStack's APIs that is used, in the common vocabulary of errors.
+// api calls OpenStack's APIs and maps their errors to cloudapi's classes.
 type api struct {
 	http     *cloudapi.Client
 	versions *versionLists
-	// auth returns the credentials as they are now: files may have changed since.
+	// auth returns the current credentials, because the files may have changed.
 	auth         func() (gophercloud.AuthOptions, error)
 	availability gophercloud.Availability
 	region       string
@@ -71,14 +71,14 @@ type api struct {
 	login    *loginFlight
 	failed   time.Time
 	failure  error
-	// expires is when the token ends; zero if that is not known. project is what it is for; "" if it is for no project.
+	// expires is the end of the token, or zero if unknown. project is the token's project, or "".
 	expires time.Time
 	project string
-	// noMicroversion is set where Nova is too old to embed flavors.
+	// noMicroversion is set if Nova is too old to embed flavors.
 	noMicroversion bool
 	features       *features
 	extensions     map[string]bool
-	// once keeps what is read once from being read by everybody at the same time.
+	// once prevents concurrent reads of values that are read only once.
 	once keylock.Locks
 }
 
@@ -112,8 +112,8 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// reloaded returns the credentials that the files hold now. A file that cannot be used, as in the middle of a change, or
-// that names another cloud, leaves those in force that were read before.
+// reloaded returns the credentials now in the files. If a file is unusable, for example half written, or names another cloud, the previous
+// ones stay.
 func reloaded(in registry.Inputs, before gophercloud.AuthOptions) gophercloud.AuthOptions {
 	data, err := os.ReadFile(in.FilePath)
 	if err != nil {
@@ -155,7 +155,7 @@ func newTransport(g global, dial cloudapi.DialFunc) (http.RoundTripper, error) {
 	return t, nil
 }
 
-// authOptions chooses the method of login: token, application credential by ID, password, application credential by name.
+// authOptions chooses the login method: token, application credential by ID, password, application credential by name.
 func authOptions(c Config) gophercloud.AuthOptions {
 	g := c.Global
 	o := gophercloud.AuthOptions{IdentityEndpoint: g.AuthURL}
@@ -177,7 +177,7 @@ func authOptions(c Config) gophercloud.AuthOptions {
 	return o
 }
 
-// scope returns the scope to request a token for: a trust, else a project, else a domain.
+// scope returns the scope of the token: a trust, a project or a domain.
 func (g global) scope() *gophercloud.AuthScope {
 	scope := &gophercloud.AuthScope{}
 	switch {
@@ -197,7 +197,7 @@ func (g global) scope() *gophercloud.AuthScope {
 	return scope
 }
 
-// user names the user, and the domain that a name needs.
+// user sets the user, and the domain that a user name requires.
 func (g global) user(o *gophercloud.AuthOptions) {
 	o.UserID, o.Username = g.UserID, g.Username
 	if g.TrustID != "" && g.TrusteeID != "" {
@@ -213,7 +213,7 @@ func (g global) user(o *gophercloud.AuthOptions) {
 	o.DomainID, o.DomainName = oneOf(g.DomainID, g.DomainName)
 }
 
-// oneOf keeps the name out where the ID is known: Keystone takes one of them.
+// oneOf drops the name if the ID is known, because Keystone accepts only one of them.
 func oneOf(id, name string) (string, string) {
 	if id != "" {
 		return id, ""
@@ -223,7 +223,7 @@ func oneOf(id, name string) (string, string) {
 
 var identifier = regexp.MustCompile(`^([0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|[0-9a-f]{32})$`)
 
-// templates are the calls, from the part of a path on that our own code writes.
+// templates are the paths of our calls, below the endpoint in the catalog.
 var templates = []string{
 	"auth/tokens", "servers/detail", "servers/{id}", "flavors/detail", "flavors/{id}", "extensions",
 	"networks", "networks/{id}", "subnets", "subnets/{id}", "ports", "ports/{id}", "floatingips", "floatingips/{id}",
@@ -235,7 +235,7 @@ var templates = []string{
 	"lbaas/healthmonitors", "lbaas/healthmonitors/{id}", "containers/{id}", "secrets/{id}",
 }
 
-// roots are how they begin. What stands before is the address of the service in the catalog.
+// roots are the first segments of templates.
 var roots = sync.OnceValue(func() map[string]bool {
 	first := map[string]bool{}
 	for _, t := range templates {
@@ -245,8 +245,8 @@ var roots = sync.OnceValue(func() map[string]bool {
 	return first
 })
 
-// operation names a request without identifiers: "GET /compute/v2.1/servers/{id}". Of what is no call of ours only the method is
-// told, so that no input makes metrics grow.
+// operation names a request without IDs, such as "GET /compute/v2.1/servers/{id}". Unknown paths share one name, so that metrics stay
+// bounded.
 func operation(r *http.Request) string {
 	segments := strings.Split(path.Clean(r.URL.Path), "/")
 	for i, s := range segments {
@@ -261,21 +261,21 @@ func operation(r *http.Request) string {
 	root := slices.IndexFunc(segments, func(s string) bool { return roots()[s] })
 	switch {
 	case root < 0:
-		return r.Method + " /" // the address of a service by itself, by which its version is asked for
+		return r.Method + " /" // the root of a service, which lists its versions
 	case root < 0 || !slices.Contains(templates, strings.Join(segments[root:], "/")):
 		return r.Method + " " + cloudapi.OtherOperation
 	}
 	return r.Method + " " + strings.Join(segments, "/")
 }
 
-// connected returns a provider client that is logged in. Everybody waits for the same login.
+// connected returns a provider client that is logged in. Concurrent callers share one login.
 func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error) {
 	a.mu.Lock()
 	if provider := a.provider; provider != nil {
 		ending := !a.expires.IsZero() && time.Until(a.expires) < renewBefore
 		a.mu.Unlock()
 		if ending {
-			// A token that has ended costs a refused call for everybody who uses it.
+			// An expired token would cost each caller a refused call.
 			if err := provider.Reauthenticate(ctx, provider.Token()); err != nil {
 				klog.ErrorS(err, "Renewing the token failed; the old one serves while it lasts")
 			}
@@ -306,7 +306,7 @@ func (a *api) connected(ctx context.Context) (*gophercloud.ProviderClient, error
 	return a.provider, nil
 }
 
-// logIn logs in for the first time. The context of a caller does not bound it, because others wait too.
+// logIn logs in for the first time. It ignores the caller's deadline, because others wait for it too.
 func (a *api) logIn(ctx context.Context, f *loginFlight) {
 	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
@@ -323,7 +323,7 @@ func (a *api) logIn(ctx context.Context, f *loginFlight) {
 	close(f.done)
 }
 
-// logInAgain gets a new token for the client that everybody uses. The SDK calls it, one at a time, after a 401.
+// logInAgain gets a new token for the shared client. The SDK calls it after a 401, one call at a time.
 func (a *api) logInAgain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, loginTimeout)
 	defer cancel()
@@ -338,7 +338,7 @@ func (a *api) logInAgain(ctx context.Context) error {
 	return nil
 }
 
-// endOf returns when a token ends. One that lasts hardly longer than the renewal takes is left to end.
+// endOf returns when a token expires. Zero, so no early renewal, for a token with hardly more lifetime than a renewal needs.
 func endOf(p *gophercloud.ProviderClient) time.Time {
 	result, ok := p.GetAuthResult().(tokens.CreateResult)
 	if !ok {
@@ -382,7 +382,7 @@ func (a *api) authenticate(ctx context.Context) (provider *gophercloud.ProviderC
 	return provider, err
 }
 
-// service returns the client of a service, whose endpoint is looked for once.
+// service returns the client of a service. Its endpoint is looked up once.
 func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient, error) {
 	provider, err := a.connected(ctx)
 	if err != nil {
@@ -418,7 +418,6 @@ func (a *api) service(ctx context.Context, of kind) (*gophercloud.ServiceClient,
 	return client, nil
 }
 
-// call makes one call of the SDK and maps its error.
 func call[T any](ctx context.Context, doing string, make func(context.Context) (T, error)) (T, error) {
 	ctx, caught := cloudapi.RecordLastResponse(ctx)
 	began := time.Now()
@@ -427,10 +426,10 @@ func call[T any](ctx context.Context, doing string, make func(context.Context) (
 	return v, apiError(err, caught, doing)
 }
 
-// errWrongAnswer: a service answered with success, but not with what was asked for.
+// errWrongAnswer: the response was successful but lacks the requested object.
 var errWrongAnswer = errors.New("the answer does not hold what was asked for")
 
-// request sends one request of a service and decodes the object under key, if one is expected.
+// request sends a request and decodes the object under key, if any.
 func request[T any](ctx context.Context, a *api, of kind, doing, method, at string, body any, key string, accepted ...int) (*T, error) {
 	client, err := a.service(ctx, of)
 	if err != nil {
@@ -442,7 +441,7 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 		if key != "" {
 			o.JSONResponse = &answer
 		}
-		if r, ok := ctx.Value(revisionKey{}).(int); ok && r > 0 { // without the extension there are no revisions
+		if r, ok := ctx.Value(revisionKey{}).(int); ok && r > 0 { // revisions need an extension of Neutron
 			o.MoreHeaders = map[string]string{"If-Match": fmt.Sprintf("revision_number=%d", r)}
 		}
 		if err := fetch(ctx, client, method, client.ServiceURL(at), o); err != nil || key == "" {
@@ -456,7 +455,7 @@ func request[T any](ctx context.Context, a *api, of kind, doing, method, at stri
 	})
 }
 
-// fetch sends a request whose answer, if it has one, is decoded by the SDK.
+// fetch sends a request. The SDK decodes the response, if any.
 func fetch(ctx context.Context, client *gophercloud.ServiceClient, method, address string, o *gophercloud.RequestOpts) error {
 	response, err := client.Request(ctx, method, address, o)
 	if response != nil && response.Body != nil {
@@ -467,12 +466,12 @@ func fetch(ctx context.Context, client *gophercloud.ServiceClient, method, addre
 
 type revisionKey struct{}
 
-// ifRevision makes a write fail where the object is no longer the one that was read.
+// ifRevision makes a write fail if the object has changed since it was read.
 func ifRevision(ctx context.Context, revision int) context.Context {
 	return context.WithValue(ctx, revisionKey{}, revision)
 }
 
-// get reads one object, whose identity is checked.
+// get reads one object and checks its identity.
 func get[T any](ctx context.Context, a *api, of kind, doing, at, key string, isIt func(*T) bool) (*T, error) {
 	v, err := request[T](ctx, a, of, doing, http.MethodGet, at, nil, key, http.StatusOK)
 	if err == nil && !isIt(v) {
@@ -487,7 +486,7 @@ func listAll[T any](ctx context.Context, a *api, of kind, at, key string, query 
 	return allPages(ctx, listing, a, of, at, key, query, func([]T) {})
 }
 
-// listLarge is listAll for pages of which little is kept: keep lets go of the rest.
+// listLarge is listAll for large pages: keep drops most of each page.
 func listLarge[T any](ctx context.Context, a *api, of kind, at, key string, query url.Values, keep func(page []T)) ([]T, int, error) {
 	ctx, listing := cloudapi.WatchLargeListing(ctx)
 	return allPages(ctx, listing, a, of, at, key, query, keep)
@@ -515,8 +514,8 @@ func allPages[T any](
 	}
 }
 
-// onePage reads one page, and the query of the next one, if there is one. Only the query of the link is followed: links
-// of services behind proxies may name hosts that cannot be reached from here.
+// onePage reads one page and returns the query of the next. It follows only the query of a link, because behind a proxy the host of the
+// link may be unreachable.
 func onePage[T any](ctx context.Context, a *api, of kind, doing, at, key string, query url.Values) ([]T, url.Values, error) {
 	client, err := a.service(ctx, of)
 	if err != nil {
@@ -569,7 +568,7 @@ func nextPage(links json.RawMessage) (url.Values, error) {
 	return nil, nil //nolint:nilnil // there is no next page
 }
 
-// paged is the query of a listing.
+// paged returns the query of a listing.
 func paged(filters ...string) url.Values {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for i := 0; i+1 < len(filters); i += 2 {

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// cloudEntry is an entry of clouds.yaml, as openstacksdk's documentation of the file describes it.
+// cloudEntry is an entry of clouds.yaml, as documented by openstacksdk.
 type cloudEntry struct {
 	Cloud        string    `json:"cloud"`
 	Profile      string    `json:"profile"`
@@ -47,7 +47,7 @@ type cloudAuth struct {
 	TrustID                     string `json:"trust_id"`
 }
 
-// withClouds fills in from clouds.yaml what cloud.conf leaves open, where it asks for that.
+// withClouds fills in missing keys from clouds.yaml if use-clouds is set.
 func withClouds(keys map[string]string, in registry.Inputs) error {
 	if keys["[Global] use-clouds"] != "true" {
 		return nil
@@ -84,7 +84,7 @@ func withClouds(keys map[string]string, in registry.Inputs) error {
 	return nil
 }
 
-// readClouds reads an entry of clouds.yaml: that of its public profile, overlaid by its own and by that of secure.yaml.
+// readClouds reads an entry of clouds.yaml. It overrides its public profile, and secure.yaml overrides both.
 func readClouds(file, name, home string) (cloudEntry, error) {
 	folders := []string{".", filepath.Join(home, "openstack"), "/etc/openstack"}
 	var one cloudEntry
@@ -125,7 +125,7 @@ func readClouds(file, name, home string) (cloudEntry, error) {
 	return one, nil
 }
 
-// firstFile returns the given file, or the first of that name in the folders, or "".
+// firstFile returns the given file, or the first with that name in the folders, or "".
 func firstFile(file string, folders []string, name string) (string, error) {
 	if file != "" {
 		if _, err := os.Stat(file); err != nil {
@@ -148,7 +148,7 @@ func fileExists(path string) bool {
 	return err == nil && !info.IsDir()
 }
 
-// readEntry returns an entry of a file that may or may not exist, beside the main file or in the usual places.
+// readEntry returns an entry of an optional file, next to the main file or in the usual places.
 func readEntry(main string, folders []string, name, key, entry string) []byte {
 	file, err := firstFile("", append([]string{filepath.Dir(main)}, folders...), name)
 	if err != nil || file == "" {

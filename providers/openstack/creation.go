@@ -20,12 +20,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// memberSubnet is the subnet of members: the first that is set, else the one that was found for the load balancer.
+// memberSubnet returns the members' subnet: the first configured one, otherwise the one found for the load balancer.
 func memberSubnet(s settings, o loadBalancerConfig, found string) string {
 	return cmp.Or(s.MemberSubnetID, s.serviceClass.MemberSubnetID, o.MemberSubnetID, o.SubnetID, s.SubnetID, s.serviceClass.SubnetID, found)
 }
 
-// vipNetworks are the network and subnet of a new load balancer's address. Internal Services decide before their class.
+// vipNetworks returns the network and subnet of the VIP. For internal Services annotations take precedence over the class.
 func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) {
 	if s.internal {
 		return cmp.Or(s.NetworkID, s.serviceClass.NetworkID, o.NetworkID), cmp.Or(s.SubnetID, s.serviceClass.SubnetID, o.SubnetID)
@@ -33,8 +33,8 @@ func vipNetworks(s settings, o loadBalancerConfig) (networkID, subnetID string) 
 	return cmp.Or(s.serviceClass.NetworkID, s.NetworkID, o.NetworkID), cmp.Or(s.serviceClass.SubnetID, s.SubnetID, o.SubnetID)
 }
 
-// desireNew computes the load balancer that a Service gets that has none: with everything at once where its provider knows how. Its
-// name is the same at every try, so that a creation whose answer was lost is found.
+// desireNew computes a new load balancer, with its parts if the provider supports that. The name is always the same, so that a creation
+// whose response was lost is found.
 func (l *loadBalancers) desireNew(
 	ctx context.Context, r services.Request, s settings, f features,
 ) (d desired, findings []services.Finding, err error) {
@@ -52,7 +52,7 @@ func (l *loadBalancers) desireNew(
 	}
 	reachable := d.members
 	if len(reachable) == 0 {
-		// The subnet is that of the nodes, even if none of them is chosen yet.
+		// The VIP gets the subnet of the nodes, even if none is selected yet.
 		if reachable, err = l.backends(ctx, service, r.Nodes, settings{}); err != nil {
 			return d, nil, err
 		}
@@ -79,7 +79,7 @@ func (l *loadBalancers) desireNew(
 	return d, findings, nil
 }
 
-// creation is the change by which a load balancer is made, and what will follow when it is there.
+// creation returns the change that creates a load balancer, and those that follow it.
 func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 	ports := make([]string, len(d.ports))
 	for i, w := range d.ports {
@@ -113,7 +113,7 @@ func (l *loadBalancers) creation(service *v1.Service, d desired) []change {
 	return changes
 }
 
-// creationAfter is the creation that follows when a load balancer that could not be built is deleted. It is computed for plan alone.
+// creationAfter returns the creation that follows the deletion of a broken load balancer. Only plan needs it.
 func (l *loadBalancers) creationAfter(service *v1.Service, d desired) []change {
 	if d.request == nil {
 		return nil
@@ -121,7 +121,7 @@ func (l *loadBalancers) creationAfter(service *v1.Service, d desired) []change {
 	return l.creation(service, d)
 }
 
-// create makes a load balancer, which has yet to be built, and records it on the Service.
+// create requests a load balancer and records it on the Service. Octavia builds it later.
 func (l *loadBalancers) create(ctx context.Context, r *services.Request, request loadBalancerRequest) (*loadBalancer, error) {
 	lb, err := l.api.createLoadBalancer(ctx, request)
 	if err != nil {
@@ -137,7 +137,7 @@ func (l *loadBalancers) create(ctx context.Context, r *services.Request, request
 	return lb, l.record(ctx, r, map[string]string{annotationID: lb.ID, annotationMade: lb.ID})
 }
 
-// createRequest is the request for a new load balancer without its place and its ports.
+// createRequest returns the request for a new load balancer, without VIP and listeners.
 func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s settings, f features, r role) loadBalancerRequest {
 	provider := l.config.LoadBalancer.Provider
 	request := loadBalancerRequest{Name: r.name, Description: loadBalancerDescription(cluster, service), Provider: provider}
@@ -153,7 +153,7 @@ func (l *loadBalancers) createRequest(cluster string, service *v1.Service, s set
 	return request
 }
 
-// placeVIP says where the address of a new load balancer is to be, and returns the subnet that was found for it.
+// placeVIP sets the network and subnet of the VIP, and returns the subnet that it found.
 func (l *loadBalancers) placeVIP(
 	ctx context.Context, service *v1.Service, s settings, f features, members []backend, request *loadBalancerRequest,
 ) (found string, findings []services.Finding, err error) {
@@ -186,7 +186,7 @@ func (l *loadBalancers) placeVIP(
 	return subnetID, findings, err
 }
 
-// placeSecondVIP says where the address of the other family is to be, where the network has a subnet for it.
+// placeSecondVIP adds a VIP of the other family if the network has a subnet for it.
 func (l *loadBalancers) placeSecondVIP(
 	ctx context.Context, service *v1.Service, networkID, subnetID string, f features, request *loadBalancerRequest,
 ) ([]services.Finding, error) {
@@ -201,7 +201,7 @@ func (l *loadBalancers) placeSecondVIP(
 	return nil, nil
 }
 
-// subnetOf is the subnet of the first member whose port is known.
+// subnetOf returns the subnet of the first member with a known port.
 func (l *loadBalancers) subnetOf(ctx context.Context, members []backend) (string, error) {
 	for _, m := range members {
 		if m.serverID == "" {
@@ -222,8 +222,7 @@ func (l *loadBalancers) subnetOf(ctx context.Context, members []backend) (string
 	return "", &schema.Problem{Place: "Service", Reason: "needs a subnet for the address of its load balancer, and no node's port in OpenStack has the node's address; set " + annotationSubnetID + " or the option subnet-id"}
 }
 
-// secondSubnet is a subnet of the other family on the network of a new load balancer; "" if there is none, or if Octavia
-// knows no further addresses.
+// secondSubnet returns a subnet of the other family on the VIP's network; "" if there is none or Octavia does not support additional VIPs.
 func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID string, f features) (string, error) {
 	if !f.moreVIPs(l.config.LoadBalancer.Provider) {
 		return "", nil
@@ -239,7 +238,7 @@ func (l *loadBalancers) secondSubnet(ctx context.Context, networkID, subnetID st
 	return l.subnetOfFamily(ctx, networkID, 10-family)
 }
 
-// subnetOfFamily is the first subnet of a network that is of IPv4 or IPv6; "" if there is none. Octavia by itself takes one of IPv4.
+// subnetOfFamily returns the network's first subnet of IPv4 or IPv6, or "". Octavia itself would choose IPv4.
 func (l *loadBalancers) subnetOfFamily(ctx context.Context, networkID string, version int) (string, error) {
 	all, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
 	if err != nil {
@@ -254,7 +253,7 @@ func (l *loadBalancers) subnetOfFamily(ctx context.Context, networkID string, ve
 	return "", nil
 }
 
-// ofFamilies returns the source ranges of those families that a load balancer has addresses of: Octavia refuses others.
+// ofFamilies returns the source ranges whose family the load balancer has. Octavia refuses others.
 func ofFamilies(all sources.Set, service *v1.Service, lb *loadBalancer) (sources.Set, error) {
 	v4, v6 := familyOf(service) != v1.IPv6Protocol, familyOf(service) == v1.IPv6Protocol
 	if lb != nil && lb.VIPAddress != "" {

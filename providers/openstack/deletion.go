@@ -15,12 +15,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// maxTwins bounds how many load balancers one call deletes that were made for a Service at the same time.
+// maxTwins bounds how many concurrently created load balancers of a Service one call deletes.
 const maxTwins = 3
 
-// Deletions implements services.Reconciler. What is ours goes, and what others use stays.
+// Deletions implements services.Reconciler. Objects of other users stay.
 func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
-	s, _ := l.settings(r.Service, o.lb) // what decides about deletion was looked at before
+	s, _ := l.settings(r.Service, o.lb) // settings that affect deletion were checked before
 	if o.lb != nil {
 		return []change{{
 			Planned: contract.Planned{Action: contract.PlanDelete, Object: titleOf(o.lb), Detail: "or the ports of the Service, where others use it"},
@@ -44,7 +44,7 @@ func (l *loadBalancers) Deletions(ctx context.Context, r services.Request, o obs
 	return append(changes, l.groupDeletions(groups)...), nil, err
 }
 
-// deletionOf is the deletion of what is left when the load balancer has gone.
+// deletionOf returns the deletion of an object left after its load balancer.
 func deletionOf(object string, do func(context.Context) error) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanDelete, Object: object},
@@ -52,14 +52,14 @@ func deletionOf(object string, do func(context.Context) error) change {
 	}
 }
 
-// leaveAll takes a Service off its load balancer, and off others that were made for it at the same time.
+// leaveAll removes a Service from its load balancer and from duplicates created at the same time.
 func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	for range maxTwins {
 		if err := l.leave(ctx, r, s, lb, as); err != nil {
 			return err
 		}
 		if !as.owner || lb.Name != as.name {
-			return nil // an annotation has moved the Service, and what it had before is told of
+			return nil // the Service was moved by an annotation; leavePrevious handles the former one
 		}
 		r.Service = recorded(r.Service, map[string]string{annotationID: "", annotationMade: ""})
 		twin, err := l.findByName(ctx, r.Cluster, r.Service, inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge})
@@ -75,7 +75,7 @@ func (l *loadBalancers) leaveAll(ctx context.Context, r *services.Request, s set
 	return nil
 }
 
-// leave takes a Service off its load balancer, and deletes that where nobody else uses it. nil means that it is done.
+// leave removes a Service from its load balancer, and deletes it if nobody else uses it.
 func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	unlock, err := l.Lock(ctx, lb.ID)
 	if err != nil {
@@ -88,7 +88,7 @@ func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settin
 			return err
 		}
 	}
-	// Somebody may have begun to share it a moment ago.
+	// Somebody may have just begun to share it.
 	if lb, err = l.observed.Get(ctx, id, inventory.Query{}); errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(id)
 		return nil
@@ -108,8 +108,8 @@ func (l *loadBalancers) leave(ctx context.Context, r *services.Request, s settin
 	return l.destroy(ctx, r, s, lb, as)
 }
 
-// ownedByAnother reports whether a load balancer that a Service only shares has an owner that lives, or one in another cluster, though
-// its tag is missing: a controller of before tags made it, or somebody wrote the tags again.
+// ownedByAnother reports whether a shared load balancer has an existing owner, or one in another cluster, although its tag is missing. A
+// controller without tags may have created it, or the tags were overwritten.
 func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *loadBalancer, r role) (bool, error) {
 	if r.owner {
 		return false, nil
@@ -125,7 +125,7 @@ func (l *loadBalancers) ownedByAnother(ctx context.Context, cluster string, lb *
 	return ownership.MayHave(owner) && loadBalancerName(cluster, owner) != r.name && (id == "" || id == lb.ID), nil
 }
 
-// destroy deletes a load balancer and what belongs to it, and waits until it has gone.
+// destroy deletes a load balancer with its floating address, and waits for the end.
 func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) error {
 	if err := l.releaseFloatingIP(ctx, as, lb, s, false); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (l *loadBalancers) destroy(ctx context.Context, r *services.Request, s sett
 		}
 	}
 	klog.InfoS("Deleting load balancer", "service", klog.KObj(r.Service), "loadBalancer", lb.ID)
-	// Octavia changes no part of one in ERROR, so that the parts cannot go first.
+	// In ERROR, Octavia refuses to change parts, so that they cannot be deleted first.
 	return l.remove(ctx, lb, l.config.LoadBalancer.CascadeDelete || lb.Status == statusError)
 }
 
@@ -155,7 +155,7 @@ func (l *loadBalancers) forget(id string) {
 	l.proved.Delete(id)
 }
 
-// leaveShared removes what belongs to the Service from a load balancer that stays.
+// leaveShared removes the Service's parts from a load balancer that others use.
 func (l *loadBalancers) leaveShared(ctx context.Context, r *services.Request, lb *loadBalancer, as role) error {
 	if lb.Status != statusActive {
 		return fmt.Errorf("load balancer %s has the provisioning status %s, in which the ports of the Service cannot be removed from it; "+
@@ -165,7 +165,7 @@ func (l *loadBalancers) leaveShared(ctx context.Context, r *services.Request, lb
 	return err
 }
 
-// remove deletes a load balancer, and waits until it has gone.
+// remove deletes a load balancer and waits for the end.
 func (l *loadBalancers) remove(ctx context.Context, lb *loadBalancer, cascade bool) error {
 	for range maxRounds {
 		err := l.api.deleteLoadBalancer(ctx, lb.ID, cascade)
@@ -189,7 +189,7 @@ func (l *loadBalancers) remove(ctx context.Context, lb *loadBalancer, cascade bo
 		case now.Status == statusError:
 			return fmt.Errorf("load balancer %s is in ERROR after its deletion; it is tried again", lb.ID)
 		}
-		lb = now // it was busy, and is no longer
+		lb = now // it was busy, and no longer is
 	}
 	return fmt.Errorf("load balancer %s is still there after several deletions", lb.ID)
 }

@@ -21,14 +21,13 @@ import (
 
 type loginHostKey struct{}
 
-// loginOnlyAt keeps a login at the configured host: Keystone's list of versions names addresses, to which the SDK would send the
-// password.
+// loginOnlyAt restricts a login to the configured host. Otherwise the SDK would send the password to any address in Keystone's list of
+// versions.
 func loginOnlyAt(ctx context.Context, authURL string) context.Context {
 	return context.WithValue(ctx, loginHostKey{}, cloudapi.HostOf(authURL))
 }
 
-// endpointGuard refuses the calls of a login that go elsewhere, and calls that are not encrypted: the endpoints are Keystone's to
-// name, in its catalog and its list of versions, and every call carries the token.
+// endpointGuard refuses logins at other hosts and unencrypted calls. Keystone chooses the endpoints, and each call carries the token.
 type endpointGuard struct {
 	base     http.RoundTripper
 	insecure bool
@@ -47,8 +46,7 @@ func (g endpointGuard) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.base.RoundTrip(r)
 }
 
-// versionLists keeps what services answer at their roots: the SDK asks there for the version that it looks for, and the same answer
-// tells what else the service can do.
+// versionLists keeps the version documents of services. The SDK requests them, and they also show the supported features.
 type versionLists struct {
 	base http.RoundTripper
 
@@ -76,7 +74,7 @@ func (v *versionLists) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// take returns the list of a root, once: whoever asks again wants a newer one.
+// take returns and removes the list of a root, so that the next caller gets a newer one.
 func (v *versionLists) take(root string) []byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -87,20 +85,20 @@ func (v *versionLists) take(root string) []byte {
 
 func rootOf(address string) string { return strings.TrimRight(address, "/") }
 
-// restored is a body of which a part was read before.
+// restored is a response body whose beginning was already read.
 type restored struct {
 	io.Reader
 	io.Closer
 }
 
-// failing is where reading a body failed; nil is nothing.
+// failing returns the error of an interrupted read, or io.EOF.
 type failing struct{ err error }
 
 // Read implements io.Reader.
 func (f failing) Read([]byte) (int, error) { return 0, cmp.Or(f.err, io.EOF) }
 
-// checkCatalog tells of endpoints in Keystone's catalog that would be refused, without a call of its own. A service that the
-// catalog does not have is missed when it is needed.
+// checkCatalog reports endpoints in Keystone's catalog that would be refused. It makes no further call. A missing service is reported when
+// it is needed.
 func (a *api) checkCatalog(ctx context.Context, services ...kind) error {
 	provider, err := a.connected(ctx)
 	if err != nil {
@@ -112,7 +110,7 @@ func (a *api) checkCatalog(ctx context.Context, services ...kind) error {
 	}
 	catalog, err := result.ExtractServiceCatalog()
 	if err != nil {
-		return nil //nolint:nilerr // a token for no project has none
+		return nil //nolint:nilerr // a token without project has no catalog
 	}
 	var problems []error
 	for _, of := range services {

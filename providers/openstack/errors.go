@@ -13,8 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// apiError maps an error of the SDK to the common vocabulary and names the operation. What the transport knows more comes
-// from caught.
+// apiError maps an error of the SDK to cloudapi's classes. caught adds details from the transport.
 func apiError(err error, caught *cloudapi.LastResponse, operation string) error {
 	if err == nil {
 		return nil
@@ -24,7 +23,7 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 	}
 	mapped := &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: operation, Message: err.Error(), Cause: err}
 	if own, ok := errors.AsType[*cloudapi.Error](err); ok {
-		return own // a login on the way failed and is described already
+		return own // a login failed during the call
 	}
 	if relogin, ok := errors.AsType[*gophercloud.ErrUnableToReauthenticate](err); ok {
 		if own, ok := errors.AsType[*cloudapi.Error](relogin.ErrReauth); ok {
@@ -52,13 +51,13 @@ func apiError(err error, caught *cloudapi.LastResponse, operation string) error 
 	return mapped
 }
 
-// classOf finds the class of an answer. What no service said proves nothing about an object.
+// classOf returns the class of a response. One that is not from the service proves nothing.
 func classOf(status int, kind, message string, recognised bool) error {
 	switch {
 	case status == http.StatusUnauthorized:
 		return cloudapi.ErrUnauthorized
 	case status == http.StatusRequestEntityTooLarge || status == http.StatusTooManyRequests:
-		return cloudapi.ErrRateLimited // Nova's overLimit was 413 once
+		return cloudapi.ErrRateLimited // Nova once used 413 for overLimit
 	case !recognised:
 		return cloudapi.ErrTransient
 	case kind == "OverQuota" || kind == "RoutesExhausted" || kind == "IpAddressGenerationFailure" || kind == "ExternalIpAddressExhausted",
@@ -68,15 +67,14 @@ func classOf(status int, kind, message string, recognised bool) error {
 	return cloudapi.ClassOfStatus(status)
 }
 
-// faultOf is the type by which Neutron names a failure, or "".
+// faultOf returns the type of a failure in Neutron, or "".
 func faultOf(err error) string {
 	said, _ := errors.AsType[gophercloud.ErrUnexpectedResponseCode](err)
 	kind, _, _ := readFault(said.Body)
 	return kind
 }
 
-// readFault finds what a service says about a failure. Each has a form of its own; see "Error bodies" of their API
-// references.
+// readFault finds the message of a failure. Each service has its own form; see "Error bodies" of their API references.
 func readFault(body []byte) (kind, message string, recognised bool) {
 	var object map[string]json.RawMessage
 	if json.Unmarshal(body, &object) != nil {
@@ -95,7 +93,7 @@ func readFault(body []byte) (kind, message string, recognised bool) {
 			if key == "NeutronError" {
 				return inner.Type, inner.Message, true
 			}
-			return key, inner.Message, true // Nova names the fault by the key, Keystone says "error"
+			return key, inner.Message, true // Nova uses the fault as key, Keystone "error"
 		}
 	}
 	return "", "", false

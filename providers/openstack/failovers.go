@@ -16,16 +16,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// failoverPause keeps failovers that do not help from following each other.
+// failoverPause separates failovers, because repeating one at once does not help.
 const failoverPause = 10 * time.Minute
 
-// failovers knows when each load balancer was failed over last.
+// failovers records when each load balancer was last failed over.
 type failovers struct {
 	mu   sync.Mutex
 	last map[string]time.Time
 }
 
-// may reports whether a failover of a load balancer may be ordered now, and notes that it was.
+// may reports whether a failover may start now, and then records it.
 func (f *failovers) may(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -36,8 +36,8 @@ func (f *failovers) may(id string) bool {
 	return true
 }
 
-// repairs are the changes of a load balancer in ERROR. One that was made for this Service and never served is deleted, to be made
-// again; any other is failed over, which keeps its address.
+// repairs returns the changes for a load balancer in ERROR. One that never served is deleted and created again; others are failed over,
+// which keeps their address.
 func (l *loadBalancers) repairs(lb *loadBalancer, renew bool) []change {
 	if renew {
 		return []change{{
@@ -85,9 +85,8 @@ func (l *loadBalancers) repair(ctx context.Context, r *services.Request, o obser
 	return o, nil
 }
 
-// renewable reports whether a load balancer in ERROR was made for this Service alone and never served: its mark, which nobody
-// but a controller writes, and our record both say so, and neither the Service nor a floating address tells of a time when it
-// served. What was kept from a Service before has that one's mark, or an address.
+// renewable reports whether a load balancer in ERROR was created for this Service alone and never served. Its mark and our record must say
+// so, and neither the Service nor a floating address may show earlier use.
 func (l *loadBalancers) renewable(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (bool, error) {
 	fresh := len(service.Status.LoadBalancer.Ingress) == 0 && service.Annotations[annotationAddress] == ""
 	made := service.Annotations[annotationMade] == lb.ID && slices.Contains(lb.Tags, r.serviceMark)
@@ -102,7 +101,7 @@ func adviceFor(lb *loadBalancer) string {
 	return fmt.Sprintf("load balancer %s is in ERROR: it may go on serving, but Octavia changes nothing of it. Ask an administrator of the cloud to run \"openstack loadbalancer failover %s\"", lb.ID, lb.ID)
 }
 
-// failOver orders a failover of a load balancer in ERROR, or finds who can do that.
+// failOver starts a failover of a load balancer in ERROR, or reports that an administrator must.
 func (l *loadBalancers) failOver(ctx context.Context, lb *loadBalancer) (ordered bool, findings []services.Finding, err error) {
 	if l.failovers.may(lb.ID) {
 		err := l.api.failOver(ctx, lb.ID)

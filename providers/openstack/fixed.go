@@ -37,8 +37,8 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, o observa
 	return append(all, floating...), err
 }
 
-// chosen is a value that an annotation gives, or the class of the Service, of which one counts. The class may have said another one when
-// the load balancer was made.
+// chosen returns the value of an annotation or of the Service's class, whichever takes precedence. The class may have changed since the
+// creation.
 func (s settings) chosen(key, annotated, class, has string, classFirst bool) services.Fixed {
 	if class != "" && (classFirst || annotated == "") {
 		return services.Single(annotationClass, s.ofClass(class), s.ofClass(has))
@@ -49,7 +49,7 @@ func (s settings) chosen(key, annotated, class, has string, classFirst bool) ser
 // ofClass names a value of the Service's class, which the operator may change.
 func (s settings) ofClass(value string) string { return s.ClassName + " with " + value }
 
-// fixedPlace is where the address of a load balancer is.
+// fixedPlace returns the network, subnet or port of the VIP.
 func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
 	if s.PortID != "" {
 		return []services.Fixed{services.Single(annotationPortID, s.PortID, lb.VIPPortID)}
@@ -60,7 +60,7 @@ func (s settings) fixedPlace(lb *loadBalancer) []services.Fixed {
 	return []services.Fixed{s.chosen(annotationNetworkID, s.NetworkID, s.serviceClass.NetworkID, lb.VIPNetworkID, !s.internal)}
 }
 
-// fixedFloating is where the floating address of a load balancer is from. It is read for those alone that ask for it.
+// fixedFloating returns the network and subnet of the floating address. Only Services that set them cause a read.
 func (l *loadBalancers) fixedFloating(ctx context.Context, r services.Request, lb *loadBalancer, s settings) ([]services.Fixed, error) {
 	c, choice := s.serviceClass, floatingSubnetChoice(s, loadBalancerConfig{})
 	addressDecides := r.Service.Spec.LoadBalancerIP != ""
@@ -75,12 +75,12 @@ func (l *loadBalancers) fixedFloating(ctx context.Context, r services.Request, l
 	subnets, err := l.networks.subnets.All(ctx, inventory.Query{MaxAge: networksMaxAge})
 	i := slices.IndexFunc(subnets, func(n subnet) bool { return n.NetworkID == f.NetworkID && n.contains(f.Address) })
 	if err != nil || i < 0 {
-		return all, err // a subnet that the project may not see says nothing
+		return all, err // the project may not see the subnet
 	}
 	return append(all, s.fixedSubnet(choice, subnets[i])...), nil
 }
 
-// fixedSubnet is the subnet of the floating address.
+// fixedSubnet compares the subnet of the floating address with the chosen one.
 func (s settings) fixedSubnet(choice subnetChoice, has subnet) []services.Fixed {
 	c := s.serviceClass
 	byName, byTags := matchesName(choice.name, has.Name), matchesTags(choice.tags, has.Tags)
@@ -100,7 +100,6 @@ func (s settings) fixedSubnet(choice subnetChoice, has subnet) []services.Fixed 
 	}
 }
 
-// contains reports whether an address is one of the subnet.
 func (s subnet) contains(address string) bool {
 	network, err := netip.ParsePrefix(s.CIDR)
 	a, bad := netip.ParseAddr(address)

@@ -29,22 +29,22 @@ type floatingIP struct {
 	Description string `json:"description"`
 }
 
-// madeFor reports whether a controller of this kind made the address for the Service of this cluster that has a role, or for the one that
-// a load balancer is named after or has the mark of; others are their users'. The role may be empty.
+// madeFor reports whether a controller created the address for the Service with this role, or for the one that the load balancer's name or
+// mark names. The role may be empty.
 func (f floatingIP) madeFor(as role, lb *loadBalancer) bool {
 	who, cluster, mark := f.whose()
 	if who == "" {
 		return false
 	}
 	if mark != "" && (mark == as.serviceMark || slices.Contains(lb.Tags, mark)) {
-		return true // the name of the cluster may be cut
+		return true // the cluster name may be truncated
 	}
 	named := openstacklimits.Name.Cut(namePrefix + cluster + "_" + strings.Replace(who, "/", "_", 1))
 	return named == as.name || named == lb.Name
 }
 
-// whose tells what the description of an address says that a controller made: the namespace and name of the Service that it is for, the
-// name of the cluster, and the mark of the Service, which only those have that this program made.
+// whose returns the Service, cluster and Service mark in the description of an address. Only addresses created by this program have a
+// mark.
 func (f floatingIP) whose() (who, cluster, mark string) {
 	rest, made := strings.CutPrefix(f.Description, floatingDescription+" ")
 	who, cluster, found := strings.Cut(rest, " from cluster ")
@@ -57,7 +57,7 @@ func (f floatingIP) whose() (who, cluster, mark string) {
 	return who, cluster, ""
 }
 
-// says reports whether the description is that of an address which is made for a Service.
+// says reports whether the description names this Service.
 func (f floatingIP) says(cluster string, s *v1.Service) bool {
 	if _, _, mark := f.whose(); mark != "" {
 		return mark == ownership.ServiceMark(s.UID)
@@ -101,7 +101,7 @@ func newFloatingInventory(a *api) *inventory.Inventory[string, floatingIP] {
 	})
 }
 
-// attachedNow is for the floating address of a load balancer that is to have one: nobody may have given it one a while ago.
+// attachedNow is for a load balancer that needs a floating address: somebody may have just attached one.
 func attachedNow() inventory.Query {
 	return inventory.Query{MaxAge: floatingMaxAge, MaxUnlistedAge: newMaxAge}
 }
@@ -115,7 +115,7 @@ func (l *loadBalancers) attached(ctx context.Context, lb *loadBalancer, q invent
 	return &found[0], nil
 }
 
-// publish returns the address that the Service shows, and attaches or detaches a floating one for that.
+// publish returns the address for the status, and attaches or detaches a floating address as needed.
 func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s settings, lb *loadBalancer, as role) (string, error) {
 	if isIPv6(lb.VIPAddress) {
 		if !s.internal {
@@ -143,7 +143,7 @@ func (l *loadBalancers) publish(ctx context.Context, r *services.Request, s sett
 	return l.giveAddress(ctx, r, s, lb)
 }
 
-// giveAddress gives a load balancer a floating address: the one that the Service asks for, else the one that it had before, else a new one.
+// giveAddress attaches a floating address: the requested one, the previous one or a new one.
 func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s settings, lb *loadBalancer) (string, error) {
 	wanted := r.Service.Spec.LoadBalancerIP
 	if wanted == "" {
@@ -164,8 +164,8 @@ func (l *loadBalancers) giveAddress(ctx context.Context, r *services.Request, s 
 	return wanted, l.claim(ctx, r, have[0], lb)
 }
 
-// attachLeft gives a load balancer the floating address of the one that the Service had before and that somebody deleted, so that the
-// address neither changes nor is left over; "" if there is none.
+// attachLeft attaches the floating address of the Service's former load balancer, so that the address does not change. It returns "" if
+// there is none.
 func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb *loadBalancer) (string, error) {
 	left, err := l.leftFloatingIPs(ctx, r.Cluster, r.Service, attachedNow())
 	if err != nil {
@@ -180,7 +180,7 @@ func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb 
 		case err != nil:
 			return "", err
 		case f.PortID != "" || f.Description != known.Description:
-			continue // it has another user by now
+			continue // somebody else uses it now
 		}
 		err = l.attach(ctx, f, lb)
 		if err == nil {
@@ -190,13 +190,13 @@ func (l *loadBalancers) attachLeft(ctx context.Context, r *services.Request, lb 
 		if !errors.Is(err, cloudapi.ErrNotFound) && !errors.Is(err, cloudapi.ErrInvalid) {
 			return "", err
 		}
-		// Its network may not reach the new load balancer. It goes with the Service.
+		// Its network may not reach the new load balancer. The address is deleted with the Service.
 		klog.InfoS("The previous floating address cannot be attached", "service", klog.KObj(r.Service), "address", f.Address, "reason", err.Error())
 	}
 	return "", nil
 }
 
-// floatingNetwork is the network of a new floating address; "" if there is none.
+// floatingNetwork returns the network for a new floating address, or "".
 func (l *loadBalancers) floatingNetwork(ctx context.Context, service *v1.Service, s settings) (string, error) {
 	id := cmp.Or(s.serviceClass.FloatingNetworkID, s.FloatingNetworkID)
 	if _, overruled := service.Annotations[annotationFloatingNetworkID]; id == "" && !overruled {
@@ -208,7 +208,7 @@ func (l *loadBalancers) floatingNetwork(ctx context.Context, service *v1.Service
 	return l.networks.externalNetwork(ctx)
 }
 
-// floatingSubnetChoice is which subnets of it a new floating address may come from.
+// floatingSubnetChoice returns which subnets a new floating address may come from.
 func floatingSubnetChoice(s settings, o loadBalancerConfig) subnetChoice {
 	return cmp.Or(
 		subnetChoice{s.serviceClass.FloatingSubnetID, s.serviceClass.FloatingSubnet, s.serviceClass.FloatingSubnetTags},
@@ -217,7 +217,7 @@ func floatingSubnetChoice(s settings, o loadBalancerConfig) subnetChoice {
 	)
 }
 
-// createFloatingIP makes a floating address that is attached from the start, so that one whose answer was lost is found.
+// createFloatingIP creates a floating address already attached, so that it is found even if the response is lost.
 func (l *loadBalancers) createFloatingIP(
 	ctx context.Context, r *services.Request, s settings, lb *loadBalancer, wanted string,
 ) (string, error) {
@@ -249,7 +249,7 @@ func (l *loadBalancers) createFloatingIP(
 			return made.Address, nil
 		}
 		if !errors.Is(err, cloudapi.ErrQuota) && !errors.Is(err, cloudapi.ErrInvalid) {
-			break // another subnet would fare no better
+			break // another subnet would not help
 		}
 	}
 	if errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrQuota) || errors.Is(err, cloudapi.ErrNotFound) {
@@ -274,14 +274,13 @@ func (l *loadBalancers) requestFloatingIP(ctx context.Context, r floatingIPReque
 	return made, nil
 }
 
-// neutron is request for Neutron with a body and an answer under the same key.
+// neutron calls Neutron with the same key for request and response.
 func neutron[T any](ctx context.Context, a *api, doing, method, at, key string, body any, accepted ...int) (*T, error) {
 	return request[T](ctx, a, network, doing, method, at, underKey(key, body), key, accepted...)
 }
 
-// claim attaches a free floating address that a Service asks for, unless it is another living Service's: its description says for
-// whom it was made, and a status who shows it, as while the load balancer there is made again. The address is read right before, because
-// Neutron would take it off any port that it has been given to meanwhile.
+// claim attaches the requested floating address unless another Service has it by its description or status. It is read immediately before:
+// Neutron would detach it from any port.
 func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known floatingIP, lb *loadBalancer) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	if err != nil {
@@ -304,19 +303,17 @@ func (l *loadBalancers) claim(ctx context.Context, r *services.Request, known fl
 	return cloudapi.NotAbsence(l.attach(ctx, f, lb))
 }
 
-// showsAddress reports whether the status of a Service shows an address.
 func showsAddress(s *v1.Service, address string) bool {
 	return slices.ContainsFunc(s.Status.LoadBalancer.Ingress, func(in v1.LoadBalancerIngress) bool { return in.IP == address })
 }
 
-// addressTaken tells a Service that the address that it asks for is in use.
+// addressTaken reports that the requested address is in use.
 func addressTaken(r *services.Request, f floatingIP) error {
 	err := fmt.Errorf("floating IP %s is not available: it is attached to port %s; detach it there, or choose another loadBalancerIP", f.Address, f.PortID)
 	r.Report(services.Warning(eventConfigError, "%s", err))
 	return err
 }
 
-// attach attaches a floating address to a load balancer.
 func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *loadBalancer) error {
 	after, err := neutron[floatingIP](
 		ctx, l.api, "attaching floating address "+f.Address, http.MethodPut, "floatingips/"+f.ID, "floatingip", map[string]any{"port_id": lb.VIPPortID}, http.StatusOK,
@@ -332,9 +329,8 @@ func (l *loadBalancers) attach(ctx context.Context, f floatingIP, lb *loadBalanc
 	return nil
 }
 
-// releaseFloatingIP takes the floating address off a load balancer: it goes if it was made for the Service, or for the one that
-// the load balancer was made for, and nobody asked to keep it; else it is detached where that is asked for, and left otherwise,
-// since it comes free with the load balancer. It is read right before: somebody may have moved it elsewhere meanwhile.
+// releaseFloatingIP deletes the load balancer's floating address if it was created for the Service or load balancer and is not to be kept.
+// Others are detached on request, or when the load balancer is deleted. It is read immediately before, because it may have moved.
 func (l *loadBalancers) releaseFloatingIP(ctx context.Context, as role, lb *loadBalancer, s settings, detach bool) error {
 	known, err := l.attached(ctx, lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil || known == nil {
@@ -381,16 +377,15 @@ func (l *loadBalancers) deleteFloatingIP(ctx context.Context, f floatingIP) erro
 	return nil
 }
 
-// leftFloatingIPs returns the floating addresses of a Service that load balancers which are gone have left behind, first the one that its
-// status shows. The mark in the description proves whose it is; without one, the description, the record on the Service and its status
-// do so together.
+// leftFloatingIPs returns the Service's unattached floating addresses, first the one in its status. The mark in the description proves the
+// owner; without a mark, description, record and status together do.
 func (l *loadBalancers) leftFloatingIPs(ctx context.Context, cluster string, service *v1.Service, q inventory.Query) ([]floatingIP, error) {
 	found, err := l.floating.Find(ctx, indexMark, ownership.ServiceMark(service.UID), q)
 	if err != nil {
 		return nil, err
 	}
 	address := service.Annotations[annotationAddress]
-	// An author may have written the record, and a cluster called alike has equal descriptions.
+	// Users can edit the record, and a cluster of the same name has equal descriptions.
 	if address != "" && showsAddress(service, address) {
 		more, err := l.floating.Find(ctx, indexAddress, address, q)
 		if err != nil {
@@ -420,12 +415,12 @@ func (l *loadBalancers) leftFloatingIPs(ctx context.Context, cluster string, ser
 	}), nil
 }
 
-// leftNow is for the floating addresses that are released.
+// leftNow is for floating addresses to release.
 func leftNow() inventory.Query {
 	return inventory.Query{MaxAge: ensureMaxAge, MaxMissAge: ensureMaxAge, MaxUnlistedAge: ensureMaxAge}
 }
 
-// releaseLeft deletes a floating address that was left behind. It is read right before: it may have another user by now.
+// releaseLeft deletes an unattached floating address. It is read immediately before, because somebody may use it now.
 func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error {
 	f, err := l.floating.Get(ctx, known.ID, inventory.Query{})
 	switch {
@@ -438,7 +433,7 @@ func (l *loadBalancers) releaseLeft(ctx context.Context, known floatingIP) error
 	return l.deleteFloatingIP(ctx, f)
 }
 
-// leftovers reports whether anything of a Service is left without its load balancer.
+// leftovers reports whether objects of the Service remain without a load balancer.
 func (l *loadBalancers) leftovers(ctx context.Context, cluster string, service *v1.Service) (bool, error) {
 	left, err := l.leftFloatingIPs(ctx, cluster, service, leftNow())
 	if s, _ := l.settings(service, nil); err != nil || (len(left) > 0 && !s.keepFloatingIP) {

@@ -19,8 +19,8 @@ import (
 
 var _ contract.LoadBalancerHandover = (*cloud)(nil)
 
-// MarkedLoadBalancers implements contract.LoadBalancerHandover. Where the Service that a load balancer is named after records it,
-// those that share it do not count.
+// MarkedLoadBalancers implements contract.LoadBalancerHandover. If the Service in the load balancer's name records it, other users do not
+// count.
 func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]contract.MarkedLoadBalancer, error) {
 	loadBalancers, err := c.loadBalancers.observed.All(ctx, inventory.Query{MaxAge: ensureMaxAge})
 	if err != nil {
@@ -49,8 +49,7 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, all []*v1.Service) ([]c
 	return marked, nil
 }
 
-// RemarkLoadBalancer implements contract.LoadBalancerHandover. The listeners that the other cluster shared it by come first: one that
-// broke off is done again.
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. Listeners come first, so that an interrupted handover can be repeated.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
 	unlock, err := l.Lock(ctx, m.ID)
@@ -82,8 +81,7 @@ func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBal
 	return err
 }
 
-// planRemark returns the steps by which a load balancer gets the marks of this cluster and of a Service instead of those of another
-// cluster.
+// planRemark returns the steps that replace another cluster's marks by those of this cluster and Service.
 func planRemark(lb *loadBalancer, d *details, other, mark, serviceMark string) []step {
 	var steps []step
 	for _, l := range d.listeners {

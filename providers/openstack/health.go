@@ -19,13 +19,12 @@ import (
 )
 
 const (
-	// healthPeriod is how long a load balancer that breaks while nothing changes goes unnoticed: one listing each time.
+	// healthPeriod bounds how long a broken load balancer goes unnoticed. Each check costs one listing.
 	healthPeriod  = 5 * time.Minute
 	healthTimeout = 2 * time.Minute
 )
 
-// healthJob finds load balancers of Services that are in ERROR. The framework does not look at a Service that does not
-// change.
+// healthJob finds load balancers in ERROR, because the framework does not reconcile unchanged Services.
 func (l *loadBalancers) healthJob(all listers.ServiceLister) loop.Job {
 	return loop.Job{
 		Name: "load-balancer-health", Period: healthPeriod, Spacing: time.Minute, Timeout: healthTimeout,
@@ -33,14 +32,13 @@ func (l *loadBalancers) healthJob(all listers.ServiceLister) loop.Job {
 	}
 }
 
-// servedBy returns the Services that are served and name a load balancer, by its ID, the oldest first. Whether it is theirs is
-// another question: anybody may write an annotation.
+// servedBy returns the served Services by the load balancer that they name, the oldest first. The annotation does not prove ownership.
 func servedBy(all []*v1.Service) map[string][]*v1.Service {
 	users := map[string][]*v1.Service{}
 	for _, s := range all {
 		id := s.Annotations[annotationID]
 		if id == "" || s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer || len(s.Status.LoadBalancer.Ingress) == 0 {
-			continue // the framework is at work on it
+			continue // the framework is processing it
 		}
 		if contract.IsDisowned(s) {
 			continue
@@ -64,7 +62,7 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 	}
 	cluster, known := l.clusterName.Load().(string)
 	if !known {
-		return nil // no Service was looked at yet; a start looks at all of them
+		return nil // a start reconciles all Services first
 	}
 	loadBalancers, err := l.observed.All(ctx, inventory.Query{MaxAge: healthPeriod / 2})
 	if err != nil {
@@ -88,7 +86,7 @@ func (l *loadBalancers) repairAll(ctx context.Context, lister listers.ServiceLis
 	return errors.Join(problems...)
 }
 
-// userOf returns the first of the Services that may use a load balancer, or nil.
+// userOf returns the first Service that may use the load balancer, or nil.
 func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *loadBalancer, all []*v1.Service) (*v1.Service, error) {
 	for _, s := range all {
 		r := services.Request{Purpose: services.Lookup, Cluster: cluster, Service: s}
@@ -103,5 +101,5 @@ func (l *loadBalancers) userOf(ctx context.Context, cluster string, lb *loadBala
 			return s, nil
 		}
 	}
-	return nil, nil //nolint:nilnil // absence is an answer here
+	return nil, nil //nolint:nilnil // none may use it
 }

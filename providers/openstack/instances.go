@@ -28,34 +28,32 @@ import (
 const (
 	providerIDPrefix = "openstack://"
 
-	// statusShutOff is the only status of Nova that means powered off.
+	// statusShutOff is Nova's only status for a powered-off server.
 	statusShutOff = "SHUTOFF"
 	portActive    = "ACTIVE"
 
-	// callPrice and minAge limit the cost of nodes that are not ready: one listing serves all of them.
+	// callPrice and minAge limit the cost of nodes that are not ready: all share one listing.
 	callPrice = 5 * time.Second
 	minAge    = 15 * time.Second
-	// missMaxAge is how old the record may be of a port or a network that is missing.
+	// missMaxAge bounds the age of a proof that a port or network is missing.
 	missMaxAge = nodes.MissMaxAge
-	// readPatience is how long a read that nodes need is waited for alone: one attempt may take a minute here.
+	// readPatience bounds how long nodes wait for a single read, because one attempt may take a minute.
 	readPatience = 5 * time.Second
-	// networksMaxAge is for what administrators change: networks, subnets, flavors.
+	// networksMaxAge is for objects that only administrators change: networks, subnets, flavors.
 	networksMaxAge = 10 * time.Minute
 
-	indexName = "name"
-	// indexLowerName is for a name in lower case.
+	indexName      = "name"
 	indexLowerName = "name in lower case"
 	indexDevice    = "device"
 	indexGroup     = "security group"
 )
 
-// address is one entry of a server's addresses.
 type address struct {
 	network, ip string
 	floating    bool
 }
 
-// server holds the fields of a server that are needed after a listing.
+// server keeps the fields that are needed after a listing.
 type server struct {
 	id, name, status, zone string
 	flavorID, flavorName   string
@@ -64,7 +62,7 @@ type server struct {
 	addresses              []address
 }
 
-// serverBody is a server as Nova shows it.
+// serverBody is Nova's representation of a server.
 type serverBody struct {
 	ID         string            `json:"id"`
 	Name       string            `json:"name"`
@@ -96,7 +94,7 @@ func newServer(b serverBody) server {
 	return kept
 }
 
-// port is a Neutron port as the provider uses it.
+// port is a Neutron port.
 type port struct {
 	ID             string        `json:"id"`
 	NetworkID      string        `json:"network_id"`
@@ -124,10 +122,10 @@ type addressPair struct {
 	MAC     string `json:"mac_address,omitempty"`
 }
 
-// secured reports whether security groups apply; clouds without the extension do not tell, and they do there.
+// secured reports whether security groups apply. Without the extension Neutron omits the field, and they apply.
 func (p *port) secured() bool { return p.PortSecurity == nil || *p.PortSecurity }
 
-// subnetOf returns the subnet that an address of the port is of, or "".
+// subnetOf returns the subnet of one of the port's addresses, or "".
 func (p *port) subnetOf(ip string) string {
 	for _, f := range p.FixedIPs {
 		if f.Address == ip {
@@ -139,7 +137,7 @@ func (p *port) subnetOf(ip string) string {
 
 func (p *port) hasAddress(ip string) bool { return p.subnetOf(ip) != "" }
 
-// instances are the servers with their ports, and what they say about nodes.
+// instances describes nodes by their servers and ports.
 type instances struct {
 	*nodes.Instances[string, server]
 	config   Config
@@ -150,7 +148,7 @@ type instances struct {
 	nodes    *nodecount.Counter
 
 	mu      sync.Mutex
-	flavors map[string]string // names by ID, which never change
+	flavors map[string]string // names by ID; a flavor's name never changes
 }
 
 func newInstances(c Config, a *api, n *networks) *instances {
@@ -207,7 +205,7 @@ func (a *api) getServer(ctx context.Context, id string) (server, error) {
 	return newServer(*b), nil
 }
 
-// withoutMicroversion repeats a call without asking for embedded flavors where Nova is too old for it.
+// withoutMicroversion repeats a call without embedded flavors if Nova is too old.
 func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int, error)) (T, int, error) {
 	v, pages, err := read()
 	if e, ok := errors.AsType[*cloudapi.Error](err); !ok || e.Status != http.StatusNotAcceptable {
@@ -226,7 +224,7 @@ func withoutMicroversion[T any](ctx context.Context, a *api, read func() (T, int
 	return read()
 }
 
-// search finds a server by its name, which kubelets write in lower case.
+// search finds a server by name. Kubelets use lower case.
 func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[string, server], error) {
 	return nodes.Search[string, server]{Keys: []nodes.Key[server]{
 		{Index: indexName, Value: node.Name}, {Index: indexLowerName, Value: strings.ToLower(node.Name)},
@@ -240,7 +238,7 @@ func (s server) state() (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// attested leaves out accessIPv4, accessIPv6 and the metadata, which Nova takes from users as they are.
+// attested leaves out accessIPv4, accessIPv6 and metadata, because users can set them freely.
 func (s server) attested() contract.Attested {
 	a := contract.Attested{Names: []string{s.name}}
 	for _, one := range s.addresses {
@@ -256,7 +254,7 @@ func (i *instances) providerID(s server) string {
 	return providerIDPrefix + "/" + s.id
 }
 
-// verify compares names, without regard to case.
+// verify compares names, ignoring case.
 func (*instances) verify(_ context.Context, node *v1.Node, s server) (why string, err error) {
 	if !strings.EqualFold(s.name, node.Name) {
 		return fmt.Sprintf("server %s is named %q and not like the Node", s.id, s.name), nil
@@ -264,7 +262,6 @@ func (*instances) verify(_ context.Context, node *v1.Node, s server) (why string
 	return "", nil
 }
 
-// describe returns what a server and its ports say about its node.
 func (i *instances) describe(ctx context.Context, _ *v1.Node, s server, q inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	ports, err := i.portsOf(ctx, s.id, q)
 	if err != nil {
@@ -288,7 +285,7 @@ func (i *instances) describe(ctx context.Context, _ *v1.Node, s server, q invent
 	return m, nil
 }
 
-// portsOf returns the ports of a server in a fixed order: as Neutron lists them is no order at all.
+// portsOf returns a server's ports sorted by ID, because Neutron's order varies.
 func (i *instances) portsOf(ctx context.Context, serverID string, q inventory.Query) ([]*port, error) {
 	q.MaxMissAge = max(q.MaxMissAge, missMaxAge)
 	found, err := i.ports.Find(ctx, indexDevice, serverID, q)
@@ -296,7 +293,7 @@ func (i *instances) portsOf(ctx context.Context, serverID string, q inventory.Qu
 	return found, err
 }
 
-// trunked returns the addresses of the ports inside trunks, by the names of their networks.
+// trunked returns the addresses of ports inside trunks, with the names of their networks.
 func (i *instances) trunked(ctx context.Context, ports []*port, q inventory.Query) ([]address, error) {
 	var list []address
 	for _, p := range ports {
@@ -323,7 +320,7 @@ func (i *instances) trunked(ctx context.Context, ports []*port, q inventory.Quer
 	return list, nil
 }
 
-// flavor returns the instance type: the flavor's name, or its ID where the name is no label value.
+// flavor returns the instance type: the flavor's name, or its ID if the name is no valid label value.
 func (i *instances) flavor(ctx context.Context, s server) (string, error) {
 	if validLabel(s.flavorName) {
 		return s.flavorName, nil
@@ -357,7 +354,7 @@ func (i *instances) flavor(ctx context.Context, s server) (string, error) {
 	kind := found.Name
 	for _, other := range []string{found.ID, sanitize(cmp.Or(found.Name, s.flavorName))} {
 		if !validLabel(kind) {
-			kind = other // a flavor that was deleted since has an ID at most
+			kind = other // a deleted flavor has at most an ID
 		}
 	}
 	i.mu.Lock()
@@ -370,13 +367,13 @@ func validLabel(v string) bool { return v != "" && len(validation.IsValidLabelVa
 
 var outsideLabels = regexp.MustCompile(`[^-a-zA-Z0-9_.]+`)
 
-// sanitize makes a label value of any text.
+// sanitize turns any text into a label value.
 func sanitize(v string) string {
 	v = strings.Trim(outsideLabels.ReplaceAllString(v, "-"), "-_.")
 	return strings.TrimRight(v[:min(len(v), validation.LabelValueMaxLength)], "-_.")
 }
 
-// nodeAddresses is the rule of OpenStack's own controller.
+// nodeAddresses follows the rules of OpenStack's own controller.
 func nodeAddresses(s server, ports []*port, trunked []address, c networking) []v1.NodeAddress {
 	var list []v1.NodeAddress
 	add := func(kind v1.NodeAddressType, ip string) {
@@ -421,8 +418,7 @@ func isIPv6(ip string) bool {
 	return err == nil && a.Is6() && !a.Is4In6()
 }
 
-// sortAddresses puts addresses in the order of the networks that hold them, and by number within each; all others follow
-// in the order that they have.
+// sortAddresses sorts addresses by the configured networks, and by number within each. Others keep their order at the end.
 func sortAddresses(list []v1.NodeAddress, order string) []v1.NodeAddress {
 	var prefixes []netip.Prefix
 	for _, one := range splitOrder(order) {
@@ -455,8 +451,7 @@ func sortAddresses(list []v1.NodeAddress, order string) []v1.NodeAddress {
 
 var providerIDForm = regexp.MustCompile(`^openstack://([^/]*)/([^/]+)$`)
 
-// instanceKey is the ID of the server behind a provider ID in any of its forms, "" for another cloud's, and for what names no
-// server of ours the ID itself.
+// instanceKey returns the server ID of a provider ID in any form, "" for another cloud, and a malformed provider ID unchanged.
 func instanceKey(text string) string {
 	full := text
 	if !strings.Contains(text, "://") {
@@ -471,7 +466,7 @@ func instanceKey(text string) string {
 	return ""
 }
 
-// parseProviderID returns the server ID of a provider ID. Kubelets once left the scheme out, so it may be missing.
+// parseProviderID returns the server ID of a provider ID. Early kubelets omitted the scheme.
 func (c Config) parseProviderID(text string) (string, error) {
 	full := text
 	if !strings.Contains(text, "://") && strings.Contains(text, "/") {

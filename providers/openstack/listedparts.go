@@ -10,11 +10,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/evidence"
 )
 
-// partsListing holds the listeners and pools of one load balancer as listings show them: everything but the members, of which only the IDs
-// are listed. Listing them for all load balancers costs as much as for one.
+// partsListing holds a load balancer's listeners and pools, without the members' details. Listing them costs the same for one load
+// balancer as for all.
 type partsListing struct {
 	loadBalancerID string
-	// asOf is the load balancer's time of change as it was known when the listing began; "" if it was not.
+	// asOf is the load balancer's updated_at as known when the listing began, or "".
 	asOf      string
 	listeners []listener
 	pools     []pool
@@ -41,7 +41,6 @@ func newListedPartsInventory(
 	})
 }
 
-// partsByLoadBalancer sorts listeners and pools by load balancer.
 func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	byID := map[string]*partsListing{}
 	var all []*partsListing
@@ -67,10 +66,9 @@ func partsByLoadBalancer(listeners []listener, pools []pool) []*partsListing {
 	return all
 }
 
-// outline returns what listings show of a load balancer, where these are not too large: then it is read alone.
+// outline returns a load balancer's listed parts. If listings are too large, it is read alone.
 func (l *loadBalancers) outline(ctx context.Context, id string) (*partsListing, error) {
-	// A change of somebody else that ended before the load balancer was seen at rest began earlier than this, because none is quicker
-	// than a look; so those who were woken by the same look share a listing.
+	// A change by somebody else takes longer than one poll, so it began before this age. Callers woken by the same poll share a listing.
 	q := inventory.Query{MaxAge: pace.Least / 2, Expected: int(l.updating.Load())}
 	if !l.partPages.tooLarge() {
 		if o, err := l.listedParts.Get(ctx, id, q); !errors.Is(err, cloudapi.ErrListingTooLarge) {
@@ -82,12 +80,11 @@ func (l *loadBalancers) outline(ctx context.Context, id string) (*partsListing, 
 	return l.listedParts.Get(evidence.With(ctx, demand), id, q)
 }
 
-// partsAfterChange returns the parts of a load balancer as they are after changes of our own, because somebody else may have changed them
-// right after. Many that change at the same time, as when a node joins, share the listings. Members are read where those of a
-// pool are not the ones that our changes have left there.
+// partsAfterChange reads the parts after our own changes, because somebody else may have changed them too. Concurrent callers share
+// listings. Members are read only if a pool's member IDs are unexpected.
 func (l *loadBalancers) partsAfterChange(ctx context.Context, lb *loadBalancer, d *details) (*details, error) {
 	o, err := l.outline(ctx, lb.ID)
-	if errors.Is(err, cloudapi.ErrNotFound) { // it has neither listeners nor pools
+	if errors.Is(err, cloudapi.ErrNotFound) { // it has no listeners and pools
 		return l.observe(ctx, lb)
 	}
 	if err != nil {

@@ -26,30 +26,29 @@ import (
 )
 
 const (
-	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once;
-	// the age only delays the sight of changes that somebody else made.
+	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are visible at once; the age only
+	// delays the sight of changes by others.
 	ensureMaxAge = 10 * time.Second
-	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
+	// updateMaxAge is for changes of nodes, which affect all load balancers at about the same time.
 	updateMaxAge = 60 * time.Second
-	// backendMaxAge is for the ports of the servers behind the nodes.
+	// backendMaxAge is for the ports of the nodes' servers.
 	backendMaxAge = 10 * time.Minute
-	// partsMaxAge is for listeners, pools and members: our own writes keep them true, and a load balancer tells when it was
-	// changed last, so that a change of somebody else is seen at the next look all the same.
+	// partsMaxAge is for listeners, pools and members. Our own writes are visible at once, and updated_at reveals changes by others.
 	partsMaxAge = 10 * time.Minute
-	// updatePartsMaxAge is for them when nodes change.
+	// updatePartsMaxAge is for the same parts when nodes change.
 	updatePartsMaxAge = 24 * time.Hour
-	// floatingMaxAge is how old the knowledge of an attached floating address may be.
+	// floatingMaxAge is for attached floating addresses.
 	floatingMaxAge = 60 * time.Second
-	// newMaxAge lets one listing serve many Services that are new, which nobody else makes something for, or touched together.
+	// newMaxAge lets many new Services share one listing.
 	newMaxAge = 3 * time.Second
 
-	// annotationMade is ours: the load balancer that we made for the Service. Unlike load-balancer-id, users do not set it.
+	// annotationMade records the load balancer created for the Service. Unlike load-balancer-id, users do not set it.
 	annotationMade = "anyccm.io/openstack-load-balancer-id"
-	// annotationShareWith is ours, on the Service that a load balancer was made for.
+	// annotationShareWith is set on the Service that the load balancer was created for.
 	annotationShareWith = "anyccm.io/openstack-share-with-namespaces"
 )
 
-// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
+// loadBalancers implements cloudprovider.LoadBalancer; services.LoadBalancer defines the order of steps.
 type loadBalancers struct {
 	services.LoadBalancer[observation, desired]
 
@@ -68,45 +67,45 @@ type loadBalancers struct {
 	certificates *inventory.Inventory[string, certificate]
 	cluster      *ownership.Cluster
 	adopt        registry.Adoption
-	// room is where everybody waits for Octavia.
+	// room polls Octavia for all callers.
 	room      *waiting.Room[string, *loadBalancer]
 	failovers failovers
-	// looked has the IDs of load balancers whose parts were read before.
+	// looked holds the IDs of load balancers whose parts were read before.
 	looked sync.Map
-	// singly has the IDs of those whose parts are never taken from listings, because somebody needs all that there is to know of them.
+	// singly holds the IDs of load balancers whose parts never come from listings, because all details are needed.
 	singly sync.Map
 	trees  treeSupport
-	// proved has the UIDs of the Services whose a load balancer was proved to be that has only a likely name, by its ID.
+	// proved holds, by load balancer ID, the UID of the Service that owns it although its name is ambiguous.
 	proved sync.Map
-	// updating is how many load balancers get other members at the moment.
+	// updating is the number of load balancers whose members are being changed.
 	updating atomic.Int64
-	// clusterName is the cluster's name, as the framework last passed it.
+	// clusterName is the cluster's name as last passed by the framework.
 	clusterName atomic.Value
 
 	// kube is set by Initialize, before any call of the framework.
 	kube kubernetes.Interface
 }
 
-// observation holds the cloud's objects of a Service.
+// observation holds a Service's cloud objects.
 type observation struct {
-	// lb is nil where there is no load balancer, or none in which the Service has a part.
+	// lb is nil if there is none, or none that the Service uses.
 	lb   *loadBalancer
 	role role
-	// parts are those of a load balancer that can be changed; they are read when it is the Service's turn.
+	// parts are read when the load balancer can be changed.
 	parts    *details
 	features features
-	// problem is the fault of the annotation that names the load balancer.
+	// problem is an invalid load-balancer-id.
 	problem error
 	// seen is set where its parts were read before.
 	seen bool
-	// settled is set when it was waited for, and again where changes of ours were looked at then.
+	// settled is set after the wait for Octavia; again is set if our own changes were already there.
 	settled, again bool
-	// changed is set when changes of ours were looked at afterwards.
+	// changed is set if we or others have changed the parts, which are then read again.
 	changed bool
-	// setbacks are the failures of this run; crowded is set if the quota has no room for another pool.
+	// setbacks are the failures of this run; crowded is set if the quota does not allow another pool.
 	setbacks []setback
 	crowded  bool
-	// conflicts is how often in a row Octavia worked for somebody else when it was asked for a change.
+	// conflicts counts consecutive conflicts with changes by others.
 	conflicts int
 	// address is the address for the Service's status.
 	address string
@@ -115,20 +114,18 @@ type observation struct {
 // desired is the desired state of a Service.
 type desired struct {
 	settings settings
-	// members are those of the nodes.
-	members []backend
-	// request is for a load balancer that does not exist yet, with what the Service is to it.
+	members  []backend
+	// request and role are for a load balancer to be created.
 	request *loadBalancerRequest
 	role    role
 	ports   []wantedPort
-	// steps are those that an existing one needs, and groups what becomes of security groups before and after them.
+	// steps are the changes of an existing one; groups are security group changes before and after them.
 	steps  []step
 	groups groupChanges
-	// renew is set where it is in ERROR and is to be made again.
+	// renew is set if it is in ERROR and must be created again.
 	renew bool
 }
 
-// change is one change of what is there for a Service.
 type change = services.Change[observation]
 
 var (
@@ -136,11 +133,11 @@ var (
 	_ services.Asynchronous[observation] = (*loadBalancers)(nil)
 )
 
-// pace is how often is looked at what Octavia works on: most changes take it a second or two, and there are many in a row.
+// pace is the polling interval. Most changes take Octavia a second or two, and there are many in a row.
 var pace = waiting.Pace{Least: 700 * time.Millisecond, Most: 3 * time.Second}
 
-// creationShows is how long Octavia may go on with a creation for which a proxy before it gave up: it waits for Neutron's ports, and
-// makes any number of load balancers of one name.
+// creationShows is how long a creation may continue after a proxy has given up. Octavia waits for Neutron's ports, and accepts duplicate
+// names.
 const creationShows = 45 * time.Second
 
 const (
@@ -171,8 +168,8 @@ func newLoadBalancers(c Config, a *api, n *networks, i *instances, adopt registr
 	return l
 }
 
-// EnsureLoadBalancer implements cloudprovider.LoadBalancer. What Octavia does meanwhile is waited for inside, because the framework
-// warns of every other answer.
+// EnsureLoadBalancer implements cloudprovider.LoadBalancer. It waits for Octavia itself, because the framework writes a warning for any
+// other result.
 func (l *loadBalancers) EnsureLoadBalancer(
 	ctx context.Context, cluster string, service *v1.Service, nodes []*v1.Node,
 ) (status *v1.LoadBalancerStatus, err error) {
@@ -188,7 +185,7 @@ func (l *loadBalancers) UpdateLoadBalancer(ctx context.Context, cluster string, 
 	return l.LoadBalancer.UpdateLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. What is ours goes, and what others use stays.
+// EnsureLoadBalancerDeleted implements cloudprovider.LoadBalancer. Objects of other users stay.
 func (l *loadBalancers) EnsureLoadBalancerDeleted(ctx context.Context, cluster string, service *v1.Service) (err error) {
 	defer func(began time.Time) { countReconcile("loadbalancer_delete", began, failed(err)) }(time.Now())
 	return l.LoadBalancer.EnsureLoadBalancerDeleted(ctx, cluster, service)
@@ -199,7 +196,7 @@ func (c *cloud) PlanLoadBalancer(ctx context.Context, cluster string, service *v
 	return c.loadBalancers.PlanLoadBalancer(ctx, cluster, service, nodes)
 }
 
-// failed keeps the answer "not yet" out of the count of failures.
+// failed excludes retry hints from the count of failures.
 func failed(err error) error {
 	if _, later := errors.AsType[*cloudproviderapi.RetryError](err); later {
 		return nil
@@ -207,7 +204,7 @@ func failed(err error) error {
 	return err
 }
 
-// configFinding is the finding about what cannot be had.
+// configFinding returns a warning for an unusable configuration, with the error itself.
 func configFinding(err error) ([]services.Finding, error) {
 	if err == nil {
 		return nil, nil
@@ -238,7 +235,7 @@ func (l *loadBalancers) Observe(ctx context.Context, r services.Request) (o obse
 	case services.Delete:
 		_, err := l.settings(r.Service, nil)
 		if err := concerning(err, annotationKeepFloatingIP); err != nil {
-			return o, err // in doubt nothing is deleted
+			return o, err // when in doubt nothing is deleted
 		}
 	case services.UpdateNodes, services.Lookup:
 	}
@@ -259,7 +256,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 		findings, err := configFinding(o.problem)
 		return o, findings, err
 	case o.lb == nil:
-		return observation{features: o.features}, nil, nil // a recorded one is gone
+		return observation{features: o.features}, nil, nil // the recorded one is gone
 	case wants:
 		role, findings, err := l.admit(ctx, r, o)
 		o.role = role
@@ -280,10 +277,10 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, o ob
 	return o, nil, err
 }
 
-// errNoNodes keeps a Service without any usable node from losing all its members at once.
+// errNoNodes prevents the removal of all members at once.
 var errNoNodes = errors.New("no node has an address for the load balancer; its members stay as they are")
 
-// updatable refuses a change of nodes where it is in doubt what the members should be.
+// updatable refuses a change of nodes if the desired members are uncertain.
 func (l *loadBalancers) updatable(ctx context.Context, r services.Request, lb *loadBalancer) (f features, err error) {
 	_, err = l.settings(r.Service, lb)
 	if err := concerning(err, annotationNodeSelector, annotationProxyProtocol, annotationForwardedFor, annotationTLSContainerRef,
@@ -327,13 +324,13 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, o observ
 	return d, append(findings, found...), err
 }
 
-// settings parses a Service's annotations for its load balancer, if there is one. Validate has already reported ignored annotations.
+// settings parses the annotations for the given load balancer, if any. Validate has already reported warnings.
 func (l *loadBalancers) settings(service *v1.Service, lb *loadBalancer) (settings, error) {
 	s, _, err := parseSettings(service, l.config, lb.providerOr(l.config.LoadBalancer.Provider))
 	return s, err
 }
 
-// desire computes what a load balancer that can be changed should be, and the steps to that.
+// desire computes the desired state of an existing load balancer, and the steps towards it.
 func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settings, o observation) (desired, []services.Finding, error) {
 	d, subnetID := desired{settings: s}, memberSubnet(s, l.config.LoadBalancer, o.lb.VIPSubnetID)
 	var err error
@@ -361,7 +358,7 @@ func (l *loadBalancers) desire(ctx context.Context, r services.Request, s settin
 	return d, findings, err
 }
 
-// want computes the ports that a Service wants. lb is nil before there is one.
+// want computes a Service's ports. lb is nil before the creation.
 func (l *loadBalancers) want(
 	service *v1.Service, s settings, r role, lb *loadBalancer, subnetID string, f features, backends []backend,
 ) (wantedState, error) {
@@ -382,7 +379,7 @@ func (l *loadBalancers) want(
 	return want, err
 }
 
-// Changes implements services.Reconciler. Each step is planned again from what the one before has made.
+// Changes implements services.Reconciler. Each step is planned again after the previous one.
 func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([]change, error) {
 	switch {
 	case o.lb == nil:
@@ -395,7 +392,7 @@ func (l *loadBalancers) Changes(r services.Request, o observation, d desired) ([
 	return d.groups.around(l.stepChanges(o.lb, o.parts, d.steps, len(o.setbacks))), unchangeable(o.lb)
 }
 
-// unchangeable is the error about a load balancer in a status that is neither work nor failure.
+// unchangeable returns an error for an unexpected provisioning status.
 func unchangeable(lb *loadBalancer) error {
 	if lb.Status == statusActive {
 		return nil
@@ -403,7 +400,7 @@ func unchangeable(lb *loadBalancer) error {
 	return fmt.Errorf("load balancer %s has the provisioning status %s, in which nothing can be done about it", lb.ID, lb.Status)
 }
 
-// Complete implements services.Reconciler: the address, and what the Service had before.
+// Complete implements services.Reconciler: it publishes the address and leaves the previous load balancer.
 func (l *loadBalancers) Complete(ctx context.Context, r *services.Request, o observation, d desired) (observation, error) {
 	var err error
 	if o.address, err = l.publish(ctx, r, d.settings, o.lb, o.role); err != nil {
@@ -420,8 +417,8 @@ func (l *loadBalancers) Status(_ services.Request, o observation, d desired) (*v
 	return statusOf(o.address, furtherAddresses(o.lb), d.settings, l.config.LoadBalancer), nil
 }
 
-// NodeChanges implements services.Reconciler: the members alone, one batch a pool and only where they differ. Where something was
-// changed, what is there besides is set right, too; where nothing was, that is left to the next reconciliation.
+// NodeChanges implements services.Reconciler: only members, one batch for each pool that differs. If anything was changed, other
+// differences are corrected as well; otherwise they wait for the next reconciliation.
 func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o observation) ([]change, []services.Finding, error) {
 	switch {
 	case o.lb == nil:
@@ -446,7 +443,7 @@ func (l *loadBalancers) NodeChanges(ctx context.Context, r services.Request, o o
 	steps := planMembers(o.parts, want, o.role, portable.Refused(ctx))
 	if o.changed && settingsErr == nil && rangesErr == nil && !portable.Refused(ctx) {
 		l.wantIdentity(o.lb, o.role, o.features, &want)
-		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation tells what is wrong
+		if whole, err := plan(o.lb, o.parts, want, o.role); err == nil { // the next reconciliation reports errors
 			steps = whole
 		}
 	}
@@ -460,7 +457,7 @@ func (l *loadBalancers) Exists(ctx context.Context, r services.Request, o observ
 		left, err := l.leftovers(ctx, r.Cluster, r.Service)
 		return &v1.LoadBalancerStatus{}, left, err
 	}
-	s, _ := l.settings(r.Service, o.lb) // a fault in other annotations does not hide what is there
+	s, _ := l.settings(r.Service, o.lb) // invalid annotations do not hide the load balancer
 	address := o.lb.VIPAddress
 	f, err := l.attached(ctx, o.lb, inventory.Query{MaxAge: floatingMaxAge, MaxMissAge: floatingMaxAge, MaxUnlistedAge: floatingMaxAge})
 	if err != nil {
@@ -482,7 +479,7 @@ func furtherAddresses(lb *loadBalancer) []string {
 	return list
 }
 
-// tell writes findings that no reconciliation has brought up.
+// tell writes findings from outside a reconciliation.
 func (l *loadBalancers) tell(service *v1.Service, findings []services.Finding) {
 	if l.Events == nil {
 		return
@@ -492,7 +489,7 @@ func (l *loadBalancers) tell(service *v1.Service, findings []services.Finding) {
 	}
 }
 
-// logLeftAlone says why a Service has no part in a load balancer that its annotation or its name leads to.
+// logLeftAlone logs why a Service does not use the load balancer that its annotation or name suggests.
 func logLeftAlone(service *v1.Service, reason error) {
 	klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(service), "reason", reason.Error())
 }

@@ -14,31 +14,29 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each pool has a member for each node: 5,000 nodes and 500 load balancers with two ports have 5 million. What members of several pools
-// have in common is in memory once. Their IDs are kept where a pool has few; of many a sum is, which tells whether they are still the same.
-// So memory grows with the nodes, and with the pools, and not with one times the other.
+// Each pool has a member for each node: with 5,000 nodes and 500 load balancers of two ports, 5 million. Pools share equal member lists in
+// memory. Large pools keep a digest of the IDs instead of the IDs.
 
-// maxKeptIDs is how many members a pool may have whose IDs are kept. One that leaves a larger pool costs a call more, for it is looked
-// for first.
+// maxKeptIDs is the largest pool whose member IDs are kept. Removing a member from a larger one costs one more call, to find its ID.
 const maxKeptIDs = 1024
 
 // memberRow holds the fields of a member that are equal in all pools.
 type memberRow struct{ name, address, subnetID string }
 
-// memberSet are the members of a pool, which nobody changes.
+// memberSet is the immutable set of a pool's members.
 type memberSet struct {
 	rows []memberRow
-	// ids are nil where there are too many; the nil one is one that is not known.
+	// ids is nil for large pools; a nil UUID is unknown.
 	ids               []uuid.UUID
 	port, monitorPort int
-	// odd are the members of a pool whose ports differ, or whose IDs are no UUIDs in the usual form.
+	// odd holds all members if their ports differ or an ID is not a UUID in the usual form.
 	odd []member
-	// lost is set where IDs were not kept, now or before: then the digest alone tells whether the members are still the same.
+	// lost is set if IDs were dropped, so that only the digest can be compared.
 	lost bool
 	digest
 }
 
-// idSet are the IDs of the members of a pool. The lists are nil where there are too many.
+// idSet holds the member IDs of a pool. The lists are nil for large pools.
 type idSet struct {
 	size int
 	ids  []uuid.UUID
@@ -46,7 +44,7 @@ type idSet struct {
 	digest
 }
 
-// digest stands for those IDs of a pool's members that are known: how many, and a sum of their hashes in any order.
+// digest is the number of known member IDs and the sum of their hashes, independent of order.
 type digest struct {
 	known int
 	sum   uint64
@@ -75,7 +73,7 @@ func (d *digest) remove(id string) {
 	}
 }
 
-// uuidOf returns an ID that has the usual form; "" is none.
+// uuidOf parses an ID in the usual form; "" becomes the nil UUID.
 func uuidOf(id string) (u uuid.UUID, usual bool) {
 	if id == "" {
 		return u, true
@@ -90,14 +88,14 @@ func memberSetOf(list []member, lists *inventory.Lists[memberRow]) memberSet {
 	return s
 }
 
-// unpacked returns members as they are.
+// unpacked keeps members as they are.
 func unpacked(list []member) memberSet {
 	s := memberSet{odd: list}
 	s.addAll(list)
 	return s
 }
 
-// packed is memberSetOf without what stands for the IDs.
+// packed is memberSetOf without the digest.
 func packed(list []member, lists *inventory.Lists[memberRow]) memberSet {
 	if len(list) == 0 {
 		return memberSet{}
@@ -122,7 +120,7 @@ func packed(list []member, lists *inventory.Lists[memberRow]) memberSet {
 
 func (s memberSet) size() int { return len(s.rows) + len(s.odd) }
 
-// list returns the members; those of a large pool are without their IDs.
+// list returns the members, without IDs for a large pool.
 func (s memberSet) list() []member {
 	if s.odd != nil {
 		return s.odd
@@ -137,7 +135,6 @@ func (s memberSet) list() []member {
 	return list
 }
 
-// withMember returns the members and one more.
 func (s memberSet) withMember(m member, lists *inventory.Lists[memberRow]) memberSet {
 	after := packed(append(slices.Clone(s.list()), m), lists)
 	after.digest, after.lost = s.digest, after.lost || s.lost
@@ -145,7 +142,7 @@ func (s memberSet) withMember(m member, lists *inventory.Lists[memberRow]) membe
 	return after
 }
 
-// withoutMember returns the members but for one, which is known by its ID where IDs are kept.
+// withoutMember removes a member, identified by its ID if IDs are kept.
 func (s memberSet) withoutMember(gone member, lists *inventory.Lists[memberRow]) memberSet {
 	after := packed(slices.DeleteFunc(slices.Clone(s.list()), func(m member) bool {
 		return m.ID == gone.ID && m.ID != "" || m.ID == "" && m.key() == gone.key()
@@ -155,7 +152,7 @@ func (s memberSet) withoutMember(gone member, lists *inventory.Lists[memberRow])
 	return after
 }
 
-// forget lets go of the lists of IDs, and keeps what stands for them.
+// forget drops the lists of IDs and keeps the digest.
 func (s *idSet) forget() { s.ids, s.odd = nil, nil }
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -179,7 +176,7 @@ func (s *idSet) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// areThose reports whether a pool has the members that it should have: each of those whose ID is known, and as many.
+// areThose reports whether a pool has the wanted members: the same number, including all known IDs.
 func (s idSet) areThose(wanted memberSet) bool {
 	switch {
 	case s.size != wanted.size():
@@ -188,7 +185,7 @@ func (s idSet) areThose(wanted memberSet) bool {
 		return s.digest == wanted.digest
 	case wanted.lost:
 		return false
-	case s.ids == nil && s.odd == nil: // they were too many, and some of those that should be there are not known
+	case s.ids == nil && s.odd == nil: // the pool is large, and some wanted IDs are unknown
 		return s.size == 0
 	case wanted.odd == nil && len(s.odd) == 0:
 		have := make(map[uuid.UUID]struct{}, len(s.ids))
@@ -210,14 +207,13 @@ func (s idSet) areThose(wanted memberSet) bool {
 	return !slices.ContainsFunc(wanted.list(), func(m member) bool { return !have[m.ID] })
 }
 
-// forgetIDs lets go of lists of IDs of which the members themselves tell, or are about to.
+// forgetIDs drops lists of IDs that the members make redundant.
 func (d *details) forgetIDs() {
 	for i := range d.pools {
 		d.pools[i].MemberIDs = idSet{}
 	}
 }
 
-// memberKey identifies a member in a pool.
 type memberKey struct {
 	name, address     string
 	port, monitorPort int
@@ -232,7 +228,7 @@ func compareKeys(a, b memberKey) int {
 	)
 }
 
-// keysMissing goes through the keys of one map that another one lacks.
+// keysMissing iterates over the keys of one map that the other lacks.
 func keysMissing[A, B any](of map[memberKey]A, from map[memberKey]B) iter.Seq[memberKey] {
 	return func(yield func(memberKey) bool) {
 		for k := range of {

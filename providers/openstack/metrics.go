@@ -11,7 +11,7 @@ import (
 	"k8s.io/component-base/metrics/legacyregistry"
 )
 
-// The metrics of OpenStack's own controller, under its names and labels, for dashboards that exist.
+// Metrics with the names and labels of OpenStack's own controller, for existing dashboards.
 var (
 	requestDuration = metrics.NewHistogramVec(&metrics.HistogramOpts{
 		Name: "openstack_api_request_duration_seconds", Help: "Latency of calls of the OpenStack API, by request.", StabilityLevel: metrics.ALPHA,
@@ -60,7 +60,7 @@ func countReconcile(operation string, began time.Time, err error) {
 	}
 }
 
-// metricResources are the labels of OpenStack's own controller, by the end of the path without identifiers.
+// metricResources maps the last path segment to the label of OpenStack's own controller.
 var metricResources = map[string]string{
 	"servers": "server", "flavors": "flavor", "ports": "port", "networks": "network", "subnets": "subnet", "floatingips": "floating_ip",
 	"security-groups": "security_group", "security-group-rules": "security_group_rule", "routers": "router", "extensions": "network_extension",
@@ -68,7 +68,7 @@ var metricResources = map[string]string{
 	"healthmonitors": "loadbalancer_healthmonitor", "tokens": "token", "containers": "container", "secrets": "secret",
 }
 
-// metricName is the value of the label "request" for an operation such as "GET /networking/v2.0/ports/{id}".
+// metricName returns the label "request" for an operation such as "GET /networking/v2.0/ports/{id}".
 func metricName(operation string) string {
 	method, path, _ := strings.Cut(operation, " ")
 	segments := strings.Split(strings.Trim(path, "/"), "/")

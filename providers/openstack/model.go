@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Names, tags and descriptions are those of OpenStack's own controller.
+// Names, tags and descriptions follow OpenStack's own controller.
 const (
 	namePrefix          = "kube_service_"
 	floatingDescription = "Floating IP for Kubernetes external service"
@@ -26,12 +26,12 @@ const (
 	groupPrefix         = "lb-sg-"
 )
 
-// loadBalancerName is the name of a Service's load balancer, and the tag of what belongs to it.
+// loadBalancerName returns the name of a Service's load balancer, which is also the tag of its parts.
 func loadBalancerName(cluster string, s *v1.Service) string {
 	return openstacklimits.Name.Cut(fmt.Sprintf("%s%s_%s_%s", namePrefix, cluster, s.Namespace, s.Name))
 }
 
-// legacyName is the name that releases before 1.16 gave.
+// legacyName returns the name used before release 1.16.
 func legacyName(s *v1.Service) string {
 	name := "a" + strings.ReplaceAll(string(s.UID), "-", "")
 	return name[:min(len(name), 32)]
@@ -49,9 +49,8 @@ func wholeDescription(cluster string, s *v1.Service) string {
 	return fmt.Sprintf("%s %s/%s from cluster %s", floatingDescription, s.Namespace, s.Name, cluster)
 }
 
-// markedDescription is that of a floating address that is made for a Service. The mark tells it from that of a Service called alike in a
-// cluster called alike; OpenStack's own controller looks at the beginning alone. Where the name of the cluster has to be cut, it is cut for
-// the mark too: nothing else tells then whose the address is.
+// markedDescription is the description of a Service's floating address. The mark distinguishes clusters of the same name; OpenStack's own
+// controller reads only the beginning. If the cluster name must be truncated anyway, the mark still fits.
 func markedDescription(cluster string, s *v1.Service, marks bool) string {
 	limit, whole, mark := openstacklimits.Description, wholeDescription(cluster, s), fmt.Sprintf(" (%s)", ownership.ServiceMark(s.UID))
 	if !marks || limit.Text(whole) == nil && limit.Text(whole+mark) != nil {
@@ -71,19 +70,19 @@ func partName(part string, index int, loadBalancer string) string {
 
 // role is a Service's relation to its load balancer: whether it owns it or shares it.
 type role struct {
-	// name is the Service's own name for a load balancer, which tags its listeners.
+	// name is the Service's name for its load balancer, and the tag of its listeners.
 	name string
-	// former is the name from before the cluster was given another one; "" where there is none.
+	// former is the name under the cluster's former name, or "".
 	former string
-	// mark is that of the cluster, or ""; serviceMark is the Service's.
+	// mark is the cluster's mark, or ""; serviceMark is the Service's.
 	mark, serviceMark string
-	// owner is set where the load balancer is the Service's own; others share it.
+	// owner is set if the load balancer was created for the Service; others share it.
 	owner bool
-	// apart is set where the tag with the name is that of another cluster's Service.
+	// apart is set if the tag with the name belongs to a Service of another cluster.
 	apart bool
 }
 
-// isShared reports whether the Service shares a load balancer already.
+// isShared reports whether the Service already shares the load balancer.
 func (r role) isShared(lb *loadBalancer) bool { return slices.Contains(lb.Tags, r.name) && !r.apart }
 
 // isOwn reports whether a listener belongs to the Service.
@@ -99,8 +98,8 @@ func (r role) isOwn(l listener) bool {
 	return slices.Contains(l.Tags, r.name) || (r.former != "" && slices.Contains(l.Tags, r.former))
 }
 
-// owns reports whether a pool without a listener belongs to the Service: by its name, which that of a Service called alike in a cluster
-// called alike has as well. Only the owner's may be without a mark.
+// owns reports whether a pool without listener belongs to the Service. The name alone may also match another cluster, so without a mark it
+// counts only for the owner.
 func (r role) owns(p *pool) bool {
 	number, _, _ := strings.Cut(strings.TrimPrefix(p.Name, "pool_"), "_")
 	if index, err := strconv.Atoi(number); err != nil || p.Name != partName("pool", index, r.name) {
@@ -114,32 +113,31 @@ func (r role) owns(p *pool) bool {
 	return r.owner || r.mark == ""
 }
 
-// The marks of clusters and Services among tags begin so.
+// Prefixes of the tags that mark clusters and Services.
 var markPrefix, servicePrefix = ownership.ClusterMark(""), ownership.ServiceMark("")
 
-// wantedPort is one port of the load balancer as the Service wants it.
+// wantedPort is a desired port of the load balancer.
 type wantedPort struct {
 	listener listenerRequest
 	pool     poolRequest // with its members
 	monitor  *monitorRequest
-	// tags are those of a pool that has no listener for a while.
+	// tags are for a pool that is temporarily without listener.
 	tags []string
 }
 
-// wantedState is a load balancer as the Service wants it.
+// wantedState is the desired state of a load balancer.
 type wantedState struct {
 	ports []wantedPort
-	// name and tags are those of the load balancer; nil leaves them as they are.
+	// name and tags belong to the load balancer; nil leaves them unchanged.
 	name *string
 	tags []string
-	// serial is set where members are changed one by one, and crowded where a pool has no room beside another one.
+	// serial is set if members are changed one by one, crowded if the quota does not allow a second pool.
 	serial, crowded bool
 }
 
-// key names a port of a Service.
 func (r listenerRequest) key() string { return fmt.Sprintf("%s/%d", transportOf(r.Protocol), r.Port) }
 
-// serving are steps for a port of the Service.
+// serving assigns steps to a port of the Service.
 func serving(port string, steps []step) []step {
 	for i := range steps {
 		steps[i].port = port
@@ -147,7 +145,7 @@ func serving(port string, steps []step) []step {
 	return steps
 }
 
-// transportOf is the protocol of layer 4 that a listener occupies.
+// transportOf returns the layer 4 protocol of a listener.
 func transportOf(protocol string) string {
 	if protocol == protocolUDP || protocol == protocolSCTP {
 		return protocol
@@ -155,7 +153,7 @@ func transportOf(protocol string) string {
 	return "TCP"
 }
 
-// listenerProtocol is the protocol of the listener for a port. TLS and headers exist on top of TCP alone.
+// listenerProtocol returns the protocol of the listener for a port. TLS and headers need TCP.
 func listenerProtocol(p v1.ServicePort, s settings) string {
 	switch {
 	case p.Protocol != v1.ProtocolTCP && p.Protocol != "":
@@ -168,7 +166,6 @@ func listenerProtocol(p v1.ServicePort, s settings) string {
 	return string(v1.ProtocolTCP)
 }
 
-// poolProtocol is the protocol of the pool behind a listener.
 func poolProtocol(listener string, s settings) string {
 	switch {
 	case transportOf(listener) != "TCP":
@@ -181,13 +178,11 @@ func poolProtocol(listener string, s settings) string {
 	return listener
 }
 
-// checksHealthPort reports whether members are checked at the Service's health check node port.
 func checksHealthPort(service *v1.Service, s settings, protocol, provider string, f features) bool {
 	return s.monitor && service.Spec.ExternalTrafficPolicy == v1.ServiceExternalTrafficPolicyLocal && service.Spec.HealthCheckNodePort > 0 &&
 		f.httpMonitor(provider, transportOf(protocol))
 }
 
-// wantPort computes one port.
 func wantPort(
 	service *v1.Service, index int, s settings, r role, backends []backend, subnetID, provider string, f features, preferIPv6 bool,
 ) wantedPort {
@@ -239,7 +234,7 @@ func wantPort(
 	return w
 }
 
-// wantMonitor is the health monitor of a pool, which asks the health check node port or connects to the members' own.
+// wantMonitor returns the health monitor of a pool. It checks the health check node port or the members' own port.
 func wantMonitor(name string, s settings, protocol string, byHealthPort bool) *monitorRequest {
 	m := &monitorRequest{
 		Name: name, Type: monitorType(protocol), Delay: s.Delay, Timeout: s.Timeout, MaxRetries: s.Retries, MaxRetriesDown: s.RetriesDown,
@@ -257,7 +252,7 @@ func monitorType(protocol string) string {
 	return "UDP-CONNECT"
 }
 
-// everybody is the network of all addresses of a family.
+// everybody returns the network of all addresses of a family.
 func everybody(v6 bool) string {
 	if v6 {
 		return "::/0"
@@ -265,8 +260,8 @@ func everybody(v6 bool) string {
 	return "0.0.0.0/0"
 }
 
-// plan compares a load balancer with what a Service wants, and returns the steps in the order in which Octavia takes them.
-// Steps that need an object that does not exist yet are left for the next plan.
+// plan compares a load balancer with the desired state and returns ordered steps. Steps that need an object yet to be created are left for
+// the next plan.
 func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error) {
 	var steps []step
 	kept := map[string]bool{}
@@ -281,8 +276,7 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 				"the listener port %d already exists on load balancer %s and is not this Service's; choose another port or another load balancer", w.listener.Port, lb.ID)}
 		}
 		if n < 0 || d.listeners[n].Protocol != w.listener.Protocol {
-			// The protocol of a listener cannot be changed, and two of one transport cannot have the same port: the old one
-			// goes first.
+			// A listener's protocol cannot be changed, and its port is occupied: the old listener is deleted first.
 			request := w.listener
 			request.LoadBalancerID = lb.ID
 			creates = append(creates, step{kind: createListener, id: lb.ID, body: request, reason: "missing", port: port})
@@ -312,15 +306,15 @@ func plan(lb *loadBalancer, d *details, want wantedState, r role) ([]step, error
 	if u, reason := loadBalancerChanges(lb, want); reason != "" {
 		st := step{kind: updateLoadBalancer, id: lb.ID, body: u, reason: reason}
 		if u.Name != nil {
-			return append(steps, st), nil // until then the name tells that the parts have yet to be renamed
+			return append(steps, st), nil // until then the old name shows that parts need renaming
 		}
-		// The tag of a Service that joins comes first, so that whoever shares the load balancer sees it.
+		// The tag of a joining Service comes first, so that other users see it.
 		steps = slices.Insert(steps, 0, st)
 	}
 	return steps, nil
 }
 
-// orphanedPools are pools of the Service that have no listener any more, nor are set up for one.
+// orphanedPools returns the deletions of the Service's pools that no listener uses or will use.
 func orphanedPools(d *details, r role, kept map[string]bool) []step {
 	var steps []step
 	for i := range d.pools {
@@ -333,24 +327,24 @@ func orphanedPools(d *details, r role, kept map[string]bool) []step {
 	return steps
 }
 
-// planLeave returns the steps by which a Service leaves a load balancer that stays.
+// planLeave returns the steps that remove a Service from a shared load balancer.
 func planLeave(lb *loadBalancer, d *details, r role) []step {
 	steps, err := plan(lb, d, wantedState{}, r)
 	if err != nil {
-		klog.ErrorS(err, "Planning for no port at all cannot collide") // nothing is wanted
+		klog.ErrorS(err, "Planning for no port at all cannot collide") // no ports are wanted
 	}
 	if tags := slices.DeleteFunc(slices.Clone(lb.Tags), func(t string) bool {
 		return t == r.name || (t != "" && t == r.former) || ((t == r.mark || t == r.serviceMark) && r.owner)
 	}); len(tags) != len(lb.Tags) {
 		if len(tags) == 0 {
-			tags = []string{""} // OpenStack's own controller leaves an empty tag rather than an empty list
+			tags = []string{""} // like OpenStack's own controller, instead of an empty list
 		}
 		steps = append(steps, step{kind: updateLoadBalancer, id: lb.ID, body: loadBalancerUpdate{Tags: &tags}, reason: "the Service leaves"})
 	}
 	return steps
 }
 
-// planMembers returns the steps that a change of nodes needs, and no others.
+// planMembers returns only the steps needed after a change of nodes.
 func planMembers(d *details, want wantedState, r role, refused bool) []step {
 	var steps []step
 	for _, w := range want.ports {
@@ -381,7 +375,7 @@ func loadBalancerChanges(lb *loadBalancer, want wantedState) (loadBalancerUpdate
 	return u, strings.Join(reasons, ", ")
 }
 
-// listenerChanges returns the fields of a listener that differ, and their names.
+// listenerChanges returns the fields that differ, and their names.
 func listenerChanges(l listener, w listenerRequest) (listenerUpdate, string) {
 	var u listenerUpdate
 	var reasons []string
@@ -428,23 +422,21 @@ func listenerChanges(l listener, w listenerRequest) (listenerUpdate, string) {
 	return u, strings.Join(reasons, ", ")
 }
 
-// renamedTags keeps the tags of others, and drops that of the Service's former name.
+// renamedTags keeps the tags of others, and drops the Service's former name.
 func renamedTags(l listener, name string, missing []string) []string {
 	tags := slices.DeleteFunc(slices.Clone(l.Tags), func(t string) bool { return t == "" || (t != name && clusterDiffers(t, name)) })
 	return append(tags, missing...)
 }
 
-// clusterDiffers reports whether two names differ in the name of the cluster alone: the same Service after the cluster was
-// given another name.
+// clusterDiffers reports whether two names differ only in the cluster's name, which may have been changed.
 func clusterDiffers(have, want string) bool {
 	haveCluster, haveRest := splitName(have)
 	wantCluster, wantRest := splitName(want)
 	return haveCluster != "" && wantCluster != "" && haveCluster != wantCluster && haveRest == wantRest
 }
 
-// splitName takes a name such as listener_0_kube_service_<cluster>_<namespace>_<service> apart into the name of the cluster
-// and all else; namespaces and names of Services hold no underscores. It returns "" for other names, and for those that
-// were cut.
+// splitName splits a name such as listener_0_kube_service_<cluster>_<namespace>_<service> into the cluster's name and the rest. Namespaces
+// and Service names contain no underscores. It returns "" for other and for truncated names.
 func splitName(name string) (cluster, rest string) {
 	part, body, found := strings.Cut(name, namePrefix)
 	if !found || len(name) >= openstacklimits.Name.Max {
@@ -459,7 +451,7 @@ func splitName(name string) (cluster, rest string) {
 	return body[:end], part + body[end:]
 }
 
-// poolBeside is the pool that is set up to take the place of a listener's, whose protocol cannot be changed; nil if there is none.
+// poolBeside returns the pool prepared to replace a listener's pool, whose protocol cannot be changed; nil if there is none.
 func (d *details) poolBeside(l listener, w poolRequest, r role) (next *pool) {
 	if p := d.poolOf(l); p == nil || p.Protocol == w.Protocol {
 		return nil
@@ -474,8 +466,8 @@ func (d *details) poolBeside(l listener, w poolRequest, r role) (next *pool) {
 	return next
 }
 
-// poolSteps are the steps for the pool of a listener that exists. One of another protocol serves until another pool takes its place, which
-// is complete by then where there is room for both.
+// poolSteps returns the steps for a listener's pool. A pool of another protocol serves until its replacement is complete, if the quota
+// allows both.
 func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want wantedState, r role) []step {
 	request := w.pool
 	request.Members, request.Monitor = nil, nil
@@ -502,7 +494,7 @@ func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want want
 			steps[i].beside = true
 		}
 	}
-	if !r.owns(p) { // by which it is found when no listener has it any more
+	if !r.owns(p) { // makes it recognizable once no listener uses it
 		former := map[string]any{"name": w.pool.Name}
 		tags := slices.DeleteFunc(slices.Clone(p.Tags), func(t string) bool { return t == "" || strings.HasPrefix(t, markPrefix) })
 		if tags = append(tags, w.tags...); !services.SameSet(tags, p.Tags) {
@@ -513,7 +505,7 @@ func poolSteps(lb *loadBalancer, d *details, l listener, w wantedPort, want want
 	return append(steps, step{kind: updateListener, id: l.ID, body: listenerUpdate{DefaultPoolID: &next.ID}, reason: "default_pool_id"})
 }
 
-// poolChanges are the steps by which a pool becomes the wanted one.
+// poolChanges returns the steps that turn a pool into the desired one.
 func poolChanges(p *pool, w wantedPort, serial bool) []step {
 	var steps []step
 	update := map[string]any{}
@@ -544,8 +536,8 @@ func kindOf(p *persistence) string {
 	return p.Type
 }
 
-// memberSteps compares members by name, address and ports. Their subnet alone is no reason for a change: OpenStack's own
-// controller finds it in two ways, which need not agree.
+// memberSteps compares members by name, address and ports. A different subnet alone changes nothing: OpenStack's own controller finds it
+// in two ways, which may disagree.
 func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	key := func(name, address string, port, monitorPort int) memberKey {
 		if serial {
@@ -581,9 +573,9 @@ func memberSteps(p *pool, want []memberRequest, serial bool) []step {
 	case serial:
 		return steps
 	case len(steps) == 1 && steps[0].kind == addMember:
-		// Octavia works on every member of a batch, changed or not.
+		// Octavia processes all members of a batch, changed or not.
 		return []step{{kind: addMember, id: p.ID, body: lacking, reason: "missing"}}
-	case len(steps) == 1 && (steps[0].member.ID != "" || p.members.lost): // the ID of what a batch made is not told
+	case len(steps) == 1 && (steps[0].member.ID != "" || p.members.lost): // IDs of members from a batch are unknown
 		return steps
 	}
 	return []step{{kind: setMembers, id: p.ID, members: want, reason: strconv.Itoa(len(steps)) + " of " + strconv.Itoa(len(want)) + " members differ"}}
@@ -617,8 +609,8 @@ func monitorSteps(p *pool, want *monitorRequest) []step {
 	return []step{{kind: updateMonitor, id: have.ID, body: request, reason: "settings"}}
 }
 
-// nodeAddressFor is the address at which a load balancer reaches a node: its first internal address of the family, else
-// its first external one. Without a family the first internal address of any.
+// nodeAddressFor returns the address at which a load balancer reaches a node: the first internal one of the family, otherwise the first
+// external one. Without a family, any internal address will do.
 func nodeAddressFor(addresses []v1.NodeAddress, family v1.IPFamily) string {
 	for _, kind := range []v1.NodeAddressType{v1.NodeInternalIP, v1.NodeExternalIP} {
 		for _, a := range addresses {
@@ -634,7 +626,7 @@ func nodeAddressFor(addresses []v1.NodeAddress, family v1.IPFamily) string {
 	return ""
 }
 
-// familyOf is the family of a Service's load balancer: its first.
+// familyOf returns the first IP family of a Service.
 func familyOf(service *v1.Service) v1.IPFamily {
 	if len(service.Spec.IPFamilies) == 0 {
 		return ""
@@ -642,13 +634,11 @@ func familyOf(service *v1.Service) v1.IPFamily {
 	return service.Spec.IPFamilies[0]
 }
 
-// isSelected reports whether a node may be a member of a Service's pools. One without a provider ID comes again when it has
-// one.
+// isSelected reports whether a node may be a member. A node without a provider ID is considered again when it has one.
 func isSelected(n *v1.Node, s settings) bool {
 	return n.Spec.ProviderID != "" && !slices.ContainsFunc(s.nodeSelector, func(r requirement) bool { return !r.matches(n.Labels) })
 }
 
-// statusOf returns the addresses for the status of the Service.
 func statusOf(address string, more []string, s settings, c loadBalancerConfig) *v1.LoadBalancerStatus {
 	switch {
 	case s.Hostname != "":

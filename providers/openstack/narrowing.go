@@ -20,8 +20,7 @@ import (
 
 var _ services.Narrower[observation] = (*loadBalancers)(nil)
 
-// narrowing holds the clients that may connect during a change. If it is whole, all desired ones may; otherwise only those among them that
-// could before.
+// narrowing holds the clients that may connect during a change: if whole, all desired ones, otherwise only those that could before.
 type narrowing struct {
 	sources.Set
 
@@ -37,7 +36,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 	n := narrowing{asked, r.Purpose != services.Narrow}
 	provider := o.lb.providerOr(l.config.LoadBalancer.Provider)
 	inGroups := provider == providerOVN && l.config.LoadBalancer.ManageSecurityGroups
-	inListeners := o.features.acl(provider) && o.lb.Status != statusError // which Octavia never changes
+	inListeners := o.features.acl(provider) && o.lb.Status != statusError // Octavia does not change listeners in ERROR
 	if !inGroups && !inListeners {
 		return nil, nil
 	}
@@ -70,8 +69,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, o obs
 	return append(changes, listeners...), err
 }
 
-// listenerStep takes networks out of the list of a listener. An empty list would let everybody in: where none is left, it gets one that
-// no connection comes from.
+// listenerStep removes networks from a listener's list. An empty list would admit everybody, so it is replaced by an unused network.
 func (n narrowing) listenerStep(lb *loadBalancer, l listener) (st step, due bool) {
 	v6, both := isIPv6(lb.VIPAddress), len(lb.AdditionalVIPs) > 0
 	have := l.AllowedCIDRs
@@ -91,7 +89,7 @@ func (n narrowing) listenerStep(lb *loadBalancer, l listener) (st step, due bool
 	return step{kind: updateListener, id: l.ID, body: listenerUpdate{AllowedCIDRs: &after}, reason: "allowed_cidrs"}, true
 }
 
-// nobody is a network of a family that no connection comes from.
+// nobody returns a network from which no connection comes.
 func nobody(v6 bool) string {
 	if v6 {
 		return "::/128"
@@ -99,7 +97,7 @@ func nobody(v6 bool) string {
 	return "0.0.0.0/32"
 }
 
-// narrowListener narrows one listener as it is when Octavia can change it.
+// narrowListener narrows one listener as soon as Octavia can change it.
 func (l *loadBalancers) narrowListener(
 	ctx context.Context, r *services.Request, o observation, id string, n narrowing,
 ) (_ observation, err error) {
@@ -131,7 +129,7 @@ func (l *loadBalancers) narrowListener(
 	}
 }
 
-// clientRule holds the fields that security group rules share if they differ only in their client networks.
+// clientRule holds the fields shared by security group rules that differ only in their client networks.
 type clientRule struct {
 	protocol, etherType string
 	port                int
@@ -141,7 +139,7 @@ func (c clientRule) compare(o clientRule) int {
 	return cmp.Or(c.port-o.port, strings.Compare(c.protocol, o.protocol), strings.Compare(c.etherType, o.etherType))
 }
 
-// clientPorts are the node ports that clients reach: those of the Service, and those that its pools lead to.
+// clientPorts returns the node ports that clients reach: those of the Service, and those of its pools' members.
 func clientPorts(service *v1.Service, d *details, r role) map[clientRule]bool {
 	ports := map[clientRule]bool{}
 	add := func(protocol string, port int) {
@@ -165,7 +163,7 @@ func clientPorts(service *v1.Service, d *details, r role) map[clientRule]bool {
 	return ports
 }
 
-// narrowGroups narrows the rules for clients in the security groups of a Service: each port by a change of its own.
+// narrowGroups narrows the client rules of a Service's security groups, with one change for each port.
 func (l *loadBalancers) narrowGroups(
 	ctx context.Context, service *v1.Service, o observation, d *details, n narrowing,
 ) (changes []change, err error) {
@@ -178,10 +176,10 @@ func (l *loadBalancers) narrowGroups(
 	return changes, err
 }
 
-// ruleChanges are those of the rules for the clients of one port.
+// ruleChanges holds the changes to the client rules of one port.
 type ruleChanges struct{ add, remove []securityRule }
 
-// rules decides about the rules for clients of a group. Health checks come from elsewhere.
+// rules returns the changes to a group's client rules. Health checks come from other addresses, so their port is excluded.
 func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, as role) (list []ruleChanges) {
 	ports := clientPorts(service, d, as)
 	delete(ports, clientRule{"tcp", etherTypeV4, int(service.Spec.HealthCheckNodePort)})
@@ -216,7 +214,7 @@ func (n narrowing) rules(g securityGroup, service *v1.Service, d *details, as ro
 	return list
 }
 
-// ruleNarrowing is the change that narrows who reaches a port.
+// ruleNarrowing returns the change that narrows the clients of a port.
 func (l *loadBalancers) ruleNarrowing(g securityGroup, c ruleChanges) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "narrow who reaches a port"},
@@ -229,8 +227,8 @@ func (l *loadBalancers) ruleNarrowing(g securityGroup, c ruleChanges) change {
 	}
 }
 
-// narrowRules lets in who may connect from now on, and then shuts out all others. A rule stays as long as what lies in it fails to be
-// opened, unless that is refused for good; where there is no room for one more, those that go make it.
+// narrowRules first admits the clients that may connect, then shuts out the others. A rule stays while a temporary failure prevents
+// opening a part of it. If the quota is exhausted, rules are closed first.
 func (l *loadBalancers) narrowRules(ctx context.Context, groupID string, c ruleChanges) error {
 	var failed []error
 	var later, crowded []securityRule
@@ -259,10 +257,10 @@ func (l *loadBalancers) narrowRules(ctx context.Context, groupID string, c ruleC
 	return errors.Join(failed...)
 }
 
-// openTries is how often a rule is tried to be added before one that it replaces stays for longer.
+// openTries is how often a rule is tried before the rule that it replaces stays.
 const openTries = 3
 
-// openRuleAgain adds a rule to a group, and tries again what fails for a moment. An answer that was lost may have been good.
+// openRuleAgain adds a rule and retries temporary failures. A call whose response was lost may have succeeded.
 func (l *loadBalancers) openRuleAgain(ctx context.Context, groupID string, rule securityRule) (err error) {
 	for range openTries {
 		if err = l.openRule(ctx, groupID, rule); err == nil || !cloudapi.Retryable(err) {
@@ -290,7 +288,7 @@ func (r securityRule) kind() clientRule {
 	return clientRule{strings.ToLower(r.Protocol), r.EtherType, r.Min}
 }
 
-// network is where a rule lets somebody in from; without any it is everywhere.
+// network returns the addresses that a rule admits; without a prefix all.
 func (r securityRule) network() netip.Prefix {
 	p, err := netip.ParsePrefix(cmp.Or(r.Prefix, everybody(r.EtherType == etherTypeV6)))
 	if err != nil {

@@ -19,7 +19,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// networkBody is a Neutron network.
 type networkBody struct {
 	ID       string   `json:"id"`
 	Name     string   `json:"name"`
@@ -27,7 +26,6 @@ type networkBody struct {
 	External bool     `json:"router:external"`
 }
 
-// subnet is a Neutron subnet.
 type subnet struct {
 	ID        string   `json:"id"`
 	Name      string   `json:"name"`
@@ -37,7 +35,7 @@ type subnet struct {
 	Tags      []string `json:"tags"`
 }
 
-// networks are the networks and subnets that the project may see. They hardly change, so they are read once in a while.
+// networks holds the networks and subnets visible to the project. They rarely change, so they are read rarely.
 type networks struct {
 	networks *inventory.Inventory[string, networkBody]
 	subnets  *inventory.Inventory[string, subnet]
@@ -84,8 +82,7 @@ func (n *networks) subnet(ctx context.Context, id string) (subnet, error) {
 	return n.subnets.Get(ctx, id, inventory.Query{MaxAge: networksMaxAge, MaxMissAge: missMaxAge})
 }
 
-// externalNetwork is the first network, in Neutron's order, from which floating addresses of IPv4 can come; "" if there is
-// none.
+// externalNetwork returns the first network by ID that can have IPv4 floating addresses, or "".
 func (n *networks) externalNetwork(ctx context.Context) (string, error) {
 	q := inventory.Query{MaxAge: networksMaxAge}
 	all, err := n.networks.All(ctx, q)
@@ -102,7 +99,7 @@ func (n *networks) externalNetwork(ctx context.Context) (string, error) {
 	}
 	slices.SortFunc(all, func(a, b networkBody) int { return strings.Compare(a.ID, b.ID) })
 	for _, one := range all {
-		// A subnet that the project may not see may be of IPv4.
+		// A subnet that the project cannot see may be IPv4.
 		usable := slices.ContainsFunc(one.Subnets, func(id string) bool { return visible[id] == 0 || visible[id] == 4 })
 		if one.External && usable {
 			return one.ID, nil
@@ -111,10 +108,10 @@ func (n *networks) externalNetwork(ctx context.Context) (string, error) {
 	return "", nil
 }
 
-// subnetChoice chooses subnets of floating addresses: one by its ID, or several by name and tags.
+// subnetChoice selects subnets of floating addresses, by ID or by name and tags.
 type subnetChoice struct{ id, name, tags string }
 
-// matching returns the subnets of a network that a choice names, in a fixed order.
+// matching returns the chosen subnets of a network, sorted by ID.
 func (n *networks) matching(ctx context.Context, networkID string, w subnetChoice) ([]subnet, error) {
 	if w.id != "" {
 		s, err := n.subnet(ctx, w.id)
@@ -140,7 +137,7 @@ func (n *networks) matching(ctx context.Context, networkID string, w subnetChoic
 	return chosen, nil
 }
 
-// matchesName compares a name with a pattern: a glob, or with ~ a regular expression; with ! before it, all others match.
+// matchesName compares a name with a glob, or after ~ a regular expression; a leading ! negates it.
 func matchesName(pattern, name string) bool {
 	if pattern == "" {
 		return true
@@ -156,8 +153,7 @@ func matchesName(pattern, name string) bool {
 	return match != negated
 }
 
-// matchesTags compares tags as the manual of OpenStack's own controller says: a,b is any of them, &a,b is all; with !
-// before it, !a,b is none of them, and !&a,b is not all.
+// matchesTags compares tags as documented by OpenStack's own controller: a,b means any, &a,b all; a leading ! negates it.
 func matchesTags(choice string, have []string) bool {
 	if choice == "" {
 		return true
@@ -178,10 +174,10 @@ func matchesTags(choice string, have []string) bool {
 	return match != negated
 }
 
-// features answers which features a version of Octavia's API has.
+// features tells which features a version of Octavia's API has.
 type features struct{ minor int }
 
-// Milestones of Octavia's API, 2.x, as its release notes give them.
+// Minor versions of Octavia's API 2.x that introduced a feature, from its release notes.
 const (
 	minorTimeouts   = 1
 	minorTags       = 5
@@ -210,15 +206,14 @@ func (f features) moreVIPs(provider string) bool {
 	return f.minor >= minorMoreVIPs && provider != providerOVN
 }
 
-// httpMonitor reports whether members of a pool can be checked by HTTP.
 func (f features) httpMonitor(provider, protocol string) bool {
 	return provider != providerOVN && (protocol != protocolUDP || f.minor >= minorUDPMonitor)
 }
 
 var octaviaVersion = regexp.MustCompile(`^v2\.([0-9]+)$`)
 
-// octavia reads what Octavia can do, once. A read that fails is an error: without it, load balancers would be made, and
-// judged, as if the features were missing.
+// octavia reads the features of Octavia once. A failed read is an error, because otherwise load balancers would be created without these
+// features.
 func (a *api) octavia(ctx context.Context) (features, error) {
 	unlock, err := a.once.Lock(ctx, "features")
 	if err != nil {
@@ -235,7 +230,7 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 	if err != nil {
 		return features{}, err
 	}
-	// Versions are listed at the root, whether or not the catalog's address goes on with one of them.
+	// Versions are listed at the root, even if the catalog's address contains one.
 	root, err := utils.BaseEndpoint(client.Endpoint)
 	if err != nil {
 		return features{}, fmt.Errorf("reading the endpoint of Octavia: %w", err)
@@ -248,7 +243,7 @@ func (a *api) octavia(ctx context.Context) (features, error) {
 	f := features{}
 	for _, v := range list {
 		if m := octaviaVersion.FindStringSubmatch(v.ID); m != nil {
-			minor, _ := strconv.Atoi(m[1]) // digits, as the expression says
+			minor, _ := strconv.Atoi(m[1]) // the expression matches only digits
 			f.minor = max(f.minor, minor)
 		}
 	}
@@ -262,7 +257,7 @@ type apiVersion struct {
 	ID string `json:"id"`
 }
 
-// octaviaVersions returns the versions of Octavia's API, as the search for its endpoint has shown them or by a read.
+// octaviaVersions returns the versions of Octavia's API. The search for the endpoint has usually read them already.
 func (a *api) octaviaVersions(ctx context.Context, client *gophercloud.ServiceClient, root string) ([]apiVersion, error) {
 	var answer struct {
 		Versions []apiVersion `json:"versions"`
@@ -281,10 +276,10 @@ func (a *api) octaviaVersions(ctx context.Context, client *gophercloud.ServiceCl
 	})
 }
 
-// errNoExtensions: the listing of extensions is empty, which Neutron's never is.
+// errNoExtensions: an empty list of extensions cannot come from Neutron.
 var errNoExtensions = errors.New("Neutron lists no extension at all") //nolint:staticcheck // a name
 
-// hasExtension reports whether Neutron has an extension; the list is read once.
+// hasExtension reports whether Neutron has an extension. The list is read once.
 func (a *api) hasExtension(ctx context.Context, alias string) (bool, error) {
 	unlock, err := a.once.Lock(ctx, "extensions")
 	if err != nil {

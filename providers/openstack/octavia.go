@@ -15,7 +15,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// Provisioning statuses of Octavia.
 const (
 	statusActive        = "ACTIVE"
 	statusError         = "ERROR"
@@ -25,7 +24,7 @@ const (
 	statusPendingUpdate = "PENDING_UPDATE"
 )
 
-// The objects of Octavia, with the fields that are used; see https://docs.openstack.org/api-ref/load-balancer/v2.
+// Octavia's objects, with the fields that are used; see https://docs.openstack.org/api-ref/load-balancer/v2.
 type (
 	reference struct {
 		ID string `json:"id"`
@@ -84,7 +83,7 @@ type (
 		Listeners   []reference  `json:"listeners"`
 		Tags        []string     `json:"tags"`
 		MonitorID   string       `json:"healthmonitor_id"`
-		// Owners are the load balancers that it belongs to, MemberIDs its members.
+		// Owners are its load balancers.
 		Owners    []reference `json:"loadbalancers"`
 		MemberIDs idSet       `json:"members"`
 
@@ -114,7 +113,7 @@ type (
 	}
 )
 
-// The requests. A pointer that is nil, and an empty text, are left out.
+// Requests omit nil pointers.
 type (
 	loadBalancerRequest struct {
 		Name           string            `json:"name"`
@@ -168,7 +167,7 @@ type (
 	}
 
 	poolRequest struct {
-		// ListenerID is that of the listener which has no pool yet, else LoadBalancerID is set.
+		// Either ListenerID or LoadBalancerID is set; the listener must have no pool yet.
 		ListenerID     string          `json:"listener_id,omitempty"`
 		LoadBalancerID string          `json:"loadbalancer_id,omitempty"`
 		Name           string          `json:"name"`
@@ -202,21 +201,21 @@ type (
 	}
 )
 
-// details are the parts of one load balancer.
+// details holds the parts of one load balancer.
 type details struct {
 	loadBalancerID string
 	listeners      []listener
 	pools          []pool
-	// listed is set where they come from listings and the status tree: enough to see that nothing is to be changed, and no more.
+	// listed is set if they come from listings and the status tree. These only prove that nothing must be changed.
 	listed bool
-	// asOf is the load balancer's time of change when the parts were read, or ours; "" if it is not known.
+	// asOf is the load balancer's updated_at when the parts were read, or ours; "" if unknown.
 	asOf string
 }
 
-// ours stands for the time of change of parts that we changed after they were read.
+// ours replaces updated_at in parts that we have changed since they were read.
 const ours = "ours"
 
-// poolOf returns the pool of a listener, or nil. Pools list listeners, too, but also those of which only a policy leads there.
+// poolOf returns a listener's default pool, or nil. A pool's own list of listeners also contains those that reach it by a policy.
 func (d *details) poolOf(l listener) *pool {
 	for i := range d.pools {
 		if p := &d.pools[i]; p.ID == l.DefaultPoolID {
@@ -226,7 +225,6 @@ func (d *details) poolOf(l listener) *pool {
 	return nil
 }
 
-// clone returns a copy whose lists can be changed.
 func (d *details) clone() *details {
 	after := *d
 	after.listeners, after.pools = slices.Clone(d.listeners), slices.Clone(d.pools)
@@ -240,7 +238,7 @@ func (a *api) listLoadBalancers(ctx context.Context) ([]*loadBalancer, int, erro
 	query := paged()
 	a.mu.Lock()
 	if a.project != "" {
-		query.Set("project_id", a.project) // an administrator sees all projects', which may have the same names
+		query.Set("project_id", a.project) // an administrator sees all projects, where names may repeat
 	}
 	a.mu.Unlock()
 	return listAll[*loadBalancer](ctx, a, loadBalancing, "lbaas/loadbalancers", "loadbalancers", query)
@@ -255,7 +253,7 @@ func (a *api) createLoadBalancer(ctx context.Context, r loadBalancerRequest) (*l
 		underKey("loadbalancer", r), "loadbalancer", http.StatusCreated, http.StatusAccepted))
 }
 
-// withID refuses an answer to a creation that does not name what was created.
+// withID rejects a response to a creation that lacks an ID.
 func withID(b *loadBalancer, err error) (*loadBalancer, error) {
 	if err == nil && b.ID == "" {
 		return nil, &cloudapi.Error{Class: cloudapi.ErrTransient, Operation: "creating a load balancer", Message: errWrongAnswer.Error()}
@@ -278,15 +276,13 @@ func newMonitorInventory(a *api) *inventory.Inventory[string, *monitor] {
 }
 
 const (
-	// firstMonitorsMaxAge lets one listing of monitors serve all load balancers that are looked at after a start.
+	// firstMonitorsMaxAge lets all load balancers share one listing of monitors after a start.
 	firstMonitorsMaxAge = time.Minute
-	// monitorsMaxAge is for later looks, which have a change for their reason: less than any change takes. Our own changes are
-	// read at once.
+	// monitorsMaxAge is for later reads, which follow a change. It is shorter than any change takes.
 	monitorsMaxAge = 500 * time.Millisecond
 )
 
-// readParts reads the parts of a load balancer; monitors are read only if there are any. The first time, listings that serve all load
-// balancers may do.
+// readParts reads the parts of a load balancer. The first read may use listings shared by all load balancers.
 func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, error) {
 	d := &details{loadBalancerID: id}
 	age := monitorsMaxAge
@@ -309,7 +305,6 @@ func (l *loadBalancers) readParts(ctx context.Context, id string) (*details, err
 	return d, waiting.Together(reads...)
 }
 
-// monitorReads are the reads of the monitors of all pools.
 func (l *loadBalancers) monitorReads(ctx context.Context, d *details, age time.Duration) (reads []func() error) {
 	for i := range d.pools {
 		if p := &d.pools[i]; p.MonitorID != "" {
@@ -348,24 +343,24 @@ const (
 	updateLoadBalancer stepKind = "update load balancer"
 )
 
-// step is one call. Only the fields that its kind needs are set.
+// step is one API call. Only the fields that its kind needs are set.
 type step struct {
 	kind stepKind
-	// id is the object that is changed, or the one that a new object belongs to.
+	// id names the object to change, or the parent of a new one.
 	id string
-	// member is the member that goes. Its ID is empty where those of its pool are too many to be kept.
+	// member is the member to remove. Its ID is empty if the pool is too large to keep IDs.
 	member member
-	// members are all that the pool gets.
+	// members are all members of the pool after the step.
 	members []memberRequest
 	body    any
-	// reason says what differs.
+	// reason names the difference.
 	reason string
-	// port is the port of the Service that it serves, and beside is set where it sets up a pool that has yet to take over.
+	// port is the Service port concerned. beside is set for steps that prepare a replacement pool.
 	port   string
 	beside bool
 }
 
-// call is where a step of each kind goes: the path, in which {} stands for the step's object, and the key of its body.
+// call returns the method and path of a step, and the key of its body. {} is replaced by the step's object.
 func (k stepKind) call() (method, path, key string) {
 	switch k {
 	case deletePool:
@@ -398,7 +393,7 @@ func (k stepKind) call() (method, path, key string) {
 	return "", "", ""
 }
 
-// do makes the call of a step, and returns the ID of what it made. What is to go and has gone is no failure.
+// do makes the call of a step and returns the ID of a created object. Deleting a missing object succeeds.
 func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	method, at, key := st.kind.call()
 	at = "lbaas/" + strings.Replace(at, "{}", st.id, 1) + st.member.ID
@@ -410,7 +405,7 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 			return "", nil
 		}
 		return "", err
-	case st.kind == setMembers: // it answers with nothing
+	case st.kind == setMembers: // the response is empty
 		all := underKey("members", append([]memberRequest{}, st.members...))
 		_, err := request[struct{}](ctx, a, loadBalancing, doing, method, at, all, "", http.StatusAccepted, http.StatusNoContent)
 		return "", err
@@ -427,7 +422,6 @@ func (a *api) do(ctx context.Context, st step) (made string, err error) {
 	return after.ID, nil
 }
 
-// deleteLoadBalancer deletes a load balancer, with its parts if cascade is set.
 func (a *api) deleteLoadBalancer(ctx context.Context, id string, cascade bool) error {
 	at := "lbaas/loadbalancers/" + id
 	if cascade {
@@ -437,7 +431,7 @@ func (a *api) deleteLoadBalancer(ctx context.Context, id string, cascade bool) e
 	return err
 }
 
-// failOver has Octavia build the machines of a load balancer again; its address and settings stay.
+// failOver makes Octavia rebuild a load balancer's machines; address and settings stay.
 func (a *api) failOver(ctx context.Context, id string) error {
 	_, err := request[struct{}](
 		ctx, a, loadBalancing, "failing load balancer "+id+" over", http.MethodPut, "lbaas/loadbalancers/"+id+"/failover", nil, "",
@@ -446,15 +440,15 @@ func (a *api) failOver(ctx context.Context, id string) error {
 	return err
 }
 
-// pending reports whether Octavia works on a load balancer.
+// pending reports whether Octavia is working on a load balancer.
 func (b *loadBalancer) pending() bool { return strings.HasPrefix(b.Status, "PENDING") }
 
-// leaving reports whether a load balancer is on its way out.
+// leaving reports whether a load balancer is being deleted.
 func (b *loadBalancer) leaving() bool {
 	return b.Status == statusDeleted || b.Status == statusPendingDelete
 }
 
-// providerOr returns the Octavia provider that decides about features: that of the load balancer, or standard if there is no load balancer.
+// providerOr returns the load balancer's Octavia provider, or standard if there is no load balancer.
 func (b *loadBalancer) providerOr(standard string) string {
 	if b == nil {
 		return standard

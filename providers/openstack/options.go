@@ -16,24 +16,22 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config is the validated configuration of the provider.
 type Config struct {
 	Global       global
 	Networking   networking
 	LoadBalancer loadBalancerConfig
-	// Classes are the sections [LoadBalancerClass "name"].
-	Classes  map[string]class
-	RouterID string
-	// RequestTimeout bounds one attempt at a call.
+	// Classes holds the sections [LoadBalancerClass "name"].
+	Classes        map[string]class
+	RouterID       string
 	RequestTimeout time.Duration
 	// Regional puts the region into provider IDs.
 	Regional   bool
 	UserAgents []string
-	// OwnershipTag marks new load balancers as this cluster's.
+	// OwnershipTag marks new load balancers with the cluster's identity.
 	OwnershipTag bool
 }
 
-// global says where the cloud is, and how to log in.
+// global holds the cloud's endpoints and the credentials.
 type global struct {
 	AuthURL                                                string
 	UserID, Username                                       string
@@ -51,7 +49,7 @@ type global struct {
 	CAFile, CAFileContents, CertFile, KeyFile, TLSInsecure string
 	UseClouds                                              bool
 	CloudsFile, Cloud                                      string
-	// CloudsFileEnv and CloudEnv are the environment's choice where the file has none.
+	// CloudsFileEnv and CloudEnv are the environment's values, used if the file has none.
 	CloudsFileEnv, CloudEnv string
 }
 
@@ -62,7 +60,6 @@ type networking struct {
 	SortOrder        string
 }
 
-// class is a named set of networks for load balancers.
 type class struct {
 	FloatingNetworkID, FloatingSubnetID, FloatingSubnet, FloatingSubnetTags string
 	NetworkID, SubnetID, MemberSubnetID                                     string
@@ -133,12 +130,12 @@ func count(section, key, standard string, least, most float64, help string, at f
 	)
 }
 
-// methods are the algorithms that Octavia knows; ovn knows the last alone.
+// methods lists Octavia's algorithms; ovn supports only the last.
 func methods() []string {
 	return []string{methodRoundRobin, "LEAST_CONNECTIONS", "SOURCE_IP", methodSourceIPPort}
 }
 
-// Options is the table of the provider's options: the keys of cloud.conf as OpenStack's own controller has them.
+// Options is the table of options: the keys of cloud.conf of OpenStack's own controller.
 var Options = schema.Options[Config]{
 	schema.URLOption(
 		func(c *Config) *string { return &c.Global.AuthURL }, schema.OptionRow{FileKey: "[Global] auth-url", Spec: schema.Spec{Help: "Address of Keystone. May come from clouds.yaml."}},
@@ -275,7 +272,7 @@ func checkSearchOrder(v string) error {
 	return nil
 }
 
-// checkPattern refuses what cannot match subnets by name.
+// checkPattern refuses invalid patterns for the names of subnets.
 func checkPattern(v string) error {
 	v = strings.TrimPrefix(v, "!")
 	if expression, ok := strings.CutPrefix(v, "~"); ok {
@@ -290,7 +287,7 @@ func checkPattern(v string) error {
 	return nil
 }
 
-// classTable are the keys of a section [LoadBalancerClass "name"].
+// classTable maps the keys of a section [LoadBalancerClass "name"] to fields.
 func classTable(c *class) map[string]*string {
 	return map[string]*string{
 		"floating-network-id": &c.FloatingNetworkID, "floating-subnet-id": &c.FloatingSubnetID, "floating-subnet": &c.FloatingSubnet,
@@ -298,7 +295,7 @@ func classTable(c *class) map[string]*string {
 	}
 }
 
-// parseConfig reads all sources. All problems are reported together; warnings are about what has no effect.
+// parseConfig reads all sources and reports all problems together. Warnings are about settings without effect.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	entries, err := schema.ReadINI(in.File)
 	if err != nil {
@@ -346,7 +343,7 @@ func parseClasses(entries []schema.INIEntry) (classes map[string]class, rest []s
 	return classes, rest, errors.Join(problems...)
 }
 
-// contradictions are faults of two or more options together.
+// contradictions reports problems with combinations of options.
 func (c Config) contradictions() error {
 	var problems []error
 	report := func(broken bool, key, reason string) {
@@ -372,7 +369,7 @@ func (c Config) contradictions() error {
 	return errors.Join(problems...)
 }
 
-// checkUser reports what a login by password lacks.
+// checkUser reports what a password login lacks.
 func (g global) checkUser(report func(broken bool, key, reason string)) {
 	id := g.UserID
 	if g.TrustID != "" {

@@ -15,8 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has, and that no
-// other cluster shares.
+// Orphans implements contract.OrphanFinder: load balancers with this cluster's mark that neither a Service nor another cluster uses.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	l := c.loadBalancers
 	mark, err := l.cluster.KnownMark(ctx)
@@ -52,8 +51,8 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	return orphans, nil
 }
 
-// isServed reports whether a Service has a load balancer, or would find it: by its record, a name or a description that a controller
-// gave, a tag or a mark. One that was a load balancer and waits for its clean-up still has it.
+// isServed reports whether a Service uses a load balancer or would find it, by record, name, description, tag or mark. This includes
+// Services of another type that still wait for their clean-up.
 func isServed(s *v1.Service, lb *loadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
@@ -65,14 +64,14 @@ func isServed(s *v1.Service, lb *loadBalancer) bool {
 		slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasSuffix(t, suffix) })
 }
 
-// shows reports whether a Service is served by one of the addresses, as its status or the record beside it tells.
+// shows reports whether the Service's status or record contains one of the addresses.
 func shows(s *v1.Service, addresses []string) bool {
 	return slices.ContainsFunc(
 		addresses, func(a string) bool { return a != "" && (a == s.Annotations[annotationAddress] || showsAddress(s, a)) },
 	)
 }
 
-// showsOther reports whether a Service is served by something that has none of the addresses. A host name tells nothing.
+// showsOther reports whether the Service's status contains only other addresses. A host name proves nothing.
 func showsOther(s *v1.Service, addresses []string) bool {
 	shown := s.Status.LoadBalancer.Ingress
 	return len(shown) > 0 && !slices.ContainsFunc(shown, func(in v1.LoadBalancerIngress) bool {
@@ -80,9 +79,8 @@ func showsOther(s *v1.Service, addresses []string) bool {
 	})
 }
 
-// DeleteOrphan implements contract.OrphanFinder. A floating address that a controller made goes with its load balancer. Time has
-// passed since it was listed: the load balancer and the Services are read again right before, and every trace of a living
-// Service wins, also of one that moved to another load balancer since and could come back.
+// DeleteOrphan implements contract.OrphanFinder. A floating address made by a controller is deleted too. Load balancer and Services are
+// read again, because the list may be outdated; any trace of an existing Service prevents the deletion.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	l := c.loadBalancers
 	unlock, err := l.Lock(ctx, o.ID)
@@ -100,7 +98,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := l.checkOrphan(ctx, o, lb); err != nil {
 		return err
 	}
-	// What opens the nodes goes first: a load balancer that could not be deleted is listed again, and nothing lists its security group.
+	// The security group goes first: if the deletion fails, the load balancer is listed again, but no list shows its group.
 	_, uid := ownership.Marked(lb.Tags)
 	if err := l.dropGroupsOf(ctx, uid); err != nil {
 		return err
@@ -116,7 +114,7 @@ func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	return nil
 }
 
-// checkOrphan refuses what was an orphan when it was listed, and is none by now.
+// checkOrphan returns an error for a load balancer that is no longer an orphan.
 func (l *loadBalancers) checkOrphan(ctx context.Context, o contract.Orphan, lb *loadBalancer) error {
 	mark, err := l.cluster.Mark(ctx)
 	if err != nil {

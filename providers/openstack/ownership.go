@@ -18,18 +18,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// shared reports whether other Services use a load balancer.
 func shared(lb *loadBalancer, r role) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return strings.HasPrefix(t, namePrefix) && t != r.name && t != r.former })
 }
 
-// madeByController reports whether a controller of this kind made a load balancer; others are their users'.
+// madeByController reports whether a controller created the load balancer; others belong to users.
 func madeByController(lb *loadBalancer, service *v1.Service) bool {
 	return strings.HasPrefix(lb.Name, namePrefix) || lb.Name == legacyName(service)
 }
 
-// find returns the load balancer of a Service, or nil if there is none: the one that is recorded, else the one with its
-// name.
+// find returns the Service's load balancer, or nil: the recorded one, otherwise the one with its name.
 func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Service) (*loadBalancer, error) {
 	l.clusterName.Store(cluster)
 	id, fresh := service.Annotations[annotationID], inventory.Query{MaxAge: ensureMaxAge, MaxUnlistedAge: newMaxAge}
@@ -48,7 +46,7 @@ func (l *loadBalancers) find(ctx context.Context, cluster string, service *v1.Se
 	}
 	l.forget(id)
 	if id == service.Annotations[annotationMade] || service.DeletionTimestamp != nil || service.Spec.Type != v1.ServiceTypeLoadBalancer {
-		return l.findByName(ctx, cluster, service, fresh) // what we made and somebody removed is made again
+		return l.findByName(ctx, cluster, service, fresh) // the load balancer that we created was removed, and is created again
 	}
 	return nil, &schema.Problem{
 		Place: "annotation " + annotationID, Value: id,
@@ -70,7 +68,7 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 			// Another cluster of the same name may have a Service of the same name.
 			return lb.leaving() || (len(found) > 1 && ownership.Check("load balancer "+lb.ID, mark, lb.Tags) != nil)
 		})
-		if len(found) > 1 { // two processes made one each, or the answer to a creation came too late
+		if len(found) > 1 { // two processes created one each, or a lost creation took effect late
 			made := slices.DeleteFunc(
 				slices.Clone(found), func(lb *loadBalancer) bool { return !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) },
 			)
@@ -88,8 +86,8 @@ func (l *loadBalancers) findByName(ctx context.Context, cluster string, service 
 	return nil, nil //nolint:nilnil // absence is an answer here
 }
 
-// first returns, of load balancers that were all made for a Service, the one that serves: whose address the status shows, else with a
-// floating address, else the first one that works.
+// first chooses among several load balancers created for a Service: one with the address in the status, otherwise with a floating address,
+// otherwise a working one.
 func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*loadBalancer) (*loadBalancer, error) {
 	slices.SortFunc(made, func(a, b *loadBalancer) int { return strings.Compare(a.ID, b.ID) })
 	rank := map[string]int{}
@@ -112,8 +110,7 @@ func (l *loadBalancers) first(ctx context.Context, service *v1.Service, made []*
 	return slices.MinFunc(made, func(a, b *loadBalancer) int { return rank[a.ID] - rank[b.ID] }), nil
 }
 
-// roleIn returns what a Service is to a load balancer; false where it is another one's, or the Service has no part in it. That is for
-// everything but creation and change: what belongs to somebody else does not exist for this Service.
+// roleIn returns the Service's role; false if it does not use the load balancer. It is for operations other than creation and change.
 func (l *loadBalancers) roleIn(ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer) (role, bool, error) {
 	r, d, err := l.roleOf(ctx, cluster, service, lb)
 	if err != nil {
@@ -123,11 +120,11 @@ func (l *loadBalancers) roleIn(ctx context.Context, cluster string, service *v1.
 		logLeftAlone(service, d.Err())
 		return role{}, false, nil
 	}
-	return r, r.owner || r.isShared(lb), nil // one that it would share, and has not joined, is none
+	return r, r.owner || r.isShared(lb), nil // a load balancer not yet joined does not count
 }
 
-// roleOf tells what a Service is to a load balancer, and whose that is. Refused is the load balancer that would be the
-// Service's own by its name, and is another one's; one that is not the Service's at all it may still share.
+// roleOf returns the Service's role and the owner of a load balancer. Refused means that the name is the Service's but the owner another.
+// One without relation to the Service may still be shared.
 func (l *loadBalancers) roleOf(
 	ctx context.Context, cluster string, service *v1.Service, lb *loadBalancer,
 ) (role, ownership.Decision, error) {
@@ -158,8 +155,8 @@ func (l *loadBalancers) roleOf(
 	return r, d, nil
 }
 
-// apart reports whether the tag by which a Service seems to share another cluster's load balancer is that of a Service which is
-// called alike in a cluster called alike: none of the listeners with the tag is this cluster's.
+// apart reports whether the tag with the Service's name belongs to another cluster of the same name: no listener with the tag is this
+// cluster's.
 func (l *loadBalancers) apart(ctx context.Context, lb *loadBalancer, r role) (bool, error) {
 	if l.config.LoadBalancer.ShareAcross || !slices.Contains(lb.Tags, r.name) || ownership.Check("", r.mark, lb.Tags) == nil {
 		return false, nil
@@ -174,7 +171,7 @@ func (l *loadBalancers) apart(ctx context.Context, lb *loadBalancer, r role) (bo
 	), nil
 }
 
-// judge says whose a load balancer is.
+// judge decides who owns a load balancer.
 func (l *loadBalancers) judge(
 	ctx context.Context, service *v1.Service, lb *loadBalancer, rules ownership.Rules, nodes []*v1.Node,
 ) (ownership.Decision, error) {
@@ -183,7 +180,7 @@ func (l *loadBalancers) judge(
 	if !slices.Contains(rules.Names(service), lb.Name) && !slices.Contains(lb.Tags, ownership.ServiceMark(service.UID)) {
 		all := append(furtherAddresses(lb), lb.VIPAddress)
 		for _, a := range all {
-			// A private address may be another one's on another network, which without the name tells nothing.
+			// A private address may exist on another network too, so without the name it proves nothing.
 			if ip, err := netip.ParseAddr(a); err == nil && (likely || !ip.IsPrivate()) {
 				object.Addresses = append(object.Addresses, a)
 			}
@@ -206,8 +203,7 @@ func (l *loadBalancers) judge(
 	return d, err
 }
 
-// records reports whether the annotations of a Service record a load balancer by more than its ID: by its address or port, as
-// made by us, or as what is left to be cleaned up.
+// records reports whether a Service records a load balancer by more than its ID: by address, port, our own record or a pending clean-up.
 func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 	address, portID := s.Annotations[annotationAddress], s.Annotations[annotationPortID]
 	more := (address != "" && slices.Contains(addresses, address)) || (portID != "" && portID == lb.VIPPortID) ||
@@ -218,11 +214,11 @@ func records(s *v1.Service, lb *loadBalancer, addresses []string) bool {
 
 func titleOf(lb *loadBalancer) string { return "load balancer " + lb.ID }
 
-// rules decide which load balancer belongs to a Service. The name alone is only likely, because two clusters may have the same name; once
-// other evidence has proved it, it stays proved, although nodes and addresses change.
+// rules decide which load balancer belongs to a Service. The name alone is weak evidence, because clusters may have the same name. Once
+// proved, ownership stays proved although nodes and addresses change.
 func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) ownership.Rules {
 	named := func(s *v1.Service) []string {
-		if name := loadBalancerName(cluster, s); len(name) < openstacklimits.Name.Max { // one that was cut may be several Services'
+		if name := loadBalancerName(cluster, s); len(name) < openstacklimits.Name.Max { // a truncated name may match several Services
 			return []string{name}
 		}
 		return nil
@@ -235,7 +231,7 @@ func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) own
 				names = append(names, named(s)...)
 			}
 			if name := loadBalancerName(cluster, s); mark != "" && slices.Contains(lb.Tags, mark) && clusterDiffers(lb.Name, name) {
-				names = append(names, lb.Name) // the cluster had another name
+				names = append(names, lb.Name) // the cluster was renamed
 			}
 			return names
 		},
@@ -243,7 +239,7 @@ func (l *loadBalancers) rules(cluster string, lb *loadBalancer, mark string) own
 	}
 }
 
-// targets tells where a load balancer sends its traffic.
+// targets counts the members of a load balancer that are nodes of this cluster.
 func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v1.Node) (ownership.Targets, error) {
 	var t ownership.Targets
 	d, err := l.wholeParts(ctx, lb.ID)
@@ -253,7 +249,7 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 	ours := map[string]*v1.Node{}
 	for _, n := range slices.Concat(more, l.instances.nodes.Nodes()) {
 		if _, err := l.config.parseProviderID(n.Spec.ProviderID); err != nil {
-			continue // what a Node says of itself proves nothing, and nobody can be asked about its machine here
+			continue // without a server here the Node's own claims prove nothing
 		}
 		for _, family := range []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol} {
 			address, err := l.addressOf(ctx, n, family)
@@ -283,12 +279,12 @@ func (l *loadBalancers) targets(ctx context.Context, lb *loadBalancer, more []*v
 	return t, nil
 }
 
-// elsewhere reports whether a member has the address of a node on another network, where networks of two clusters have the same
-// range. The subnet of a member may also be that of the load balancer, through which the address is reached.
+// elsewhere reports whether a member has a node's address but on another network with the same range. A member's subnet may also be that
+// of the load balancer.
 func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) (bool, error) {
 	id, err := l.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil || m.SubnetID == "" {
-		return false, nil //nolint:nilerr // another cloud's node, whose network nobody can be asked about here
+		return false, nil //nolint:nilerr // the network of another cloud's node is unknown
 	}
 	ports, err := l.instances.portsOf(
 		ctx, id, inventory.Query{MaxAge: backendMaxAge, MaxMissAge: missMaxAge, Expected: l.instances.nodes.Counts().All},
@@ -321,7 +317,7 @@ func (l *loadBalancers) elsewhere(ctx context.Context, node *v1.Node, m member) 
 	return addressErr == nil && err == nil && span.Contains(address), nil
 }
 
-// admit returns the role of a Service that may use a load balancer, and otherwise finds what everybody concerned is to know.
+// admit returns the role of a Service that may use the load balancer, and findings otherwise.
 func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observation) (role, []services.Finding, error) {
 	as, d, err := l.roleOf(ctx, r.Cluster, r.Service, o.lb)
 	if err != nil {
@@ -337,7 +333,7 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 		return role{}, append(findings, services.Refused(r.Service, d)...), d.Err()
 	}
 	if !as.owner {
-		s, _ := l.settings(r.Service, o.lb) // they were looked at before
+		s, _ := l.settings(r.Service, o.lb) // already reported
 		if err := l.checkShare(r.Service, s, o.lb, as, o.features); err != nil {
 			return role{}, append(findings, services.Warning(eventNotOurs, "%s", err)), err
 		}
@@ -345,8 +341,8 @@ func (l *loadBalancers) admit(ctx context.Context, r services.Request, o observa
 	return as, findings, nil
 }
 
-// joining decides whether a Service may share a load balancer: one that was made for another Service with its agreement, and a
-// user's by the operator's policy. What is shared already, as after a takeover, stays: its tag is a controller's.
+// joining decides whether a Service may share a load balancer: another Service's needs its agreement, a user's the operator's policy. One
+// already shared stays shared, because a controller wrote the tag.
 func (l *loadBalancers) joining(
 	ctx context.Context, request services.Request, lb *loadBalancer, r role,
 ) (d ownership.Decision, findings []services.Finding, err error) {
@@ -361,13 +357,13 @@ func (l *loadBalancers) joining(
 			return agreed, nil, nil
 		}
 		rules := l.rules(cluster, lb, r.mark)
-		rules.Unmarked = false // a guest's listeners are told by their tags
+		rules.Unmarked = false // tags identify the listeners of a guest
 		rules.Shares = func(s *v1.Service) bool { return s.Namespace == service.Namespace || l.config.LoadBalancer.ShareAcross }
 		d, err = l.judge(ctx, service, lb, rules, request.Nodes)
 		return d, nil, err
 	}
 	ours := r.mark != "" && slices.Contains(lb.Tags, r.mark)
-	if owner != nil && !ours { // its name alone may be another cluster's
+	if owner != nil && !ours { // the name alone may be another cluster's
 		judged, err := l.judge(ctx, owner, lb, l.rules(cluster, lb, r.mark), request.Nodes)
 		if err != nil {
 			return d, nil, err
@@ -390,12 +386,12 @@ func (l *loadBalancers) joining(
 		"annotation %s with the namespace %s, or the option share-across-namespaces is true", annotationShareWith, service.Namespace)), nil, nil
 }
 
-// agrees reports whether a Service lets those of another namespace share its load balancer.
+// agrees reports whether the owner allows Services of a namespace to share its load balancer.
 func agrees(owner *v1.Service, namespace string) bool {
 	return slices.Contains(strings.FieldsFunc(owner.Annotations[annotationShareWith], isSeparator), namespace)
 }
 
-// checkShare refuses what a Service cannot share.
+// checkShare returns an error if the Service cannot share the load balancer.
 func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBalancer, r role, f features) error {
 	users := 0
 	for _, t := range lb.Tags {
@@ -416,8 +412,8 @@ func (l *loadBalancers) checkShare(service *v1.Service, s settings, lb *loadBala
 
 func isSeparator(r rune) bool { return r == ',' || r == ' ' }
 
-// ownerOf returns the Service that a load balancer was made for: the living one, if it is of this cluster, else what the name
-// tells of it; no namespace where a user made it.
+// ownerOf returns the Service that a load balancer was created for, or only the namespace and name from the load balancer's name. Both are
+// empty for a user's load balancer.
 func (l *loadBalancers) ownerOf(
 	ctx context.Context, cluster string, lb *loadBalancer, mark string,
 ) (owner *v1.Service, namespace, name string, err error) {
@@ -436,7 +432,7 @@ func (l *loadBalancers) ownerOf(
 	return nil, namespace, name, nil
 }
 
-// wantIdentity adds the name and tags that a load balancer should have.
+// wantIdentity adds the desired name and tags of a load balancer.
 func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want *wantedState) (findings []services.Finding) {
 	tags := slices.Clone(lb.Tags)
 	if r.owner && clusterDiffers(lb.Name, r.name) {
@@ -450,7 +446,7 @@ func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want 
 	}
 	stale := func(t string) bool { return strings.HasPrefix(t, servicePrefix) && t != r.serviceMark }
 	if r.owner && slices.ContainsFunc(tags, stale) {
-		tags = slices.DeleteFunc(tags, stale) // a Service of the same name that is gone
+		tags = slices.DeleteFunc(tags, stale) // of a deleted Service of the same name
 	}
 	if f.tags() && !services.SameSet(tags, lb.Tags) {
 		want.tags = l.withMarks(tags, r)
@@ -458,7 +454,7 @@ func (l *loadBalancers) wantIdentity(lb *loadBalancer, r role, f features, want 
 	return findings
 }
 
-// withMarks adds the marks to the tags of a load balancer that a Service owns, when they are written anyway.
+// withMarks adds the marks to the tags of an owned load balancer. They are only written together with other tags.
 func (l *loadBalancers) withMarks(tags []string, r role) []string {
 	if !r.owner || !l.config.OwnershipTag {
 		return tags

@@ -12,50 +12,48 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// A listing of pools names all members of each: with 5,000 nodes that is 240 kB for each pool, and a page of 1,000 would be larger than any
-// answer may be. So pages have fewer then; and what all pools have together may be more than is sensible to read, so that those of a load
-// balancer are read alone.
+// A listing of pools contains all member IDs: with 5,000 nodes 240 kB for each pool, so that a page of 1,000 pools would be too large.
+// Pages are smaller then, and in very large projects each load balancer's pools are listed alone.
 
 const (
-	// poolPageText is how much text a page of pools should be at most: a third of what one answer may be.
+	// poolPageText bounds the size of a page of pools: a third of the maximum response.
 	poolPageText = 8 << 20
-	// memberText and poolText are the text of a member's ID with what surrounds it, and of everything else about a pool.
+	// memberText and poolText estimate the size of a member's ID and of the rest of a pool.
 	memberText, poolText = 48, 2 << 10
 )
 
-// poolsPerPage is how many pools fit on a page where each has so many members.
+// poolsPerPage returns how many pools of that size fit on a page.
 func poolsPerPage(members int) int {
 	return min(max(poolPageText/(poolText+members*memberText), 1), pageSize)
 }
 
-// partPages lists listeners and pools.
 type partPages struct {
 	api *api
-	// nodes is how many members each pool of ours may have. Those of other clusters may have many more.
+	// nodes returns the expected members of a pool. Pools of other clusters may have more.
 	nodes func() int
 
 	mu sync.Mutex
-	// most is how many pools fit on a page, where more did not; 0 is not known.
+	// most is the number of pools that fit on a page, after a larger page failed; 0 if unknown.
 	most int
-	// beyond is when all pools together were more than is read.
+	// beyond is when listing all pools last exceeded the limit.
 	beyond time.Time
 }
 
 const (
 	// beyondFor is how long a project counts as too large to list.
 	beyondFor = 24 * time.Hour
-	// listedIDs is how many IDs of members one listing keeps: 32 MB. Of what follows, their digests do.
+	// listedIDs bounds the member IDs kept from one listing: 32 MB. Further pools keep only digests.
 	listedIDs = 2 << 20
 )
 
-// tooLarge reports whether all pools together are more than is read, as far as that is known.
+// tooLarge reports whether listing all pools recently exceeded the limit.
 func (p *partPages) tooLarge() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return !p.beyond.IsZero() && time.Since(p.beyond) < beyondFor
 }
 
-// list lists the listeners and pools that a filter lets through, and counts the calls.
+// list lists the listeners and pools that match a filter, and counts the calls.
 func (p *partPages) list(ctx context.Context, filter ...string) (listeners []listener, pools []pool, calls int, err error) {
 	var more int
 	err = waiting.Together(
@@ -71,7 +69,7 @@ func (p *partPages) list(ctx context.Context, filter ...string) (listeners []lis
 	return listeners, pools, calls + more, err
 }
 
-// listAll lists those of the whole project, unless that was too much before.
+// listAll lists those of the whole project, unless that recently exceeded the limit.
 func (p *partPages) listAll(ctx context.Context) (listeners []listener, pools []pool, calls int, err error) {
 	if p.tooLarge() {
 		return nil, nil, 0, cloudapi.ErrListingTooLarge
@@ -96,7 +94,7 @@ func (p *partPages) perPage() int {
 	return perPage
 }
 
-// noteTooLarge notes that so many pools do not fit on a page.
+// noteTooLarge records that a page with that many pools was too large.
 func (p *partPages) noteTooLarge(perPage int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -105,7 +103,7 @@ func (p *partPages) noteTooLarge(perPage int) {
 	}
 }
 
-// pools lists pools. Where pages turn out too large, smaller ones are read.
+// pools lists pools, with smaller pages if pages are too large.
 func (p *partPages) pools(ctx context.Context, filter ...string) ([]pool, int, error) {
 	before := 0
 	for {

@@ -8,7 +8,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// fields are the fields of Services by which portable annotations are served.
+// fields returns the Service fields that portable annotations set.
 func fields() []schema.AnnotationRow {
 	return []schema.AnnotationRow{{
 		Key: portable.FieldLoadBalancerIP, Spec: schema.Spec{Kind: schema.KindString, Rules: []schema.Rule{
@@ -18,21 +18,21 @@ func fields() []schema.AnnotationRow {
 	}}
 }
 
-// withMonitor makes settings of the health check effective.
+// withMonitor enables the health check, so that its settings take effect.
 var withMonitor = map[string]string{annotationMonitor: textTrue}
 
-// sameProxy compares protocols, of which v1 has two names.
+// sameProxy compares protocols: v1 has two names.
 func sameProxy(own, translated string) bool {
 	return settings{Proxy: own}.proxy() == settings{Proxy: translated}.proxy()
 }
 
-// everyPort refuses what Octavia's settings cannot say: a certificate is for all TCP ports of a Service.
+// everyPort refuses a certificate for some of the TCP ports, because in Octavia's settings it applies to all.
 var everyPort = schema.Rule{
 	Needs: []schema.Term{{EveryPort: true}},
 	Words: "leaves out TCP ports of the Service, and on OpenStack a certificate is for all of them; remove it, or use two Services",
 }
 
-// unserved refuses a public load balancer where the option internal-lb lets there be none.
+// unserved refuses a public load balancer if the option internal-lb is set.
 func unserved(in registry.Inputs, service *v1.Service) error {
 	scheme := service.Annotations[portable.Scheme]
 	if scheme != portable.SchemePublic {

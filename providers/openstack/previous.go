@@ -17,12 +17,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// previousMaxAge is how old the knowledge of a load balancer may be that a Service had before; it is read again right before
-// anything is done about it.
+// previousMaxAge is for a Service's previous load balancer; it is read again before any change.
 const previousMaxAge = 10 * time.Minute
 
-// leavePrevious removes the load balancer that was made for a Service which an annotation has moved to another one, with its
-// address. One that is not both marked and recorded stays, and the Service is told so.
+// leavePrevious deletes the Service's previous load balancer after an annotation has moved it to another. One not both marked and recorded
+// stays, which is reported.
 func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, s settings, now *loadBalancer) error {
 	service, made := r.Service, r.Service.Annotations[annotationMade]
 	if made == now.ID || now.Name == loadBalancerName(r.Cluster, service) || now.Name == legacyName(service) {
@@ -54,12 +53,11 @@ func (l *loadBalancers) leavePrevious(ctx context.Context, r *services.Request, 
 	return l.record(ctx, r, map[string]string{annotationMade: ""})
 }
 
-// isMarked reports whether a load balancer carries a mark of the Service or its cluster.
 func (r role) isMarked(lb *loadBalancer) bool {
 	return slices.ContainsFunc(lb.Tags, func(t string) bool { return t != "" && (t == r.serviceMark || t == r.mark) })
 }
 
-// reportRetained names what stays of a load balancer that the Service had before.
+// reportRetained reports that a previous load balancer stays.
 func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request, lb, now *loadBalancer) error {
 	addresses, err := l.addressesOf(ctx, lb)
 	if err != nil {
@@ -70,7 +68,7 @@ func (l *loadBalancers) reportRetained(ctx context.Context, r *services.Request,
 	return nil
 }
 
-// addressesOf are the addresses that a Service of a load balancer may show.
+// addressesOf returns the addresses of a load balancer that a Service's status may show.
 func (l *loadBalancers) addressesOf(ctx context.Context, lb *loadBalancer) ([]string, error) {
 	addresses := append([]string{lb.VIPAddress}, furtherAddresses(lb)...)
 	f, err := l.attached(ctx, lb, inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge})
@@ -80,8 +78,7 @@ func (l *loadBalancers) addressesOf(ctx context.Context, lb *loadBalancer) ([]st
 	return addresses, err
 }
 
-// previous returns the load balancer that was made for a Service: the recorded one, else the one with its name; nil if there is
-// none.
+// previous returns the load balancer created for a Service: the recorded one, otherwise the one with its name, or nil.
 func (l *loadBalancers) previous(ctx context.Context, cluster string, service *v1.Service, recorded string) (*loadBalancer, error) {
 	q := inventory.Query{MaxAge: previousMaxAge, MaxMissAge: previousMaxAge, MaxUnlistedAge: previousMaxAge}
 	if identifier.MatchString(recorded) {

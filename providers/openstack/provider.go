@@ -19,7 +19,6 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "openstack"
 
-// Description returns what the provider tells about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",
@@ -75,13 +74,13 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.cluster.SetClient(b.Kube)
 }
 
-// inform begins the search for load balancers that broke.
+// inform starts the search for broken load balancers.
 func (c *cloud) inform(in cloudbase.Informers) {
 	services := in.Services()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
@@ -91,7 +90,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	}
 }
 
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+// CheckAPI implements registry.CloudAPI. Its listing also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error {
 	services := []kind{compute, network}
 	if c.config.LoadBalancer.Enabled {
@@ -103,8 +102,7 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 	return c.instances.CheckAPI(ctx)
 }
 
-// checkService judges a Service without any network. Credentials that are missing say nothing about it, nor does a class
-// where no cloud config was given.
+// checkService validates a Service without network. It ignores missing credentials, and unknown classes if there is no cloud config.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
 	c, _, _ := parseConfig(in)
 	s, warnings, err := parseSettings(service, c, c.LoadBalancer.expectedProvider(service))
@@ -113,7 +111,7 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 		kept := problems[:0]
 		for _, p := range problems {
 			long, ok := errors.AsType[*schema.Problem](p)
-			if concerning(p, annotationClass) == nil || (ok && long.Value == "") { // what is too long is so for every config
+			if concerning(p, annotationClass) == nil || (ok && long.Value == "") { // too long for any config
 				kept = append(kept, p)
 			}
 		}
@@ -126,7 +124,6 @@ func checkService(in registry.Inputs, service *v1.Service) (warnings, err error)
 	return warnings, errors.Join(problems...)
 }
 
-// permissions are the rights that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"reader"}},
@@ -141,7 +138,6 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{

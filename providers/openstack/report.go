@@ -18,8 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Reasons of the events that the provider writes on Services. Those that begin with LoadBalancer and are listed in the
-// manual of OpenStack's own controller have its names.
+// Reasons of events on Services. Those documented by OpenStack's own controller keep its names.
 const (
 	eventConfigError     = "LoadBalancerConfigError"
 	eventIgnored         = "LoadBalancerAnnotationIgnored"
@@ -37,7 +36,7 @@ const (
 	eventShared          = "LoadBalancerShared"
 )
 
-// unsupported finds settings that this Octavia, or its provider, does not have.
+// unsupported reports settings that this Octavia or its provider does not support.
 func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *loadBalancer, f features) (findings []services.Finding) {
 	provider := lb.providerOr(l.config.LoadBalancer.Provider)
 	if !s.sources.Everybody() && !f.acl(provider) && (provider != providerOVN || !l.config.LoadBalancer.ManageSecurityGroups) {
@@ -55,13 +54,13 @@ func (l *loadBalancers) unsupported(service *v1.Service, s settings, lb *loadBal
 	return findings
 }
 
-// singleStack tells of a load balancer that has one of two families.
+// singleStack reports a load balancer with only one of two families.
 func singleStack(family v1.IPFamily) services.Finding {
 	return services.Warning(services.EventSingleStack, "spec.ipFamilies: the load balancer has an address of %s alone: a second one is made with it, and "+
 		"needs version 2.26 of Octavia's API, a provider that knows it, and a subnet of the other family on the same network", family)
 }
 
-// certificate is a reference that the key manager knows.
+// certificate is an existing reference in the key manager.
 type certificate struct{ ref string }
 
 func newCertificateInventory(a *api) *inventory.Inventory[string, certificate] {
@@ -79,7 +78,7 @@ func newCertificateInventory(a *api) *inventory.Inventory[string, certificate] {
 	})
 }
 
-// checkCertificates asks the key manager whether a reference exists.
+// checkCertificates reports a reference that the key manager does not have.
 func (l *loadBalancers) checkCertificates(ctx context.Context, s settings) ([]services.Finding, error) {
 	if s.TLSContainerRef == "" || l.config.LoadBalancer.ContainerStore != storeBarbican {
 		return nil, nil
@@ -94,7 +93,7 @@ func (l *loadBalancers) checkCertificates(ctx context.Context, s settings) ([]se
 	return nil, err
 }
 
-// recorded returns a Service with annotations that were written meanwhile; "" stands for one that was removed.
+// recorded returns the Service with changed annotations; "" removes one.
 func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
 	service = service.DeepCopy()
 	for key, value := range annotations {
@@ -107,7 +106,7 @@ func recorded(service *v1.Service, annotations map[string]string) *v1.Service {
 	return service
 }
 
-// record writes annotations on the Service where they differ, and puts the Service as it then is into the request; "" removes one.
+// record writes changed annotations on the Service, and updates the request's Service; "" removes one.
 func (l *loadBalancers) record(ctx context.Context, r *services.Request, wanted map[string]string) error {
 	changes := map[string]any{}
 	for key, value := range wanted {

@@ -24,13 +24,12 @@ const (
 	extensionAtomicRoutes = "extraroute-atomic"
 	extensionAddressPairs = "allowed-address-pairs"
 
-	// routesMaxAge is how old the view of the router may be; our own writes are in it at once.
+	// routesMaxAge is for the router; our own writes are visible at once.
 	routesMaxAge = 60 * time.Second
-	// pairsMaxAge is how long it goes unnoticed that somebody took the pod range off a port.
+	// pairsMaxAge bounds how long it goes unnoticed that somebody removed the pod range from a port.
 	pairsMaxAge = 10 * time.Minute
 )
 
-// router is a Neutron router.
 type router struct {
 	ID       string  `json:"id"`
 	Routes   []route `json:"routes"`
@@ -50,9 +49,9 @@ type routes struct {
 	routers   *inventory.Inventory[string, *router]
 
 	mu sync.Mutex
-	// known are the routes that were seen to lead to a node.
+	// known holds the routes that have led to a node.
 	known map[route]bool
-	// writing keeps changes of the whole list from overtaking each other.
+	// writing serializes changes of the whole list.
 	writing sync.Mutex
 }
 
@@ -67,8 +66,8 @@ func newRoutes(c Config, a *api, i *instances) *routes {
 	})}
 }
 
-// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node, so those that lead to a machine
-// that is there, and is no node of this cluster, are not shown: they are another cluster's.
+// ListRoutes implements cloudprovider.Routes. The framework deletes routes without a node. So routes to existing machines that are not
+// nodes of this cluster are left out: they belong to another cluster.
 func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Route, error) {
 	nodes, err := r.instances.nodes.Known()
 	if err != nil {
@@ -94,7 +93,7 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 				return nil, err
 			}
 			if !whole {
-				continue // the framework makes it again, and with it what is missing
+				continue // the framework then creates it again, and with it the address pair
 			}
 			shown.TargetNode = types.NodeName(n.Name)
 			r.remember(one)
@@ -113,8 +112,8 @@ func (r *routes) ListRoutes(ctx context.Context, _ string) ([]*cloudprovider.Rou
 	return list, nil
 }
 
-// owners returns the nodes by the addresses of their servers' ports. What a Node says of itself counts for nothing: whoever
-// runs a kubelet could take the routes of others away.
+// owners returns the nodes by their servers' addresses. Addresses in a Node's status do not count, because a kubelet could claim the
+// routes of others.
 func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.Node, error) {
 	reached, err := r.reached(ctx)
 	if err != nil {
@@ -124,7 +123,7 @@ func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.N
 	for _, n := range nodes {
 		id, err := r.instances.config.parseProviderID(n.Spec.ProviderID)
 		if err != nil {
-			continue // it has no server here
+			continue // it has no server in this cloud
 		}
 		ports, err := r.instances.portsOf(
 			ctx, id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: routesMaxAge, MaxUnlistedAge: routesMaxAge, Expected: len(nodes)},
@@ -143,7 +142,7 @@ func (r *routes) owners(ctx context.Context, nodes []*v1.Node) (map[string]*v1.N
 	return owners, nil
 }
 
-// reached are the subnets that the router has a port on. None are known where its ports are another project's.
+// reached returns the subnets with a port of the router; none if its ports belong to another project.
 func (r *routes) reached(ctx context.Context) (map[string]bool, error) {
 	ports, err := r.instances.portsOf(ctx, r.id, inventory.Query{MaxAge: pairsMaxAge, MaxMissAge: pairsMaxAge, MaxUnlistedAge: pairsMaxAge})
 	subnets := map[string]bool{}
@@ -172,13 +171,13 @@ func (r *routes) read(ctx context.Context, age time.Duration) (*router, error) {
 	return at, err
 }
 
-// holders are the ports of the project that have an address.
+// holders returns the project's ports with an address.
 func (r *routes) holders(ctx context.Context, ip string) ([]*port, error) {
 	all, err := r.instances.ports.All(ctx, inventory.Query{MaxAge: routesMaxAge})
 	return slices.DeleteFunc(all, func(p *port) bool { return !p.hasAddress(ip) }), err
 }
 
-// foreign reports whether a route leads to a machine that is there, and was not seen as a node of this cluster.
+// foreign reports whether a route leads to an existing machine that was never seen as a node of this cluster.
 func (r *routes) foreign(ctx context.Context, one route) (bool, error) {
 	r.mu.Lock()
 	known := r.known[one]
@@ -202,7 +201,7 @@ func (r *routes) forget(one route) {
 	delete(r.known, one)
 }
 
-// passes reports whether the node's port lets packets of the route's destination through.
+// passes reports whether the node's port accepts packets to the route's destination.
 func (r *routes) passes(ctx context.Context, node *v1.Node, one route) (bool, error) {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return true, err
@@ -218,7 +217,7 @@ func (p *port) passes(cidr string) bool {
 	return slices.ContainsFunc(p.AddressPairs, func(a addressPair) bool { return a.Address == cidr })
 }
 
-// portOf returns the port of a node's server that has an address, or nil.
+// portOf returns the port of a node's server with an address, or nil.
 func (r *routes) portOf(ctx context.Context, node *v1.Node, ip string, age time.Duration) (*port, error) {
 	id, err := r.instances.config.parseProviderID(node.Spec.ProviderID)
 	if err != nil {
@@ -234,8 +233,8 @@ func (r *routes) portOf(ctx context.Context, node *v1.Node, ip string, age time.
 	return nil, nil //nolint:nilnil // absence is an answer here
 }
 
-// CreateRoute implements cloudprovider.Routes. The router may have the route already while the port does not let its
-// packets through, so both are looked at each time.
+// CreateRoute implements cloudprovider.Routes. The router may already have the route while the port still drops its packets, so both are
+// checked.
 func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprovider.Route) error {
 	node, err := r.instances.nodes.Node(wanted.TargetNode)
 	if err != nil {
@@ -249,15 +248,14 @@ func (r *routes) CreateRoute(ctx context.Context, _, _ string, wanted *cloudprov
 	if one, err = r.alone(ctx, node, one); err != nil {
 		return err
 	}
-	if err := r.let(ctx, node, one, true); err != nil { // the port comes first: a route to a closed one loses packets
+	if err := r.let(ctx, node, one, true); err != nil { // the port comes first, because it would drop the packets
 		return err
 	}
 	return r.change(ctx, one, true)
 }
 
-// alone returns the route that is to be made where the router has one with the same destination: with two, a part of the packets would
-// go to the wrong machine. One that leads to another address of the node is kept; one that led to a node of ours, or leads nowhere, is
-// removed; any other one is somebody else's.
+// alone prepares the router for a route, because two routes with the same destination would split the traffic. It keeps a route to another
+// address of the node. A route to a former node or a missing machine is removed; any other is an error.
 func (r *routes) alone(ctx context.Context, node *v1.Node, wanted route) (route, error) {
 	at, err := r.read(ctx, routesMaxAge)
 	if err != nil {
@@ -285,7 +283,7 @@ func (r *routes) alone(ctx context.Context, node *v1.Node, wanted route) (route,
 	return wanted, nil
 }
 
-// remove takes a route off the router, and its destination off the port that it led to; node is nil for one that is gone.
+// remove removes a route from the router, and its destination from the port. node is nil if it is gone.
 func (r *routes) remove(ctx context.Context, node *v1.Node, one route) error {
 	if err := r.change(ctx, one, false); err != nil {
 		return err
@@ -299,13 +297,12 @@ func (r *routes) remove(ctx context.Context, node *v1.Node, one route) error {
 	}
 	holders, err := r.holders(ctx, one.NextHop)
 	if err != nil || len(holders) != 1 {
-		return err // its machine is gone, or networks with the same range do not tell which one it was
+		return err // the machine is gone, or several networks have the address
 	}
 	return r.open(ctx, holders[0], one, false)
 }
 
-// DeleteRoute implements cloudprovider.Routes. The next hop is the one that the router has, not the one that a new route
-// would get.
+// DeleteRoute implements cloudprovider.Routes. It uses the router's next hop, which may differ from that of a new route.
 func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovider.Route) error {
 	at, err := r.read(ctx, routesMaxAge)
 	if err != nil {
@@ -333,8 +330,8 @@ func (r *routes) DeleteRoute(ctx context.Context, _ string, unwanted *cloudprovi
 	return nil
 }
 
-// nextHop is the first internal address of the destination's family that a port of the node's server has, on a subnet of the router. The
-// cloud tells it, and not the Node.
+// nextHop returns the first internal address of the destination's family that the node's server has on a subnet of the router. The Node's
+// status does not count.
 func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string) (string, error) {
 	prefix, err := netip.ParsePrefix(destination)
 	if err != nil {
@@ -364,8 +361,8 @@ func (r *routes) nextHop(ctx context.Context, node *v1.Node, destination string)
 	return "", fmt.Errorf("node %s has no internal address of the family of %s on a port of its server that router %s reaches", node.Name, destination, r.id)
 }
 
-// change adds or removes one route of the router: alone where Neutron can, else by the whole list, which must not have
-// changed since it was read.
+// change adds or removes a route of the router. If Neutron cannot change one route, the whole list is written, provided that it is
+// unchanged since the read.
 func (r *routes) change(ctx context.Context, one route, add bool) error {
 	atomic, err := r.api.hasExtension(ctx, extensionAtomicRoutes)
 	if err != nil {
@@ -406,7 +403,7 @@ func (r *routes) change(ctx context.Context, one route, add bool) error {
 	return nil
 }
 
-// let makes the node's port let packets of a route through, or no longer.
+// let makes the node's port accept or reject packets of a route.
 func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool) error {
 	if has, err := r.api.hasExtension(ctx, extensionAddressPairs); err != nil || !has {
 		return err
@@ -422,7 +419,7 @@ func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool
 	}
 	id := p.ID
 	err = r.open(ctx, p, one, through)
-	for range maxRounds { // somebody else changed the port meanwhile; without its route nobody would come back for the pair
+	for range maxRounds { // after a conflict; once the route is gone, nothing would remove the pair later
 		if through || !errors.Is(err, cloudapi.ErrConflict) {
 			break
 		}
@@ -433,7 +430,6 @@ func (r *routes) let(ctx context.Context, node *v1.Node, one route, through bool
 	return err
 }
 
-// open makes a port let packets of a route through, or no longer.
 func (r *routes) open(ctx context.Context, p *port, one route, through bool) error {
 	if !p.secured() || p.passes(one.Destination) == through {
 		return nil

@@ -21,17 +21,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// securityGroup is a Neutron security group.
 type securityGroup struct {
 	ID    string         `json:"id"`
 	Name  string         `json:"name"`
 	Rules []securityRule `json:"security_group_rules"`
 }
 
-// The families of rules.
 const etherTypeV4, etherTypeV6 = "IPv4", "IPv6"
 
-// securityRule lets traffic through.
 type securityRule struct {
 	ID        string `json:"id,omitempty"`
 	GroupID   string `json:"security_group_id"`
@@ -43,7 +40,7 @@ type securityRule struct {
 	Prefix    string `json:"remote_ip_prefix,omitempty"`
 }
 
-// equals reports whether two rules let the same through.
+// equals ignores IDs and the case of the protocol.
 func (r securityRule) equals(o securityRule) bool {
 	r.ID, o.ID, r.GroupID, o.GroupID = "", "", "", ""
 	r.Protocol, o.Protocol = strings.ToLower(r.Protocol), strings.ToLower(o.Protocol)
@@ -64,8 +61,8 @@ func newGroupInventory(a *api) *inventory.Inventory[string, securityGroup] {
 	})
 }
 
-// securityGroups returns the security groups of a Service. Their name holds the Service's UID, so nobody else makes them; there are
-// several where two processes made one each, or the answer to a creation came too late, and all but the first are to go.
+// securityGroups returns a Service's security groups. The name contains its UID. After a lost response or two concurrent processes there
+// may be several; all but the first are deleted.
 func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service, age time.Duration) ([]securityGroup, error) {
 	found, err := l.groups.Find(ctx, indexName, securityGroupName(service), inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
 	found = slices.Clone(found)
@@ -73,16 +70,15 @@ func (l *loadBalancers) securityGroups(ctx context.Context, service *v1.Service,
 	return found, err
 }
 
-// groupChanges are those of the security groups of a Service: opens before traffic is sent anywhere else, and closes when none comes there
-// any more.
+// groupChanges holds the changes of a Service's security groups. opens come before traffic reaches new ports, closes after it has stopped.
 type groupChanges struct{ opens, closes []change }
 
-// around puts the changes of a load balancer between those of its security group. Nothing closes where something failed.
+// around wraps the changes of a load balancer in those of its security groups. After a failure nothing closes.
 func (c groupChanges) around(changes []change) []change {
 	return slices.Concat(c.opens, changes, []change{failure()}, c.closes)
 }
 
-// groupsMaxAge is how old the picture of security groups may be: since a look began nothing but our own changes was made.
+// groupsMaxAge is for security groups. They may be older if only our own changes can have happened since.
 func (o observation) groupsMaxAge() time.Duration {
 	if o.again || (o.parts != nil && o.parts.asOf == ours) {
 		return updateMaxAge
@@ -90,7 +86,7 @@ func (o observation) groupsMaxAge() time.Duration {
 	return newMaxAge
 }
 
-// planGroups opens the node ports of a Service where the option asks for it, and else removes what was opened before.
+// planGroups opens the Service's node ports if the option is set. Otherwise it removes earlier groups.
 func (l *loadBalancers) planGroups(
 	ctx context.Context, service *v1.Service, o observation, s settings, subnetID string, members []backend,
 ) (g groupChanges, err error) {
@@ -118,7 +114,7 @@ func (l *loadBalancers) planGroups(
 	if err != nil {
 		return g, err
 	}
-	if provider == providerOVN && s.sources.Partial() { // all that may be done about clients is to narrow who they are
+	if provider == providerOVN && s.sources.Partial() { // only narrowing is possible here
 		used := clientPorts(service, o.parts, o.role)
 		for _, have := range groups[0].Rules {
 			if !used[have.kind()] && !slices.ContainsFunc(wanted, have.equals) {
@@ -140,7 +136,7 @@ func (l *loadBalancers) planGroups(
 	return g, nil
 }
 
-// groupCreation is the change that makes a group. Its rules, and the ports that have it, follow.
+// groupCreation returns the change that creates a group. Its rules and ports follow.
 func (l *loadBalancers) groupCreation(service *v1.Service) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanCreate, Object: "security group " + securityGroupName(service)},
@@ -177,8 +173,7 @@ func (l *loadBalancers) createSecurityGroup(ctx context.Context, service *v1.Ser
 	return nil
 }
 
-// wantedRules open the node ports to the network of the load balancer; with ovn, which keeps the client's address, to the
-// source ranges.
+// wantedRules open the node ports to the load balancer's network; with ovn, which keeps the client's address, to the source ranges.
 func wantedRules(service *v1.Service, s settings, members, provider string) (rules []securityRule, err error) {
 	from := []string{members}
 	if provider == providerOVN {
@@ -214,7 +209,7 @@ func wantedRules(service *v1.Service, s settings, members, provider string) (rul
 	return rules, nil
 }
 
-// addRules adds what makes the rules of a group be the wanted ones.
+// addRules adds the changes between a group's rules and the wanted ones.
 func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []securityRule, o observation, service *v1.Service) {
 	for i, w := range wanted {
 		if !slices.ContainsFunc(g.Rules, w.equals) && !slices.ContainsFunc(wanted[:i], w.equals) && !o.isHeld(w.text()) {
@@ -228,7 +223,7 @@ func (c *groupChanges) addRules(l *loadBalancers, g securityGroup, wanted []secu
 	}
 }
 
-// holdUpOnly returns a change whose failure holds up what needs it, and nothing else.
+// holdUpOnly returns a change whose failure blocks only its dependants.
 func holdUpOnly(c change, what string, holds ...string) change {
 	carryOut := c.Make
 	c.Make = func(ctx context.Context, r *services.Request, o observation) (observation, error) {
@@ -238,7 +233,7 @@ func holdUpOnly(c change, what string, holds ...string) change {
 	return c
 }
 
-// waiting are the ports of a Service that need a node port which their pools do not lead to yet.
+// waiting returns the Service's ports that need a node port not yet used by their pools.
 func (o observation) waiting(service *v1.Service, nodePort int) (ports []string) {
 	for _, p := range service.Spec.Ports {
 		key := listenerRequest{Protocol: string(p.Protocol), Port: int(p.Port)}.key()
@@ -254,7 +249,7 @@ func (o observation) waiting(service *v1.Service, nodePort int) (ports []string)
 	return ports
 }
 
-// open leaves out the backends whose port failed to be opened, but for those that are members already.
+// open removes backends whose port could not be opened, except present members.
 func (o observation) open(members []backend) []backend {
 	return slices.DeleteFunc(slices.Clone(members), func(b backend) bool {
 		return o.isHeld("server "+b.serverID) && !slices.ContainsFunc(o.parts.pools, func(p pool) bool {
@@ -263,7 +258,7 @@ func (o observation) open(members []backend) []backend {
 	})
 }
 
-// ruleOpening is the change that adds a rule to a group.
+// ruleOpening returns the change that adds a rule.
 func (l *loadBalancers) ruleOpening(g securityGroup, rule securityRule) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "open a port"},
@@ -274,7 +269,7 @@ func (l *loadBalancers) ruleOpening(g securityGroup, rule securityRule) change {
 	}
 }
 
-// ruleClosing is the change that removes a rule from a group.
+// ruleClosing returns the change that removes a rule.
 func (l *loadBalancers) ruleClosing(g securityGroup, rule securityRule) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "security group " + g.Name, Detail: "close a port"},
@@ -285,7 +280,7 @@ func (l *loadBalancers) ruleClosing(g securityGroup, rule securityRule) change {
 	}
 }
 
-// text is how a plan shows a rule.
+// text is a rule's form in plans.
 func (r securityRule) text() string {
 	protocol, port := cmp.Or(strings.ToLower(r.Protocol), "all protocols"), ""
 	if r.Min != 0 {
@@ -298,7 +293,6 @@ func (r securityRule) text() string {
 	return fmt.Sprintf("%s%s from %s", protocol, port, from)
 }
 
-// openRule adds a rule to a group.
 func (l *loadBalancers) openRule(ctx context.Context, groupID string, rule securityRule) error {
 	rule.GroupID = groupID
 	made, err := neutron[securityRule](ctx, l.api, "opening a port", http.MethodPost, "security-group-rules", "security_group_rule", rule, http.StatusCreated)
@@ -310,7 +304,6 @@ func (l *loadBalancers) openRule(ctx context.Context, groupID string, rule secur
 	return nil
 }
 
-// closeRule removes a rule from a group.
 func (l *loadBalancers) closeRule(ctx context.Context, groupID string, rule securityRule) error {
 	_, err := request[struct{}](ctx, l.api, network, "removing a rule", http.MethodDelete, "security-group-rules/"+rule.ID, nil, "", http.StatusNoContent)
 	if err != nil && !errors.Is(err, cloudapi.ErrNotFound) {
@@ -323,7 +316,7 @@ func (l *loadBalancers) closeRule(ctx context.Context, groupID string, rule secu
 	return nil
 }
 
-// noteRules takes in what a write has made of the rules of a group.
+// noteRules updates the known rules of a group after a write.
 func (l *loadBalancers) noteRules(groupID string, change func([]securityRule) []securityRule) {
 	if g, known := l.groups.Peek(groupID); known {
 		g.Rules = change(slices.Clone(g.Rules))
@@ -331,7 +324,7 @@ func (l *loadBalancers) noteRules(groupID string, change func([]securityRule) []
 	}
 }
 
-// addPorts adds what puts the group on the ports of the members, and takes it off all others.
+// addPorts adds the changes that put the group on the members' ports and remove it from others.
 func (c *groupChanges) addPorts(
 	ctx context.Context, l *loadBalancers, g securityGroup, members []backend, o observation,
 ) error {
@@ -365,7 +358,7 @@ func (c *groupChanges) addPorts(
 	return err
 }
 
-// portChange is the change of the groups of a port, as other Services have left them meanwhile.
+// portChange returns the change of a port's groups. It keeps those that other Services have added meanwhile.
 func (l *loadBalancers) portChange(p *port, g securityGroup, action string, groups func(*port, securityGroup) []string) change {
 	return change{
 		Planned: contract.Planned{Action: contract.PlanChange, Object: "port " + p.ID, Detail: action + " a security group"},
@@ -378,15 +371,12 @@ func (l *loadBalancers) portChange(p *port, g securityGroup, action string, grou
 	}
 }
 
-// groupsWith are the groups of a port and one more.
 func (p *port) groupsWith(g securityGroup) []string { return append(p.groupsWithout(g), g.ID) }
 
-// groupsWithout are the groups of a port less one.
 func (p *port) groupsWithout(g securityGroup) []string {
 	return slices.DeleteFunc(slices.Clone(p.SecurityGroups), func(id string) bool { return id == g.ID })
 }
 
-// portsWith are the ports that have a group.
 func (l *loadBalancers) portsWith(ctx context.Context, g securityGroup, age time.Duration) ([]*port, error) {
 	having, err := l.instances.ports.Find(ctx, indexGroup, g.ID, inventory.Query{MaxAge: age, MaxMissAge: age, MaxUnlistedAge: age})
 	having = slices.Clone(having)
@@ -394,8 +384,8 @@ func (l *loadBalancers) portsWith(ctx context.Context, g securityGroup, age time
 	return having, err
 }
 
-// setGroups writes the groups of a port, unless somebody else changed the port since it was read. A port that is gone
-// needs none. All Services with the node write the port, one after the other.
+// setGroups writes a port's groups unless it has changed since the read. A missing port is skipped. Services that share the node take
+// turns.
 func (l *loadBalancers) setGroups(ctx context.Context, p *port, change func(now *port) []string) error {
 	unlock, err := l.Lock(ctx, "port "+p.ID)
 	if err != nil {
@@ -415,15 +405,15 @@ func (l *loadBalancers) setGroups(ctx context.Context, p *port, change func(now 
 	}
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound) && faultOf(err) == "PortNotFound":
-		l.instances.ports.Forget(p.ID) // its machine may have gone while its Node is still kept
+		l.instances.ports.Forget(p.ID) // the machine may be gone before its Node
 		return nil
 	case errors.Is(err, cloudapi.ErrNotFound):
-		l.groups.InvalidateAll() // somebody deleted one of them
+		l.groups.InvalidateAll() // somebody deleted a group
 		l.instances.ports.Invalidate(p.ID)
 		return cloudapi.NotAbsence(err)
 	case err != nil:
 		l.instances.ports.Doubt(p.ID)
-		l.instances.ports.InvalidateAll() // it may have the group by now, and be looked for by it
+		l.instances.ports.InvalidateAll() // the write may have taken effect
 		return err
 	}
 	l.instances.ports.Put(after)
@@ -439,7 +429,7 @@ func (l *loadBalancers) dropGroups(ctx context.Context, groups []securityGroup) 
 	return nil
 }
 
-// dropGroupsOf deletes the security groups of a Service that is gone, also where the option is off by now.
+// dropGroupsOf deletes the security groups of a deleted Service, even if the option is now off.
 func (l *loadBalancers) dropGroupsOf(ctx context.Context, uid string) error {
 	if uid == "" {
 		return nil
@@ -465,13 +455,13 @@ func (l *loadBalancers) dropGroup(ctx context.Context, g securityGroup) error {
 		l.groups.Forget(g.ID)
 		return nil
 	} else if err != nil || now.Name != g.Name {
-		return err // somebody gave it another name, and with it another purpose
+		return err // somebody renamed it for another use
 	}
 	klog.InfoS("Deleting security group", "group", g.ID, "name", g.Name)
 	_, err = request[struct{}](ctx, l.api, network, "deleting security group "+g.Name, http.MethodDelete, "security-groups/"+g.ID, nil, "", http.StatusNoContent)
 	switch {
 	case errors.Is(err, cloudapi.ErrConflict):
-		l.instances.ports.InvalidateAll() // a port has it that was not seen with it
+		l.instances.ports.InvalidateAll() // an unknown port uses it
 		return err
 	case err != nil && !errors.Is(err, cloudapi.ErrNotFound):
 		l.groups.Invalidate(g.ID)

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// Key implements services.Asynchronous. A Service that goes may leave several load balancers, each in its turn.
+// Key implements services.Asynchronous. A deletion may concern several load balancers, so it takes each lock itself.
 func (l *loadBalancers) Key(r services.Request, o observation) string {
 	if o.lb == nil || r.Purpose == services.Delete {
 		return ""
@@ -35,7 +35,7 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	if o.settled {
 		return o, nil
 	}
-	// Another Service may have changed it while this one waited for its turn, which our own memory has.
+	// Another Service may have changed it during the wait; our own writes are in memory.
 	lb, err := l.observed.Get(ctx, o.lb.ID, inventory.Query{MaxAge: o.settleMaxAge(r.Purpose)})
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		l.forget(o.lb.ID)
@@ -66,8 +66,8 @@ func (l *loadBalancers) Settle(ctx context.Context, r *services.Request, o obser
 	return o, err
 }
 
-// settleMaxAge is how old the picture of a load balancer may be. At a start all Services are looked at, and one listing serves them; who
-// touches a Service later on wants what somebody else changed to be set right at once.
+// settleMaxAge is for the load balancer. After a start one listing serves all Services; later changes by others should be corrected at
+// once.
 func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
 	if o.seen && purpose == services.Ensure {
 		return newMaxAge
@@ -75,7 +75,7 @@ func (o observation) settleMaxAge(purpose services.Purpose) time.Duration {
 	return ensureMaxAge
 }
 
-// afterLoss is the answer where a load balancer has gone: another one is due, unless only the nodes have changed.
+// afterLoss handles a vanished load balancer: it is created again, unless only nodes have changed.
 func (l *loadBalancers) afterLoss(r *services.Request) (observation, error) {
 	if r.Purpose != services.Ensure {
 		return observation{}, nil
@@ -84,7 +84,7 @@ func (l *loadBalancers) afterLoss(r *services.Request) (observation, error) {
 	return observation{}, services.ErrGone
 }
 
-// atRest waits until Octavia works on a load balancer no longer; nil means that it has gone.
+// atRest waits until Octavia is idle; nil means that the load balancer is gone.
 func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *loadBalancer, as role) (_ *loadBalancer, err error) {
 	id := lb.ID
 	switch {
@@ -96,7 +96,7 @@ func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *load
 	if err != nil || lb == nil || lb.Status != statusError {
 		return lb, err
 	}
-	lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}) // what was seen may have passed
+	lb, err = l.observed.Get(ctx, lb.ID, inventory.Query{}) // ERROR may be outdated
 	switch {
 	case errors.Is(err, cloudapi.ErrNotFound):
 		l.forget(id)
@@ -107,7 +107,7 @@ func (l *loadBalancers) atRest(ctx context.Context, r services.Request, lb *load
 	return lb, err
 }
 
-// idle waits until Octavia works on a load balancer no longer; nil means that it has gone.
+// idle waits until Octavia is idle; nil means that the load balancer is gone.
 func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...waiting.Option) (*loadBalancer, error) {
 	lb, err := l.room.Until(ctx, id, fmt.Sprintf("load balancer %s: %s", id, doing), func(b *loadBalancer) bool { return !b.pending() }, with...)
 	if errors.Is(err, cloudapi.ErrNotFound) || (err == nil && lb.Status == statusDeleted) {
@@ -117,14 +117,13 @@ func (l *loadBalancers) idle(ctx context.Context, id, doing string, with ...wait
 	return lb, err
 }
 
-// buildLooks are left out while a load balancer is built from machines, which takes a few seconds at least.
+// buildLooks is the number of polls skipped while Octavia starts machines, which takes at least a few seconds.
 const buildLooks = 4
 
-// built waits until a new load balancer is built. What can be read meanwhile is read then, and what has to be read afterwards is read
-// at once, so that what follows finds all of it in memory.
+// built waits for a new load balancer, and meanwhile reads objects that the next steps need.
 func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *loadBalancer, r role) (*loadBalancer, error) {
 	var with []waiting.Option
-	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // whose load balancers are no machines
+	if lb.providerOr(l.config.LoadBalancer.Provider) != providerOVN { // ovn starts no machines
 		with = append(with, waiting.SkipLooks(buildLooks))
 	}
 	after := lb
@@ -132,7 +131,7 @@ func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *load
 		func() (err error) { after, err = l.idle(ctx, lb.ID, lb.Status, with...); return err },
 		func() error {
 			if l.config.LoadBalancer.ManageSecurityGroups {
-				return nil // they are read right before they are changed
+				return nil // they are read immediately before their change
 			}
 			_, err := l.securityGroups(ctx, service, networksMaxAge)
 			return ignored(err)
@@ -147,11 +146,11 @@ func (l *loadBalancers) built(ctx context.Context, service *v1.Service, lb *load
 	)
 }
 
-// ignored is for a read that is only made early: whoever needs what it reads gets the failure.
+// ignored is for early reads: a later read reports the failure.
 func ignored(error) error { return nil }
 
-// partsForUpdate are the parts of a load balancer whose members may have to change. After changes of our own they are looked at once,
-// for somebody else may have changed them right after.
+// partsForUpdate returns the parts for a change of members. After our own changes they are read once more, because somebody else may have
+// changed them right afterwards.
 func (l *loadBalancers) partsForUpdate(ctx context.Context, lb *loadBalancer) (d *details, changed bool, err error) {
 	if d, err = l.parts.Get(ctx, lb.ID, inventory.Query{MaxAge: updatePartsMaxAge}); err != nil {
 		return nil, false, cloudapi.NotAbsence(err)

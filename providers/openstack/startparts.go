@@ -15,14 +15,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/waiting"
 )
 
-// After a start all load balancers are looked at, and most are as they should be. That is seen from listings of all listeners, pools and
-// monitors, and one status tree a load balancer, because Octavia lists members by pool alone. Whatever is to be changed is read singly
-// first: a listing never leads to a change.
+// After a start all load balancers are checked, and most are up to date. Listings of all listeners, pools and monitors show that, with one
+// status tree for each load balancer, because Octavia lists members only by pool. Before a change the parts are read individually.
 
-// firstPartsMaxAge lets one listing of listeners and pools serve all load balancers that are looked at after a start.
+// firstPartsMaxAge lets all load balancers share one listing of parts after a start.
 const firstPartsMaxAge = time.Minute
 
-// statusTree is the answer of Octavia's status call. Its members have no subnet and no port for health checks.
+// statusTree is the response of Octavia's status call. Its members lack the subnet and the health check port.
 type statusTree struct {
 	LoadBalancer struct {
 		ID        string `json:"id"`
@@ -41,7 +40,7 @@ type treePool struct {
 	} `json:"members"`
 }
 
-// operatingOnline is the status of a member that answers its health checks.
+// operatingOnline is the status of a member that passes its health checks.
 const operatingOnline = "ONLINE"
 
 func (a *api) statusTree(ctx context.Context, id string) (*statusTree, error) {
@@ -49,7 +48,7 @@ func (a *api) statusTree(ctx context.Context, id string) (*statusTree, error) {
 		func(t *statusTree) bool { return t.LoadBalancer.ID == id })
 }
 
-// treeSupport is whether the cloud shows status trees: one that refuses the first is not asked for one a load balancer.
+// treeSupport records whether the cloud offers status trees, so that a refusal is not repeated for each load balancer.
 type treeSupport struct{ state atomic.Int32 }
 
 func (s *treeSupport) isUnsupported() bool { return s.state.Load() < 0 }
@@ -63,7 +62,7 @@ func (s *treeSupport) learn(err error) {
 	}
 }
 
-// pools returns the pools of the tree by ID; nil where its listeners are not those of the listing.
+// pools returns the tree's pools by ID; nil if its listeners differ from the listing.
 func (t *statusTree) pools(listed []listener) map[string]treePool {
 	pools, same := map[string]treePool{}, len(t.LoadBalancer.Listeners) == len(listed)
 	for _, l := range t.LoadBalancer.Listeners {
@@ -78,8 +77,8 @@ func (t *statusTree) pools(listed []listener) map[string]treePool {
 	return pools
 }
 
-// tells reports whether the tree shows enough of the members of a listed pool: the members that the listing has, and, where they are
-// checked, that the checks reach one of them. Which port a check by HTTP goes to is not shown.
+// tells reports whether the tree suffices for a listed pool: it has the same members, and with a monitor at least one is online. It does
+// not show the port of HTTP checks.
 func (t treePool) tells(p *pool) bool {
 	all := make([]member, len(t.Members))
 	online := len(t.Members) == 0
@@ -95,7 +94,7 @@ func (t treePool) tells(p *pool) bool {
 	return p.monitor != nil && p.monitor.Type != protocolHTTP && online
 }
 
-// timesOfChange are when load balancers were changed last, as far as that is known.
+// timesOfChange returns the known updated_at of load balancers.
 func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[string]string {
 	times := map[string]string{}
 	for _, lb := range observed.PeekAll() {
@@ -104,21 +103,21 @@ func timesOfChange(observed *inventory.Inventory[string, *loadBalancer]) map[str
 	return times
 }
 
-// partsAtStart returns the parts of a load balancer as listings and its status tree show them; nil where these do not do.
+// partsAtStart returns a load balancer's parts from listings and its status tree; nil if these do not suffice.
 func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, error) {
 	if _, singly := l.singly.Load(id); singly || l.trees.isUnsupported() || l.partPages.tooLarge() || !l.several(ctx) {
 		return nil, nil //nolint:nilnil // absence is an answer here
 	}
 	o, err := l.listedParts.Get(ctx, id, inventory.Query{MaxAge: firstPartsMaxAge, Expected: manyParts})
 	if err != nil || o.asOf == "" {
-		return nil, ignored(err) // it is read singly
+		return nil, ignored(err) // it is then read alone
 	}
 	d := &details{loadBalancerID: id, listed: true, asOf: o.asOf, listeners: slices.Clone(o.listeners), pools: slices.Clone(o.pools)}
 	if err := waiting.Together(l.monitorReads(ctx, d, firstMonitorsMaxAge)...); err != nil {
 		return nil, ignored(err)
 	}
 	var tree map[string]treePool
-	if len(d.pools) > 1 { // the members of a single pool are read by one call, too
+	if len(d.pools) > 1 { // reading the members of a single pool takes one call too
 		t, err := l.api.statusTree(ctx, id)
 		if err == nil {
 			tree = t.pools(d.listeners)
@@ -145,10 +144,10 @@ func (l *loadBalancers) partsAtStart(ctx context.Context, id string) (*details, 
 	return d, waiting.Together(reads...)
 }
 
-// manyParts stands for the load balancers of a cluster that are looked at after a start: listings pay.
+// manyParts is the number of questions expected after a start, so that listings are used.
 const manyParts = 1000
 
-// several reports whether the cluster has more than one Service with a load balancer.
+// several reports whether the cluster has more than one Service of type LoadBalancer.
 func (l *loadBalancers) several(ctx context.Context) bool {
 	all, err := l.cluster.Services(ctx)
 	n := 0
@@ -160,7 +159,7 @@ func (l *loadBalancers) several(ctx context.Context) bool {
 	return err == nil && n > 1
 }
 
-// wholeParts returns the parts of a load balancer with all that there is to know of them.
+// wholeParts returns a load balancer's parts with all details.
 func (l *loadBalancers) wholeParts(ctx context.Context, id string) (*details, error) {
 	l.singly.Store(id, struct{}{})
 	d, err := l.parts.Get(ctx, id, inventory.Query{MaxAge: partsMaxAge})
@@ -170,7 +169,7 @@ func (l *loadBalancers) wholeParts(ctx context.Context, id string) (*details, er
 	return d, cloudapi.NotAbsence(err)
 }
 
-// readAgain returns the parts of a load balancer as they are now. Those from listings are older than the read that gave them.
+// readAgain returns the current parts. Listed parts are dropped first, because they are older than their read.
 func (l *loadBalancers) readAgain(ctx context.Context, d *details) (*details, error) {
 	if d.listed {
 		l.parts.Invalidate(d.loadBalancerID)
@@ -178,8 +177,7 @@ func (l *loadBalancers) readAgain(ctx context.Context, d *details) (*details, er
 	return l.parts.Get(ctx, d.loadBalancerID, inventory.Query{})
 }
 
-// partsForEnsure are the parts of a load balancer at rest. Where listings show that something is to be changed, or it cannot be told,
-// they are read singly.
+// partsForEnsure returns the parts of an idle load balancer. If listed parts show a change or do not suffice, they are read individually.
 func (l *loadBalancers) partsForEnsure(ctx context.Context, r *services.Request, o observation) (*details, error) {
 	var err error
 	if o.parts, err = l.glance(ctx, o.lb); err != nil || !o.parts.listed {
