@@ -18,12 +18,11 @@ import (
 
 // holder is an owner of an address, or a Service that requests one.
 type holder struct {
-	// name returns its name for messages.
 	name string
-	// service is nil if it is no Service, or a deleted one.
+	// service is nil for other owners and for deleted Services.
 	service *v1.Service
-	// wants is set if the Service requests the address and does not have it yet. excess is set if one object lists more addresses than it
-	// can have: those are assigned last, and block nobody.
+	// wants: the Service requests the address and does not have it yet. excess: the object lists more addresses than it can have. Such
+	// addresses are assigned last, and block nobody.
 	wants, excess bool
 }
 
@@ -54,7 +53,6 @@ func (u usage) having(a netip.Addr) []holder {
 	return slices.DeleteFunc(u.firm(a), func(h holder) bool { return h.wants })
 }
 
-// world holds everything that the choice of addresses depends on.
 type world struct {
 	pools    pools
 	services []*v1.Service
@@ -62,11 +60,11 @@ type world struct {
 	entries  []entry
 	// foreign are addresses in use for other reasons: keys of a shared ConfigMap that are not ours.
 	foreign []netip.Addr
-	// annotated is set if the annotation with the addresses is also their record.
+	// annotated: the annotation with the addresses is also their record.
 	annotated bool
-	// exclusive is set if the announcer allows one Service per address, and v4 if it supports only IPv4.
+	// exclusive: the announcer allows one Service per address. v4: it supports only IPv4.
 	exclusive, v4 bool
-	// pooled is set if Services may request only addresses of their pool.
+	// pooled: Services may request only addresses of their pool.
 	pooled bool
 }
 
@@ -126,12 +124,12 @@ func (w world) addService(u usage, s *v1.Service) {
 const (
 	// maxAddresses is the maximum number of a Service's addresses: one of each family.
 	maxAddresses = 2
-	// maxNodeAddresses is that of a Node: an internal and an external one of each family.
+	// maxNodeAddresses is the maximum for a Node: an internal and an external one of each family.
 	maxNodeAddresses = 2 * maxAddresses
 )
 
-// parsed parses an address; the result is invalid for other text. It has one canonical form, because ::ffff:10.0.0.1 and 10.0.0.1 must not
-// be assigned twice. A zone is refused: it is free text, which must not reach any file.
+// parsed parses an address; the result is invalid for other text. The form is canonical, because ::ffff:10.0.0.1 and 10.0.0.1 must not be
+// assigned twice. Zones are refused: they are free text, which must not reach any file.
 func parsed(text string) netip.Addr {
 	a, err := netip.ParseAddr(strings.TrimSpace(text))
 	if err != nil || a.Zone() != "" {
@@ -140,12 +138,12 @@ func parsed(text string) netip.Addr {
 	return a.Unmap()
 }
 
-// sloppy is parsed, but allows leading zeros like kube-proxy.
+// sloppy is like parsed, but allows leading zeros like kube-proxy.
 func sloppy(text string) netip.Addr {
 	if a := parsed(text); a.IsValid() {
 		return a
 	}
-	a, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(strings.TrimSpace(text))) // returns the invalid address for other text
+	a, _ := netip.AddrFromSlice(netutils.ParseIPSloppy(strings.TrimSpace(text))) // other text yields the invalid address
 	return a.Unmap()
 }
 
@@ -173,13 +171,12 @@ func lenientList(text string) []netip.Addr {
 	return all
 }
 
-// refusal is the error of a Service that gets no address, with the reason of the event. Again is set if it may pass.
+// refusal is the error of a Service that gets no address, with the event's reason. Again: a later try may succeed.
 type refusal struct {
 	reason, message string
 	again           bool
 }
 
-// Error implements error.
 func (r *refusal) Error() string { return r.message }
 
 func refuse(format string, args ...any) error {
@@ -190,7 +187,6 @@ func exhausted(reason, format string, args ...any) error {
 	return &refusal{reason: reason, message: fmt.Sprintf(format, args...), again: true}
 }
 
-// choice holds the addresses of a Service.
 type choice struct {
 	addresses []netip.Addr
 	// outside are requested addresses that are in no pool.
@@ -216,7 +212,7 @@ func (w world) choose(s *v1.Service, asked, has []netip.Addr) (choice, error) {
 		return choice{}, err
 	}
 	c.addresses = nil
-	if len(asked) > 0 { // all of them, and missing families
+	if len(asked) > 0 { // all of them, plus missing families
 		families = completed(families, asked)
 	}
 	var failures []error
@@ -272,7 +268,7 @@ func wrapRefusal(what string, failures []error, several bool) error {
 func (w world) addressFor(s *v1.Service, v6 bool, has []netip.Addr, p pool, poolErr error, u usage) (netip.Addr, error) {
 	for _, a := range has {
 		if a.Is6() == v6 {
-			return a, nil // it is kept, even if the pool changed
+			return a, nil // kept even if the pool changed
 		}
 	}
 	if w.pools.err != nil {
@@ -361,10 +357,10 @@ func (w world) chooseAsked(s *v1.Service, asked, has []netip.Addr, p pool, u usa
 			return choice{}, err
 		}
 		if slices.Contains(has, a) {
-			continue // it had the address first
+			continue // this Service had the address first
 		}
 		holders := slices.Clone(u[a])
-		if p.contains(a) { // which a long list does not block
+		if p.contains(a) { // other objects' excess addresses do not block it
 			holders = u.firm(a)
 		}
 		holders = slices.DeleteFunc(holders, func(h holder) bool { return (h.wants || w.givenBefore(s, a)) && older(s, h.service) })
@@ -396,7 +392,7 @@ func (w world) givenBefore(s *v1.Service, a netip.Addr) bool {
 	return w.annotated && !ours && slices.Contains(recorded(s), a) && slices.Contains(statusAddresses(s), a)
 }
 
-// askable refuses an address that no such Service can have.
+// askable refuses an address that this Service can never have.
 func (w world) askable(s *v1.Service, a netip.Addr) error {
 	switch {
 	case a.IsUnspecified():
@@ -455,7 +451,7 @@ func (w world) families(s *v1.Service, p pool, known bool, has []netip.Addr) (v6
 	if policy == v1.IPFamilyPolicySingleStack {
 		v6 = v6[:1]
 	}
-	if w.v4 { // the announcer supports no other
+	if w.v4 { // the announcer supports only IPv4
 		if !slices.Contains(v6, false) || policy == v1.IPFamilyPolicyRequireDualStack {
 			return nil, false, refuse("spec.ipFamilies asks for IPv6, which kube-keepalived-vip cannot announce; use IPv4, or another announcer")
 		}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// service is a Service of type LoadBalancer in a namespace; a later one has a greater number.
+// service returns a Service of type LoadBalancer. A higher number is a later creation time.
 func service(namespace string, number int, change ...func(*v1.Service)) *v1.Service {
 	s := &v1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -43,7 +43,6 @@ func worldOf(data map[string]string) world {
 	return world{pools: pools{where: "kube-system/kubevip", data: data}}
 }
 
-// record gives a Service its entry in the record.
 func (w world) record(s *v1.Service, addresses ...string) world {
 	var all []netip.Addr
 	for _, text := range addresses {
@@ -105,8 +104,8 @@ func TestExhausted(t *testing.T) {
 	assert.Contains(t, why.message, "no addresses available in range-global of ConfigMap kube-system/kubevip [10.0.0.1-10.0.0.1]")
 }
 
-// TestNotTwiceAcrossPools: pools of two namespaces that overlap, a user's own address, and addresses of nodes and of Services that other
-// controllers serve never lead to one address for two.
+// TestNotTwiceAcrossPools: no address is assigned twice, in spite of overlapping pools, a user's own address, and addresses of nodes and of
+// other controllers' Services.
 func TestNotTwiceAcrossPools(t *testing.T) {
 	t.Parallel()
 	w := worldOf(map[string]string{"cidr-a": "10.0.0.0/29", "cidr-b": "10.0.0.0/28"}).record(service("a", 1), "10.0.0.1")
@@ -183,8 +182,8 @@ func TestDynamic(t *testing.T) {
 	require.Error(t, err, "nobody else asks a DHCP server")
 }
 
-// TestNeverTwice plays clusters at random: pools, requests, families, shared addresses, Services that come and go. No two Services that
-// may not share one ever have the same address.
+// TestNeverTwice runs random clusters with pools, requests, families, shared addresses, and Services created and deleted. Two Services
+// never have the same address unless they may share it.
 func TestNeverTwice(t *testing.T) {
 	t.Parallel()
 	families := []v1.IPFamily{v1.IPv4Protocol, v1.IPv6Protocol}
@@ -217,7 +216,7 @@ func TestNeverTwice(t *testing.T) {
 	}
 }
 
-// requireDistinct: two Services with one address may share it.
+// requireDistinct: Services with the same address may share it.
 func requireDistinct(t *testing.T, w world) {
 	t.Helper()
 	holders := map[netip.Addr][]*v1.Service{}
@@ -236,8 +235,8 @@ func requireDistinct(t *testing.T, w world) {
 	}
 }
 
-// TestFormsOfOneAddress: an address in another form is the same one, and a zone makes none of it. In keepalived.conf two Services with
-// fe80::1%a and fe80::1%b would be one line twice, after which no file was ever published again, for anybody.
+// TestFormsOfOneAddress: an address in another form is the same one, and zones are refused. fe80::1%a and fe80::1%b would be the same line
+// of keepalived.conf twice, which would block every later file.
 func TestFormsOfOneAddress(t *testing.T) {
 	t.Parallel()
 	for _, announcer := range []string{announcerKeepalived, announcerNone, announcerVIP, announcerKubeVIP} {
@@ -267,7 +266,7 @@ func TestFormsOfOneAddress(t *testing.T) {
 	}
 }
 
-// TestUnusableAddresses: what no host can have on its network is given to nobody who asks for it.
+// TestUnusableAddresses: a request for an address that no host can have is refused.
 func TestUnusableAddresses(t *testing.T) {
 	t.Parallel()
 	for address, words := range map[string]string{
@@ -284,8 +283,8 @@ func TestUnusableAddresses(t *testing.T) {
 	assert.Equal(t, []string{"::1", "::2"}, takeAll(p, true, 2))
 }
 
-// TestRequestsBlockNoPool: what a Service asks for counts where it could have it. A list on a Service that is no load balancer, or one that
-// is longer than any Service may have, keeps nobody from a pool.
+// TestRequestsBlockNoPool: only possible requests count. A list on a Service that is not a load balancer, or a list that is too long,
+// blocks no pool.
 func TestRequestsBlockNoPool(t *testing.T) {
 	t.Parallel()
 	all := "10.98.0.1,10.98.0.2,10.98.0.3,10.98.0.4,10.98.0.5,10.98.0.6"
@@ -303,8 +302,8 @@ func TestRequestsBlockNoPool(t *testing.T) {
 	}
 }
 
-// TestNamespacesKeepTheirAddresses: who asks for the address of another namespace gets an event, before and after it was given, when both
-// ask at once, and when the record is lost.
+// TestNamespacesKeepTheirAddresses: a request for an address of another namespace is refused with an event, before and after its
+// assignment, at the same time, and after the record is lost.
 func TestNamespacesKeepTheirAddresses(t *testing.T) {
 	t.Parallel()
 	for _, announcer := range []string{announcerKeepalived, announcerVIP, announcerNone} {
@@ -314,7 +313,7 @@ func TestNamespacesKeepTheirAddresses(t *testing.T) {
 			s.Apply(web)
 			assert.Equal(t, "10.98.0.1", s.requireServed(c, web))
 			thief := service("tenant", 2, asks("10.98.0.1"))
-			other := service("tenant", 0, annotated("10.98.0.1")) // it is older, too
+			other := service("tenant", 0, annotated("10.98.0.1")) // this one is also older
 			s.Apply(thief, other)
 			s.requireRefusal(c, thief, eventAddressInUse, "is in use by Service default/s1")
 			s.requireRefusal(c, other, eventAddressInUse, "is in use by Service default/s1")
@@ -328,7 +327,7 @@ func TestNamespacesKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-// TestRequestedFamilyIsCompletedFromThePool: who asks for an address of one family, and for two families, gets the other one of the pool.
+// TestRequestedFamilyIsCompletedFromThePool: a request for one of two families gets the other address from the pool.
 func TestRequestedFamilyIsCompletedFromThePool(t *testing.T) {
 	t.Parallel()
 	four, six := v1.IPv4Protocol, v1.IPv6Protocol
@@ -350,8 +349,8 @@ func TestRequestedFamilyIsCompletedFromThePool(t *testing.T) {
 	})
 }
 
-// TestSharedPortsChange: of two Services that share an address, one changes its ports. The younger one is told, and keeps the address:
-// to take it away would be an outage.
+// TestSharedPortsChange: if ports of Services that share an address collide, the younger gets an event and keeps the address, because
+// removal would be an outage.
 func TestSharedPortsChange(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envAnnouncer: announcerNone}
@@ -372,7 +371,7 @@ func TestSharedPortsChange(t *testing.T) {
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.0/29", "allow-share-global": "true"}))
 }
 
-// TestOneListTakesNoPool: what one object lists beyond what it can have is given last, and keeps nobody out.
+// TestOneListTakesNoPool: addresses beyond an object's maximum are assigned last, and block nobody.
 func TestOneListTakesNoPool(t *testing.T) {
 	t.Parallel()
 	var all []string

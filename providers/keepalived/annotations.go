@@ -20,12 +20,11 @@ const (
 	annotationHost = "kube-vip.io/vipHost"
 )
 
-// settings holds the parsed annotations of a Service.
 type settings struct {
 	Addresses, Method, Interface string
 }
 
-// Annotations is the table of annotations, with the names that keepalived-cloud-provider and kube-vip use.
+// Annotations has the names that keepalived-cloud-provider and kube-vip use.
 var Annotations = schema.Annotations[settings]{
 	schema.StringAnnotation(func(s *settings) *string { return &s.Addresses }, schema.AnnotationRow{
 		Key: annotationIPs, Changes: schema.InPlace, Spec: schema.Spec{
@@ -54,7 +53,7 @@ var Annotations = schema.Annotations[settings]{
 
 const anyAddress = "(?:" + schema.IPv4Pattern + `|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)`
 
-// parseSettings parses the annotations of a Service, and reports faults that need no look at the cluster.
+// parseSettings parses and checks the annotations of a Service without reading the cluster.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	problems := []error{err}

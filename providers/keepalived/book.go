@@ -25,14 +25,14 @@ const (
 	writeTimeout = 20 * time.Second
 	// unwatchedMaxAge is how long the cache is used while no watch reports changes.
 	unwatchedMaxAge = 10 * time.Second
-	// maxOwn is how many versions written by us are remembered, to distinguish them from others'.
+	// maxOwn is how many of our own versions are remembered, to distinguish them from others'.
 	maxOwn = 64
 )
 
 // change returns a modified record. It is called again after a concurrent write.
 type change func(record) (record, error)
 
-// version is the ConfigMap at one moment, nil if it does not exist, and its record.
+// version is the ConfigMap at one time, nil if it does not exist, and its record.
 type version struct {
 	stored *v1.ConfigMap
 	record record
@@ -48,10 +48,10 @@ type book struct {
 	writer shared.Writer[version]
 	mu     sync.Mutex
 	client kubernetes.Interface
-	// known is the ConfigMap as last read or written, nil if it does not exist; fresh is unset if it is unknown.
+	// known is the ConfigMap as last read or written, nil if it does not exist. fresh: known is up to date.
 	known *v1.ConfigMap
 	fresh bool
-	// asked is when it was read or written, and watched reports whether a watch reports changes; nil without a watch.
+	// asked is the time of the last read or write. watched reports whether a watch reports changes; nil without a watch.
 	asked   time.Time
 	watched func() bool
 	own     []string
@@ -72,14 +72,14 @@ func (b *book) setClient(client kubernetes.Interface) {
 	b.client = client
 }
 
-// follow sets the watch that reports changes once it has synced. Older reads may be outdated.
+// follow starts to trust the watch once it has synced. Earlier reads may be outdated.
 func (b *book) follow(synced func() bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.watched, b.fresh = synced, false
 }
 
-// observe processes an event of the watch; nil is a ConfigMap that does not exist. Versions not written by us are read again.
+// observe handles an event of the watch; nil means that the ConfigMap does not exist. Versions written by others invalidate the cache.
 func (b *book) observe(cm *v1.ConfigMap) (foreign bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,7 +13,7 @@ const (
 	eventNodeLeftOut  = "NodeAnnouncesNothing"
 )
 
-// eventRows are the events of this provider alone.
+// eventRows are the events that only this provider writes.
 func eventRows() []events.Row {
 	return []events.Row{
 		{

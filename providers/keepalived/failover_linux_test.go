@@ -16,13 +16,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/vrrp"
 )
 
-// This file tries what the provider writes with the real keepalived, in network namespaces: nodes and a client on one switch. It needs
-// neither root nor an installed package; where namespaces cannot be made, or the package is not to be had, the tests say so.
+// This file tests the rendered file with real keepalived in network namespaces: nodes and a client on one switch. It needs neither root nor
+// an installed package, and skips with a message where namespaces or the package are not available.
 
-// patience bounds a wait for what keepalived does within seconds, on a machine that is busy.
+// patience bounds waits for keepalived on a busy machine.
 const patience = 3 * time.Minute
 
-// newNetwork makes a network of nodes.
 func newNetwork(t *testing.T, names ...string) *vrrp.Network {
 	t.Helper()
 	root, err := vrrp.Unpacked(t.Context(), t.TempDir())
@@ -48,7 +47,7 @@ func newNetwork(t *testing.T, names ...string) *vrrp.Network {
 	return n
 }
 
-// published are the files that the provider writes for a growing number of Services.
+// published returns the files that the provider writes for a growing number of Services.
 func published(t *testing.T) (texts []string) {
 	t.Helper()
 	env := map[string]string{envAnnouncer: announcerKeepalived, envServiceCIDR: "10.98.0.0/24,fd98::/64"}
@@ -69,8 +68,8 @@ func published(t *testing.T) (texts []string) {
 	return texts
 }
 
-// TestKeepalivedTakesFiles: keepalived itself finds nothing to say about any of the files, on any node that they name. On others it
-// refuses them, and so holds no addresses there.
+// TestKeepalivedTakesFiles: keepalived accepts each file on the nodes named in it. On other nodes it refuses the file, and so holds no
+// addresses.
 func TestKeepalivedTakesFiles(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t, "n1")
@@ -92,8 +91,8 @@ func TestKeepalivedTakesFiles(t *testing.T) {
 	}
 }
 
-// TestFailover: two nodes run keepalived with the file that the provider published. The address moves when a node stops and when it
-// loses its link, and stays when the other one comes back; a new address is there after a reload while the first one stays up.
+// TestFailover: two nodes run keepalived with the published file. The address moves when a node stops and when it loses its link, and stays
+// when the other one returns. A reload adds an address while the first one stays up.
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	texts := published(t)
@@ -106,7 +105,7 @@ func TestFailover(t *testing.T) {
 	require.NoError(t, n.Start("n1"))
 	first := watch(t, n, "10.98.0.1")
 	require.NoError(t, first.Until("n1", patience))
-	require.NoError(t, n.Start("n2")) // whoever comes later does not take over
+	require.NoError(t, n.Start("n2")) // a later node does not take over
 	require.NoError(t, n.Start("n3")) // the file does not name it
 	require.NoError(t, first.Stays("n1", 5*time.Second))
 
@@ -116,7 +115,7 @@ func TestFailover(t *testing.T) {
 	second := watch(t, n, "10.98.0.2")
 	require.NoError(t, second.Until("n1", patience))
 	require.NoError(t, n.Until(patience, "the IPv6 address moves with the others", func() bool { return strings.Contains(n.Addresses("n1"), "fd98::") }))
-	require.NoError(t, first.Stays("n1", 3*time.Second)) // while n2 reloads it may miss that n1 says goodbye
+	require.NoError(t, first.Stays("n1", 3*time.Second)) // during its reload n2 may miss n1's shutdown message
 	assert.Less(t, first.Gap(), 2*time.Second, "a reload with more addresses interrupts none: another node takes over after 3 s at the earliest")
 	assert.NotContains(t, n.Addresses("n3"), "10.98.", "a node that nobody talks to holds no address")
 
@@ -125,7 +124,7 @@ func TestFailover(t *testing.T) {
 	t.Logf("node n1 stops: %s without an answer", first.Gap())
 	require.NoError(t, second.Until("n2", patience))
 	assert.Less(t, second.Gap(), 10*time.Second)
-	assert.Less(t, first.Gap(), 6*time.Second) // on a busy machine as after the loss of the link
+	assert.Less(t, first.Gap(), 6*time.Second) // a busy machine may need as long as after a lost link
 	require.NoError(t, n.Start("n1"))
 	require.NoError(t, first.Stays("n2", 3*time.Second))
 
@@ -149,8 +148,8 @@ func watch(t *testing.T, n *vrrp.Network, address string) *vrrp.Watcher {
 	return w
 }
 
-// killed: keepalived is killed on the node that holds the addresses, and leaves them there. The other node takes over; when the first one
-// starts again it gives back also those that left the file meanwhile.
+// killed: keepalived is killed on the node that holds the addresses. The other node takes over; after its restart the first one also
+// releases addresses removed from the file meanwhile.
 func killed(t *testing.T, n *vrrp.Network, first *vrrp.Watcher, texts []string) {
 	t.Helper()
 	first.Forget()

@@ -21,7 +21,6 @@ var serviceFields = func() schema.Fields {
 	return rows
 }()
 
-// judge reports how the fields of a Service are handled.
 func (c Config) judge(service *v1.Service) (warnings, err error) {
 	return serviceFields.Judge(service, map[string]string{envAnnouncer: c.Announcer})
 }

@@ -9,8 +9,8 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// TestInitializeNodes: off unless it is asked for; then a Node gets an ID of its own and keeps the addresses that its kubelet reports, is
-// never deleted nor said to be shut down, and one with the ID of another cloud waits for that cloud's controller.
+// TestInitializeNodes: off by default. If enabled, a Node gets its own ID, keeps the addresses that its kubelet reports, and is never
+// deleted or shut down. One with another cloud's ID waits for that cloud's controller.
 func TestInitializeNodes(t *testing.T) {
 	t.Parallel()
 	of := func(env map[string]string) *cloud {

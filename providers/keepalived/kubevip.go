@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file is about kube-vip, which reads the addresses from the Services themselves. There is no other record then.
+// This file is about kube-vip, which reads the addresses from the Services, so these are the only record.
 
 const (
 	labelImplementation = "implementation"
@@ -27,15 +27,15 @@ const (
 // marks holds the annotations and labels of a Service that kube-vip reads.
 type marks struct {
 	Addresses, Interface, LoadBalancerIP string
-	// Labelled is set if the Service has the label, and OldLabel if it has the one of the first versions.
+	// Labelled: the Service has the present label. OldLabel: it has the one of the first versions.
 	Labelled, OldLabel bool
 }
 
 // recorded returns the addresses in a Service's annotation.
 func recorded(s *v1.Service) []netip.Addr { return lenientList(s.Annotations[annotationIPs]) }
 
-// askedOf separates a Service's request from its assigned address: the annotation is both, and the field is written with it. If they
-// differ, a user changed one of them: the one that differs from the status.
+// askedOf separates the request from the assigned address: the annotation and the field hold both. If they differ, the user changed the one
+// that differs from the status.
 func askedOf(s *v1.Service, wants, has []netip.Addr) (asked, given []netip.Addr) {
 	field := lenientList(s.Spec.LoadBalancerIP)
 	if _, ours := s.Labels[labelImplementation]; !ours || len(has) == 0 {
@@ -72,7 +72,7 @@ func marksOf(s *v1.Service) marks {
 	}
 }
 
-// marksFor returns the desired marks. Equivalent present ones stay.
+// marksFor returns the desired marks. Equivalent existing ones stay.
 func marksFor(s *v1.Service, _ settings, addresses []netip.Addr, networkInterface string) marks {
 	m := marksOf(s)
 	fresh := m.Addresses == "" && m.LoadBalancerIP == ""
@@ -112,8 +112,8 @@ func (r *reconciler) markChanges(s *v1.Service, d desired) []services.Change[*ob
 	}}
 }
 
-// mark chooses free addresses for a Service and writes them on it. Two processes may do so concurrently: the one that writes last sees the
-// other's marks, and removes its own, even of an older Service, because the other one does not check again.
+// mark chooses free addresses and writes them on the Service. Two processes may do so concurrently: the later one sees the other's marks
+// and removes its own, even those of an older Service, because the earlier one does not check again.
 func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed) (*observed, error) {
 	select {
 	case r.choosing <- struct{}{}:
@@ -125,7 +125,7 @@ func (r *reconciler) mark(ctx context.Context, q *services.Request, _ *observed)
 	if err != nil {
 		return nil, err
 	}
-	// The copy of the Service may be from before its finalizer, and the API server refuses changes of old versions.
+	// The copy may be older than the framework's finalizer, and the API server refuses changes of old versions.
 	at := slices.IndexFunc(all, func(s *v1.Service) bool { return s.UID == q.Service.UID })
 	if at < 0 {
 		return nil, fmt.Errorf("giving Service %s/%s an address: it is gone", q.Service.Namespace, q.Service.Name)

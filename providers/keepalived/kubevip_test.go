@@ -26,7 +26,7 @@ func kubeVIPPools(more ...string) *v1.ConfigMap {
 	return configMap(defaultNamespace, "pools", data)
 }
 
-// kubeWrites counts what was written on Services.
+// kubeWrites counts writes of Services.
 func (s *stage) kubeWrites() (n int) {
 	for _, a := range s.Kube.Actions() {
 		if a.GetVerb() == "patch" && a.GetResource().Resource == "services" {
@@ -43,7 +43,7 @@ func ensureMarked(t *testing.T, s *stage, c *cloud, service *v1.Service) *v1.Ser
 	return s.Current(service)
 }
 
-// TestKubeVIPService: a new Service gets what kube-vip reads, in one write, and its status is left to kube-vip.
+// TestKubeVIPService: a new Service gets its marks in one write, and kube-vip writes its status.
 func TestKubeVIPService(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -62,12 +62,12 @@ func TestKubeVIPService(t *testing.T) {
 	}, kubeVIPPools("interface-global", "eth1"))
 }
 
-// servedMarks are the marks of a Service with an address.
+// servedMarks returns the marks of a Service with an address.
 func servedMarks(address string) marks {
 	return marks{Addresses: address, LoadBalancerIP: address, Labelled: true}
 }
 
-// TestTakeoverKubeVIP: Services as kube-vip's own controller leaves them cost no write; what it forgot is repaired by one.
+// TestTakeoverKubeVIP: Services as kube-vip's own controller leaves them cost no write; missing marks are added in one.
 func TestTakeoverKubeVIP(t *testing.T) {
 	t.Parallel()
 	label := map[string]string{labelImplementation: implementation}
@@ -96,7 +96,7 @@ func TestTakeoverKubeVIP(t *testing.T) {
 	}
 }
 
-// TestKubeVIPFieldCounts: an address that a user chose by the field is never given to somebody else.
+// TestKubeVIPFieldCounts: an address requested by the field is never assigned to another Service.
 func TestKubeVIPFieldCounts(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -113,7 +113,7 @@ func TestKubeVIPFieldCounts(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestKubeVIPTypeChanges: a Service that is no load balancer any more loses our marks; one that is deleted is not written to.
+// TestKubeVIPTypeChanges: our marks are removed from a Service that is no longer a load balancer; a deleted one is not written.
 func TestKubeVIPTypeChanges(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -132,7 +132,7 @@ func TestKubeVIPTypeChanges(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestKubeVIPManyAtOnce: workers of one process, and a second process whose view of the Services is old, never give an address twice.
+// TestKubeVIPManyAtOnce: workers of one process, and a second process with an old view of the Services, never assign an address twice.
 func TestKubeVIPManyAtOnce(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -142,7 +142,7 @@ func TestKubeVIPManyAtOnce(t *testing.T) {
 			all = append(all, service("default", number))
 		}
 		s.Apply(all...)
-		for range 4 { // who found another one faster is tried again by the framework
+		for range 4 { // the framework retries the slower ones
 			var group sync.WaitGroup
 			for i, one := range all {
 				now := s.Current(one)
@@ -160,7 +160,7 @@ func TestKubeVIPManyAtOnce(t *testing.T) {
 	}, kubeVIPPools("cidr-global", "10.0.0.0/24"))
 }
 
-// TestKubeVIPYields: another process gave an older Service the address between our look and our write. We take ours back.
+// TestKubeVIPYields: another process assigned the address to an older Service between our read and our write. We remove ours.
 func TestKubeVIPYields(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -178,7 +178,7 @@ func TestKubeVIPYields(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestNothingAnnounces: settings that do not say what announces addresses are refused, with the choices.
+// TestNothingAnnounces: settings without an announcer are refused, and the message lists the choices.
 func TestNothingAnnounces(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -208,8 +208,8 @@ func TestNothingAnnounces(t *testing.T) {
 	assert.Contains(t, warnings.Error(), "--load-balancer-class=kube-vip.io/kube-vip-class")
 }
 
-// TestKubeVIPAnnotationChanged: the annotation is the record of what a Service has. Who writes another one's address there has not got
-// it, and who copies all the marks of another Service is told.
+// TestKubeVIPAnnotationChanged: writing another Service's address into the annotation does not assign it; copying all marks of another
+// Service causes an event.
 func TestKubeVIPAnnotationChanged(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -238,8 +238,8 @@ func TestKubeVIPAnnotationChanged(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestKubeVIPByClass: KUBEVIP_ENABLE_LOADBALANCERCLASS leaves Services of other classes, and of none, to other controllers, as kube-vip's
-// own controller does.
+// TestKubeVIPByClass: with KUBEVIP_ENABLE_LOADBALANCERCLASS Services of other classes or without one are left to other controllers, as by
+// kube-vip's own.
 func TestKubeVIPByClass(t *testing.T) {
 	t.Parallel()
 	class := func(name string) func(*v1.Service) { return func(s *v1.Service) { s.Spec.LoadBalancerClass = &name } }
@@ -258,8 +258,8 @@ func TestKubeVIPByClass(t *testing.T) {
 	require.ErrorContains(t, err, envClass)
 }
 
-// TestKubeVIPStaleCopy: the framework hands over the copy of before it wrote its finalizer. A new Service costs one write besides, and two
-// listings: one to choose, one to see whether another process chose the same.
+// TestKubeVIPStaleCopy: the framework passes the copy from before its finalizer. A new Service costs one write and two listings: one to
+// choose, one to detect another process's same choice.
 func TestKubeVIPStaleCopy(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -292,8 +292,8 @@ func TestKubeVIPStaleCopy(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestTakeoverOfAddressGivenTwice: kube-vip's own controller gives the address of a Service that chose it, and so has no label, to a later
-// one. The older one keeps it, and the younger one is told.
+// TestTakeoverOfAddressGivenTwice: kube-vip's own controller assigns an address again if its user chose it, because that Service has no
+// label. The older Service keeps it, and the younger gets an event.
 func TestTakeoverOfAddressGivenTwice(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {
@@ -303,7 +303,7 @@ func TestTakeoverOfAddressGivenTwice(t *testing.T) {
 		late.Labels = map[string]string{labelImplementation: implementation}
 		s.Apply(web, late)
 		s.requireRefusal(c, web, eventAddressInUse, "10.0.0.1 is in use by Service default/s2")
-		web.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.1"}} // which no author of a Service writes
+		web.Status.LoadBalancer.Ingress = []v1.LoadBalancerIngress{{IP: "10.0.0.1"}} // a Service's author cannot write the status
 		s.Apply(web)
 		assert.Equal(t, servedMarks("10.0.0.1"), marksOf(ensureMarked(t, s, c, web)))
 		assert.NotContains(t, strings.Join(s.Events(), "\n"), eventAddressInUse)
@@ -313,7 +313,7 @@ func TestTakeoverOfAddressGivenTwice(t *testing.T) {
 	}, kubeVIPPools())
 }
 
-// TestPortableAddressIsMarked: the address that a portable annotation asks for is what kube-vip is told.
+// TestPortableAddressIsMarked: the address requested by a portable annotation is written for kube-vip.
 func TestPortableAddressIsMarked(t *testing.T) {
 	t.Parallel()
 	onStage(t, kubeVIPEnv, func(t *testing.T, s *stage) {

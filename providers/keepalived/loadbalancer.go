@@ -23,21 +23,19 @@ import (
 
 // observed holds the present addresses of a Service and their record.
 type observed struct {
-	// record is the content of the ConfigMap, and entry its part for the Service. Neither is used if addresses are recorded on Services.
+	// record is the content of the ConfigMap, entry its part for the Service. Both are unused if addresses are recorded on Services.
 	record record
 	entry  entry
-	// has are the addresses of the Service.
-	has []netip.Addr
+	has    []netip.Addr
 }
 
-// desired is the desired state of a Service.
 type desired struct {
 	choice
 
-	// conflicts lists the addresses that others have as well.
+	// conflicts are addresses that other Services have as well.
 	conflicts []string
 	entry     entry
-	// written are the marks on the Service, if addresses are recorded there.
+	// written are the marks, if addresses are recorded on Services.
 	written marks
 }
 
@@ -47,15 +45,15 @@ type reconciler struct {
 	cluster ownership.Cluster
 	book    *book
 	pools   *poolSource
-	// choosing is held while an address is chosen that is recorded on the Service itself.
+	// choosing serialises the choice of addresses recorded on Services.
 	choosing chan struct{}
 
 	mu    sync.Mutex
 	kube  kubernetes.Interface
 	nodes listers.NodeLister
-	// waiting are the Services that no pool had an address for.
+	// waiting are the Services for which no pool had an address.
 	waiting map[string]struct{}
-	// left holds the reported reasons why nodes hold no addresses.
+	// left holds the reasons, already reported, why nodes hold no addresses.
 	left   map[string]string
 	events eventwriter.EventRecorder
 	retry  func(func(*v1.Service) bool)
@@ -150,7 +148,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, o *observed
 	return d, findings, nil
 }
 
-// desire computes it for the given Services.
+// desire computes the desired state in view of the given Services.
 func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all []*v1.Service) (desired, error) {
 	set, _, err := parseSettings(s) // Validate has checked them
 	if err != nil {
@@ -189,7 +187,7 @@ func (r *reconciler) desire(ctx context.Context, s *v1.Service, o *observed, all
 	return d, nil
 }
 
-// world collects everything that the choice of addresses depends on.
+// world collects the input for the choice of addresses.
 func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (world, error) {
 	nodes, err := r.allNodes(ctx)
 	w := world{
@@ -203,7 +201,7 @@ func (r *reconciler) world(ctx context.Context, rec record, all []*v1.Service) (
 	return w, err
 }
 
-// shown returns the addresses in the Service's status that its pool contains and nobody else has: the record was lost.
+// shown recovers a lost record: the addresses in the Service's status that its pool contains and nobody else has.
 func (w world) shown(s *v1.Service) []netip.Addr {
 	p, err := w.pools.poolOf(s.Namespace)
 	if err != nil {
@@ -220,8 +218,8 @@ func (w world) shown(s *v1.Service) []netip.Addr {
 	return has
 }
 
-// conflicts lists a Service's addresses that others have as well, because of another controller, manual changes, or changed ports of
-// Services that share one. The younger Service gets an event and keeps the address: removing it would be an outage.
+// conflicts lists a Service's addresses that others have too, after manual changes, changed ports or another controller's choice. The
+// younger Service gets an event and keeps the address, because removal would be an outage.
 func (w world) conflicts(s *v1.Service, has []netip.Addr) (all []string) {
 	if w.pools.err != nil {
 		return nil // it is unknown which addresses may be shared
@@ -308,7 +306,7 @@ func (r *reconciler) reported(q *services.Request, err error) error {
 	return err
 }
 
-// give computes the addresses for a record that is about to be written: another process may have assigned some since it was read.
+// give assigns the addresses again just before the record is written, because another process may have taken some.
 func (r *reconciler) give(ctx context.Context, s *v1.Service, rec record) (record, error) {
 	all, err := r.cluster.Services(ctx)
 	if err != nil {

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	vrrp.Main() // this program is also what answers and asks in the namespaces of TestFailover
+	vrrp.Main() // this binary is also client and server in the namespaces of TestFailover
 	conformance.Main(m, Name)
 }

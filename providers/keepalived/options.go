@@ -57,7 +57,6 @@ const (
 	documentedClass = "kube-vip.io/kube-vip-class"
 )
 
-// Config holds the provider's configuration.
 type Config struct {
 	Announcer, Namespace, ConfigMap, ServiceCIDR, Method string
 	PoolNamespace, PoolConfigMap, ClassName, Selector    string
@@ -74,10 +73,10 @@ var (
 	routerIDs = 255.0
 )
 
-// methods are those of kube-keepalived-vip; none means NAT there.
+// methods are kube-keepalived-vip's; none means NAT there.
 func methods() []string { return []string{"NAT", "DR", "PROXY"} }
 
-// Options is the table of the provider's options, with the names that keepalived-cloud-provider and kube-vip's own controller use.
+// Options has the option names of keepalived-cloud-provider and kube-vip's own controller.
 var Options = schema.Options[Config]{
 	schema.EnumOption(func(c *Config) *string { return &c.Announcer }, schema.OptionRow{Env: envAnnouncer, Spec: schema.Spec{
 		Choices:     []string{announcerVIP, announcerKubeVIP, announcerKeepalived, announcerNone},
@@ -180,7 +179,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, warnings, errors.Join(problems...)
 }
 
-// announcerOf derives the announcer from existing settings of the two other controllers.
+// announcerOf derives the announcer from settings of the two other controllers.
 func announcerOf(env func(string) string) string {
 	if env(envConfigMap) != "" {
 		return announcerVIP
@@ -193,7 +192,7 @@ func announcerOf(env func(string) string) string {
 	return ""
 }
 
-// warnings are about settings that need another one.
+// warnings report settings that need another one.
 func (c Config) warnings() error {
 	if !c.ByClass {
 		return nil
@@ -203,7 +202,7 @@ func (c Config) warnings() error {
 		c.ClassName)}
 }
 
-// leaves implements registry.Provider.LeavesAlone: by class, kube-vip's own controller serves one class alone.
+// leaves implements registry.Provider.LeavesAlone. In class mode kube-vip's own controller serves a single class.
 func leaves(in registry.Inputs) func(*v1.Service) bool {
 	c, _, _ := parseConfig(in) // its faults are reported elsewhere
 	return func(s *v1.Service) bool { return c.ByClass && defaults.ClassOf(s) != c.ClassName }

@@ -30,7 +30,7 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	return orphans, nil
 }
 
-// DeleteOrphan implements contract.OrphanFinder. The entry is checked again, with the current Services.
+// DeleteOrphan implements contract.OrphanFinder. It checks the entry again with the present Services.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	if err := c.reconciler.cluster.StillOrphan(ctx, o, c.Orphans); err != nil {
 		return err

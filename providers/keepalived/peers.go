@@ -22,15 +22,15 @@ type peer struct {
 	address netip.Addr
 }
 
-// leftOut is a node that may not, with the reason.
+// leftOut is a node that may not hold addresses, with the reason.
 type leftOut struct {
 	node *v1.Node
 	why  string
 }
 
-// peersOf returns the nodes that may hold addresses, by name. Each has an internal address in the first node's family, which no older node
-// has: a kubelet can report any address, but not change when its Node was created. Announced addresses do not count, because a kubelet may
-// report them while its node holds them.
+// peersOf returns the nodes that may hold addresses, by name. Each has its own internal address in the first announced address's family. Of
+// two nodes with the same one, the older keeps it: a kubelet can report any address, but cannot change its Node's age. Announced addresses
+// are ignored, because kubelets may report them.
 func peersOf(nodes []*v1.Node, announced []netip.Addr) (peers []peer, left []leftOut) {
 	v6 := len(announced) > 0 && announced[0].Is6()
 	nodes = slices.SortedFunc(slices.Values(nodes), func(a, b *v1.Node) int {

@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TestNodeWithoutAddress: a node that the others cannot talk to is left out of the file, where it would hold the addresses as well, and
-// an event on it says why, once.
+// TestNodeWithoutAddress: a node that the others cannot reach is left out of the file, because it would hold the addresses too. An event on
+// it gives the reason once.
 func TestNodeWithoutAddress(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -48,7 +48,7 @@ func TestNodeWithoutAddress(t *testing.T) {
 	}
 }
 
-// TestZoneIsNoPeer: a zone is free text that a kubelet can write, and is part of what netip takes for an address.
+// TestZoneIsNoPeer: netip accepts zones, which are free text that a kubelet can write.
 func TestZoneIsNoPeer(t *testing.T) {
 	t.Parallel()
 	zoned := "fe80::1%eth0\n    }\n    notify /bin/sh\n    unicast_peer {"
@@ -74,7 +74,7 @@ func TestStrangersHoldNothing(t *testing.T) {
 	}
 }
 
-// TestCommandKnowsNodes: a command that writes next to the program has no cache of the Nodes. What it publishes names them all the same.
+// TestCommandKnowsNodes: a command that runs beside the program has no cache of Nodes, but publishes a file that names them.
 func TestCommandKnowsNodes(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envAnnouncer: announcerKeepalived, envServiceCIDR: "10.98.0.0/24"}
@@ -101,7 +101,7 @@ func TestCommandKnowsNodes(t *testing.T) {
 	})
 }
 
-// TestClaimedAddress: a kubelet that reports the address of another node puts its own one out of the file, whatever it is called.
+// TestClaimedAddress: a kubelet that reports another node's address removes only its own node from the file, whatever its name.
 func TestClaimedAddress(t *testing.T) {
 	t.Parallel()
 	created := func(n *v1.Node, second int64) *v1.Node {

@@ -18,19 +18,19 @@ func (s span) contains(a netip.Addr) bool { return s.from.Compare(a) <= 0 && a.C
 
 // pool is a set of addresses for Services.
 type pool struct {
-	// key is its origin, for messages, and text its value.
+	// key is the pool's origin, for messages; text is its value.
 	key, text string
 	// spans are sorted and do not overlap.
 	spans []span
-	// down is set if the highest address is assigned first.
+	// down: the highest address is assigned first.
 	down bool
-	// whole is set if IPv4 addresses that end in .0 and .255 are assigned too.
+	// whole: IPv4 addresses ending in .0 and .255 are assigned too.
 	whole bool
-	// dynamic is set if the announcer gets the IPv4 address by DHCP.
+	// dynamic: the announcer gets the IPv4 address by DHCP.
 	dynamic bool
 }
 
-// hasFamily reports whether the pool has addresses of a family at all.
+// hasFamily reports whether the pool has any addresses of a family.
 func (p pool) hasFamily(v6 bool) bool {
 	return slices.ContainsFunc(p.spans, func(s span) bool { return s.from.Is6() == v6 })
 }
@@ -116,7 +116,7 @@ func spanOf(prefix netip.Prefix) span {
 	for i := prefix.Bits(); i < from.BitLen(); i++ {
 		end[i/8] |= 1 << (7 - i%8)
 	}
-	to, _ := netip.AddrFromSlice(end) // the length is that of an address
+	to, _ := netip.AddrFromSlice(end) // its length is valid
 	return span{from, to}
 }
 

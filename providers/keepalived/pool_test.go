@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// poolOf is the pool of namespace default among keys.
+// poolOf returns the pool of namespace default.
 func poolOf(t *testing.T, data map[string]string) pool {
 	t.Helper()
 	p, err := pools{where: "kube-system/kubevip", data: data}.poolOf("default")
@@ -22,7 +22,7 @@ func poolOf(t *testing.T, data map[string]string) pool {
 	return p
 }
 
-// takeAll takes addresses from a pool until it has none, at most n.
+// takeAll takes up to n addresses from a pool.
 func takeAll(p pool, v6 bool, n int, used ...string) (all []string) {
 	taken := map[netip.Addr]bool{}
 	for _, text := range used {
@@ -108,7 +108,7 @@ var nextCases = map[string]nextCase{
 	},
 }
 
-// TestNextAddress: the next address is the one that kube-vip's own controller would give.
+// TestNextAddress: the next address is the one that kube-vip's own controller would assign.
 func TestNextAddress(t *testing.T) {
 	t.Parallel()
 	for name, c := range nextCases {
@@ -116,15 +116,15 @@ func TestNextAddress(t *testing.T) {
 			t.Parallel()
 			n := len(c.want)
 			if name == "without ends" || name == "adjacent are one" || name == "a /31 and a /32" {
-				n++ // and then it is exhausted
+				n++ // then the pool is exhausted
 			}
 			assert.Equal(t, c.want, takeAll(poolOf(t, c.data), c.v6, n, c.used...))
 		})
 	}
 }
 
-// TestServiceCIDR: the pool of keepalived-cloud-provider leaves out the ends of the network alone, and none of /31 and /32, at which
-// that controller failed. IPv6 networks of any size take no time, at which it never ended.
+// TestServiceCIDR: the pool of keepalived-cloud-provider excludes only the ends of a network, and none of a /31 or /32. Large IPv6 networks
+// take no time. That controller failed in both cases.
 func TestServiceCIDR(t *testing.T) {
 	t.Parallel()
 	for cidr, want := range map[string][]string{
@@ -168,7 +168,7 @@ func TestPoolKeys(t *testing.T) {
 	assert.Equal(t, []string{"10.9.0.1"}, takeAll(one, false, 1), "the CIDR counts where the ConfigMap has no key")
 }
 
-// TestPoolsAreSets: whatever is written, each address is given once, is one of the pool, and none is left out.
+// TestPoolsAreSets: whatever the notation, each address of the pool is assigned exactly once.
 func TestPoolsAreSets(t *testing.T) {
 	t.Parallel()
 	rnd := rand.New(rand.NewPCG(1, 2))
@@ -216,8 +216,8 @@ func FuzzParseSpans(f *testing.F) {
 	})
 }
 
-// TestRequestedAddressesOfPoolsAlone: with KEEPALIVED_REQUESTED_ADDRESSES=pools nobody takes an address of a machine that the cluster does
-// not know, nor one of the pool of another namespace. Who has one keeps it, and who waits for a pool is served with it.
+// TestRequestedAddressesOfPoolsAlone: KEEPALIVED_REQUESTED_ADDRESSES=pools refuses addresses outside the namespace's pool. A Service that
+// has one keeps it, and one that waits gets it once the pool contains it.
 func TestRequestedAddressesOfPoolsAlone(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envAnnouncer: announcerNone, envRequested: requestedPools}
@@ -240,8 +240,8 @@ func TestRequestedAddressesOfPoolsAlone(t *testing.T) {
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-tenant": "10.1.0.0/24", "cidr-other": "10.2.0.0/24"}))
 }
 
-// TestPoolEditedWhileAllocating: two processes give addresses while an operator edits the pool again and again. None is given twice, and
-// each is of the pool of before or after.
+// TestPoolEditedWhileAllocating: two processes assign addresses while an operator edits the pool repeatedly. None is assigned twice, and
+// each belongs to the pool before or after an edit.
 func TestPoolEditedWhileAllocating(t *testing.T) {
 	t.Parallel()
 	for _, announcer := range []string{announcerNone, announcerKeepalived} {

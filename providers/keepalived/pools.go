@@ -33,9 +33,9 @@ type pools struct {
 	where string
 	// data are its keys; nil if it does not exist.
 	data map[string]string
-	// cidr is the pool of namespaces without a key in the ConfigMap; "" if there is none.
+	// cidr is the pool of namespaces without a key in the ConfigMap; "" without one.
 	cidr string
-	// err is why the ConfigMap could not be read.
+	// err: the ConfigMap could not be read.
 	err error
 }
 

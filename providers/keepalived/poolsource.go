@@ -18,7 +18,7 @@ type poolSource struct {
 	client kubernetes.Interface
 	known  map[string]string
 	fresh  bool
-	// version counts the invalidations, so that an older response is not cached.
+	// version counts invalidations, so that an older response is not cached.
 	version int
 	asked   time.Time
 	// watched reports whether a watch reports changes; nil without a watch.
@@ -31,14 +31,14 @@ func (p *poolSource) setClient(client kubernetes.Interface) {
 	p.client = client
 }
 
-// follow sets the watch that reports changes once it has synced.
+// follow starts to trust the watch once it has synced.
 func (p *poolSource) follow(synced func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.watched, p.fresh = synced, false
 }
 
-// changed makes the ConfigMap be read again.
+// changed invalidates the cache.
 func (p *poolSource) changed() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package keepalived gives Services of type LoadBalancer addresses where there is no cloud, and tells keepalived, kube-vip or
-// kube-keepalived-vip on the nodes to announce them. All that it knows is stored in Kubernetes.
+// Package keepalived assigns addresses to Services of type LoadBalancer without a cloud. keepalived, kube-vip or kube-keepalived-vip
+// announce them from the nodes. All state is stored in Kubernetes.
 package keepalived
 
 import (
@@ -25,10 +25,9 @@ import (
 // Name is the value of --cloud-provider.
 const Name = "keepalived"
 
-// creationShows is how long a write may take effect after its answer was lost.
+// creationShows is how long a write may take effect after its response was lost.
 const creationShows = 45 * time.Second
 
-// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "keepalived", Stability: "alpha", InCluster: true,
@@ -52,7 +51,7 @@ func init() {
 	cloudprovider.RegisterCloudProvider(Name, registry.Register(Description()))
 }
 
-// noAPI stands for the API that there is not.
+// noAPI stands in for a cloud's API.
 type noAPI struct{}
 
 func maker() cloudbase.Maker[Config, noAPI, *cloud] {
@@ -61,7 +60,6 @@ func maker() cloudbase.Maker[Config, noAPI, *cloud] {
 	}
 }
 
-// cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithLoadBalancers
@@ -83,7 +81,7 @@ func buildCloud(config Config, _ noAPI, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin starts the parts that need the client and events of the leader.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.kube = b.Kube
 	c.reconciler.setClient(b.Kube)
@@ -91,7 +89,7 @@ func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.setEvents(b.Events)
 }
 
-// inform hands the caches to the parts, and watches the two ConfigMaps once the Services are known.
+// inform passes the informers to the parts, and watches the two ConfigMaps once the Services are known.
 func (c *cloud) inform(in cloudbase.Informers) {
 	r := c.reconciler
 	r.cluster.SetServices(in.Services().Lister())
@@ -104,7 +102,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 		in.RunLoopOnChanges(rendering, in.Nodes().Informer(), nil)
 		render = rendering.Trigger
 	}
-	// A handler of an informer that has not started cannot fail to be added. With a Service its address is free.
+	// Adding a handler to a stopped informer cannot fail. A deleted Service frees its address.
 	_, _ = in.Services().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { r.tryAgain() }})
 	started := false
 	in.Run(loop.Job{Name: "keepalived-watch", Period: renderPeriod, Timeout: time.Minute, Run: func(context.Context) error {
@@ -116,10 +114,10 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	}}, in.Services().Informer())
 }
 
-// renderPeriod is how often the rendered file is looked at without an occasion.
+// renderPeriod is how often the rendered file is checked without a change.
 const renderPeriod = 10 * time.Minute
 
-// watch follows the two ConfigMaps, each by its name, and has what somebody else wrote rendered again.
+// watch watches the two ConfigMaps, and renders the file again after foreign changes.
 func (c *cloud) watch(stop <-chan struct{}, render func()) {
 	r := c.reconciler
 	follow := func(namespace, name string, changed func(cm *v1.ConfigMap)) (synced func() bool) {
@@ -131,7 +129,7 @@ func (c *cloud) watch(stop <-chan struct{}, render func()) {
 			cm, _ := object.(*v1.ConfigMap)
 			changed(cm)
 		}
-		// A handler of an informer that has not started cannot fail to be added.
+		// Adding a handler to a stopped informer cannot fail.
 		_, _ = factory.Core().V1().ConfigMaps().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: see, UpdateFunc: func(_, object any) { see(object) }, DeleteFunc: func(any) { changed(nil) },
 		})
@@ -149,13 +147,12 @@ func (c *cloud) watch(stop <-chan struct{}, render func()) {
 		if !r.book.observe(cm) {
 			return
 		}
-		r.tryAgain() // somebody else may have freed an address
+		r.tryAgain() // another process may have freed an address
 		render()
 	}))
 }
 
-// publishAgain renders the file again where the nodes, or somebody by hand, changed what it is made of. Without an address there is
-// nothing to announce.
+// publishAgain renders the file again after a change of nodes or a manual change. Without addresses there is nothing to announce.
 func (c *cloud) publishAgain(ctx context.Context) error {
 	r := c.reconciler
 	rec, err := r.book.read(ctx)
@@ -177,7 +174,7 @@ func (c *cloud) publishAgain(ctx context.Context) error {
 	return err
 }
 
-// check reads what is stored, which takes no more than the rights that the program needs.
+// check reads the stored state with only the permissions that the program needs anyway.
 func (c *cloud) check(ctx context.Context) error {
 	r := c.reconciler
 	if c.kube == nil {
@@ -202,14 +199,12 @@ func (c *cloud) SetServiceRetry(retry func(func(*v1.Service) bool)) {
 	c.reconciler.retry = retry
 }
 
-// setEvents gives what writes events.
 func (r *reconciler) setEvents(events eventwriter.EventRecorder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.events = events
 }
 
-// setClient gives the parts the client of the API server.
 func (r *reconciler) setClient(client kubernetes.Interface) {
 	r.cluster.SetClient(client)
 	r.book.setClient(client)
@@ -225,7 +220,6 @@ func (r *reconciler) client() kubernetes.Interface {
 	return r.kube
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Set:           []string{"options.KEEPALIVED_ANNOUNCER=keepalived", "options.KEEPALIVED_SERVICE_CIDR=192.168.10.0/26"},

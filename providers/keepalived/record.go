@@ -111,7 +111,7 @@ func (r record) addresses() (all []netip.Addr) {
 	for _, e := range r.entries {
 		all = append(all, e.addresses()...)
 	}
-	slices.SortFunc(all, netip.Addr.Compare) // IPv4 comes first
+	slices.SortFunc(all, netip.Addr.Compare) // IPv4 first
 	return slices.Compact(all)
 }
 
@@ -180,7 +180,7 @@ func (r record) encode() string {
 	if entries == nil {
 		entries = []entry{}
 	}
-	text, _ := json.Marshal(map[string][]entry{"services": entries}) // texts alone
+	text, _ := json.Marshal(map[string][]entry{"services": entries}) // only strings
 	return string(text)
 }
 

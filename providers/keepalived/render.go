@@ -12,11 +12,11 @@ import (
 	v1 "k8s.io/api/core/v1"
 )
 
-// This file renders keepalived.conf, one file for all nodes: a line that begins with @<name> applies to the node of that name alone, and
-// one with @^<name> to all others.
+// This file renders keepalived.conf, one file for all nodes. A line starting with @<name> applies only to that node, one with @^<name> to
+// all others.
 
 const (
-	maxPriority = 254 // 255 is for the owner of an address
+	maxPriority = 254 // 255 is for the address's owner
 	minPriority = 1
 )
 
@@ -31,19 +31,19 @@ type layout struct {
 	Unicast   bool
 }
 
-// There is no reload_check_config: keepalived 2.2.7 with it reads a new file and keeps the addresses of the old one. The documentation says
-// how to check the file before a reload.
+// reload_check_config is not set: with it, keepalived 2.2.7 reads a new file but keeps the old addresses. The documentation says how to
+// check the file before a reload.
 
-// render returns the file for addresses and nodes. The first address is advertised, and all others move with it, so that a further address
-// does not change the messages among nodes.
+// render returns the file for addresses and nodes. Only the first address is advertised and all others move with it, so that an additional
+// one does not change the VRRP messages.
 func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 	var b strings.Builder
 	b.WriteString("# Written by AnyCCM, which overwrites whatever else is written here.\nglobal_defs {\n    vrrp_version 3\n}\n")
 	addresses = slices.Clone(addresses)
-	slices.SortFunc(addresses, netip.Addr.Compare) // IPv4 comes first
+	slices.SortFunc(addresses, netip.Addr.Compare) // IPv4 first
 	addresses = slices.Compact(addresses)
 	if len(addresses) == 0 {
-		return b.String() // an instance without an address is an error
+		return b.String() // an instance needs an address
 	}
 	line := func(indent int, format string, args ...any) {
 		b.WriteString(strings.Repeat("    ", indent))
@@ -51,12 +51,12 @@ func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 	}
 	peers, _ := peersOf(nodes, addresses)
 	if len(peers) == 0 {
-		return b.String() // an instance without a node
+		return b.String() // an instance needs a node
 	}
 	line(0, "vrrp_instance %s {", instanceName)
 	line(1, "state BACKUP")
 	line(1, "nopreempt")
-	// On a node that is not a peer the instance has no interface: it would receive nothing, and hold the addresses as well.
+	// Other nodes get no interface and so refuse the file: without the peers' messages they would hold the addresses too.
 	for _, p := range peers {
 		line(1, "@%s interface %s", p.name, l.Interface)
 	}
@@ -92,7 +92,7 @@ func render(l layout, addresses []netip.Addr, nodes []*v1.Node) string {
 var (
 	// interfaceName matches names that both Linux and keepalived's syntax accept.
 	interfaceName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,14}$`)
-	// These forms are all that a file may contain.
+	// All lines of a file have one of these forms.
 	inFile     = regexp.MustCompile(`^(global_defs|vrrp_instance anyccm_1) \{$`)
 	inGlobals  = regexp.MustCompile(`^vrrp_version 3$`)
 	inInstance = regexp.MustCompile(`^(state BACKUP|nopreempt|interface \S+|virtual_router_id \d+|advert_int \d+|priority \d+|unicast_src_ip \S+|` +
@@ -111,10 +111,10 @@ func statementOf(block string) *regexp.Regexp {
 	case "vrrp_instance":
 		return inInstance
 	}
-	return inList // all other blocks of an instance are lists of addresses
+	return inList // the other blocks of an instance list addresses
 }
 
-// verify parses a file like keepalived and returns its faults: a broken one is never published, because keepalived would end at its start.
+// verify parses a file like keepalived and returns its faults, because keepalived would exit when it reads a broken one.
 func verify(text string) error {
 	block, blocks := "", []string{}
 	found := map[string][]string{}
@@ -151,7 +151,6 @@ func verify(text string) error {
 	return verifyInstance(found)
 }
 
-// verifyInstance checks the values of the instance, if there is one.
 func verifyInstance(found map[string][]string) error {
 	if len(found["vrrp_instance"]) == 0 {
 		return nil
@@ -176,7 +175,6 @@ func verifyInstance(found map[string][]string) error {
 	return verifyAddresses(first, excluded, slices.Concat(found["in unicast_peer"], found["vrrp_instance unicast_src_ip"]))
 }
 
-// verifyAddresses checks the addresses of the instance and those of the nodes.
 func verifyAddresses(first, excluded, nodes []string) error {
 	seen := map[netip.Prefix]bool{}
 	for _, text := range slices.Concat(first, excluded) {

@@ -54,7 +54,7 @@ func TestRender(t *testing.T) {
 	}
 }
 
-// lines are those of a that b lacks.
+// lacking returns the lines of a that b lacks.
 func lacking(a, b string) (all []string) {
 	for line := range strings.Lines(a) {
 		if !strings.Contains(b, line) {
@@ -64,7 +64,7 @@ func lacking(a, b string) (all []string) {
 	return all
 }
 
-// TestRenderedDifferences: one more node changes lines with a condition alone, and one more address is one line more.
+// TestRenderedDifferences: another node changes only conditional lines, and another address adds one line.
 func TestRenderedDifferences(t *testing.T) {
 	t.Parallel()
 	before, joined := render(testLayout(), addresses(2, 0), threeNodes()[:2]), render(testLayout(), addresses(2, 0), threeNodes())
@@ -78,7 +78,7 @@ func TestRenderedDifferences(t *testing.T) {
 	assert.Equal(t, joined, render(testLayout(), addresses(2, 0), []*v1.Node{all[2], all[0], all[1]}), "the same in any order")
 }
 
-// TestBrokenFileIsNotPublished: what keepalived would refuse is found before it is written.
+// TestBrokenFileIsNotPublished: files that keepalived would refuse are never written.
 func TestBrokenFileIsNotPublished(t *testing.T) {
 	t.Parallel()
 	good := render(testLayout(), addresses(2, 1), threeNodes())
@@ -101,7 +101,7 @@ func TestBrokenFileIsNotPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedFile: the file is in the same write as the entry, other keys stay, and it is written again only where it differs.
+// TestPublishedFile: the file is written together with the entry, other keys stay, and an unchanged file is not written again.
 func TestPublishedFile(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envAnnouncer: announcerKeepalived, envServiceCIDR: "10.98.0.0/24", envSelector: "edge=yes"}
@@ -133,7 +133,7 @@ func TestPublishedFile(t *testing.T) {
 	}, configMap(defaultNamespace, defaultBook, map[string]string{"mine": "stays"}))
 }
 
-// TestNoTextReachesAFile: nothing that a user of the cluster writes reaches a file or a value as more than an address or a name.
+// TestNoTextReachesAFile: user input reaches files and values only as an address or a name.
 func TestNoTextReachesAFile(t *testing.T) {
 	t.Parallel()
 	const evil = "DR\n  notify /bin/sh"
@@ -157,7 +157,7 @@ func TestNoTextReachesAFile(t *testing.T) {
 	}
 }
 
-// TestForeignFileIsReplaced: a file that somebody else wrote into the ConfigMap is replaced, also where no Service has an address.
+// TestForeignFileIsReplaced: a foreign file in the ConfigMap is replaced, even if no Service has an address.
 func TestForeignFileIsReplaced(t *testing.T) {
 	t.Parallel()
 	onStage(t, confEnv, func(t *testing.T, s *stage) {

@@ -16,8 +16,8 @@ import (
 //go:embed testdata/transcripts
 var transcripts embed.FS
 
-// scenarios are those of the other announcers, of what other controllers leave, of addresses that Services ask for, and of the file that
-// keepalived reads. Prepare changes env, which the fixture starts with.
+// scenarios cover the other announcers, takeovers, requested addresses and keepalived's file. Prepare changes env, the environment of the
+// fixture.
 func scenarios(api *conformance.KubeAPI, env map[string]string) []conformance.Scenario {
 	start := func(with map[string]string, configMaps ...*v1.ConfigMap) func() {
 		return func() {
@@ -90,7 +90,7 @@ func otherService() *v1.Service {
 	return s
 }
 
-// askFor is a step in which the Service asks for an address, or for none.
+// askFor is a step in which the Service requests an address, or none.
 func askFor(name, address string) conformance.Step {
 	return conformance.Step{Name: name, Do: func(p *conformance.Play) {
 		p.Change("web", func(s *v1.Service) { s.Spec.LoadBalancerIP = address })

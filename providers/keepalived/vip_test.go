@@ -21,11 +21,11 @@ func withEnv(more map[string]string) map[string]string {
 	return env
 }
 
-// readable is how kube-keepalived-vip reads a value: anything else is skipped there, and its address is lost.
+// readable matches the values that kube-keepalived-vip accepts: it skips all others, and their addresses are lost.
 var readable = regexp.MustCompile(`^([^/]+)/([^/:]+)(:(NAT|DR|PROXY))?$`)
 
-// TestFirstService: the registry and the data are those that keepalived-cloud-provider writes, in one request, and a satisfied Service
-// costs none.
+// TestFirstService: the registry and the data have keepalived-cloud-provider's format, written in one request. An up-to-date Service costs
+// none.
 func TestFirstService(t *testing.T) {
 	t.Parallel()
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
@@ -111,7 +111,7 @@ func TestDeletion(t *testing.T) {
 	}, vips("", nil))
 }
 
-// TestTakeoverVIP: what either version of keepalived-cloud-provider left is taken over without a write, unless it is broken.
+// TestTakeoverVIP: records of either version of keepalived-cloud-provider are taken over without a write, unless they are broken.
 func TestTakeoverVIP(t *testing.T) {
 	t.Parallel()
 	data := map[string]string{"10.210.38.65": "default/s1:DR", "10.210.38.70": "default/s2:DR"}
@@ -149,7 +149,7 @@ func TestTakeoverVIP(t *testing.T) {
 	}
 }
 
-// TestUsersKeysStay: keys that are not ours are never changed, and their addresses never given.
+// TestUsersKeysStay: users' keys are never changed, and their addresses never assigned.
 func TestUsersKeysStay(t *testing.T) {
 	t.Parallel()
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
@@ -191,8 +191,7 @@ func TestMissingConfigMap(t *testing.T) {
 	})
 }
 
-// TestTwoProcesses: one that lost its lease is still at work when the next one begins. Each reads what is stored and chooses, and no
-// address is given twice, nor an entry lost.
+// TestTwoProcesses: a process that lost its lease still works while the next one starts. No address is assigned twice and no entry lost.
 func TestTwoProcesses(t *testing.T) {
 	t.Parallel()
 	for _, announcer := range []string{announcerVIP, announcerKeepalived, announcerNone} {
@@ -228,7 +227,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: 200 Services at once are a few writes, and 200 addresses.
+// TestManyAtOnce: 200 concurrent Services cost few writes, and get 200 addresses.
 func TestManyAtOnce(t *testing.T) {
 	t.Parallel()
 	onStage(t, withEnv(map[string]string{envServiceCIDR: "10.0.0.0/22"}), func(t *testing.T, s *stage) {
@@ -248,7 +247,7 @@ func TestManyAtOnce(t *testing.T) {
 	}, vips("", nil))
 }
 
-// TestConflict: somebody else writes between our look and our write. What they wrote stays.
+// TestConflict: a foreign write between our read and our write stays.
 func TestConflict(t *testing.T) {
 	t.Parallel()
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
@@ -269,7 +268,7 @@ func TestConflict(t *testing.T) {
 	}, vips("", nil))
 }
 
-// TestOrphans: entries of Services that are gone keep their addresses until an operator deletes them.
+// TestOrphans: entries of deleted Services keep their addresses until an operator deletes them.
 func TestOrphans(t *testing.T) {
 	t.Parallel()
 	onStage(t, vipEnv, func(t *testing.T, s *stage) {
@@ -285,7 +284,7 @@ func TestOrphans(t *testing.T) {
 	}, vips(`{"services":[{"uid":"gone","ip":"10.210.38.65","serviceNamespace":"default","serviceName":"old"}]}`, map[string]string{"10.210.38.65": "default/old"}))
 }
 
-// TestRetryWhenPoolsChange: a Service that no pool had an address for is looked at again as soon as the pools change or an address is free.
+// TestRetryWhenPoolsChange: a Service without an address is tried again as soon as the pools change or an address is freed.
 func TestRetryWhenPoolsChange(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{envAnnouncer: announcerNone}
@@ -314,7 +313,7 @@ func TestRetryWhenPoolsChange(t *testing.T) {
 	}, configMap(defaultNamespace, defaultPool, map[string]string{"cidr-global": "10.0.0.1/32"}))
 }
 
-// TestLocalTraffic: keepalived does not know where pods are, and the user is told.
+// TestLocalTraffic: a Service with local traffic gets a warning, because keepalived does not know the pods' nodes.
 func TestLocalTraffic(t *testing.T) {
 	t.Parallel()
 	onStage(t, confEnv, func(t *testing.T, s *stage) {
@@ -325,8 +324,8 @@ func TestLocalTraffic(t *testing.T) {
 	})
 }
 
-// TestTwoReleases: two releases serve classes of their own from one pool, for good. With one record no address is given twice, each
-// publishes what both gave, and what one takes back is the other one's to give. With kube-vip the Services are that record.
+// TestTwoReleases: two releases permanently serve their own classes from one pool. With a shared record no address is assigned twice, each
+// publishes all addresses, and either may assign what the other freed. With kube-vip the Services are that record.
 func TestTwoReleases(t *testing.T) {
 	t.Parallel()
 	for _, announcer := range []string{announcerVIP, announcerKeepalived, announcerNone, announcerKubeVIP} {
@@ -343,7 +342,7 @@ func TestTwoReleases(t *testing.T) {
 			var group sync.WaitGroup
 			for i, one := range all {
 				group.Go(func() {
-					for range 5 { // as the framework does where the other release was faster
+					for range 5 { // the framework retries after a lost race
 						if _, err := releases[i%2].loadBalancers.EnsureLoadBalancer(t.Context(), "", s.fromServer(one), nil); err == nil {
 							return
 						}

@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// stage is a cluster, and processes of the provider that work on it.
+// stage is a cluster with processes of the provider.
 type stage struct {
 	*conformance.Bench
 
@@ -27,7 +27,7 @@ type stage struct {
 	env    map[string]string
 }
 
-// onStage runs a test in virtual time, with ConfigMaps that there are.
+// onStage runs a test in virtual time, with existing ConfigMaps.
 func onStage(t *testing.T, env map[string]string, test func(t *testing.T, s *stage), configMaps ...*v1.ConfigMap) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -39,7 +39,7 @@ func onStage(t *testing.T, env map[string]string, test func(t *testing.T, s *sta
 	})
 }
 
-// start starts a process with nothing in memory.
+// start starts a process with empty memory.
 func (s *stage) start() *cloud {
 	s.T.Helper()
 	config, _, err := parseConfig(conformance.Inputs(nil, s.env))
@@ -76,7 +76,7 @@ func (s *stage) writes() int { return s.server.Calls().Writes }
 
 var vipEnv = map[string]string{envConfigMap: "vips", envNamespace: "network", envServiceCIDR: "10.210.38.64/26"}
 
-// vips is the ConfigMap of keepalived-cloud-provider.
+// vips returns the ConfigMap of keepalived-cloud-provider.
 func vips(registry string, data map[string]string) *v1.ConfigMap {
 	cm := configMap("network", "vips", data)
 	if registry != "" {
@@ -97,7 +97,7 @@ func annotated(address string) func(*v1.Service) {
 	return func(s *v1.Service) { s.Annotations = map[string]string{annotationIPs: address} }
 }
 
-// requireRefusal: a Service is not served, an event says why, and nothing is written.
+// requireRefusal: a Service is refused with an event, and nothing is written.
 func (s *stage) requireRefusal(c *cloud, service *v1.Service, reason, words string) {
 	s.T.Helper()
 	before := s.writes()
@@ -111,7 +111,7 @@ func (s *stage) requireRefusal(c *cloud, service *v1.Service, reason, words stri
 
 var confEnv = map[string]string{envAnnouncer: announcerKeepalived, envServiceCIDR: "10.98.0.0/24,fd98::/64"}
 
-// addressesOf are those that are recorded for a Service.
+// addressesOf returns the addresses recorded for a Service.
 func (s *stage) addressesOf(c *cloud, service *v1.Service) []netip.Addr {
 	s.T.Helper()
 	if c.reconciler.annotated() {
@@ -122,7 +122,7 @@ func (s *stage) addressesOf(c *cloud, service *v1.Service) []netip.Addr {
 	return rec.entryOf(string(service.UID)).addresses()
 }
 
-// fromServer is a Service as the API server has it.
+// fromServer reads a Service from the API server.
 func (s *stage) fromServer(service *v1.Service) *v1.Service {
 	now, err := s.Kube.CoreV1().Services(service.Namespace).Get(s.T.Context(), service.Name, metav1.GetOptions{})
 	if err != nil {

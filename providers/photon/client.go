@@ -29,14 +29,14 @@ const (
 	httpsPort    = 443
 	checkAddress = "check target, dialect and proxies"
 
-	// Codes of errors that matter here.
+	// Error codes that need special handling.
 	codeVMNotFound, codePageExpired, codeNoToken = "VmNotFound", "PageExpired", "MissingAuthToken"
 )
 
-// limits of calls to the API, which publishes none and has few workers.
+// limits of calls: the API publishes none and has few workers.
 var limits = []cloudapi.Limit{{PerSecond: 50, Burst: 100}}
 
-// dialect is a generation of the API: what is before its paths, where it tells about authentication, and what it tells there.
+// dialect is a generation of the API: the prefix of its paths, the path about authentication, and the form of its answer.
 type dialect struct {
 	name, root, auth string
 
@@ -44,24 +44,24 @@ type dialect struct {
 	Port     int    `json:"port"`
 }
 
-// dialects are in the order in which they are asked for, newest first.
+// dialects are in the order of detection, newest first.
 func dialects() []dialect {
 	return []dialect{
 		{name: dialectNew, root: "/v1", auth: "/v1/system/auth"}, {name: dialectInterim, root: "/v1", auth: "/v1/auth"}, {name: dialectOld, auth: "/auth"},
 	}
 }
 
-// api is the part of Photon Controller that is used: a login, and reads.
+// api is a client of Photon Controller: login and reads.
 type api struct {
 	http   *restapi.Client
 	config Config
 	keeper *session.Keeper[login, restapi.Tokens]
-	// spoken is the dialect that the API speaks, found out once.
+	// spoken caches the detected dialect.
 	spoken *inventory.Inventory[string, dialect]
-	// tasks is where tasks are waited for, and slots are held by those that are under way.
+	// tasks waits for tasks; slots limit those in progress.
 	tasks *waiting.Room[string, task]
 	slots chan struct{}
-	// oldest is set for servers before 1.0, whose word for subnets is networks.
+	// oldest: servers before 1.0 call subnets networks.
 	oldest atomic.Bool
 }
 
@@ -84,7 +84,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// said is the API's answer to a call that failed.
+// said is the API's error response.
 type said struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -92,13 +92,13 @@ type said struct {
 
 func (s said) Error() string { return s.Code }
 
-// codeOf is the code of an error, "" where the API has said none.
+// codeOf returns the code of an error, "" without one.
 func codeOf(err error) string {
 	s, _ := errors.AsType[said](err)
 	return s.Code
 }
 
-// refusal understands what the API says. One code alone says that a virtual machine does not exist: wrong paths and dialects are not found
+// refusal classifies errors. Only one code proves that a virtual machine does not exist, because wrong paths and dialects are not found
 // either.
 func refusal(a restapi.Answer, e *cloudapi.Error) bool {
 	var s said
@@ -115,7 +115,7 @@ func refusal(a restapi.Answer, e *cloudapi.Error) bool {
 	return true
 }
 
-// probe finds out which dialect the API speaks. The question needs no token; a server without that path does not find it, or wants one.
+// probe detects the API's dialect. It needs no token; a server of another dialect answers "not found", or asks for a token.
 func (a *api) probe(ctx context.Context, _ string) (dialect, error) {
 	var tried []error
 	for _, d := range dialects() {
@@ -133,11 +133,11 @@ func (a *api) probe(ctx context.Context, _ string) (dialect, error) {
 }
 
 func (a *api) dialect(ctx context.Context) (dialect, error) {
-	ctx = evidence.With(ctx, evidence.Demand{}) // which is about machines
+	ctx = evidence.With(ctx, evidence.Demand{}) // the demand concerns machines only
 	return a.spoken.Get(ctx, Name, inventory.Query{MaxAge: math.MaxInt64})
 }
 
-// get reads one document. path begins below the root of the API, unless it has that already, as links between pages do.
+// get reads one document. Relative paths start below the API's root, but links between pages may include it.
 func (a *api) get(ctx context.Context, what, path string, out any) error {
 	d, err := a.dialect(ctx)
 	if err != nil {
@@ -153,14 +153,14 @@ func (a *api) get(ctx context.Context, what, path string, out any) error {
 	return a.keeper.Do(ctx, read)
 }
 
-// login asks Lightwave for tokens, which the API names.
+// login requests tokens from Lightwave, whose address the API returns.
 func (a *api) login(ctx context.Context, l login) (restapi.Tokens, error) {
 	return a.askTokens(ctx, "logging in", url.Values{
 		"grant_type": {"password"}, "username": {l.user}, "password": {l.password}, "scope": {scope},
 	})
 }
 
-// renew asks for tokens without the password.
+// renew requests tokens without the password.
 func (a *api) renew(ctx context.Context, t restapi.Tokens) (restapi.Tokens, error) {
 	if t.Refresh == "" {
 		return t, session.ErrRefused

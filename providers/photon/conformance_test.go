@@ -34,7 +34,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		},
 		OtherAccount:     sim.RemoveAll,
 		MalformedIDs:     []string{providerIDPrefix + "a/b", providerIDPrefix + "?", providerIDPrefix + " "},
-		CallsPerInstance: 4, // a task, and its end
+		CallsPerInstance: 4, // a task, and a read of its end
 		InstanceListing:  "GET /projects/{id}/vms",
 	}
 }

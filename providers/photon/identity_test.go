@@ -16,8 +16,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
 )
 
-// TestIDOfAnotherMachine: who copied the cloud config of a kubelet gave its node the machine of another one. Nothing of that one is said
-// of the Node, for another machine has its name.
+// TestIDOfAnotherMachine: a copied cloud config gives a kubelet another machine's ID. The Node gets nothing of that machine, because a
+// different one has its name.
 func TestIDOfAnotherMachine(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		own, other := w.sim.Add("worker"), w.sim.Add("other")
@@ -52,7 +52,7 @@ func TestIDOfAnotherMachine(t *testing.T) {
 	})
 }
 
-// TestRenamedMachineIsTheSameNode, where no other has the name of the Node.
+// TestRenamedMachineIsTheSameNode, unless another machine has the Node's name.
 func TestRenamedMachineIsTheSameNode(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
@@ -66,7 +66,7 @@ func TestRenamedMachineIsTheSameNode(t *testing.T) {
 	})
 }
 
-// TestMistypedIDOfANodeThatIsNamedAfterItsAddress: its machine is another one, which the name of the Node does not show.
+// TestMistypedIDOfANodeThatIsNamedAfterItsAddress: the Node's name does not show that the ID is another machine's.
 func TestMistypedIDOfANodeThatIsNamedAfterItsAddress(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.Env["PHOTON_OVERRIDE_IP"] = "true"
@@ -92,8 +92,8 @@ func TestMistypedIDOfANodeThatIsNamedAfterItsAddress(t *testing.T) {
 	})
 }
 
-// TestWrongIDOfAStoppedMachine: a Node that is named after its address has the ID of a machine that is stopped. Its own one runs, so that
-// it is not shut down; what is not known yet is learnt by the loop over addresses, and not by the question.
+// TestWrongIDOfAStoppedMachine: an address-named Node has the ID of a stopped machine. Its own runs, so it is not shut down. The loop over
+// addresses learns unknown addresses, not the query.
 func TestWrongIDOfAStoppedMachine(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.Env["PHOTON_OVERRIDE_IP"] = "true"
@@ -148,7 +148,7 @@ func TestNothingIsSentElsewhere(t *testing.T) {
 	})
 }
 
-// TestOutageOfLightwaveIsNoRefusal: it ends sooner than the pause after a refusal, and the password is not sent all the time meanwhile.
+// TestOutageOfLightwaveIsNoRefusal: a retry comes sooner than after a refusal, but the password is not sent continuously.
 func TestOutageOfLightwaveIsNoRefusal(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
@@ -177,7 +177,7 @@ func TestOutageOfLightwaveIsNoRefusal(t *testing.T) {
 	})
 }
 
-// TestTokenIsWanted by an API that the configuration says wants none.
+// TestTokenIsWanted by an API that the configuration says needs none.
 func TestTokenIsWanted(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))

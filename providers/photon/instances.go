@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// pageSize is the most that a page may hold.
+	// pageSize is the API's maximum.
 	pageSize = 100
-	// restarts is how often a listing is begun once more because its pages have expired.
+	// restarts limits how often a listing starts again after its pages expired.
 	restarts = 3
-	// callPrice is how often nodes that are down for good may cost a call.
+	// callPrice limits reads of nodes that stay down to one in five seconds.
 	callPrice = 5 * time.Second
 
 	indexName = "name"
@@ -33,7 +33,6 @@ const (
 	stateDeleted = "DELETED"
 )
 
-// vm holds the fields of a virtual machine that we use.
 type vm struct {
 	ID         string `json:"id"`
 	Name       string `json:"name"`
@@ -42,7 +41,6 @@ type vm struct {
 	FloatingIP string `json:"floatingIp"`
 }
 
-// instances are the virtual machines of the project, and what they say about nodes.
 type instances struct {
 	*nodes.Instances[string, vm]
 	api       *api
@@ -68,13 +66,13 @@ func newInstances(a *api) *instances {
 	return i
 }
 
-// page is one of a listing.
+// page is one page of a listing.
 type page struct {
 	Items *[]vm  `json:"items"`
 	Next  string `json:"nextPageLink"`
 }
 
-// vms lists the virtual machines of the project. Pages expire; then the listing is begun once more.
+// vms lists the virtual machines of the project. If pages expire, it starts again.
 func (a *api) vms(ctx context.Context) (all []vm, calls int, err error) {
 	for range restarts {
 		var made int
@@ -103,7 +101,7 @@ func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
 			return nil, calls, err
 		}
 		for _, v := range *p.Items {
-			if v.State != stateDeleted { // which is only remembered
+			if v.State != stateDeleted { // deleted ones are listed for a while
 				all = append(all, v)
 			}
 		}
@@ -121,7 +119,7 @@ func (a *api) listOnce(ctx context.Context) (all []vm, calls int, err error) {
 	}
 }
 
-// read reads one virtual machine. It is cloudapi.ErrNotFound only where it is proved that there is none with this ID.
+// read reads one virtual machine. It returns cloudapi.ErrNotFound only if the machine is proved to be missing.
 func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
 	what := "reading virtual machine " + id
 	err = i.api.get(ctx, what, "/vms/"+url.PathEscape(id), &v)
@@ -136,7 +134,7 @@ func (i *instances) read(ctx context.Context, id string) (v vm, err error) {
 	return v, cloudapi.NotAbsence(err)
 }
 
-// nodesWith are the Nodes with the ID of a virtual machine.
+// nodesWith returns the Nodes with the ID of a virtual machine.
 func (i *instances) nodesWith(id string) (list []*v1.Node) {
 	for _, n := range i.nodes.Nodes() {
 		if n.Spec.ProviderID == providerIDPrefix+id {
@@ -146,8 +144,8 @@ func (i *instances) nodesWith(id string) (list []*v1.Node) {
 	return list
 }
 
-// mistaken says why a virtual machine is not that of a Node which has its ID: kubelets were given IDs by hand, and another machine is known
-// to have the name of the Node, or the address that it is named after.
+// mistaken explains why a virtual machine is not that of a Node with its ID: kubelets get IDs by hand, and another machine has the Node's
+// name, or the address that it is named after.
 func (i *instances) mistaken(id string, n *v1.Node) error {
 	own, by := i.inventory.PeekIndex(indexName, n.Name), "name"
 	if i.api.config.OverrideIP {
@@ -164,8 +162,8 @@ func (i *instances) mistaken(id string, n *v1.Node) error {
 		"cloud config of its kubelet, and delete the Node", own[0].ID, by, n.Name)
 }
 
-// candidate returns a virtual machine that may be that of a Node which is named after its address and has the ID of another one: no Node
-// has its ID, and its networks are not known, or not what they have to be.
+// candidate returns another virtual machine that may belong to an address-named Node: no Node has its ID, and its networks are unknown or
+// satisfy the predicate.
 func (i *instances) candidate(id string, suffices func(networks) bool) (v vm, found bool) {
 	all := i.inventory.PeekAll()
 	at := slices.IndexFunc(all, func(v vm) bool {
@@ -178,8 +176,8 @@ func (i *instances) candidate(id string, suffices func(networks) bool) (v vm, fo
 	return all[at], true
 }
 
-// doubt says why a virtual machine that is not found may not be gone: because it is not that of a Node with its ID, or because nothing at
-// all is listed, and the project cannot be read.
+// doubt explains why a missing virtual machine may still exist: it may not be that of a Node with its ID, or nothing is listed and the
+// project cannot be read.
 func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 	for _, n := range i.nodesWith(id) {
 		ip, notAddress := netip.ParseAddr(n.Name)
@@ -207,7 +205,7 @@ func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 	return nil
 }
 
-// search finds the virtual machine of a node that names none: by its name, or by the address that it is named after.
+// search finds the virtual machine of a node without an ID: by name, or by the address that the node is named after.
 func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
 	if !i.api.config.OverrideIP {
 		return nodes.Search[string, vm]{
@@ -236,7 +234,7 @@ func (i *instances) search(ctx context.Context, node *v1.Node) (nodes.Search[str
 	return nodes.Search[string, vm]{IDs: ids}, nil
 }
 
-// state says what matters to Kubernetes about a state. One in ERROR may run.
+// state maps the cloud's state. A machine in ERROR may be running.
 func (i *instances) state(v vm) (nodes.State, error) {
 	down := v.State == "SUSPENDED" || v.State == "STOPPED"
 	for _, n := range i.nodesWith(v.ID) {
@@ -254,7 +252,6 @@ func (i *instances) state(v vm) (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns what a virtual machine says about its node.
 func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	c := i.api.config
 	if node.Name != v.Name && !c.OverrideIP {
@@ -273,7 +270,7 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	n, err := i.networksOf(ctx, v.ID)
 	if ip, _ := netip.ParseAddr(node.Name); c.OverrideIP && !n.hasAddress(node.Name) {
 		if all, listErr := i.inventory.All(ctx, inventory.Query{MaxAge: nodes.SweepMaxAge}); listErr == nil {
-			_, _ = i.byAddress(ctx, ip, all) // for mistaken, as far as it goes
+			_, _ = i.byAddress(ctx, ip, all) // best effort, for mistaken
 		}
 	}
 	if err == nil {
@@ -282,10 +279,10 @@ func (i *instances) describe(ctx context.Context, node *v1.Node, v vm, _ invento
 	if err != nil && contract.Uninitialized(node) {
 		return nil, err
 	}
-	return m, nil // without addresses those that the Node has stay
+	return m, nil // the Node keeps its addresses
 }
 
-// addresses are those of a node, in the order of its interfaces; the one that kubelet was given comes first.
+// addresses returns a node's addresses in the order of interfaces; the one given to the kubelet comes first.
 func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress, error) {
 	ips, lacks := nodes.GivenFirst(node, n.ips())
 	missing := ""
@@ -320,7 +317,7 @@ func (i *instances) addresses(v vm, n networks, node *v1.Node) ([]v1.NodeAddress
 	return list, nil
 }
 
-// vmware reports whether an address is that of an interface with a MAC address of VMware's.
+// vmware reports whether the address's interface has a MAC address of VMware.
 func (n networks) vmware(ip netip.Addr) bool {
 	return slices.ContainsFunc(n.Connections, func(c connection) bool {
 		mac := strings.ToLower(c.MAC)
@@ -328,8 +325,8 @@ func (n networks) vmware(ip netip.Addr) bool {
 	})
 }
 
-// verify compares the name that the API has, which no guest can change, with the node's. Nodes that are named after an address have none
-// to compare.
+// verify compares the API's name of the machine, which no guest can change, with the node's. Nodes named after an address have no such
+// name.
 func (i *instances) verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
 	switch {
 	case v.Name == node.Name:

@@ -62,7 +62,7 @@ func TestFindByName(t *testing.T) {
 	})
 }
 
-// TestFindByAddress: nodes are named after their addresses. Each machine costs a task once, and one that fails leaves everything open.
+// TestFindByAddress: nodes are named after their addresses. Each machine costs one task, and a failed one leaves the result unknown.
 func TestFindByAddress(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		w.Env["PHOTON_OVERRIDE_IP"] = "true"
@@ -104,7 +104,7 @@ func TestStates(t *testing.T) {
 		w.sim.Add("other")
 		w.sim.Edit(v, func(v *photonsim.VM) { v.State = "DELETED" })
 		w.Later()
-		w.RequireGone(nodeOf(v)) // which is only remembered
+		w.RequireGone(nodeOf(v)) // deleted ones are listed for a while
 	})
 }
 
@@ -119,7 +119,7 @@ func TestRemovedMachineIsGone(t *testing.T) {
 	})
 }
 
-// TestNotFoundIsNoProof: wrong paths and dialects are not found either, and IDs were typed by hand.
+// TestNotFoundIsNoProof: wrong paths and dialects also yield "not found", and IDs were typed by hand.
 func TestNotFoundIsNoProof(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker")
@@ -221,7 +221,6 @@ func TestTasks(t *testing.T) {
 	})
 }
 
-// shown are addresses as text.
 func shown(list []v1.NodeAddress) string {
 	var text strings.Builder
 	for _, a := range list {
@@ -269,7 +268,7 @@ func TestAddressesThatVanish(t *testing.T) {
 	})
 }
 
-// TestFiveHundredNodes: pages, and one task for each machine once.
+// TestFiveHundredNodes: listing in pages, and one task per machine.
 func TestFiveHundredNodes(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		const n = 500
@@ -295,8 +294,8 @@ func TestFiveHundredNodes(t *testing.T) {
 	})
 }
 
-// TestTakeoverLeavesNodesAsTheyAre: a Node as the provider of Kubernetes left it, with the option that keeps its addresses, has what is
-// said of it already, at the takeover and after the next start.
+// TestTakeoverLeavesNodesAsTheyAre: Nodes of Kubernetes' former provider, with the option that keeps its addresses, do not change at the
+// takeover or the next start.
 func TestTakeoverLeavesNodesAsTheyAre(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		v := w.sim.Add("worker", func(v *photonsim.VM) {

@@ -20,12 +20,12 @@ import (
 const (
 	firstPoll = 200 * time.Millisecond
 	maxPoll   = 2 * time.Second
-	// maxTasks is how many tasks are under way at once.
+	// maxTasks limits concurrent tasks.
 	maxTasks = 16
-	// taskPatience is how long a task is waited for.
+	// taskPatience limits the wait for a task.
 	taskPatience = 30 * time.Second
-	// networksMaxAge is how old the networks of a virtual machine may be, and missingMaxAge where none of them had an address: every
-	// question about them makes a task, of which the server keeps a record.
+	// networksMaxAge is the maximum age of a machine's networks, missingMaxAge if they have no address. Each query creates a task, which
+	// the server records.
 	networksMaxAge = 10 * time.Minute
 	missingMaxAge  = 15 * time.Second
 
@@ -40,14 +40,14 @@ type task struct {
 		State  string `json:"state"`
 		Errors []said `json:"errors"`
 	} `json:"steps"`
-	// Result is the outcome of the task: normally an object with connections.
+	// Result is normally an object with connections.
 	Result json.RawMessage `json:"resourceProperties"`
 }
 
-// isFinished reports whether nothing more comes of a task.
+// isFinished reports whether a task has ended.
 func (t task) isFinished() bool { return t.State == stateCompleted || t.State == stateError }
 
-// failure is the message of the step that failed.
+// failure returns the message of the failed step.
 func (t task) failure() string {
 	for _, s := range t.Steps {
 		if s.State == stateError && len(s.Errors) > 0 {
@@ -63,13 +63,13 @@ type connection struct {
 	IP  string `json:"ipAddress"`
 }
 
-// networks are those of a virtual machine, as a task told.
+// networks are a virtual machine's, from the result of a task.
 type networks struct {
 	ID          string
 	Connections []connection
 }
 
-// ips are the addresses; one that is not known is null, empty or a hyphen.
+// ips returns the addresses; unknown ones are null, empty or a hyphen.
 func (n networks) ips() []netip.Addr {
 	var all []netip.Addr
 	for _, c := range n.Connections {
@@ -80,7 +80,6 @@ func (n networks) ips() []netip.Addr {
 	return all
 }
 
-// hasAddress reports whether one of the addresses is that text.
 func (n networks) hasAddress(text string) bool {
 	return slices.ContainsFunc(n.ips(), func(ip netip.Addr) bool { return ip.String() == text })
 }
@@ -90,7 +89,7 @@ func (a *api) task(ctx context.Context, id string) (t task, err error) {
 	return t, err
 }
 
-// askNetworks begins the task that tells the networks of a virtual machine.
+// askNetworks creates the task that reads the networks of a virtual machine.
 func (a *api) askNetworks(ctx context.Context, what, id string, t *task) error {
 	path := "/vms/" + url.PathEscape(id)
 	if a.oldest.Load() {
@@ -108,7 +107,7 @@ func (a *api) askNetworks(ctx context.Context, what, id string, t *task) error {
 	return nil
 }
 
-// networks asks for the networks of a virtual machine, and waits for the answer.
+// networks reads a virtual machine's networks by a task.
 func (a *api) networks(ctx context.Context, id string) (networks, error) {
 	what := "reading the networks of virtual machine " + id
 	select {
@@ -139,11 +138,11 @@ func (a *api) networks(ctx context.Context, id string) (networks, error) {
 	var result struct {
 		Connections []connection `json:"networkConnections"`
 	}
-	_ = json.Unmarshal(t.Result, &result) // another shape has no address in it
+	_ = json.Unmarshal(t.Result, &result) // other content has no addresses
 	return networks{id, result.Connections}, nil
 }
 
-// networksOf are the networks of a virtual machine, which are remembered.
+// networksOf returns the cached networks of a virtual machine.
 func (i *instances) networksOf(ctx context.Context, id string) (n networks, err error) {
 	for _, age := range []time.Duration{networksMaxAge, missingMaxAge} {
 		if n, err = i.networks.Get(ctx, id, inventory.Query{MaxAge: age, MaxMissAge: missingMaxAge}); err != nil || len(n.ips()) > 0 {
@@ -153,8 +152,8 @@ func (i *instances) networksOf(ctx context.Context, id string) (n networks, err 
 	return n, cloudapi.NotAbsence(err)
 }
 
-// byAddress returns the IDs of the virtual machines with an address. One whose networks cannot be read may be it, so that nothing is
-// known then.
+// byAddress returns the IDs of the virtual machines with an address. It fails if any machine's networks cannot be read, because that may be
+// the one.
 func (i *instances) byAddress(ctx context.Context, ip netip.Addr, all []vm) ([]string, error) {
 	has := make([]bool, len(all))
 	questions := make([]func() error, len(all))

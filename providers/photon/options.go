@@ -15,7 +15,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config holds the provider's configuration.
 type Config struct {
 	Target, Project    string
 	OverrideIP         bool
@@ -28,7 +27,7 @@ type Config struct {
 	LegacyAddressTypes bool
 	FlavorLabel        bool
 	Zone, Region       string
-	// vmID is for kubelet.
+	// vmID is only for kubelets.
 	vmID string
 }
 
@@ -55,7 +54,7 @@ func toggle(key, env, byDefault, help string, at func(*Config) *bool) option {
 	return schema.BoolOption(at, row{FileKey: "[Global] " + key, Env: env, Spec: schema.Spec{Default: byDefault, Help: help}})
 }
 
-// Options is the table of the provider's options. The first keys are those of the provider that Kubernetes had itself.
+// Options starts with the keys of Kubernetes' former provider.
 var Options = schema.Options[Config]{
 	text("target", envTarget, "Address of the API, such as https://photon.example.com:443. Required.", func(c *Config) *string { return &c.Target }, nil),
 	text("project", "PHOTON_PROJECT", "ID of the project with the virtual machines. Required.", func(c *Config) *string { return &c.Project }, checkSegment),
@@ -93,7 +92,7 @@ func checkLabel(v string) error {
 	return nil
 }
 
-// checkSegment refuses what would lead to another path.
+// checkSegment refuses values that would change the path.
 func checkSegment(v string) error {
 	if strings.ContainsAny(v, "/?#%") || v == "." || v == ".." {
 		return errors.New("is not the ID of a project")
@@ -101,7 +100,7 @@ func checkSegment(v string) error {
 	return nil
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
+// parseConfig reads the options and reports all faults together.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	entries, err := schema.ReadINI(in.File)
 	if err != nil {
@@ -110,7 +109,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	keys, rest, iniErr := Options.FromINI(entries)
 	in.Keys = keys
 	c, err = Options.Parse(in.Sources)
-	problems := []error{iniErr, err, Options.Refused(rest)} // which the original refuses as well
+	problems := []error{iniErr, err, Options.Refused(rest)} // the former provider refuses these too
 	problems = append(problems, c.understandTarget(len(entries) == 0, in.AllowInsecureEndpoints))
 	if c.Authentication {
 		_, err := c.login()
@@ -124,7 +123,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, warnings, errors.Join(problems...)
 }
 
-// understandTarget checks the address and the project, and brings the address into one form.
+// understandTarget checks the address and the project, and normalises the address.
 func (c *Config) understandTarget(noFile, insecure bool) error {
 	target, err := url.Parse(c.Target)
 	place := "key " + keyTarget + " of the cloud config (environment variable " + envTarget + ")"
@@ -148,10 +147,9 @@ func (c *Config) understandTarget(noFile, insecure bool) error {
 	return nil
 }
 
-// login is a user with a password.
 type login struct{ user, password string }
 
-// login reads what to log in with: user and password of the configuration, or those of the file, which is read each time.
+// login returns the configured user and password, or those of the file, which is read each time.
 func (c Config) login() (login, error) {
 	if !c.Username.IsZero() || !c.Password.IsZero() {
 		l := login{c.Username.Reveal(), c.Password.Reveal()}
@@ -182,7 +180,7 @@ func (l login) check(place string) error {
 	return nil
 }
 
-// trust says which certificates are accepted.
+// trust returns the accepted certificates.
 func (c Config) trust() restapi.Trust {
 	return restapi.Trust{File: c.CAFile, FilePlace: "key " + keyCAFile, Insecure: c.IgnoreCertificate}
 }

@@ -1,5 +1,5 @@
-// Package photon runs Kubernetes on VMware Photon Controller, whose development ended in 2017: its virtual machines are nodes. It reads,
-// and writes nothing.
+// Package photon runs Kubernetes on VMware Photon Controller, whose development ended in 2017: its virtual machines are nodes. It only
+// reads.
 package photon
 
 import (
@@ -12,7 +12,6 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "photon"
 
-// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "VMware Photon", Stability: "alpha",
@@ -33,7 +32,6 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// cloud implements cloudprovider.Interface by what it embeds: nodes, and nothing else.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
@@ -47,7 +45,6 @@ func buildCloud(_ Config, a *api, _ registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{

@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/photon/photonsim"
 )
 
-// TestDialects: each generation of the API is found out by one question after the other, without a token.
+// TestDialects: the dialect is detected without a token, by one call after the other.
 func TestDialects(t *testing.T) {
 	for name, d := range map[string]photonsim.Dialect{"1.1": photonsim.Old(), "interim": photonsim.Interim(), "1.2": photonsim.New12()} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestDialects(t *testing.T) {
 	})
 }
 
-// TestNetworksOfTheOldestServers: those before 1.0 have another word in the path, which is found out once; others are not asked for it.
+// TestNetworksOfTheOldestServers: servers before 1.0 use another word in the path, which is detected once; newer ones never get that call.
 func TestNetworksOfTheOldestServers(t *testing.T) {
 	const subnets, networks = "GET /vms/{id}/subnets", "GET /vms/{id}/networks"
 	inWorld(t, photonsim.Oldest(), func(w *testWorld) {
@@ -112,7 +112,7 @@ func TestExpiredTokenIsRenewed(t *testing.T) {
 	})
 }
 
-// TestRefusedPasswordIsNotRepeated, until another one is in the file.
+// TestRefusedPasswordIsNotRepeated until the file holds another one.
 func TestRefusedPasswordIsNotRepeated(t *testing.T) {
 	inWorld(t, photonsim.New12(), func(w *testWorld) {
 		n := nodeOf(w.sim.Add("worker"))
@@ -148,7 +148,7 @@ func TestNothingIsWritten(t *testing.T) {
 	})
 }
 
-// TestCertificates: that they are verified is new, so that the error names both ways out.
+// TestCertificates: verification is new compared with the former provider, so the error names both solutions.
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	sim, handler := photonsim.New(photonsim.New12(), 0)
@@ -211,7 +211,7 @@ func TestSecretsAreInNoMessage(t *testing.T) {
 	})
 }
 
-// The faults of the provider before, each of which is absent here.
+// Faults of the former provider, which are absent here.
 
 func TestQuestionsShareOneLogin(t *testing.T) {
 	inWorld(t, photonsim.Interim(), func(w *testWorld) {
@@ -242,7 +242,7 @@ func TestRefreshTokenIsEncoded(t *testing.T) {
 			w.sim.EndTokens(false)
 			w.Later()
 		}
-		w.requireLogins(1, 0, 2) // the refresh token has a sign that a form must encode
+		w.requireLogins(1, 0, 2) // the refresh token has a character that forms must encode
 	})
 }
 

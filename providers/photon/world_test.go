@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// authenticated serves a simulated Photon Controller with a login, and returns the environment of a controller that talks to it.
+// authenticated serves a simulated Photon Controller with a login, and returns the environment of its controller.
 func authenticated(t testing.TB, network *simkit.Network, sim *photonsim.Sim, server *simkit.Server, address string) map[string]string {
 	t.Helper()
 	env := sim.Variables(address)
@@ -31,7 +31,7 @@ func authenticated(t testing.TB, network *simkit.Network, sim *photonsim.Sim, se
 	return env
 }
 
-// testWorld is the provider in front of a simulated Photon Controller, in virtual time.
+// testWorld is the provider with a simulated Photon Controller, in virtual time.
 type testWorld struct {
 	*conformance.NodeBench
 	sim   *photonsim.Sim
@@ -63,12 +63,12 @@ func (w *testWorld) start() {
 	})
 }
 
-// nodeOf is the Node of a virtual machine, which is initialised.
+// nodeOf returns the initialised Node of a virtual machine.
 func nodeOf(v *photonsim.VM) *v1.Node {
 	return conformance.InitializedNode(v.Name, providerIDPrefix+v.ID)
 }
 
-// dialect is the name of the one that was found out.
+// dialect returns the name of the detected dialect.
 func (w *testWorld) dialect() string {
 	d, err := w.cloud.instances.api.dialect(w.Context())
 	require.NoError(w, err)

@@ -13,11 +13,10 @@ import (
 
 const (
 	tokenPath = "/openidconnect/token"
-	// polls is how often a task is looked at until it has ended.
+	// polls is how many reads of a task it takes to end.
 	polls = 2
 )
 
-// ServeHTTP speaks the API.
 func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.Lock.Lock()
 	defer s.Lock.Unlock()
@@ -156,7 +155,7 @@ func (s *Sim) serveVM(w http.ResponseWriter, parts []string) {
 		s.tasks[t.id] = t
 		write(w, http.StatusCreated, s.document(t, "QUEUED", nil))
 	default:
-		write(w, http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "message": "HTTP 404 Not Found"}) // of the server's framework
+		write(w, http.StatusNotFound, map[string]any{"code": http.StatusNotFound, "message": "HTTP 404 Not Found"}) // from the server's framework
 	}
 }
 
@@ -194,7 +193,7 @@ func write(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("request-id", "0badc0de")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v) // a client that went away
+	_ = json.NewEncoder(w).Encode(v) // the client may have disconnected
 }
 
 // Operation implements simkit.Cloud.
@@ -211,7 +210,7 @@ func (s *Sim) WriteError(w http.ResponseWriter, status int, message string) {
 	if status == http.StatusBadGateway || status == http.StatusServiceUnavailable {
 		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, "<html><body><h1>%d Service Unavailable</h1></body></html>", status) // of HAProxy
+		_, _ = fmt.Fprintf(w, "<html><body><h1>%d Service Unavailable</h1></body></html>", status) // from HAProxy
 		return
 	}
 	code := map[int]string{
@@ -239,7 +238,7 @@ func (*Sim) FirstPage(r *http.Request) bool {
 	return true
 }
 
-// Followed implements simkit.Pager: another page follows, and each has another name.
+// Followed implements simkit.Pager: it adds a link to another page, with a new name each time.
 func (s *Sim) Followed(r *http.Request, body []byte) []byte {
 	var page map[string]any
 	if json.Unmarshal(body, &page) != nil {

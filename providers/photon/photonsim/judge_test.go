@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestSDKReadsTheSimulator: the SDK that Kubernetes had reads the simulated Photon Controller in the dialect between two releases.
+// TestSDKReadsTheSimulator: the SDK that Kubernetes used reads the simulator in the interim dialect.
 func TestSDKReadsTheSimulator(t *testing.T) {
 	t.Parallel()
 	sim, handler := New(Interim(), 3)
@@ -25,7 +25,7 @@ func TestSDKReadsTheSimulator(t *testing.T) {
 	port, err := strconv.Atoi(place.Port())
 	require.NoError(t, err)
 	sim.Authenticate(place.Hostname(), port)
-	sim.SetPassword("plain") // the SDK does not encode every character
+	sim.SetPassword("plain") // the SDK does not encode all characters
 	want := []string{}
 	for range 150 {
 		v := sim.Add("worker")

@@ -1,5 +1,5 @@
-// Package photonsim simulates the part of VMware Photon Controller's API that the provider uses, in each of its dialects, and the token
-// endpoint of Lightwave.
+// Package photonsim simulates the part of VMware Photon Controller's API that the provider uses, in each dialect, and Lightwave's token
+// endpoint.
 package photonsim
 
 import (
@@ -17,17 +17,17 @@ const (
 	User = "kube@photon.local"
 	// Project is the only project.
 	Project = "p1"
-	// Password is that user's.
+	// Password is the user's.
 	Password = "a&b+c=d e%f"
-	// maxPage is the most that a page holds.
+	// maxPage is the maximum page size.
 	maxPage = 100
-	// Started is the state of a virtual machine that runs.
+	// Started is the state of a running virtual machine.
 	Started = "STARTED"
 )
 
 // Dialect is a generation of the API.
 type Dialect struct {
-	// Root is before all paths, Auth the path about authentication, and Networks the word for subnets.
+	// Root is the prefix of all paths, Auth the path about authentication, and Networks the word for subnets.
 	Root, Auth, Networks string
 }
 
@@ -37,13 +37,13 @@ func Oldest() Dialect { return Dialect{"", "/auth", "networks"} }
 // Old is the API of 1.0 and 1.1.
 func Old() Dialect { return Dialect{"", "/auth", "subnets"} }
 
-// Interim is the API that the SDK in Kubernetes speaks.
+// Interim is the API that the SDK in Kubernetes uses.
 func Interim() Dialect { return Dialect{"/v1", "/v1/auth", "subnets"} }
 
 // New12 is the API of 1.2.
 func New12() Dialect { return Dialect{"/v1", "/v1/system/auth", "subnets"} }
 
-// Connection is a network interface as a task about networks shows it. An IP that is nil is not known.
+// Connection is a network interface in a task's result. A nil IP is unknown.
 type Connection struct {
 	Network   *string `json:"network"`
 	MAC       string  `json:"macAddress"`
@@ -52,7 +52,6 @@ type Connection struct {
 	Connected string  `json:"isConnected"`
 }
 
-// VM is a virtual machine.
 type VM struct {
 	ID         string            `json:"id"`
 	Name       string            `json:"name"`
@@ -66,15 +65,15 @@ type VM struct {
 	Metadata   map[string]string `json:"metadata"`
 	SelfLink   string            `json:"selfLink"`
 
-	// Connections are reported by the tasks that read its networks, unless Properties replaces their result.
+	// Connections are the result of tasks that read the networks, unless Properties replaces it.
 	Connections []Connection `json:"-"`
 	Properties  string       `json:"-"`
-	// Fails is the message of an error that these tasks end in; where it is Stuck they never end.
+	// Fails is the error message of these tasks. With Stuck they never end.
 	Fails string `json:"-"`
 	Stuck bool   `json:"-"`
 }
 
-// On are connections, each given by a MAC address and an address; "" stands for none.
+// On returns connections for pairs of a MAC address and an IP address; "" for none.
 func On(pairs ...string) (list []Connection) {
 	for pair := range slices.Chunk(pairs, 2) {
 		c := Connection{MAC: pair[0], Connected: "True"}
@@ -94,17 +93,16 @@ type task struct {
 	seen int
 }
 
-// Sim is a simulated Photon Controller.
 type Sim struct {
 	simkit.Machines[VM]
-	// Paused is set while the whole system is, and Rootless makes links to the next page lack the root, as old servers do.
+	// Paused pauses the whole system. Rootless omits the root from links between pages, as old servers do.
 	Paused, Rootless bool
-	// Expires is how many of the next requests for another page than the first answer that the page has expired.
+	// Expires is how many requests for later pages answer that the page has expired.
 	Expires int
 
 	dialect Dialect
 	auth    bool
-	// authHost and authPort are where tokens are given.
+	// authHost and authPort are the token endpoint.
 	authHost string
 	authPort int
 
@@ -126,20 +124,20 @@ func New(dialect Dialect, seed uint64) (*Sim, *simkit.Server) {
 	return s, simkit.New(s)
 }
 
-// NewServer returns the simulator for programs that know simulators only in general.
+// NewServer has the signature common to all simulators.
 func NewServer(_ string, _ time.Duration, _ bool) *simkit.Server {
 	_, server := New(New12(), 0)
 	return server
 }
 
-// Authenticate switches authentication on; tokens are given at this host and port.
+// Authenticate enables authentication; host and port are the token endpoint.
 func (s *Sim) Authenticate(host string, port int) {
 	s.Lock.Lock()
 	defer s.Lock.Unlock()
 	s.auth, s.authHost, s.authPort = true, host, port
 }
 
-// Add makes a virtual machine that runs, with one network interface.
+// Add creates a running virtual machine with one network interface.
 func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	s.Lock.Lock()
 	defer s.Lock.Unlock()
@@ -158,14 +156,14 @@ func (s *Sim) Add(name string, change ...func(*VM)) *VM {
 	return v
 }
 
-// Change changes how it answers.
+// Change changes the simulator's behaviour.
 func (s *Sim) Change(change func(*Sim)) {
 	s.Lock.Lock()
 	defer s.Lock.Unlock()
 	change(s)
 }
 
-// Tasks are how many tasks were made.
+// Tasks counts the created tasks.
 func (s *Sim) Tasks() int {
 	s.Lock.Lock()
 	defer s.Lock.Unlock()
@@ -177,7 +175,7 @@ func (*Sim) CloudConfig(url string) string {
 	return "[Global]\ntarget = " + url + "\nproject = " + Project + "\n"
 }
 
-// Variables are the environment of a controller that talks to it without a cloud config.
+// Variables returns the environment of a controller without a cloud config.
 func (*Sim) Variables(url string) map[string]string {
 	return map[string]string{"PHOTON_TARGET": url, "PHOTON_PROJECT": Project}
 }
@@ -188,11 +186,11 @@ func (s *Sim) Distort() map[string]simkit.Distortion {
 		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/projects/"+Project+"/vms")
 	}
 	return map[string]simkit.Distortion{
-		// empty-list: a complete listing without anything in it.
+		// empty-list: a complete but empty listing.
 		"empty-list": func(r *http.Request, _ []byte) ([]byte, bool) {
 			return []byte(`{"items":[],"nextPageLink":null,"previousPageLink":null}`), listing(r)
 		},
-		// cut-list: the document ends in its middle.
+		// cut-list: the document is truncated.
 		"cut-list": func(r *http.Request, body []byte) ([]byte, bool) { return body[:len(body)/2], listing(r) },
 	}
 }
