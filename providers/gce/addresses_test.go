@@ -13,8 +13,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestReservedAddressStays: the address that a user reserved stays that of the load balancer when spec.loadBalancerIP is taken away, and
-// whatever makes the forwarding rule again afterwards; it is never released.
+// TestReservedAddressStays: the load balancer keeps a user's reserved address after spec.loadBalancerIP is removed, and whenever the
+// forwarding rule is replaced. It is never released.
 func TestReservedAddressStays(t *testing.T) {
 	for name, c := range map[string]struct {
 		service func(string) *v1.Service
@@ -51,7 +51,7 @@ func TestReservedAddressStays(t *testing.T) {
 	}
 }
 
-// TestAskedForItsOwnAddress: a Service that asks for the address that the cloud gave it keeps it when its forwarding rule is made again.
+// TestAskedForItsOwnAddress: a Service that requests its present, unreserved address keeps it when its forwarding rule is replaced.
 func TestAskedForItsOwnAddress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -69,7 +69,7 @@ func TestAskedForItsOwnAddress(t *testing.T) {
 	})
 }
 
-// TestNothingGoesForWhatIsRefused: an address or a subnet that the cloud refuses leaves the load balancer as it is, with its address.
+// TestNothingGoesForWhatIsRefused: an address or a subnet that the cloud refuses changes nothing.
 func TestNothingGoesForWhatIsRefused(t *testing.T) {
 	external := func() *v1.Service { return testService("web", conformance.Port("a", 80, 30080)) }
 	within := func() *v1.Service { return internalService("web") }
@@ -129,7 +129,7 @@ func TestNothingGoesForWhatIsRefused(t *testing.T) {
 	}
 }
 
-// TestTwoServicesOfOneAddress: two load balancers may have one reserved address on different ports or protocols.
+// TestTwoServicesOfOneAddress: two load balancers may share a reserved address if their ports or protocols differ.
 func TestTwoServicesOfOneAddress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -148,8 +148,8 @@ func TestTwoServicesOfOneAddress(t *testing.T) {
 	})
 }
 
-// TestLeftoverOfAnotherAddress: an address that Google's own controller left reserved for the load balancer, and that it does not have, is
-// released; the load balancer keeps its own.
+// TestLeftoverOfAnotherAddress: a different address that Google's own controller left reserved for the load balancer is released; the load
+// balancer keeps its own.
 func TestLeftoverOfAnotherAddress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -165,7 +165,7 @@ func TestLeftoverOfAnotherAddress(t *testing.T) {
 	})
 }
 
-// TestTiers: another tier is another address, and the old one is free; without the annotation, what is there stays.
+// TestTiers: another tier means another address, and the old one is released. Without the annotation the present tier stays.
 func TestTiers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -200,8 +200,8 @@ func TestTiers(t *testing.T) {
 	})
 }
 
-// TestUsersAddressOfItsName: a user's address that has the name of the load balancer is neither taken nor released, and the load balancer
-// does not lose its own for it.
+// TestUsersAddressOfItsName: a user's address with the load balancer's name is neither used nor released, and the load balancer keeps its
+// own.
 func TestUsersAddressOfItsName(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

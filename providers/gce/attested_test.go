@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// TestAttested: the names are those of the cloud's own name service; ranges of pods are not among the addresses.
+// TestAttested: the names are those in the cloud's DNS; pod ranges are excluded.
 func TestAttested(t *testing.T) {
 	t.Parallel()
 	shown := &compute.Instance{Name: "web-1", Zone: "zones/europe-west1-b", NetworkInterfaces: []*compute.NetworkInterface{{

@@ -15,11 +15,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
-// pythonVariable names a Python that has the modules of testdata/clients.txt.
+// pythonVariable names a Python with the modules of testdata/clients.txt.
 const pythonVariable = "ANYCCM_PYTHON"
 
-// TestOtherClients: Google's client for Python and Apache Libcloud get from the simulator what they get from the real API, and what they
-// send is what the description of the API says.
+// TestOtherClients: Google's Python client and Apache Libcloud work with the simulator, and their requests match the description of the
+// API.
 func TestOtherClients(t *testing.T) {
 	t.Parallel()
 	tier.Full(t)

@@ -21,7 +21,7 @@ import (
 
 const testToken = "gce-token"
 
-// activation is how long operations take in tests, about.
+// activation is the approximate duration of operations in tests.
 const activation = 2 * time.Second
 
 func TestConformance(t *testing.T) {
@@ -35,14 +35,14 @@ func TestSchedules(t *testing.T) {
 	conformance.Soak(t, newFixture)
 }
 
-// testInputs are the inputs of a provider with a gce.conf.
+// testInputs returns the inputs of a provider with a gce.conf.
 func testInputs(file string, env map[string]string) registry.Inputs {
 	in := conformance.Inputs(nil, env)
 	in.File, in.ClusterCIDR = []byte(file), conformance.ClusterCIDR
 	return in
 }
 
-// cases are external load balancers, and after them internal ones.
+// cases are external and internal load balancers.
 func cases() map[string]conformance.Case {
 	return map[string]conformance.Case{
 		"plain": {
@@ -94,7 +94,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 			Free:      map[string]string{"description": "a text for people, which the API does not look at"},
 			Unlimited: unlimited(),
 		},
-		OtherCluster: func() {}, // names come from the UID of the Service, and the namespace kube-system tells clusters apart
+		OtherCluster: func() {}, // names come from the Service's UID, and clusters differ by the UID of kube-system
 		Services:     cases(),
 		Portable: map[string]conformance.PortableCase{
 			portable.Address: {Value: "203.0.113.200"},
@@ -137,7 +137,7 @@ func testService(name string, ports ...v1.ServicePort) *v1.Service {
 	return s
 }
 
-// richService uses everything at once.
+// richService uses as many features as possible.
 func richService() *v1.Service {
 	s := testService("rich", conformance.Port("a", 80, 30080), conformance.Port("b", 81, 30081), conformance.Port("c", 443, 30443))
 	s.Annotations[annotationTier] = "Standard"
@@ -163,14 +163,14 @@ func richInternal() *v1.Service {
 	return s
 }
 
-// clusterIDs are made at random.
+// clusterIDs are random.
 var clusterIDs = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
 
 var snapshotKinds = []string{
 	"forwardingRules", "targetPools", "httpHealthChecks", "firewalls", "addresses", "backendServices", "healthChecks", "instanceGroups",
 }
 
-// snapshot prints the cloud's objects for Services, without the fields that differ from run to run.
+// snapshot prints the cloud's objects for Services, without fields that vary from run to run.
 func snapshot(sim *gcesim.Sim) string {
 	var all strings.Builder
 	ips := map[string]string{}
@@ -202,7 +202,7 @@ func snapshot(sim *gcesim.Sim) string {
 	return all.String()
 }
 
-// unlimited are the texts and lists that have no limit.
+// unlimited are the texts and lists without a limit.
 func unlimited() map[string]string {
 	const unbounded = "the discovery document of Compute Engine bounds it nowhere"
 	all := map[string]string{}

@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestRateLimitAsksNobody: a firewall rule of a shared network that is refused for the limit of a minute is made in the next one, and no
-// administrator is asked for it.
+// TestRateLimitAsksNobody: a shared network's firewall rule refused by a rate limit is created a minute later, without asking an
+// administrator.
 func TestRateLimitAsksNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "network-project-id = host-project\n", 1))
@@ -30,7 +30,7 @@ func TestRateLimitAsksNobody(t *testing.T) {
 	})
 }
 
-// TestOperationErrors: what shows in the result of an operation alone means what it means in an answer.
+// TestOperationErrors: an error in an operation has the same class as in a response.
 func TestOperationErrors(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]struct {

@@ -13,8 +13,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestHealthChecksReachNewNodes: the rules of health checks get the tag of a joining node as those of clients do. Without it the node would
-// be in the load balancer, and get nothing.
+// TestHealthChecksReachNewNodes: health check rules get a joining node's tag, as client rules do. Otherwise the node would be in the load
+// balancer without traffic.
 func TestHealthChecksReachNewNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for name, c := range cases() {
@@ -33,8 +33,8 @@ func TestHealthChecksReachNewNodes(t *testing.T) {
 	})
 }
 
-// TestFirewallWithoutTags: a rule for all instances of the network, which Google's own controller makes while there are no nodes, is
-// narrowed to the nodes.
+// TestFirewallWithoutTags: Google's own controller creates a rule for all instances of the network while there are no nodes. It is narrowed
+// to the nodes.
 func TestFirewallWithoutTags(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -51,8 +51,8 @@ func TestFirewallWithoutTags(t *testing.T) {
 	})
 }
 
-// TestDenyRule: where Google's own controller made a rule that denies all else, the rule that lets clients in stays before it, nothing is
-// written, and both go with the Service.
+// TestDenyRule: the rule for clients keeps precedence over a deny rule of Google's own controller, nothing is written, and both are deleted
+// with the Service.
 func TestDenyRule(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -84,8 +84,8 @@ func TestDenyRule(t *testing.T) {
 	})
 }
 
-// TestSharedRuleSurvivesItsLastService: while the last load balancer goes, another one is made. Whatever the order, the rule by which
-// health checks reach the nodes is there afterwards.
+// TestSharedRuleSurvivesItsLastService: while the last load balancer is deleted, another one is created. In any order, the firewall rule of
+// health checks exists afterwards.
 func TestSharedRuleSurvivesItsLastService(t *testing.T) {
 	for _, kind := range []string{"", "Internal"} {
 		for tenths := range 60 {
@@ -118,7 +118,7 @@ func TestSharedRuleSurvivesItsLastService(t *testing.T) {
 	}
 }
 
-// TestPortWithinTheRange: a port between those that are there changes the firewall rule alone.
+// TestPortWithinTheRange: a port between existing ones changes only the firewall rule.
 func TestPortWithinTheRange(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -133,8 +133,8 @@ func TestPortWithinTheRange(t *testing.T) {
 	})
 }
 
-// TestSourceRanges: other networks are a change of the firewall rule alone; an IPv6 network among them is refused, and what is asked for no
-// longer closes all the same.
+// TestSourceRanges: a change of networks changes only the firewall rule. IPv6 networks are refused, but networks no longer listed are still
+// removed.
 func TestSourceRanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -154,8 +154,8 @@ func TestSourceRanges(t *testing.T) {
 	})
 }
 
-// TestTagsOfNewNodes: the firewall rules name the tags of all nodes, also of those that join later; nodes whose tags cannot be told say
-// which setting helps, and no rule without tags is made.
+// TestTagsOfNewNodes: the firewall rules have the tags of all nodes, including later ones. If a node's tags are unknown, the error names
+// the setting, and no rule without tags is created.
 func TestTagsOfNewNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, strings.Replace(usual, "node-tags = node\n", "", 1))

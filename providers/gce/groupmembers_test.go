@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// members are the instances of the only instance group in the first zone.
+// members returns the instances of the only instance group in the first zone.
 func (w *world) members() (names []string) {
 	for _, g := range w.sim.Objects("instanceGroups") {
 		if strings.HasSuffix(fmt.Sprint(g["zone"]), "-a") {
@@ -28,8 +28,8 @@ func (w *world) members() (names []string) {
 	return names
 }
 
-// TestMembersOfOthersStay: an instance that never was a node of this cluster stays in the group that bears the cluster's ID, for another
-// cluster may have that ID too; one whose Node went, or gets no traffic any longer, leaves.
+// TestMembersOfOthersStay: an instance that was never a node of this cluster stays in the group, because another cluster may have the same
+// ID. An instance leaves when its Node is deleted or excluded.
 func TestMembersOfOthersStay(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -53,7 +53,7 @@ func TestMembersOfOthersStay(t *testing.T) {
 		assert.Contains(t, strings.Join(w.Events(), "\n"), "Warning InstanceGroupShared instance group "+group+" in us-central1-a has members "+
 			"that are no nodes of this cluster, and that stay: stranger; if they are another cluster's")
 
-		// n2 is a Node that gets no traffic; the Node of n3 goes, and its instance stays.
+		// n2 is a Node without traffic; the Node of n3 is deleted, and its instance stays.
 		w.Unregister(w.nodes[2])
 		require.NoError(t, w.loadBalancers.UpdateLoadBalancer(t.Context(), "kubernetes", s, w.nodes[:1]))
 		assert.Equal(t, []string{"n1", "stranger"}, w.members())
@@ -65,7 +65,7 @@ func TestMembersOfOthersStay(t *testing.T) {
 	})
 }
 
-// TestMoreThanAGroupHolds: the last nodes of a zone by name get no traffic, and the Service says so.
+// TestMoreThanAGroupHolds: a zone's last nodes by name get no traffic, and an event says so.
 func TestMoreThanAGroupHolds(t *testing.T) {
 	t.Parallel()
 	g := desiredGroup{id: groupID{"us-central1-a", "k8s-ig--1"}, strangers: []string{"x", "y"}}
@@ -84,7 +84,7 @@ func TestMoreThanAGroupHolds(t *testing.T) {
 	assert.Empty(t, groupFindings([]desiredGroup{g}))
 }
 
-// TestMixedProtocols: the condition is written once with its event, and taken off when the ports were put right.
+// TestMixedProtocols: the condition and its event are written once; the condition is removed when the ports are corrected.
 func TestMixedProtocols(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -117,7 +117,7 @@ func TestMixedProtocols(t *testing.T) {
 	})
 }
 
-// TestLegacyNetwork: a network without subnets takes no options, and says so; no address is held.
+// TestLegacyNetwork: a network without subnets accepts no options, with an error, and no address is reserved.
 func TestLegacyNetwork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "", 1))
@@ -143,8 +143,7 @@ func TestLegacyNetwork(t *testing.T) {
 	})
 }
 
-// TestGooglesClasses: the class decides about the kind of load balancer, before the annotation and whatever serves Services without one;
-// a contradiction is said.
+// TestGooglesClasses: the class determines the kind of load balancer, before annotations and options; a contradiction is reported.
 func TestGooglesClasses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -171,7 +170,7 @@ func TestGooglesClasses(t *testing.T) {
 	})
 }
 
-// TestMembersHavePages: a node that the second page of a group's members shows is a member.
+// TestMembersHavePages: members on the second page of a group count.
 func TestMembersHavePages(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -194,7 +193,8 @@ func TestMembersHavePages(t *testing.T) {
 	})
 }
 
-// TestInstanceThatDoesNotForward: the route is made, as Google's own controller does, and the Node says why its pods are not reached.
+// TestInstanceThatDoesNotForward: the route is created, as by Google's own controller, and an event on the Node says why its pods are
+// unreachable.
 func TestInstanceThatDoesNotForward(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

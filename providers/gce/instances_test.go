@@ -36,7 +36,7 @@ func newNode(name string) *v1.Node {
 	return n
 }
 
-// TestNodes: what nodes are told, in every zone of the region and by every name, and in the order of Google's own controller.
+// TestNodes: metadata of nodes in every zone and by every form of name, in the order of Google's own controller.
 func TestNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -63,7 +63,7 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// TestAddresses: several interfaces, both families, and no address that is empty.
+// TestAddresses: several interfaces, both families, and no empty address.
 func TestAddresses(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		spec := gcesim.Spec{Name: "n1", Interfaces: []gcesim.Interface{
@@ -91,7 +91,7 @@ func TestAddresses(t *testing.T) {
 	})
 }
 
-// TestStates: an instance in any status exists, and those that are down are shut down.
+// TestStates: an instance exists in any status; stopped ones are shut down.
 func TestStates(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -112,7 +112,7 @@ func TestStates(t *testing.T) {
 	})
 }
 
-// TestPreempted: a managed group makes a preempted instance again under its name, which is the same node with other addresses.
+// TestPreempted: a managed group recreates a preempted instance under its name: the same node with other addresses.
 func TestPreempted(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -130,7 +130,7 @@ func TestPreempted(t *testing.T) {
 	})
 }
 
-// TestDoubtIsNoAbsence: of the many ways in which an instance is not shown, one alone says that it is gone.
+// TestDoubtIsNoAbsence: of the many reasons why an instance is not shown, only one proves that it is gone.
 func TestDoubtIsNoAbsence(t *testing.T) {
 	for name, c := range map[string]struct {
 		id      string
@@ -168,7 +168,7 @@ func TestDoubtIsNoAbsence(t *testing.T) {
 	}
 }
 
-// TestRateLimitIsNoMissingRight: the API refuses both with 403; the limit is over with the minute.
+// TestRateLimitIsNoMissingRight: the API uses 403 for both; the limit ends with the minute.
 func TestRateLimitIsNoMissingRight(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -189,7 +189,7 @@ func TestRateLimitIsNoMissingRight(t *testing.T) {
 	})
 }
 
-// TestPartialListingIsNone: what a zone that is down would have told is not missing, and the answer names the zone.
+// TestPartialListingIsNone: instances of an unreachable zone are unknown, not missing, and the error names the zone.
 func TestPartialListingIsNone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -201,7 +201,7 @@ func TestPartialListingIsNone(t *testing.T) {
 	})
 }
 
-// TestCostOfNodes: 1,000 nodes in 3 zones are initialised by 8 calls at most, and a look at all of them costs 6.
+// TestCostOfNodes: 1,000 nodes in 3 zones are initialised by at most 8 calls; a check of all costs 6.
 func TestCostOfNodes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

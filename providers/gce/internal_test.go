@@ -15,12 +15,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// originalsInternal puts the objects of an internal load balancer into the cloud as Google's own controller leaves them.
+// originalsInternal creates an internal load balancer's objects as Google's own controller leaves them.
 func originalsInternal(w *world, cluster, subnet string) {
 	originalsBehind(w, cluster, subnet, testLB, `{"kubernetes.io/service-name":"default/web"}`)
 }
 
-// originalsBehind are those with a backend service of a name.
+// originalsBehind creates them with a backend service of this name.
 func originalsBehind(w *world, cluster, subnet, backend, description string) {
 	shared, groups := "k8s-"+cluster+"-node", "k8s-ig--"+cluster
 	if cluster == "" {
@@ -64,8 +64,8 @@ func (w *world) write(s *v1.Service) *v1.Service {
 	return s
 }
 
-// TestInternalTakeover: an internal load balancer of Google's own controller is taken over without a write, in whatever notation the
-// subnet is given.
+// TestInternalTakeover: an internal load balancer of Google's own controller is taken over without a write, whatever the notation of the
+// subnet.
 func TestInternalTakeover(t *testing.T) {
 	for _, subnet := range []string{
 		"nodes", "regions/us-central1/subnetworks/nodes", "https://compute.googleapis.com/compute/v1/projects/my-project/regions/us-central1/subnetworks/nodes", "",
@@ -99,7 +99,7 @@ func TestInternalTakeover(t *testing.T) {
 	}
 }
 
-// TestInternalAddressStays: whatever makes the forwarding rule again, its address stays, and nothing of it is left reserved.
+// TestInternalAddressStays: the address survives every replacement of the forwarding rule, and no reservation remains.
 func TestInternalAddressStays(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"six ports": func(s *v1.Service) {
@@ -149,7 +149,7 @@ func TestInternalSubnetGivesAnotherAddress(t *testing.T) {
 	})
 }
 
-// TestInternalDrainingSurvivesANodeEvent: what a user set on the backend service stays.
+// TestInternalDrainingSurvivesANodeEvent: user settings of the backend service stay.
 func TestInternalDrainingSurvivesANodeEvent(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -168,7 +168,7 @@ func TestInternalDrainingSurvivesANodeEvent(t *testing.T) {
 	})
 }
 
-// TestInternalZoneLosesItsLastNode: its group leaves every backend service, and is deleted when none has it.
+// TestInternalZoneLosesItsLastNode: the zone's group leaves every backend service, and is then deleted.
 func TestInternalZoneLosesItsLastNode(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -191,8 +191,7 @@ func TestInternalZoneLosesItsLastNode(t *testing.T) {
 	})
 }
 
-// TestInternalLostInstance: a load balancer goes on being changed though the Node of an instance that is gone is there, and the group
-// of its zone leaves it.
+// TestInternalLostInstance: a Node without an instance does not block changes, and its zone's group leaves the load balancer.
 func TestInternalLostInstance(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -211,7 +210,7 @@ func TestInternalLostInstance(t *testing.T) {
 	})
 }
 
-// TestInternalNodeWithoutZoneLabel: the zone is the instance's, so the node stays in its group.
+// TestInternalNodeWithoutZoneLabel: the instance determines the zone, so the node stays in its group.
 func TestInternalNodeWithoutZoneLabel(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -224,7 +223,7 @@ func TestInternalNodeWithoutZoneLabel(t *testing.T) {
 	})
 }
 
-// TestPlanOfLeftovers: what an internal load balancer left goes, and the external one keeps its address.
+// TestPlanOfLeftovers: objects left by an internal load balancer are deleted, and the external one keeps its address.
 func TestPlanOfLeftovers(t *testing.T) {
 	for name, served := range map[string]bool{"an external load balancer": true, "a new Service": false} {
 		t.Run(name, func(t *testing.T) {
@@ -250,7 +249,7 @@ func TestPlanOfLeftovers(t *testing.T) {
 	}
 }
 
-// TestSchemeChanges: all of the former kind goes, and a deletion that comes together with the change leaves nothing.
+// TestSchemeChanges: all objects of the former kind are deleted; a deletion together with the change leaves nothing.
 func TestSchemeChanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -284,7 +283,7 @@ func TestSchemeChanges(t *testing.T) {
 	})
 }
 
-// TestInternalCosts: with 20 Services, a second reconciliation writes nothing and shares its reads; a joining node costs one write.
+// TestInternalCosts: with 20 Services a second reconciliation writes nothing and shares its reads; a joining node costs one write.
 func TestInternalCosts(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -311,8 +310,8 @@ func TestInternalCosts(t *testing.T) {
 	})
 }
 
-// TestTheClustersSubnet: without subnetwork-name, the subnet is looked for once for all Services: in a network in auto mode it is the one
-// that was made for the region, whatever others users made there.
+// TestTheClustersSubnet: without subnetwork-name the subnet is found once for all Services. In an auto mode network it is the region's
+// automatic one, whatever users added.
 func TestTheClustersSubnet(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "", 1))
@@ -343,7 +342,7 @@ func TestTheClustersSubnet(t *testing.T) {
 	})
 }
 
-// TestBackendServiceOfIngress: an external forwarding rule with a backend service is ingress-gce's, whatever the Service says.
+// TestBackendServiceOfIngress: an external forwarding rule with a backend service belongs to ingress-gce, whatever the Service says.
 func TestBackendServiceOfIngress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -364,8 +363,7 @@ func TestBackendServiceOfIngress(t *testing.T) {
 	})
 }
 
-// TestStaleFingerprint: somebody else changes the backend service between our look and our write; the write is refused, and made again
-// on what is there by then.
+// TestStaleFingerprint: a write after a concurrent change of the backend service is refused, and repeated on the new content.
 func TestStaleFingerprint(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -392,7 +390,7 @@ func TestStaleFingerprint(t *testing.T) {
 	})
 }
 
-// TestInstanceInAnotherGroup: an instance that another load balancer's group has is refused by the API, whose words the error has.
+// TestInstanceInAnotherGroup: the API refuses an instance in another load balancer's group, and the error quotes it.
 func TestInstanceInAnotherGroup(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -417,8 +415,8 @@ func TestInstanceInAnotherGroup(t *testing.T) {
 	})
 }
 
-// TestSharedBackendTakeover: internal load balancers that share a backend service are taken over without a write, keep it while one of them
-// is left, and leave nothing.
+// TestSharedBackendTakeover: internal load balancers with a shared backend service are taken over without a write, keep it until the last
+// one is deleted, and leave nothing.
 func TestSharedBackendTakeover(t *testing.T) {
 	for _, key := range []string{annotationShare, annotationAlphaShare} {
 		t.Run(key, func(t *testing.T) {
@@ -445,10 +443,10 @@ func TestSharedBackendTakeover(t *testing.T) {
 				other.Annotations = map[string]string{annotationType: "Internal", key: "true"}
 				other, _ = w.ensure(w.apply(other))
 				assert.Len(t, w.sim.Objects("backendServices"), 1)
-				time.Sleep(time.Minute) // in which a process before this one may have made something
+				time.Sleep(time.Minute) // an earlier process may have created something until then
 				w.server.ResetCalls()
 				delete(other.Annotations, key)
-				w.Current(w.write(other)) // its forwarding rule is as before
+				w.Current(w.write(other)) // its forwarding rule is unchanged
 				require.NoError(t, w.Remove(w.loadBalancers, "kubernetes", web))
 				assert.Zero(t, w.server.Calls().ByOperation["DELETE backendServices/{name}"], "another load balancer has it")
 				w.holds("backendServices", name, map[string]any{"protocol": "TCP"})

@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// ensure reconciles a Service until it is served, and returns it as it then is.
+// ensure reconciles a Service until it is served, and returns it with its address.
 func (w *world) ensure(s *v1.Service) (*v1.Service, string) {
 	w.T.Helper()
 	status, err := w.Reconcile(w.loadBalancers, "kubernetes", s, w.nodes)
@@ -38,12 +38,12 @@ func (w *world) apply(s *v1.Service) *v1.Service {
 
 const testLB = "a3c1f6b527a664b588b4b0a61c1f9e0a"
 
-// usualID is the ID of the cluster in most tests.
+// usualID is the cluster's ID in most tests.
 const usualID = "0123456789abcdef"
 
 func (w *world) withIdentity() { w.withIdentityOf(usualID) }
 
-// withIdentityOf gives the cluster an ID of Google's own controllers, which may be empty.
+// withIdentityOf sets the ID of Google's own controllers, which may be empty.
 func (w *world) withIdentityOf(cluster string) {
 	w.T.Helper()
 	_, err := w.Kube.CoreV1().ConfigMaps("kube-system").Create(w.T.Context(), &v1.ConfigMap{
@@ -53,7 +53,7 @@ func (w *world) withIdentityOf(cluster string) {
 	require.NoError(w.T, err)
 }
 
-// originals puts the objects into the cloud as Google's own controller leaves them.
+// originals creates the objects as Google's own controller leaves them.
 func originals(w *world, cluster string) {
 	shared := "k8s-" + cluster + "-node"
 	w.sim.Put("global/httpHealthChecks/"+shared, map[string]any{
@@ -81,8 +81,7 @@ func originals(w *world, cluster string) {
 	})
 }
 
-// TestTakeover: what Google's own controller left is taken over without a write, in the cloud or in the cluster, and again after a
-// restart.
+// TestTakeover: Google's own controller's objects are taken over without a write to the cloud or the cluster, also after a restart.
 func TestTakeover(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -107,8 +106,8 @@ func TestTakeover(t *testing.T) {
 	})
 }
 
-// TestEmptyProviderUID: where the ConfigMap has Google's own key with an empty value, the controllers name what they share by that, and not
-// by the other key. What is there under these names is taken over without a write, and new Services use it.
+// TestEmptyProviderUID: if Google's own key in the ConfigMap is empty, names of shared objects use that and not the other key. Such objects
+// are taken over without a write, and new Services use them.
 func TestEmptyProviderUID(t *testing.T) {
 	for kind, finalizer := range map[string]string{"": finalizerNetLB, "Internal": finalizerILB} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -152,8 +151,7 @@ func TestEmptyProviderUID(t *testing.T) {
 	}
 }
 
-// TestTakeoverWithoutFinalizer: what an older release of Google's own controller left has no finalizer. It gets one, and the cloud is not
-// written to.
+// TestTakeoverWithoutFinalizer: an older release of Google's own controller wrote no finalizer. It is added without a write to the cloud.
 func TestTakeoverWithoutFinalizer(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -171,7 +169,7 @@ func TestTakeoverWithoutFinalizer(t *testing.T) {
 	})
 }
 
-// TestNoAddressWithoutNeed: an ensure that has nothing to change holds no address, and reads are shared by all Services.
+// TestNoAddressWithoutNeed: a reconciliation without changes reserves no address, and all Services share reads.
 func TestNoAddressWithoutNeed(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -229,7 +227,7 @@ func TestJoiningNode(t *testing.T) {
 	})
 }
 
-// TestTheAddressStays: whatever replaces the forwarding rule, its address stays, and nothing of it is left reserved.
+// TestTheAddressStays: the address survives every replacement of the forwarding rule, and no reservation remains.
 func TestTheAddressStays(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"a port outside of the range": func(s *v1.Service) { s.Spec.Ports = append(s.Spec.Ports, conformance.Port("c", 8443, 30999)) },
@@ -261,7 +259,7 @@ func TestTheAddressStays(t *testing.T) {
 	}
 }
 
-// TestSharedFirewallHasNoAddress: the rule for the health check that all share lets it reach every load balancer.
+// TestSharedFirewallHasNoAddress: the shared health check's rule admits it to every load balancer.
 func TestSharedFirewallHasNoAddress(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -280,7 +278,7 @@ func TestSharedFirewallHasNoAddress(t *testing.T) {
 	})
 }
 
-// TestLeftAlone: what ingress-gce serves gets not one write, nor is it said to be gone.
+// TestLeftAlone: a Service of ingress-gce causes no write, and is never reported as missing.
 func TestLeftAlone(t *testing.T) {
 	for name, change := range map[string]func(*v1.Service){
 		"annotation": func(s *v1.Service) { s.Annotations[annotationRBS] = rbsEnabled },
@@ -307,7 +305,7 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// TestOneStuckOperationHoldsUpNobody: other Services are served while the cloud works on one for ever.
+// TestOneStuckOperationHoldsUpNobody: other Services are served while one operation never ends.
 func TestOneStuckOperationHoldsUpNobody(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -330,7 +328,7 @@ func TestOneStuckOperationHoldsUpNobody(t *testing.T) {
 	})
 }
 
-// TestSharedNetworkAsksTheAdministratorOnce: rules of another project that may not be written are asked for by command, once.
+// TestSharedNetworkAsksTheAdministratorOnce: commands for unwritable rules of another project are reported once.
 func TestSharedNetworkAsksTheAdministratorOnce(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "network-project-id = host-project\n", 1))
@@ -355,7 +353,7 @@ func TestSharedNetworkAsksTheAdministratorOnce(t *testing.T) {
 	})
 }
 
-// TestSharedCheckInUse: what another process's load balancer uses stays when our last one goes, and that is no failure.
+// TestSharedCheckInUse: a health check used by another process's load balancer stays after our last one is deleted, without an error.
 func TestSharedCheckInUse(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, kind := range []string{"", "Internal"} {
@@ -389,8 +387,8 @@ func TestSharedCheckInUse(t *testing.T) {
 	})
 }
 
-// TestLocalTrafficThenClusterIP: a Service with local traffic that is no load balancer any more has lost what told of its own health
-// check; that goes all the same.
+// TestLocalTrafficThenClusterIP: a Service with local traffic that is no longer a load balancer has lost its health check port. Its own
+// health check is deleted nevertheless.
 func TestLocalTrafficThenClusterIP(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -407,7 +405,7 @@ func TestLocalTrafficThenClusterIP(t *testing.T) {
 	})
 }
 
-// TestFinalizerThatIsForbidden: the error names the right that is missing.
+// TestFinalizerThatIsForbidden: the error names the missing permission.
 func TestFinalizerThatIsForbidden(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -420,7 +418,7 @@ func TestFinalizerThatIsForbidden(t *testing.T) {
 	})
 }
 
-// TestRuleThatVanished: a forwarding rule that was deleted by hand keeps nothing else from being deleted.
+// TestRuleThatVanished: a forwarding rule deleted by hand does not block other deletions.
 func TestRuleThatVanished(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

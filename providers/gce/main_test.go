@@ -10,10 +10,10 @@ import (
 
 func TestMain(m *testing.M) {
 	if tier.All() {
-		_, _ = readDiscovery() // outside of any bubble, for it runs a command
+		_, _ = readDiscovery() // before any bubble, because it runs a command
 	}
 	conformance.Main(m, Name)
 }
 
-// newCloud makes the cloud without the guard.
+// newCloud creates the cloud without the guard.
 func newCloud(in registry.Inputs) (*cloud, error) { return maker().New(in) }

@@ -12,8 +12,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestForwardingRulesShowTheirCluster: the API takes labels in a call of their own alone. What Google's own controller made is marked
-// with the first change that is made in any case, also where a creation was cut off before the mark.
+// TestForwardingRulesShowTheirCluster: the API takes labels only in a separate call. Objects of Google's own controller, and those of an
+// interrupted creation, are marked at their next change.
 func TestForwardingRulesShowTheirCluster(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

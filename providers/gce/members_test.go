@@ -12,8 +12,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestNotEmptied: nodes that nothing is known of, as where they have no provider ID and no instance, do not empty a load balancer; nodes
-// without a provider ID are known by their names.
+// TestNotEmptied: nodes without provider ID and instance are unknown and do not empty a load balancer; nodes without a provider ID are
+// found by name.
 func TestNotEmptied(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, kind := range []string{"", "Internal"} {

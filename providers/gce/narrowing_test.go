@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// mayConnect are the source ranges of a Service's firewall rule; nil where there is none.
+// mayConnect returns the source ranges of a Service's firewall rule; nil without a rule.
 func (w *world) mayConnect() any {
 	for _, f := range w.sim.Objects("firewalls") {
 		if f["name"] == "k8s-fw-"+testLB {
@@ -25,7 +25,7 @@ func (w *world) mayConnect() any {
 	return nil
 }
 
-// TestFormerClientsAreShutOut although something else of the Service is refused.
+// TestFormerClientsAreShutOut although other settings of the Service are refused.
 func TestFormerClientsAreShutOut(t *testing.T) {
 	refusing := func(operation string) func(*world, *v1.Service) {
 		return func(w *world, _ *v1.Service) {
@@ -61,7 +61,7 @@ func TestFormerClientsAreShutOut(t *testing.T) {
 	}
 }
 
-// TestNobodyIsLeft: where none of the former clients may connect, and the Service is refused, no firewall rule lets anybody in.
+// TestNobodyIsLeft: if no former client may connect and the Service is refused, no firewall rule admits anybody.
 func TestNobodyIsLeft(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

@@ -59,7 +59,7 @@ alpha-features = ILBSubsets
 	assert.ErrorContains(t, warnings, "container-api-endpoint")
 }
 
-// TestCloudConfigFaults: everything that is wrong is reported at once; what is unknown is a warning.
+// TestCloudConfigFaults: all faults are reported together; unknown keys are warnings.
 func TestCloudConfigFaults(t *testing.T) {
 	t.Parallel()
 	_, _, err := parseConfig(testInputs("[global]\nproject-id = My_Project\nlocal-zone = here\nregional = perhaps\napi-endpoint = http://compute.example/\n", nil))
@@ -83,7 +83,7 @@ func TestCloudConfigFaults(t *testing.T) {
 	assert.NotContains(t, warnings.Error(), "lb-src-cidrs")
 }
 
-// TestMetadata: without a cloud config the metadata server says where the cluster is, once, and not before it matters.
+// TestMetadata: without a cloud config the metadata server returns the cluster's location, once, and not before it is needed.
 func TestMetadata(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, "[global]\n")
@@ -118,7 +118,7 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
-// TestRotatedToken: a token that is refused is replaced at once, and the call succeeds.
+// TestRotatedToken: a refused token is replaced at once, and the call succeeds.
 func TestRotatedToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -150,7 +150,7 @@ func TestRotatedToken(t *testing.T) {
 	})
 }
 
-// tokenServer gives tokens as token-url and OAuth do.
+// tokenServer issues tokens like token-url and OAuth.
 func tokenServer(t *testing.T, network *simkit.Network) (url string, bodies *[]string) {
 	t.Helper()
 	bodies = &[]string{}
@@ -164,7 +164,7 @@ func tokenServer(t *testing.T, network *simkit.Network) (url string, bodies *[]s
 	})), bodies
 }
 
-// TestAlternateToken: token-url is asked with the body that is configured, authorised by the machine's own token.
+// TestAlternateToken: the call of token-url has the configured body and the machine's own token.
 func TestAlternateToken(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -176,8 +176,8 @@ func TestAlternateToken(t *testing.T) {
 	})
 }
 
-// TestTokenEnds: a token is used to its end where there is no other one, one that has no end until it is refused, and one that lasts for a
-// moment is not asked for with each call.
+// TestTokenEnds: a token is used until it expires if no other is available, one without an expiry until it is refused, and a short-lived
+// one for more than one call.
 func TestTokenEnds(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		lifetime, asked, down := time.Hour, 0, false
@@ -224,7 +224,7 @@ func TestTokenEnds(t *testing.T) {
 	})
 }
 
-// TestCredentialsFile: the file is read for each token, so that a rotated one is used, and what it holds is in no error.
+// TestCredentialsFile: the file is read for each token, so that a rotated one is used, and no error quotes its content.
 func TestCredentialsFile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -256,7 +256,7 @@ func TestCredentialsFile(t *testing.T) {
 	})
 }
 
-// TestTokenBodyIsNeverShown: whatever prints the configuration leaves the secret out.
+// TestTokenBodyIsNeverShown: no way of printing the configuration shows the secret.
 func TestTokenBodyIsNeverShown(t *testing.T) {
 	t.Parallel()
 	c, _, err := parseConfig(testInputs(usual+"token-url = https://tokens.example.com/\ntoken-body = \"the-secret\"\n", nil))
@@ -265,7 +265,7 @@ func TestTokenBodyIsNeverShown(t *testing.T) {
 	assert.NotContains(t, fmt.Sprintf("%v %+v %#v %s", c, c, c, c.TokenBody), "the-secret")
 }
 
-// TestEndpointWithoutFinalSlash: the SDK would cut off what follows the last slash.
+// TestEndpointWithoutFinalSlash: the SDK would cut off the text after the last slash.
 func TestEndpointWithoutFinalSlash(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"https://compute.example.com/compute/v1", "https://compute.example.com/compute/v1/"} {

@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// TestOrphanWithoutForwardingRule: what is left of a load balancer of either kind goes, also where its forwarding rule is gone already.
+// TestOrphanWithoutForwardingRule: the objects of a load balancer of either kind are deleted, even after its forwarding rule.
 func TestOrphanWithoutForwardingRule(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -26,8 +26,8 @@ func TestOrphanWithoutForwardingRule(t *testing.T) {
 			time.Sleep(time.Hour)
 			found, err := w.Orphans(t.Context(), nil)
 			require.NoError(t, err)
-			shares := c.Service.Annotations[annotationShare] != ""          // what several share names no Service
-			if shares || len(c.Service.Spec.LoadBalancerSourceRanges) > 0 { // its own health check is no proof whose it is
+			shares := c.Service.Annotations[annotationShare] != ""          // a shared backend service names no Service
+			if shares || len(c.Service.Spec.LoadBalancerSourceRanges) > 0 { // its own health check does not prove its cluster
 				assert.Empty(t, found, name)
 				require.NoError(t, w.loadBalancers.EnsureLoadBalancerDeleted(t.Context(), "kubernetes", s))
 				continue

@@ -2,7 +2,7 @@ package gce
 
 import "github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 
-// plannedWrites are the writes that each kind of planned change makes.
+// plannedWrites are the writes of each kind of planned change.
 var plannedWrites = []conformance.PlannedWrites{
 	{Change: `create health check (.+) \(`, Writes: []string{"POST httpHealthChecks | POST healthChecks"}},
 	{Change: `change health check (\S+)`, Writes: []string{"PUT httpHealthChecks/{name} | PUT healthChecks/{name}"}},

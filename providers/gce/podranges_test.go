@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// podRanges is the controller of a world whose program has the flags of the framework, and others.
+// podRanges returns the controller for these flags of the framework and the cloud.
 func (w *world) podRanges(allocator, clusterCIDR string, flags map[string]string) *podranges.Controller {
 	w.T.Helper()
 	in := testInputs(w.file+"api-endpoint = "+w.url+"/compute/v1\n", nil)
@@ -29,7 +29,7 @@ func (w *world) podRanges(allocator, clusterCIDR string, flags map[string]string
 	return a
 }
 
-// join adds an instance with its node, which the API server has as well.
+// join adds an instance and its Node, also to the API server.
 func (w *world) join(spec gcesim.Spec) {
 	w.T.Helper()
 	w.sim.AddInstance(spec)
@@ -44,7 +44,7 @@ func (w *world) join(spec gcesim.Spec) {
 	w.Register(n)
 }
 
-// synced shows the Nodes to the cache as the API server has them.
+// synced copies the API server's Nodes to the cache.
 func (w *world) synced() map[string]*v1.Node {
 	w.T.Helper()
 	list, err := w.Kube.CoreV1().Nodes().List(w.T.Context(), metav1.ListOptions{})
@@ -61,7 +61,7 @@ func aliased(name, alias, ipv6 string) gcesim.Spec {
 	return gcesim.Spec{Name: name, Interfaces: []gcesim.Interface{{IP: "10.128.0.9", Alias: alias, IPv6: ipv6}}}
 }
 
-// TestPodRangeFlags: the flags of Google's own controller and of the framework, and what they exclude.
+// TestPodRangeFlags: flags of Google's own controller and of the framework, and their conflicts.
 func TestPodRangeFlags(t *testing.T) {
 	t.Parallel()
 	flags := func(list ...string) map[string]string {
@@ -117,8 +117,8 @@ func TestPodRangeFlags(t *testing.T) {
 	}
 }
 
-// TestRangeAllocator: nodes get blocks of the cluster's networks, without those of Services, without a call to the cloud, and each its
-// own; a Node of somebody else's keeps what it has.
+// TestRangeAllocator: nodes get distinct blocks of the cluster's networks, outside the Services' network, without a call to the cloud.
+// Unmanaged Nodes keep theirs.
 func TestRangeAllocator(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -145,8 +145,8 @@ func TestRangeAllocator(t *testing.T) {
 	})
 }
 
-// TestCloudAllocator: nodes get the alias range of their instance, and the beginning of its IPv6 network, in the order of the networks of
-// Services; the node is told that it has its network. One without a range says what to do, and gets it once it is there.
+// TestCloudAllocator: nodes get their instance's alias range and the start of its IPv6 network, in the Services' order of families, and
+// their network condition is cleared. A node without a range gets an event, and the range once it exists.
 func TestCloudAllocator(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for services, want := range map[string][]string{
@@ -193,8 +193,8 @@ func TestCloudAllocator(t *testing.T) {
 	})
 }
 
-// TestCloudAllocatorTrustsNoEarlierInstance: an instance that was made again under its name has another range. What was read before the
-// Node was there is of the earlier one.
+// TestCloudAllocatorTrustsNoEarlierInstance: an instance recreated under its name has another range, so answers older than the Node do not
+// count.
 func TestCloudAllocatorTrustsNoEarlierInstance(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -211,7 +211,7 @@ func TestCloudAllocatorTrustsNoEarlierInstance(t *testing.T) {
 	})
 }
 
-// TestCloudAllocatorInDoubt: an answer that is missing or in part writes nothing and says nothing.
+// TestCloudAllocatorInDoubt: a missing or partial answer causes no write and no event.
 func TestCloudAllocatorInDoubt(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -235,7 +235,7 @@ func TestCloudAllocatorInDoubt(t *testing.T) {
 	})
 }
 
-// TestCostOfPodRanges: the ranges of 1,000 nodes come from the listing that tells everything else about them.
+// TestCostOfPodRanges: the ranges of 1,000 nodes come from the existing listing.
 func TestCostOfPodRanges(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -255,7 +255,7 @@ func TestCostOfPodRanges(t *testing.T) {
 	})
 }
 
-// TestUnmanagedNodes: a Node with the label of nodes that GKE does not manage is none of ours.
+// TestUnmanagedNodes: Nodes with GKE's label for unmanaged nodes are ignored.
 func TestUnmanagedNodes(t *testing.T) {
 	t.Parallel()
 	n := nodeNamed("n1", "gce://my-project/us-central1-a/n1")

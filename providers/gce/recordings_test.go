@@ -22,10 +22,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
-// referenceVariable names a folder with gce-recordings: requests to the real API and its answers.
+// referenceVariable names a folder with gce-recordings: requests to the real API and its responses.
 const referenceVariable = "ANYCCM_REFERENCE"
 
-// exchange is one recorded request and its answer.
+// exchange is a recorded request and its response.
 type exchange struct {
 	Method   string         `json:"method"`
 	Path     string         `json:"path"`
@@ -34,8 +34,8 @@ type exchange struct {
 	Response map[string]any `json:"response"`
 }
 
-// TestRecordings sends the recorded requests to the simulator, in their order, and compares codes, fields and values of the answers.
-// What they refer to and the simulator does not make is put there before.
+// TestRecordings sends the recorded requests to the simulator in order, and compares codes, fields and values. Objects that they need and
+// cannot create exist beforehand.
 func TestRecordings(t *testing.T) {
 	t.Parallel()
 	tier.Full(t)
@@ -92,16 +92,16 @@ func readExchanges(t *testing.T, file string) (all []exchange) {
 	return all
 }
 
-// replay is one recording against a fresh simulator.
+// replay sends one recording to a new simulator.
 type replay struct {
 	t    *testing.T
 	name string
 	sim  *gcesim.Sim
 	api  http.Handler
-	// operation is the path of the latest one, and failed says that its request was left out.
+	// operation is the path of the latest one. failed: its request was omitted.
 	operation string
 	failed    bool
-	// made are the paths of the objects that requests made, or that were put there.
+	// made are the paths of existing objects.
 	made map[string]bool
 }
 
@@ -111,7 +111,7 @@ func newReplay(t *testing.T, name string) *replay {
 	return &replay{t: t, name: name, sim: sim, api: server, made: map[string]bool{}}
 }
 
-// address is where in the API a path is.
+// address is a parsed path of the API.
 type address struct{ path, scope, collection, name, kind string }
 
 var recordedPath = regexp.MustCompile(`^/compute/v1/projects/[^/]+/(global|regions/[^/]+|zones/[^/]+)/([a-zA-Z]+)(?:/([^/]+))?(?:/([a-zA-Z]+))?$`)
@@ -133,13 +133,13 @@ func (*replay) at(e exchange) address {
 	return a
 }
 
-// served are the collections that the simulator has, by the scope that it has them in, and the calls on them that it knows.
+// served are the simulator's collections by scope, with the calls that it supports.
 var served = map[string]string{
 	"addresses": "regions", "backendServices": "regions", "forwardingRules": "regions", "firewalls": "global", "healthChecks": "global",
 	"httpHealthChecks": "global", "routes": "global", "instanceGroups": "zones", "instances": "zones", "operations": "",
 }
 
-// unfit tells why an exchange cannot be compared; "" if it can.
+// unfit explains why an exchange cannot be compared; "" if it can.
 func (j *replay) unfit(e exchange) string {
 	a := j.at(e)
 	if a.collection == "operations" && (j.failed || j.operation == "") {
@@ -157,7 +157,7 @@ func (j *replay) unfit(e exchange) string {
 		return why
 	}
 	j.failed = why != ""
-	if j.failed && !strings.Contains(a.kind, "/") { // what it changed is another object from here on
+	if j.failed && !strings.Contains(a.kind, "/") { // from here on the recorded object differs
 		path := a.path
 		if e.Method == http.MethodPost {
 			path += "/" + translated(fmt.Sprint(e.Request["name"]))
@@ -168,7 +168,7 @@ func (j *replay) unfit(e exchange) string {
 	return why
 }
 
-// unserved says why the simulator does not serve a request.
+// unserved explains why the simulator does not support a request.
 func unserved(e exchange, a address) string {
 	scope, known := served[a.collection]
 	switch {
@@ -191,7 +191,7 @@ func unserved(e exchange, a address) string {
 	return ""
 }
 
-// foreignFeature says why a body asks for what the provider does not use.
+// foreignFeature explains which unused feature a body requests.
 func foreignFeature(e exchange) string {
 	if strings.Contains(e.Path, "uniqueId") {
 		return "names that the recorders hid in two ways"
@@ -213,7 +213,7 @@ var (
 	recordedArea = regexp.MustCompile(`\b(us|europe|australia)-[a-z]+[0-9]\b`)
 )
 
-// translated puts the simulator's project, region and zones in, and names for placeholders.
+// translated inserts the simulator's project, region and zones, and names for placeholders.
 func translated(text string) string {
 	for _, project := range []string{"${projectId}", "example-project-01"} {
 		text = strings.ReplaceAll(text, project, gcesim.Project)
@@ -233,7 +233,6 @@ func translatedObject(t *testing.T, object map[string]any) (out map[string]any) 
 	return out
 }
 
-// send makes a request of the simulator.
 func (j *replay) send(method, path string, body any) (int, map[string]any) {
 	text := ""
 	if body != nil {
@@ -250,11 +249,11 @@ func (j *replay) send(method, path string, body any) (int, map[string]any) {
 	return w.Code, answer
 }
 
-// compare makes a recorded request, and compares the answer.
+// compare sends a recorded request, and compares the response.
 func (j *replay) compare(e exchange) {
 	a := j.at(e)
 	path := translated(e.Path)
-	time.Sleep(2 * activation) // what the recorders' client waited for is not always recorded
+	time.Sleep(2 * activation) // recordings omit some waits
 	if a.collection == "operations" {
 		path = j.operation
 	}
@@ -276,15 +275,15 @@ func (j *replay) compare(e exchange) {
 	}
 	recorded := translatedObject(j.t, e.Response)
 	if a.collection == "operations" && (recorded["operationType"] != answer["operationType"] || recorded["targetLink"] != answer["targetLink"]) {
-		return // that of a request which is not in the recordings
+		return // the operation of an unrecorded request
 	}
 	j.requireSame(where, a.collection, recorded, answer)
 }
 
-// prepared is the body of a recorded request as the simulator can be sent it, with all there that it refers to.
+// prepared adapts a recorded body to the simulator, and creates the objects that it refers to.
 func (j *replay) prepared(a address, e exchange, path string) map[string]any {
 	body := translatedObject(j.t, e.Request)
-	if a.collection == "instanceGroups" && body["zone"] != nil { // parameters of the path, which the client repeats in the body
+	if a.collection == "instanceGroups" && body["zone"] != nil { // path parameters that the client repeats in the body
 		for _, key := range []string{"project", "instanceGroup", "zone"} {
 			delete(body, key)
 		}
@@ -297,7 +296,7 @@ func (j *replay) prepared(a address, e exchange, path string) map[string]any {
 	}
 	if e.Code < 300 {
 		if e.Method == http.MethodPost && a.name == "" {
-			j.sim.Edit(a.collection, fmt.Sprint(body["name"]), nil) // their names hide that they are several
+			j.sim.Edit(a.collection, fmt.Sprint(body["name"]), nil) // the recordings hide that these are several objects
 		}
 		j.provide(a, body)
 	}
@@ -308,7 +307,7 @@ func (j *replay) prepared(a address, e exchange, path string) map[string]any {
 	return body
 }
 
-// provide puts what a request refers to behind the back of the API.
+// provide creates the objects that a request refers to, without API calls.
 func (j *replay) provide(a address, body map[string]any) {
 	text, _ := json.Marshal(body) // it was JSON
 	link := regexp.MustCompile(`projects/` + gcesim.Project + `/((global|regions/[^/"]+|zones/[^/"]+)/([a-zA-Z]+)/([^/"]+))`)
@@ -338,7 +337,7 @@ func (j *replay) put(path, collection string) {
 	case "instances":
 		parts := strings.Split(path, "/")
 		j.sim.AddInstance(gcesim.Spec{Name: parts[3], Zone: parts[1]})
-		j.sim.Edit("instances", parts[3], func(d map[string]any) { // on the network of the recording
+		j.sim.Edit("instances", parts[3], func(d map[string]any) { // on the recording's network
 			for _, i := range d["networkInterfaces"].([]any) {
 				i.(map[string]any)["network"] = "https://www.googleapis.com/compute/v1/" + base + "global/networks/networkid"
 			}
@@ -351,7 +350,7 @@ func (j *replay) put(path, collection string) {
 	}
 }
 
-// requireSame compares an answer with the recorded one, field by field.
+// requireSame compares a response with the recorded one, field by field.
 func (j *replay) requireSame(where, collection string, recorded, got any) {
 	switch recorded := recorded.(type) {
 	case map[string]any:
@@ -387,19 +386,19 @@ func (j *replay) sameFields(where, collection string, recorded, got map[string]a
 	}
 }
 
-// plainLink is a link without its beginning, which the recordings lack in places.
+// plainLink removes a link's prefix, which some recordings lack.
 func plainLink(v any) any {
 	text, ok := v.(string)
 	if ok && strings.HasPrefix(text, "https://") {
 		return resource(text)
 	}
-	if ok { // the recorders' mock has one message for health checks of all kinds
+	if ok { // the recorders' mock has a single message for all kinds of health check
 		return strings.ReplaceAll(text, "/global/httpHealthChecks/", "/global/healthChecks/")
 	}
 	return v
 }
 
-// varying values are another each time, or were hidden by whoever made the recordings.
+// varying reports values that differ each time or were hidden by the recorders.
 func varying(where string, recorded any) bool {
 	field := where[strings.LastIndex(where, ".")+1:]
 	text, _ := recorded.(string)
@@ -409,20 +408,20 @@ func varying(where string, recorded any) bool {
 	}, field) || strings.Contains(text, "operationid")
 }
 
-// moreInRecordings and moreInSimulator are the fields that one side has alone, by collection, and why is said beside each.
+// moreInRecordings and moreInSimulator are the fields that only one side has, with the reason.
 var (
-	// unused are those that the provider has nothing to do with.
+	// unused are fields that the provider does not use.
 	unused = []string{"namedPorts", "iap"}
 
 	moreInRecordings = map[string][]string{
-		// The name follows from a label that the provider does not set. Labels were written by calls that are not in all recordings.
+		// The name follows from a label that the provider does not set; some recordings omit the calls that wrote labels.
 		"forwardingRules": {"serviceName", "labels"},
 		"addresses":       {"labels"}, // the provider sets none
 	}
 	moreInSimulator = map[string][]string{
-		"firewalls":      {"description", "logConfig"}, // the recorders' mock shows what was sent, and defaults in part
+		"firewalls":      {"description", "logConfig"}, // the recorders' mock returns the request and some defaults
 		"instanceGroups": {"subnetwork"},               // the instances of the recordings have none
-		// Only the recordings' requests leave it out; where they have it, so do the answers.
+		// Only the recorded requests omit it.
 		"backendServices": {"protocol"},
 	}
 )

@@ -23,8 +23,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/tier"
 )
 
-// The discovery document of the Compute API lies in the module of the SDK. It judges every request that the provider makes, and every
-// answer of the simulator.
+// The SDK's module contains the discovery document of the Compute API. It checks every request of the provider, and every response of the
+// simulator.
 
 type shape struct {
 	Ref                  string            `json:"$ref"`
@@ -52,10 +52,10 @@ type method struct {
 	Response   *shape            `json:"response"`
 }
 
-// route is a part of a path, with what may follow it. A variable part is under the name "{}".
+// route is a path segment with the possible next ones. A variable segment has the name "{}".
 type route struct {
 	next map[string]*route
-	// methods are those of the path that ends here, by their verbs.
+	// methods are those of the path that ends here, by verb.
 	methods map[string]*method
 }
 
@@ -65,20 +65,19 @@ type discovery struct {
 	Resources  map[string]map[string]method `json:"-"`
 	routes     route
 	methods    int
-	// patterns are those of values, compiled once.
+	// patterns caches compiled patterns.
 	patterns sync.Map
-	// faultless holds a digest of each body in which nothing was found, with what it is the body of: most bodies of a test are those of
-	// the test before.
+	// faultless caches digests of valid bodies and their types, because tests repeat most bodies.
 	faultless sync.Map
 }
 
 var (
 	readDiscovery = sync.OnceValues(loadDiscovery)
 	variable      = regexp.MustCompile(`^\{[^}]+\}$`)
-	undocumented  = []string{"HttpHealthCheck.proxyHeader"} // in the answers of the real API all the same
+	undocumented  = []string{"HttpHealthCheck.proxyHeader"} // undocumented, but in responses of the real API
 )
 
-// errNoModule is part of the error where nothing can judge, as opposed to a description that is not where it was or not what it was.
+// errNoModule means that there is no description, as opposed to a moved or unreadable one.
 var errNoModule = errors.New("the module google.golang.org/api is not found, so that its description of the API judges nothing")
 
 func loadDiscovery() (*discovery, error) {
@@ -107,10 +106,10 @@ func loadDiscovery() (*discovery, error) {
 	return &d.discovery, nil
 }
 
-// apiPath begins the paths of all methods.
+// apiPath starts the paths of all methods.
 const apiPath = "/compute/v1/projects/"
 
-// add makes a method be found by its path.
+// add registers a method by its path.
 func (d *discovery) add(m *method) {
 	path := m.FlatPath
 	if path == "" {
@@ -133,7 +132,7 @@ func (d *discovery) add(m *method) {
 	d.methods++
 }
 
-// find returns the method of a path; nil if there is none. What a path names counts before what it leaves open.
+// find returns the method of a path, or nil. Literal segments have precedence over variable ones.
 func (r *route) find(verb, path string) *method {
 	part, rest, more := strings.Cut(path, "/")
 	for _, name := range []string{part, "{}"} {
@@ -152,7 +151,7 @@ func (r *route) find(verb, path string) *method {
 	return nil
 }
 
-// matches reports whether the whole of a text is of a pattern.
+// matches reports whether a pattern matches the whole text.
 func (d *discovery) matches(pattern, text string) bool {
 	compiled, ok := d.patterns.Load(pattern)
 	if !ok {
@@ -161,14 +160,14 @@ func (d *discovery) matches(pattern, text string) bool {
 	return compiled.(*regexp.Regexp).MatchString(text)
 }
 
-// judge makes the document judge a simulator until the test ends.
+// judge checks a simulator against the document until the test ends.
 func judge(t testing.TB, sim *gcesim.Sim) {
 	if !tier.All() {
 		return
 	}
 	d, err := readDiscovery()
 	if err != nil {
-		return // TestReferenceIsThere says it
+		return // TestReferenceIsThere reports it
 	}
 	var mu sync.Mutex
 	problems := map[string]bool{}
@@ -252,7 +251,7 @@ func (d *discovery) judgeBody(s *shape, id, what string, body []byte, request bo
 	}
 }
 
-// judged is a body of a method's request or answer.
+// judged is the body of a method's request or response.
 type judged struct {
 	method  string
 	request bool
@@ -323,7 +322,7 @@ func (d *discovery) judgeScalar(s *shape, at string, v any, request bool, say fu
 	}
 }
 
-// TestReferenceIsThere tells whether the other tests are judged by the description of the API.
+// TestReferenceIsThere shows whether the other tests check against the description of the API.
 func TestReferenceIsThere(t *testing.T) {
 	t.Parallel()
 	tier.Full(t)

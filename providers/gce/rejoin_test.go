@@ -22,7 +22,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// recreate makes the instance of a node again under its name, as a managed instance group does.
+// recreate recreates a node's instance under its name, as a managed instance group does.
 func (w *world) recreate(node *v1.Node) {
 	id, err := parseProviderID(node.Spec.ProviderID)
 	require.NoError(w.T, err)
@@ -30,15 +30,15 @@ func (w *world) recreate(node *v1.Node) {
 	require.Equal(w.T, node.Spec.ProviderID, w.sim.AddInstance(gcesim.Spec{Name: id.name, Zone: id.zone}))
 }
 
-// look stands for the periodic checks of nodes.
+// look replaces the periodic checks of nodes.
 func (w *world) look() {
 	time.Sleep(5 * time.Minute)
 	_, err := w.instances.all.All(w.T.Context(), inventory.Query{})
 	require.NoError(w.T, err)
 }
 
-// TestRecreatedInstanceRejoins: an instance that was made again under its name while its Node stayed is in its load balancers again as
-// soon as any read shows it, by one read and one write of each pool or group; nothing is read while nothing happens.
+// TestRecreatedInstanceRejoins: a recreated instance whose Node stayed rejoins its load balancers once any read shows it, by one read and
+// one write per pool or group. Otherwise nothing is read.
 func TestRecreatedInstanceRejoins(t *testing.T) {
 	for _, kind := range []string{"", "Internal"} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestRecreatedInstanceRejoins(t *testing.T) {
 				w.sim.Put("regions/us-central1/targetPools/"+theirs, map[string]any{"instances": []any{"zones/us-central1-b/instances/b1"}})
 				w.restart()
 				w.ensure(s)
-				w.sim.Edit("targetPools", theirs, func(d map[string]any) { delete(d, "instances") }) // its owner took it out
+				w.sim.Edit("targetPools", theirs, func(d map[string]any) { delete(d, "instances") }) // its owner removed it
 				triggered := 0
 				w.instances.arrivals.begin(func() { triggered++ })
 				w.look()
@@ -81,7 +81,7 @@ func TestRecreatedInstanceRejoins(t *testing.T) {
 	}
 }
 
-// TestRecreatedInstanceRejoinsLater: what fails is tried again, and an instance whose Node went does not come back.
+// TestRecreatedInstanceRejoinsLater: failures are retried, and an instance without a Node does not rejoin.
 func TestRecreatedInstanceRejoinsLater(t *testing.T) {
 	for kind, action := range map[string]string{"": "POST targetPools/addInstance", "Internal": "POST instanceGroups/addInstances"} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestRecreatedInstanceRejoinsLater(t *testing.T) {
 	}
 }
 
-// TestRejoiningWaitsForItsTurn: while a load balancer is reconciled, no instance is put back.
+// TestRejoiningWaitsForItsTurn: no instance rejoins during the load balancer's reconciliation.
 func TestRejoiningWaitsForItsTurn(t *testing.T) {
 	for _, kind := range []string{"", "Internal"} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -140,8 +140,8 @@ func TestRejoiningWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// TestMissedInstanceRejoins: an instance that was missed when its load balancers were last changed is waited for without a call: the first
-// read that shows it wakes those who wait.
+// TestMissedInstanceRejoins: an instance missing at the last change is awaited without calls; the first read that shows it wakes the
+// waiting reconciliation.
 func TestMissedInstanceRejoins(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, s := inTwoZones(t, "Internal")
@@ -166,7 +166,7 @@ func TestMissedInstanceRejoins(t *testing.T) {
 	})
 }
 
-// TestArrivalsAreBounded: instances that are gone are forgotten, but for those of nodes.
+// TestArrivalsAreBounded: instances without a Node are forgotten after their deletion.
 func TestArrivalsAreBounded(t *testing.T) {
 	t.Parallel()
 	a := newArrivals()
@@ -188,7 +188,7 @@ func requestOf(s *v1.Service) services.Request {
 	return services.Request{Purpose: services.UpdateNodes, Service: s}
 }
 
-// oneClient gives everybody the same client.
+// oneClient returns the same client for every name.
 type oneClient struct {
 	cloudprovider.ControllerClientBuilder
 
@@ -198,7 +198,7 @@ type oneClient struct {
 // ClientOrDie implements cloudprovider.ControllerClientBuilder.
 func (c oneClient) ClientOrDie(string) kubernetes.Interface { return c.kube }
 
-// guarded opens the provider as the program does, guard, informers and controllers included.
+// guarded opens the provider as the program does, with guard, informers and controllers.
 func (w *world) guarded() cloudprovider.Interface {
 	w.T.Helper()
 	for _, n := range w.nodes {
@@ -222,8 +222,8 @@ func (w *world) guarded() cloudprovider.Interface {
 	return c
 }
 
-// TestWaitingNodesJoinByThemselves: as the program runs, nobody has to ask again for nodes of a zone that could not be reached, nor for an
-// instance that was made again; the status is there at once.
+// TestWaitingNodesJoinByThemselves: in the whole program, nodes of an unreachable zone and recreated instances join without another
+// request; the status is written at once.
 func TestWaitingNodesJoinByThemselves(t *testing.T) {
 	for _, kind := range []string{"", "Internal"} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestWaitingNodesJoinByThemselves(t *testing.T) {
 
 				w.sim.AddInstance(gcesim.Spec{Name: "c1", Zone: "us-central1-c"})
 				look := func() {
-					time.Sleep(6 * time.Minute) // the framework asks for the metadata of all nodes every five minutes
+					time.Sleep(6 * time.Minute) // the framework reads the metadata of all nodes every five minutes
 					_, err := nodes.InstanceMetadata(t.Context(), w.nodes[0])
 					require.NoError(t, err)
 					time.Sleep(2 * time.Minute)

@@ -31,14 +31,14 @@ func trafficRule(ip string) map[string]any {
 	}
 }
 
-// healthCheck is a health check with the usual numbers.
+// healthCheck returns a health check with the default numbers.
 func healthCheck(more map[string]any) map[string]any {
 	all := map[string]any{"checkIntervalSec": 8.0, "timeoutSec": 1.0, "healthyThreshold": 1.0, "unhealthyThreshold": 3.0}
 	maps.Copy(all, more)
 	return all
 }
 
-// newRollbackWorld has one node and the ID of the cluster, and a Service.
+// newRollbackWorld has one node, the cluster's ID, and a Service.
 func newRollbackWorld(t *testing.T) (*world, *v1.Service) {
 	t.Helper()
 	w := newTestWorld(t, usual)
@@ -47,8 +47,7 @@ func newRollbackWorld(t *testing.T) (*world, *v1.Service) {
 	return w, testService("web", conformance.Port("a", 80, 30080), conformance.Port("b", 443, 30443))
 }
 
-// TestRollback: what is made for a Service is what Google's own controller compares with, field by field, so that it changes nothing when
-// it comes back.
+// TestRollback: created objects match Google's own controller's, field by field, so that it changes nothing after a rollback.
 func TestRollback(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, s := newRollbackWorld(t)
@@ -73,7 +72,7 @@ func TestRollback(t *testing.T) {
 	})
 }
 
-// TestRollbackInternal: the same of an internal load balancer.
+// TestRollbackInternal: the same for an internal load balancer.
 func TestRollbackInternal(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, s := newRollbackWorld(t)

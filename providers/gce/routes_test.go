@@ -20,17 +20,17 @@ import (
 
 const testCluster = "prod"
 
-// podUID is the UID of the node number n.
+// podUID is the UID of the nth node.
 func podUID(n int) string { return fmt.Sprintf("5a7e0000-495b-4884-9a69-%012d", n) }
 
-// podNode is a node with a network for its pods.
+// podNode is a node with a pod network.
 func (w *world) podNode(name string, n int, more ...string) *v1.Node {
 	w.T.Helper()
-	time.Sleep(2 * time.Minute) // after the last look at the instances
+	time.Sleep(2 * time.Minute) // later than the last read of instances
 	return w.withPods(w.addNode(gcesim.Spec{Name: firstLabel(name)}), name, n, more...)
 }
 
-// withPods gives a node its name, which may go on with a domain, and networks for its pods.
+// withPods sets a node's name, which may include a domain, and its pod networks.
 func (w *world) withPods(node *v1.Node, name string, n int, more ...string) *v1.Node {
 	w.T.Helper()
 	w.Unregister(node)
@@ -40,7 +40,7 @@ func (w *world) withPods(node *v1.Node, name string, n int, more ...string) *v1.
 	return node
 }
 
-// route makes the routes of nodes that are missing and deletes those that are too many, as the framework does: all at the same time.
+// route creates missing routes and deletes superfluous ones concurrently, like the framework.
 func (w *world) route(nodes ...*v1.Node) (problems []error) {
 	w.T.Helper()
 	shown := w.listRoutes()
@@ -85,7 +85,7 @@ func (w *world) listRoutes() []*cloudprovider.Route {
 	return shown
 }
 
-// routed are the routes of the network: name, network and next hop.
+// routed returns the network's routes: name, network and next hop.
 func (w *world) routed() (list []string) {
 	for _, r := range w.sim.Objects("routes") {
 		list = append(list, fmt.Sprint(r["name"], " ", r["destRange"], " ", strings.TrimPrefix(fmt.Sprint(r["nextHopInstance"]), "https://www.googleapis.com/compute/v1/")))
@@ -95,7 +95,7 @@ func (w *world) routed() (list []string) {
 
 func hopTo(name string) string { return "projects/my-project/zones/us-central1-a/instances/" + name }
 
-// leaveRoute puts a route into the cloud as Google's own controller leaves it.
+// leaveRoute creates a route as Google's own controller leaves it.
 func (w *world) leaveRoute(name, cidr, instance string, change ...string) {
 	route := map[string]any{
 		"destRange": cidr, "nextHopInstance": hopTo(instance), "network": "global/networks/cluster", "priority": 1000, "description": "k8s-node-route",
@@ -109,13 +109,13 @@ func (w *world) leaveRoute(name, cidr, instance string, change ...string) {
 	w.sim.Put("global/routes/"+name, route)
 }
 
-// routeTo is a route as the framework requests it, for the node n1.
+// routeTo is a route to node n1 as the framework requests it.
 func routeTo(cidr string) *cloudprovider.Route {
 	return &cloudprovider.Route{TargetNode: "n1", DestinationCIDR: cidr}
 }
 
-// TestRoutes: each node gets one static route, as Google's own controller makes it, in one write; all questions share one listing, and
-// what is there costs no write, also after a restart.
+// TestRoutes: each node gets one static route with one write, like Google's own controller's. All queries share one listing, and existing
+// routes cost no write, also after a restart.
 func TestRoutes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -148,7 +148,7 @@ func TestRoutes(t *testing.T) {
 	})
 }
 
-// TestRoutesOfBothFamilies: a node with two networks gets two routes, whichever of them has the usual name already.
+// TestRoutesOfBothFamilies: a node with two networks gets two routes, whichever has the usual name.
 func TestRoutesOfBothFamilies(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -171,7 +171,7 @@ func TestRoutesOfBothFamilies(t *testing.T) {
 	})
 }
 
-// TestRouteTakeover: routes as Google's own controller leaves them cost no write, and those of others are neither shown nor changed.
+// TestRouteTakeover: routes of Google's own controller cost no write, and foreign ones are neither shown nor changed.
 func TestRouteTakeover(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -181,9 +181,9 @@ func TestRouteTakeover(t *testing.T) {
 		w.leaveRoute("prod-2-"+podUID(2), "10.244.2.0/24", "other")
 		w.leaveRoute("prod-"+podUID(3), "10.244.3.0/24", "other", "description", "by hand")
 		w.leaveRoute("prod-"+podUID(4), "10.244.4.0/24", "other", "nextHopInstance", "", "nextHopIp", "10.128.0.9")
-		w.leaveRoute("prod-"+podUID(5), "10.244.5.0/24", "other") // another cluster of this name has the instance as a node
+		w.leaveRoute("prod-"+podUID(5), "10.244.5.0/24", "other") // a node of another cluster of this name
 		gone := w.sim.AddInstance(gcesim.Spec{Name: "gone"})
-		w.leaveRoute("prod-2-"+podUID(6), "10.244.6.0/24", "gone") // the name alone says whose it is
+		w.leaveRoute("prod-2-"+podUID(6), "10.244.6.0/24", "gone") // only the name shows the owner
 		w.sim.RemoveInstanceByID(gone)
 		before := w.routed()
 		w.server.ResetCalls()
@@ -200,7 +200,7 @@ func TestRouteTakeover(t *testing.T) {
 	})
 }
 
-// TestRouteOfAnInstanceThatIsGone: it leads nowhere, and is removed once the API says that there is no such instance; a doubt is none.
+// TestRouteOfAnInstanceThatIsGone: the route is deleted once the API proves that the instance is gone.
 func TestRouteOfAnInstanceThatIsGone(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -225,7 +225,7 @@ func TestRouteOfAnInstanceThatIsGone(t *testing.T) {
 	})
 }
 
-// TestWrongRouteIsReplaced: a route that was made for the node and leads elsewhere, or to a network that the node had before, makes way.
+// TestWrongRouteIsReplaced: a node's route to another instance or to its former network is replaced.
 func TestWrongRouteIsReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -247,7 +247,7 @@ func TestWrongRouteIsReplaced(t *testing.T) {
 	})
 }
 
-// TestRouteConflicts: what somebody else has for the same network is never taken for ours, with words about what to do.
+// TestRouteConflicts: foreign routes to the same network are never taken over, and the error says how to resolve the conflict.
 func TestRouteConflicts(t *testing.T) {
 	for name, c := range map[string]struct {
 		leave func(w *world)
@@ -282,7 +282,7 @@ func TestRouteConflicts(t *testing.T) {
 	}
 }
 
-// TestRouteThatFails: a refusal that shows only in the operation, or a lost answer, is an error or a success, and never two routes.
+// TestRouteThatFails: a refusal that shows only in the operation is an error, and a lost response never leads to two routes.
 func TestRouteThatFails(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -308,7 +308,7 @@ func TestRouteThatFails(t *testing.T) {
 	})
 }
 
-// TestRouteThatDoesNotEnd: one route whose operation never ends holds up no other.
+// TestRouteThatDoesNotEnd: an operation that never ends does not block other routes.
 func TestRouteThatDoesNotEnd(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -328,7 +328,7 @@ func TestRouteThatDoesNotEnd(t *testing.T) {
 	})
 }
 
-// TestRoutesInASharedNetwork: they are in the project of the network, and lead to instances of the cluster's.
+// TestRoutesInASharedNetwork: routes are in the network's project, and lead to the cluster's instances.
 func TestRoutesInASharedNetwork(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, strings.Replace(usual, "subnetwork-name = nodes\n", "network-project-id = host-project\n", 1))

@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// TestPoolsOfManyInstancesAreListed: with 1,000 instances in each, the most that they take, 500 target pools would be more text than an
-// answer may be. Their instances are in memory once.
+// TestPoolsOfManyInstancesAreListed: 500 target pools with the maximum of 1,000 instances would exceed the limit of a response. Equal lists
+// are stored once.
 func TestPoolsOfManyInstancesAreListed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -42,7 +42,7 @@ func TestPoolsOfManyInstancesAreListed(t *testing.T) {
 	})
 }
 
-// crowd adds many instances with their nodes, in the first zone.
+// crowd adds many nodes with instances in the first zone.
 func (w *world) crowd(from, to int) {
 	w.T.Helper()
 	for i := from; i < to; i++ {
@@ -53,7 +53,7 @@ func (w *world) crowd(from, to int) {
 	}
 }
 
-// TestManyMembers: a pool is made with as many instances as the call takes, and the rest follow in large steps.
+// TestManyMembers: a pool is created with the maximum of instances per call, and the rest are added in large steps.
 func TestManyMembers(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)

@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// scopeOf are the firewall rules of the network.
+// scopeOf returns the firewall rules of the network.
 func scopeOf(sim *gcesim.Sim) conformance.Scope {
 	copyAs := func(name func(string) string) func() {
 		return func() {

@@ -10,15 +10,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/conformance"
 )
 
-// TestServes: where the simulated cloud says that ports of either scheme lead is what the Service wants, and a port that no firewall opens
-// leads nowhere.
+// TestServes: the simulator reports backends for the Service's ports of either scheme, and none for a port that no firewall opens.
 func TestServes(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, kind := range []map[string]string{{}, {annotationType: "Internal"}} {
 			w := newTestWorld(t, usual)
 			w.withIdentity()
 			w.addNode(gcesim.Spec{Name: "n1"})
-			time.Sleep(time.Minute) // or the listing of before would be used
+			time.Sleep(time.Minute) // until the cached listing has expired
 			w.addNode(gcesim.Spec{Name: "n2"})
 			s := w.apply(conformance.Service("web", kind, conformance.Port("http", 80, 30080), conformance.Port("https", 443, 30443)))
 			s, _ = w.ensure(s)

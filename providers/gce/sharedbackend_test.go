@@ -27,14 +27,14 @@ const (
 	sharedTCP = "k8s-" + usualID + "-internal-tcp-nmv1-6eef6648406c333a"
 )
 
-// sharing is the internal Service web that shares its backend service with the others of its protocol.
+// sharing is the internal Service web with a shared backend service.
 func sharing() *v1.Service {
 	s := internalService("web")
 	s.Annotations[annotationShare] = "true"
 	return s
 }
 
-// sharingAlso is another one.
+// sharingAlso is another such Service.
 func sharingAlso(protocol v1.Protocol) *v1.Service {
 	s := manyServices(1)[0]
 	s.Annotations = map[string]string{annotationType: "Internal", annotationShare: "true"}
@@ -42,7 +42,7 @@ func sharingAlso(protocol v1.Protocol) *v1.Service {
 	return s
 }
 
-// holdsNothing looks for what is left of internal load balancers.
+// holdsNothing fails if objects of internal load balancers remain.
 func (w *world) holdsNothing() {
 	w.T.Helper()
 	for _, kind := range []string{"forwardingRules", "firewalls", "backendServices", "healthChecks", "instanceGroups", "addresses"} {
@@ -50,7 +50,7 @@ func (w *world) holdsNothing() {
 	}
 }
 
-// fail makes calls of an operation fail while something is done.
+// fail makes calls of an operation fail during do.
 func (w *world) fail(operation string, do func()) {
 	w.T.Helper()
 	_, err := w.server.AddFault(simkit.Fault{Kind: simkit.FaultStatus, Status: http.StatusForbidden, Operation: operation, Writes: true})
@@ -60,15 +60,15 @@ func (w *world) fail(operation string, do func()) {
 	time.Sleep(time.Hour)
 }
 
-// noServices is an informer's cache that cannot be read.
+// noServices is a cache that cannot be read.
 type noServices struct{ listers.ServiceLister }
 
 func (noServices) List(labels.Selector) ([]*v1.Service, error) {
 	return nil, errors.New("the cache cannot be read")
 }
 
-// TestSharedBackendWithoutRule: a shared backend service stays while a Service asks for it that has no forwarding rule yet, or has none at
-// the moment, and goes with its last one.
+// TestSharedBackendWithoutRule: a shared backend service stays while any Service requests it, even without a forwarding rule, and is
+// deleted with the last one.
 func TestSharedBackendWithoutRule(t *testing.T) {
 	for _, served := range []bool{false, true} {
 		for _, shares := range []bool{false, true} {
@@ -105,7 +105,7 @@ func TestSharedBackendWithoutRule(t *testing.T) {
 	}
 }
 
-// TestSharedBackendAskedForMeanwhile: what was about to be deleted stays if a Service has come since that asks for it.
+// TestSharedBackendAskedForMeanwhile: it is not deleted if another Service has requested it meanwhile.
 func TestSharedBackendAskedForMeanwhile(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -125,8 +125,8 @@ func TestSharedBackendAskedForMeanwhile(t *testing.T) {
 	})
 }
 
-// TestLeftSharedBackend: a shared backend service whose deletion failed goes with the next look at any internal load balancer, and the last
-// one leaves nothing behind. Nothing goes while it is not known who asks for it.
+// TestLeftSharedBackend: after a failed deletion it is deleted with the next reconciliation of an internal load balancer, but not while the
+// Services are unknown. The last one leaves nothing.
 func TestLeftSharedBackend(t *testing.T) {
 	for _, restarts := range []bool{false, true} {
 		for _, goes := range []bool{false, true} {
@@ -160,8 +160,7 @@ func TestLeftSharedBackend(t *testing.T) {
 	}
 }
 
-// TestRuleAtAStrangersBackend: somebody pointed the forwarding rule at a backend service that is not ours. It is not written, whatever
-// becomes of the Service.
+// TestRuleAtAStrangersBackend: a foreign backend service, set by hand in the forwarding rule, is never written.
 func TestRuleAtAStrangersBackend(t *testing.T) {
 	for _, s := range []*v1.Service{internalService("web"), sharing()} {
 		t.Run("shared "+s.Annotations[annotationShare], func(t *testing.T) {
@@ -187,7 +186,7 @@ func TestRuleAtAStrangersBackend(t *testing.T) {
 	}
 }
 
-// TestSharingWhileAZoneIsNotReachable: its instances go on being served where the backend service becomes a shared one, and back.
+// TestSharingWhileAZoneIsNotReachable: instances of an unreachable zone stay when the backend service becomes shared, and back.
 func TestSharingWhileAZoneIsNotReachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w, s := inTwoZones(t, "Internal")
@@ -202,7 +201,7 @@ func TestSharingWhileAZoneIsNotReachable(t *testing.T) {
 	})
 }
 
-// TestSharedBackendDescription: what somebody wrote there stays, and is no reason to write.
+// TestSharedBackendDescription: a foreign description stays, and causes no write.
 func TestSharedBackendDescription(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -217,8 +216,8 @@ func TestSharedBackendDescription(t *testing.T) {
 	})
 }
 
-// TestSwitchesOfGoogle: Google's own controller takes nothing but "true" for yes. Other spellings say no here, too, so that a takeover
-// changes nothing, and an event says so.
+// TestSwitchesOfGoogle: Google's own controller accepts only "true". Other spellings mean no here too, with an event, so that a takeover
+// changes nothing.
 func TestSwitchesOfGoogle(t *testing.T) {
 	for _, key := range []string{annotationShare, annotationAlphaShare, annotationGlobalAccess} {
 		for _, value := range []string{"True", "TRUE", "1", "t", "yes", " true"} {

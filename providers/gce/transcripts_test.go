@@ -15,7 +15,7 @@ import (
 //go:embed testdata/transcripts testdata/access.yaml
 var transcripts embed.FS
 
-// interrupts are steps of scenarios in which a port leads nowhere for a while.
+// interrupts are steps of scenarios in which a port is unavailable for a while.
 func interrupts() map[string]string {
 	steps := map[string]string{
 		"internal/all clients of the network": "the forwarding rule is deleted and made again at its address, as Google's own controller does",
@@ -40,14 +40,14 @@ func interrupts() map[string]string {
 	return steps
 }
 
-// unplanned are steps that write something else than plan says.
+// unplanned are steps whose writes differ from the plan.
 var unplanned = map[string]string{
 	"internal-shared/a node joins":  "both Services plan the instance group of a new zone, which the first one makes",
 	"internal-shared/a node leaves": "the instance group of a zone without nodes goes when the last of several Services has let go of it",
 	"internal/it becomes external":  "plan ends at the deletion of the other kind: both have the same names",
 }
 
-// fingerprints are other ones after each change.
+// fingerprints vary after each change.
 func fingerprints(sim *gcesim.Sim) map[string]string {
 	names := map[string]string{}
 	for _, kind := range []string{"backendServices", "forwardingRules"} {
@@ -67,7 +67,7 @@ func changeWeb(name string, change func(*v1.Service)) conformance.Step {
 	return conformance.Step{Name: name, Do: func(p *conformance.Play) { p.Change("web", change) }}
 }
 
-// scenarios are those that Google's cloud alone has.
+// scenarios are specific to this cloud.
 func scenarios(sim *gcesim.Sim) []conformance.Scenario {
 	internal := func(annotations map[string]string) *v1.Service {
 		annotations[annotationType] = "Internal"
@@ -114,8 +114,8 @@ func internalScenario(s *v1.Service) conformance.Scenario {
 	}}
 }
 
-// leftExternal holds the objects that Google's own controller leaves for a Service with local traffic, without those named after the
-// cluster's ID.
+// leftExternal creates the objects that Google's own controller leaves for a Service with local traffic, except those with the cluster's ID
+// in their name.
 func leftExternal(sim *gcesim.Sim) conformance.Left {
 	const of, region = `{"kubernetes.io/service-name":"default/web"`, "regions/us-central1/"
 	firewall := func(ip, name, port string, from ...any) {
@@ -154,7 +154,7 @@ func leftExternal(sim *gcesim.Sim) conformance.Left {
 	}}
 }
 
-// takeOver is about that Service.
+// takeOver takes over that Service.
 func takeOver(sim *gcesim.Sim) conformance.Scenario {
 	return conformance.Scenario{Name: "take-over", Steps: []conformance.Step{
 		{Name: "what Google's own controller made", Do: func(p *conformance.Play) { p.Leave(leftExternal(sim)) }},

@@ -13,7 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
-// world is a provider without its guard, on a simulated cloud and a fake API server, in virtual time, for tests of single parts.
+// world is a provider without its guard, on a simulated cloud and a fake API server, in virtual time.
 type world struct {
 	*cloud
 	*conformance.Bench
@@ -28,10 +28,10 @@ type world struct {
 	nodes []*v1.Node
 }
 
-// usual is a cloud config of a cluster in the simulated cloud.
+// usual is the default cloud config.
 const usual = "[global]\nproject-id = my-project\nnetwork-name = cluster\nsubnetwork-name = nodes\nlocal-zone = us-central1-a\nregional = true\nnode-tags = node\n"
 
-// newTestWorld must be called inside of a bubble.
+// newTestWorld must be called inside a bubble.
 func newTestWorld(t *testing.T, file string) *world {
 	t.Helper()
 	sim, server := gcesim.New(testToken, activation)
@@ -42,7 +42,7 @@ func newTestWorld(t *testing.T, file string) *world {
 	return w
 }
 
-// restart makes a new provider, with nothing in memory.
+// restart creates a new provider with empty memory.
 func (w *world) restart() {
 	in := testInputs(w.file+"api-endpoint = "+w.url+"/compute/v1\n", w.sim.Environment(w.url))
 	in.Dial, in.Flags = w.network.Dial, w.flags
@@ -72,7 +72,7 @@ func (w *world) addNode(spec gcesim.Spec) *v1.Node {
 	return node
 }
 
-// rule is the only forwarding rule.
+// rule returns the only forwarding rule.
 func (w *world) rule() map[string]any {
 	w.T.Helper()
 	rules := w.sim.Objects("forwardingRules")
@@ -80,12 +80,12 @@ func (w *world) rule() map[string]any {
 	return rules[0]
 }
 
-// reserve makes a user's address.
+// reserve creates a user's address.
 func (w *world) reserve(name string, fields map[string]any) {
 	w.sim.Put("regions/us-central1/addresses/"+name, fields)
 }
 
-// refuse reconciles a Service that cannot be served, and returns why.
+// refuse reconciles a Service, expects an error, and returns it.
 func (w *world) refuse(s *v1.Service) error {
 	w.T.Helper()
 	_, err := w.loadBalancers.EnsureLoadBalancer(w.T.Context(), "kubernetes", w.write(s), w.nodes)

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// membersEverywhere are the instances of all instance groups, or of the target pool.
+// membersEverywhere returns the instances of all instance groups, or of the target pool.
 func (w *world) membersEverywhere() (names []string) {
 	for _, g := range w.sim.Objects("instanceGroups") {
 		list, _ := g["members"].([]any)
@@ -37,7 +37,7 @@ func (w *world) membersEverywhere() (names []string) {
 	return names
 }
 
-// inTwoZones is a world with a node in each of two zones, and a Service of a kind that both serve.
+// inTwoZones has a node in each of two zones, and a Service of the given kind.
 func inTwoZones(t *testing.T, kind string) (*world, *v1.Service) {
 	t.Helper()
 	w := newTestWorld(t, usual)
@@ -53,8 +53,8 @@ func inTwoZones(t *testing.T, kind string) (*world, *v1.Service) {
 	return w, s
 }
 
-// TestZoneNotReachable: while a zone cannot be reached, nodes of the others join and leave, what is in it neither joins nor leaves, one
-// event says so, and when the zone answers one more pass does what waited.
+// TestZoneNotReachable: while a zone is unreachable, nodes of other zones join and leave, and its own members stay. One event reports it,
+// and when the zone answers another pass applies the rest.
 func TestZoneNotReachable(t *testing.T) {
 	for _, kind := range []string{"", "Internal"} {
 		t.Run("kind "+kind, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestZoneNotReachable(t *testing.T) {
 	}
 }
 
-// TestAllZonesNotReachable: where nothing is known of any node, nothing is changed, and that is a failure.
+// TestAllZonesNotReachable: if no node is known, nothing is changed, and the reconciliation fails.
 func TestAllZonesNotReachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		for _, kind := range []string{"", "Internal"} {
@@ -116,8 +116,8 @@ func TestAllZonesNotReachable(t *testing.T) {
 	})
 }
 
-// TestNodesJoinThoughAZoneIsNotReachable: nodes of other zones are initialised, by name and by provider ID, and of the zone that cannot be
-// reached nothing is said.
+// TestNodesJoinThoughAZoneIsNotReachable: nodes of other zones are initialised, by name and by provider ID. Those of the unreachable zone
+// remain unknown.
 func TestNodesJoinThoughAZoneIsNotReachable(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		w := newTestWorld(t, usual)
@@ -135,8 +135,7 @@ func TestNodesJoinThoughAZoneIsNotReachable(t *testing.T) {
 	})
 }
 
-// TestCoverage: a listing covers a zone that every page tells of, and lacks those that some page does not mention; what does not say what
-// it lacks is no listing.
+// TestCoverage: a listing covers a zone only if every page does. An incomplete page that does not name its zones makes the listing fail.
 func TestCoverage(t *testing.T) {
 	t.Parallel()
 	const kind = "compute#instanceAggregatedList"

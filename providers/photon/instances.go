@@ -163,7 +163,7 @@ func (i *instances) mistaken(id string, n *v1.Node) error {
 }
 
 // candidate returns another virtual machine that may belong to an address-named Node: no Node has its ID, and its networks are unknown or
-// satisfy the predicate.
+// do not suffice to rule it out.
 func (i *instances) candidate(id string, suffices func(networks) bool) (v vm, found bool) {
 	all := i.inventory.PeekAll()
 	at := slices.IndexFunc(all, func(v vm) bool {
