@@ -12,6 +12,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
@@ -354,6 +356,19 @@ func kindOf(service *v1.Service) (network, elsewhere bool) {
 	return false, false
 }
 
+// ownTags is how many tags everything gets besides those that a Service asks for: the cluster's, and the Service's.
+const ownTags = 2
+
+// exceededTags are the limits that the tags of a Service exceed.
+func exceededTags(tags map[string]string) (problems []error) {
+	for _, key := range slices.Sorted(maps.Keys(tags)) {
+		name := awslimits.TagKey.As(fmt.Sprintf("the key of tag %.20s…", key))
+		problems = append(problems, name.Text(key), awslimits.TagValue.As("the value of tag "+key).Text(tags[key]))
+	}
+	problems = append(problems, awslimits.Tags.Number(len(tags)+ownTags))
+	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
+}
+
 // parseSettings reads the annotations and the spec of a Service.
 func parseSettings(service *v1.Service, c Config) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
@@ -373,6 +388,9 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	for _, key := range cut {
 		warned = append(warned, &schema.Problem{Place: "annotation " + annotationTags, Value: s.Tags, Reason: "gives " + key + " a value with =, of which what stands before it is kept", Warning: true})
 	}
+	for _, err := range exceededTags(s.tags) {
+		problems = append(problems, &schema.Problem{Place: "annotation " + annotationTags, Reason: err.Error()})
+	}
 	s.targetLabels, _ = parsePairs(s.NodeLabels)
 	s.targetAttributes, _ = parseTargetAttributes(s.TargetAttributes) // the table has checked it
 	for _, port := range unmatchedTLSPorts(service, s) {
@@ -391,6 +409,9 @@ func parseSettings(service *v1.Service, c Config) (s settings, warnings, err err
 	warned, problems = append(warned, told...), append(problems, refused...)
 	if s.network && len(s.Groups) > 0 && c.NLBGroupMode != groupModeManaged {
 		warned = append(warned, &schema.Problem{Place: "annotation " + annotationGroups, Reason: "has no effect on a network load balancer without the option NLBSecurityGroupMode = Managed", Warning: true})
+	}
+	if err := services.WarnOfPorts(service, awslimits.Listeners); s.network && err != nil {
+		warned = append(warned, err)
 	}
 	sortProblems(problems)
 	sortProblems(warned)

@@ -59,7 +59,7 @@ func newFixture(t testing.TB) *conformance.Fixture {
 		Strictness: conformance.Strictness{Free: map[string]string{
 			"Action": "it names the call", "Version": "it names the service", "Tags[].*": anyText, "Tag[].*": anyText, "TagSpecification[].Tag[].*": anyText,
 			"ELB DeleteLoadBalancer LoadBalancerName": "what does not exist is deleted with success, says the API",
-		}},
+		}, LimitsElsewhere: limitsElsewhere(), Unlimited: withoutLimit()},
 		Lag: sim.SetLag, Lags: []time.Duration{time.Second, lag},
 		Routes: func() {}, // the inputs have ClusterCIDR
 		AddInstance: func(name string) string {

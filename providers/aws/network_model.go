@@ -13,6 +13,7 @@ import (
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
@@ -557,9 +558,6 @@ func (d desiredNetwork) groupSteps(state networkState, arn string, g desiredTarg
 // targetsAtOnce is how many targets one call registers or deregisters.
 const targetsAtOnce = 100
 
-// targetsPerGroup is how many targets a target group has room for in any account.
-const targetsPerGroup = 500
-
 // targetSteps has what leaves go first, so that neither a full target group nor a target that is refused keeps it. Where nothing would be
 // left, what comes is registered first, if there is room, so that the port serves on. What is eligible stays and is not registered again.
 func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible []string, keep bool) []step {
@@ -584,7 +582,7 @@ func targetSteps(arn string, g desiredTargetGroup, have []target, want, eligible
 	for chunk := range slices.Chunk(fresh, targetsAtOnce) {
 		join = append(join, step{what: "registering targets", input: &elbv2.RegisterTargetsInput{TargetGroupArn: orNil(arn), Targets: chunk}, group: g.name})
 	}
-	if len(known) == 0 && len(have)+len(fresh) <= targetsPerGroup {
+	if len(known) == 0 && len(have)+len(fresh) <= awslimits.Targets.Max {
 		return append(join, leave...)
 	}
 	return append(leave, join...)

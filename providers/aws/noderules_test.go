@@ -443,7 +443,7 @@ func TestHealthFollowsRules(t *testing.T) {
 	s := service("web", map[string]string{annotationGroups: strings.Join(many, ",")}, servicePort("http", 80, 30080))
 	w.Apply(s)
 	_, err := w.try(s)
-	require.ErrorContains(t, err, "at most 5 security groups")
+	require.ErrorContains(t, err, "6 security groups, and the cloud takes at most 5")
 }
 
 // TestProtectedFromDeletion: a network load balancer that AWS does not delete goes on reaching its nodes.

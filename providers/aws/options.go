@@ -11,6 +11,7 @@ import (
 
 	"github.com/aws/aws-sdk-go-v2/aws/arn"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -229,7 +230,7 @@ func checkPath(v string) error {
 	if !strings.HasPrefix(v, "/") {
 		return errors.New("does not begin with /")
 	}
-	return nil
+	return awslimits.CheckPath.Text(v)
 }
 
 func checkPattern(v string) error {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	cloudprovider "k8s.io/cloud-provider"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -22,6 +23,7 @@ const Name = "aws"
 func Description() registry.Provider {
 	return maker(limitsOf).Describe(registry.Provider{
 		Name: Name, Title: "AWS", Stability: "alpha", SDK: "github.com/aws/aws-sdk-go-v2",
+		Limits:             awslimits.Table,
 		ProviderIDPrefixes: []string{providerIDPrefix, "i-", "/"}, // the latter without a scheme, as older kubelets had them
 		InstanceKey:        instanceKey,
 		Features: registry.Features{

@@ -10,6 +10,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/aws/awssim"
 )
 
@@ -20,6 +21,28 @@ func manyPorts(name string, n int32) *v1.Service {
 		ports[i] = servicePort(fmt.Sprint("p", i), 8000+i, 30000+i)
 	}
 	return nlb(name, nil, ports...)
+}
+
+// limitsElsewhere are the tests of limits that no life of a Service meets.
+func limitsElsewhere() map[string]string {
+	return map[string]string{
+		awslimits.Listeners.String(): "TestListenerQuota", awslimits.NetworkLoadBalancers.String(): "TestLoadBalancerQuota",
+		awslimits.Targets.String(): "TestFullTargetGroup", awslimits.TargetGroups.String(): "TestRegionQuotas", awslimits.Groups.String(): "TestRegionQuotas",
+		awslimits.GroupRules.String(): "TestFillingThatEndsEarly", awslimits.GroupRulesEver.String(): "TestTooManySourceRanges",
+	}
+}
+
+// withoutLimit are the texts and lists that have no limit of their own.
+func withoutLimit() map[string]string {
+	const counted, unbounded = "counted with what is there", "AWS's models have no bound for it"
+	all := map[string]string{"Action": "it names the call", "Version": "it names the service", "IpPermissions*": counted, "ELBv2 RegisterTargets Targets": counted}
+	for _, field := range []string{
+		"TagSpecification", "LoadBalancerNames", "LoadBalancerName", "LoadBalancerPorts", "LoadBalancerArn", "LoadBalancerAttributes*", "Subnets",
+		"SubnetMappings", "Listeners*", "Policy*", "Instances", "Certificates*", "DefaultActions", "TargetGroupArn", "SslPolicy",
+	} {
+		all[field] = unbounded
+	}
+	return all
 }
 
 // TestListenerQuota: a Service with more ports than a network load balancer may have listeners is told so; nodes go on joining those
@@ -63,6 +86,60 @@ func TestLoadBalancerQuota(t *testing.T) {
 	}
 	require.NoError(t, w.remove(w.Current(s)))
 	assert.Equal(t, before, snapshot(w.sim))
+}
+
+// TestTagsBeyondTheLimits: tags that AWS would refuse are refused without a call; the cluster's and the Service's own count, too.
+func TestTagsBeyondTheLimits(t *testing.T) {
+	t.Parallel()
+	many := func(n int) (text string) {
+		for i := range n {
+			text += fmt.Sprintf("tag-%d=x,", i)
+		}
+		return strings.TrimSuffix(text, ",")
+	}
+	for text, refusal := range map[string]string{
+		many(48): "", many(49): "a resource would have 51 tags, and the cloud takes at most 50; ask for fewer tags",
+		strings.Repeat("k", 128) + "=" + strings.Repeat("v", 256): "",
+		strings.Repeat("k", 129) + "=v":                           "would have 129 characters, and the cloud takes at most 128",
+		"k=" + strings.Repeat("v", 257):                           "the value of tag k would have 257 characters, and the cloud takes at most 256",
+	} {
+		s := nlb("web", map[string]string{annotationTags: text}, servicePort("http", 80, 30080))
+		_, _, err := parseSettings(s, Config{})
+		if refusal == "" {
+			require.NoError(t, err)
+			continue
+		}
+		require.ErrorContains(t, err, refusal)
+	}
+}
+
+// TestRegionQuotas: the last target group and the last security group of a region are made, and one more is told as what it is.
+func TestRegionQuotas(t *testing.T) {
+	t.Parallel()
+	for name, fill := range map[string]func(sim *awssim.Sim){
+		"target groups": func(sim *awssim.Sim) {
+			for i := range awslimits.TargetGroups.Max - 1 {
+				sim.AddTargetGroup(awssim.TargetGroup{Name: fmt.Sprint("theirs-", i)})
+			}
+		},
+		"security groups": func(sim *awssim.Sim) {
+			for i := range awslimits.Groups.Max - 1 - len(sim.Groups()) {
+				sim.AddGroup(awssim.Group{Name: fmt.Sprint("theirs-", i)})
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := startWorld(t, "NLBSecurityGroupMode = Managed\n", awssim.Options{})
+			fill(w.sim)
+			last, more := nlb("last", nil, servicePort("http", 80, 30080)), nlb("more", nil, servicePort("http", 80, 30081))
+			w.Apply(last)
+			w.ensure(last)
+			w.Apply(more)
+			_, err := w.try(more)
+			require.ErrorContains(t, err, "quota exceeded")
+		})
+	}
 }
 
 // TestDrainingTargets: a node that leaves is drained for as long as its target group says, and is no backend meanwhile: it costs no

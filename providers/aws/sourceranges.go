@@ -9,6 +9,7 @@ import (
 	elbv2types "github.com/aws/aws-sdk-go-v2/service/elasticloadbalancingv2/types"
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -136,9 +137,6 @@ func joinRanges(ranges []netip.Prefix) string {
 	return strings.Join(texts, ",")
 }
 
-// maxRules is how many rules EC2 lets a security group have at most, whatever the quota is.
-const maxRules = 1000
-
 // tooManyRules refuses source ranges that fit into no security group, before any rule is made of them.
 func tooManyRules(service *v1.Service, s settings, c Config) error {
 	filtered := len(s.Groups) == 0 && c.ClassicGroup == ""
@@ -146,11 +144,11 @@ func tooManyRules(service *v1.Service, s settings, c Config) error {
 		filtered = !c.NoNodeGroupRules || (len(s.Groups) == 0 && c.NLBGroupMode == groupModeManaged)
 	}
 	rules := len(s.ranges) * len(service.Spec.Ports)
-	if !filtered || rules <= maxRules {
+	if !filtered || rules <= awslimits.GroupRulesEver.Max {
 		return nil
 	}
 	return &schema.Problem{Place: rangesPlace(service), Value: joinRanges(s.ranges), Reason: fmt.Sprintf("holds %d networks, which are %d rules for %d ports: "+
-		"a security group holds %d at most, and 60 without a higher quota; use fewer and larger networks", len(s.ranges), rules, len(service.Spec.Ports), maxRules)}
+		"a security group holds %d at most, and 60 without a higher quota; use fewer and larger networks", len(s.ranges), rules, len(service.Spec.Ports), awslimits.GroupRulesEver.Max)}
 }
 
 // plannedEntrance is that of a network load balancer which is not made yet.

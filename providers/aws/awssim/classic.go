@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 )
 
 // ClassicLB is a load balancer of the first generation.
@@ -200,9 +202,6 @@ func orZero(n *int) *int {
 	return n
 }
 
-// maxGroups is how many security groups a load balancer can have.
-const maxGroups = 5
-
 func (s *Sim) checkPlaces(subnets, groups []string) error {
 	zones := map[string]bool{}
 	for _, id := range subnets {
@@ -215,8 +214,8 @@ func (s *Sim) checkPlaces(subnets, groups []string) error {
 		}
 		zones[n.Zone] = true
 	}
-	if len(groups) > maxGroups {
-		return refuse("InvalidConfigurationRequest", "a load balancer has at most %d security groups", maxGroups)
+	if err := awslimits.ClassicGroups.Number(len(groups)); err != nil {
+		return err
 	}
 	for _, id := range groups {
 		if g := s.groups.byID[id]; g == nil || s.lagging(g.Created) {
@@ -394,7 +393,9 @@ func (s *Sim) addClassicTags(p *params) (answer, error) {
 		}
 	}
 	for _, n := range names {
-		maps.Copy(s.classics.byID[n].Tags, tags)
+		if err := addTags(s.classics.byID[n].Tags, tags); err != nil {
+			return nil, err
+		}
 	}
 	return nil, nil
 }
@@ -663,8 +664,8 @@ func (s *Sim) applyGroups(p *params) (answer, error) {
 	if err := s.checkPlaces(nil, groups); err != nil {
 		return nil, err
 	}
-	if len(groups) == 0 || len(groups) > 5 {
-		return nil, &fault{http.StatusBadRequest, "InvalidConfigurationRequest", "1 to 5 security groups"}
+	if len(groups) == 0 {
+		return nil, &fault{http.StatusBadRequest, "InvalidConfigurationRequest", "at least one security group"}
 	}
 	lb.Groups = groups
 	return answer{texts("SecurityGroups", "member", groups)}, nil

@@ -508,7 +508,9 @@ func (s *Sim) createTags(p *params) (answer, error) {
 		return nil, err
 	}
 	for _, t := range all {
-		maps.Copy(t, tags)
+		if err := addTags(t, tags); err != nil {
+			return nil, err
+		}
 	}
 	return answer{tx("return", true)}, nil
 }

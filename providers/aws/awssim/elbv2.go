@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 )
 
 // LoadBalancer is a network load balancer; Type tells where it is an application load balancer.
@@ -220,7 +222,7 @@ func (s *Sim) createNetwork(p *params) (answer, error) {
 		}
 		return answer{listOf("LoadBalancers", "member", []*LoadBalancer{have}, s.showNetwork)}, nil
 	}
-	if len(s.networks.all()) >= maxNetworks {
+	if len(s.networks.all()) >= awslimits.NetworkLoadBalancers.Max {
 		return nil, refuse("TooManyLoadBalancers", "The maximum number of load balancers has been reached")
 	}
 	if err := s.checkMappings(lb); err != nil {
@@ -481,17 +483,9 @@ func (s *Sim) addNetworkTags(p *params) (answer, error) {
 		if err != nil {
 			return nil, err
 		}
-		maps.Copy(have, tags)
+		if err := addTags(have, tags); err != nil {
+			return nil, err
+		}
 	}
 	return nil, nil
 }
-
-const maxTargets = 500
-
-// AWS's default quotas: listeners of a network load balancer, and network load balancers, target groups and security groups of a region.
-const (
-	maxListeners    = 50
-	maxNetworks     = 50
-	maxTargetGroups = 3000
-	maxRegionGroups = 2500
-)

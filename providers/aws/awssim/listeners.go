@@ -3,6 +3,8 @@ package awssim
 import (
 	"slices"
 	"strings"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 )
 
 // Listener is a port of a load balancer.
@@ -121,7 +123,7 @@ func (s *Sim) createListener(p *params) (answer, error) {
 	if err := s.checkListener(l); err != nil {
 		return nil, err
 	}
-	if len(s.listenersOf(lb.ARN)) >= maxListeners {
+	if len(s.listenersOf(lb.ARN)) >= awslimits.Listeners.Max {
 		return nil, refuse("TooManyListeners", "The maximum number of listeners has been reached on load balancer '%s'", lb.ARN)
 	}
 	l.ARN = s.arn(strings.TrimPrefix(strings.SplitN(lb.ARN, ":", 6)[5], "loadbalancer/"))

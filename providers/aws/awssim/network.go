@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 )
 
 // Subnet of the VPC.
@@ -374,7 +376,7 @@ func (s *Sim) createGroup(p *params) (answer, error) {
 			return nil, refuse("InvalidGroup.Duplicate", "The security group '%s' already exists for VPC '%s'", name, vpc)
 		}
 	}
-	if len(s.groups.all()) >= maxRegionGroups {
+	if len(s.groups.all()) >= awslimits.Groups.Max {
 		return nil, refuse("SecurityGroupLimitExceeded", "The maximum number of security groups has been reached.")
 	}
 	g := &Group{ID: s.newID("sg"), Name: name, Description: about, VPC: vpc, Tags: tags, Created: time.Now()}
@@ -515,8 +517,6 @@ func (p *params) ports(r *Rule) error {
 	return nil
 }
 
-const usualGroupRules = 60
-
 // countFamily counts rules for a family: those that name groups or prefix lists are for both.
 func countFamily(rules []Rule, v6 bool) (n int) {
 	for _, r := range rules {
@@ -543,7 +543,7 @@ func (s *Sim) authorize(p *params) (answer, error) {
 	}
 	for _, v6 := range []bool{false, true} { // the quota is "enforced separately for IPv4 rules and IPv6 rules"
 		after, more := countFamily(g.Rules, v6), countFamily(rules, v6)
-		if more > 0 && after+more > cmp.Or(s.options.GroupRules, usualGroupRules) {
+		if more > 0 && after+more > cmp.Or(s.options.GroupRules, awslimits.GroupRules.Max) {
 			return nil, refuse("RulesPerSecurityGroupLimitExceeded", "The maximum number of rules per security group has been reached.")
 		}
 	}

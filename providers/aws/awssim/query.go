@@ -2,9 +2,11 @@ package awssim
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/xml"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,6 +16,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
+	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
 // fault is an error that the services answer with.
@@ -143,18 +149,39 @@ func (p *params) tags(name string) Tags {
 		if _, twice := tags[key]; twice {
 			p.note(refuse("DuplicateTagKeys", "the tag %s occurs twice", key))
 		}
-		if strings.HasPrefix(strings.ToLower(key), "aws:") || len(key) > 128 {
+		if strings.HasPrefix(strings.ToLower(key), "aws:") {
 			p.note(refuse("ValidationError", "the tag key %s is not allowed", key))
 		}
 		tags[key] = t.text("Value")
-		if len(tags[key]) > 256 {
-			p.note(refuse("ValidationError", "the value of tag %s is too long", key))
-		}
-	}
-	if len(tags) > 50 {
-		p.note(refuse("TooManyTags", "more than 50 tags"))
 	}
 	return tags
+}
+
+// addTags puts tags on a resource, which may have so many.
+func addTags(have, more Tags) error {
+	all := maps.Clone(have)
+	maps.Copy(all, more)
+	if err := awslimits.Tags.Number(len(all)); err != nil {
+		return err
+	}
+	maps.Copy(have, more)
+	return nil
+}
+
+// overLimit is the refusal of what is more than AWS takes; other errors stay.
+func overLimit(w http.ResponseWriter, service string, err error) error {
+	if !simkit.MarkLimit(w, err) {
+		return err
+	}
+	excess, _ := errors.AsType[*limits.Excess](err) // it was marked
+	codes := map[string]string{
+		awslimits.Tags.What: "TooManyTags", awslimits.Tags.What + " of EC2": "TagLimitExceeded", awslimits.ClassicGroups.What: "InvalidConfigurationRequest",
+	}
+	if service == serviceEC2 {
+		codes[awslimits.Tags.What] = codes["tags of EC2"]
+	}
+	usual := map[string]string{serviceEC2: "InvalidParameterValue"}[service]
+	return refuse(cmp.Or(codes[excess.Limit.What], usual, "ValidationError"), "%s", err)
 }
 
 // finish ends the reading of parameters: what is wrong with them, or unknown, refuses the call.

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"math/rand/v2"
 	"net/http"
 	"net/url"
@@ -22,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
 )
 
@@ -306,7 +306,7 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	service, action := versions(values.Get("Version")), values.Get("Action")
 	body, err := s.call(r, service, action, values)
-	if err != nil {
+	if err = overLimit(w, service, err); err != nil {
 		f, ok := errors.AsType[*fault](err)
 		if !ok {
 			f = &fault{http.StatusInternalServerError, "InternalFailure", err.Error()}
@@ -349,6 +349,9 @@ func (s *Sim) call(r *http.Request, service, action string, values url.Values) (
 	if handle == nil {
 		return nil, refuse("InvalidAction", "%s is not an action of %s", action, service)
 	}
+	if err := simkit.CheckLimits(s, awslimits.Table, r); err != nil {
+		return nil, err
+	}
 	member := ".member"
 	if service == serviceEC2 {
 		member = ""
@@ -376,9 +379,6 @@ func operations(service string) map[string]handler {
 	}
 	return nil
 }
-
-// ServiceOperations names the actions of a service that are simulated.
-func ServiceOperations(service string) []string { return slices.Sorted(maps.Keys(operations(service))) }
 
 // WriteError implements simkit.Cloud.
 func (s *Sim) WriteError(w http.ResponseWriter, status int, message string) {

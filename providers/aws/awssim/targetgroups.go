@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/anyccm/cloud-controller-manager/providers/aws/awslimits"
 )
 
 // TargetGroup is a set of targets.
@@ -74,12 +76,6 @@ type Target struct {
 
 // TargetGroups returns all target groups.
 func (s *Sim) TargetGroups() []TargetGroup { return copies(s, &s.targets, TargetGroup.clone) }
-
-// ChangeTargetGroup alters a target group behind the API's back.
-func (s *Sim) ChangeTargetGroup(arn string, change func(*TargetGroup)) {
-	defer s.lock()()
-	change(s.targets.byID[arn])
-}
 
 // AddTargetGroup adds a target group that somebody else made.
 func (s *Sim) AddTargetGroup(t TargetGroup) {
@@ -227,7 +223,7 @@ func (s *Sim) createTargetGroup(p *params) (answer, error) {
 		}
 		return answer{listOf("TargetGroups", "member", []*TargetGroup{have}, s.showTargetGroup)}, nil
 	}
-	if len(s.targets.all()) >= maxTargetGroups {
+	if len(s.targets.all()) >= awslimits.TargetGroups.Max {
 		return nil, refuse("TooManyTargetGroups", "You've reached the limit on the number of target groups for your account")
 	}
 	t.ARN, t.Created = s.arn("targetgroup/"+t.Name), time.Now()
@@ -377,7 +373,7 @@ func (s *Sim) registerTargets(p *params) (answer, error) {
 		return slices.ContainsFunc(list, func(one *Target) bool { return have.ID == one.ID && have.Port == one.Port })
 	}
 	after := slices.Concat(slices.DeleteFunc(slices.Clone(t.Targets), again), list)
-	if len(after) > maxTargets {
+	if len(after) > awslimits.Targets.Max {
 		return nil, refuse("TooManyTargets", "The maximum number of targets per target group has been reached")
 	}
 	t.Targets = after
