@@ -17,9 +17,9 @@ import (
 	"k8s.io/controller-manager/pkg/clientbuilder"
 )
 
-// controllerAccounts says which ServiceAccounts the framework's controllers have with --use-service-account-credentials.
+// controllerAccounts configures the ServiceAccounts of the framework's controllers for --use-service-account-credentials.
 type controllerAccounts struct {
-	// place is namespace/prefix, or empty for the accounts that Kubernetes itself knows.
+	// place is namespace/prefix; empty means Kubernetes' standard accounts.
 	place string
 }
 
@@ -28,7 +28,7 @@ func (a *controllerAccounts) addFlag(fs *pflag.FlagSet) {
 		"ServiceAccounts of the controllers with --use-service-account-credentials, as NAMESPACE/PREFIX: PREFIX-node-controller, PREFIX-service-controller and PREFIX-route-controller. Without it they are node-controller, service-controller and route-controller of kube-system.")
 }
 
-// validate refuses what no ServiceAccounts can be called by.
+// validate refuses invalid names of ServiceAccounts.
 func (a *controllerAccounts) validate() error {
 	if a.place == "" {
 		return nil
@@ -50,7 +50,7 @@ func (a *controllerAccounts) account(controller string) (namespace, name string)
 	return namespace, prefix + "-" + controller
 }
 
-// controllerNames are the names by which the framework's controllers ask for their clients.
+// controllerNames returns the client names of the framework's controllers.
 func controllerNames() (list []string) {
 	for _, controller := range frameworkapp.DefaultInitFuncConstructors {
 		list = append(list, controller.InitContext.ClientName)
@@ -59,15 +59,15 @@ func controllerNames() (list []string) {
 	return slices.Compact(list)
 }
 
-// controllerClients gives each of the framework's controllers a client with its own ServiceAccount. Everything else, such as the cloud's
-// part, works as the program itself: no role of Kubernetes gives accounts of its names any rights.
+// controllerClients creates clients with a ServiceAccount for each of the framework's controllers. Other clients use the program's account,
+// because Kubernetes has no roles for accounts of their names.
 type controllerClients struct {
 	own, program cloudprovider.ControllerClientBuilder
 	accounts     *controllerAccounts
 	controllers  []string
 }
 
-// use makes --use-service-account-credentials mean the framework's controllers.
+// use restricts --use-service-account-credentials to the framework's controllers.
 func (a *controllerAccounts) use(c *config.CompletedConfig) {
 	if !c.ComponentConfig.KubeCloudShared.UseServiceAccountCredentials {
 		return
@@ -77,7 +77,7 @@ func (a *controllerAccounts) use(c *config.CompletedConfig) {
 	c.ClientBuilder = controllerClients{own, clientbuilder.SimpleControllerClientBuilder{ClientConfig: c.Kubeconfig}, a, controllerNames()}
 }
 
-// choose returns what makes the clients of a name, and the name that it makes them by.
+// choose returns the builder for a client, and the name to pass to it.
 func (c controllerClients) choose(name string) (cloudprovider.ControllerClientBuilder, string) {
 	if !slices.Contains(c.controllers, name) {
 		return c.program, name

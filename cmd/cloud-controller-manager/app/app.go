@@ -69,13 +69,12 @@ type manager struct {
 	lease     lease
 }
 
-// printedError is a failure that the framework has already written to standard error.
+// printedError is an error that the framework has already printed.
 type printedError struct{ error }
 
-// Unwrap returns the failure itself.
 func (e *printedError) Unwrap() error { return e.error }
 
-// command builds the framework's command with our defaults, our checks before it and our controller beside its own.
+// command builds the framework's command with our defaults, checks and controllers.
 func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	o, err := newOptions()
 	if err != nil {
@@ -126,14 +125,14 @@ func (m *manager) command(stop <-chan struct{}) (*cobra.Command, error) {
 	return cmd, nil
 }
 
-// subcommands are the commands beside running.
+// subcommands are all commands except running the controllers.
 func subcommands(c choice) []*cobra.Command {
 	return []*cobra.Command{
 		providersCommand(c.providers), orphansCommand(c), handoverCommand(c), validateCommand(c), preflightCommand(c), planCommand(c),
 	}
 }
 
-// openCloud is called by the framework on every replica, before leader election.
+// openCloud runs on every replica, before leader election.
 func (m *manager) openCloud(c *config.CompletedConfig) cloudprovider.Interface {
 	logWithoutBodies()
 	in, err := m.inputs()

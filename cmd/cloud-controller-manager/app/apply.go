@@ -23,15 +23,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Ways to apply a manifest, the values of --apply.
+// Values of --apply.
 const (
-	// applyAuto applies as whoever applied the Service before.
+	// applyAuto applies in the same way as the Service's last manager.
 	applyAuto = "auto"
-	// applyClientSide is the way of kubectl apply and of Argo CD: what the last manifest had and the next has not is removed.
+	// applyClientSide acts like kubectl apply and Argo CD: fields of the last manifest that the new one lacks are removed.
 	applyClientSide = "client-side"
-	// applyServerSide is the way of kubectl apply --server-side, Flux and Helm 4.
+	// applyServerSide acts like kubectl apply --server-side, Flux and Helm 4.
 	applyServerSide = "server-side"
-	// applyReplace is the way of kubectl replace.
+	// applyReplace acts like kubectl replace.
 	applyReplace = "replace"
 )
 
@@ -45,14 +45,14 @@ const (
 	managedByLabel       = "app.kubernetes.io/managed-by"
 )
 
-// applier asks the API server what a Service would be once a manifest is applied. It stores nothing.
+// applier finds out by dry runs how a manifest would change a Service.
 type applier struct {
 	way     string
 	manager string
 	client  kubernetes.Interface
 }
 
-// applied is a Service before and after a manifest is applied; before is nil where there is none yet.
+// applied is a Service before and after a manifest is applied; before is nil for a new one.
 type applied struct {
 	before, after *v1.Service
 	findings      []contract.Finding
@@ -74,7 +74,7 @@ func (a *applier) validate() error {
 	return nil
 }
 
-// apply returns the Service as it is and as it would be.
+// apply returns the present and the resulting Service.
 func (a *applier) apply(ctx context.Context, m manifest) (applied, error) {
 	before, err := a.client.CoreV1().Services(m.service.Namespace).Get(ctx, m.service.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -101,7 +101,7 @@ func (a *applier) apply(ctx context.Context, m manifest) (applied, error) {
 	return a.applyServerSide(ctx, before, m, serverSideManager)
 }
 
-// wayFor chooses how a Service is applied. kubectl apply --server-side takes over the fields that it applied client-side.
+// wayFor chooses how a Service is applied. Fields of a client-side apply are taken over by kubectl apply --server-side.
 func (a *applier) wayFor(before *v1.Service, managers []string) string {
 	clientSide := slices.ContainsFunc(before.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 		return f.Manager == clientSideManager && f.Operation == metav1.ManagedFieldsOperationUpdate
@@ -115,7 +115,7 @@ func (a *applier) wayFor(before *v1.Service, managers []string) string {
 	return applyClientSide
 }
 
-// applyManagers are the field managers that apply the spec of a Service server-side.
+// applyManagers returns the field managers that applied the Service's spec server-side.
 func applyManagers(s *v1.Service) (managers []string) {
 	for _, f := range s.ManagedFields {
 		if f.Operation == metav1.ManagedFieldsOperationApply && f.Subresource == "" && f.FieldsV1 != nil &&
@@ -126,7 +126,7 @@ func applyManagers(s *v1.Service) (managers []string) {
 	return managers
 }
 
-// applyServerSide takes fields of other managers over, as Flux does, and says so: kubectl and Helm refuse.
+// applyServerSide takes over fields of other managers like Flux, and reports it, because kubectl and Helm would refuse.
 func (a *applier) applyServerSide(ctx context.Context, before *v1.Service, m manifest, manager string) (applied, error) {
 	result := applied{before: before}
 	data, err := m.encode()
@@ -152,8 +152,8 @@ func (a *applier) applyServerSide(ctx context.Context, before *v1.Service, m man
 	return result, storing(err)
 }
 
-// appliedClientSide reports whether fields are owned by a client-side apply. kubectl and Flux hand them to the field manager of the first
-// server-side one, which so removes what the manifest lacks.
+// appliedClientSide reports whether a client-side apply owns fields. The first server-side apply of kubectl and Flux takes them over, and
+// removes those that the manifest lacks.
 func appliedClientSide(s *v1.Service) bool {
 	return s != nil && slices.ContainsFunc(s.ManagedFields, func(f metav1.ManagedFieldsEntry) bool {
 		return f.Operation == metav1.ManagedFieldsOperationUpdate && f.Subresource == "" && f.FieldsV1 != nil &&
@@ -161,7 +161,7 @@ func appliedClientSide(s *v1.Service) bool {
 	})
 }
 
-// applyClientSide merges three ways: what the last manifest had and this one has not is removed, and what neither has stays.
+// applyClientSide makes a three-way merge: fields of the last manifest that the new one lacks are removed, fields of neither stay.
 func (a *applier) applyClientSide(ctx context.Context, before *v1.Service, m manifest) (applied, error) {
 	result := applied{before: before}
 	original, err := a.lastApplied(ctx, before)
@@ -177,7 +177,7 @@ func (a *applier) applyClientSide(ctx context.Context, before *v1.Service, m man
 			Reason: "NeverApplied", Message: "the Service was not made by apply, so that what the manifest lacks stays; --apply=replace shows what kubectl replace does",
 		})
 	}
-	m.values("annotations") // kubectl adds its own, so that a manifest without any does not remove all
+	m.values("annotations") // kubectl adds its own annotation, so a manifest without any does not remove all
 	modified, err := m.encode()
 	if err != nil {
 		return result, err
@@ -213,7 +213,7 @@ func storing(err error) error {
 	return nil
 }
 
-// lastApplied is the manifest that was applied last: the annotation of kubectl, or what Helm has of its release. Nil where there is none.
+// lastApplied returns the last applied manifest, from kubectl's annotation or Helm's release; nil without one.
 func (a *applier) lastApplied(ctx context.Context, s *v1.Service) ([]byte, error) {
 	if last := s.Annotations[v1.LastAppliedConfigAnnotation]; last != "" {
 		return []byte(last), nil
@@ -253,7 +253,7 @@ func revision(s v1.Secret) int {
 	return n
 }
 
-// releaseManifest unpacks the manifests of a release of Helm.
+// releaseManifest unpacks the manifests of a Helm release.
 func releaseManifest(data []byte) ([]byte, error) {
 	packed, err := base64.StdEncoding.DecodeString(string(data))
 	if err != nil {
@@ -270,10 +270,10 @@ func releaseManifest(data []byte) ([]byte, error) {
 	return []byte(release.Manifest), nil
 }
 
-// releaseOf is the release of Helm that a Service belongs to; empty for none.
+// releaseOf returns the Helm release of a Service, "" without one.
 func releaseOf(s *v1.Service) string { return s.Annotations[helmReleaseName] }
 
-// keepHelm adds what Helm adds to each object of a release, which `helm template` does not print.
+// keepHelm adds the metadata that Helm adds to each object but `helm template` does not print.
 func (m manifest) keepHelm(before *v1.Service) {
 	if releaseOf(before) == "" {
 		return
@@ -283,7 +283,7 @@ func (m manifest) keepHelm(before *v1.Service) {
 	m.values("annotations")[helmReleaseNamespace] = before.Annotations[helmReleaseNamespace]
 }
 
-// values are the annotations or labels of a manifest.
+// values returns the annotations or labels of a manifest.
 func (m manifest) values(field string) map[string]any {
 	metadata, _ := m.object["metadata"].(map[string]any)
 	values, ok := metadata[field].(map[string]any)

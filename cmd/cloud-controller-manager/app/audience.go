@@ -13,15 +13,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/views"
 )
 
-// audience are those who hear of Services: the framework's controller, which looks at a Service only when it has changed, or after long
-// pauses. It can be shown Services as ones that changed.
+// audience can make the framework's service controller reconcile Services that have not changed. Otherwise it does so only after long
+// pauses.
 type audience struct {
 	mu       sync.Mutex
 	services listers.ServiceLister
 	handlers []cache.ResourceEventHandler
 }
 
-// view is a view of Services whose handlers are remembered.
+// view records the handlers of Services.
 func (a *audience) view() views.View {
 	return views.View{Handler: func(h cache.ResourceEventHandler) cache.ResourceEventHandler {
 		a.mu.Lock()
@@ -31,15 +31,15 @@ func (a *audience) view() views.View {
 	}}
 }
 
-// showsFrom says where the Services are. Until then none are shown.
+// showsFrom sets the source of the Services. Before, none are shown.
 func (a *audience) showsFrom(services listers.ServiceLister) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.services = services
 }
 
-// show shows the Services of type LoadBalancer for which change says that they changed: what an annotation was before, and what it is now.
-// No Service that anybody stores has that annotation.
+// show presents Services of type LoadBalancer as changed, if change says so. It adds an annotation that no stored Service has, with a value
+// before and after.
 func (a *audience) show(annotation string, change func(*v1.Service) (before, now string, changed bool)) {
 	a.mu.Lock()
 	services, handlers := a.services, slices.Clone(a.handlers)
@@ -67,7 +67,7 @@ func (a *audience) show(annotation string, change func(*v1.Service) (before, now
 	}
 }
 
-// annotated is a copy of a Service with one more annotation.
+// annotated copies a Service and adds an annotation.
 func annotated(s *v1.Service, key, value string) *v1.Service {
 	s = s.DeepCopy()
 	if s.Annotations == nil {

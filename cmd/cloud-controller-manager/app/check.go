@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceCheck judges manifests of Services before they are applied, with the same tables as the controllers.
+// serviceCheck checks manifests of Services before they are applied, with the controllers' own tables.
 type serviceCheck struct {
 	providers   *registry.Registry
 	cmd         *cobra.Command
@@ -30,32 +30,32 @@ type serviceCheck struct {
 	services    serviceSelection
 }
 
-// severity of a finding.
+// Severities of findings.
 const (
 	severityError   = "error"
 	severityWarning = "warning"
 	severityNote    = "note"
 )
 
-// finding is one fault, or one thing that has no effect, in a manifest.
+// finding is a fault, or a setting without effect, in a manifest.
 type finding struct {
 	File string `json:"file"`
-	// Line is where it stands, counted from 1; of the Service where no line of its own is to blame.
+	// Line starts at 1; it is the Service's first line if no other applies.
 	Line     int    `json:"line"`
 	Service  string `json:"service,omitempty"`
 	Severity string `json:"severity"`
 	Message  string `json:"message"`
 
-	// notServed is set where the cloud makes nothing of any Service.
+	// notServed: the cloud serves no Services.
 	notServed bool
-	// left is set where another controller serves the Service.
+	// left: another controller serves the Service.
 	left bool
 }
 
 // verdict is the command's output with -o json.
 type verdict struct {
 	Provider string `json:"provider"`
-	// Services counts the Services of type LoadBalancer that were judged.
+	// Services counts the checked Services of type LoadBalancer.
 	Services int       `json:"services"`
 	Errors   int       `json:"errors"`
 	Warnings int       `json:"warnings"`
@@ -137,7 +137,6 @@ func (c *serviceCheck) run(args []string) error {
 	return nil
 }
 
-// countFindings counts the errors and the warnings among the findings.
 func (v *verdict) countFindings() {
 	for _, f := range v.Findings {
 		switch f.Severity {
@@ -149,7 +148,6 @@ func (v *verdict) countFindings() {
 	}
 }
 
-// addDefaults reads the defaults of Services for one cloud.
 func (c *serviceCheck) addDefaults(p registry.Provider, in *registry.Inputs) error {
 	d := &serviceDefaults{path: c.defaults.path}
 	if err := d.load(p, *in); err != nil {
@@ -175,7 +173,7 @@ func (c *serviceCheck) print(v verdict) error {
 	return err
 }
 
-// checkManifests judges all Services of type LoadBalancer in a file of one or more documents, and names them.
+// checkManifests checks all Services of type LoadBalancer in a file, and returns their names.
 func (c *serviceCheck) checkManifests(p registry.Provider, in registry.Inputs, data []byte) (services []string, findings []finding) {
 	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
 	for {
@@ -196,7 +194,7 @@ func (c *serviceCheck) checkManifests(p registry.Provider, in registry.Inputs, d
 	}
 }
 
-// objects returns the objects of a document: one, or those of a list.
+// objects returns the document itself, or the items of a list.
 func objects(document *yamlnode.Node) []*yamlnode.Node {
 	if document.Kind == yamlnode.DocumentNode && len(document.Content) == 1 {
 		document = document.Content[0]
@@ -230,7 +228,7 @@ func value(node *yamlnode.Node, key string) *yamlnode.Node {
 	return nil
 }
 
-// checkObject judges one object; what is no Service of type LoadBalancer passes.
+// checkObject checks one object; other kinds are ignored.
 func (c *serviceCheck) checkObject(p registry.Provider, in registry.Inputs, object *yamlnode.Node) (services []string, findings []finding) {
 	kind, apiVersion, serviceType := child(object, "kind"), child(object, "apiVersion"), child(object, "spec", "type")
 	if kind == nil || kind.Value != "Service" || apiVersion == nil ||
@@ -277,10 +275,9 @@ func (c *serviceCheck) checkObject(p registry.Provider, in registry.Inputs, obje
 	return []string{namespaced(service)}, findings
 }
 
-// notServedError says that a cloud's provider makes no load balancers.
+// notServedError: the cloud's provider creates no load balancers.
 type notServedError struct{ provider registry.Provider }
 
-// Error implements error.
 func (e *notServedError) Error() string {
 	why := "there are none on " + e.provider.Title
 	if e.provider.Features.LoadBalancers == registry.NotYet {
@@ -289,7 +286,7 @@ func (e *notServedError) Error() string {
 	return "is not served: its load balancer is left to another controller, because " + why
 }
 
-// decode resolves anchors and aliases, and refuses what the API server would: fields that a Service does not have, values of another type.
+// decode resolves anchors and aliases, and refuses unknown fields and wrong types like the API server.
 func decode(object *yamlnode.Node, service *v1.Service) error {
 	if problems := quoteTexts(object); len(problems) > 0 {
 		return errors.Join(problems...)
@@ -306,7 +303,7 @@ func decode(object *yamlnode.Node, service *v1.Service) error {
 	return errors.Join(append(strict, err)...)
 }
 
-// asJSON is an object of a file as it is sent.
+// asJSON returns an object as it is sent to the API server.
 func asJSON(object *yamlnode.Node) (content map[string]any, err error) {
 	return content, object.Decode(&content)
 }
@@ -318,7 +315,7 @@ func namespaced(s *v1.Service) string {
 	return s.Namespace + "/" + s.Name
 }
 
-// lineOf finds the annotation or the field that a problem is about, else the beginning of the object.
+// lineOf returns the line of the annotation or field with the problem, else the object's first line.
 func lineOf(object *yamlnode.Node, problem error) int {
 	p, ok := errors.AsType[*schema.Problem](problem)
 	if !ok {
@@ -333,7 +330,7 @@ func lineOf(object *yamlnode.Node, problem error) int {
 	if annotations == nil {
 		return object.Line
 	}
-	// A place may name several annotations; the longest that it names is the most exact: one may begin as another.
+	// Names may be prefixes of other names, so the longest match is the right one.
 	best, line := "", object.Line
 	for i := 0; i+1 < len(annotations.Content); i += 2 {
 		if key := annotations.Content[i]; len(key.Value) > len(best) && strings.Contains(p.Place, key.Value) {

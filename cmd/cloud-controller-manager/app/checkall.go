@@ -11,21 +11,21 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// allClouds is the value of --cloud-provider by which validate judges Services for every linked cloud.
+// allClouds as --cloud-provider makes validate check Services for every linked cloud.
 const allClouds = "all"
 
-// What a cloud makes of a Service.
+// Possible outcomes for a Service on a cloud.
 const (
 	outcomeServed  = "served"
 	outcomePartial = "without effect"
 	outcomeRefused = "refused"
-	// outcomeNone is that of clouds without load balancers.
+	// outcomeNone: the cloud has no load balancers.
 	outcomeNone = "not served"
-	// outcomeLeft is that of Services that another controller serves, which this program says nothing about.
+	// outcomeLeft: another controller serves the Service, so it is not checked further.
 	outcomeLeft = "left to another controller"
 )
 
-// fromBest are the outcomes in their order.
+// fromBest orders the outcomes, the best first.
 var fromBest = []string{outcomeServed, outcomePartial, outcomeLeft, outcomeNone, outcomeRefused}
 
 // outcome returns the outcome for a Service that has only this finding.
@@ -46,7 +46,7 @@ type outcome struct {
 	File    string `json:"file"`
 	Service string `json:"service"`
 	Cloud   string `json:"cloud"`
-	// Outcome is the worst: refused, not served, left to another controller, without effect, or served.
+	// Outcome is the worst of its findings' outcomes.
 	Outcome  string    `json:"outcome"`
 	Findings []finding `json:"findings"`
 }
@@ -57,7 +57,7 @@ type outcomes struct {
 	Results []outcome `json:"results"`
 }
 
-// runAll judges the Services for every linked cloud, with the options that the environment holds.
+// runAll checks the Services for every linked cloud, with the options of the environment.
 func (c *serviceCheck) runAll(contents []content) error {
 	if c.cloudConfig != "" {
 		return usage(fmt.Errorf("--cloud-config: is that of one cloud; leave it out with --cloud-provider=%s", allClouds))
@@ -70,7 +70,7 @@ func (c *serviceCheck) runAll(contents []content) error {
 		}}
 		if err := c.addDefaults(p, &in); err != nil {
 			all.Results = append(all.Results, refusedDefaults(p, c.defaults.path, err))
-			continue // the program would not even start
+			continue // the program would not start
 		}
 		inputs[p.Name] = in
 	}
@@ -96,7 +96,7 @@ func (c *serviceCheck) runAll(contents []content) error {
 	return nil
 }
 
-// refusedDefaults returns the outcome of a file of defaults with which the program would refuse to start.
+// refusedDefaults is the outcome if the program would refuse to start with a file of defaults.
 func refusedDefaults(p registry.Provider, file string, err error) outcome {
 	o := outcome{File: file, Service: "(defaults)", Cloud: p.Name, Outcome: outcomeRefused, Findings: []finding{}}
 	for _, problem := range schema.Problems(err) {
@@ -105,7 +105,7 @@ func refusedDefaults(p registry.Provider, file string, err error) outcome {
 	return o
 }
 
-// outcomesOf sorts findings by their Services. What concerns no Service, such as a file that is not YAML, refuses the file.
+// outcomesOf groups findings by Service. A finding without a Service, such as invalid YAML, refuses the whole file.
 func outcomesOf(p registry.Provider, file string, services []string, findings []finding) []outcome {
 	var all []outcome
 	for _, service := range append(services, "") {

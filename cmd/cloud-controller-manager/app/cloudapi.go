@@ -27,13 +27,13 @@ import (
 )
 
 const (
-	// cloudAPIController watches the cloud's API and reports when it fails. It is also the name of its health check.
+	// cloudAPIController is the name of the controller that reports failures of the cloud's API, and of its health check.
 	cloudAPIController = "cloud-api"
 
 	eventAPIUnavailable = "CloudAPIUnavailable"
 	eventAPIAvailable   = "CloudAPIAvailable"
 
-	// healthPeriod is how often the outcome of the latest calls is looked at, which costs nothing.
+	// healthPeriod is how often the result of the latest calls is read, without a call.
 	healthPeriod = 5 * time.Second
 	// checkTimeout bounds one check of our own.
 	checkTimeout = 45 * time.Second
@@ -77,7 +77,7 @@ func (m *manager) controllers() map[string]frameworkapp.ControllerInitFuncConstr
 	return all
 }
 
-// ownControllers are the controllers that the linked providers have besides the framework's, nearly all off by default.
+// ownControllers returns the linked providers' additional controllers, nearly all off by default.
 func (m *manager) ownControllers() []registry.Controller {
 	var all []registry.Controller
 	for _, p := range m.providers.Providers() {
@@ -86,7 +86,7 @@ func (m *manager) ownControllers() []registry.Controller {
 	return all
 }
 
-// aliases are the names that --controllers takes for others.
+// aliases are alternative names for --controllers.
 func (m *manager) aliases() map[string]string {
 	all := names.CCMControllerAliases()
 	for _, c := range m.ownControllers() {
@@ -97,7 +97,7 @@ func (m *manager) aliases() map[string]string {
 	return all
 }
 
-// classesOfControllers are the classes of Services that controllers of the cloud serve which are on.
+// classesOfControllers returns the classes of Services that the cloud's enabled controllers serve.
 func (m *manager) classesOfControllers() (classes []string) {
 	p, err := m.providers.Lookup(m.options.KubeCloudShared.CloudProvider.Name)
 	if err != nil {
@@ -112,7 +112,7 @@ func (m *manager) classesOfControllers() (classes []string) {
 	return classes
 }
 
-// leftToOthers returns what reports whether the cloud leaves a Service to another controller; nil where it leaves none.
+// leftToOthers returns the cloud's predicate for Services of other controllers; nil if there are none.
 func (m *manager) leftToOthers(in registry.Inputs) func(*v1.Service) bool {
 	p, err := m.providers.Lookup(m.options.KubeCloudShared.CloudProvider.Name)
 	if err != nil || p.LeavesAlone == nil {
@@ -121,7 +121,7 @@ func (m *manager) leftToOthers(in registry.Inputs) func(*v1.Service) bool {
 	return p.LeavesAlone(in)
 }
 
-// ownController starts a controller of the cloud that runs; on another cloud, its name means nothing.
+// ownController starts an additional controller of the running cloud; other clouds' names are ignored.
 func ownController(c registry.Controller) frameworkapp.ControllerInitFuncConstructor {
 	return frameworkapp.ControllerInitFuncConstructor{
 		InitContext: frameworkapp.ControllerInitContext{ClientName: c.Name + "-controller"},
@@ -149,12 +149,12 @@ func (m *manager) reportTo(c *config.CompletedConfig) func(kind, reason, message
 	return func(kind, reason, message string) { c.EventRecorder.Event(object, kind, reason, message) }
 }
 
-// apiWatch checks the cloud's API when we begin to lead and whenever it fails, and tells in the log, in events and in
-// its health check what is wrong. It never ends the program: a restart would not help in an outage.
+// apiWatch checks the cloud's API when we begin to lead and whenever it fails. It reports in the log, in events and in its health check,
+// but never ends the program: a restart would not help in an outage.
 type apiWatch struct {
 	api    registry.CloudAPI
 	report func(kind, reason, message string)
-	// publish makes the status part of /configz.
+	// publish adds the status to /configz.
 	publish func(*apiStatus) error
 
 	mu     sync.Mutex
@@ -185,9 +185,8 @@ func (*apiWatch) Name() string { return cloudAPIController }
 // HealthChecker implements controller.HealthCheckable.
 func (w *apiWatch) HealthChecker() healthz.UnnamedHealthChecker { return w }
 
-// Check implements healthz.UnnamedHealthChecker. The cloud's failure shows at /healthz?cloud-api alone: were it part of
-// the plain /healthz, an outage of the cloud would make kubelet restart us over and over. The health page withholds
-// reasons; /configz tells them to those who may ask.
+// Check implements healthz.UnnamedHealthChecker. A cloud outage shows only at /healthz?cloud-api: as part of the plain /healthz it would
+// make the kubelet restart us repeatedly. Health pages hide reasons; /configz shows them to authorised users.
 func (w *apiWatch) Check(r *http.Request) error {
 	if !r.URL.Query().Has(cloudAPIController) {
 		return nil
@@ -223,7 +222,7 @@ func (w *apiWatch) run(ctx context.Context) {
 	}, healthPeriod)
 }
 
-// current returns the last status while the first check has not succeeded: its reason is more exact than a call's.
+// current returns the last status until the first check succeeds, because its reason is more precise than a call's.
 func (w *apiWatch) current(unchecked bool) error {
 	if !unchecked {
 		return nil
@@ -233,7 +232,7 @@ func (w *apiWatch) current(unchecked bool) error {
 	return w.status
 }
 
-// set notes the status and reports when it turns.
+// set records the status and reports changes.
 func (w *apiWatch) set(err error) {
 	w.mu.Lock()
 	before := w.status

@@ -18,23 +18,23 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// cloudCommand holds the setup shared by the operators' commands that use a cloud and a cluster.
+// cloudCommand is the common part of commands that use a cloud and a cluster.
 type cloudCommand struct {
 	providers   *registry.Registry
 	cmd         *cobra.Command
 	provider    string
 	cloudConfig string
 	kubeconfig  string
-	// as is the user that the API server is asked as; empty for one's own.
+	// as is the user to impersonate at the API server; empty for none.
 	as string
-	// readOnly keeps everything from the API server that would change it, events included.
+	// readOnly blocks all changes by way of the API server, including events.
 	readOnly bool
 	defaults serviceDefaults
 	adopt    registry.Adoption
 	insecure bool
 }
 
-// addFlags declares the flags that choose cloud and cluster.
+// addFlags declares the flags that select cloud and cluster.
 func (c *cloudCommand) addFlags() {
 	fs := c.cmd.Flags()
 	fs.StringVar(&c.provider, "cloud-provider", "", "The cloud.")
@@ -46,7 +46,7 @@ func (c *cloudCommand) addFlags() {
 	addEndpointFlag(fs, &c.insecure)
 }
 
-// open makes the cloud and a client of the API server.
+// open creates the cloud and a client of the API server.
 func (c *cloudCommand) open() (cloudprovider.Interface, kubernetes.Interface, error) {
 	cloud, err := c.openCloud()
 	if err != nil {
@@ -56,7 +56,6 @@ func (c *cloudCommand) open() (cloudprovider.Interface, kubernetes.Interface, er
 	return cloud, client, err
 }
 
-// openCloud makes the cloud.
 func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	p, in, err := c.inputs()
 	if err != nil {
@@ -65,7 +64,7 @@ func (c *cloudCommand) openCloud() (cloudprovider.Interface, error) {
 	return c.providers.Open(p.Name, in)
 }
 
-// inputs collects everything that the cloud is made of.
+// inputs collects the provider's inputs.
 func (c *cloudCommand) inputs() (registry.Provider, registry.Inputs, error) {
 	p, err := c.providers.Lookup(c.provider)
 	if err != nil {
@@ -91,7 +90,7 @@ func (c *cloudCommand) inputs() (registry.Provider, registry.Inputs, error) {
 	return p, in, nil
 }
 
-// connect makes a client of the API server and gives it to the cloud.
+// connect creates a client of the API server and passes it to the cloud.
 func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interface, error) {
 	config, err := c.configAs(c.as)
 	if err != nil {
@@ -108,7 +107,7 @@ func (c *cloudCommand) connect(cloud cloudprovider.Interface) (kubernetes.Interf
 	return client, nil
 }
 
-// configAs says how the API server is reached as a user; empty for one's own.
+// configAs returns the client configuration, impersonating a user if one is named.
 func (c *cloudCommand) configAs(user string) (*restclient.Config, error) {
 	config, err := clusterConfig(c.kubeconfig)
 	if err != nil {
@@ -118,7 +117,7 @@ func (c *cloudCommand) configAs(user string) (*restclient.Config, error) {
 	return config, nil
 }
 
-// clusterConfig says how the API server is reached: by the file that --kubeconfig names, by those of KUBECONFIG, or from within a pod.
+// clusterConfig uses the file of --kubeconfig, those of KUBECONFIG, or the pod's service account.
 func clusterConfig(path string) (*restclient.Config, error) {
 	variable := clientcmd.RecommendedConfigPathEnvVar
 	option := "--kubeconfig=" + path
@@ -140,7 +139,7 @@ func clusterConfig(path string) (*restclient.Config, error) {
 	return config, nil
 }
 
-// kubeconfig is the file at a path, without one those of KUBECONFIG.
+// kubeconfig reads the file at a path, or else those of KUBECONFIG.
 func kubeconfig(path string) clientcmd.ClientConfig {
 	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
 	if path == "" {
@@ -149,7 +148,7 @@ func kubeconfig(path string) clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{})
 }
 
-// contextNamespace is the namespace of a kubeconfig. What is wrong with the file is told by whoever connects.
+// contextNamespace returns the namespace of a kubeconfig. Faults of the file are reported when connecting.
 func contextNamespace(path string) string {
 	namespace, _, err := kubeconfig(path).Namespace()
 	if err != nil || namespace == "" {

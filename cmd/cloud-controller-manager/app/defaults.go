@@ -34,17 +34,16 @@ import (
 )
 
 const (
-	// eventDefaultsInvalid and eventDefaultsValid tell on the lease of the file of --service-defaults.
+	// eventDefaultsInvalid and eventDefaultsValid are events on the lease about the file of --service-defaults.
 	eventDefaultsInvalid = "ServiceDefaultsInvalid"
 	eventDefaultsValid   = "ServiceDefaultsValid"
-	// eventDefaultsPending tells that the file names other classes than at the start.
+	// eventDefaultsPending: the file's classes differ from those at the start.
 	eventDefaultsPending = "ServiceDefaultsPending"
 
-	// defaultsPeriod is how often the file is looked at.
+	// defaultsPeriod is how often the file is read.
 	defaultsPeriod = 5 * time.Second
 
-	// defaulted is an annotation by which a Service that is shown to the framework differs from what it was before the file changed. It
-	// is on no Service that anybody stores.
+	// defaulted is an annotation that makes Services appear changed to the framework after the file changed. No stored Service has it.
 	defaulted = "anyccm.io/service-defaults"
 )
 
@@ -55,16 +54,16 @@ var defaultsInvalid = metrics.NewGauge(&metrics.GaugeOpts{
 
 var registerDefaultsMetrics = sync.OnceFunc(func() { legacyregistry.MustRegister(defaultsInvalid) })
 
-// serviceDefaults are the annotations that Services have where they have none of their own, from a file.
+// serviceDefaults are annotations from a file for Services that do not set them.
 type serviceDefaults struct {
 	path   string
 	source defaults.Source
 
 	mu sync.Mutex
-	// data is the file as it was read last, and classes are those that it named at the start.
+	// data is the last valid content; classes are those at the start.
 	data    []byte
 	classes []string
-	// seen is the file's content, or its fault, at the last check.
+	// seen is the file's content or error at the last check.
 	seen *string
 	// pending is the last message about classes that take effect after a restart.
 	pending string
@@ -76,7 +75,7 @@ func (d *serviceDefaults) addFlags(fs *pflag.FlagSet) {
 	fs.StringVar(&d.path, "service-defaults", d.path, "File with annotations for Services that have none of their own, as a list of loadBalancerClass (\"\" for Services without a class) and annotations. The classes are served too. It is read again when it changes.")
 }
 
-// load reads the file; all faults come back together.
+// load reads the file, and reports all faults together.
 func (d *serviceDefaults) load(p registry.Provider, in registry.Inputs) error {
 	if d.path == "" {
 		return nil
@@ -94,10 +93,10 @@ func (d *serviceDefaults) load(p registry.Provider, in registry.Inputs) error {
 	return nil
 }
 
-// maxDefaults is the longest file that is read: a ConfigMap holds no more.
+// maxDefaults limits the file's size: a ConfigMap holds no more.
 const maxDefaults = 1 << 20
 
-// readDefaults reads the file as far as such a file may go.
+// readDefaults reads the file up to the limit.
 func readDefaults(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -114,7 +113,7 @@ func readDefaults(path string) ([]byte, error) {
 	return data, nil
 }
 
-// use puts the content of the file in force, if it has no faults.
+// use applies the content of the file if it has no faults.
 func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []byte) error {
 	set, err := defaults.Parse(data, func(annotations map[string]string) error { return registry.CheckDefaults(p, in, annotations) })
 	if err != nil {
@@ -123,7 +122,7 @@ func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []by
 	before := d.source.Set()
 	for _, class := range d.servedClasses() {
 		if _, still := set[class]; !still {
-			// Its Services are served until the program ends: without its defaults, what was internal could become public.
+			// Its Services are served until the program ends: without its defaults, internal ones could become public.
 			set[class] = before[class]
 		}
 	}
@@ -131,8 +130,8 @@ func (d *serviceDefaults) use(p registry.Provider, in registry.Inputs, data []by
 	return nil
 }
 
-// tellPending says once which classes count after a restart: the cache of Services was filled with those of the start, and a class
-// that is taken away at once would leave its load balancers to nobody.
+// tellPending reports once which classes need a restart: the cache of Services has those of the start, and removing a class at once would
+// orphan its load balancers.
 func (d *serviceDefaults) tellPending(ctx context.Context, data []byte, report func(kind, reason, message string)) {
 	set, err := defaults.Parse(data, func(map[string]string) error { return nil })
 	if err != nil {
@@ -158,7 +157,7 @@ func (d *serviceDefaults) tellPending(ctx context.Context, data []byte, report f
 	}
 }
 
-// prefixed says of each problem where it is.
+// prefixed adds the place to each problem.
 func prefixed(place string, err error) error {
 	var all []error
 	for _, problem := range schema.Problems(err) {
@@ -174,7 +173,7 @@ func (d *serviceDefaults) servedClasses() []string {
 	return d.classes
 }
 
-// follow reads the file again whenever it changes, until the context ends. What is broken leaves the last good one in force.
+// follow applies changes of the file until the context ends. A broken file leaves the last good content in force.
 func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in registry.Inputs, report func(kind, reason, message string)) {
 	registerDefaultsMetrics()
 	broken := ""
@@ -185,8 +184,7 @@ func (d *serviceDefaults) follow(ctx context.Context, p registry.Provider, in re
 	}, defaultsPeriod)
 }
 
-// isUnchanged reports whether the file is as it was a moment before: one that is being written may have lost half of what it says, and yet
-// be free of faults.
+// isUnchanged reports whether the file equals the last read. A half-written file may be valid.
 func (d *serviceDefaults) isUnchanged(data []byte, err error) bool {
 	text := string(data)
 	if err != nil {
@@ -197,7 +195,7 @@ func (d *serviceDefaults) isUnchanged(data []byte, err error) bool {
 	return before != nil && *before == text
 }
 
-// take puts what was read in force, and returns what is wrong with it. What was wrong before is not told again.
+// take applies the content, and returns its faults. It reports each only once.
 func (d *serviceDefaults) take(
 	ctx context.Context, p registry.Provider, in registry.Inputs, data []byte, err error, broken string,
 	report func(kind, reason, message string),
@@ -231,7 +229,7 @@ func (d *serviceDefaults) take(
 	return ""
 }
 
-// reconcile shows the framework every Service that a change of the defaults concerns as one that changed, and no others.
+// reconcile makes the framework reconcile only Services whose defaults changed.
 func (d *serviceDefaults) reconcile(p registry.Provider, before, now defaults.Set) {
 	cloud := p.Cloud()
 	d.audience.show(defaulted, func(s *v1.Service) (string, string, bool) {
@@ -242,7 +240,7 @@ func (d *serviceDefaults) reconcile(p registry.Provider, before, now defaults.Se
 	})
 }
 
-// withDefaults starts the framework's controller of Services so that changes of the file reach it.
+// withDefaults connects the framework's service controller to changes of the file.
 func (m *manager) withDefaults(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
 	inner.Constructor = func(

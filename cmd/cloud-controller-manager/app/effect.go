@@ -17,19 +17,19 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// makesRoutes reports whether the cloud, its configuration and the arguments lead to routes to the pods' networks.
+// makesRoutes reports whether the cloud creates routes to the pods' networks, with this configuration and arguments.
 func (m *manager) makesRoutes(p registry.Provider, in registry.Inputs) bool {
 	return p.Features.Routes == registry.Done && (p.Routes == nil || p.Routes(in)) &&
 		m.options.KubeCloudShared.ConfigureCloudRoutes && m.enabledControllers().Has(names.NodeRouteController)
 }
 
-// givesPodRanges reports whether --allocate-node-cidrs makes the cloud give nodes their pod ranges.
+// givesPodRanges reports whether --allocate-node-cidrs makes the cloud assign pod ranges.
 func (m *manager) givesPodRanges(p registry.Provider) bool {
 	enabled := m.enabledControllers()
 	return p.PodRanges || slices.ContainsFunc(p.Controllers, func(c registry.Controller) bool { return c.PodRanges && enabled.Has(c.Name) })
 }
 
-// withoutEffect are the flags that were set although nothing follows from them on this cloud as it is configured.
+// withoutEffect returns the flags that were set but have no effect on this cloud and configuration.
 func (m *manager) withoutEffect(p registry.Provider, in registry.Inputs) (flags []string) {
 	shared := m.options.KubeCloudShared
 	routes, ranges := m.makesRoutes(p, in), m.givesPodRanges(p)
@@ -51,7 +51,7 @@ func (m *manager) withoutEffect(p registry.Provider, in registry.Inputs) (flags 
 	return flags
 }
 
-// warnOfFlags tells once of all flags without effect: they are accepted, so that arguments of other controllers start.
+// warnOfFlags logs flags without effect. They are accepted, so that other controllers' arguments work.
 func (m *manager) warnOfFlags(provider string, in registry.Inputs) {
 	p, err := m.providers.Lookup(provider)
 	if err != nil {
@@ -63,8 +63,7 @@ func (m *manager) warnOfFlags(provider string, in registry.Inputs) {
 	}
 }
 
-// whereRoutes starts the controller of routes only where the cloud makes some: elsewhere the framework warns of a flag that nobody may have
-// set.
+// whereRoutes starts the route controller only if the cloud creates routes. Otherwise the framework would warn of a default.
 func whereRoutes(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
 	inner.Constructor = func(

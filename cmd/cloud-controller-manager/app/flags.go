@@ -14,16 +14,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// choice is the cloud that the arguments name. It has to be known before they are parsed: two clouds may mean different things by
-// a flag of one name, which is then that of the cloud that runs.
+// choice is the cloud named by the arguments. It must be known before they are parsed, because a flag may have different meanings on
+// different clouds.
 type choice struct {
 	providers *registry.Registry
 	provider  registry.Provider
-	// err says why no cloud is chosen.
-	err error
+	err       error
 }
 
-// choose looks for --cloud-provider among arguments; the last one counts, as it does when they are parsed.
+// choose finds the last --cloud-provider among arguments.
 func choose(providers *registry.Registry, args []string) choice {
 	const flag = "cloud-provider"
 	name := ""
@@ -49,7 +48,7 @@ func (c choice) otherProviders() []registry.Provider {
 	return slices.DeleteFunc(c.providers.Providers(), func(p registry.Provider) bool { return c.err == nil && p.Name == c.provider.Name })
 }
 
-// spellings are the names of the linked clouds, with others that mean them.
+// spellings returns the names and aliases of the linked clouds.
 func (c choice) spellings() (list []string) {
 	for _, p := range c.providers.Providers() {
 		list = append(list, strings.Join(append([]string{p.Name}, p.Aliases...), " or "))
@@ -65,8 +64,8 @@ func heading(p registry.Provider) string {
 	return p.Title
 }
 
-// addTo adds a group of flags for each cloud. A flag that several have is parsed as that of the chosen one; shown adds the others
-// to their groups, which is for help alone.
+// addTo adds a group of flags for each cloud. A flag that several have is parsed as the chosen cloud's; shown adds the others to their
+// groups, for help only.
 func (c choice) addTo(sets *cliflag.NamedFlagSets) (shown func()) {
 	taken := map[string]bool{}
 	var repeated []func()
@@ -100,8 +99,7 @@ func (c choice) addTo(sets *cliflag.NamedFlagSets) (shown func()) {
 	}
 }
 
-// explain says more about an argument that cannot be parsed: without a cloud its flags mean nothing, and a flag may be another
-// cloud's.
+// explain extends the error for an unknown argument: it may belong to another cloud, or no cloud may be chosen.
 func (c choice) explain(_ *cobra.Command, err error) error {
 	return usage(c.explained(err))
 }
@@ -130,7 +128,7 @@ func (c choice) explained(err error) error {
 	return fmt.Errorf("%w; see --help", err)
 }
 
-// addFlags declares the flags of the chosen cloud on a subcommand, and help that shows them below the command's own.
+// addFlags declares the chosen cloud's flags on a subcommand, and shows them in a separate group of its help.
 func (c choice) addFlags(cmd *cobra.Command) {
 	clouds := pflag.NewFlagSet("", pflag.ContinueOnError)
 	if c.err == nil {

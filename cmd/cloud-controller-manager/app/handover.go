@@ -16,8 +16,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// handover lists what another cluster has marked and Services of this one have recorded, and on request marks it as ours. It is
-// for clusters that were restored, whose namespace kube-system has another UID since.
+// handover lists load balancers that another cluster has marked and this one's Services have recorded, and on request marks them as ours. A
+// restored cluster needs it because its namespace kube-system has a new UID.
 type handover struct {
 	objectsCommand
 
@@ -53,7 +53,7 @@ func (h *handover) run(ctx context.Context) error {
 	return h.elsewhere()
 }
 
-// elsewhere says which clouds can, and what to do on others.
+// elsewhere says which clouds support it, and what to do on others.
 func (h *handover) elsewhere() error {
 	var can []string
 	for _, p := range h.providers.Providers() {
@@ -69,18 +69,18 @@ func (h *handover) elsewhere() error {
 		"once no program runs for the other cluster any more; docs/load-balancer-ownership.md says what marks look like", contract.ErrNoHandover, text)
 }
 
-// foreign is a load balancer that one Service of this cluster has recorded and another cluster has marked.
+// foreign is a load balancer recorded by a Service of this cluster and marked by another cluster.
 type foreign struct {
 	contract.MarkedLoadBalancer
-	// Decision says what happens to it, and why.
+	// Decision is the decision with its reason.
 	Decision string `json:"decision"`
 	service  *v1.Service
-	// ours is set where it is to be marked as ours.
+	// ours: it will be marked as ours.
 	ours bool
 }
 
-// foreigners decides about the marked load balancers. One without a Service here is none of our business, and where several
-// Services record one, nobody can say whose it is.
+// foreigners decides about marked load balancers. Those without a Service here are ignored; those recorded by several Services are
+// ambiguous.
 func (h *handover) foreigners(marked []contract.MarkedLoadBalancer, services []*v1.Service, self string) []foreign {
 	byName := map[string]*v1.Service{}
 	for _, s := range services {
@@ -107,7 +107,7 @@ func (h *handover) foreigners(marked []contract.MarkedLoadBalancer, services []*
 	return list
 }
 
-// move lists, and hands over what --from names.
+// move lists load balancers, and hands over those of --from.
 func (h *handover) move(ctx context.Context, cloud contract.LoadBalancerHandover, client kubernetes.Interface) error {
 	system, err := client.CoreV1().Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	if err != nil {
@@ -159,7 +159,7 @@ func (h *handover) print(found []foreign) error {
 	return t.Flush()
 }
 
-// mark goes on after a failure: the command may be run again.
+// mark continues after a failure, because the command can be repeated.
 func (h *handover) mark(ctx context.Context, cloud contract.LoadBalancerHandover, ours []foreign) error {
 	var problems []error
 	for _, f := range ours {

@@ -18,11 +18,11 @@ import (
 
 const (
 	program = "cloud-controller-manager"
-	// featureGates is the flag whose help is longer than that of all others together.
+	// featureGates is a flag whose help is longer than all others'.
 	featureGates = "feature-gates"
 )
 
-// exampleCloud is the cloud that examples are about: the chosen one, else any.
+// exampleCloud is the cloud for examples: the chosen one, else any.
 func (c choice) exampleCloud() string {
 	if c.err == nil {
 		return c.provider.Name
@@ -33,13 +33,12 @@ func (c choice) exampleCloud() string {
 	return "CLOUD"
 }
 
-// example is a call of a command; %s stands for the cloud.
+// example returns a call of a command; %s stands for the cloud.
 func (c choice) example(call string) string {
 	return program + " " + strings.ReplaceAll(call, "%s", c.exampleCloud())
 }
 
-// setRootHelp makes the program's help begin with the commands; the flags follow by group, ours and the clouds' first, then those of
-// the framework, and feature gates last.
+// setRootHelp prints the commands first, then our flags and the clouds' by group, the framework's, and feature gates last.
 func (m *manager) setRootHelp(cmd *cobra.Command, chosen choice, ours cliflag.NamedFlagSets) {
 	print := func(w io.Writer) {
 		theirs := m.frameworkFlags()
@@ -74,7 +73,7 @@ func (m *manager) setRootHelp(cmd *cobra.Command, chosen choice, ours cliflag.Na
 	})
 }
 
-// shown are the clouds whose settings help shows: the chosen one, else all.
+// shown returns the clouds whose settings help shows: the chosen one, else all.
 func (c choice) shown() []registry.Provider {
 	if c.err == nil {
 		return []registry.Provider{c.provider}
@@ -82,11 +81,11 @@ func (c choice) shown() []registry.Provider {
 	return c.providers.Providers()
 }
 
-// frameworkFlags are the framework's flags by group. They are declared on options of their own: declaring a flag sets its variable.
+// frameworkFlags returns the framework's flags by group. They use separate options, because declaring a flag sets its variable.
 func (m *manager) frameworkFlags() cliflag.NamedFlagSets {
 	o, err := newOptions()
 	if err != nil {
-		return cliflag.NamedFlagSets{} // the program's own options were made in the same way
+		return cliflag.NamedFlagSets{} // the program's own options were created in the same way
 	}
 	return o.Flags(
 		frameworkapp.ControllerNames(m.controllers()), frameworkapp.ControllersDisabledByDefault.List(), m.aliases(),
@@ -94,7 +93,7 @@ func (m *manager) frameworkFlags() cliflag.NamedFlagSets {
 	)
 }
 
-// grouped are flags by group as the command has them, but for the feature gates.
+// grouped returns the command's flags by group, except feature gates.
 func grouped(all *pflag.FlagSet, from cliflag.NamedFlagSets) (sections cliflag.NamedFlagSets) {
 	for _, name := range from.Order {
 		section := sections.FlagSet(name)
@@ -103,7 +102,7 @@ func grouped(all *pflag.FlagSet, from cliflag.NamedFlagSets) (sections cliflag.N
 				return
 			}
 			if actual := all.Lookup(f.Name); actual != nil && actual.Value.Type() == f.Value.Type() {
-				f = actual // with the default that we give it
+				f = actual // with our default
 			}
 			section.AddFlag(f)
 		})
@@ -125,7 +124,6 @@ func addRest(to, all *pflag.FlagSet, groups ...cliflag.NamedFlagSets) {
 	})
 }
 
-// printCommands lists the subcommands, each with an example.
 func printCommands(w io.Writer, cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() {
@@ -137,7 +135,7 @@ func printCommands(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// exampleOf is the example of a command, also of the one that the library of commands adds by itself.
+// exampleOf returns a command's example, also for commands added by cobra.
 func exampleOf(cmd *cobra.Command) string {
 	if cmd.Name() == "completion" {
 		return "source <(" + program + " completion bash)"
@@ -169,7 +167,7 @@ func printCommandHelp(cmd *cobra.Command, own *pflag.FlagSet) {
 	}
 }
 
-// printSettings lists what a cloud is configured by beside flags: environment variables, and credentials in its cloud config.
+// printSettings lists a cloud's settings other than flags: environment variables, and credentials in its cloud config.
 func printSettings(w io.Writer, p registry.Provider) {
 	var rows []schema.OptionRow
 	for _, o := range p.Options {
@@ -181,7 +179,7 @@ func printSettings(w io.Writer, p registry.Provider) {
 	if len(rows) == 0 {
 		return
 	}
-	// Credentials and what is required come first.
+	// Credentials and required settings come first.
 	slices.SortStableFunc(rows, func(a, b schema.OptionRow) int { return rank(a) - rank(b) })
 	fmt.Fprintf(w, "\n%s environment variables and credentials:\n\n", heading(p))
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
@@ -202,7 +200,7 @@ func printSettings(w io.Writer, p registry.Provider) {
 		}
 		fmt.Fprintf(t, "      %s\t%s\n", name, help)
 	}
-	_ = t.Flush() // help has nowhere to report to
+	_ = t.Flush() // help cannot report errors
 	if p.Installation.Config.Format != registry.NoConfig {
 		fmt.Fprintf(w, "\n      Keys of the file that --cloud-config names: docs/providers/%s.md\n", p.Name)
 	}

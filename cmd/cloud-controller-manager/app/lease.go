@@ -14,11 +14,10 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// handBackTimeout bounds the hand-back: a pod that is being stopped has little time.
+// handBackTimeout bounds the release, because a pod being stopped has little time.
 const handBackTimeout = 3 * time.Second
 
-// lease hands leadership back when the program is asked to stop. The framework keeps it: the next replica would wait
-// for the lease to run out, which takes 17 seconds.
+// lease releases leadership at shutdown. The framework does not, so that the next replica would wait 17 seconds until the lease expires.
 type lease struct {
 	mu        sync.Mutex
 	config    *rest.Config
@@ -29,7 +28,7 @@ type lease struct {
 	holder string
 }
 
-// watch remembers where the lease is.
+// watch records the lease's location.
 func (l *lease) watch(c *config.CompletedConfig) {
 	election := c.ComponentConfig.Generic.LeaderElection
 	l.mu.Lock()
@@ -37,8 +36,8 @@ func (l *lease) watch(c *config.CompletedConfig) {
 	l.config, l.namespace, l.name, l.enabled = c.Kubeconfig, election.ResourceNamespace, election.ResourceName, election.LeaderElect
 }
 
-// led notes who holds the lease. It is called when our controllers start, which is when we hold it: the framework does
-// not tell its identity, and another replica may run on the same host.
+// led reads the lease's holder when our controllers start, because then it is us. The framework does not disclose its identity, and another
+// replica may run on the same host.
 func (l *lease) led(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +57,7 @@ func (l *lease) led(ctx context.Context) {
 	l.holder = *current.Spec.HolderIdentity
 }
 
-// release empties the lease if it is ours, and ends the process before the framework's renewal can take it again.
+// release clears the lease if it is ours, and ends the process before the framework renews it.
 func (l *lease) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -87,7 +86,7 @@ func (l *lease) release() {
 	exitProcess(0)
 }
 
-// exitProcess ends the process with nothing left in the log's buffer.
+// exitProcess flushes the log and ends the process.
 func exitProcess(code int) {
 	logs.FlushLogs()
 	os.Exit(code)

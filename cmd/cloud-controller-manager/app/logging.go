@@ -14,9 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// From -v=8 on, clients of the API server log what they send and receive: the token of whoever asks for metrics (a
-// TokenReview), and whole Secrets. Which body holds what cannot be told once it is cut, or a dump of protobuf; so no body
-// is ever logged, whatever the verbosity is and whoever changes it while the program runs.
+// With -v=8 and above, clients of the API server log bodies, which may contain tokens of metrics users (TokenReview) and whole Secrets. A
+// truncated body or a protobuf dump cannot be filtered, so no body is ever logged, whatever the verbosity.
 
 // bodyMessages are the messages of client-go whose key bodyKey holds a body.
 var bodyMessages = []string{"Request Body", "Response Body"}
@@ -37,10 +36,10 @@ func withoutBody(message string, pairs []any) []any {
 	return pairs
 }
 
-// updating begins the line by which the framework says which Nodes a load balancer gets. It sees one stand-in for all of them.
+// updating starts the framework's log line about a load balancer's Nodes, of which it sees a single stand-in.
 const updating = "Updating backends for load balancer %s/%s with "
 
-// withoutStandIn makes that line tell the truth: "with all 4 nodes" instead of "with 1 nodes: [all 4 nodes]".
+// withoutStandIn corrects that line: "with all 4 nodes" instead of "with 1 nodes: [all 4 nodes]".
 func withoutStandIn(format string, args []any) (string, []any) {
 	if !strings.HasPrefix(format, updating) || len(args) < 3 {
 		return format, args
@@ -51,7 +50,7 @@ func withoutStandIn(format string, args []any) (string, []any) {
 	return format, args
 }
 
-// logFilter takes bodies and stand-ins out of what goes through klog itself.
+// logFilter removes bodies and stand-ins from lines logged by klog's functions.
 type logFilter struct{}
 
 // Filter implements klog.LogFilter.
@@ -67,22 +66,22 @@ func (logFilter) FilterS(message string, pairs []any) (string, []any) {
 	return message, withoutBody(message, pairs)
 }
 
-// bodySink takes bodies out of what goes to the logger itself, past klog.
+// bodySink removes bodies from lines that bypass klog's functions.
 type bodySink struct{ inner klog.LogSink }
 
-// callDepth is implemented by sinks that tell where a line comes from.
+// callDepth is implemented by sinks that log the caller's position.
 type callDepth interface {
 	WithCallDepth(depth int) klog.LogSink
 }
 
 func newBodySink(inner klog.LogSink) *bodySink {
 	if deep, ok := inner.(callDepth); ok {
-		inner = deep.WithCallDepth(1) // ours stands between
+		inner = deep.WithCallDepth(1) // for our own frame
 	}
 	return &bodySink{inner: inner}
 }
 
-// Init implements klog.LogSink; the inner one has been initialised.
+// Init implements klog.LogSink; the inner sink is already initialised.
 func (*bodySink) Init(klog.RuntimeInfo) {}
 
 // Enabled implements klog.LogSink.
@@ -108,7 +107,7 @@ func (s *bodySink) WithName(name string) klog.LogSink {
 	return &bodySink{inner: s.inner.WithName(name)}
 }
 
-// WithCallDepth keeps the places of log lines right where helpers log.
+// WithCallDepth keeps positions correct in logging helpers.
 func (s *bodySink) WithCallDepth(depth int) klog.LogSink {
 	if deep, ok := s.inner.(callDepth); ok {
 		return &bodySink{inner: deep.WithCallDepth(depth)}
@@ -116,11 +115,10 @@ func (s *bodySink) WithCallDepth(depth int) klog.LogSink {
 	return s
 }
 
-// logWithoutBodies puts the sink above the logger that the framework has set up. It is called before any client of the API
-// server asks for something secret.
+// logWithoutBodies wraps the framework's logger. It must run before any client of the API server handles secrets.
 func logWithoutBodies() {
 	if !utilfeature.DefaultFeatureGate.Enabled(logsapi.ContextualLogging) {
-		return // everything goes through klog, and its filter
+		return // everything passes klog's filter
 	}
 	sink := klog.Background().GetSink()
 	if _, already := sink.(*bodySink); already || sink == nil {
@@ -133,11 +131,11 @@ func logWithoutBodies() {
 	klog.SetLoggerWithOptions(klog.New(newBodySink(sink)), options...)
 }
 
-// logUnbuffered switches off the buffers for log lines, which the sink above the logger could not flush at the end.
+// logUnbuffered disables log buffers, which our sink could not flush at exit.
 func logUnbuffered(cmd *cobra.Command) {
 	for _, name := range []string{"log-text-info-buffer-size", "log-json-info-buffer-size"} {
 		if f := cmd.Flags().Lookup(name); f != nil && f.Changed {
-			_ = f.Value.Set("0") // a quantity that is legal
+			_ = f.Value.Set("0") // a valid quantity
 		}
 	}
 }

@@ -13,13 +13,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// manifestFiles are the files that a command reads: those of -f and those named as arguments, and what folders hold.
+// manifestFiles are the files and folders named by -f and arguments.
 type manifestFiles struct {
 	names     []string
 	recursive bool
 }
 
-// content is a file of manifests.
 type content struct {
 	name string
 	data []byte
@@ -33,7 +32,7 @@ func (m *manifestFiles) addFlags(cmd *cobra.Command) {
 	cmd.Args = cobra.ArbitraryArgs
 }
 
-// take adds the arguments, and demands that there is a file.
+// take adds the arguments, and requires at least one file.
 func (m *manifestFiles) take(args []string) error {
 	m.names = append(m.names, args...)
 	if len(m.names) == 0 {
@@ -42,7 +41,7 @@ func (m *manifestFiles) take(args []string) error {
 	return nil
 }
 
-// read returns all files in the order in which they were named; those of folders sorted by path.
+// read returns all files in the given order, those of folders sorted by path.
 func (m *manifestFiles) read(stdin io.Reader) ([]content, error) {
 	var all []content
 	for _, name := range m.names {
@@ -66,7 +65,7 @@ func (m *manifestFiles) read(stdin io.Reader) ([]content, error) {
 	return all, nil
 }
 
-// files returns a file itself, and the manifests in a folder.
+// files returns a file itself, or a folder's manifests.
 func (m *manifestFiles) files(name string) ([]string, error) {
 	if !isFolder(name) {
 		return []string{name}, nil
@@ -89,7 +88,7 @@ func (m *manifestFiles) files(name string) ([]string, error) {
 	return paths, err
 }
 
-// isFolder is false for what cannot be looked at, too: reading it says what is wrong.
+// isFolder is also false on errors, which reading reports.
 func isFolder(name string) bool {
 	info, err := os.Stat(name)
 	return name != "-" && err == nil && info.IsDir()

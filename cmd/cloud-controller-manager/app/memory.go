@@ -16,20 +16,18 @@ import (
 )
 
 const (
-	// gcPercent trades a little CPU for a lot of memory: the program idles most of the time, and its peaks are short
-	// bursts of decoding.
+	// gcPercent trades a little CPU for much memory: the program is mostly idle, and its peaks are short bursts of decoding.
 	gcPercent = 40
-	// limitShare of the container's memory is the point from which the collector works harder.
+	// limitShare is the share of the container's memory from which the collector works harder.
 	limitShare = 0.9
-	// returnPeriod is how often memory that a burst left unused is looked for, and returnAbove how much of it is worth a
-	// collection to give it back: a burst of new nodes doubles the heap for seconds, and the runtime keeps it for minutes.
+	// returnPeriod is how often unused memory is checked, and returnAbove the amount that justifies a collection. A burst of new nodes
+	// doubles the heap for seconds, and the runtime would keep it for minutes.
 	returnPeriod = 15 * time.Second
 	returnAbove  = 4 << 20
 	cgroupFile   = "/sys/fs/cgroup/memory.max"
 )
 
-// tuneMemory sets the collector up. GOGC and GOMEMLIMIT in the environment win. Sampling for heap profiles costs 1.5 MB
-// and is of use only with --profiling.
+// tuneMemory configures the collector, unless GOGC or GOMEMLIMIT do. Heap profile sampling costs 1.5 MB, so it is on only with --profiling.
 func tuneMemory(args []string) {
 	if !slices.ContainsFunc(args, func(a string) bool { return strings.HasPrefix(strings.TrimLeft(a, "-"), "profiling") }) {
 		runtime.MemProfileRate = 0
@@ -42,14 +40,14 @@ func tuneMemory(args []string) {
 	}
 	data, err := os.ReadFile(cgroupFile)
 	if err != nil {
-		return // not in a container, or a host with cgroup v1: the collector has no limit then, as usual
+		return // not in a container, or with cgroup v1: no limit
 	}
 	if limit, err := strconv.ParseInt(strings.TrimSpace(string(data)), 10, 64); err == nil && limit > 0 && limit < math.MaxInt64 {
 		debug.SetMemoryLimit(int64(float64(limit) * limitShare))
 	}
 }
 
-// returnMemory gives memory back to the system that no longer holds anything.
+// returnMemory returns unused memory to the system.
 func returnMemory(ctx context.Context) {
 	unused := []metrics.Sample{
 		{Name: "/memory/classes/heap/free:bytes"},

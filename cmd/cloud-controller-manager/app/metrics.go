@@ -17,7 +17,7 @@ var (
 		Help: "1, with what this program was built from, the providers that are part of it, and the one that runs.",
 	}, []string{"version", "commit", "go_version", "providers", "provider"})
 
-	// libraryInfo replaces the library's own metric, whose values are stamped into Kubernetes' binaries alone.
+	// libraryInfo replaces the library's metric, which is set only in Kubernetes' own binaries.
 	libraryInfo = metrics.NewGaugeVec(&metrics.GaugeOpts{
 		Name: "kubernetes_build_info", StabilityLevel: metrics.BETA,
 		Help: "1, with the version of the Kubernetes libraries in this program.",
@@ -26,7 +26,7 @@ var (
 	registerBuildInfo = sync.OnceFunc(func() { legacyregistry.MustRegister(buildInfo, libraryInfo) })
 )
 
-// kubernetesVersion returns the release of Kubernetes that a version of its libraries belongs to: v0.37.2 is of v1.37.2.
+// kubernetesVersion returns the Kubernetes release of a library version: v1.37.2 for v0.37.2.
 func kubernetesVersion(library string) (version, major, minor string) {
 	rest, ok := strings.CutPrefix(library, "v0.")
 	if !ok {
@@ -36,7 +36,7 @@ func kubernetesVersion(library string) (version, major, minor string) {
 	return "v1." + rest, "1", minor
 }
 
-// tellBuild makes the build and the provider that runs a part of the metrics.
+// tellBuild adds build and provider to the metrics.
 func tellBuild(providers *registry.Registry, running string) {
 	registerBuildInfo()
 	buildInfo.WithLabelValues(version, commit, runtime.Version(), strings.Join(providers.Names(), ","), running).Set(1)

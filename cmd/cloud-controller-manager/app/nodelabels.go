@@ -19,17 +19,16 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
 
-// nodeLabelController corrects labels of Nodes from what the framework's controller of Nodes asks about their instances.
+// nodeLabelController corrects labels of Nodes with the metadata that the framework's node controller requests.
 const nodeLabelController = "node-label-controller"
 
-// nodeLabels has the flags of the controller.
 type nodeLabels struct{ topology bool }
 
 func (n *nodeLabels) addFlags(fs *pflag.FlagSet) {
 	fs.BoolVar(&n.topology, "update-topology-labels", n.topology, "Correct also the labels of zone and region when an instance moves in the cloud. Kubernetes expects them never to change: volumes and running Pods keep the old zone. Without this flag a move is only an event.")
 }
 
-// correctNodeLabels returns the controller, which writes with the account of the framework's controller of Nodes.
+// correctNodeLabels returns the controller, which uses the account of the framework's node controller.
 func (m *manager) correctNodeLabels(account frameworkapp.ControllerInitContext) frameworkapp.ControllerInitFuncConstructor {
 	return frameworkapp.ControllerInitFuncConstructor{
 		InitContext: account,
@@ -50,7 +49,7 @@ func (m *manager) correctNodeLabels(account frameworkapp.ControllerInitContext) 
 	}
 }
 
-// withInitializer starts a controller with its own field manager, which tells its labels from those that others wrote.
+// withInitializer gives a controller its own field manager, to distinguish its labels from others'.
 func withInitializer(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
 	inner.Constructor = func(
@@ -63,7 +62,7 @@ func withInitializer(inner frameworkapp.ControllerInitFuncConstructor) framework
 	return inner
 }
 
-// initializerClients makes clients whose field manager, the beginning of their user agent, is nodelabels.Initializer.
+// initializerClients creates clients whose user agent, and thus field manager, starts with nodelabels.Initializer.
 type initializerClients struct {
 	cloudprovider.ControllerClientBuilder
 }

@@ -15,22 +15,21 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// maxObjectsCommand bounds a whole command.
 const maxObjectsCommand = 10 * time.Minute
 
-// objectsCommand is one that lists what is in the cloud, and changes it once the cluster's name was typed.
+// objectsCommand lists objects in the cloud, and changes them after a confirmation with the cluster's name.
 type objectsCommand struct {
 	cloudCommand
 
 	clusterName string
 	output      string
-	// done says what the change does to an object.
+	// done is the change as a participle, for messages.
 	done string
-	// yes spares the question for the cluster's name.
+	// yes skips the confirmation.
 	yes bool
 }
 
-// set makes the command. Its flags are bound to l.
+// set creates the command and binds its flags.
 func (l *objectsCommand) set(c choice, name, short, done string, run func(context.Context) error) {
 	l.providers, l.done = c.providers, done
 	l.cmd = &cobra.Command{
@@ -63,7 +62,7 @@ func (l *objectsCommand) ask(question string) error {
 		return nil
 	}
 	if errors.Is(err, io.EOF) {
-		err = nil // an input without a last line break is an input
+		err = nil // the last line may lack a line break
 	}
 	return errors.Join(errors.New("nothing was "+l.done+": that is not the name of the cluster"), err)
 }

@@ -21,14 +21,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Our defaults. A value on the command line wins over each of them.
+// Our defaults. Command line values override them.
 const (
-	// A new node costs 3 calls to the API server, all on one client. The framework's 20 a second would take 150 s for
-	// 1,000 nodes; the API server has its own fairness against a client that asks for too much.
+	// A new node costs 3 calls to the API server, all by one client. With the framework's 20 calls a second, 1,000 nodes would take 150 s;
+	// the API server limits clients by itself.
 	kubeQPS   = 1000
 	kubeBurst = 2000
-	// One worker everywhere makes every loop as slow as the cloud times the cluster. The inventory answers most
-	// questions from memory, and the transport's limits hold back the rest.
+	// With a single worker, each loop would take the cloud's latency times the size of the cluster. The inventory answers most queries from
+	// memory, and the transport limits the rest.
 	nodeWorkers         = 20
 	nodeStatusWorkers   = 10
 	lifecycleWorkers    = 20
@@ -49,13 +49,13 @@ func newOptions() (*options.CloudControllerManagerOptions, error) {
 	o.NodeLifecycleController.ConcurrentNodeLifecycleSyncs = lifecycleWorkers
 	o.ServiceController.ConcurrentServiceSyncs = serviceWorkers
 	o.KubeCloudShared.RouteReconciliationPeriod = metav1.Duration{Duration: routeReconciliation}
-	// Without the right to read the API server's authentication settings, only client certificates stop working for
-	// metrics; that is no reason not to run.
+	// Without permission to read the API server's authentication settings, only client certificates for metrics stop working; the program
+	// still runs.
 	o.Authentication.TolerateInClusterLookupFailure = true
 	return o, nil
 }
 
-// lateDefaults sets what the framework hard-codes where it declares the flag.
+// lateDefaults sets defaults that the framework hard-codes where it declares the flag.
 func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) {
 	o.NodeController.ConcurrentNodeStatusUpdates = nodeStatusWorkers
 	if f := cmd.Flags().Lookup("concurrent-node-status-updates"); f != nil {
@@ -63,13 +63,13 @@ func lateDefaults(cmd *cobra.Command, o *options.CloudControllerManagerOptions) 
 	}
 }
 
-// addEndpointFlag declares the flag that lets the clouds' endpoints be without TLS.
+// addEndpointFlag declares the flag that allows endpoints without TLS.
 func addEndpointFlag(fs *pflag.FlagSet, allow *bool) {
 	fs.BoolVar(allow, schema.FlagAllowInsecureEndpoints, *allow,
 		"Accept http:// endpoints of the cloud that are not loopback addresses. Credentials then cross the network unencrypted.")
 }
 
-// commonFlags returns the flags that every provider shares.
+// commonFlags returns the flags of every provider.
 func commonFlags(
 	p *guard.Policy, s *serviceSelection, d *serviceDefaults, adopt *registry.Adoption, accounts *controllerAccounts, labels *nodeLabels,
 	insecure *bool,
@@ -85,8 +85,7 @@ func commonFlags(
 	return sets
 }
 
-// flagClashes refuses a flag of a provider that is the framework's, or ours: which variable such a flag sets would be a matter of
-// chance.
+// flagClashes refuses provider flags with a name of the framework's or ours, because only one variable would be set.
 func (m *manager) flagClashes() error {
 	o, err := newOptions()
 	if err != nil {
@@ -102,7 +101,7 @@ func (m *manager) flagClashes() error {
 	})
 }
 
-// inputs collects everything that the provider is made of.
+// inputs collects the provider's inputs.
 func (m *manager) inputs() (registry.Inputs, error) {
 	m.policy.MonitorPeriod = m.options.NodeLifecycleController.NodeMonitorPeriod.Duration
 	in := registry.Inputs{
@@ -129,7 +128,7 @@ func (m *manager) inputs() (registry.Inputs, error) {
 	return in, nil
 }
 
-// enabledControllers returns the controllers that --controllers leaves on.
+// enabledControllers returns the controllers that --controllers enables.
 func (m *manager) enabledControllers() sets.Set[string] {
 	enabled := sets.New[string]()
 	chosen := make([]string, 0, len(m.options.Generic.Controllers))

@@ -47,7 +47,7 @@ func (o *orphans) run(ctx context.Context) error {
 	return o.settle(ctx, cloud, found)
 }
 
-// settle prints what was found, and deletes it where that was asked. What stays is a failure, for scripts.
+// settle prints the results, and deletes them on request. Remaining orphans are an error, for scripts.
 func (o *orphans) settle(ctx context.Context, cloud contract.OrphanFinder, found []contract.Orphan) error {
 	if err := o.print(found); err != nil || len(found) == 0 {
 		return err
@@ -58,7 +58,7 @@ func (o *orphans) settle(ctx context.Context, cloud contract.OrphanFinder, found
 	return o.delete(ctx, cloud, found)
 }
 
-// open makes the cloud and a client of the API server.
+// open creates the cloud and a client of the API server.
 func (o *orphans) open() (contract.OrphanFinder, kubernetes.Interface, error) {
 	cloud, client, err := o.cloudCommand.open()
 	if err != nil {
@@ -88,7 +88,7 @@ func (o *orphans) print(found []contract.Orphan) error {
 	return t.Flush()
 }
 
-// delete removes what was listed, once the cluster's name was typed.
+// delete removes the listed orphans after confirmation.
 func (o *orphans) delete(ctx context.Context, cloud contract.OrphanFinder, found []contract.Orphan) error {
 	w := o.cmd.ErrOrStderr()
 	if err := o.ask(fmt.Sprintf("Type the name of the cluster, %s, to delete %s: ", o.clusterName, countOf(len(found), "object", "objects"))); err != nil {

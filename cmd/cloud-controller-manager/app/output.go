@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Formats for programs; each command has one for people beside them.
+// Output formats for programs; each command also has one for people.
 const (
 	formatJSON = "json"
 	formatYAML = "yaml"
@@ -23,18 +23,17 @@ const (
 
 // Exit statuses.
 const (
-	// exitFailed is that of findings and of everything that went wrong.
+	// exitFailed: findings or any other error.
 	exitFailed = 1
-	// exitUsage is that of a command that cannot be understood: nothing was tried.
+	// exitUsage: a malformed command; nothing was tried.
 	exitUsage = 2
-	// exitChanges is that of a plan with changes, where it was asked for.
+	// exitChanges: a plan with changes, if requested.
 	exitChanges = 2
 )
 
-// usageError is a fault of how the program was called.
+// usageError is a fault in the program's arguments.
 type usageError struct{ error }
 
-// Unwrap returns the fault itself.
 func (e *usageError) Unwrap() error { return e.error }
 
 func usage(err error) error {
@@ -44,12 +43,12 @@ func usage(err error) error {
 	return &usageError{err}
 }
 
-// usageArgs makes what a command says of its arguments faults of usage.
+// usageArgs turns errors about arguments into usage errors.
 func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error { return usage(check(cmd, args)) }
 }
 
-// exitStatus is the status of a failure.
+// exitStatus returns the exit status for an error.
 func exitStatus(err error) int {
 	if _, ok := errors.AsType[*usageError](err); ok {
 		return exitUsage
@@ -60,7 +59,7 @@ func exitStatus(err error) int {
 	return exitFailed
 }
 
-// addOutputFlag declares the format that a command prints in; human is that for people.
+// addOutputFlag declares the output format; human is the one for people.
 func addOutputFlag(cmd *cobra.Command, output *string, human string) {
 	cmd.Flags().StringVarP(output, "output", "o", human, "Output format: "+human+", json or yaml.")
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{human, formatJSON, formatYAML}, cobra.ShellCompDirectiveNoFileComp))
@@ -73,7 +72,6 @@ func checkOutput(output, human string) error {
 	return nil
 }
 
-// printFor prints what a command found for programs.
 func printFor(w io.Writer, format string, v any) error {
 	if format == formatJSON {
 		return printJSON(w, v)
@@ -86,7 +84,7 @@ func printFor(w io.Writer, format string, v any) error {
 	return err
 }
 
-// printJSON prints what a command found with -o json. Operators are not escaped, because this is no HTML.
+// printJSON does not escape comparison operators, because the output is not HTML.
 func printJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -94,7 +92,6 @@ func printJSON(w io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// completeProviders completes the names of the linked clouds.
 func (c choice) completeProviders(cmd *cobra.Command, more ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("cloud-provider", func(_ *cobra.Command, _ []string, begun string) ([]string, cobra.ShellCompDirective) {
 		var fitting []string
@@ -107,7 +104,7 @@ func (c choice) completeProviders(cmd *cobra.Command, more ...string) {
 	})
 }
 
-// countOf is a number with its noun.
+// countOf returns a number with its noun.
 func countOf(n int, singular, plural string) string {
 	if n == 1 {
 		return "1 " + singular

@@ -24,10 +24,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// planTimeout bounds the look at one Service.
+// planTimeout limits the plan of one Service.
 const planTimeout = 2 * time.Minute
 
-// plan tells what the reconciliation of Services in files would do once they are applied. It writes nothing.
+// plan shows what the reconciliation of Services in files would change after they are applied. It writes nothing.
 type plan struct {
 	cloudCommand
 
@@ -44,14 +44,14 @@ type plan struct {
 type plannedService struct {
 	Service string             `json:"service"`
 	Planned []contract.Planned `json:"planned"`
-	// Left is set where another controller serves the Service.
+	// Left: another controller serves the Service.
 	Left bool `json:"left,omitempty"`
-	// Findings are the events that the Service would get, and what the plan cannot know.
+	// Findings are the events that the Service would get, and limits of the plan.
 	Findings []contract.Finding `json:"findings,omitempty"`
 	Error    string             `json:"error,omitempty"`
 }
 
-// errChanges is the end of a plan with changes, where the exit status is to say so.
+// errChanges sets the exit status for a plan with changes, if requested.
 var errChanges = errors.New("there is something to do")
 
 func planCommand(c choice) *cobra.Command { return newPlan(c).cmd }
@@ -112,7 +112,7 @@ func (p *plan) run(ctx context.Context, args []string) error {
 	return nil
 }
 
-// manifest is a Service in a file, as it is written there and as it is read.
+// manifest is a Service in a file, as an object and decoded.
 type manifest struct {
 	object  map[string]any
 	service *v1.Service
@@ -153,7 +153,7 @@ func (p *plan) read() ([]manifest, error) {
 	return all, nil
 }
 
-// setNamespace is that of a manifest that names none.
+// setNamespace sets the namespace of a manifest without one.
 func (m manifest) setNamespace(namespace string) {
 	metadata, ok := m.object["metadata"].(map[string]any)
 	if !ok || m.service.Namespace != "" {
@@ -162,7 +162,6 @@ func (m manifest) setNamespace(namespace string) {
 	metadata["namespace"], m.service.Namespace = namespace, namespace
 }
 
-// servicesIn returns the Services of one or more documents.
 func servicesIn(data []byte) ([]manifest, error) {
 	var all []manifest
 	decoder := yamlnode.NewDecoder(strings.NewReader(string(data)))
@@ -187,13 +186,13 @@ func servicesIn(data []byte) ([]manifest, error) {
 			if m.object, err = asJSON(object); err != nil {
 				return nil, fmt.Errorf("line %d: %w", object.Line, err)
 			}
-			delete(m.object, "status") // the API server takes it from a controller alone
+			delete(m.object, "status") // only controllers may write it
 			all = append(all, m)
 		}
 	}
 }
 
-// plan tells of all Services that are of type LoadBalancer, or would be.
+// plan plans all Services that are or become of type LoadBalancer.
 func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifests []manifest) ([]plannedService, error) {
 	planner, ok := cloud.(contract.Planner)
 	if !ok {
@@ -231,7 +230,7 @@ func (p *plan) plan(ctx context.Context, cloud cloudprovider.Interface, manifest
 	return all, nil
 }
 
-// placeholders tells of what the API server made up for a dry run: it chooses other values when the manifest is applied.
+// placeholders reports values invented for the dry run, because the API server chooses others when the manifest is applied.
 func placeholders(manifest *v1.Service, s applied) []contract.Finding {
 	if !isLoadBalancer(s.after) {
 		return nil
@@ -255,7 +254,7 @@ func placeholders(manifest *v1.Service, s applied) []contract.Finding {
 	return []contract.Finding{{Reason: "Placeholder", Message: "the API server chooses others when this is applied: " + strings.Join(made, ", ")}}
 }
 
-// nodePorts are those of the ports of a Service, and of its health checks; 0 where none is given.
+// nodePorts returns a Service's node ports, including the health checks'; 0 for missing ones.
 func nodePorts(s *v1.Service) []int32 {
 	ports := []int32{s.Spec.HealthCheckNodePort}
 	for _, p := range s.Spec.Ports {
@@ -266,7 +265,7 @@ func nodePorts(s *v1.Service) []int32 {
 
 func isLoadBalancer(s *v1.Service) bool { return s != nil && s.Spec.Type == v1.ServiceTypeLoadBalancer }
 
-// planService asks what the controllers would do, and reports whether they leave the Service to another one.
+// planService asks the controllers for their changes, and reports whether another controller serves the Service.
 func (p *plan) planService(
 	ctx context.Context, planner contract.Planner, service *v1.Service, nodes []*v1.Node, result *plannedService,
 ) (left bool, err error) {
@@ -319,7 +318,7 @@ func listNodes(ctx context.Context, client kubernetes.Interface) ([]*v1.Node, er
 	return nodes, nil
 }
 
-// backendNodes are the nodes that the service controller would hand over.
+// backendNodes returns the nodes that the service controller would pass.
 func backendNodes(all []*v1.Node) []*v1.Node {
 	var nodes []*v1.Node
 	for _, n := range all {
@@ -362,7 +361,7 @@ func (p *plan) print(all []plannedService) error {
 	return nil
 }
 
-// summary counts the changes, and the Services that could not be planned.
+// summary counts the changes, and the Services whose plan failed.
 func summary(all []plannedService) string {
 	count, failed := map[string]int{}, 0
 	for _, s := range all {
@@ -385,15 +384,15 @@ func summary(all []plannedService) string {
 	return text
 }
 
-// cloudPath is an object's path in Azure, Google's or NSX-T's API, or Amazon's name of a load balancer or target group; its groups are what
-// stands before it and the object's own name.
+// cloudPath matches object paths of Azure, Google and NSX-T, and Amazon's names of load balancers and target groups. Its groups are the
+// preceding character and the object's name.
 var cloudPath = regexp.MustCompile(`(^|[\s(,])(?:https://[^\s,/]+/[^\s,]*/projects/|/subscriptions/|projects/|/infra/)[^\s,()]*/([^\s,()/]+)` +
 	`|arn:[^\s,()/]+:(?:loadbalancer/(?:app|net)|targetgroup)/([^\s,()/]+)/[^\s,()/]+`)
 
-// shorten leaves of the paths of cloud objects their names.
+// shorten replaces paths of cloud objects by their names.
 func shorten(text string) string { return cloudPath.ReplaceAllString(text, "$1$2$3") }
 
-// fieldText is a field before and after: ~ for one that changes, + for one that comes, - for one that goes.
+// fieldText prints a field before and after: ~ changed, + added, - removed.
 func fieldText(f contract.Field) string {
 	if before, after := shorten(f.Before), shorten(f.After); before != after {
 		f.Before, f.After = before, after
@@ -407,10 +406,10 @@ func fieldText(f contract.Field) string {
 	return fmt.Sprintf("~ %s: %s -> %s", f.Name, f.Before, f.After)
 }
 
-// readOnlyTransport lets nothing through to the API server that would change it: reads, dry runs and reviews alone.
+// readOnlyTransport lets only reads, dry runs and reviews through to the API server.
 type readOnlyTransport struct{ inner http.RoundTripper }
 
-// errReadOnly is the answer to everything else.
+// errReadOnly is the error of all other requests.
 var errReadOnly = errors.New("this command changes nothing in the cluster")
 
 // RoundTrip implements http.RoundTripper.
@@ -422,7 +421,7 @@ func (t readOnlyTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.inner.RoundTrip(r)
 }
 
-// readOnly makes clients of a configuration change nothing.
+// readOnly makes the clients of a configuration read-only.
 func readOnly(config *restclient.Config) {
 	config.Wrap(func(inner http.RoundTripper) http.RoundTripper { return readOnlyTransport{inner} })
 }

@@ -25,13 +25,13 @@ const (
 	preflightTimeout = 5 * time.Minute
 	// maxSkew is the clock difference that signatures and tokens tolerate.
 	maxSkew = 2 * time.Minute
-	// maxNamed bounds how many nodes one message names.
+	// maxNamed limits how many nodes a message names.
 	maxNamed = 5
 
 	passed = "ok"
 )
 
-// preflight tries everything that the program will need, and changes nothing.
+// preflight checks the program's prerequisites without changing anything.
 type preflight struct {
 	cloudCommand
 
@@ -46,7 +46,7 @@ type result struct {
 	// Result is ok, warning or error.
 	Result  string `json:"result"`
 	Message string `json:"message"`
-	// Fix says what to do where something is wrong.
+	// Fix says how to solve a problem.
 	Fix string `json:"fix,omitempty"`
 }
 
@@ -85,7 +85,7 @@ func (p *preflight) note(check, outcome, message, fix string) {
 	p.results = append(p.results, result{check, outcome, message, fix})
 }
 
-// run makes the checks in the order in which they depend on each other, as far as they can be made.
+// run makes the checks in the order of their dependencies.
 func (p *preflight) run(ctx context.Context) {
 	provider, in, err := p.inputs()
 	if err == nil && provider.Warnings != nil {
@@ -165,7 +165,7 @@ func (p *preflight) checkCluster(ctx context.Context, client kubernetes.Interfac
 	return true
 }
 
-// checkNodes looks for nodes that the program cannot serve.
+// checkNodes finds nodes that the program cannot serve.
 func (p *preflight) checkNodes(
 	ctx context.Context, client kubernetes.Interface, cloud cloudprovider.Interface, same func(a, b string) bool,
 ) {
@@ -233,25 +233,25 @@ func (p *preflight) noteLabels(relabelled []string, nodes int) {
 	}
 }
 
-// sameInstance compares provider IDs, which some clouds have in several forms.
+// sameInstance compares provider IDs, which have several forms on some clouds.
 func sameInstance(p registry.Provider) func(a, b string) bool {
 	return func(a, b string) bool {
 		return a == b || (p.InstanceKey != nil && p.InstanceKey(a) != "" && p.InstanceKey(a) == p.InstanceKey(b))
 	}
 }
 
-// differences lists values of a Node that differ from its cloud's. Values missing on the Node do not count: it has none before it is
+// differences lists values of a Node that differ from its cloud's. Missing values do not count, because a Node has none before it is
 // initialised.
 func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a, b string) bool) []string {
 	if cloud == nil || contract.Uninitialized(n) {
-		return nil // another cloud's, or nothing is known
+		return nil // another cloud's, or unknown
 	}
 	var all []string
 	if n.Spec.ProviderID != "" && cloud.ProviderID != "" && !same(n.Spec.ProviderID, cloud.ProviderID) {
 		all = append(all, "provider ID "+n.Spec.ProviderID+", in the cloud "+cloud.ProviderID)
 	}
 	for _, a := range n.Status.Addresses {
-		// A cloud that tells no addresses has nothing to change about those that the Node has.
+		// Without addresses from the cloud, the Node keeps its own.
 		told := len(cloud.NodeAddresses) > 0 && (a.Type == v1.NodeInternalIP || a.Type == v1.NodeExternalIP)
 		if told && !slices.Contains(cloud.NodeAddresses, a) {
 			all = append(all, fmt.Sprintf("%s %s, which the cloud does not know", a.Type, a.Address))
@@ -260,10 +260,10 @@ func differences(n *v1.Node, cloud *cloudprovider.InstanceMetadata, same func(a,
 	return all
 }
 
-// labelDifferences are the labels of a Node that say something else than its cloud. What the Node lacks is not among them.
+// labelDifferences returns the Node's labels that differ from its cloud's. Missing ones do not count.
 func labelDifferences(n *v1.Node, cloud *cloudprovider.InstanceMetadata) []string {
 	if cloud == nil || contract.Uninitialized(n) {
-		return nil // another cloud's, or nothing is known
+		return nil // another cloud's, or unknown
 	}
 	told := map[string]string{
 		v1.LabelInstanceTypeStable: cloud.InstanceType, v1.LabelTopologyZone: cloud.Zone, v1.LabelTopologyRegion: cloud.Region,
@@ -285,7 +285,7 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// print writes the results; anything wrong makes the command fail.
+// print writes the results; any error makes the command fail.
 func (p *preflight) print(w io.Writer) error {
 	wrong := 0
 	for _, r := range p.results {

@@ -9,8 +9,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// quoteTexts returns a problem for each annotation and label whose value is no text as it is written, such as an unquoted true: the API
-// server refuses it. Afterwards all of them are text, so that the rest can be judged.
+// quoteTexts returns a problem for each annotation and label whose value is not a string, such as an unquoted true, because the API server
+// refuses it. It converts them to strings, so that the other checks can go on.
 func quoteTexts(object *yamlnode.Node) (problems []error) {
 	for _, of := range []struct{ key, name string }{{"annotations", "annotation"}, {"labels", "label"}} {
 		pairs := resolved(child(object, "metadata", of.key))
@@ -34,12 +34,12 @@ func quoteTexts(object *yamlnode.Node) (problems []error) {
 	return problems
 }
 
-// readAsText reports whether kubectl sends a value without quotes as text. It knows more words that mean true and false than our decoder,
-// such as yes and off.
+// readAsText reports whether kubectl reads an unquoted value as a string. It knows more words for true and false than our decoder, such as
+// yes and off.
 func readAsText(value string) bool {
 	var v any
 	if err := yaml.Unmarshal([]byte(value), &v); err != nil {
-		return true // the decoder of the whole file says what is wrong
+		return true // the decoder of the whole file reports the fault
 	}
 	_, text := v.(string)
 	return text

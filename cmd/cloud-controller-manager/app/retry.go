@@ -12,10 +12,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/views"
 )
 
-// retried is an annotation by which a Service that is shown to the framework again differs from what it was: how often that was.
+// retried is an annotation that counts repetitions, so that a Service appears changed to the framework.
 const retried = "anyccm.io/service-retry"
 
-// withRetry starts the framework's controller of Services so that a cloud can have Services tried again at once.
+// withRetry lets a cloud have Services reconciled again at once.
 func withRetry(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.ControllerInitFuncConstructor {
 	construct := inner.Constructor
 	inner.Constructor = func(
@@ -34,7 +34,7 @@ func withRetry(inner frameworkapp.ControllerInitFuncConstructor) frameworkapp.Co
 	return inner
 }
 
-// retry returns what shows those Services again for which a function is true.
+// retry returns a function that presents the selected Services to the framework again.
 func retry(a *audience) func(waits func(*v1.Service) bool) {
 	var times atomic.Int64
 	return func(waits func(*v1.Service) bool) {

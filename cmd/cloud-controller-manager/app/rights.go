@@ -14,23 +14,22 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// right is one that an account needs.
+// right is a permission that an account needs.
 type right struct{ verb, group, resource, subresource, namespace, name string }
 
-// String names it in a message.
 func (r right) String() string {
 	return strings.TrimSuffix(r.verb+" "+r.resource+"/"+r.subresource, "/")
 }
 
-// frameworkRights are the rights of the framework's controllers by the name of their clients: a Node is read before it is patched.
-// Everything else they read through the program's informers.
+// frameworkRights are the permissions of the framework's controllers, by client name: a Node is read before it is patched. They read
+// everything else by the program's informers.
 var frameworkRights = map[string]map[string]string{
 	"node-controller":    {"/nodes": "get update patch delete", "/nodes/status": "patch", "/events": "create patch update"},
 	"service-controller": {"/services": "patch", "/services/status": "patch", "/events": "create patch update"},
 	"route-controller":   {"/nodes/status": "patch", "/events": "create patch update"},
 }
 
-// listRights makes single rights of verbs by group, resource and subresource.
+// listRights expands verbs by group, resource and subresource to single permissions.
 func listRights(all map[string]string) (list []right) {
 	for place, verbs := range all {
 		group, rest, _ := strings.Cut(place, "/")
@@ -42,7 +41,7 @@ func listRights(all map[string]string) (list []right) {
 	return list
 }
 
-// programRights are the program's own rights on any cloud, independent of the controllers' accounts.
+// programRights are the program's own permissions on any cloud, independent of the controllers' accounts.
 func programRights(i registry.Installation) []right {
 	list := listRights(map[string]string{"/nodes": "get list watch", "/services": "list watch", "/events": "create patch update"})
 	const lease = "cloud-controller-manager"
@@ -72,7 +71,7 @@ func reviewedUser(ctx context.Context, client kubernetes.Interface, as string) s
 	return "whoever runs this"
 }
 
-// checkRights asks the API server whether whoever runs this may do what the program does, and each controller's account what that one does.
+// checkRights asks the API server whether the present user has the program's permissions, and each controller's account its own.
 func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface, i registry.Installation) {
 	program := programRights(i)
 	if p.accounts.place == "" {
@@ -104,7 +103,7 @@ func (p *preflight) checkRights(ctx context.Context, client kubernetes.Interface
 	}
 }
 
-// checkRightsAs asks for rights as the user that the client is for.
+// checkRightsAs checks permissions as the client's user.
 func (p *preflight) checkRightsAs(ctx context.Context, client kubernetes.Interface, as string, rights []right) {
 	who := reviewedUser(ctx, client, as)
 	var missing []string

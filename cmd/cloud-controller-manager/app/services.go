@@ -14,28 +14,28 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/defaults"
 )
 
-// Modes of --load-balancer-class-mode.
+// Values of --load-balancer-class-mode.
 const (
-	// unclassed Services alone are served, which is the framework's way.
+	// unclassed: only Services without a class, as the framework does.
 	unclassed = "unclassed"
-	// named: Services of the class alone.
+	// named: only Services of the class.
 	named = "named"
 	// namedAndUnclassed: both.
 	namedAndUnclassed = "named-and-unclassed"
 )
 
-// notSelected stands in for the class of Services that are not ours to serve. It exists in our memory alone.
+// notSelected replaces the class of Services that we do not serve, in memory only.
 const notSelected = "anyccm.io/not-selected"
 
-// serviceSelection says which Services of type LoadBalancer are ours. The framework knows only those without a class;
-// what it gets to see is changed accordingly.
+// serviceSelection selects our Services of type LoadBalancer. The framework serves only those without a class, so the Services that it sees
+// are changed accordingly.
 type serviceSelection struct {
 	class string
 	mode  string
-	// defaults name classes that are served in addition, and more are those of controllers of the cloud.
+	// defaults names additional classes; more are the classes of the cloud's controllers.
 	defaults *serviceDefaults
 	more     []string
-	// leaves reports whether the cloud leaves a Service to another controller; nil where it leaves none.
+	// leaves reports whether the cloud leaves a Service to another controller; nil if it leaves none.
 	leaves func(*v1.Service) bool
 }
 
@@ -58,14 +58,14 @@ func (s *serviceSelection) validate() error {
 	return nil
 }
 
-// judge has the selection of a command that looks at Services for one cloud.
+// judge sets the selection for a command that checks Services for one cloud.
 func (s *serviceSelection) judge(p registry.Provider, in registry.Inputs, d *serviceDefaults) {
 	if s.defaults = d; p.LeavesAlone != nil {
 		s.leaves = p.LeavesAlone(in)
 	}
 }
 
-// selects reports whether a Service of type LoadBalancer is ours.
+// selects reports whether we serve Services of this class.
 func (s *serviceSelection) selects(class *string) bool {
 	if class == nil {
 		return s.mode != named
@@ -74,7 +74,7 @@ func (s *serviceSelection) selects(class *string) bool {
 		(s.defaults != nil && slices.Contains(s.defaults.servedClasses(), *class))
 }
 
-// whyLeft says why another controller serves a Service, and nothing of one that is ours.
+// whyLeft explains why another controller serves a Service, "" for ours.
 func (s *serviceSelection) whyLeft(p registry.Provider, in registry.Inputs, service *v1.Service) string {
 	class := service.Spec.LoadBalancerClass
 	switch {
@@ -94,20 +94,19 @@ func (s *serviceSelection) whyLeft(p registry.Provider, in registry.Inputs, serv
 	return fmt.Sprintf("spec.loadBalancerClass %s is not one that this program serves; --load-balancer-class and --load-balancer-class-mode say which are", *class)
 }
 
-// apply changes a cached Service so that the framework serves those that are ours and leaves the others alone. It would
-// also take its finalizer off Services of other classes that are being deleted, and with it the other controller's
-// chance to clean up: their finalizer is hidden from it. A further pass changes nothing.
+// apply changes a cached Service so that the framework serves only ours. The framework would also remove its finalizer from other classes'
+// deleted Services, before the other controller could clean up, so that finalizer is hidden. A second pass changes nothing.
 func (s *serviceSelection) apply(service *v1.Service) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer || strings.HasPrefix(service.GetSelfLink(), defaults.Selected) {
 		return
 	}
-	// The framework would write its finalizer and an event before the cloud can decline. A Service that has the finalizer already is shown,
-	// or nobody would ever take that off.
+	// The framework would write its finalizer and an event before the cloud can decline. A Service with the finalizer is shown, or it would
+	// never be removed.
 	declined := s.leaves != nil && s.leaves(service) && !slices.Contains(service.Finalizers, servicehelpers.LoadBalancerCleanupFinalizer)
 	if s.selects(service.Spec.LoadBalancerClass) && !declined {
 		if service.Spec.LoadBalancerClass != nil {
-			// client-go may pass an object through a transform more than once, and the class is asked for again. Patches hold
-			// differences between two cached objects, so that the mark is in none of them.
+			// client-go may transform an object repeatedly, and the class is needed again. The mark never gets into a patch, because both
+			// compared objects have it.
 			service.SetSelfLink(defaults.Selected + *service.Spec.LoadBalancerClass)
 			service.Spec.LoadBalancerClass = nil
 		}

@@ -17,7 +17,8 @@ import (
 // ofKubeletServing selects the requests for serving certificates of kubelets.
 var ofKubeletServing = metav1.ListOptions{FieldSelector: "spec.signerName=" + certificatesv1.KubeletServingSignerName}
 
-// checkServingRequests counts nodes whose newest request for a serving certificate waits. Who may not list requests is told nothing.
+// checkServingRequests counts nodes whose newest request for a serving certificate is pending. Without permission to list requests it is
+// skipped.
 func (p *preflight) checkServingRequests(ctx context.Context, client kubernetes.Interface) {
 	review, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, &authorizationv1.SelfSubjectAccessReview{
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -29,7 +30,7 @@ func (p *preflight) checkServingRequests(ctx context.Context, client kubernetes.
 	}
 	list, err := client.CertificatesV1().CertificateSigningRequests().List(ctx, ofKubeletServing)
 	if err != nil {
-		return // an API server without them
+		return // the API server may not have them
 	}
 	if names := waitingNodes(list.Items); len(names) > 0 {
 		p.note(
@@ -39,7 +40,7 @@ func (p *preflight) checkServingRequests(ctx context.Context, client kubernetes.
 	}
 }
 
-// waitingNodes are the names of the nodes whose newest request waits, sorted: kubelets leave older ones behind.
+// waitingNodes returns the names of nodes whose newest request is pending, sorted. Kubelets leave older requests behind.
 func waitingNodes(list []certificatesv1.CertificateSigningRequest) []string {
 	newest := map[string]*certificatesv1.CertificateSigningRequest{}
 	for n := range list {

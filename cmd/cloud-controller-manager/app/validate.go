@@ -9,8 +9,8 @@ import (
 	"k8s.io/cloud-provider/names"
 )
 
-// validate refuses nonsense before anything starts. The provider's name comes first and alone: without it nothing else
-// can be judged, and no missing kubeconfig may hide it. Everything else is reported together.
+// validate checks all settings before the start. The provider's name comes first and alone: nothing else can be checked without it, and no
+// missing kubeconfig may hide it. All other faults are reported together.
 func (m *manager) validate() error {
 	shared := m.options.KubeCloudShared
 	p, err := m.providers.Lookup(shared.CloudProvider.Name)
@@ -57,7 +57,7 @@ func (m *manager) validate() error {
 	return errors.Join(problems...)
 }
 
-// kubeconfigs returns what is wrong with the files of that name. The framework's own words would not say which option is meant.
+// kubeconfigs checks the files of both options, because the framework's error does not name the option.
 func (m *manager) kubeconfigs() error {
 	var problems []error
 	for _, name := range []string{"kubeconfig", "authentication-kubeconfig", "authorization-kubeconfig"} {

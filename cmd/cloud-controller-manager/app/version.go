@@ -13,8 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// Stamped by the linker. The framework's own version variable is not ours to stamp with a product version: it would
-// switch off feature gates that are younger than that number.
+// Set by the linker. The framework's own version variable is unsuitable, because a product version in it would disable newer feature gates.
 var (
 	version = "dev"
 	commit  = "unknown"
@@ -54,7 +53,7 @@ type build struct {
 	Providers           []string `json:"providers"`
 }
 
-// versionCommand prints what --version prints, and the same for programs.
+// versionCommand prints the same as --version, also for programs.
 func versionCommand(providers *registry.Registry) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -83,7 +82,7 @@ func longHelp(providers *registry.Registry) string {
 		"Linked providers: " + strings.Join(providers.Names(), ", ")
 }
 
-// listing is a provider as the providers command shows it.
+// listing is a provider in the output of the command providers.
 type listing struct {
 	Name               string            `json:"name"`
 	Aliases            []string          `json:"aliases,omitempty"`
