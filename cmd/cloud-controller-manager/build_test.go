@@ -26,7 +26,7 @@ const module = "github.com/anyccm/cloud-controller-manager"
 
 var root = filepath.Join("..", "..")
 
-// goTool runs the go command in the root of the checkout with the project's environment.
+// goTool runs the go command in the checkout's root with the project's environment.
 func goTool(t *testing.T, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
@@ -39,7 +39,6 @@ func goTool(t *testing.T, args ...string) string {
 	return string(out)
 }
 
-// providers are the names of the provider folders.
 func providers(t *testing.T) []string {
 	t.Helper()
 	entries, err := os.ReadDir(filepath.Join(root, "providers"))
@@ -84,8 +83,8 @@ func TestLinkFiles(t *testing.T) {
 	assert.Equal(t, names, linked, "one file in registry/linked for each folder in providers")
 }
 
-// TestSlimPrograms: each slim program holds its own cloud with its SDK, no other one, no simulator and no test library. Nothing is linked
-// for it; `make size` builds the programs.
+// TestSlimPrograms: each slim program imports its own cloud and SDK, and no other cloud, simulator or test library. It links nothing; `make
+// size` builds the programs.
 func TestSlimPrograms(t *testing.T) {
 	t.Parallel()
 	all := registry.Linked().Providers()
@@ -98,7 +97,7 @@ func TestSlimPrograms(t *testing.T) {
 			}
 			for _, other := range all {
 				assert.Equal(t, other.Name == p.Name, holds(module+"/providers/"+other.Name), other.Name)
-				if other.SDK != "" { // else it has a client of its own
+				if other.SDK != "" { // otherwise it has its own client
 					assert.Equal(t, other.Name == p.Name, holds(other.SDK), "packages of %s", other.SDK)
 				}
 			}
@@ -120,14 +119,14 @@ func TestNoProvider(t *testing.T) {
 }
 
 const (
-	// pruned is a method of an SDK that nothing calls. It is in the program only if the linker cannot drop unused
-	// methods, because some dependency looks methods up by name at run time.
+	// pruned is an unused method of an SDK. It is in the program only if the linker must keep all methods, because a dependency looks
+	// methods up by name at run time.
 	pruned = "github.com/digitalocean/godo.(*AppsServiceOp).ListAlerts"
 	kept   = "github.com/digitalocean/godo.(*LoadBalancersServiceOp).Delete"
 )
 
-// TestLinkerDropsUnusedMethods keeps the program small: one dependency that calls reflect's Method or MethodByName with
-// a name unknown at build time makes it twice as large.
+// TestLinkerDropsUnusedMethods keeps the program small: a single dependency that calls reflect's Method or MethodByName with a variable
+// name doubles its size.
 func TestLinkerDropsUnusedMethods(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
@@ -168,7 +167,7 @@ func culprits(t *testing.T) string {
 	return strings.Join(found, "\n")
 }
 
-// TestVersion: the stamp is shown, and the framework's feature gates survive it.
+// TestVersion: the version is shown, and the framework's feature gates still work.
 func TestVersion(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "stamped")

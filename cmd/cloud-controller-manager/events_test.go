@@ -18,8 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/events"
 )
 
-// TestEventsAreDocumented: the page lists every reason that the code has, and no other. Reasons are the constants whose
-// name begins with event or Event.
+// TestEventsAreDocumented: the page lists exactly the reasons in the code: the constants whose name begins with event or Event.
 func TestEventsAreDocumented(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile(filepath.Join(root, "docs", "events.md"))

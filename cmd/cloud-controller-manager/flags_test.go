@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// TestExampleFlagsAreAccepted: the flags of Kubernetes' example DaemonSet about networks add no fault to the settings of any cloud.
+// TestExampleFlagsAreAccepted: the network flags of Kubernetes' example DaemonSet are valid on every cloud.
 func TestExampleFlagsAreAccepted(t *testing.T) {
 	t.Parallel()
 	problems := func(p registry.Provider, in registry.Inputs) (all []string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// TestHandoverIsDescribed: the description of a cloud says that it can hand load balancers over where its code can.
+// TestHandoverIsDescribed: a cloud's description agrees with its code about handover.
 func TestHandoverIsDescribed(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {

@@ -17,14 +17,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// namesObject finds the annotations by which a Service names an object of the cloud: by their own names, and by their help.
+// namesObject matches annotations that name an object of the cloud, by name or help.
 var (
 	namedByKey  = regexp.MustCompile(`-(ids?|arns?|cert|ref|subnets?|groups?|security-groups|allocations)$`)
 	namedByHelp = regexp.MustCompile(`\b(IDs?|UUIDs?|ARNs?|reference)\b`)
 )
 
-// TestIDsHaveForms: whatever names an object of the cloud says which form its IDs have, and every cloud refuses a value of another
-// form before it makes a call.
+// TestIDsHaveForms: every annotation with an ID of a cloud object declares the form, and the cloud refuses other values without a call.
 func TestIDsHaveForms(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
@@ -73,8 +72,8 @@ func refusesHostileIDs(t *testing.T, p registry.Provider, row schema.AnnotationR
 	assert.NotContains(t, judge(row.ID.Example), "annotation "+row.Key+": ", "the example is refused")
 }
 
-// TestAdoptingAnnotations: what is recorded by the controller, or speaks of taking what exists, is marked as adopting, so that the
-// chart's policy can refuse it.
+// TestAdoptingAnnotations: annotations that the controller records, or that take over existing objects, are marked as adopting, so that the
+// chart's policy can refuse them.
 func TestAdoptingAnnotations(t *testing.T) {
 	t.Parallel()
 	speaks := regexp.MustCompile(`(?i)adopt|use this|name of the load balancer|that serves (this|the) service`)

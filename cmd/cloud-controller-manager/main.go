@@ -1,5 +1,4 @@
-// Command cloud-controller-manager runs the cloud-specific controllers of Kubernetes for the cloud that
-// --cloud-provider names.
+// Command cloud-controller-manager runs the cloud-specific controllers of Kubernetes for the cloud named by --cloud-provider.
 package main
 
 import (

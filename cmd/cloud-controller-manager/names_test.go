@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// mayNameClouds are files outside of the providers' folders that name a cloud, and why.
+// mayNameClouds are files outside the providers' folders that may name a cloud, with the reason.
 var mayNameClouds = map[string]string{
 	"cmd/cloudsim/main.go":           "the default of a flag",
 	"registry/schema/schema_test.go": "words that are near each other",
@@ -31,11 +31,11 @@ var mayNameClouds = map[string]string{
 	"test/e2e/start_test.go":         "the metrics of the cloud of tests that need any",
 }
 
-// TestNobodyAsksForTheCloud: outside of its folder and registry/linked no code compares with the name of a cloud, and no template
-// of the chart holds one. What differs between clouds belongs into their descriptions.
+// TestNobodyAsksForTheCloud: outside its folder and registry/linked, no code compares with the name of a cloud, and no chart template
+// contains one. Differences between clouds belong in their descriptions.
 func TestNobodyAsksForTheCloud(t *testing.T) {
 	t.Parallel()
-	// Examples call a cloud that does not exist toy, and whoever follows them has one.
+	// Examples use a fictional cloud named toy, which the build may contain.
 	names := slices.DeleteFunc(registry.Linked().Names(), func(name string) bool { return name == "toy" })
 	word := regexp.MustCompile(`(?i)\b(` + strings.Join(names, "|") + `)\b`)
 	for _, dir := range []string{"build", "charts", "cmd", "registry", "test", "providers/kit"} {
@@ -68,7 +68,7 @@ func TestNobodyAsksForTheCloud(t *testing.T) {
 	}
 }
 
-// literals are the texts in a file of Go.
+// literals returns the string literals of a Go file.
 func literals(t *testing.T, path string) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// pages are all that we write for people.
+// pages lists the documentation pages.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
 	for _, pattern := range []string{"docs/*.md", "docs/providers/*.md", "*.md", "charts/*/README.md", ".github/*.md"} {
@@ -29,14 +29,14 @@ func pages(t *testing.T) (all []string) {
 	return all
 }
 
-// call is a line of a page that calls the program, by itself or at the end of a pipe.
+// call matches a line that calls the program, alone or at the end of a pipe.
 var call = regexp.MustCompile(`^(?:[A-Z_]+=\S+ )*(?:[^#]*\| )?(?:bin/)?cloud-controller-manager( [^#|>]*)`)
 
-// callVariable has the arguments, in lines, with which the test binary is the program.
+// callVariable holds the arguments, one a line, that make the test binary act as the program.
 const callVariable = "ANYCCM_TEST_CALL"
 
-// TestCallsOfPages: every call of the program that a page shows is understood, its command and its flags. The program can be run once in a
-// process, so that each call has one.
+// TestCallsOfPages: every call of the program in a page has a known command and known flags. Each runs in its own process, because the
+// program can run only once in one.
 func TestCallsOfPages(t *testing.T) {
 	if args, ok := os.LookupEnv(callVariable); ok {
 		os.Exit(app.Main(registry.Linked(), strings.Split(args, "\n"), os.Stdout, os.Stderr))
@@ -69,7 +69,7 @@ var (
 	unspoken = regexp.MustCompile(`[^\p{L}\p{N}_\- ]`)
 )
 
-// prose returns the lines of a page that are not between fences.
+// prose returns the lines of a page outside code blocks.
 func prose(t *testing.T, page string) (lines []string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
@@ -85,7 +85,7 @@ func prose(t *testing.T, page string) (lines []string) {
 	return lines
 }
 
-// anchors are the places in a page that links lead to, as they are made of its headings.
+// anchors returns the link targets that a page's headings create.
 func anchors(t *testing.T, page string) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
@@ -101,7 +101,7 @@ func anchors(t *testing.T, page string) map[string]bool {
 	return all
 }
 
-// TestLinks: links from page to page, to files and to headings lead somewhere.
+// TestLinks: links between pages, to files and to headings have a target.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	count := 0
@@ -127,11 +127,11 @@ func TestLinks(t *testing.T) {
 	assert.Greater(t, count, 200)
 }
 
-// groupsOfDifferences are the headings of differences, in their order.
+// groupsOfDifferences are the headings of differences, in order.
 var groupsOfDifferences = []string{"Nodes", "Load balancers", "Addresses", "Firewalls", "Routes and pod ranges", "Settings and calls"}
 
-// TestDifferencesHaveOneHeading: each cloud's page lists its differences under the heading that other pages link to, and nowhere else. Each
-// of them is in a group, and what the cloud serves has one.
+// TestDifferencesHaveOneHeading: each cloud's page lists its differences only under the heading that other pages link to. Each is in a
+// group, and everything that the cloud serves has one.
 func TestDifferencesHaveOneHeading(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {

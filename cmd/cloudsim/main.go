@@ -1,5 +1,4 @@
-// Command cloudsim serves a simulated cloud on a loopback port, for the demo, tests and benchmarks. It is never part of
-// an image.
+// Command cloudsim serves a simulated cloud on a loopback port, for the demo, tests and benchmarks. It is never in an image.
 package main
 
 import (
@@ -28,10 +27,10 @@ type simulator interface {
 	Seed(instances int)
 }
 
-// constructor makes a simulator; token is the only credential that is accepted, or empty for any.
+// constructor creates a simulator; an empty token accepts any.
 type constructor func(token string, activation time.Duration, publishedLimits bool) simulator
 
-// simulators are the clouds that can be simulated; each registers itself in a file of its own.
+// simulators are the linked simulators; each registers itself in its own file.
 var simulators = map[string]constructor{}
 
 func main() {
@@ -92,7 +91,7 @@ func run(args []string) error {
 	return serve(ctx, sim, *provider, *address, *urlFile, keyPair{*certificate, *key})
 }
 
-// parseFault reads a comma-separated list of the fields of a fault.
+// parseFault reads the fields of a fault from a comma-separated list.
 func parseFault(text string) (map[string]any, error) {
 	fault := map[string]any{}
 	for field := range strings.SplitSeq(text, ",") {
@@ -110,7 +109,7 @@ func parseFault(text string) (map[string]any, error) {
 	return fault, nil
 }
 
-// admin uses the simulator's admin path from inside.
+// admin calls the simulator's admin path in the same process.
 func admin(ctx context.Context, sim simulator, path string, body any) error {
 	data, err := json.Marshal(body)
 	if err != nil {
@@ -128,7 +127,7 @@ func admin(ctx context.Context, sim simulator, path string, body any) error {
 	return nil
 }
 
-// keyPair are the files with which HTTPS is served; without them it is HTTP.
+// keyPair names the files for HTTPS; without them HTTP is used.
 type keyPair struct{ certificate, key string }
 
 func serve(ctx context.Context, sim http.Handler, provider, address, urlFile string, pair keyPair) error {
@@ -162,7 +161,7 @@ func serveOn(ctx context.Context, l net.Listener, sim http.Handler, pair keyPair
 	server := &http.Server{Handler: sim, ReadHeaderTimeout: 10 * time.Second}
 	go func() {
 		<-ctx.Done()
-		_ = server.Close() // open connections are the clients' to lose
+		_ = server.Close() // open connections may break
 	}()
 	if pair.certificate == "" {
 		err = server.Serve(l)

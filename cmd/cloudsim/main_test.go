@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHTTPS: with a certificate the simulated cloud is served by HTTPS, which some clouds' own controllers insist on.
+// TestHTTPS: with a certificate the simulator uses HTTPS, which some clouds' own controllers require.
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
 	known := httptest.NewTLSServer(http.NotFoundHandler())

@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// TestAliasOfAProvider: the name that the cloud's own controller has means the cloud for the program, whose parts know its own name alone.
+// TestAliasOfAProvider: the program accepts the name of the cloud's own controller, but its parts see only the canonical name.
 func TestAliasOfAProvider(t *testing.T) { //nolint:paralleltest // the framework has global feature gates
 	aliased := func(p *registry.Provider) { p.Aliases = []string{"external-alpha"} }
 	m := newManager(t, provider("alpha", aliased), provider("beta", nil))
@@ -24,14 +24,14 @@ func TestAliasOfAProvider(t *testing.T) { //nolint:paralleltest // the framework
 	assert.Equal(t, "alpha", chosen.provider.Name, "its flags are those of the command")
 	assert.Equal(t, []string{"alpha or external-alpha", "beta"}, chosen.spellings())
 
-	// plan, preflight and orphans find their cloud in this way.
+	// plan, preflight and orphans open their cloud like this.
 	c := &cloudCommand{providers: m.providers, cmd: &cobra.Command{}, provider: "external-alpha"}
 	p, _, err := c.inputs()
 	require.NoError(t, err)
 	assert.Equal(t, "alpha", p.Name)
 }
 
-// TestAliasForValidate: so does the command that judges manifests.
+// TestAliasForValidate: validate accepts aliases too.
 func TestAliasForValidate(t *testing.T) { //nolint:paralleltest // cobra writes to global variables
 	providers := &registry.Registry{}
 	for _, p := range colours().Providers() {

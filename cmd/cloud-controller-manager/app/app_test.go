@@ -47,10 +47,9 @@ func newManager(t *testing.T, providers ...registry.Provider) *manager {
 	return &manager{providers: r, policy: guard.DefaultPolicy(), stderr: &bytes.Buffer{}, exit: func(int) {}}
 }
 
-// The tests that build commands do not run in parallel: the framework keeps its feature gates in one global place, and
-// declares their flag again for each command.
+// Tests that build commands do not run in parallel: the framework's feature gates are global, and each command declares their flag again.
 
-// check parses arguments and returns what the program would refuse them with.
+// check parses arguments and returns the program's error for them.
 func check(t *testing.T, m *manager, args ...string) error {
 	t.Helper()
 	m.args = args
@@ -64,7 +63,7 @@ func check(t *testing.T, m *manager, args ...string) error {
 	return m.validate()
 }
 
-// TestGuardKnowsThePeriod: the framework's own flag says how often Nodes that are not ready are asked about.
+// TestGuardKnowsThePeriod: the framework's flag sets how often Nodes that are not ready are checked.
 func TestGuardKnowsThePeriod(t *testing.T) {
 	for want, args := range map[time.Duration][]string{5 * time.Second: nil, time.Second: {"--node-monitor-period=1s"}} {
 		var got time.Duration
@@ -178,7 +177,7 @@ func TestProviderFlags(t *testing.T) {
 func TestServiceSelection(t *testing.T) {
 	t.Parallel()
 	const finalizer = "service.kubernetes.io/load-balancer-cleanup"
-	for mode, served := range map[string][]bool{ // by class: none, ours, another
+	for mode, served := range map[string][]bool{ // without a class, our class, another class
 		unclassed: {true, false, false}, named: {false, true, false}, namedAndUnclassed: {true, true, false},
 	} {
 		for i, class := range []*string{nil, new("example.com/ours"), new("example.com/other")} {
@@ -203,8 +202,8 @@ func TestServiceSelection(t *testing.T) {
 	assert.Equal(t, []string{finalizer}, was.Finalizers, "a Service that is no load balancer any more is cleaned up")
 }
 
-// TestServicesOfOtherControllers: what the cloud leaves to another controller is not shown to the framework, which would write on it
-// before the cloud can decline. One that has the framework's finalizer is shown, so that it is taken off.
+// TestServicesOfOtherControllers: the framework does not see Services of other controllers, because it would write to them before the cloud
+// can decline. It sees those with its finalizer, to remove that.
 func TestServicesOfOtherControllers(t *testing.T) {
 	t.Parallel()
 	selection := serviceSelection{mode: unclassed, leaves: func(s *v1.Service) bool { return s.Annotations["by"] == "others" }}
@@ -254,7 +253,6 @@ func TestTrim(t *testing.T) {
 	assert.Equal(t, want, got, "what is written back or asked about stays")
 }
 
-// fakeAPI is a cloud whose API can fail.
 type fakeAPI struct {
 	mu     sync.Mutex
 	err    error
@@ -328,8 +326,8 @@ func TestAPIWatch(t *testing.T) {
 	})
 }
 
-// TestControllersOfTheCloud: those that a cloud has go by their names and aliases. The one for pod ranges is on unless it is named off;
-// one with classes has these served while it is on; a name without effect is accepted.
+// TestControllersOfTheCloud: a cloud's controllers have names and aliases. The one for pod ranges is on unless disabled; an enabled one
+// with classes gets their Services; a name without effect is accepted.
 func TestControllersOfTheCloud(t *testing.T) {
 	p := provider("alpha", func(p *registry.Provider) {
 		p.Controllers = []registry.Controller{

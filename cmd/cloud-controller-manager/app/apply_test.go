@@ -41,8 +41,8 @@ func helmSecret(t *testing.T, version, manifest string) *v1.Secret {
 	}
 }
 
-// TestApplyClientSide: what the last manifest had and the next has not is removed, be it kubectl's or Helm's; where nobody applied, it
-// stays.
+// TestApplyClientSide: fields of the last manifest, kubectl's or Helm's, that the new one lacks are removed. Without an earlier manifest
+// they stay.
 func TestApplyClientSide(t *testing.T) {
 	for name, c := range map[string]struct {
 		annotations map[string]string
@@ -95,7 +95,7 @@ func TestApplyClientSide(t *testing.T) {
 	}
 }
 
-// TestApplyServerSideAfterClientSide: the first server-side apply removes what an earlier client-side one had and the manifest has not.
+// TestApplyServerSideAfterClientSide: the first server-side apply removes fields of an earlier client-side one that the manifest lacks.
 func TestApplyServerSideAfterClientSide(t *testing.T) {
 	for name, migrates := range map[string]bool{"kubectl.kubernetes.io/last-applied-configuration": true, "colour": false} {
 		stored, err := servicesIn([]byte(webWithColour))
@@ -118,7 +118,8 @@ func TestApplyServerSideAfterClientSide(t *testing.T) {
 	}
 }
 
-// TestWayToApply: a Service is applied by whoever applied its spec; kubectl apply's own record tells where others apply a part.
+// TestWayToApply: the last manager of the spec determines how a Service is applied; kubectl's own record counts if several managers apply
+// parts.
 func TestWayToApply(t *testing.T) {
 	entry := func(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
 		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: metav1.NewFieldsV1(fields)}

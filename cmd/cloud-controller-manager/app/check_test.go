@@ -19,7 +19,7 @@ import (
 
 const colour = "example.com/lb-colour"
 
-// colours is a provider that knows one annotation, and whose option changes what it may be.
+// colours is a provider with one annotation, whose valid values depend on an option.
 func colours() *registry.Registry {
 	r := &registry.Registry{}
 	p := provider("alpha", func(p *registry.Provider) {
@@ -47,7 +47,7 @@ func colours() *registry.Registry {
 	return r
 }
 
-// validateRun runs the command and returns what it printed. Not in parallel: cobra writes to global variables.
+// validateRun runs the command and returns its output. Not in parallel: cobra writes to global variables.
 func validateRun(t *testing.T, input string, args ...string) (string, error) {
 	t.Helper()
 	cmd := validateCommand(choose(colours(), args))
@@ -147,7 +147,7 @@ func TestValidateCommandRefuses(t *testing.T) {
 	assert.Contains(t, out, "-:1: error: this is neither YAML nor JSON")
 }
 
-// TestValidateReadsAsTheAPIServerDoes: what kubectl would not get through is a fault, at its line and with what to write.
+// TestValidateReadsAsTheAPIServerDoes: a manifest that kubectl could not apply is a fault, with its line and a correction.
 func TestValidateReadsAsTheAPIServerDoes(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata:\n  name: web\n  annotations:\n    example.com/lb-colour: %s\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
 	for _, value := range []string{"true", "False", "yes", "off", "3", "1.5", "0x1F", "1e3"} {
@@ -176,7 +176,7 @@ func TestValidateReadsAsTheAPIServerDoes(t *testing.T) {
 	}
 }
 
-// TestValidateWithoutLoadBalancers: that a cloud has none is said, and other clouds' outcomes stay.
+// TestValidateWithoutLoadBalancers: a cloud without load balancers is reported, and other clouds' outcomes stay.
 func TestValidateWithoutLoadBalancers(t *testing.T) {
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: web}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
 	m := newManager(t, provider("plain", nil), provider("none", func(p *registry.Provider) { p.Features.LoadBalancers = registry.CloudHasNone }),
@@ -213,7 +213,7 @@ func FuzzManifests(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, data []byte) { (&serviceCheck{}).checkManifests(p, registry.Inputs{}, data) })
 }
 
-// TestValidateTellsWhatIsLeft: Services of other controllers are neither served nor at fault, whatever their annotations hold.
+// TestValidateTellsWhatIsLeft: Services of other controllers are neither served nor faulty, whatever their annotations.
 func TestValidateTellsWhatIsLeft(t *testing.T) {
 	r := &registry.Registry{}
 	require.NoError(t, r.Add(provider("alpha", func(p *registry.Provider) {

@@ -17,7 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// ordered demands that texts occur one after the other.
+// ordered requires the texts in this order.
 func ordered(t *testing.T, in string, texts ...string) {
 	t.Helper()
 	rest := in
@@ -28,8 +28,7 @@ func ordered(t *testing.T, in string, texts ...string) {
 	}
 }
 
-// TestHelpBeginsWithTheCommands: each with an example; the flags of ours and of the clouds follow, then those of the framework, and
-// feature gates last.
+// TestHelpBeginsWithTheCommands: each with an example; then our flags and the clouds', then the framework's, feature gates last.
 func TestHelpBeginsWithTheCommands(t *testing.T) {
 	out, err := executed(t, "--help")
 	require.NoError(t, err)
@@ -51,8 +50,7 @@ func TestHelpBeginsWithTheCommands(t *testing.T) {
 	}
 }
 
-// TestHelpShowsTheEnvironment: what a cloud is configured by beside flags, credentials first, in the program's help and in that of
-// commands.
+// TestHelpShowsTheEnvironment: help of the program and of commands shows a cloud's settings other than flags, credentials first.
 func TestHelpShowsTheEnvironment(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"--cloud-provider=toy", "--help"}, {"validate", "--cloud-provider=toy", "--help"}} {
 		p := provider("toy", func(p *registry.Provider) {
@@ -77,7 +75,7 @@ func TestHelpShowsTheEnvironment(t *testing.T) {
 	}
 }
 
-// TestExitStatus: 2 says that the call was not understood, 1 that something is wrong with what it was about.
+// TestExitStatus: 2 for a malformed command, 1 for any other failure.
 func TestExitStatus(t *testing.T) {
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
 	require.NoError(t, os.WriteFile(bad, []byte("a: b: c"), 0o600))
@@ -119,7 +117,7 @@ func TestExitStatus(t *testing.T) {
 	assert.Equal(t, exitUsage, exitStatus(errors.Join(errors.New("x"), usage(errors.New("y")))))
 }
 
-// TestCompletion: the names of the linked clouds are completed, those of formats too.
+// TestCompletion: names of linked clouds and of formats are completed.
 func TestCompletion(t *testing.T) {
 	for _, command := range [][]string{nil, {"validate"}, {"plan"}, {"orphans"}, {"handover"}, {"preflight"}} {
 		out, err := executed(t, slices.Concat([]string{"__complete"}, command, []string{"--cloud-provider", "s"})...)
@@ -135,7 +133,7 @@ func TestCompletion(t *testing.T) {
 	assert.Contains(t, out, "#compdef "+program)
 }
 
-// TestManifestFiles: files by -f and as arguments, folders, and with -R the folders in them.
+// TestManifestFiles: files by -f and as arguments, folders, and with -R subfolders.
 func TestManifestFiles(t *testing.T) {
 	dir := t.TempDir()
 	const service = "apiVersion: v1\nkind: Service\nmetadata: {name: %}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"
@@ -162,7 +160,7 @@ func TestManifestFiles(t *testing.T) {
 	require.ErrorContains(t, err, "holds no .yaml, .yml or .json file; -R also reads its subfolders")
 }
 
-// TestYAMLOutput: what is printed as JSON can be had as YAML.
+// TestYAMLOutput: all JSON output is also available as YAML.
 func TestYAMLOutput(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("apiVersion: v1\nkind: Service\nmetadata: {name: a}\nspec: {type: LoadBalancer, ports: [{port: 80}]}\n"), 0o600))
@@ -178,7 +176,7 @@ func TestYAMLOutput(t *testing.T) {
 	}
 }
 
-// TestKubeconfig: --kubeconfig, else KUBECONFIG, else the pod; what is wrong names the option.
+// TestKubeconfig: --kubeconfig, else KUBECONFIG, else the pod's account; errors name the option.
 func TestKubeconfig(t *testing.T) {
 	write := func(server string) string {
 		path := filepath.Join(t.TempDir(), "kubeconfig")
@@ -211,7 +209,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 }
 
-// TestPreflightWarns: of what has no effect in the settings, such as unknown keys of the cloud config.
+// TestPreflightWarns about settings without effect, such as unknown keys of the cloud config.
 func TestPreflightWarns(t *testing.T) {
 	p := provider("toy", func(p *registry.Provider) {
 		p.Warnings = func(registry.Inputs) error {

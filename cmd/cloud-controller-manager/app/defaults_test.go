@@ -27,7 +27,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// shades are two clouds, of which one alone has internal load balancers.
+// shades are two clouds, only one of which has internal load balancers.
 func shades(t *testing.T) *registry.Registry {
 	t.Helper()
 	r := &registry.Registry{}
@@ -105,7 +105,7 @@ func TestValidateKnowsDefaults(t *testing.T) { //nolint:paralleltest // cobra wr
 	require.ErrorContains(t, err, "--service-defaults="+file+`: line 2: annotation anyccm.io/load-balancer-scheme: "internal" cannot be served on dark`)
 }
 
-// TestValidateAllTellsWhichCloudRefusesDefaults, and what the others make of the Services.
+// TestValidateAllTellsWhichCloudRefusesDefaults, and how the others handle the Services.
 func TestValidateAllTellsWhichCloudRefusesDefaults(t *testing.T) { //nolint:paralleltest // cobra writes to global variables
 	file := filepath.Join(t.TempDir(), "defaults.yaml")
 	const text = "- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n"
@@ -124,13 +124,13 @@ func TestValidateAllTellsWhichCloudRefusesDefaults(t *testing.T) { //nolint:para
 	}, rows)
 }
 
-// look reads the file as it is now.
+// look reads the file in its present state.
 func (d *serviceDefaults) look(ctx context.Context, p registry.Provider, broken string, report func(kind, reason, message string)) string {
 	data, err := readDefaults(d.path)
 	return d.take(ctx, p, registry.Inputs{}, data, err, broken, report)
 }
 
-// heard is a handler that notes which Services changed.
+// heard records which Services changed.
 type heard struct{ names []string }
 
 func (h *heard) OnAdd(any, bool) {}
@@ -143,7 +143,7 @@ func (h *heard) OnUpdate(before, now any) {
 	}
 }
 
-// TestChangedDefaults: exactly the Services that a change concerns are reconciled, and a broken file changes nothing.
+// TestChangedDefaults: only the Services that a change affects are reconciled, and a broken file changes nothing.
 func TestChangedDefaults(t *testing.T) {
 	t.Parallel()
 	light, err := shades(t).Lookup("light")
@@ -202,8 +202,8 @@ func TestChangedDefaults(t *testing.T) {
 	assert.ElementsMatch(t, []string{"plain", "plain", "plain", "classed"}, h.names, "what is in the file counts again")
 }
 
-// TestHalfWrittenDefaults: a file that is being written is not read, an emptied one and one without end are broken, and one whose
-// content is replaced by way of a link, as ConfigMaps are, is read like any other.
+// TestHalfWrittenDefaults: a file that is being written is not applied; an empty or endless one is an error; one replaced by a symbolic
+// link, like a ConfigMap's, is applied.
 func TestHalfWrittenDefaults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestHalfWrittenDefaults(t *testing.T) {
 		file := filepath.Join(folder, "defaults.yaml")
 		const internal = "- loadBalancerClass: \"\"\n  annotations: {anyccm.io/load-balancer-scheme: internal}\n"
 		version := 0
-		swap := func(text string) { // as kubelet does it
+		swap := func(text string) { // as the kubelet does
 			version++
 			data := filepath.Join(folder, fmt.Sprint("..", version))
 			require.NoError(t, os.Mkdir(data, 0o700))
@@ -227,12 +227,12 @@ func TestHalfWrittenDefaults(t *testing.T) {
 		require.NoError(t, d.load(light, registry.Inputs{}))
 		var events []string
 		go d.follow(t.Context(), light, registry.Inputs{}, func(_, reason, _ string) { events = append(events, reason) })
-		time.Sleep(defaultsPeriod / 2) // between two looks
+		time.Sleep(defaultsPeriod / 2) // between two reads
 		pass := func(looks int) { time.Sleep(time.Duration(looks) * defaultsPeriod); synctest.Wait() }
 		scheme := func() string { return d.source.Of("")[portable.Scheme] }
 		pass(2)
 
-		swap("- loadBalancerClass: \"\"\n") // half of what is being written
+		swap("- loadBalancerClass: \"\"\n") // half-written content
 		pass(1)
 		assert.Equal(t, "internal", scheme(), "what is half written is not in force")
 		swap(internal + "# and more\n")
@@ -257,8 +257,7 @@ func TestHalfWrittenDefaults(t *testing.T) {
 	})
 }
 
-// TestBrokenDefaultsAreTold by event, metric and log, and so is that they are good again. It is not parallel, because the metric is
-// the process's.
+// TestBrokenDefaultsAreTold by event, metric and log, and so is their correction. Not parallel, because the metric is global.
 func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see above
 	light, err := shades(t).Lookup("light")
 	require.NoError(t, err)
@@ -295,7 +294,7 @@ func TestBrokenDefaultsAreTold(t *testing.T) { //nolint:paralleltest // see abov
 	assert.Equal(t, "internal", d.source.Of("")[portable.Scheme])
 }
 
-// TestClassesOfDefaultsAreServed, and are known after the framework's copy has lost them.
+// TestClassesOfDefaultsAreServed, and are still known after the framework's copy was changed.
 func TestClassesOfDefaultsAreServed(t *testing.T) {
 	t.Parallel()
 	d := &serviceDefaults{classes: []string{"internal"}}

@@ -17,7 +17,7 @@ var exampleFlags = []string{
 	"--cluster-cidr=172.17.0.0/16",
 }
 
-// TestFlagsWithoutEffect: the flags of Kubernetes' example are accepted, and those that mean nothing to a cloud are named.
+// TestFlagsWithoutEffect: the flags of Kubernetes' example are accepted, and those without effect on a cloud are named.
 func TestFlagsWithoutEffect(t *testing.T) {
 	routes := func(p *registry.Provider) { p.Features.Routes = registry.Done }
 	ranges := func(p *registry.Provider) { p.PodRanges = true }
@@ -63,7 +63,7 @@ func TestFlagsWithoutEffect(t *testing.T) {
 	}
 }
 
-// accountOf is a builder of clients that says whose they are.
+// accountOf is a client builder that returns its account.
 type accountOf string
 
 func (a accountOf) Config(name string) (*restclient.Config, error) { return a.ConfigOrDie(name), nil }
@@ -75,7 +75,7 @@ func (a accountOf) ConfigOrDie(name string) *restclient.Config {
 func (a accountOf) Client(name string) (kubernetes.Interface, error) { return a.ClientOrDie(name), nil }
 func (a accountOf) ClientOrDie(string) kubernetes.Interface          { return nil }
 
-// TestControllerAccounts: the framework's controllers have accounts of their own, and nothing else has one.
+// TestControllerAccounts: only the framework's controllers have their own accounts.
 func TestControllerAccounts(t *testing.T) {
 	t.Parallel()
 	for place, want := range map[string]map[string]string{
@@ -93,7 +93,7 @@ func TestControllerAccounts(t *testing.T) {
 	}
 }
 
-// TestControllerAccountsAreChecked: accounts are called by a namespace and a prefix, and only where the controllers have some.
+// TestControllerAccountsAreChecked: the flag needs a namespace and a prefix, and is refused without controllers' accounts.
 func TestControllerAccountsAreChecked(t *testing.T) {
 	const own = "--use-service-account-credentials"
 	for place, want := range map[string]string{

@@ -20,7 +20,7 @@ type shape struct {
 	Account string
 }
 
-// rivals are two clouds whose own controllers use one flag and one environment variable, with other types and other defaults.
+// rivals are two clouds that share a flag and an environment variable, with different types and defaults.
 func rivals(into *shape) (square, round registry.Provider) {
 	describe := func(name string, table schema.Options[shape]) registry.Provider {
 		return provider(name, func(p *registry.Provider) {
@@ -55,7 +55,7 @@ func rivals(into *shape) (square, round registry.Provider) {
 	return square, round
 }
 
-// TestSharedFlags: a flag or variable that two clouds have is that of the cloud that runs, with its type and its default.
+// TestSharedFlags: a flag or variable of two clouds has the type and the default of the running one.
 func TestSharedFlags(t *testing.T) {
 	for name, c := range map[string]struct {
 		args []string
@@ -99,7 +99,7 @@ func TestSharedFlags(t *testing.T) {
 	}
 }
 
-// executed runs the program's command and returns what it printed.
+// executed runs the command and returns its output.
 func executed(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	var unused shape
@@ -116,7 +116,7 @@ func executed(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// TestHelpGroupsFlags: the program's help has a group for each cloud, also with flags that another one has.
+// TestHelpGroupsFlags: help has a group for each cloud, including flags that others share.
 func TestHelpGroupsFlags(t *testing.T) {
 	for _, args := range [][]string{{"--help"}, {"--cloud-provider=square", "--help"}, {"--cloud-provider=round", "--help"}} {
 		out, err := executed(t, args...)
@@ -137,7 +137,7 @@ func TestHelpGroupsFlags(t *testing.T) {
 	}
 }
 
-// TestCommandsHaveTheFlagsOfTheirCloud: and help shows them below the command's own.
+// TestCommandsHaveTheFlagsOfTheirCloud: help shows them below the command's own.
 func TestCommandsHaveTheFlagsOfTheirCloud(t *testing.T) {
 	for _, command := range []string{"validate", "plan", "orphans", "handover", "preflight"} {
 		out, err := executed(t, command, "--cloud-provider=square", "--help")

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// markedCloud has load balancers with the marks of several clusters.
+// markedCloud has load balancers with several clusters' marks.
 type markedCloud struct {
 	found  []contract.MarkedLoadBalancer
 	marked map[string]string

@@ -17,7 +17,7 @@ import (
 	"k8s.io/klog/v2/textlogger"
 )
 
-// TestNoBodyInTheLog: the real client logs no body, at any verbosity, past klog as well as through it, in either encoding.
+// TestNoBodyInTheLog: the real client logs no body, at any verbosity, in either encoding, by klog or past it.
 func TestNoBodyInTheLog(t *testing.T) {
 	const secret = "5up3r53cr3t-0f-wh0-asks-f0r-m3tr1cs"
 	state := klog.CaptureState()
@@ -27,7 +27,7 @@ func TestNoBodyInTheLog(t *testing.T) {
 			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(log)))
 			klog.SetLoggerWithOptions(logger, klog.ContextualLogger(true))
 			logWithoutBodies()
-			logWithoutBodies() // once is enough, twice does no harm
+			logWithoutBodies() // repeated calls are harmless
 		},
 		"through klog": func(log *bytes.Buffer) {
 			klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(log))))

@@ -7,8 +7,8 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 )
 
-// TestMain leaves out the framework's pause between two errors: it counts from the error before, which is of another clock in virtual time,
-// so that a worker that meets an error would sleep for years.
+// TestMain disables the framework's pause between errors: its start is in real time, so that in virtual time a worker would sleep for
+// years.
 func TestMain(m *testing.M) {
 	utilruntime.ErrorHandlers = utilruntime.ErrorHandlers[:1]
 	os.Exit(m.Run())

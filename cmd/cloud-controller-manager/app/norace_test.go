@@ -2,5 +2,5 @@
 
 package app
 
-// raceDetector is set where the tests run with the race detector.
+// raceDetector: the tests run with the race detector.
 const raceDetector = false

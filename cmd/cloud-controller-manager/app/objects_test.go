@@ -10,7 +10,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestListServicesSaysWhatFailed: in plain words, with the API server's reason.
+// TestListServicesSaysWhatFailed: the error has the API server's reason.
 func TestListServicesSaysWhatFailed(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -32,7 +32,7 @@ func (o *orphanage) DeleteOrphan(_ context.Context, orphan contract.Orphan) erro
 	return nil
 }
 
-// TestOrphans: what stays is a failure, so that scripts hear of it; it is deleted once the cluster's name was typed, or with --yes.
+// TestOrphans: remaining orphans are an error, for scripts; they are deleted after confirmation or with --yes.
 func TestOrphans(t *testing.T) {
 	two := []contract.Orphan{{Kind: "load balancer", ID: "lb-1"}, {Kind: "address", ID: "ip-1"}}
 	for name, c := range map[string]struct {
@@ -70,7 +70,7 @@ func TestOrphans(t *testing.T) {
 	}
 }
 
-// TestOrphansThatStay: what cannot be deleted is named, and the others go.
+// TestOrphansThatStay: failed deletions are named, and the others proceed.
 func TestOrphansThatStay(t *testing.T) {
 	o := newOrphans(choice{providers: &registry.Registry{}})
 	o.cmd.SetOut(io.Discard)

@@ -18,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// TestRouteControllerSeesOurNodesAlone: it writes the condition NetworkUnavailable on every Node that it sees.
+// TestRouteControllerSeesOurNodesAlone: it sets the condition NetworkUnavailable on every Node that it sees.
 func TestRouteControllerSeesOurNodesAlone(t *testing.T) {
 	t.Parallel()
 	factory := informers.NewSharedInformerFactory(kubefake.NewClientset(), time.Hour)

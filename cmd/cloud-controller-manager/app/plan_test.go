@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// TestPlanText: a summary first, paths of the cloud as names, and a path that changes as a whole where the name stays.
+// TestPlanText: a summary first; cloud paths shortened to names, unless only the rest of the path changes.
 func TestPlanText(t *testing.T) {
 	p := newPlan(choice{providers: &registry.Registry{}})
 	var out bytes.Buffer
@@ -58,7 +58,7 @@ Service shop/done: nothing to do
 	assert.Equal(t, exitFailed, exitStatus(&printedError{errors.New("x")}))
 }
 
-// TestPlanArguments: what cannot be applied that way is refused before anything is asked.
+// TestPlanArguments: impossible combinations are refused before any request.
 func TestPlanArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"--apply=merge x":                                        "--apply=merge: use auto, client-side, server-side, replace",
@@ -73,7 +73,7 @@ func TestPlanArguments(t *testing.T) {
 	}
 }
 
-// TestPlaceholders: what the API server makes up for a dry run is named, so that nobody takes it for what comes.
+// TestPlaceholders: values that the API server invents for a dry run are named as such.
 func TestPlaceholders(t *testing.T) {
 	service := func(uid string, ports ...int32) *v1.Service {
 		s := &v1.Service{Spec: v1.ServiceSpec{Type: v1.ServiceTypeLoadBalancer}}

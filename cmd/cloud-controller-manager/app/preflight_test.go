@@ -28,10 +28,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// programAccount is the ServiceAccount of the program, which may do everything but delete nodes.
+// programAccount is the program's ServiceAccount, which may do everything except delete nodes.
 const programAccount = "system:serviceaccount:kube-system:cloud-controller-manager"
 
-// rightsServer is an API server that answers as whoever asks may: an administrator everything, the program almost everything.
+// rightsServer is an API server with access reviews: an administrator has all permissions, the program almost all.
 type rightsServer struct {
 	mu    sync.Mutex
 	users []string
@@ -95,7 +95,7 @@ func preflightOutput(t *testing.T, api http.Handler, args ...string) (string, er
 	return out.String(), err
 }
 
-// TestPreflightOfEachAccount: where each controller has an account of its own, each is asked for what its controller does.
+// TestPreflightOfEachAccount: with separate accounts, each is checked for its controller's permissions.
 func TestPreflightOfEachAccount(t *testing.T) {
 	out, err := preflightOutput(t, &rightsServer{}, "--as="+programAccount, "--controller-accounts=ccm/x")
 	require.Error(t, err)
@@ -106,7 +106,7 @@ func TestPreflightOfEachAccount(t *testing.T) {
 	assert.Regexp(t, allowed+account+`-service-controller\n`, out)
 }
 
-// TestPreflightAs: rights are those of the user that --as names, or else of whoever asks, and the result names whose.
+// TestPreflightAs: permissions are those of --as, or else of the present user, whom the result names.
 func TestPreflightAs(t *testing.T) {
 	for as, want := range map[string]string{
 		"":             `ok +rights +everything that the controllers do is allowed to admin`,
@@ -127,7 +127,7 @@ func TestPreflightAs(t *testing.T) {
 	}
 }
 
-// TestDifferences: what a Node says of itself and its cloud does not; what neither knows is no difference.
+// TestDifferences: values of a Node that its cloud contradicts; missing values are not differences.
 func TestDifferences(t *testing.T) {
 	t.Parallel()
 	node := func(change func(*v1.Node)) *v1.Node {

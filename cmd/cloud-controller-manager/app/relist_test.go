@@ -30,7 +30,7 @@ import (
 	controllersmetrics "k8s.io/component-base/metrics/prometheus/controllers"
 )
 
-// relistAPI is an API server with Services and Nodes that streams its lists, as all current ones do.
+// relistAPI is an API server with Services and Nodes that streams lists, as current releases do.
 type relistAPI struct {
 	mu       sync.Mutex
 	version  int
@@ -90,7 +90,7 @@ func (a *relistAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer(http.StatusNotFound, io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`)))
 }
 
-// initial is the beginning of a watch.
+// initial returns the first events of a watch.
 func (a *relistAPI) initial(resource string, all bool) string {
 	if !all {
 		return ""
@@ -119,16 +119,16 @@ func (a *relistAPI) initial(resource string, all bool) string {
 func watchEvent(kind string, object any) string {
 	data, err := json.Marshal(map[string]any{"type": kind, "object": object})
 	if err != nil {
-		panic(err) // objects of this test
+		panic(err) // only objects of this test
 	}
 	return string(data) + "\n"
 }
 
-// send tells those who watch. It writes in the background, because readers may be slow.
+// send sends to all watches, in the background because readers may be slow.
 func (a *relistAPI) send(resource, text string) {
 	for w, of := range a.watchers {
 		if of == resource {
-			go func() { _, _ = io.WriteString(w, text) }() // a watcher that has gone needs nothing
+			go func() { _, _ = io.WriteString(w, text) }() // a closed watch needs nothing
 		}
 	}
 }
@@ -143,7 +143,7 @@ func (a *relistAPI) addService(s *v1.Service) {
 	a.send("services", watchEvent("ADDED", s))
 }
 
-// removeService asks for a Service to go.
+// removeService requests the deletion of a Service.
 func (a *relistAPI) removeService(name string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,7 +169,7 @@ func (a *relistAPI) addNode(name string) {
 	a.send("nodes", watchEvent("ADDED", n))
 }
 
-// patch applies a patch as the API server does, and tells those who watch.
+// patch applies a patch as the API server does, and sends the result to all watches.
 func (a *relistAPI) patch(name string, body []byte) ([]byte, error) {
 	before, err := json.Marshal(a.services[name])
 	if err != nil {
@@ -190,7 +190,7 @@ func (a *relistAPI) patch(name string, body []byte) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// expire ends all watches as the API server does when it no longer has their version: 410 Gone.
+// expire ends all watches with 410 Gone, as the API server does when their version is too old.
 func (a *relistAPI) expire() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -207,7 +207,7 @@ func (a *relistAPI) get(name string) *v1.Service {
 	return a.services[name].DeepCopy()
 }
 
-// relistCloud notes what the service controller asks it for.
+// relistCloud records the service controller's calls.
 type relistCloud struct {
 	cloudprovider.Interface
 	mu    sync.Mutex
@@ -255,7 +255,7 @@ func (c *relistCloud) EnsureLoadBalancerDeleted(_ context.Context, _ string, s *
 	return nil
 }
 
-// runServiceController runs the framework's service controller with our informers against an API server.
+// runServiceController runs the framework's service controller with our informers.
 func runServiceController(ctx context.Context, t *testing.T, api *relistAPI, selection serviceSelection) *relistCloud {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(&rest.Config{Host: "http://api.invalid", Transport: api})
@@ -274,8 +274,8 @@ func runServiceController(ctx context.Context, t *testing.T, api *relistAPI, sel
 	return cloud
 }
 
-// TestRelist: the framework sees the Services that are served as such after the API server streamed them again, and after a
-// restart; it deletes nothing, nodes join, and no trace of the selection reaches the API server.
+// TestRelist: after a new list and after a restart the framework sees the same Services. It deletes nothing, nodes join, and nothing of the
+// selection reaches the API server.
 func TestRelist(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
@@ -328,7 +328,7 @@ func TestRelist(t *testing.T) {
 	}
 }
 
-// requireServed asserts that exactly the named Services got one kind of call, each with that many nodes.
+// requireServed asserts that exactly the named Services got this kind of call, each with this number of nodes.
 func requireServed(t *testing.T, calls []string, what, served string, nodes int) {
 	t.Helper()
 	got := map[string]bool{}
@@ -342,7 +342,7 @@ func requireServed(t *testing.T, calls []string, what, served string, nodes int)
 	require.Equal(t, want, got)
 }
 
-// requireUntouched asserts that the API server got nothing of what stands in our memory alone.
+// requireUntouched asserts that our in-memory changes did not reach the API server.
 func requireUntouched(t *testing.T, api *relistAPI, class string) {
 	t.Helper()
 	require.NotEmpty(t, api.patches)

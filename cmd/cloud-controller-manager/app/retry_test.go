@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// TestRetry: the load balancers that wait are shown as ones that changed, every time; what is stored stays as it is.
+// TestRetry: waiting load balancers appear changed every time; the stored Services do not change.
 func TestRetry(t *testing.T) {
 	t.Parallel()
 	store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})

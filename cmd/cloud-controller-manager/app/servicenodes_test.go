@@ -34,7 +34,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/guard"
 )
 
-// setNode changes a Node, or adds it.
+// setNode adds or changes a Node.
 func (a *relistAPI) setNode(n *v1.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -58,7 +58,7 @@ func (a *relistAPI) removeNode(name string) {
 	a.send("nodes", watchEvent("DELETED", n))
 }
 
-// Calls of the framework for a Service.
+// The framework's calls for a Service.
 const (
 	callGet    = "get"
 	callEnsure = "ensure"
@@ -66,7 +66,7 @@ const (
 	callDelete = "delete"
 )
 
-// backendsCloud remembers the Nodes that each load balancer got last.
+// backendsCloud records each load balancer's last Nodes.
 type backendsCloud struct {
 	fake.Cloud
 
@@ -83,7 +83,7 @@ func (c *backendsCloud) LoadBalancer() (cloudprovider.LoadBalancer, bool) { retu
 
 func (c *backendsCloud) take(s *v1.Service, nodes []*v1.Node) {
 	if len(nodes) > 1000 {
-		nodes = nodes[:1] // what this test does with them is not to count
+		nodes = nodes[:1] // keep this test's memory out of the measurement
 	}
 	names := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -125,7 +125,7 @@ func (c *backendsCloud) EnsureLoadBalancerDeleted(ctx context.Context, _ string,
 	return nil
 }
 
-// backends are the names of the Nodes of a load balancer.
+// backends returns the names of a load balancer's Nodes.
 func (c *backendsCloud) backends(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +143,7 @@ func (c *backendsCloud) UpdateLoadBalancer(ctx context.Context, _ string, s *v1.
 	return nil
 }
 
-// servedCluster is a cluster whose Services the framework's controller serves, by a guarded cloud.
+// servedCluster is a cluster with the framework's service controller and a guarded cloud.
 type servedCluster struct {
 	*relistAPI
 
@@ -151,7 +151,7 @@ type servedCluster struct {
 	nodes informers.SharedInformerFactory
 }
 
-// serve starts one, with the stand-in for all Nodes or without it.
+// serve starts one, with or without the stand-in for all Nodes.
 func serve(ctx context.Context, t *testing.T, api *relistAPI, standIn bool) servedCluster {
 	t.Helper()
 	access := &rest.Config{Host: "http://api.invalid", Transport: api, QPS: 1e6, Burst: 1e6}
@@ -193,8 +193,8 @@ func advanceClock(d time.Duration) {
 	synctest.Wait()
 }
 
-// TestTheStandInIsTheNodes: whatever becomes of Nodes, each load balancer gets the same ones, and no more often, whether the framework's
-// controller sees them or what stands for them.
+// TestTheStandInIsTheNodes: whatever happens to Nodes, each load balancer gets the same Nodes, and no more often, with the stand-in as
+// without it.
 func TestTheStandInIsTheNodes(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
@@ -209,7 +209,7 @@ func TestTheStandInIsTheNodes(t *testing.T) {
 				for _, standIn := range []bool{false, true} {
 					c := serve(ctx, t, newRelistAPI(), standIn)
 					c.setNode(servedNode("first"))
-					advanceClock(time.Second) // or a Service may be served before or after the controller hears of the Node
+					advanceClock(time.Second) // otherwise a Service might be served before the controller sees the Node
 					c.addService(plainService("web"))
 					c.addService(plainService("api"))
 					both = append(both, c)
@@ -234,13 +234,13 @@ func TestTheStandInIsTheNodes(t *testing.T) {
 	}
 }
 
-// shake changes a Node in one of the ways that may matter to load balancers.
+// shake changes a Node in a way that may matter to load balancers.
 func (c servedCluster) shake(roll int, name string, step int) {
 	n := c.relistAPI.nodes[name]
 	if n == nil {
 		n = servedNode(name)
 		if roll%2 == 0 {
-			n.Spec.ProviderID = "" // until it is initialised
+			n.Spec.ProviderID = "" // uninitialised
 		}
 		c.setNode(n)
 		return
@@ -254,13 +254,13 @@ func (c servedCluster) shake(roll int, name string, step int) {
 		n.Labels = map[string]string{v1.LabelNodeExcludeBalancers: []string{"", "true", "false", "x"}[step%4]}
 	case 3:
 		n.Labels = nil
-	case 4: // it is about to go, and another one comes
+	case 4: // marked for deletion, and a new one is added
 		n.Spec.Taints = []v1.Taint{{Key: servicecontroller.ToBeDeletedTaint, Effect: v1.TaintEffectNoSchedule}}
 		c.setNode(n)
 		advanceClock(time.Second)
 		c.setNode(servedNode(fmt.Sprintf("joins-%d", step)))
 		return
-	case 5: // it goes with a finalizer, and another one comes
+	case 5: // deleted with a finalizer, and a new one is added
 		n.DeletionTimestamp = &metav1.Time{Time: time.Now()}
 		c.setNode(n)
 		advanceClock(time.Second)
@@ -274,7 +274,7 @@ func (c servedCluster) shake(roll int, name string, step int) {
 	c.setNode(n)
 }
 
-// joinCost measures the memory that a program allocates when a Node joins, and whether it keeps copies of earlier Nodes.
+// joinCost measures the memory allocated when a Node joins, and whether copies of earlier Nodes are retained.
 func joinCost(t *testing.T, nodes, services int) (bytes uint64, kept bool) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -302,7 +302,7 @@ func joinCost(t *testing.T, nodes, services int) (bytes uint64, kept bool) {
 		beat.Labels = map[string]string{"beat": "2"}
 		api.setNode(beat)
 		advanceClock(10 * time.Second)
-		api.addService(plainService("later")) // whose Nodes are those of now
+		api.addService(plainService("later")) // a Service created later gets the present Nodes
 		advanceClock(10 * time.Second)
 		runtime.GC()
 		kept = before.Value() != nil
@@ -336,7 +336,7 @@ func TestANodeThatJoins(t *testing.T) {
 	assert.LessOrEqual(t, large, 2*small+1<<20)
 }
 
-// TestTheLogCountsNodes: the framework's line about an update says which Nodes a load balancer gets, and not what stands for them.
+// TestTheLogCountsNodes: the framework's log line about an update shows the number of Nodes, not the stand-in.
 func TestTheLogCountsNodes(t *testing.T) {
 	if raceDetector {
 		t.Skip("the framework itself has a race; make test-unit runs this without the detector")

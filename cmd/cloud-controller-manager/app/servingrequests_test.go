@@ -13,7 +13,7 @@ import (
 	ktesting "k8s.io/client-go/testing"
 )
 
-// servingRequest is one that a node's kubelet made some minutes after midnight.
+// servingRequest is a request of a node's kubelet, created some minutes after midnight.
 func servingRequest(name, node string, minute int, decided bool) *certificatesv1.CertificateSigningRequest {
 	csr := &certificatesv1.CertificateSigningRequest{
 		ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Date(2026, 1, 1, 0, minute, 0, 0, time.UTC)},
@@ -27,13 +27,14 @@ func servingRequest(name, node string, minute int, decided bool) *certificatesv1
 	return csr
 }
 
-// TestPreflightCountsWaitingNodes: nodes whose newest request waits are counted, not requests; nothing is said without the right to list.
+// TestPreflightCountsWaitingNodes: nodes with a pending newest request are counted, not requests. Without permission to list there is no
+// message.
 func TestPreflightCountsWaitingNodes(t *testing.T) {
 	t.Parallel()
 	objects := []runtime.Object{
-		servingRequest("a1", "a", 1, false), servingRequest("a2", "a", 2, false), // waits
-		servingRequest("b1", "b", 1, false), servingRequest("b2", "b", 2, true), // has one
-		servingRequest("c2", "c", 2, false), servingRequest("c1", "c", 1, true), // waits for the next one
+		servingRequest("a1", "a", 1, false), servingRequest("a2", "a", 2, false), // pending
+		servingRequest("b1", "b", 1, false), servingRequest("b2", "b", 2, true), // issued
+		servingRequest("c2", "c", 2, false), servingRequest("c1", "c", 1, true), // the newest is pending
 	}
 	for _, allowed := range []bool{true, false} {
 		client := fake.NewClientset(objects...)

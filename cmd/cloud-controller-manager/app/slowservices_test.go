@@ -16,10 +16,10 @@ import (
 	cloudproviderapi "k8s.io/cloud-provider/api"
 )
 
-// becoming is a load balancer that takes a while to become active.
+// becoming is a load balancer that becomes active slowly.
 type becoming struct {
 	takes time.Duration
-	// waits is set where that is waited for, and not looked at again.
+	// waits: its creation waits instead of being retried.
 	waits bool
 
 	mu              sync.Mutex
@@ -45,8 +45,8 @@ func (b *becoming) ensure(ctx context.Context) error {
 	return nil
 }
 
-// TestSlowLoadBalancer: a load balancer that takes long to become active keeps no other Service waiting, for its own load balancer or for
-// nodes, and has the nodes of then.
+// TestSlowLoadBalancer: a slow load balancer delays no other Service, neither its load balancer nor its nodes, and gets the present nodes
+// in the end.
 func TestSlowLoadBalancer(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
@@ -95,8 +95,8 @@ func runSlowLoadBalancer(t *testing.T, slow *becoming) {
 	synctest.Wait()
 }
 
-// TestBlockedCall: a call of the cloud that never answers holds up its own Service alone. After the guard's limit an event says so, and it
-// is tried again.
+// TestBlockedCall: a cloud call that never returns blocks only its own Service. After the guard's limit an event reports it, and it is
+// retried.
 func TestBlockedCall(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
@@ -117,7 +117,7 @@ func runBlockedCall(t *testing.T, blocked, reason string) {
 	const limit, quick = 15 * time.Minute, 15 * time.Second
 	ctx, stop := context.WithCancel(t.Context())
 	c := serve(ctx, t, newRelistAPI(), true)
-	var calls []time.Time // of the kind that blocks, at the first time
+	var calls []time.Time // the first calls of the blocked kind
 	c.cloud.hold = func(ctx context.Context, call string, s *v1.Service) error {
 		if s.Name != "slow" || call != blocked {
 			return nil
@@ -152,7 +152,7 @@ func runBlockedCall(t *testing.T, blocked, reason string) {
 	synctest.Wait()
 }
 
-// eventsOf are the events that begin with a text: the name of an object and a reason.
+// eventsOf returns the events that start with an object's name and a reason.
 func (a *relistAPI) eventsOf(beginning string) (events []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -164,7 +164,7 @@ func (a *relistAPI) eventsOf(beginning string) (events []string) {
 	return events
 }
 
-// requireOthersServed asserts that other Services are served: nodes that join, and a load balancer that is made. It returns what they have.
+// requireOthersServed asserts that other Services get joining nodes and new load balancers. It returns their nodes.
 func (c servedCluster) requireOthersServed(t *testing.T) (backends string) {
 	t.Helper()
 	const quick = 5 * time.Second
@@ -181,8 +181,8 @@ func (c servedCluster) requireOthersServed(t *testing.T) (backends string) {
 	return backends
 }
 
-// TestBlockedLook: the framework looks for the load balancer of a Service whose change of nodes failed, from its only worker for these. A
-// cloud that never answers keeps other Services from no node.
+// TestBlockedLook: after a failed change of nodes, the framework's only worker for these looks up the load balancer. If the cloud never
+// answers, other Services still get their nodes.
 func TestBlockedLook(t *testing.T) {
 	t.Parallel()
 	if raceDetector {
