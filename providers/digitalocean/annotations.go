@@ -15,7 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Names of the annotations, as DigitalOcean's own controller has them.
+// Annotation names of DigitalOcean's own controller.
 const (
 	annotationPrefix = "service.beta.kubernetes.io/do-loadbalancer-"
 
@@ -60,7 +60,6 @@ const (
 	annotationAllowRules         = annotationPrefix + "allow-rules"
 )
 
-// Protocols of forwarding rules.
 const (
 	protocolTCP   = "tcp"
 	protocolUDP   = "udp"
@@ -75,7 +74,7 @@ const (
 	stickyCookies = "cookies"
 )
 
-// settings are the typed annotations of one Service.
+// settings holds the typed annotations of one Service.
 type settings struct {
 	ID, Name, Type, Network, NetworkStack, IP, Subnet string
 	Disown                                            bool
@@ -103,11 +102,11 @@ type settings struct {
 	DenyRules, AllowRules                []string
 	FirewallManaged                      bool
 
-	// Exists is the load balancer that the Service has already; nil before its creation. It is no annotation.
+	// Exists is the Service's load balancer; nil before its creation. It is not an annotation.
 	Exists *godo.LoadBalancer
 }
 
-// nameRules are the API's for load balancer names.
+// nameRules are the API's rules for load balancer names.
 var nameRules = []schema.Rule{schema.Must(
 	`^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,253}[A-Za-z0-9.])?$`,
 	"is not a load balancer name; use letters, digits, '.' and '-', beginning with a letter or digit and not ending in '-', at most 255",
@@ -144,7 +143,7 @@ var (
 	countMin, countMax = new(2.0), new(10.0)
 )
 
-// withOverride is the condition of what a health check of one's own is made of.
+// withOverride marks settings that only apply to an overridden health check.
 var withOverride = &schema.Where{Key: annotationOverrideCheck, Present: true}
 
 // Annotations is the table of Service annotations.
@@ -322,13 +321,13 @@ var Annotations = schema.Annotations[settings]{
 	}),
 }
 
-// disownTable is the one row that is asked before all others: a Service that is not ours is not judged.
+// disownTable is parsed before all other annotations: a disowned Service is not validated.
 var disownTable = slices.DeleteFunc(
 	slices.Clone(Annotations), func(a schema.Annotation[settings]) bool { return a.Key != annotationDisown },
 )
 
-// parseSettings reads the annotations for a load balancer of the given type: annotations that this type does not look
-// at are neither parsed nor refused, but reported as a warning.
+// parseSettings reads the annotations for a load balancer of the given type. Annotations that this type ignores are not parsed, only
+// reported as warnings.
 func parseSettings(given map[string]string, defaultType, actualType string) (s settings, warnings, err error) {
 	lbType := actualType
 	if lbType == "" {
@@ -337,7 +336,7 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 	if lbType == "" {
 		lbType = defaultType
 	}
-	// What exists cannot change its type; that the setting differs is reported by the reconciler, which knows both.
+	// The type of an existing load balancer is fixed. The reconciler reports a differing annotation.
 	known := maps.Clone(given)
 	if known == nil {
 		known = map[string]string{}
@@ -354,7 +353,7 @@ func parseSettings(given map[string]string, defaultType, actualType string) (s s
 	return s, errors.Join(lenient, errors.Join(ignored...)), errors.Join(err, s.contradictions(given))
 }
 
-// unmet says why an annotation has no effect.
+// unmet returns why an annotation has no effect.
 func unmet(w *schema.Where, lbType string) string {
 	if w.Key == annotationType {
 		return "is ignored by load balancers of type " + lbType
@@ -362,7 +361,7 @@ func unmet(w *schema.Where, lbType string) string {
 	return "is ignored without " + w.Key
 }
 
-// contradictions are faults of two or more annotations together.
+// contradictions reports problems with combinations of annotations.
 func (s settings) contradictions(given map[string]string) error {
 	var problems []error
 	report := func(place, reason string) {

@@ -17,15 +17,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// reach is how a load balancer reaches droplets, which decides which of them can be its backends.
+// reach is how a load balancer reaches droplets. It decides which of them can be backends.
 type reach int
 
 const (
-	// byBalancer: a regional one, by the VPC or the public address.
+	// byBalancer is for regional load balancers, which use the VPC or the public address.
 	byBalancer reach = iota
-	// byNetwork: a network load balancer, by the public address.
+	// byNetwork is for network load balancers, which use the public address.
 	byNetwork
-	// byVPC: an internal one.
+	// byVPC is for internal load balancers.
 	byVPC
 )
 
@@ -39,16 +39,16 @@ func reachOf(lbType, network string) reach {
 	return byNetwork
 }
 
-// backends are those that a load balancer can use of the nodes. Services share them, so nobody changes them.
+// backends holds the usable backends of a load balancer. Services share it, so it is immutable.
 type backends struct {
-	// list is sorted by droplet ID, and ids are these.
+	// list is sorted by droplet ID; ids holds these IDs.
 	list []backend
 	ids  []int
-	// none says why there is none.
+	// none is the reason for an empty list.
 	none error
 }
 
-// backends returns those that a load balancer of this type and network can use.
+// backends returns the backends for this type and network.
 func (l *loadBalancers) backends(ctx context.Context, given []*v1.Node, lbType, network string) (backends, error) {
 	return l.behind.Of(ctx, given, reachOf(lbType, network), func() (b backends, err error) {
 		all, err := l.droplets(ctx, given)
@@ -61,9 +61,8 @@ func (l *loadBalancers) backends(ctx context.Context, given []*v1.Node, lbType, 
 	})
 }
 
-// droplets returns the droplets behind the nodes. Nodes of other clouds, and nodes that are not initialised yet, are
-// left out; the framework comes back when a node gets its provider ID. Doubt about a droplet is an error: a backend is
-// never dropped because a read failed.
+// droplets returns the droplets behind the nodes, without nodes of other clouds and uninitialized nodes: the framework updates the Service
+// when a node gets its provider ID. A failed read is an error, so that it never removes a backend.
 func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backend, error) {
 	list := make([]backend, 0, len(nodes))
 	for _, node := range nodes {
@@ -80,7 +79,7 @@ func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backe
 		}
 		d, err := l.dropletOf(ctx, node, b.dropletID)
 		if errors.Is(err, cloudapi.ErrNotFound) {
-			// Its Node may be kept for a while; the API refuses a load balancer that names a droplet which is gone.
+			// The Node may outlive its droplet, and the API refuses missing droplets.
 			klog.V(2).InfoS("Leaving a node without a droplet out of load balancers", "node", node.Name)
 			continue
 		}
@@ -89,7 +88,7 @@ func (l *loadBalancers) droplets(ctx context.Context, nodes []*v1.Node) ([]backe
 		}
 		b.dropletID = d.id
 		if !b.classify(node.Status.Addresses) {
-			// A node joins before its addresses are written, and the framework does not come back for addresses.
+			// A node joins before its addresses are written, and addresses cause no update of the Service.
 			b.classify(d.addresses())
 		}
 		list = append(list, b)
@@ -105,7 +104,7 @@ func (l *loadBalancers) dropletOf(ctx context.Context, node *v1.Node, id int) (d
 	return l.instances.Find(ctx, node, q)
 }
 
-// classify takes over addresses and reports whether there were any that matter.
+// classify records the kinds of addresses and reports whether any was useful.
 func (b *backend) classify(addresses []v1.NodeAddress) bool {
 	known := false
 	for _, a := range addresses {
@@ -127,7 +126,7 @@ func (b *backend) classify(addresses []v1.NodeAddress) bool {
 	return known
 }
 
-// dropletIDs are those of backends, which are in their order. A droplet that registered under another name has two Nodes for a while.
+// dropletIDs returns the IDs in order. A droplet registered under a new name has two Nodes for a while.
 func dropletIDs(backends []backend) []int {
 	ids := make([]int, len(backends))
 	for i, b := range backends {
@@ -136,8 +135,7 @@ func dropletIDs(backends []backend) []int {
 	return slices.Compact(ids)
 }
 
-// vanished are the droplets of a load balancer that are not wanted and do not exist any more: the cloud takes a destroyed
-// droplet out of its load balancers by itself, and refuses to be asked for it.
+// vanished returns unwanted droplets that no longer exist. The cloud removes destroyed droplets itself, and refuses calls that name them.
 func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalancer, want []int) []int {
 	if observed == nil {
 		return nil
@@ -155,7 +153,7 @@ func (l *loadBalancers) vanished(ctx context.Context, observed *godo.LoadBalance
 	return vanished
 }
 
-// keepDroplets returns a load balancer whose droplets, in order, are those of all others that have the same ones.
+// keepDroplets sorts a load balancer's droplets and shares equal lists in memory.
 func keepDroplets(lists *inventory.Lists[int]) func(*godo.LoadBalancer) *godo.LoadBalancer {
 	return func(lb *godo.LoadBalancer) *godo.LoadBalancer {
 		kept := *lb
@@ -164,7 +162,6 @@ func keepDroplets(lists *inventory.Lists[int]) func(*godo.LoadBalancer) *godo.Lo
 	}
 }
 
-// withoutDroplets returns a load balancer without some of its droplets.
 func withoutDroplets(lb *godo.LoadBalancer, droplets []int) *godo.LoadBalancer {
 	if lb == nil || len(droplets) == 0 {
 		return lb

@@ -18,25 +18,24 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// Each load balancer names all its droplets, in what we send and in every answer: with 15,000 nodes that is 150 kB of text, and a page of
-// 200 load balancers would be larger than any answer may be. So pages have fewer then, an answer is decoded one load balancer at a time,
-// and what is sent is put into text when it is sent, not while it waits for its turn.
+// Each load balancer lists all its droplets: with 15,000 nodes 150 kB, so that a page of 200 load balancers would be too large. Pages are
+// smaller then, responses are decoded one load balancer at a time, and requests are encoded only when they are sent.
 
 const (
 	loadBalancersPath = "v2/load_balancers"
-	// pageText is how much text a page of load balancers should be at most: a third of what one answer may be.
+	// pageText bounds the size of a page of load balancers: a third of the maximum response.
 	pageText = 8 << 20
-	// dropletText and balancerText are the text of a droplet's ID with its comma, and of everything else about a load balancer.
+	// dropletText and balancerText estimate the size of a droplet's ID and of the rest of a load balancer.
 	dropletText, balancerText = 11, 3 << 10
 )
 
-// balancersPerPage is how many load balancers fit on a page where each has so many droplets.
+// balancersPerPage returns how many load balancers of that size fit on a page.
 func balancersPerPage(droplets int) int {
 	return min(max(pageText/(balancerText+droplets*dropletText), 1), pageSize)
 }
 
-// loadBalancers lists all load balancers of the account; nodes is how many droplets each of ours may have. Those of other clusters may have
-// many more: where pages turn out too large, smaller ones are read. Lists of droplets that are equal are one in memory.
+// loadBalancers lists the account's load balancers; nodes is the expected number of droplets of each. Other clusters may have more, so too
+// large a page is read again in smaller ones.
 func (a *api) loadBalancers(ctx context.Context, nodes int, lists *dropletLists) ([]*godo.LoadBalancer, int, error) {
 	before := 0
 	for {
@@ -65,28 +64,28 @@ func (a *api) balancersOnPages(ctx context.Context, perPage int, lists *dropletL
 	})
 }
 
-// dropletLists keeps equal lists of droplets once; most are recognised by their text alone.
+// dropletLists shares equal lists of droplets in memory, usually recognized by their text.
 type dropletLists struct {
 	lists *inventory.Lists[int]
-	// most is how many load balancers fit on a page, where more did not; 0 is not known.
+	// most is the number of load balancers that fit on a page, after a larger page failed; 0 if unknown.
 	most atomic.Int64
 
 	mu     sync.Mutex
 	recent []listText
 }
 
-// listText is a list of droplets as it came, and what it is.
+// listText is a list of droplets as JSON and decoded.
 type listText struct {
 	text []byte
 	ids  []int
 }
 
-// recentTexts is how many texts are kept: those of before and after a change of nodes.
+// recentTexts is the number of texts kept: before and after a change of nodes.
 const recentTexts = 4
 
 func newDropletLists() *dropletLists { return &dropletLists{lists: inventory.NewLists[int]()} }
 
-// perPage is how many load balancers to ask for, each of which may have so many droplets.
+// perPage returns how many load balancers to request on a page.
 func (d *dropletLists) perPage(nodes int) int {
 	perPage := balancersPerPage(nodes)
 	if most := int(d.most.Load()); most != 0 {
@@ -95,7 +94,7 @@ func (d *dropletLists) perPage(nodes int) int {
 	return perPage
 }
 
-// parse returns the droplets of a text, in order.
+// parse returns the droplets of a text, sorted.
 func (d *dropletLists) parse(text []byte) ([]int, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,14 +122,14 @@ func (d *dropletLists) parse(text []byte) ([]int, error) {
 	return found.ids, nil
 }
 
-// listed is a load balancer in a listing, whose droplets are read by their text.
+// listed is a load balancer in a listing, whose droplets are decoded later.
 type listed struct {
 	*godo.LoadBalancer
 
 	Droplets json.RawMessage `json:"droplet_ids"`
 }
 
-// decodeBalancers reads a page without ever holding more than one load balancer's list of droplets besides those that it shares.
+// decodeBalancers decodes a page while holding at most one list of droplets that is not shared.
 func decodeBalancers(text io.Reader, lists *dropletLists) (page[*godo.LoadBalancer], error) {
 	var links *godo.Links
 	var meta *godo.Meta
@@ -168,7 +167,7 @@ func decodeBalancers(text io.Reader, lists *dropletLists) (page[*godo.LoadBalanc
 	return pageOf(kept, links, meta), nil
 }
 
-// eachField goes through the fields of an object; do reads the value of each.
+// eachField calls do for each field of an object; do must read the value.
 func eachField(decoder *json.Decoder, do func(name string) error) error {
 	if start, err := decoder.Token(); err != nil || start != json.Delim('{') {
 		return unlike("an object", start, err)
@@ -189,7 +188,7 @@ func eachField(decoder *json.Decoder, do func(name string) error) error {
 	return nil
 }
 
-// eachElement goes through the elements of a list; do reads each. null is a list of none.
+// eachElement calls do for each element of a list; do must read it. null is an empty list.
 func eachElement(decoder *json.Decoder, do func() error) error {
 	switch start, err := decoder.Token(); {
 	case err == nil && start == nil:
@@ -208,7 +207,7 @@ func eachElement(decoder *json.Decoder, do func() error) error {
 	return nil
 }
 
-// unlike is the error of an answer that is not what it should be.
+// unlike returns the error of an unexpected token.
 func unlike(what string, found json.Token, err error) error {
 	if err != nil {
 		return fmt.Errorf("decoding the answer: %w", err)
@@ -216,7 +215,6 @@ func unlike(what string, found json.Token, err error) error {
 	return fmt.Errorf("%w: %v in place of %s", errWrongAnswer, found, what)
 }
 
-// sendLoadBalancer creates or replaces a load balancer.
 func (a *api) sendLoadBalancer(ctx context.Context, method, path string, r *godo.LoadBalancerRequest) (*godo.LoadBalancer, error) {
 	request, err := a.sdk.NewRequest(ctx, method, path, nil)
 	if err != nil {
@@ -236,7 +234,6 @@ func (a *api) sendLoadBalancer(ctx context.Context, method, path string, r *godo
 	return answer.LoadBalancer, err //nolint:wrapcheck // the caller names it
 }
 
-// counter counts what is written.
 type counter int
 
 // Write implements io.Writer.
@@ -245,7 +242,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// lateBody is the JSON of a value, which is there from when it is first read until it is closed. HTTP/2 closes bodies that are still read.
+// lateBody encodes a value at the first read and drops the text at the end. HTTP/2 may close a body during a read.
 type lateBody struct {
 	value any
 

@@ -11,14 +11,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// certificate resolves the certificate of the Service and follows the rotation of Let's Encrypt certificates. rotatedTo
-// is set where the Service names a certificate by an ID that the renewal has replaced.
+// certificate resolves the Service's certificate and follows the rotation of Let's Encrypt certificates. rotatedTo is set if the renewal
+// has replaced the certificate that the Service names by ID.
 func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *godo.LoadBalancer) (id, rotatedTo string, err error) {
 	if s.CertificateID == "" && s.CertificateName == "" {
 		return "", "", nil
 	}
 	if s.Type == godo.LoadBalancerTypeRegionalNetwork {
-		return "", "", nil // it terminates no TLS
+		return "", "", nil // it does not terminate TLS
 	}
 	query := inventory.Query{MaxAge: certificateMaxAge}
 	if s.CertificateID == "" {
@@ -52,7 +52,7 @@ func (l *loadBalancers) certificate(ctx context.Context, s settings, observed *g
 	return s.CertificateID, "", nil
 }
 
-// certificateByID returns nil for a certificate that does not exist.
+// certificateByID returns nil for a missing certificate.
 func (l *loadBalancers) certificateByID(ctx context.Context, id string, q inventory.Query) (*godo.Certificate, error) {
 	c, err := l.certificates.Get(ctx, id, q)
 	if errors.Is(err, cloudapi.ErrNotFound) {

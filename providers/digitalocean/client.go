@@ -19,18 +19,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// pageSize is the largest page that the API serves.
 const pageSize = 200
 
-// limits keep below the published limits of 250 calls a minute and 5000 an hour: over a span, a bucket lets through its
-// burst plus its rate, so 100 + 60×2.5 = 250 and 1000 + 3600×1.1 = 4960.
+// limits stay below the published 250 calls a minute and 5000 an hour. A bucket allows its burst plus its rate: 100 + 60×2.5 = 250 and
+// 1000 + 3600×1.1 = 4960.
 var limits = []cloudapi.Limit{{PerSecond: 2.5, Burst: 100}, {PerSecond: 1.1, Burst: 1000}}
 
-// api is the part of DigitalOcean's API that is used, in the common vocabulary of errors.
+// api calls DigitalOcean's API and maps its errors to cloudapi's classes.
 type api struct {
 	sdk  *godo.Client
 	http *cloudapi.Client
-	// metadata asks the metadata service, which needs no credential.
+	// metadata is for the metadata service, which needs no credential.
 	metadata    *cloudapi.Client
 	metadataURL string
 }
@@ -68,15 +67,14 @@ var (
 	collection = regexp.MustCompile(`/tags/[^/]+`)
 )
 
-// operations are the paths that are asked for, without identifiers.
+// operations are the paths of our calls, without IDs.
 var operations = map[string]bool{
 	"/v2/droplets": true, "/v2/droplets/{id}": true, "/v2/load_balancers": true, "/v2/load_balancers/{id}": true,
 	"/v2/load_balancers/{id}/droplets": true, "/v2/certificates": true, "/v2/certificates/{id}": true, "/v2/firewalls": true,
 	"/v2/firewalls/{id}": true, "/v2/tags": true, "/v2/tags/{name}": true, "/v2/tags/{name}/resources": true, "/v2/account": true, "/v2/regions": true,
 }
 
-// operation names a request without identifiers, such as "GET /v2/droplets/{id}"; what is not known is "other", so that no
-// input makes metrics grow.
+// operation names a request without IDs, such as "GET /v2/droplets/{id}". Unknown paths share one name, so that metrics stay bounded.
 func operation(r *http.Request) string {
 	p := collection.ReplaceAllString(path.Clean(r.URL.Path), "/tags/{name}")
 	segments := strings.Split(p, "/")
@@ -101,15 +99,14 @@ func budget(h http.Header) (cloudapi.Budget, bool) {
 	return b, limitErr == nil && remainingErr == nil
 }
 
-// page is one page of a listing, of which only what is kept stays in memory.
+// page is one page of a listing, reduced to the values to keep.
 type page[V any] struct {
 	kept []V
 	more bool
-	// total is how many objects there are, as the API states; -1 where it states none.
+	// total is the total that the API states, or -1.
 	total int
 }
 
-// pageOf is a page of a listing, as the API tells of it.
 func pageOf[V any](kept []V, links *godo.Links, meta *godo.Meta) page[V] {
 	p := page[V]{kept: kept, total: -1}
 	p.more = links != nil && links.Pages != nil && links.Pages.Next != "" && len(kept) > 0
@@ -119,7 +116,7 @@ func pageOf[V any](kept []V, links *godo.Links, meta *godo.Meta) page[V] {
 	return p
 }
 
-// listAll reads every page and keeps of each object what keep returns.
+// listAll reads every page and keeps the result of keep for each object.
 func listAll[T, V any](
 	ctx context.Context, what string, list func(context.Context, *godo.ListOptions) ([]T, *godo.Response, error), keep func(*T) V,
 ) ([]V, int, error) {
@@ -136,8 +133,8 @@ func listAll[T, V any](
 	})
 }
 
-// listPages reads every page of a listing; large pages are those of which little is kept. The listing is complete or an error: the number
-// of objects is compared with the total that the API states, so that a page that lost its link to the next one is not taken for the last.
+// listPages reads every page of a listing; large is for pages of which little is kept. The number of objects must match the API's total,
+// so that a missing link to the next page is noticed.
 func listPages[V any](
 	ctx context.Context, what string, perPage int, large bool, read func(ctx context.Context, number int) (page[V], error),
 ) ([]V, int, error) {
@@ -172,7 +169,6 @@ func listPages[V any](
 	return all, len(pages), nil
 }
 
-// identity keeps an object as it is.
 func identity[T any](v *T) *T { return v }
 
 func (a *api) droplets(ctx context.Context) ([]droplet, int, error) {
@@ -199,7 +195,7 @@ func (a *api) droplet(ctx context.Context, id int) (droplet, error) {
 	return newDroplet(d), nil
 }
 
-// errWrongAnswer: the API answered with success, but not with what was asked for.
+// errWrongAnswer: the response was successful but lacks the requested object.
 var errWrongAnswer = errors.New("the answer does not hold the object that was asked for")
 
 func (a *api) loadBalancer(ctx context.Context, id string) (*godo.LoadBalancer, error) {
@@ -298,7 +294,7 @@ func (a *api) tagLoadBalancers(ctx context.Context, tag string, ids []string) er
 	return apiError(err, fmt.Sprintf("tagging %d load balancers with %s", len(ids), tag))
 }
 
-// tag is tagLoadBalancers, and makes the tag where it does not exist yet; making one that exists changes nothing.
+// tag creates a missing tag before it tags the load balancers.
 func (a *api) tag(ctx context.Context, tag string, ids []string) error {
 	err := a.tagLoadBalancers(ctx, tag, ids)
 	if !errors.Is(err, cloudapi.ErrNotFound) {
@@ -316,14 +312,13 @@ func (a *api) untagLoadBalancer(ctx context.Context, tag, id string) error {
 	return apiError(err, fmt.Sprintf("taking the tag %s off load balancer %s", tag, id))
 }
 
-// account reads something that every credential may read, as a check.
+// account reads the account, which every credential may do, as a check.
 func (a *api) account(ctx context.Context) error {
 	_, _, err := a.sdk.Account.Get(ctx)
 	return apiError(err, "reading the account")
 }
 
-// checkNoContent believes in a change without an object in its answer only where the API says so with "no content". A proxy that
-// answers with a page of its own says 200.
+// checkNoContent accepts a response without an object only with status 204, because the page of a proxy has status 200.
 func checkNoContent(response *godo.Response, err error) error {
 	if err == nil && response.StatusCode != http.StatusNoContent {
 		return errWrongAnswer
@@ -331,13 +326,12 @@ func checkNoContent(response *godo.Response, err error) error {
 	return err
 }
 
-// regionSlugs lists the regions of the account.
 func (a *api) regionSlugs(ctx context.Context) ([]string, error) {
 	slugs, _, err := listAll(ctx, "regions", a.sdk.Regions.List, func(r *godo.Region) string { return r.Slug })
 	return slugs, err
 }
 
-// ownRegion asks the metadata service for the region of the droplet that the program runs on.
+// ownRegion returns the region of the droplet that the program runs on, from the metadata service.
 func (a *api) ownRegion(ctx context.Context) (string, error) {
 	const doing = "asking the metadata service for the region (set REGION where there is none)"
 	address, err := url.JoinPath(a.metadataURL, "metadata/v1/region")
@@ -360,7 +354,7 @@ func (a *api) ownRegion(ctx context.Context) (string, error) {
 	return text, nil
 }
 
-// readText returns the trimmed body of a successful answer that is a single word.
+// readText returns the body of a successful response if it is a single word.
 func readText(r *http.Response) (string, error) {
 	data, err := io.ReadAll(io.LimitReader(r.Body, 1<<10))
 	if err != nil {

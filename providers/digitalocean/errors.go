@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// apiError maps an error of the SDK to the common vocabulary and names the operation.
+// apiError maps an error of the SDK to cloudapi's classes and names the operation.
 func apiError(err error, operation string) error {
 	if err == nil {
 		return nil
@@ -31,7 +31,7 @@ func apiError(err error, operation string) error {
 		mapped.Class = cloudapi.ClassOfStatus(r.StatusCode)
 		mapped.RetryAfter = cloudapi.ParseRetryAfter(r.Header, time.Now())
 		if r.StatusCode == http.StatusNotFound && !strings.Contains(r.Header.Get("Content-Type"), "json") {
-			// The API says "not found" in JSON; a page comes from something in between, and says nothing about the object.
+			// The API's own "not found" is JSON. Any other page comes from a proxy and proves nothing.
 			mapped.Class, mapped.Message = cloudapi.ErrTransient, "a page instead of an answer of the API; check DO_OVERRIDE_URL and proxies"
 		}
 		if r.StatusCode == http.StatusUnprocessableEntity && mentionsLimit(response.Message) {
@@ -41,7 +41,7 @@ func apiError(err error, operation string) error {
 	return mapped
 }
 
-// mentionsLimit recognises account limits, which the API answers with the status of any other invalid request.
+// mentionsLimit recognizes account limits, because the API uses one status for all invalid requests.
 func mentionsLimit(message string) bool {
 	m := strings.ToLower(message)
 	return strings.Contains(m, "limit") && (strings.Contains(m, "exceed") || strings.Contains(m, "reached"))

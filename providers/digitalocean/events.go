@@ -2,7 +2,6 @@ package digitalocean
 
 import "github.com/anyccm/cloud-controller-manager/registry/events"
 
-// eventRows are the events that this provider alone writes.
 func eventRows() []events.Row {
 	return []events.Row{
 		{

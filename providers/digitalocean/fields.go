@@ -8,8 +8,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// serviceFields declares how each field of a Service is handled. Load balancers take clients of both families, unless their network stack
-// is another.
+// serviceFields declares how each field of a Service is handled. Load balancers accept clients of both families unless the network stack
+// says otherwise.
 var serviceFields = func() schema.Fields {
 	regional := map[string]string{annotationType: godo.LoadBalancerTypeRegional}
 	override := map[string]string{annotationOverrideCheck: "true"}
@@ -39,13 +39,13 @@ var serviceFields = func() schema.Fields {
 	return rows
 }()
 
-// judge says what becomes of the fields of a Service with settings.
+// judge returns the warnings and errors about a Service's fields.
 func (s settings) judge(service *v1.Service) (warnings, err error) {
 	return serviceFields.Judge(service, map[string]string{annotationType: s.Type})
 }
 
 // fieldOptions implements registry.Provider.FieldOptions.
 func fieldOptions(in registry.Inputs) map[string]string {
-	c, _ := Options.Parse(in.Sources) // what is missing says nothing about fields
+	c, _ := Options.Parse(in.Sources) // missing options do not affect fields
 	return map[string]string{annotationType: c.DefaultType}
 }

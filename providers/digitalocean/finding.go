@@ -21,18 +21,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file finds the load balancer of a Service, and tells whether it is the Service's.
+// This file finds the load balancer of a Service and decides whether the Service owns it.
 
 // finding holds the load balancer found for a Service and whether the Service may change it. The zero value means that nothing was found.
 type finding struct {
 	lb *godo.LoadBalancer
 	ownership.Decision
-	// created is set once this very reconciliation has created it.
+	// created is set if this reconciliation has created it.
 	created bool
 }
 
-// recordedID is the load balancer that a Service records or asks for; empty where that can be no ID, because it becomes part of
-// the path of a request.
+// recordedID returns the recorded load balancer. Malformed IDs count as none, because an ID becomes part of a URL.
 func recordedID(service *v1.Service) string {
 	if id := service.Annotations[annotationID]; schema.UUID.Holds(id) {
 		return id
@@ -40,15 +39,14 @@ func recordedID(service *v1.Service) string {
 	return ""
 }
 
-// find returns the load balancer of a Service: by the recorded ID, else by the names that it may have been given, or by
-// its mark. These also count after an ID that leads nowhere, because an interrupted creation leaves a load balancer that no
-// annotation knows yet. What is found may be refused; nodes are further nodes of this cluster besides the known ones.
+// find returns the Service's load balancer by recorded ID, by name or by mark. Names and marks also count after a stale ID, because an
+// interrupted creation is not recorded yet. The result may be refused. nodes are nodes of this cluster besides the known ones.
 func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*v1.Node, q inventory.Query) (finding, error) {
 	asked := time.Now()
 	if id := recordedID(service); id != "" {
 		lb, err := l.observed.Get(ctx, id, q)
 		if err == nil && lb.Status != statusActive {
-			// An old picture of a load balancer that is being set up helps nobody; a read made just now does.
+			// A cached copy of a load balancer that is being set up is useless.
 			lb, err = l.observed.Get(ctx, id, inventory.Query{MaxAge: time.Since(asked)})
 		}
 		if err == nil {
@@ -58,7 +56,7 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 			return finding{}, err
 		}
 	}
-	// Nobody else makes a load balancer of the default name or the mark, so that one listing serves many new Services.
+	// Only this Service creates the default name and mark, so one listing serves many new Services.
 	own := q
 	own.MaxUnlistedAge = unlistedMaxAge
 	for _, by := range []struct{ index, key string }{{indexName, defaultName(service)}, {indexTag, ownership.ServiceMark(service.UID)}} {
@@ -66,7 +64,7 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 		if err != nil || (found.lb != nil && found.Verdict != ownership.Refused) {
 			return found, err
 		}
-		// Somebody else's, under the name of this Service's, keeps nobody from having one.
+		// A foreign load balancer with the Service's name does not prevent a new one.
 	}
 	if custom := service.Annotations[annotationName]; custom != "" {
 		return l.oldestOf(ctx, service, indexName, custom, nodes, q)
@@ -74,7 +72,7 @@ func (l *loadBalancers) find(ctx context.Context, service *v1.Service, nodes []*
 	return finding{}, nil
 }
 
-// oldestOf returns the oldest load balancer with the key that is the Service's, else the oldest one that is refused.
+// oldestOf returns the oldest load balancer with the key that the Service owns, otherwise the oldest refused one.
 func (l *loadBalancers) oldestOf(
 	ctx context.Context, service *v1.Service, index, key string, nodes []*v1.Node, q inventory.Query,
 ) (finding, error) {
@@ -97,7 +95,7 @@ func (l *loadBalancers) oldestOf(
 	return first, nil
 }
 
-// lookAgain looks again, right before something that cannot be undone. Many Services that go together share a listing that begins then.
+// lookAgain reads a load balancer again before its deletion. Concurrent deletions share a new listing.
 func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, before finding) (finding, error) {
 	lb, err := l.observed.Get(ctx, before.lb.ID, inventory.Query{Gathered: true})
 	if errors.Is(err, cloudapi.ErrNotFound) {
@@ -114,7 +112,7 @@ func (l *loadBalancers) lookAgain(ctx context.Context, service *v1.Service, befo
 	return found, err
 }
 
-// judge says whose a load balancer is.
+// judge decides who owns a load balancer.
 func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, nodes []*v1.Node) (finding, error) {
 	d, err := l.cluster.Judge(ctx, service, objectOf(lb), l.rules(), func(context.Context) (ownership.Targets, error) {
 		return targetsOf(lb, slices.Concat(nodes, l.instances.nodes.Nodes())), nil
@@ -122,7 +120,7 @@ func (l *loadBalancers) judge(ctx context.Context, service *v1.Service, lb *godo
 	return finding{lb: lb, Decision: d}, err
 }
 
-// objectOf returns the names, marks and addresses by which the owner of a load balancer is recognized.
+// objectOf returns the names, marks and addresses that identify a load balancer's owner.
 func objectOf(lb *godo.LoadBalancer) ownership.Object {
 	return ownership.Object{
 		Title: "load balancer " + lb.ID, ID: lb.ID, Name: lb.Name, Marks: lb.Tags, Addresses: []string{lb.IP, lb.IPv6},
@@ -138,7 +136,7 @@ func (l *loadBalancers) rules() ownership.Rules {
 	}
 }
 
-// targetsOf tells where a load balancer sends its traffic.
+// targetsOf counts the droplets of a load balancer that are nodes of this cluster.
 func targetsOf(lb *godo.LoadBalancer, nodes []*v1.Node) ownership.Targets {
 	ours := map[string]bool{}
 	for _, n := range nodes {
@@ -156,7 +154,7 @@ func targetsOf(lb *godo.LoadBalancer, nodes []*v1.Node) ownership.Targets {
 	return t
 }
 
-// marks are those of a Service's load balancer; one that no controller made gets none.
+// marks returns the marks for a Service's load balancer; none for one that a user created.
 func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found finding) ([]string, error) {
 	if !l.config.OwnershipTag || (found.lb != nil && !found.Deletable) {
 		return nil, nil
@@ -169,8 +167,7 @@ func (l *loadBalancers) marks(ctx context.Context, service *v1.Service, found fi
 	return marks, err
 }
 
-// remark puts the marks on a load balancer that was made before there were any, when it is about to be changed anyway: the
-// API takes tags with a load balancer at its creation alone.
+// remark adds missing marks to a load balancer that is about to be changed. The API accepts tags in the request only at creation.
 func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found finding, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
 	marks, err := l.marks(ctx, service, found)
 	if err != nil {
@@ -197,8 +194,7 @@ func (l *loadBalancers) remark(ctx context.Context, service *v1.Service, found f
 	return l.unmark(ctx, lb, marks)
 }
 
-// unmark takes the marks off by which a load balancer was another Service's, one that is gone: it may not have back what has
-// become this one's.
+// unmark removes the marks of a deleted former owner, which could otherwise claim the load balancer again.
 func (l *loadBalancers) unmark(ctx context.Context, lb *godo.LoadBalancer, marks []string) (*godo.LoadBalancer, error) {
 	if len(marks) == 0 {
 		return lb, nil
@@ -226,8 +222,8 @@ func compareAge(a, b *godo.LoadBalancer) int {
 	return cmp.Or(strings.Compare(a.Created, b.Created), strings.Compare(a.ID, b.ID))
 }
 
-// cleanUpPrevious deletes the load balancers that were made for a Service which has moved to another one by its annotation.
-// Only those that carry its mark or its own name are looked for.
+// cleanUpPrevious deletes load balancers created for a Service that an annotation has moved to another one. Only those with its mark or
+// default name are considered.
 func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service, now *godo.LoadBalancer) error {
 	previous := map[string]bool{}
 	for index, key := range map[string]string{indexName: defaultName(service), indexTag: ownership.ServiceMark(service.UID)} {
@@ -258,8 +254,7 @@ func (l *loadBalancers) cleanUpPrevious(ctx context.Context, service *v1.Service
 	return nil
 }
 
-// asWritten reports whether a listed load balancer is as we know it, in what we write. Lists have no order, and what the cloud
-// sets itself may have changed.
+// asWritten reports whether a listed load balancer equals the known one in the fields that we write. Lists are compared without order.
 func asWritten(known, listed *godo.LoadBalancer) bool {
 	written := func(lb *godo.LoadBalancer) *godo.LoadBalancer {
 		c := *lb

@@ -18,23 +18,22 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file decides what the public access firewall lets in, and calls nobody.
+// This file computes the rules of the public access firewall, without calls.
 
-// everywhere are the sources of a port that is open to all.
 func everywhere() []string { return []string{everywhereV4, everywhereV6} }
 
 const everywhereV4, everywhereV6 = "0.0.0.0/0", "::/0"
 
-// access is one port that a Service needs open, and for whom.
+// access is one port that a Service needs open.
 type access struct {
 	protocol, ports string
-	// addresses are networks; loadBalancer is the ID of a load balancer. One of them is set.
+	// Either addresses (networks) or loadBalancer (an ID) is set.
 	addresses    []string
 	loadBalancer string
 }
 
-// serviceAccess returns what a Service needs, and what is wrong with it, in words for an event. A Service that is partly
-// wrong gets what is right of it: a fault in one never closes the ports of another.
+// serviceAccess returns the access that a Service needs, and its faults for an event. Valid parts still count, and a fault never closes
+// the ports of other Services.
 func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) (needs []access, faults []error) {
 	if text := service.Annotations[annotationFirewallManaged]; text != "" {
 		managed, err := strconv.ParseBool(text)
@@ -51,7 +50,7 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 	case service.Spec.Type == v1.ServiceTypeNodePort:
 	case service.Spec.Type == v1.ServiceTypeLoadBalancer && service.Spec.LoadBalancerClass == nil &&
 		lbType == godo.LoadBalancerTypeRegionalNetwork && network != godo.LoadBalancerNetworkTypeInternal:
-		// Packets reach the nodes with their source and their port unchanged.
+		// Network load balancers keep the source and the port of packets.
 		port = func(p v1.ServicePort) int32 { return p.Port }
 		sources = allowedSources(service)
 		if loadBalancerID != "" {
@@ -75,7 +74,7 @@ func serviceAccess(service *v1.Service, lbType, network, loadBalancerID string) 
 	return needs, faults
 }
 
-// keepOpenings returns the access that a firewall already grants, among the needed one.
+// keepOpenings reduces the needed access to what the firewall already grants.
 func keepOpenings(needs []access, have *godo.Firewall) (left []access) {
 	for _, rule := range deref(have, godo.Firewall{}).InboundRules {
 		from := deref(rule.Sources, godo.Sources{})
@@ -94,7 +93,7 @@ func keepOpenings(needs []access, have *godo.Firewall) (left []access) {
 	return left
 }
 
-// narrowAddresses returns the open networks and plain addresses without those that are not allowed. Each stays as it is written.
+// narrowAddresses reduces the open networks to allowed ones. Each keeps its notation.
 func narrowAddresses(have, allowed []string) (after []string) {
 	texts := map[netip.Prefix]string{}
 	parse := func(list []string) (networks []netip.Prefix) {
@@ -117,7 +116,7 @@ func narrowAddresses(have, allowed []string) (after []string) {
 	return after
 }
 
-// hasPort reports whether a rule for a port, or a range of them, is about a port.
+// hasPort reports whether a rule's port or range contains a port.
 func hasPort(ports, port string) bool {
 	first, last, isRange := strings.Cut(ports, "-")
 	from, _ := strconv.Atoi(first)
@@ -126,11 +125,11 @@ func hasPort(ports, port string) bool {
 	return ports == port || isRange && from <= p && p <= to
 }
 
-// checkedPort is the port of the nodes that the load balancer checks.
+// checkedPort returns the node port that the load balancer checks.
 func checkedPort(service *v1.Service) int {
 	s, _, err := parseSettings(service.Annotations, godo.LoadBalancerTypeRegionalNetwork, godo.LoadBalancerTypeRegionalNetwork)
 	if err != nil {
-		s = settings{} // the load balancer is as it was; the usual check is the likely one
+		s = settings{} // the load balancer stays unchanged, probably with the usual check
 	}
 	if check, err := healthCheck(service, s); err == nil && check.Port != 0 {
 		return check.Port
@@ -138,8 +137,8 @@ func checkedPort(service *v1.Service) int {
 	return kubeProxyHealthPort
 }
 
-// allowedSources are the networks that may reach a Service of type LoadBalancer: its source ranges, else its allow
-// rules, and everywhere without both. What cannot be read lets nobody in; the load balancer's own event tells of it.
+// allowedSources returns the networks that may reach a Service of type LoadBalancer: its source ranges, otherwise its allow rules,
+// otherwise all. Unreadable rules admit nobody; another event reports them.
 func allowedSources(service *v1.Service) []string {
 	allowed, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
 	rules := strings.TrimSpace(service.Annotations[annotationAllowRules])
@@ -162,23 +161,23 @@ func allowedSources(service *v1.Service) []string {
 	return slices.Compact(list)
 }
 
-// opening is one rule in the making: a port, and everybody for whom it is open.
+// opening is a rule under construction: a port and its sources.
 type opening struct {
 	protocol, ports string
 	addresses       []string
 	loadBalancers   []string
 }
 
-// openings merges what Services need. The plain form is the one that DigitalOcean's own controller writes: one rule a
-// port and protocol, and one for each load balancer's check. The dense form merges checks of one port and neighbouring
-// ports with the same sources, for when the plain one exceeds the limit on rules.
+// openings merges the access of all Services. Like DigitalOcean's own controller, it makes one rule for each port and protocol, and one
+// for each load balancer's check. If these exceed the limit, the dense form merges checks of one port, and neighbouring ports with equal
+// sources.
 func openings(needs []access, dense bool) []opening {
 	type key struct{ protocol, ports, loadBalancer string }
 	merged := map[key]*opening{}
 	var order []key
 	for _, n := range needs {
 		if len(n.addresses) == 0 && n.loadBalancer == "" {
-			continue // nobody may come in
+			continue // nobody is allowed
 		}
 		k := key{n.protocol, n.ports, n.loadBalancer}
 		if dense && n.loadBalancer != "" {
@@ -212,7 +211,7 @@ func compareOpenings(a, b opening) int {
 		slices.Compare(a.loadBalancers, b.loadBalancers), slices.Compare(a.addresses, b.addresses))
 }
 
-// united is a list of sources as a set, in order; everywhere includes all.
+// united sorts sources and removes duplicates; everywhere replaces all others.
 func united(all []string) []string {
 	if slices.Contains(all, everywhereV4) && slices.Contains(all, everywhereV6) {
 		return everywhere()
@@ -221,10 +220,10 @@ func united(all []string) []string {
 	return slices.Compact(all)
 }
 
-// neighbours joins rules of consecutive ports that differ in nothing else.
+// neighbours joins rules that differ only in consecutive ports.
 func neighbours(list []opening) []opening {
 	first := func(o opening) int {
-		n, _ := strconv.Atoi(o.ports) // a port that this file wrote itself
+		n, _ := strconv.Atoi(o.ports) // written by this file
 		return n
 	}
 	slices.SortFunc(list, func(a, b opening) int {
@@ -251,13 +250,13 @@ func neighbours(list []opening) []opening {
 	return joined
 }
 
-// claim holds the access that one Service needs.
+// claim is the access that one Service needs.
 type claim struct {
 	service types.UID
 	needs   []access
 }
 
-// fit returns rules for as many claims as the limit allows, earlier ones first, and the Services that are left out.
+// fit returns rules for as many claims as the limit allows, earlier claims first, and the Services left out.
 func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
 	var all []access
 	for _, c := range claims {
@@ -280,7 +279,7 @@ func fit(claims []claim, limit int) (rules []opening, leftOut []types.UID) {
 	return openings(all, true), leftOut
 }
 
-// outbound lets everything out, as a node without a firewall.
+// outbound allows all outgoing traffic, as without a firewall.
 func outbound() []godo.OutboundRule {
 	return []godo.OutboundRule{
 		{Protocol: "icmp", PortRange: "0", Destinations: &godo.Destinations{Addresses: everywhere()}},
@@ -289,7 +288,7 @@ func outbound() []godo.OutboundRule {
 	}
 }
 
-// desiredFirewall is the whole firewall, and the Services for which it has no room.
+// desiredFirewall returns the whole firewall, and the Services for which it has no room.
 func desiredFirewall(name string, tags []string, claims []claim) (*godo.FirewallRequest, []types.UID) {
 	out := outbound()
 	rules, leftOut := fit(claims, digitaloceanlimits.FirewallRules.Max-len(out))
@@ -302,8 +301,8 @@ func desiredFirewall(name string, tags []string, claims []claim) (*godo.Firewall
 	return r, leftOut
 }
 
-// firewallDifferences names the fields in which a firewall is not as requested. The order of rules, sources and tags says
-// nothing, and neither do sources that the request never has.
+// firewallDifferences names the fields that differ from the request. The order of rules, sources and tags does not matter, nor do kinds of
+// sources that the request never contains.
 func firewallDifferences(f *godo.Firewall, r *godo.FirewallRequest) []string {
 	var fields []string
 	if f.Name != r.Name {
@@ -339,7 +338,7 @@ func outboundTexts(rules []godo.OutboundRule) []string {
 	return texts
 }
 
-// ruleText is the same for rules that mean the same: the API answers "0" for all ports, and for no ports at all.
+// ruleText is equal for equivalent rules: the API answers "0" for all ports and for no ports.
 func ruleText(protocol, ports string, action godo.FirewallRuleAction, addresses, loadBalancers []string) string {
 	if ports == "" || ports == "all" {
 		ports = "0"

@@ -25,19 +25,18 @@ import (
 )
 
 const (
-	// firewallPeriod is how often the firewall is read, so that changes by hand do not last.
+	// The firewall is read this often, to undo changes by others.
 	firewallPeriod = 5 * time.Minute
-	// firewallSpacing makes the Services of a whole release one write.
+	// firewallSpacing lets many changes of Services cause one write.
 	firewallSpacing = 3 * time.Second
 	firewallTimeout = 90 * time.Second
-	// fixedMaxAge is for what never changes once it exists.
+	// fixedMaxAge is for fields that never change after the creation.
 	fixedMaxAge = 24 * time.Hour
 
-	// eventFirewall: a port of the Service stays closed in the public access firewall.
 	eventFirewall = "FirewallPortClosed"
 )
 
-// publicFirewall keeps the cloud firewall that lets traffic for Services reach the nodes.
+// publicFirewall maintains the cloud firewall that admits traffic for Services to the nodes.
 type publicFirewall struct {
 	name string
 	tags []string
@@ -48,12 +47,12 @@ type publicFirewall struct {
 	services      listers.ServiceLister
 	metrics       *firewallMetrics
 
-	// mu makes reconciliations follow one another: two at once could create two firewalls of one name.
+	// mu serializes reconciliations: two at once could create two firewalls of the same name.
 	mu sync.Mutex
-	// told is the last event about each Service, to avoid repeating it.
+	// told holds the last event of each Service, to avoid repetitions.
 	told map[types.UID]string
-	// doubt is set after the API refused a rule: a load balancer that a Service names may be gone, and must not keep the
-	// ports of all others from being opened. gone are those that proved to be; identifiers are never used again.
+	// doubt is set after the API refused a rule, perhaps because of a missing load balancer, which must not block the other ports. gone
+	// holds load balancers proved missing; their IDs are never reused.
 	doubt bool
 	gone  map[string]bool
 }
@@ -86,7 +85,7 @@ func (f *publicFirewall) job() loop.Job {
 	return loop.Job{Name: "firewall", Period: firewallPeriod, Spacing: firewallSpacing, Timeout: firewallTimeout, Run: f.reconcile}
 }
 
-// reconcile makes the firewall what the Services need: one read in five minutes, and a write where it differs.
+// reconcile brings the firewall up to date. It costs one listing in five minutes, and a read and a write if it differs.
 func (f *publicFirewall) reconcile(ctx context.Context) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,7 +104,7 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 		return false, err
 	}
 	want, unread := f.want(ctx, have)
-	// A firewall that does not exist shuts nobody out, and a first one without the ports of a Service would.
+	// A missing firewall blocks nobody, but a new one without some ports would.
 	if want == nil || have == nil && unread != nil {
 		return false, unread
 	}
@@ -113,7 +112,7 @@ func (f *publicFirewall) converge(ctx context.Context) (changed bool, err error)
 	return changed, errors.Join(unread, err)
 }
 
-// apply creates the firewall, or changes it where it differs from what is wanted.
+// apply creates or updates the firewall.
 func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *godo.FirewallRequest) (changed bool, err error) {
 	if have == nil {
 		klog.InfoS("Creating the public access firewall", "name", f.name, "inboundRules", len(want.InboundRules))
@@ -123,7 +122,7 @@ func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *g
 	if len(differ) == 0 {
 		return false, nil
 	}
-	// What others attached since it was read stays attached, too.
+	// Droplets that others have attached stay attached.
 	have, err = f.observed.Get(ctx, id, inventory.Query{})
 	if err == nil {
 		want.DropletIDs = have.DropletIDs
@@ -133,13 +132,12 @@ func (f *publicFirewall) apply(ctx context.Context, have *godo.Firewall, want *g
 	if !errors.Is(err, cloudapi.ErrNotFound) {
 		return true, err
 	}
-	// Somebody deleted it, and may have made a new one of the same name.
+	// It was deleted, and may have been created again under the same name.
 	f.observed.Forget(id)
 	return false, fmt.Errorf("it is gone and will be made again: %w", err)
 }
 
-// find returns the firewall, or nil if there is none. Its name is looked up every time, so that one which was deleted and
-// made again by hand is the one that is kept.
+// find returns the firewall, or nil. It is always found by name, so that one created again by hand is used.
 func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
 	began := time.Now()
 	found, err := f.observed.Find(ctx, indexName, f.name, inventory.Query{MaxAge: firewallPeriod - time.Second})
@@ -152,7 +150,7 @@ func (f *publicFirewall) find(ctx context.Context) (*godo.Firewall, error) {
 	}), nil
 }
 
-// write makes one call. Whatever fails may have taken effect, so the next look reads everything.
+// write makes one call. A failed call may have taken effect, so everything is read again.
 func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, error)) error {
 	began := time.Now()
 	after, err := call()
@@ -166,7 +164,7 @@ func (f *publicFirewall) write(operation string, call func() (*godo.Firewall, er
 	return nil
 }
 
-// stillGone reports whether a load balancer proved to be gone and was not seen since.
+// stillGone reports whether a load balancer proved missing has not been seen since.
 func (f *publicFirewall) stillGone(id string) bool {
 	if _, seen := f.loadBalancers.observed.Peek(id); seen {
 		delete(f.gone, id)
@@ -174,7 +172,7 @@ func (f *publicFirewall) stillGone(id string) bool {
 	return f.gone[id]
 }
 
-// lookForGone finds out which load balancers that Services name do not exist.
+// lookForGone finds recorded load balancers that do not exist.
 func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service) {
 	if !f.doubt {
 		return
@@ -185,21 +183,20 @@ func (f *publicFirewall) lookForGone(ctx context.Context, services []*v1.Service
 			ids = append(ids, id)
 		}
 	}
-	// A listing may lag behind; only a read of a load balancer itself proves that it is gone, or that one which we made is there.
+	// A listing may be outdated; only single reads prove that a load balancer exists or is missing.
 	clear(f.gone)
 	for id, seen := range f.loadBalancers.observed.Look(ctx, ids) {
 		f.gone[id] = errors.Is(seen.Err, cloudapi.ErrNotFound)
 	}
 }
 
-// want computes the firewall from the Services, and tells those whose ports stay closed. An error beside it is of Services whose load
-// balancers cannot be read.
+// want computes the firewall and reports Services whose ports stay closed. unread covers Services whose load balancer could not be read.
 func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *godo.FirewallRequest, unread error) {
 	services, err := f.services.List(labels.Everything())
 	if err != nil {
 		return nil, fmt.Errorf("listing Services: %w", err)
 	}
-	// Older Services come first: where there is no room for all, a new one must not close the ports of an old one.
+	// Older Services come first: a new one must not close the ports of an old one.
 	slices.SortFunc(services, func(a, b *v1.Service) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(string(a.UID), string(b.UID)))
 	})
@@ -218,7 +215,7 @@ func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *g
 		}
 		needs, wrong := serviceAccess(s, lbType, network, id)
 		if err != nil {
-			needs = keepOpenings(needs, have) // nobody new comes in
+			needs = keepOpenings(needs, have) // only existing access stays
 		}
 		if len(needs) > 0 {
 			claims = append(claims, claim{service: s.UID, needs: needs})
@@ -237,7 +234,7 @@ func (f *publicFirewall) want(ctx context.Context, have *godo.Firewall) (want *g
 	return want, unread
 }
 
-// tell writes an event on each Service that has something new to hear.
+// tell writes an event on each Service with a new problem.
 func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]error) {
 	told := map[types.UID]string{}
 	for _, s := range services {
@@ -253,9 +250,8 @@ func (f *publicFirewall) tell(services []*v1.Service, faults map[types.UID][]err
 	f.told = told
 }
 
-// effective returns the type and network of a Service's load balancer: its own where it exists, because they are fixed when it
-// is created and no annotation changes them, else what the annotations ask for. Both are empty where they are illegal and
-// nothing exists yet; the record of it will bring the next look.
+// effective returns the type and network of a Service's load balancer: its actual ones if it exists, otherwise those of the annotations.
+// Both are empty for invalid annotations without a load balancer.
 func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbType, network string, err error) {
 	if service.Spec.Type != v1.ServiceTypeLoadBalancer {
 		return "", "", nil
@@ -267,7 +263,7 @@ func (l *loadBalancers) effective(ctx context.Context, service *v1.Service) (lbT
 		}
 		refused := found.Verdict == ownership.Refused
 		if refused && len(service.Status.LoadBalancer.Ingress) == 0 {
-			return "", "", nil // it claims what is somebody else's, so that nothing is made for it
+			return "", "", nil // no load balancer is created for this Service
 		}
 		if found.lb != nil && !refused {
 			return found.lb.Type, found.lb.Network, nil

@@ -13,13 +13,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudapi"
 )
 
-// firewallMetrics have the names, labels and buckets of DigitalOcean's own controller, for dashboards that exist.
+// firewallMetrics keeps names, labels and buckets of DigitalOcean's own controller, for existing dashboards.
 type firewallMetrics struct {
 	operationDuration, syncDuration, reconcileDuration *metrics.HistogramVec
 	operations, syncs, reconciles                      *metrics.CounterVec
 }
 
-// newFirewallMetrics makes and registers them once a process, when the firewall is managed.
+// newFirewallMetrics registers the metrics once, if the firewall is managed.
 var newFirewallMetrics = sync.OnceValue(func() *firewallMetrics {
 	histogram := func(name, help string, buckets []float64, labels ...string) *metrics.HistogramVec {
 		return metrics.NewHistogramVec(&metrics.HistogramOpts{Name: name, Help: help, Buckets: buckets, StabilityLevel: metrics.ALPHA}, labels)

@@ -44,7 +44,7 @@ func (c *cloud) MarkedLoadBalancers(ctx context.Context, services []*v1.Service)
 	return marked, nil
 }
 
-// RemarkLoadBalancer implements contract.LoadBalancerHandover. The new marks come first: one that broke off is done again.
+// RemarkLoadBalancer implements contract.LoadBalancerHandover. New marks come first, so that an interrupted handover can be repeated.
 func (c *cloud) RemarkLoadBalancer(ctx context.Context, m contract.MarkedLoadBalancer, service types.UID) error {
 	l := c.loadBalancers
 	lb, err := l.observed.Get(ctx, m.ID, inventory.Query{})

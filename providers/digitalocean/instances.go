@@ -23,7 +23,7 @@ const (
 
 	statusOff = "off"
 
-	// callPrice makes nodes that are down for good cost 1,440 calls an hour at most, of 5,000.
+	// callPrice limits nodes that stay down to 1,440 of 5,000 calls an hour.
 	callPrice = 2500 * time.Millisecond
 
 	indexName = "name"
@@ -31,7 +31,7 @@ const (
 	indexIP   = "ip"
 )
 
-// droplet holds the few fields of a droplet that we need, out of several kilobytes that the API returns.
+// droplet keeps the few fields that we need of several kilobytes.
 type droplet struct {
 	id                            int
 	name, status, size, region    string
@@ -66,7 +66,7 @@ func (d droplet) ips() []string {
 	return slices.DeleteFunc([]string{d.privateV4, d.publicV4, d.publicV6}, func(ip string) bool { return ip == "" })
 }
 
-// addresses are in the order that DigitalOcean's own controller reports them.
+// addresses returns the addresses in the order of DigitalOcean's own controller.
 func (d droplet) addresses() []v1.NodeAddress {
 	list := []v1.NodeAddress{{Type: v1.NodeHostName, Address: d.name}, {Type: v1.NodeInternalIP, Address: d.privateV4}}
 	for _, ip := range []string{d.publicV4, d.publicV6} {
@@ -77,7 +77,7 @@ func (d droplet) addresses() []v1.NodeAddress {
 	return list
 }
 
-// incomplete says what a droplet lacks to become a node, or "".
+// incomplete returns what a droplet lacks to become a node, or "".
 func (d droplet) incomplete() string {
 	switch {
 	case d.privateV4 == "":
@@ -98,7 +98,7 @@ func newDropletInventory(a *api) *inventory.Inventory[int, droplet] {
 	})
 }
 
-// instances are the droplets, and what they say about nodes.
+// instances describes nodes by their droplets.
 type instances struct {
 	*nodes.Instances[int, droplet]
 	droplets *inventory.Inventory[int, droplet]
@@ -116,7 +116,7 @@ func newInstances(a *api) *instances {
 	return i
 }
 
-// search finds a droplet by name, then by address, because some nodes are named by one.
+// search finds a droplet by name, then by address, because some nodes are named after one.
 func (*instances) search(_ context.Context, node *v1.Node) (nodes.Search[int, droplet], error) {
 	return nodes.Search[int, droplet]{Keys: []nodes.Key[droplet]{
 		{Index: indexName, Value: strings.ToLower(node.Name)},
@@ -131,7 +131,6 @@ func (d droplet) state() (nodes.State, error) {
 	return nodes.Existing, nil
 }
 
-// describe returns what a droplet says about its node.
 func (*instances) describe(_ context.Context, _ *v1.Node, d droplet, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	if lack := d.incomplete(); lack != "" {
 		return nil, &nodes.Incomplete{Reason: fmt.Sprintf("droplet %d cannot become a node: %s", d.id, lack)}
@@ -139,7 +138,7 @@ func (*instances) describe(_ context.Context, _ *v1.Node, d droplet, _ inventory
 	return &cloudprovider.InstanceMetadata{InstanceType: d.size, Region: d.region, NodeAddresses: d.addresses()}, nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename a droplet.
+// verify compares names: controlling a kubelet does not allow renaming the droplet.
 func (*instances) verify(_ context.Context, node *v1.Node, d droplet) (why string, err error) {
 	if d.name != node.Name {
 		return fmt.Sprintf("the droplet %d is named %q", d.id, d.name), nil
@@ -147,14 +146,13 @@ func (*instances) verify(_ context.Context, node *v1.Node, d droplet) (why strin
 	return "", nil
 }
 
-// attested is all of what identifies a droplet: DigitalOcean gives it the addresses, and no guest can rename it.
+// attested returns all names and addresses: DigitalOcean assigns the addresses, and a guest cannot rename the droplet.
 func (d droplet) attested() contract.Attested {
 	return contract.Attested{Names: []string{d.name}, Addresses: contract.AttestedAddresses(d.ips()...)}
 }
 
 func (d droplet) providerID() string { return providerIDPrefix + strconv.Itoa(d.id) }
 
-// parseProviderID returns the droplet ID of a provider ID.
 func parseProviderID(text string) (int, error) {
 	number, ok := strings.CutPrefix(text, providerIDPrefix)
 	if !ok {

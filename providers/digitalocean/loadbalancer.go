@@ -31,35 +31,33 @@ import (
 )
 
 const (
-	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are in it at once;
-	// the age only delays the sight of changes that somebody else made.
+	// ensureMaxAge is how old the observed state may be when a Service is reconciled. Our own writes are visible at once; the age only
+	// delays the sight of changes by others.
 	ensureMaxAge = 10 * time.Second
-	// updateMaxAge serves a change of nodes, which concerns every load balancer at about the same time.
+	// updateMaxAge is for changes of nodes, which affect all load balancers at about the same time.
 	updateMaxAge = 60 * time.Second
-	// backendMaxAge is for the droplets behind the nodes: their addresses do not change, and one that went meanwhile makes
-	// the API refuse the write, after which they are read again.
+	// backendMaxAge is for the nodes' droplets. Their addresses do not change, and if one is gone, the API refuses the write and they are
+	// read again.
 	backendMaxAge = 10 * time.Minute
-	// unlistedMaxAge is how old a listing may be that proves that a Service has no load balancer of the default name. It is
-	// short because of a process that led before this one, whose last request may still be under way.
+	// unlistedMaxAge is for a listing that proves that a Service has no load balancer yet. It is short, because a request of the previous
+	// leader may still be in progress.
 	unlistedMaxAge = 3 * time.Second
-	// creationShows is how long it may take until listings show a load balancer: that of a creation whose answer was lost is found
-	// by its name or tag alone, and the API makes any number of one name.
+	// creationShows is how long listings may lack a new load balancer. After a lost response it is found only by name or tag, and the API
+	// accepts duplicate names.
 	creationShows = 45 * time.Second
-	// setUpDelay is when to look again after the wait for a load balancer has ended without it.
+	// setUpDelay is the retry delay after the wait for a load balancer has ended.
 	setUpDelay = time.Second
-	// certificateMaxAge bounds how long the rotation of a certificate goes unnoticed when a Service is reconciled.
+	// certificateMaxAge bounds how long a certificate's rotation goes unnoticed.
 	certificateMaxAge = 60 * time.Second
 )
 
-// Reasons of the events that the provider writes on Services.
 const (
-	// eventConfigError has the name that DigitalOcean's own controller uses.
+	// eventConfigError has the name used by DigitalOcean's own controller.
 	eventConfigError = "LoadBalancerConfigError"
-	// eventIgnored: an annotation has no effect.
-	eventIgnored = "LoadBalancerAnnotationIgnored"
+	eventIgnored     = "LoadBalancerAnnotationIgnored"
 )
 
-// loadBalancers implements cloudprovider.LoadBalancer; the order of the steps is that of services.LoadBalancer.
+// loadBalancers implements cloudprovider.LoadBalancer; services.LoadBalancer defines the order of steps.
 type loadBalancers struct {
 	services.LoadBalancer[finding, desired]
 
@@ -67,12 +65,12 @@ type loadBalancers struct {
 	api       *api
 	instances *instances
 	observed  *inventory.Inventory[string, *godo.LoadBalancer]
-	// keep returns a load balancer as it is in memory: its list of droplets is that of others which have the same.
+	// keep shares equal lists of droplets in memory.
 	keep         func(*godo.LoadBalancer) *godo.LoadBalancer
 	certificates *inventory.Inventory[string, *godo.Certificate]
-	// room is where Services wait for load balancers that are being set up.
+	// room polls load balancers that are being set up, for all Services.
 	room *waiting.Room[string, *godo.LoadBalancer]
-	// behind are the backends of load balancers, by what can be one.
+	// behind holds the backends of load balancers for each reach.
 	behind  nodes.Shared[reach, backends]
 	cluster *ownership.Cluster
 	adopt   registry.Adoption
@@ -84,13 +82,13 @@ type loadBalancers struct {
 	kube kubernetes.Interface
 }
 
-// desired is the desired state of a Service, as far as it is possible.
+// desired is the desired state of a Service.
 type desired struct {
 	settings settings
 	request  *godo.LoadBalancerRequest
-	// vanished are droplets that are not wanted and do not exist any more.
+	// vanished holds unwanted droplets that no longer exist.
 	vanished []int
-	// certificateID is the certificate that the Service should record from now on; empty means that it did not change.
+	// certificateID replaces the recorded certificate; empty if it has not changed.
 	certificateID string
 }
 
@@ -167,7 +165,7 @@ func (l *loadBalancers) Validate(r services.Request) ([]services.Finding, error)
 	return configFinding(precheck(r.Service, l.config.DefaultType))
 }
 
-// configFinding is the finding about settings that cannot be had.
+// configFinding returns a warning for an unusable configuration, with the error itself.
 func configFinding(err error) ([]services.Finding, error) {
 	if err == nil {
 		return nil, nil
@@ -193,7 +191,7 @@ func (l *loadBalancers) CheckOwner(ctx context.Context, r services.Request, f fi
 		if r.Purpose == services.Delete {
 			return finding{}, []services.Finding{stays(f.lb.ID)}, nil
 		}
-		return f, nil, nil // so that its deletion is asked for, and somebody is told that it stays
+		return f, nil, nil // the framework then requests its deletion, which reports that it stays
 	case f.Verdict == ownership.Refused:
 		klog.InfoS("Leaving a load balancer alone", "service", klog.KObj(r.Service), "reason", f.Err().Error())
 		return finding{}, nil, nil
@@ -234,7 +232,7 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 		return d, append(findings, more...), err
 	}
 	if f.lb != nil && !f.Deletable && d.request.Name == defaultName(r.Service) {
-		d.request.Name = f.lb.Name // under the Service's own it would pass for a controller's
+		d.request.Name = f.lb.Name // the Service's default name would mark it as created by a controller
 	}
 	marks, err := l.marks(ctx, r.Service, f)
 	d.request.Tags = append(d.request.Tags, marks...)
@@ -242,7 +240,6 @@ func (l *loadBalancers) Desire(ctx context.Context, r services.Request, f findin
 	return d, findings, err
 }
 
-// settings reads the annotations, and finds what is wrong with them.
 func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalancer) (settings, []services.Finding, error) {
 	actualType := ""
 	if observed != nil {
@@ -253,7 +250,7 @@ func (l *loadBalancers) settings(service *v1.Service, observed *godo.LoadBalance
 	}
 	s, warnings, err := parseSettings(service.Annotations, l.config.DefaultType, actualType)
 	s.Exists = observed
-	told, _ := s.judge(service) // Validate has told what it refuses
+	told, _ := s.judge(service) // Validate has reported what is refused
 	findings := services.Judged(errors.Join(warnings, told), nil)
 	more, err := configFinding(err)
 	return s, append(findings, more...), err
@@ -274,8 +271,8 @@ func (*loadBalancers) Fixed(_ context.Context, r services.Request, f finding, _ 
 	return all, nil
 }
 
-// Changes implements services.Reconciler. A load balancer is created under the default name, which never changes, and gets its
-// own when it is recorded: were the answer lost and the desired name changed before the next try, nothing would lead to it.
+// Changes implements services.Reconciler. A load balancer is created under the default name and renamed after it is recorded. Otherwise it
+// could not be found if the response were lost and the desired name changed.
 func (l *loadBalancers) Changes(r services.Request, f finding, d desired) ([]services.Change[finding], error) {
 	if f.lb == nil {
 		return []services.Change[finding]{l.creation(d.request, r.Service)}, nil
@@ -303,8 +300,7 @@ func (l *loadBalancers) creation(want *godo.LoadBalancerRequest, service *v1.Ser
 	}
 }
 
-// changes are the calls of a plan. Each goes on from the load balancer as the one before has left it, without the droplets that
-// the cloud has taken out by itself.
+// changes returns the calls of a plan. Each starts from the result of the previous one, without vanished droplets.
 func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []step) []services.Change[finding] {
 	var changes []services.Change[finding]
 	for _, st := range steps {
@@ -322,7 +318,7 @@ func (l *loadBalancers) changes(lb *godo.LoadBalancer, vanished []int, steps []s
 	return changes
 }
 
-// unmarked reports whether a load balancer lacks marks that it should have, or has those of a Service that is gone.
+// unmarked reports whether a load balancer lacks marks, or has those of a deleted Service.
 func (l *loadBalancers) unmarked(f finding, d desired) bool {
 	marks := marksIn(d.request)
 	missing := func(tag string) bool { return !slices.Contains(f.lb.Tags, tag) }
@@ -330,7 +326,6 @@ func (l *loadBalancers) unmarked(f finding, d desired) bool {
 	return len(marks) > 0 && !f.created && (slices.ContainsFunc(marks, missing) || slices.ContainsFunc(f.lb.Tags, stale))
 }
 
-// marksIn are the marks of ownership that a request has.
 func marksIn(r *godo.LoadBalancerRequest) []string {
 	return slices.DeleteFunc(slices.Clone(r.Tags), func(tag string) bool { return !ownership.IsMark(tag) })
 }
@@ -372,7 +367,7 @@ func (l *loadBalancers) Status(_ services.Request, f finding, d desired) (*v1.Lo
 	return ready(f.lb, d.settings)
 }
 
-// NodeChanges implements services.Reconciler: the droplets alone, and only where they differ.
+// NodeChanges implements services.Reconciler: only droplets, and only if they differ.
 func (l *loadBalancers) NodeChanges(
 	ctx context.Context, r services.Request, f finding,
 ) ([]services.Change[finding], []services.Finding, error) {
@@ -408,14 +403,14 @@ func (l *loadBalancers) Deletions(
 	}}, nil, nil
 }
 
-// unproven reports whether a load balancer is recorded on a Service that changed its type, and nobody else has it: the API server has
-// cleared the status by then, which was all that showed whose it is.
+// unproven reports whether a Service that changed its type records a load balancer without other evidence of ownership. The API server has
+// cleared the status, which was the only one.
 func unproven(service *v1.Service, f finding) bool {
 	return service.Spec.Type != v1.ServiceTypeLoadBalancer && f.Verdict == ownership.Refused && f.Owner == nil &&
 		f.lb.ID == recordedID(service) && !slices.ContainsFunc(f.lb.Tags, ownership.IsMark) && !defaultNames.MatchString(f.lb.Name)
 }
 
-// stays says that a load balancer outlives its Service.
+// stays reports that a load balancer outlives its Service.
 func stays(id string) services.Finding {
 	return services.Notice(contract.EventLoadBalancerRetained,
 		"load balancer %s stays in the cloud, for nothing shows that a controller made it; delete it there if it is not needed", id)
@@ -440,8 +435,7 @@ func (l *loadBalancers) delete(ctx context.Context, service *v1.Service, id stri
 	return nil
 }
 
-// apply makes one call and returns the load balancer as it is afterwards. Whatever fails may have taken effect, so the
-// next look reads it again.
+// apply makes one call and returns the resulting load balancer. A failed call may have taken effect, so it is read again.
 func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st step) (*godo.LoadBalancer, error) {
 	id := ""
 	if lb != nil {
@@ -454,7 +448,7 @@ func (l *loadBalancers) apply(ctx context.Context, lb *godo.LoadBalancer, st ste
 	if err != nil {
 		l.observed.Doubt(id)
 		if errors.Is(err, cloudapi.ErrInvalid) {
-			// A droplet may have gone since it was last seen.
+			// A droplet may have been deleted in the meantime.
 			l.instances.droplets.InvalidateAll()
 			l.behind.Forget()
 		}
@@ -486,9 +480,8 @@ func (l *loadBalancers) call(ctx context.Context, lb *godo.LoadBalancer, st step
 	return nil, fmt.Errorf("unknown step %q", st.kind)
 }
 
-// record writes the ID and the real type of the load balancer on the Service, where DigitalOcean's own controller keeps
-// them too, and a certificate that was rotated. It returns the Service as it
-// then is, also where that fails.
+// record writes the load balancer's ID and type on the Service, like DigitalOcean's own controller, and a rotated certificate. It returns
+// the updated Service, even after a failure.
 func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *godo.LoadBalancer, certificateID string) (*v1.Service, error) {
 	changes := map[string]string{}
 	note := func(key, value string) {
@@ -512,7 +505,7 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	if err != nil {
 		return service, fmt.Errorf("recording load balancer %s on the Service: %w", lb.ID, err)
 	}
-	// What is stored lacks what was translated from portable annotations.
+	// The stored Service lacks annotations translated from portable ones.
 	updated := service.DeepCopy()
 	updated.ResourceVersion = stored.ResourceVersion
 	if updated.Annotations == nil {
@@ -522,7 +515,7 @@ func (l *loadBalancers) record(ctx context.Context, service *v1.Service, lb *god
 	return updated, nil
 }
 
-// setUp waits until a load balancer is no longer being set up, or the time for that is over.
+// setUp waits for a new load balancer for a limited time.
 func (l *loadBalancers) setUp(ctx context.Context, lb *godo.LoadBalancer) (*godo.LoadBalancer, error) {
 	if lb.Status != statusNew {
 		return lb, nil
@@ -537,7 +530,7 @@ func (l *loadBalancers) setUp(ctx context.Context, lb *godo.LoadBalancer) (*godo
 	return after, err
 }
 
-// ready returns the status of a load balancer that serves, or an error that says when to look again.
+// ready returns the status of an active load balancer, or an error with a retry hint.
 func ready(lb *godo.LoadBalancer, s settings) (*v1.LoadBalancerStatus, error) {
 	switch lb.Status {
 	case statusActive:
@@ -559,7 +552,7 @@ func (l *loadBalancers) event(service *v1.Service, reason, message string) {
 	}
 }
 
-// region returns where load balancers are created: as configured, else where the program runs.
+// region returns the region of new load balancers: the configured one, otherwise that of the program's droplet.
 func (l *loadBalancers) region(ctx context.Context) (string, error) {
 	if l.config.Region != "" {
 		return l.config.Region, nil

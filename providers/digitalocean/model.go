@@ -20,15 +20,14 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file decides and calls nobody: what a load balancer should be, and which calls lead there from what it is.
+// This file computes desired load balancers and the calls towards them, without making calls.
 
 const (
-	// kubeProxyHealthPort is where kube-proxy tells whether it serves.
+	// kubeProxyHealthPort is the port of kube-proxy's health check.
 	kubeProxyHealthPort = 10256
 	healthPath          = "/healthz"
-	// defaultIdleTimeout is the API's default.
-	defaultIdleTimeout = 60
-	implicitTLSPort    = 443
+	defaultIdleTimeout  = 60
+	implicitTLSPort     = 443
 
 	letsEncrypt = "lets_encrypt"
 
@@ -39,18 +38,18 @@ const (
 	statusNew    = "new"
 )
 
-// backend is a node as a load balancer sees it.
+// backend is a node with the families by which load balancers can reach it.
 type backend struct {
 	node      string
 	dropletID int
-	// publicV4 and publicV6 say whether the node can be reached from outside by that family, private by the VPC.
+	// publicV4 and publicV6 are set if the node has a public address of the family, private for an address in the VPC.
 	publicV4, publicV6, private bool
 }
 
-// errNoBackends is part of the error for a Service without any usable node.
+// errNoBackends is wrapped by the error for a Service without usable nodes.
 var errNoBackends = errors.New("no node can be a backend")
 
-// eligible returns the backends that a load balancer of this type and network can use, sorted by droplet ID.
+// eligible returns the backends for this type and network, sorted by droplet ID.
 func eligible(backends []backend, lbType, network string) ([]backend, error) {
 	kept := make([]backend, 0, len(backends))
 	var dropped []string
@@ -79,7 +78,7 @@ func eligible(backends []backend, lbType, network string) ([]backend, error) {
 	return nil, fmt.Errorf("%w: every node is excluded, is being deleted, or has no provider ID yet", errNoBackends)
 }
 
-// nodeNames lists at most most names, sorted, and says how many more there are.
+// nodeNames lists up to most names, sorted, and the number of others.
 func nodeNames(names []string, most int) string {
 	names = slices.Sorted(slices.Values(names))
 	text := strings.Join(names[:min(most, len(names))], ", ")
@@ -89,7 +88,6 @@ func nodeNames(names []string, most int) string {
 	return "nodes " + text
 }
 
-// networkStack returns the address families of a new load balancer.
 func networkStack(s settings, backends []backend) (string, error) {
 	dual, onlyV4 := 0, 0
 	for _, b := range backends {
@@ -125,13 +123,13 @@ func networkStack(s settings, backends []backend) (string, error) {
 
 // checkService implements registry.Provider.CheckService.
 func checkService(in registry.Inputs, service *v1.Service) (warnings, err error) {
-	c, _ := Options.Parse(in.Sources) // a token that is missing says nothing about a Service
+	c, _ := Options.Parse(in.Sources) // a missing token does not affect Services
 	s, warnings, _ := parseSettings(service.Annotations, c.DefaultType, "")
 	told, _ := s.judge(service)
 	return errors.Join(warnings, told), precheck(service, c.DefaultType)
 }
 
-// precheck finds what is at fault by itself and needs no look at the cloud.
+// precheck validates a Service without calls.
 func precheck(service *v1.Service, defaultType string) error {
 	s, _, err := parseSettings(service.Annotations, defaultType, "")
 	if err != nil {
@@ -140,14 +138,14 @@ func precheck(service *v1.Service, defaultType string) error {
 	_, checkErr := healthCheck(service, s)
 	_, refused := s.judge(service)
 	_, firewallErr := firewallRules(service, s)
-	_, rulesErr := forwardingRules(service, s, cmp.Or(s.CertificateID, s.CertificateName)) // which certificate it is, the cloud knows
+	_, rulesErr := forwardingRules(service, s, cmp.Or(s.CertificateID, s.CertificateName)) // only the cloud knows the certificate's ID
 	return errors.Join(refused, rulesErr, checkErr, firewallErr, checkOwnName(service, s))
 }
 
-// defaultNames are the names that controllers give, each to the load balancer of one Service.
+// defaultNames matches the names that controllers give.
 var defaultNames = regexp.MustCompile(`^a[0-9a-f]{31}$`)
 
-// checkOwnName refuses the name by which controllers know the load balancer of another Service.
+// checkOwnName refuses the default name of another Service's load balancer.
 func checkOwnName(service *v1.Service, s settings) error {
 	if defaultNames.MatchString(s.Name) && s.Name != defaultName(service) {
 		return &schema.Problem{Place: "annotation " + annotationName, Value: s.Name, Reason: "has the form of names that other Services' load balancers get from their UIDs; choose another one"}
@@ -155,8 +153,8 @@ func checkOwnName(service *v1.Service, s settings) error {
 	return nil
 }
 
-// desire computes the whole load balancer of a Service. backends are the eligible ones; certificateID is the resolved
-// certificate. What the API fixes at creation is as the Service asks; keepFixed puts in what it is.
+// desire computes the whole load balancer. backends are the eligible ones, certificateID is the resolved certificate. For fields fixed at
+// creation, keepFixed later inserts the actual values.
 func desire(
 	c Config, region string, service *v1.Service, s settings, certificateID string, behind backends,
 ) (*godo.LoadBalancerRequest, error) {
@@ -187,13 +185,13 @@ func desire(
 	if c.ClusterID != "" {
 		r.Tags = []string{clusterTag(c.ClusterID)}
 	}
-	r.DropletIDs = behind.ids // which nobody changes
+	r.DropletIDs = behind.ids // immutable
 	return r, nil
 }
 
 func clusterTag(clusterID string) string { return "k8s:" + clusterID }
 
-// defaultName is the name that every controller for DigitalOcean gives where the Service names none.
+// defaultName is the name that all controllers for DigitalOcean use by default.
 func defaultName(service *v1.Service) string { return cloudprovider.DefaultLoadBalancerName(service) }
 
 func loadBalancerName(service *v1.Service, s settings) string {
@@ -210,7 +208,7 @@ func stickySessions(s settings) *godo.StickySessions {
 	return &godo.StickySessions{Type: stickyCookies, CookieName: s.StickyCookieName, CookieTtlSeconds: s.StickyCookieTTL}
 }
 
-// forwardingRules returns one rule a Service port, in the order of the Service, then the HTTP/3 rule.
+// forwardingRules returns one rule for each port, in the Service's order, then the HTTP/3 rule.
 func forwardingRules(service *v1.Service, s settings, certificateID string) ([]godo.ForwardingRule, error) {
 	var rules []godo.ForwardingRule
 	var problems []error
@@ -265,7 +263,7 @@ func forwardingRule(port v1.ServicePort, s settings, certificateID string) (godo
 	return rule, nil
 }
 
-// entryProtocol: the lists win over the default, later lists over earlier ones, and UDP over all.
+// entryProtocol: UDP takes precedence over the lists, later lists over earlier ones, and lists over the default.
 func entryProtocol(port v1.ServicePort, s settings, certificateID string) string {
 	number := int(port.Port)
 	tls := s.TLSPorts
@@ -305,8 +303,8 @@ func http3Rule(service *v1.Service, s settings, certificateID string) (godo.Forw
 	return godo.ForwardingRule{}, false, nil
 }
 
-// healthCheck asks kube-proxy by default, which knows whether the node serves the Service; the PROXY protocol is off
-// there, because kube-proxy does not speak it.
+// healthCheck checks kube-proxy by default, because it knows whether the node serves the Service. kube-proxy does not support the PROXY
+// protocol, so it is off there.
 func healthCheck(service *v1.Service, s settings) (*godo.HealthCheck, error) {
 	h := &godo.HealthCheck{
 		CheckIntervalSeconds: s.CheckInterval, ResponseTimeoutSeconds: s.CheckTimeout,
@@ -339,7 +337,7 @@ func healthCheck(service *v1.Service, s settings) (*godo.HealthCheck, error) {
 	return nil, &schema.Problem{Place: "annotation " + annotationOverrideCheck, Reason: "needs a TCP port, and the Service has none; remove the annotation"}
 }
 
-// firewallRules: the Service's source ranges win over the allow annotation, deny rules always count.
+// firewallRules: source ranges take precedence over the allow annotation; deny rules always apply.
 func firewallRules(service *v1.Service, s settings) (*godo.LBFirewall, error) {
 	f := &godo.LBFirewall{Allow: s.AllowRules, Deny: s.DenyRules}
 	if len(service.Spec.LoadBalancerSourceRanges) == 0 {
@@ -353,12 +351,10 @@ func firewallRules(service *v1.Service, s settings) (*godo.LBFirewall, error) {
 	return f, err
 }
 
-// step is one call to the API.
+// step is one API call.
 type step struct {
-	kind stepKind
-	// request is set for create and replace.
-	request *godo.LoadBalancerRequest
-	// droplets is set for addDroplets and removeDroplets.
+	kind     stepKind
+	request  *godo.LoadBalancerRequest
 	droplets []int
 	// reasons names the fields that differ.
 	reasons []string
@@ -373,16 +369,15 @@ const (
 	removeDroplets stepKind = "remove droplets"
 )
 
-// creation is the call that creates a load balancer: as wanted, but under the default name.
+// creation returns the call that creates a load balancer, under the default name.
 func creation(want *godo.LoadBalancerRequest, service *v1.Service) step {
 	request := *want
 	request.Name = defaultName(service)
 	return step{kind: create, request: &request}
 }
 
-// plan returns the calls that lead from what is observed to what is wanted: none where nothing
-// differs, droplets alone where they are the only difference, else one replacement of the whole. A change of the size,
-// which the API allows once an hour, comes in a call of its own after everything else, so that it holds nothing up.
+// plan returns the calls from the observed to the desired load balancer: only droplets if nothing else differs, otherwise a replacement. A
+// change of size comes last, in its own call, because the API allows only one an hour.
 func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 	request := keepFixed(observed, want)
 	reasons := differences(observed, request)
@@ -401,7 +396,7 @@ func plan(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) []step {
 	return nil
 }
 
-// compare is the part of a load balancer that a step changes, before and after.
+// compare returns the changed parts of a load balancer, before and after the step.
 func (s step) compare(lb *godo.LoadBalancer) (before, after any) {
 	request := s.request
 	if request == nil {
@@ -426,7 +421,7 @@ func splitResize(observed *godo.LoadBalancer, request *godo.LoadBalancerRequest,
 	}
 }
 
-// keptSize is the size that leaves a load balancer as large as it is.
+// keptSize returns the size that leaves a load balancer unchanged.
 func keptSize(lb *godo.LoadBalancer) (slug string, count uint32) {
 	if lb.SizeUnit != 0 {
 		return "", lb.SizeUnit
@@ -438,7 +433,7 @@ func keptSize(lb *godo.LoadBalancer) (slug string, count uint32) {
 func planDroplets(observed *godo.LoadBalancer, want []int) []step {
 	var steps []step
 	add, remove := dropletChanges(observed.DropletIDs, want)
-	// Adding comes first, so that there is never a moment without backends.
+	// Additions come first, so that there are always backends.
 	if len(add) > 0 {
 		steps = append(steps, step{kind: addDroplets, droplets: add, reasons: []string{"droplet_ids"}})
 	}
@@ -448,8 +443,8 @@ func planDroplets(observed *godo.LoadBalancer, want []int) []step {
 	return steps
 }
 
-// keepFixed returns the request for a load balancer that exists: what the API cannot change is sent as it is, and what
-// others set and a full replacement would reset to its default is carried along.
+// keepFixed adapts the request to an existing load balancer. Fixed fields keep their values, as do fields that others set and a
+// replacement would reset.
 func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *godo.LoadBalancerRequest {
 	r := *want
 	r.IP = ""
@@ -462,12 +457,12 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 		r.Region = cmp.Or(observed.Region.Slug, r.Region)
 	}
 	if r.SizeSlug == "" && r.SizeUnit == 0 {
-		// Nothing is asked for: the size that somebody gave it stays.
+		// Without a requested size the present one stays.
 		r.SizeSlug, r.SizeUnit = keptSize(observed)
 	}
 	owned := slices.ContainsFunc(r.Tags, ownership.IsServiceMark)
 	for _, tag := range observed.Tags {
-		// The marks of a Service that is gone, and whose this was, go.
+		// Marks of a deleted former owner are dropped.
 		if !slices.Contains(r.Tags, tag) && (!owned || !ownership.IsServiceMark(tag)) {
 			r.Tags = append(slices.Clone(r.Tags), tag)
 		}
@@ -475,8 +470,8 @@ func keepFixed(observed *godo.LoadBalancer, want *godo.LoadBalancerRequest) *god
 	return &r
 }
 
-// differences names the fields, droplets aside, in which a load balancer is not as requested. Fields that the API
-// ignores or fixes at creation are not compared: no write could fix them.
+// differences names the differing fields except droplets. Fields that the API ignores or fixes at creation are left out, because no write
+// could correct them.
 func differences(lb *godo.LoadBalancer, r *godo.LoadBalancerRequest) []string {
 	var fields []string
 	differ := func(field string, different bool) {
@@ -517,7 +512,7 @@ func sameHealthCheck(a, b *godo.HealthCheck) bool {
 	x, y := *a, *b
 	x.ProxyProtocol, y.ProxyProtocol = nil, nil
 	if y.Path == "" {
-		// The API fills in a path of its own, which a TCP check does not use.
+		// The API fills in a path that a TCP check does not use.
 		x.Path = ""
 	}
 	return x == y
@@ -536,7 +531,7 @@ func sameFirewall(a, b *godo.LBFirewall) bool {
 
 func dropletChanges(have, want []int) (add, remove []int) {
 	if len(have) == len(want) && len(have) > 0 && &have[0] == &want[0] {
-		return nil, nil // one list in memory
+		return nil, nil // the same list in memory
 	}
 	return subtract(want, have), subtract(have, want)
 }
@@ -563,7 +558,7 @@ func subtract(items, other []int) []int {
 	return rest
 }
 
-// sorted returns a list in order: itself where it is.
+// sorted returns ids itself if it is already sorted.
 func sorted(ids []int) []int {
 	if slices.IsSorted(ids) {
 		return ids
@@ -571,7 +566,6 @@ func sorted(ids []int) []int {
 	return slices.Sorted(slices.Values(ids))
 }
 
-// status returns the addresses for the status of the Service.
 func status(lb *godo.LoadBalancer, s settings) *v1.LoadBalancerStatus {
 	if s.Hostname != "" {
 		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: strings.ToLower(s.Hostname)}}}
@@ -585,7 +579,7 @@ func status(lb *godo.LoadBalancer, s settings) *v1.LoadBalancerStatus {
 	return st
 }
 
-// certificateInUse is the first certificate that a load balancer terminates TLS with.
+// certificateInUse returns the first certificate of a load balancer's rules.
 func certificateInUse(lb *godo.LoadBalancer) string {
 	for _, rule := range lb.ForwardingRules {
 		if rule.CertificateID != "" {
@@ -595,8 +589,8 @@ func certificateInUse(lb *godo.LoadBalancer) string {
 	return ""
 }
 
-// rotated decides whether the certificate in use replaced the wanted one by Let's Encrypt's renewal, which issues a new
-// ID under the same name and moves the load balancer to it. wanted is nil if it does not exist any more.
+// rotated reports whether Let's Encrypt's renewal has replaced the wanted certificate by the one in use. A renewal has a new ID and the
+// same name. wanted is nil if it no longer exists.
 func rotated(inUse, wanted *godo.Certificate) bool {
 	if inUse == nil || inUse.Type != letsEncrypt {
 		return false

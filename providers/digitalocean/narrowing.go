@@ -14,11 +14,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
 
-// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+// This file shuts out clients that a Service no longer allows, before other changes.
 
 var _ services.Narrower[finding] = (*loadBalancers)(nil)
 
-// nobody is an address for documentation, from which no connection comes: without any allow rule everybody gets in.
+// nobody is a documentation address. An empty allow list would admit everybody.
 const nobody = "ip:192.0.2.0"
 
 // NarrowLoadBalancer implements contract.Narrower.
@@ -29,7 +29,7 @@ func (l *loadBalancers) NarrowLoadBalancer(ctx context.Context, cluster string, 
 	return l.LoadBalancer.NarrowLoadBalancer(ctx, cluster, service)
 }
 
-// Narrowing implements services.Narrower: one call writes the load balancer as it is, but for its allow and deny rules.
+// Narrowing implements services.Narrower: one call changes only the allow and deny rules.
 func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f finding) ([]services.Change[finding], error) {
 	if f.lb == nil || f.lb.Type == godo.LoadBalancerTypeGlobal {
 		return nil, nil
@@ -49,7 +49,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 	request := keepFixed(f.lb, withoutDroplets(f.lb, vanished).AsRequest())
 	request.SizeSlug, request.SizeUnit = keptSize(f.lb)
 	request.Firewall = &after
-	slices.Sort(request.Tags) // the API promises no order
+	slices.Sort(request.Tags) // the API guarantees no order
 	slices.SortFunc(request.ForwardingRules, func(a, b godo.ForwardingRule) int {
 		return cmp.Or(cmp.Compare(a.EntryPort, b.EntryPort), strings.Compare(a.EntryProtocol, b.EntryProtocol))
 	})
@@ -61,7 +61,7 @@ func (l *loadBalancers) Narrowing(ctx context.Context, r services.Request, f fin
 	return changes, err
 }
 
-// narrow returns the rules of a load balancer without those whom a Service does not let in. Nobody new is let in by them.
+// narrow removes clients that the Service does not allow. It never admits new ones.
 func narrow(have godo.LBFirewall, service *v1.Service) godo.LBFirewall {
 	after := godo.LBFirewall{Allow: have.Allow, Deny: slices.Clone(have.Deny)}
 	denied := networksOf(have.Deny)
@@ -92,7 +92,7 @@ func narrow(have godo.LBFirewall, service *v1.Service) godo.LBFirewall {
 	return after
 }
 
-// clientsOf are those whom a Service lets in, as far as they can be read: its source ranges, else its allow rules.
+// clientsOf returns the clients that a Service allows, as far as they can be read: source ranges, otherwise allow rules.
 func clientsOf(service *v1.Service) sources.Set {
 	set, _ := sources.Parse(sources.Field, service.Spec.LoadBalancerSourceRanges)
 	text := strings.TrimSpace(service.Annotations[annotationAllowRules])
@@ -104,7 +104,7 @@ func clientsOf(service *v1.Service) sources.Set {
 	return sources.New(networks, len(rules) == 0 || len(networks) < len(rules))
 }
 
-// networksOf are those of rules that can be read.
+// networksOf returns the networks of readable rules.
 func networksOf(rules []string) (networks []netip.Prefix) {
 	for _, rule := range rules {
 		if p, is := networkOf(rule); is {
@@ -114,7 +114,7 @@ func networksOf(rules []string) (networks []netip.Prefix) {
 	return networks
 }
 
-// networkOf is that of an allow or deny rule.
+// networkOf returns the network of an allow or deny rule.
 func networkOf(rule string) (netip.Prefix, bool) {
 	kind, text, _ := strings.Cut(strings.TrimSpace(rule), ":")
 	ip, noAddress := netip.ParseAddr(text)

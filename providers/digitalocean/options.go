@@ -17,36 +17,33 @@ import (
 
 const (
 	defaultBaseURL = "https://api.digitalocean.com/"
-	// defaultMetadataURL is the link-local metadata service that every droplet sees.
+	// defaultMetadataURL is the link-local metadata service of droplets.
 	defaultMetadataURL = "http://169.254.169.254/"
 )
 
-// Config is the validated configuration of the provider.
 type Config struct {
 	Token       schema.Secret
 	BaseURL     string
 	MetadataURL string
-	// Region is the slug for new load balancers; empty means that the metadata service is asked.
+	// Region is the slug for new load balancers; if empty, the metadata service is asked.
 	Region string
 	// ClusterID becomes the tag k8s:<cluster ID> of new load balancers; empty means no tag.
 	ClusterID string
 	VPCID     string
-	// DefaultType is the load balancer type where a Service names none.
+	// DefaultType is the load balancer type of Services without the annotation.
 	DefaultType string
-	// OwnershipTag marks new load balancers as this cluster's.
+	// OwnershipTag marks new load balancers with the cluster's identity.
 	OwnershipTag bool
-	// RateLimitQPS replaces our own limits by a fixed rate; 0 means our own limits.
+	// RateLimitQPS replaces our own limits by a fixed rate; 0 keeps our own.
 	RateLimitQPS float64
-	// FirewallName and FirewallTags name the public access firewall, and the tags of the droplets that it protects; both
-	// are set or none.
+	// FirewallName and FirewallTags name the public access firewall and the tags of its droplets; both or none are set.
 	FirewallName string
 	FirewallTags []string
-	// DebugAddress and MetricsAddress are host:port of further servers; empty means none.
+	// DebugAddress and MetricsAddress are host:port of further servers; empty disables them.
 	DebugAddress, MetricsAddress string
 }
 
-// Options is the table of the provider's options. Names are those of DigitalOcean's own controller, except where the
-// help text says that the option is ours.
+// Options is the table of options. Names are those of DigitalOcean's own controller unless the help says that the option is ours.
 var Options = schema.Options[Config]{
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.Token }, schema.OptionRow{
 		Env: "DO_ACCESS_TOKEN", Required: true,
@@ -121,7 +118,7 @@ const (
 )
 
 var (
-	// firewallNameRule and tagRule are the API's.
+	// firewallNameRule and tagRule are the API's rules.
 	firewallNameRule = regexp.MustCompile(`^[a-zA-Z0-9][a-zA-Z0-9.-]+$`)
 	tagRule          = regexp.MustCompile(`^[a-zA-Z0-9_\-:]{1,255}$`)
 )
@@ -161,7 +158,7 @@ func checkListenAddress(v string) error {
 	return nil
 }
 
-// parseConfig reads all sources. All problems are reported together.
+// parseConfig reads all sources and reports all problems together.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	c, err = Options.Parse(in.Sources)
 	if err == nil && (c.FirewallName == "") != (len(c.FirewallTags) == 0) {

@@ -16,7 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// Orphans implements contract.OrphanFinder: load balancers with the mark of this cluster that no Service has.
+// Orphans implements contract.OrphanFinder: load balancers with this cluster's mark that no Service uses.
 func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract.Orphan, error) {
 	mark, err := c.loadBalancers.cluster.KnownMark(ctx)
 	if err != nil {
@@ -36,8 +36,8 @@ func (c *cloud) Orphans(ctx context.Context, services []*v1.Service) ([]contract
 	return orphans, nil
 }
 
-// orphaned reports whether a load balancer carries the mark of this cluster, and no Service has it. Whatever leads from a
-// living Service to it is enough, even where an annotation leads elsewhere as well.
+// orphaned reports whether a load balancer has this cluster's mark and no Service uses it. Any trace from an existing Service counts as
+// use.
 func (l *loadBalancers) orphaned(lb *godo.LoadBalancer, mark string, services []*v1.Service) bool {
 	rules, object := l.rules(), objectOf(lb)
 	return slices.Contains(lb.Tags, mark) && !slices.ContainsFunc(services, func(s *v1.Service) bool {
@@ -45,8 +45,8 @@ func (l *loadBalancers) orphaned(lb *godo.LoadBalancer, mark string, services []
 	})
 }
 
-// isServed reports whether a Service would find a load balancer. A Service that was a load balancer and waits for its clean-up
-// still does.
+// isServed reports whether a Service would find a load balancer. This includes Services of another type that still wait for their
+// clean-up.
 func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 	if s.Spec.Type != v1.ServiceTypeLoadBalancer && len(s.Finalizers) == 0 {
 		return false
@@ -55,7 +55,7 @@ func isServed(s *v1.Service, lb *godo.LoadBalancer) bool {
 		(s.Annotations[annotationName] != "" && s.Annotations[annotationName] == lb.Name)
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again right before.
+// DeleteOrphan implements contract.OrphanFinder. The load balancer is read again, because the list may be outdated.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	l := c.loadBalancers
 	lb, err := l.observed.Get(ctx, o.ID, inventory.Query{})

@@ -11,13 +11,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// onRegional is where load balancers end TLS.
+// onRegional limits annotations to the type that terminates TLS.
 var onRegional = &schema.Where{Key: annotationType, OneOf: []string{godo.LoadBalancerTypeRegional}}
 
-// overrideCheck makes the path, port and protocol of the health check effective.
+// overrideCheck enables the settings of an own health check.
 var overrideCheck = map[string]string{annotationOverrideCheck: "true"}
 
-// portableCertificate translates the portable certificate, which is for all ports unless the Service names some.
+// portableCertificate translates the portable certificate, which applies to all ports unless the Service names some.
 func portableCertificate(value string, a schema.Asked) (map[string]string, error) {
 	own := map[string]string{annotationCertificateName: value}
 	if schema.UUID.Holds(value) {
@@ -41,7 +41,7 @@ func numbers(ports []schema.Port) string {
 	return strings.Join(texts, ",")
 }
 
-// portableCheckPort translates the port of the health check, which DigitalOcean's annotation names by the port of the Service.
+// portableCheckPort translates the health check port. DigitalOcean's annotation expects the Service port.
 func portableCheckPort(value string, a schema.Asked) (map[string]string, error) {
 	for _, p := range a.PortsNamed("") {
 		if value == portable.NodePort || value == strconv.Itoa(int(p.NodePort)) {

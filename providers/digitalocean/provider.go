@@ -17,7 +17,6 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "digitalocean"
 
-// Description returns what the provider tells about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",
@@ -65,14 +64,14 @@ func buildCloud(config Config, a *api, in registry.Inputs) (*cloud, error) {
 	return c, nil
 }
 
-// begin makes what the program leads known to the parts.
+// begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.loadBalancers.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.loadBalancers.cluster.SetClient(b.Kube)
 	c.startServers(b.Stop)
 }
 
-// inform begins the provider's own controllers.
+// inform starts the provider's own controllers.
 func (c *cloud) inform(in cloudbase.Informers) {
 	services := in.Services()
 	c.instances.nodes.SetLister(in.Nodes().Lister())
@@ -88,7 +87,7 @@ func (c *cloud) inform(in cloudbase.Informers) {
 	}
 }
 
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+// CheckAPI implements registry.CloudAPI. Its listing also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error {
 	if c.config.Region != "" {
 		slugs, err := c.api.regionSlugs(ctx)
@@ -106,7 +105,6 @@ func (c *cloud) CheckAPI(ctx context.Context) error {
 // HasClusterID implements cloudprovider.Interface.
 func (c *cloud) HasClusterID() bool { return c.config.ClusterID != "" }
 
-// permissions are the rights that the credential needs.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"droplet:read"}},
@@ -122,7 +120,6 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Credentials:   []registry.Credential{{Name: "token", Key: "access-token", Env: "DO_ACCESS_TOKEN_FILE", Help: "API token."}},

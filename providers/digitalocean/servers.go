@@ -15,14 +15,14 @@ import (
 )
 
 const (
-	// probeMaxAge is how long a check of the API is believed, so that probes do not use the account's calls up.
+	// probeMaxAge lets probes share one check, because checks cost API calls.
 	probeMaxAge  = 30 * time.Second
 	probeTimeout = 15 * time.Second
-	// closeTimeout is how long requests in progress may take at the end.
+	// closeTimeout bounds requests in progress at the end.
 	closeTimeout = 2 * time.Second
 )
 
-// startServers serves what DigitalOcean's own controller served on addresses of their own.
+// startServers starts the separate servers that DigitalOcean's own controller offered.
 func (c *cloud) startServers(stop <-chan struct{}) {
 	if c.config.DebugAddress != "" {
 		mux := http.NewServeMux()
@@ -36,7 +36,7 @@ func (c *cloud) startServers(stop <-chan struct{}) {
 	}
 }
 
-// serve serves until stop. An address that cannot be used is reported; the program works without.
+// serve serves until stop. An unusable address is only logged.
 func serve(option, address string, handler http.Handler, stop <-chan struct{}) {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
 	if err != nil {
@@ -49,7 +49,7 @@ func serve(option, address string, handler http.Handler, stop <-chan struct{}) {
 		<-stop
 		ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 		defer cancel()
-		_ = server.Shutdown(ctx) // the end of the process closes what is left
+		_ = server.Shutdown(ctx) // the end of the process closes the rest
 	})
 	rescue.Go("the server of "+option, func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -58,7 +58,7 @@ func serve(option, address string, handler http.Handler, stop <-chan struct{}) {
 	})
 }
 
-// healthPage answers 200 while the API can be used, else 500 with the reason. Probes share one check.
+// healthPage answers 200 while the API is usable, otherwise 500 with the reason. Probes share one check.
 type healthPage struct {
 	check func(context.Context) error
 

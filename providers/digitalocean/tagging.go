@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// taggingPeriod is how often load balancers are looked at for the cluster's tag: some were made before the option was
-	// set, and the API takes tags with a load balancer at its creation alone.
+	// taggingPeriod is the interval of the search for load balancers without the cluster's tag. Some are older than the option, and the
+	// API accepts tags in the request only at creation.
 	taggingPeriod  = 15 * time.Minute
 	taggingTimeout = 2 * time.Minute
 )
 
-// tagging puts the tag k8s:<cluster ID> on the load balancers of the cluster.
+// tagging puts the tag k8s:<cluster ID> on the cluster's load balancers.
 type tagging struct {
 	tag           string
 	api           *api
@@ -37,7 +37,7 @@ func (t *tagging) job() loop.Job {
 	return loop.Job{Name: "load-balancer-tags", Period: taggingPeriod, Timeout: taggingTimeout, Run: t.run}
 }
 
-// run costs nothing without Services of type LoadBalancer, a listing with them, and a write where a tag is missing.
+// run makes no call without Services of type LoadBalancer, otherwise one listing, and writes only missing tags.
 func (t *tagging) run(ctx context.Context) error {
 	services, err := t.services.List(labels.Everything())
 	if err != nil {
@@ -78,8 +78,7 @@ func (t *tagging) run(ctx context.Context) error {
 	return nil
 }
 
-// untagged returns the load balancers that belong to Services and lack the tag, each once. Those of other clusters are
-// not ours to tag.
+// untagged returns each of the cluster's load balancers that lacks the tag.
 func (t *tagging) untagged(ctx context.Context, services []*v1.Service, all []*godo.LoadBalancer) ([]*godo.LoadBalancer, error) {
 	var list []*godo.LoadBalancer
 	for _, lb := range all {
