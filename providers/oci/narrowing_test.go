@@ -223,6 +223,31 @@ func TestRuleWithoutADescription(t *testing.T) {
 	}
 }
 
+// TestNodeRuleWithoutADescription: the event names those, too, by which clients come in to nodes that see their addresses, and none by
+// which the load balancer does.
+func TestNodeRuleWithoutADescription(t *testing.T) {
+	marking(t, []string{"a"}, func(w *testWorld, nodes []*v1.Node, events *record.FakeRecorder) {
+		s := local(conformance.Service("web", ofNetwork(annotationRuleMode, "SL-All"), web()))
+		w.serving(s)
+		s.Status.LoadBalancer = *w.requireServed(s, nodes)
+		w.sim.EditList(ocisim.DefaultList, func(in, out []any) ([]any, []any) {
+			return append(in, opening{false, numberTCP, 30080, everybody}.rule(""), opening{false, numberTCP, 30080, balancerNet}.rule("")), out
+		})
+		w.start()
+		w.cloud.loadBalancers.setEvents(events)
+		s.Spec.LoadBalancerSourceRanges = []string{"203.0.113.0/24"}
+		w.serving(s)
+		w.requireServed(s, nodes)
+		assert.Contains(w, w.mayConnect("30080"), everybody)
+		var told []string
+		for len(events.Events) > 0 {
+			told = append(told, <-events.Events)
+		}
+		assert.Contains(w, strings.Join(told, "\n"), "TCP port 30080 from 0.0.0.0/0 by a rule without a description")
+		assert.NotContains(w, strings.Join(told, "\n"), "TCP port 30080 from "+balancerNet)
+	})
+}
+
 // TestNarrowingIsTriedInEachList: a list that is refused, or that nobody can read, keeps no other one open.
 func TestNarrowingIsTriedInEachList(t *testing.T) {
 	for name, fault := range map[string]func(w *testWorld){

@@ -146,6 +146,11 @@ func (a access) serves(o opening) bool {
 	return slices.ContainsFunc(a.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.port == o.port })
 }
 
+// servesBy reports whether an opening is for one of the ports of nodes by which clients are served.
+func (a access) servesBy(o opening) bool {
+	return slices.ContainsFunc(a.ports, func(p rulePort) bool { return p.protocol == o.protocol && p.node == o.port })
+}
+
 // subtractPorts returns the ports that another access does not have; 0 stands for those that it has.
 func (a access) subtractPorts(asked access) (left access) {
 	for _, p := range a.ports {

@@ -312,7 +312,27 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan
 		return nil, err
 	}
 	front, _, err := b.placesOf(ctx, r, r.balancers)
-	for _, p := range front {
+	if err != nil {
+		return nil, err
+	}
+	has := func(o opening) bool { return (r.access.serves(o) || r.former.serves(o)) && !others.need(o) }
+	findings = b.unprovedIn(front, asked, plans, has)
+	if !r.access.preserve || r.frontend {
+		return findings, nil
+	}
+	// Nodes that see the addresses of clients let them in, too. Where it is not known which nodes there are, nothing is told of them.
+	ids, _, _ := b.subnetsOf(ctx, r)
+	back, _, _ := b.placesOf(ctx, r, ids)
+	inside := r.access.backOpenings(networksOf(front, r.four, r.six))
+	has = func(o opening) bool {
+		return (r.access.servesBy(o) || r.former.servesBy(o)) && !inside[o] && !others.need(o)
+	}
+	return append(findings, b.unprovedIn(back, asked, plans, has)...), nil
+}
+
+// unprovedIn tells of rules without a description in some places that have is true of, and that let in more than is asked for.
+func (b *ruleBook) unprovedIn(places []place, asked clients, plans []listPlan, has func(opening) bool) (findings []services.Finding) {
+	for _, p := range places {
 		l, _ := b.lists.Peek(p.list)
 		goes := func(o opening) bool {
 			return slices.ContainsFunc(plans, func(plan listPlan) bool { return plan.id == p.list && slices.Contains(plan.removed, o) })
@@ -320,8 +340,7 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan
 		for _, v := range listOf(l.doc[ingressField]) {
 			rule, _ := v.(document)
 			o, single := openingOf(rule, false)
-			has := r.access.serves(o) || r.former.serves(o)
-			if said, _ := rule["description"].(string); said != "" || !single || !has || others.need(o) || goes(o) {
+			if said, _ := rule["description"].(string); said != "" || !single || !has(o) || goes(o) {
 				continue
 			}
 			if _, more := asked.asked.NarrowTexts([]string{o.network}, false); more {
@@ -330,7 +349,7 @@ func (b *ruleBook) unproved(ctx context.Context, r ruleRequest, plans []listPlan
 			}
 		}
 	}
-	return findings, err
+	return findings
 }
 
 // othersThan returns the openings that all Services but one need.
