@@ -78,7 +78,7 @@ type CloudConfig struct {
 	Sections []NamedSection
 	// Others is a pattern for further top-level keys, which are accepted with any value.
 	Others string
-	// Example is one part of it, as a value of the chart, such as "Global: {auth-url: https://keystone/v3}".
+	// Example is one to begin with, as a value of the chart without its outer braces: "Global: {auth-url: https://keystone/v3}".
 	Example string
 }
 
@@ -103,6 +103,22 @@ type Migration struct {
 	Written string
 	// Notes are further paragraphs.
 	Notes []string
+	// From is what the cloud's own manifest or chart installs. Without workloads it was a part of Kubernetes.
+	From Origin
+}
+
+// Origin is an installation of the cloud's own controller.
+type Origin struct {
+	Namespace string
+	// Workloads are stopped at the migration, such as "daemonset/aws-cloud-controller-manager".
+	Workloads []string
+	// Lease is the name of the one by which its pods choose a leader. Without it the workloads are stopped before ours are made.
+	Lease string
+	// Secret holds the credentials, and stays. Keys are those that differ from ours, such as "token=apiToken".
+	Secret string
+	Keys   []string
+	// ConfigMap holds the cloud config by the key ConfigKey.
+	ConfigMap, ConfigKey string
 }
 
 // Controller is a provider's own controller, enabled by --controllers. It is off by default.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
@@ -24,7 +25,7 @@ func cloudValues(providers []registry.Provider) string {
 			fmt.Fprintf(&b, "| `credentials.values.%s` | %s%s Key of the Secret: %s, or `credentials.keys.%s`. |\n",
 				c.Name, cell(c.Help), optional, code(c.Key), c.Name)
 		}
-		fmt.Fprintf(&b, "| `cloudConfig` | %s |\n", configCell(p.Installation.Config))
+		fmt.Fprintf(&b, "| `cloudConfig` | %s |\n", configCell(p))
 		fmt.Fprintf(&b, "| `options` | [The names in the columns environment and flag](../../docs/providers/%s.md#options). |\n", p.Name)
 		if r := p.Installation.ReadsSecrets; r != "" {
 			fmt.Fprintf(&b, "| `readSecrets` | For %s. |\n", cell(r))
@@ -39,11 +40,12 @@ func cloudValues(providers []registry.Provider) string {
 	return b.String()
 }
 
-func configCell(c registry.CloudConfig) string {
+func configCell(p registry.Provider) string {
+	c := p.Installation.Config
 	if c.Format == registry.NoConfig {
 		return "None."
 	}
-	text := fmt.Sprintf("%s, such as %s.", c.Format, code(c.Example))
+	text := fmt.Sprintf("%s, such as [this one](../../docs/providers/%s.md#sample-configuration).", c.Format, p.Name)
 	if c.HoldsCredentials {
 		text += fmt.Sprintf(" It holds the credentials; key of the Secret: %s, or `credentials.keys.%s`.", code(c.File), registry.ConfigCredential)
 	}
@@ -55,38 +57,41 @@ func configCell(c registry.CloudConfig) string {
 
 // example is the installation of a release on a cloud.
 func example(p registry.Provider) string {
-	i := p.Installation
-	var b strings.Builder
-	b.WriteString("```\n")
-	secret, file := false, ""
-	var files strings.Builder
+	lines, set := secretOf(p.Installation, "kube-system")
+	return block(append(lines, helmInstall(p, "cloud-controller-manager", "kube-system", append(set, p.Installation.Set...))...)...)
+}
+
+// secretOf is the command that makes the Secret of a release, and the value that names it; nothing where none is needed.
+func secretOf(i registry.Installation, namespace string) (commands, set []string) {
+	files := ""
 	for _, c := range i.Credentials {
 		if !c.Optional {
-			secret = true
-			fmt.Fprintf(&files, " --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
+			files += fmt.Sprintf(" --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
 		}
 	}
 	if i.Config.HoldsCredentials && i.Config.Required {
-		secret = true
-		files.WriteString(" --from-file=" + i.Config.File)
+		files += " --from-file=" + i.Config.File
 	}
-	if secret {
-		fmt.Fprintf(&b, "kubectl -n kube-system create secret generic %s%s\n", i.Secret, files.String())
+	if files == "" {
+		return nil, nil
 	}
-	set := []string{"cloudProvider=" + p.Name}
-	if secret {
-		set = append(set, "credentials.existingSecret="+i.Secret)
+	return []string{"kubectl -n " + namespace + " create secret generic " + i.Secret + files}, []string{"credentials.existingSecret=" + i.Secret}
+}
+
+// helmInstall are the lines that install a release with these values.
+func helmInstall(p registry.Provider, release, namespace string, set []string) []string {
+	values := ""
+	for _, s := range slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=production"}) {
+		values += " --set " + s
 	}
-	set = append(append(set, i.Set...), "clusterName=production")
-	if i.Config.Required && !i.Config.HoldsCredentials {
-		file = " --set-file extraCloudConfig=" + i.Config.File
+	if c := p.Installation.Config; c.Required && !c.HoldsCredentials {
+		values += " --set-file extraCloudConfig=" + c.File
 	}
-	b.WriteString("helm install cloud-controller-manager charts/cloud-controller-manager --namespace kube-system \\\n ")
-	for _, s := range set {
-		b.WriteString(" --set " + s)
+	return []string{
+		"helm install " + release + " charts/cloud-controller-manager --namespace " + namespace + " \\",
+		" " + values + " \\",
+		"  --set image.repository=registry.example.com/cloud-controller-manager --set image.tag=v1",
 	}
-	b.WriteString(file + " \\\n  --set image.repository=registry.example.com/cloud-controller-manager --set image.tag=v1\n```\n")
-	return b.String()
 }
 
 // installations is the part of the page about installing that has a section for each cloud.
@@ -109,11 +114,11 @@ func installations(providers []registry.Provider) string {
 // migrations is the table of what coming from each cloud's own controller means.
 func migrations(providers []registry.Provider) string {
 	var b strings.Builder
-	b.WriteString("| cloud | credentials | `clusterName` is | written at the change | differences |\n| --- | --- | --- | --- | --- |\n")
+	b.WriteString("| cloud | credentials | `clusterName` is | written at the change | differences | commands |\n| --- | --- | --- | --- | --- | --- |\n")
 	for _, p := range providers {
 		m := p.Installation.Migration
-		fmt.Fprintf(&b, "| %s | %s | %s | %s | [list](providers/%s.md#differences-from-the-clouds-own-controller) |\n",
-			p.Title, cell(m.Credentials), cell(m.ClusterName), cell(m.Written), p.Name)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | [list](providers/%s.md#differences-from-the-clouds-own-controller) | "+
+			"[there and back](providers/%s.md#migrating) |\n", p.Title, cell(m.Credentials), cell(m.ClusterName), cell(m.Written), p.Name, p.Name)
 	}
 	return b.String()
 }

@@ -13,9 +13,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/cmd/cloud-controller-manager/app"
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 // pages lists the documentation pages.
@@ -157,6 +160,55 @@ func TestDifferencesHaveOneHeading(t *testing.T) {
 		assert.ElementsMatch(t, groups, slices.Collect(maps.Keys(items)), "%s: each difference is in a group, and each group has one", p.Name)
 		for group, feature := range map[string]registry.Support{"Nodes": p.Features.Instances, "Load balancers": p.Features.LoadBalancers} {
 			assert.True(t, feature != registry.Done || slices.Contains(groups, group), "%s: nothing is said of %s", p.Name, group)
+		}
+	}
+}
+
+// TestSampleConfigurations: the program starts with the cloud config of each page, and knows all of its keys.
+func TestSampleConfigurations(t *testing.T) {
+	t.Parallel()
+	for _, p := range registry.Linked().Providers() {
+		in := registry.Inputs{}
+		in.LookupEnv = func(name string) (string, bool) { // what the Secret of the page about installing holds
+			for _, c := range p.Installation.Credentials {
+				if name == strings.TrimSuffix(c.Env, "_FILE") {
+					return "secret", true
+				}
+			}
+			for _, set := range p.Installation.Set {
+				if value, found := strings.CutPrefix(set, "options."+name+"="); found {
+					return value, true
+				}
+			}
+			return "", false
+		}
+		if p.Installation.Config.Format != registry.NoConfig {
+			language := strings.ToLower(string(p.Installation.Config.Format))
+			blocks, err := expectations.PageBlocks(root, p.Name, "sample", language)
+			require.NoError(t, err)
+			require.NotEmpty(t, blocks, p.Name)
+			in.File = []byte(blocks[len(blocks)-1])
+		}
+		assert.NoError(t, p.Validate(in), p.Name)
+		in.File = append(in.File, "[No Such"...)
+		assert.True(t, p.Installation.Config.Format == registry.NoConfig || p.Validate(in) != nil, "%s: what is no cloud config is taken", p.Name)
+	}
+}
+
+// TestExamplesOfPages: the Services of each page are served, and nothing about them is told.
+func TestExamplesOfPages(t *testing.T) {
+	t.Parallel()
+	for _, p := range registry.Linked().Providers() {
+		blocks, err := expectations.PageBlocks(root, p.Name, "services", "yaml")
+		require.NoError(t, err)
+		require.Len(t, blocks, len(expectations.PageNames(p)), p.Name)
+		for _, text := range blocks {
+			s := &v1.Service{}
+			require.NoError(t, yaml.UnmarshalStrict([]byte(text), s), text)
+			registry.AsStored(s)
+			warnings, err := registry.CheckServiceOf(p, registry.Inputs{}, s)
+			require.NoError(t, err, text)
+			assert.NoError(t, warnings, text)
 		}
 	}
 }

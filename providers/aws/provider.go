@@ -147,7 +147,8 @@ func installation() registry.Installation {
 			{Name: "secretAccessKey", Key: "secret-access-key", Env: "AWS_SECRET_ACCESS_KEY_FILE", Optional: true, Help: "Secret of that access key."},
 		},
 		Config: registry.CloudConfig{
-			Format: registry.INI, AnyCase: true, File: "cloud.conf", Example: "Global: {KubernetesClusterID: production}",
+			Format: registry.INI, AnyCase: true, File: "cloud.conf",
+			Example: "Global: {Region: us-east-1, VPC: vpc-0a1b2c3d4e5f60718, SubnetID: subnet-0a1b2c3d4e5f60718, KubernetesClusterID: production}",
 			Sections: []registry.NamedSection{{
 				Kind: "ServiceOverride", Keys: []string{"Service", "Region", "URL", "SigningRegion", "SigningName", "SigningMethod"},
 			}},
@@ -166,6 +167,9 @@ func installation() registry.Installation {
 			Credentials: "none where a role gives them; `serviceAccount.annotations` can stay",
 			ClusterName: "part of the names of managed security groups, keep it",
 			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect before",
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"daemonset/aws-cloud-controller-manager"}, Lease: "cloud-controller-manager",
+			},
 			Notes: []string{
 				"AWS's published policy also lacks `elasticloadbalancing:DescribeTargetGroupAttributes`, " +
 					"`elasticloadbalancing:ModifyTargetGroupAttributes`, `ec2:DescribeNetworkInterfaces` and `ec2:DeleteTags`, which AWS's own " +

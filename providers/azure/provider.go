@@ -164,8 +164,10 @@ func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
 			Format: registry.YAML, File: "azure.json", HoldsCredentials: true, Required: true, AnyCase: true,
-			Others:  "[rR][aA][tT][eE][lL][iI][mM][iI][tT]$",
-			Example: `subscriptionId: "00000000-0000-0000-0000-000000000000"`,
+			Others: "[rR][aA][tT][eE][lL][iI][mM][iI][tT]$",
+			Example: `tenantId: 00000000-0000-0000-0000-000000000000, subscriptionId: 00000000-0000-0000-0000-000000000000, ` +
+				`aadClientId: 00000000-0000-0000-0000-000000000000, aadClientSecret: secret, resourceGroup: production, location: westeurope, ` +
+				`vnetName: production, subnetName: nodes, securityGroupName: nodes`,
 		},
 		Secret: "azure-cloud-provider",
 		ServiceRights: []registry.Right{ // with several load balancers: pools of the nodes with an endpoint, and selectors of namespaces
@@ -178,6 +180,9 @@ func installation() registry.Installation {
 			Credentials: "the Secret or file with `azure.json` can stay",
 			ClusterName: "part of the names of load balancers, keep it",
 			Written:     "nothing",
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager", "daemonset/cloud-node-manager"}, Lease: "cloud-controller-manager",
+			},
 		},
 		MaxSlimMiB: 52,
 	}

@@ -130,7 +130,10 @@ func installation() registry.Installation {
 			Credentials: "the Secret `digitalocean` with the key `access-token` can stay",
 			ClusterName: "no name in the cloud",
 			Written:     "nothing",
-			Notes:       []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"deployment/digitalocean-cloud-controller-manager"}, Secret: "digitalocean",
+			},
+			Notes: []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
 		},
 		MaxSlimMiB: 47,
 	}

@@ -139,7 +139,8 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, AnyCase: true, File: "gce.conf", HoldsCredentials: true, Example: "global: {project-id: my-project, regional: true}",
+			Format: registry.INI, AnyCase: true, File: "gce.conf", HoldsCredentials: true,
+			Example: "global: {project-id: my-project, network-name: default, local-zone: europe-west1-b, regional: true, node-tags: kubernetes-node}",
 		},
 		Secret:        Name,
 		ServiceRights: []registry.Right{{Resources: []string{"services/status"}, Verbs: []string{"patch"}}},
@@ -159,6 +160,9 @@ func installation() registry.Installation {
 			Credentials: "`gce.conf` and the instance's service account can stay",
 			ClusterName: "no name in the cloud; the ConfigMap `kube-system/ingress-uid` stays",
 			Written:     "a finalizer on Services that an older release served",
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"daemonset/cloud-controller-manager"}, Lease: "cloud-controller-manager",
+			},
 		},
 		MaxSlimMiB: 54,
 	}

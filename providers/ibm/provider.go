@@ -110,7 +110,8 @@ func installation() registry.Installation {
 		}},
 		Config: registry.CloudConfig{
 			Format: registry.INI, AnyCase: true, File: "cloud.conf", Required: true,
-			Example: "global: {version: 1.1.0}",
+			Example: "global: {version: 1.1.0}, provider: {accountID: 0a1b2c3d4e5f, clusterID: production, cluster-default-provider: g2, " +
+				"region: us-south, g2workerServiceAccountID: 0a1b2c3d4e5f, g2ResourceGroupName: production, g2VpcName: production, g2VpcSubnetNames: nodes-1}",
 		},
 		Secret: "ibm-cloud-credentials",
 		Notes: []string{
@@ -124,6 +125,10 @@ func installation() registry.Installation {
 			Credentials: "the Secret `ibm-cloud-credentials` can stay",
 			ClusterName: "no name in the cloud, where `clusterID` is used instead",
 			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed, or whose new load balancer has a name of its choice",
+			From: registry.Origin{
+				Namespace: "openshift-cloud-controller-manager", Workloads: []string{"deployment/ibm-cloud-controller-manager"}, Lease: "cloud-controller-manager",
+				Secret: "ibm-cloud-credentials", ConfigMap: "cloud-conf", ConfigKey: "cloud.conf",
+			},
 		},
 		MaxSlimMiB: 52,
 	}

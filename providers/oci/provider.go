@@ -119,7 +119,8 @@ func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
 			Format: registry.YAML, File: "cloud-provider.yaml", HoldsCredentials: true, Required: true,
-			Example: "compartment: ocid1.compartment.oc1..example",
+			Example: "useInstancePrincipals: true, compartment: ocid1.compartment.oc1..example, vcn: ocid1.vcn.oc1..example, " +
+				"loadBalancer: {subnet1: ocid1.subnet.oc1..example, securityListManagementMode: All}",
 		},
 		Secret:       "oci-cloud-controller-manager",
 		ReadsSecrets: "certificates of Services that end TLS",
@@ -133,6 +134,10 @@ func installation() registry.Installation {
 			Notes: []string{"On Oracle Cloud a Service names TLS Secrets of its own namespace. List further namespaces, from which Services of all others may " +
 				"take certificates, in `OCI_SECRET_NAMESPACES` before step 3."},
 			Written: "nothing; `anyccm.io/oci-load-balancer-compartment` on a Service whose load balancer is in another compartment than it asks for",
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"daemonset/oci-cloud-controller-manager"}, Lease: "cloud-controller-manager",
+				Secret: "oci-cloud-controller-manager",
+			},
 		},
 		MaxSlimMiB: 52,
 	}

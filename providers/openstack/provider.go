@@ -141,7 +141,9 @@ func permissions() []registry.Permission {
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{
-			Format: registry.INI, AnyCase: true, File: "cloud.conf", HoldsCredentials: true, Required: true, Example: "Global: {auth-url: https://keystone/v3}",
+			Format: registry.INI, AnyCase: true, File: "cloud.conf", HoldsCredentials: true, Required: true,
+			Example: "Global: {auth-url: https://keystone.example.com/v3, region: RegionOne, application-credential-id: 6cb5fa6a13184e6fab65ba2108adf50c, " +
+				"application-credential-secret: secret}, LoadBalancer: {floating-network-id: 5d9a6a1e-3f3e-4f5c-8c8e-0d3d5f0f7f11}",
 			Sections: []registry.NamedSection{{Kind: "LoadBalancerClass", Keys: slices.Sorted(maps.Keys(classTable(&class{})))}},
 		},
 		Secret:        Name,
@@ -151,6 +153,10 @@ func installation() registry.Installation {
 			Credentials: "the Secret with `cloud.conf` can stay",
 			ClusterName: "part of the names of load balancers, keep it",
 			Written:     "nothing",
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"daemonset/openstack-cloud-controller-manager"}, Lease: "cloud-controller-manager",
+				Secret: "cloud-config",
+			},
 		},
 		MaxSlimMiB: 47,
 	}

@@ -113,7 +113,8 @@ func installation() registry.Installation {
 				{Kind: sectionVCenter, Keys: vcenterKeys(), HoldsCredentials: true},
 				{Kind: sectionClass, Keys: classKeys()},
 			},
-			Example: "global: {server: vcenter.example.com, user: k8s@vsphere.local, password: secret}",
+			Example: "global: {server: vcenter.example.com, user: k8s@vsphere.local, password: secret, datacenters: [production]}, " +
+				"labels: {region: k8s-region, zone: k8s-zone}",
 		},
 		ReadsSecrets: "the credentials of vCenter and NSX-T, where the cloud config names Secrets",
 		Secret:       "vsphere-cloud-config",
@@ -121,6 +122,10 @@ func installation() registry.Installation {
 			Credentials: "`vsphere.conf` and the Secrets that it names can stay",
 			ClusterName: "part of the tags of load balancers and routes, keep it",
 			Written:     "nothing",
+			From: registry.Origin{
+				Namespace: "kube-system", Workloads: []string{"daemonset/vsphere-cloud-controller-manager"}, Lease: "cloud-controller-manager",
+				ConfigMap: "vsphere-cloud-config", ConfigKey: "vsphere.conf",
+			},
 		},
 		MaxSlimMiB: 55,
 	}

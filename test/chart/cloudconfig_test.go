@@ -1,6 +1,7 @@
 package chart
 
 import (
+	"cmp"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -10,9 +11,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	v1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
 // TestCloudConfigs: mappings, lists and sections with a name are values of the chart as well, and faults in them are seen.
@@ -96,6 +99,37 @@ func withoutSecret(t *testing.T, p registry.Provider) string {
 	return installedValues(p)
 }
 
+// TestSampleConfigurations: with the values on a cloud's page the chart writes the file that stands below them.
+func TestSampleConfigurations(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join("..", "..")
+	for _, p := range clouds() {
+		values, err := expectations.PageBlocks(root, p.Name, "sample", "yaml")
+		require.NoError(t, err)
+		config := p.Installation.Config
+		if config.Format == registry.NoConfig {
+			render(t, "x", "cloudProvider: "+p.Name+"\n"+values[0])
+			continue
+		}
+		files, err := expectations.PageBlocks(root, p.Name, "sample", strings.ToLower(string(config.Format)))
+		require.NoError(t, err)
+		release := "cloudProvider: " + p.Name + "\n" + values[0]
+		if p.Installation.Secret != "" && !config.HoldsCredentials {
+			release += "credentials: {existingSecret: mine}\n"
+		}
+		written := ""
+		for _, o := range objects(t, render(t, "x", release)) {
+			switch o := o.(type) {
+			case *v1.Secret:
+				written += string(o.Data[config.File])
+			case *v1.ConfigMap:
+				written += o.Data[config.File]
+			}
+		}
+		assert.Equal(t, strings.TrimSpace(files[len(files)-1]), strings.TrimSpace(written), p.Name)
+	}
+}
+
 // TestInstallationPage: what docs/installing.md has for each cloud is enough for the chart, without any further value.
 func TestInstallationPage(t *testing.T) {
 	t.Parallel()
@@ -106,17 +140,67 @@ func TestInstallationPage(t *testing.T) {
 		require.True(t, found, p.Name)
 		_, command, found := strings.Cut(section, "\nhelm install cloud-controller-manager charts/cloud-controller-manager ")
 		require.True(t, found, p.Name)
-		command, _, _ = strings.Cut(command, "\n```")
-		args := strings.Fields(strings.ReplaceAll(command, "\\\n", " "))
-		if file := p.Installation.Config.File; slices.Contains(args, "extraCloudConfig="+file) {
-			path := filepath.Join(t.TempDir(), file)
-			require.NoError(t, os.WriteFile(path, []byte("[global]\n"), 0o600))
-			args[slices.Index(args, "extraCloudConfig="+file)] = "extraCloudConfig=" + path
-		}
-		out, err := helm(t, "", append([]string{"template", "cloud-controller-manager", folder}, args...)...)
-		require.NoError(t, err, "%s: %s", p.Name, out)
-		assert.Contains(t, out, "--cloud-provider="+p.Name)
+		assert.Contains(t, installed(t, p, "cloud-controller-manager", command), "--cloud-provider="+p.Name)
 	}
+}
+
+// installed is what the chart renders for a command of a page, without any further value. The command begins behind the chart's folder.
+func installed(t *testing.T, p registry.Provider, release, command string) string {
+	t.Helper()
+	command, _, _ = strings.Cut(command, "\n```")
+	args := strings.Fields(strings.ReplaceAll(command, "\\\n", " "))
+	if file := p.Installation.Config.File; slices.Contains(args, "extraCloudConfig="+file) {
+		path := filepath.Join(t.TempDir(), file)
+		require.NoError(t, os.WriteFile(path, []byte("[global]\n"), 0o600))
+		args[slices.Index(args, "extraCloudConfig="+file)] = "extraCloudConfig=" + path
+	}
+	out, err := helm(t, "", append([]string{"template", release, folder}, args...)...)
+	require.NoError(t, err, "%s: %s", p.Name, out)
+	return out
+}
+
+// TestMigrationPages: what a cloud's page installs beside the cloud's own controller waits for its lease, reads its Secret and has none of
+// its names.
+func TestMigrationPages(t *testing.T) {
+	t.Parallel()
+	for _, p := range clouds() {
+		from := p.Installation.Migration.From
+		blocks, err := expectations.PageBlocks(filepath.Join("..", ".."), p.Name, "migration", "")
+		require.NoError(t, err)
+		if len(from.Workloads) == 0 {
+			assert.NotContains(t, strings.Join(blocks, ""), "helm ", p.Name)
+			continue
+		}
+		command := ""
+		for _, b := range blocks {
+			if _, after, found := strings.Cut(b, "helm install anyccm charts/cloud-controller-manager "); found {
+				command = after
+			}
+		}
+		require.NotEmpty(t, command, p.Name)
+		all := objects(t, installed(t, p, "anyccm", command))
+		pod, container := container(t, all)
+		assert.Contains(t, container.Args, "--cloud-provider="+p.Name)
+		assert.Contains(t, container.Args, "--leader-elect-resource-namespace="+from.Namespace, p.Name)
+		assert.Contains(t, container.Args, "--leader-elect-resource-name="+cmp.Or(from.Lease, "anyccm-cloud-controller-manager"), p.Name)
+		if from.Secret != "" {
+			mounted := slices.ContainsFunc(pod.Volumes, func(v v1.Volume) bool { return holdsSecret(v, from.Secret) })
+			assert.True(t, mounted, "%s: %v", p.Name, pod.Volumes)
+		}
+		for key := range all {
+			for _, workload := range append([]string{"serviceaccount/cloud-controller-manager"}, from.Workloads...) {
+				kind, name, _ := strings.Cut(workload, "/")
+				assert.False(t, strings.EqualFold(key, kind+"/"+name), "%s: Helm refuses what is there already: %s", p.Name, key)
+			}
+		}
+	}
+}
+
+func holdsSecret(v v1.Volume, name string) bool {
+	if v.Projected != nil {
+		return slices.ContainsFunc(v.Projected.Sources, func(s v1.VolumeProjection) bool { return s.Secret != nil && s.Secret.Name == name })
+	}
+	return v.Secret != nil && v.Secret.SecretName == name
 }
 
 // TestCloudConfigThatIsNeeded: the chart wants a cloud config exactly where the program does not start without one.

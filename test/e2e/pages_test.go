@@ -52,7 +52,9 @@ var elsewhere = map[string]string{
 func TestPages(t *testing.T) {
 	every := func(registry.Features) bool { return true }
 	onEachCloud(t, every, func(t *testing.T, provider string, expected expectations.Cloud) {
-		w := newWalk(t, provider, readme, installing, migrating, observability, troubleshooting, ownership, validating, hybrid)
+		pages := []string{readme, installing, migrating, observability, troubleshooting, ownership, validating, hybrid}
+		w := newWalk(t, provider, append(pages, migrationPages(t, provider)...)...)
+		w.movesHereAndBack()
 		w.installs()
 		w.readsTheReadme()
 		w.migrates()
@@ -75,7 +77,7 @@ func TestQuickStart(t *testing.T) {
 	w.env = append(w.env, "KUBECONFIG="+filepath.Join(w.home, ".kube", "config")) // as step 2 ends
 	out := w.types(quickStart, "4. The program", 0)
 	assert.NotContains(t, out, "error")
-	w.starts()
+	w.starts(firstRelease, metav1.NamespaceSystem)
 	out = w.types(quickStart, "4. The program", 1)
 	assert.Regexp(t, `node-1 +digitalocean://\d+ `, out)
 	assert.NotContains(t, out, "uninitialized")
@@ -244,7 +246,7 @@ func (w *walk) credentials() map[string]string {
 const prelude = `set -euo pipefail
 make() { test "$1" = build; }
 doctl() { echo "doctl $*"; }
-helm() { case "$1 $2" in *" cloud-controller-manager") command helm "$@" --values simulated.yaml;; *) command helm "$@";; esac; }
+helm() { case "$1 $2" in *" cloud-controller-manager"|*" anyccm") command helm "$@" --values simulated.yaml;; *) command helm "$@";; esac; }
 `
 
 // sh runs commands and returns what they print.
@@ -292,7 +294,7 @@ func (w *walk) installs() {
 	t.Helper()
 	assert.NotContains(t, w.types(installing, "Installing", 0), "error")
 	w.types(installing, w.provider.Title, 0)
-	w.starts()
+	w.starts(firstRelease, metav1.NamespaceSystem)
 	out := w.types(installing, "Verify", 0)
 	assert.Regexp(t, `cloud-controller-manager +\S+_`, out, "the lease has a holder")
 	assert.Regexp(t, `(?s)node-1 .*node-2 `, out)
@@ -300,10 +302,10 @@ func (w *walk) installs() {
 }
 
 // starts runs the program from what the release holds, until it leads and both nodes are initialized.
-func (w *walk) starts() {
+func (w *walk) starts(release, namespace string) {
 	t := w.t
 	t.Helper()
-	manifest, err := w.sh(t.Context(), "helm -n kube-system get manifest "+firstRelease, "")
+	manifest, err := w.sh(t.Context(), "helm -n "+namespace+" get manifest "+release, "")
 	require.NoError(t, err)
 	objects, err := harness.Decode([]byte(manifest))
 	require.NoError(t, err)
@@ -316,7 +318,7 @@ func (w *walk) starts() {
 			env[variable] = all[variable]
 		}
 	}
-	w.ccm, err = w.c.StartObjects(t.Context(), append(objects, w.secrets()...), w.c.Programs.CCM, w.port, nil, env)
+	w.ccm, err = w.c.StartObjects(t.Context(), append(objects, w.secrets(namespace)...), w.c.Programs.CCM, w.port, nil, env)
 	require.NoError(t, err)
 	require.NoError(t, w.ccm.WaitLeading(t.Context(), patience))
 	if w.provider.Features.Instances == registry.Done {
@@ -331,10 +333,10 @@ func (w *walk) must(commands string) string {
 	return out
 }
 
-// secrets are those of kube-system as the workload would mount them.
-func (w *walk) secrets() []*unstructured.Unstructured {
+// secrets are those of a namespace as the workload would mount them.
+func (w *walk) secrets(namespace string) []*unstructured.Unstructured {
 	w.t.Helper()
-	list, err := w.c.Kube.CoreV1().Secrets(metav1.NamespaceSystem).List(w.t.Context(), metav1.ListOptions{})
+	list, err := w.c.Kube.CoreV1().Secrets(namespace).List(w.t.Context(), metav1.ListOptions{})
 	require.NoError(w.t, err)
 	var all []*unstructured.Unstructured
 	for _, s := range list.Items {

@@ -28,13 +28,43 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// TestPortableExamples: the manifests of the documentation, applied as they are on every cloud, give what the cloud's expectations
-// say, in the cloud; where they are refused, nothing is made, and the event says what is legal.
-func TestPortableExamples(t *testing.T) {
-	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
-		root, want := filepath.Join("..", ".."), expected.Portable
-		names, err := expectations.Examples(root)
+// written is a Service of the documentation, as it stands there, and what it is to give.
+type written struct {
+	name    string
+	service *unstructured.Unstructured
+	want    expectations.Example
+}
+
+// writtenServices are the manifests for all clouds, and the Services of the cloud's page.
+func writtenServices(t *testing.T, provider string, expected expectations.Cloud) (all []written) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	names, err := expectations.Examples(root)
+	require.NoError(t, err)
+	for _, name := range names {
+		objects, err := harness.Manifests(expectations.ExamplePath(root, name), metav1.NamespaceDefault)
 		require.NoError(t, err)
+		require.Len(t, objects, 1)
+		all = append(all, written{name, objects[0], expected.Portable.Examples[name]})
+	}
+	blocks, err := expectations.PageBlocks(root, provider, "services", "yaml")
+	require.NoError(t, err)
+	require.Len(t, blocks, len(expected.Page))
+	for _, text := range blocks {
+		objects, err := harness.Decode([]byte(text))
+		require.NoError(t, err)
+		require.Len(t, objects, 1)
+		objects[0].SetNamespace(metav1.NamespaceDefault)
+		all = append(all, written{objects[0].GetName() + " of the page", objects[0], expected.Page[objects[0].GetName()].Example})
+	}
+	return all
+}
+
+// TestWrittenServices: the manifests of the documentation and the Services of the cloud's page, applied as they stand there, give what the
+// cloud's expectations say, in the cloud; where they are refused, nothing is made, and the event says what is legal.
+func TestWrittenServices(t *testing.T) {
+	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
+		want := expected.Portable
 		c := newClusterOn(t, provider, "--instances=2")
 		for _, step := range want.Prepare {
 			prepare(t, c, step)
@@ -42,49 +72,40 @@ func TestPortableExamples(t *testing.T) {
 		createTLSSecret(t, c, "web-tls")
 		values := harness.Values{"serviceDefaults": want.Defaults}
 		maps.Copy(values, want.Values)
-		_, err = c.Install(t.Context(), "cloud-controller-manager", values)
+		_, err := c.Install(t.Context(), "cloud-controller-manager", values)
 		require.NoError(t, err)
 		startRelease(t, c, values, nil, nil)
 		joinNodes(t, c, 2)
-		apply := func(name string) *unstructured.Unstructured {
-			objects, err := harness.Manifests(expectations.ExamplePath(root, name), metav1.NamespaceDefault)
-			require.NoError(t, err)
-			require.Len(t, objects, 1)
-			require.NoError(t, c.Apply(t.Context(), objects))
-			return objects[0]
-		}
+		apply := func(one written) { require.NoError(t, c.Apply(t.Context(), []*unstructured.Unstructured{one.service})) }
 
 		before := holdings(t, c)
 		require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-		for _, name := range names {
-			if e := want.Examples[name]; e.Refused != "" {
-				requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", apply(name).GetName(), e.Refused)
+		all := writtenServices(t, provider, expected)
+		for _, one := range all {
+			if one.want.Refused != "" {
+				apply(one)
+				requireEvent(t, c, metav1.NamespaceDefault, "LoadBalancerConfigError", one.service.GetName(), one.want.Refused)
 			}
 		}
 		assert.Equal(t, before, holdings(t, c), "what is refused makes nothing")
 		assert.Zero(t, calls(t, c).Writes, "%v", calls(t, c).ByOperation)
 
-		served := []string{}
-		for _, name := range names {
-			if want.Examples[name].Refused == "" {
-				served = append(served, name)
-				apply(name)
-			}
+		served := slices.DeleteFunc(all, func(one written) bool { return one.want.Refused != "" })
+		for _, one := range served {
+			apply(one)
 		}
-		for _, name := range served {
-			requireExample(t, c, root, name, want.Examples[name])
+		for _, one := range served {
+			requireExample(t, c, one)
 		}
 		assert.Len(t, holdings(t, c), len(before)+len(served))
 		assert.Empty(t, calls(t, c).Refused, "the real API would have refused these")
 	})
 }
 
-// requireExample waits until a manifest is served, and holds the cloud against what it is to give.
-func requireExample(t *testing.T, c *harness.Cluster, root, name string, want expectations.Example) {
+// requireExample waits until a Service is served, and holds the cloud against what it is to give.
+func requireExample(t *testing.T, c *harness.Cluster, one written) {
 	t.Helper()
-	objects, err := harness.Manifests(expectations.ExamplePath(root, name), metav1.NamespaceDefault)
-	require.NoError(t, err)
-	service := objects[0]
+	name, service, want := one.name, one.service, one.want
 	stored, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), service.GetName(), metav1.GetOptions{})
 	require.NoError(t, err)
 	state := want.StateFor(stored)

@@ -39,6 +39,8 @@ type Cloud struct {
 	LifeCycle map[string]Kind `json:"lifeCycle"`
 	// Portable holds the expected results of the manifests in docs/examples/portable, if the provider has load balancers.
 	Portable Portable `json:"portable"`
+	// Page has the Services of the cloud's page: public, and internal where the cloud has such load balancers.
+	Page map[string]PageExample `json:"page"`
 	// Costs are the calls that nodes and Services cost.
 	Costs Costs `json:"costs"`
 	// PodRanges are ways in which nodes get ranges for their pods, by name, where the program gives them on this cloud.
@@ -104,6 +106,10 @@ func Read(root string, p registry.Provider) (Cloud, error) {
 	if p.Features.LoadBalancers == registry.Done {
 		names, err := Examples(root)
 		problems = append(append(problems, err), c.Portable.problems(path, names)...)
+		for _, name := range PageNames(p) {
+			e := c.Page[name]
+			missing(e.Gives == "" || len(e.State) == 0 && e.Address == "", "gives, or state or address, in page."+name)
+		}
 	}
 	problems = append(problems, c.problems(path, p))
 	return c, errors.Join(problems...)

@@ -75,15 +75,14 @@ func Examples(root string) ([]string, error) {
 	return names, nil
 }
 
-// PortableOf returns a provider's expected results for the documentation; nothing if the file cannot be read. Read reports the file's
-// faults.
-func PortableOf(root, provider string) Portable {
+// Of is what a provider's file says, for the documentation: nothing where that cannot be read. Read says what is wrong with the file.
+func Of(root, provider string) Cloud {
 	var c Cloud
 	text, err := os.ReadFile(filepath.Join(root, "providers", provider, "testdata", "expectations.yaml"))
 	if err != nil || yaml.Unmarshal(text, &c) != nil {
-		return Portable{}
+		return Cloud{}
 	}
-	return c.Portable
+	return c
 }
 
 // ExamplePath is where the manifest of a name is.
