@@ -112,6 +112,8 @@ type Origin struct {
 	Namespace string
 	// Workloads are stopped at the migration, such as "daemonset/aws-cloud-controller-manager".
 	Workloads []string
+	// Replicas are those of its Deployments; 0 stands for 1.
+	Replicas int
 	// Lease is the name of the one by which its pods choose a leader. Without it the workloads are stopped before ours are made.
 	Lease string
 	// Secret holds the credentials, and stays. Keys are those that differ from ours, such as "token=apiToken".
@@ -119,6 +121,10 @@ type Origin struct {
 	Keys   []string
 	// ConfigMap holds the cloud config by the key ConfigKey.
 	ConfigMap, ConfigKey string
+	// Flags says what becomes of the flags of its manifest, and Before what has to be done first.
+	Flags, Before string
+	// Set are values of the chart for what comes from it, in place of Installation.Set.
+	Set []string
 }
 
 // Controller is a provider's own controller, enabled by --controllers. It is off by default.

@@ -65,13 +65,16 @@ func (w *writer) servicesOf(p registry.Provider) string {
 	}
 	here := expectations.Of(w.root, p.Name).Page
 	var b strings.Builder
-	for _, name := range expectations.PageNames(p) {
-		fmt.Fprintf(&b, "```yaml\n%s```\n\nIt gives %s.\n\n", manifest(name, here[name].Annotations), cell(here[name].Gives))
+	for i, name := range expectations.PageNames(p) {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "```yaml\n%s```\n\nIt gives %s.\n", manifest(name, here[name].Annotations), cell(here[name].Gives))
 	}
 	if p.Features.Internal != registry.Done {
-		b.WriteString("A Service cannot ask for an internal load balancer here.\n")
+		b.WriteString("\nA Service cannot ask for an internal load balancer here.\n")
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return b.String()
 }
 
 func manifest(name string, annotations map[string]string) string {

@@ -34,7 +34,13 @@ func migration(p registry.Provider) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| the cloud's own installation |  |\n| --- | --- |\n| namespace | %s |\n| workloads | %s |\n| lease | %s |\n", code(from.Namespace),
 		strings.Join(workloads, ", "), lease)
+	if from.Flags != "" {
+		fmt.Fprintf(&b, "| flags of its manifest | %s |\n", cell(from.Flags))
+	}
 	fmt.Fprintf(&b, "| credentials | %s |\n| `clusterName` is | %s |\n| written at the change | %s |\n", cell(m.Credentials), cell(m.ClusterName), cell(m.Written))
+	if from.Before != "" {
+		b.WriteString("\n" + from.Before + "\n")
+	}
 	b.WriteString("\nLook at the flags of the controller, and at what its Services ask for. [Migrating](../migrating.md) says where flags go in the chart:\n\n" +
 		block(lookAt(p)...))
 	install := "Install ours as another release, so that no object has the name of an old one."
@@ -43,11 +49,16 @@ func migration(p registry.Provider) string {
 		fmt.Fprintf(&b, "\n%s It leads at once:\n\n%s", install, block(installBeside(p)...))
 	} else {
 		fmt.Fprintf(&b, "\n%s Its pods wait for the port and the lease of the old one:\n\n%s", install, block(installBeside(p)...))
-		b.WriteString("\nStop the old controller. Ours leads when the lease has expired, by default within 17 seconds. Nodes and load balancers go on working meanwhile:\n\n" + block(stop(from)...))
+		b.WriteString("\nStop the old controller. Ours leads when the lease has expired: within 17 seconds, unless the old one's " +
+			"`--leader-elect-lease-duration` says otherwise. Nodes and load balancers go on working meanwhile:\n\n" + block(stop(from)...))
 	}
 	b.WriteString("\nLook at the leader, at Services that fail and at the log. It has a line for each change:\n\n" + block(lookAfter(from)...))
 	b.WriteString("\nThe way back:\n\n" + block(back(from)...))
-	fmt.Fprintf(&b, "\nWhen everything works, delete %s.\n", strings.Join(workloads, " and "))
+	fmt.Fprintf(&b, "\nWhen everything works, delete %s.", strings.Join(workloads, " and "))
+	if from.Secret != "" {
+		fmt.Fprintf(&b, " The Secret %s stays: do not uninstall a Helm release that made it.", code(from.Secret))
+	}
+	b.WriteString("\n")
 	return b.String()
 }
 
@@ -67,7 +78,7 @@ func stop(from registry.Origin) []string {
 
 func back(from registry.Origin) []string {
 	uninstall := fmt.Sprintf("helm -n %s uninstall %s", from.Namespace, migratedRelease)
-	return slices.Concat([]string{uninstall}, eachWorkload(from, "--replicas=1", "null"))
+	return slices.Concat([]string{uninstall}, eachWorkload(from, fmt.Sprintf("--replicas=%d", max(from.Replicas, 1)), "null"))
 }
 
 // eachWorkload scales Deployments, and puts a label that no node has into the selector of DaemonSets or takes it out.
@@ -103,6 +114,9 @@ func installBeside(p registry.Provider) []string {
 			strings.ReplaceAll(from.ConfigKey, ".", `\.`), i.Config.File))
 	}
 	given := slices.Clone(i.Set)
+	if from.Set != nil {
+		given = slices.Clone(from.Set)
+	}
 	if secret := from.Secret; secret != "" {
 		i.Secret = secret
 		given = append(given, "credentials.existingSecret="+secret)

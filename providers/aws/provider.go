@@ -169,6 +169,7 @@ func installation() registry.Installation {
 			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect before",
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/aws-cloud-controller-manager"}, Lease: "cloud-controller-manager",
+				Flags: "`--configure-cloud-routes=false` goes: there are routes where `routes.clusterCIDR` is set",
 			},
 			Notes: []string{
 				"AWS's published policy also lacks `elasticloadbalancing:DescribeTargetGroupAttributes`, " +

@@ -132,6 +132,7 @@ func installation() registry.Installation {
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "cloudstack-secret",
+				Flags:  "`--cloud-provider=external-cloudstack` becomes `cloudProvider=cloudstack`",
 			},
 		},
 		MaxSlimMiB: 50,

@@ -132,6 +132,7 @@ func installation() registry.Installation {
 			Written:     "nothing",
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/digitalocean-cloud-controller-manager"}, Secret: "digitalocean",
+				Flags: "`--leader-elect=false` goes: the release has a lease",
 			},
 			Notes: []string{"DigitalOcean's own controller runs without leader election: stop it before step 3."},
 		},

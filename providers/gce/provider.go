@@ -162,6 +162,7 @@ func installation() registry.Installation {
 			Written:     "a finalizer on Services that an older release served",
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/cloud-controller-manager"}, Lease: "cloud-controller-manager",
+				Flags: "there are none; those of kOps about nodes' ranges are values below `routes`",
 			},
 		},
 		MaxSlimMiB: 54,

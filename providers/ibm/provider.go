@@ -127,7 +127,10 @@ func installation() registry.Installation {
 			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed, or whose new load balancer has a name of its choice",
 			From: registry.Origin{
 				Namespace: "openshift-cloud-controller-manager", Workloads: []string{"deployment/ibm-cloud-controller-manager"}, Lease: "cloud-controller-manager",
-				Secret: "ibm-cloud-credentials", ConfigMap: "cloud-conf", ConfigKey: "cloud.conf",
+				Replicas: 2, Secret: "ibm-cloud-credentials", ConfigMap: "cloud-conf", ConfigKey: "cloud.conf",
+				Flags: "none has to stay; `--leader-elect-lease-duration=137s` is how long ours may wait",
+				Before: "These are the names of OpenShift, whose cluster-cloud-controller-manager-operator brings back what is scaled. List the Deployment " +
+					"of that operator under `spec.overrides` of the ClusterVersion, with `unmanaged: true`, and scale it to 0.",
 			},
 		},
 		MaxSlimMiB: 52,

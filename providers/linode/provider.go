@@ -162,6 +162,7 @@ func installation() registry.Installation {
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/ccm-linode"}, Lease: "cloud-controller-manager",
 				Secret: "ccm-linode", Keys: []string{"token=apiToken"},
+				Flags: "`--leader-elect-resource-lock=leases` is the default, and the chart has a port of its own, `securePort`",
 			},
 		},
 		MaxSlimMiB: 47,

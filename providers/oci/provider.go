@@ -136,7 +136,8 @@ func installation() registry.Installation {
 			Written: "nothing; `anyccm.io/oci-load-balancer-compartment` on a Service whose load balancer is in another compartment than it asks for",
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/oci-cloud-controller-manager"}, Lease: "cloud-controller-manager",
-				Secret: "oci-cloud-controller-manager",
+				Secret: "oci-cloud-controller-manager", Set: []string{"extraArgs[0]=--concurrent-service-syncs=3"},
+				Flags: "`--concurrent-service-syncs=3` goes on in `extraArgs`; `--leader-elect-resource-lock=leases` is the default",
 			},
 		},
 		MaxSlimMiB: 52,

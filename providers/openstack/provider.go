@@ -156,6 +156,7 @@ func installation() registry.Installation {
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/openstack-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "cloud-config",
+				Flags:  "`--cluster-name` and `--controllers` are the values `clusterName` and `controllers`",
 			},
 		},
 		MaxSlimMiB: 47,

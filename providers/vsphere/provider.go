@@ -124,7 +124,8 @@ func installation() registry.Installation {
 			Written:     "nothing",
 			From: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/vsphere-cloud-controller-manager"}, Lease: "cloud-controller-manager",
-				ConfigMap: "vsphere-cloud-config", ConfigKey: "vsphere.conf",
+				ConfigMap: "vsphere-cloud-config", ConfigKey: "vsphere.conf", Set: []string{"readSecrets=true"},
+				Flags: "none has to stay; `readSecrets` is for the Secret that the cloud config names, `vsphere-cloud-secret`",
 			},
 		},
 		MaxSlimMiB: 55,

@@ -2,26 +2,137 @@ package e2e
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/anyccm/cloud-controller-manager/registry"
+	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// migrationPages are the pages with the commands from the cloud's own installation to ours.
-func migrationPages(t *testing.T, provider string) []string {
+// TestMigrationPages: an operator who types what a cloud's page has about migrating comes from the cloud's own installation to ours and
+// back. Ours waits for the old lease, starts from the Secret and the cloud config that are there, and writes nothing in the cloud; workloads,
+// Nodes and Services are in the end as they were.
+func TestMigrationPages(t *testing.T) {
+	every := func(registry.Features) bool { return true }
+	onEachCloud(t, every, func(t *testing.T, provider string, _ expectations.Cloud) {
+		p, err := registry.Linked().Lookup(provider)
+		require.NoError(t, err)
+		from := p.Installation.Migration.From
+		if len(from.Workloads) == 0 { // a part of Kubernetes: its page has no commands, as test/chart holds
+			return
+		}
+		page := "docs/providers/" + provider + ".md"
+		l := leftBehind(t, p)
+		var w *walk
+		if l != nil {
+			w = walkOn(t, l.c, page)
+		} else {
+			w = newWalk(t, provider, page)
+		}
+		w.leaveOldInstallation(from)
+		m := &migration{walk: w, page: page, from: from}
+		if l == nil {
+			m.goes(nil)
+			m.comesBack()
+		} else {
+			m.takesOver(l)
+		}
+		w.requireAllTyped()
+	})
+}
+
+// leftBehind is a cluster with Services as the cloud's own controller leaves them, or nil where they are not written down as data.
+func leftBehind(t *testing.T, p registry.Provider) *leftCluster {
 	t.Helper()
-	p, err := registry.Linked().Lookup(provider)
-	require.NoError(t, err)
-	if len(p.Installation.Migration.From.Workloads) == 0 {
+	if !hasNodesAndLoadBalancers(p.Features) {
 		return nil
 	}
-	return []string{"docs/providers/" + provider + ".md"}
+	is, err := expectations.ReadTakeover(filepath.Join("..", ".."), p)
+	require.NoError(t, err)
+	if is.None != "" || is.HeldBy != "" {
+		return nil
+	}
+	l := newLeftCluster(t, p.Name, "", is)
+	l.registerNodes()
+	l.createOthers()
+	l.leaveServices()
+	return l
+}
+
+// migration is the walk along one cloud's page.
+type migration struct {
+	*walk
+	page   string
+	from   registry.Origin
+	before string
+}
+
+func (m *migration) types(n int) string {
+	m.t.Helper()
+	return m.must(strings.ReplaceAll(m.find(m.page, "Migrating", n), "clusterName="+clusterOnThePages, "clusterName=kubernetes"))
+}
+
+func (m *migration) specs() string {
+	m.t.Helper()
+	return m.must(fmt.Sprintf("kubectl -n %s get %s -o jsonpath='{.items[*].spec}{.spec}'", m.from.Namespace, strings.Join(m.from.Workloads, " ")))
+}
+
+// takesOver goes and comes back with Services, which stay as they are but for the records that the documentation announces.
+func (m *migration) takesOver(l *leftCluster) {
+	m.t.Helper()
+	left := l.state()
+	services, nodes := listServices(m.t.Context(), m.t, l.c), listNodes(m.t.Context(), m.t, l.c)
+	require.NoError(m.t, l.c.Cloud.ResetCalls(m.t.Context()))
+	m.goes(l.cluster.Environment)
+	l.waitRecords()
+	l.waitWork(m.ccm, len(l.balanced())+l.recorded())
+	l.requireUnchanged(left, nodes)
+	l.requireServices(services)
+	m.comesBack()
+	assert.Equal(m.t, left, l.state())
+}
+
+// goes follows the page until ours leads.
+func (m *migration) goes(env map[string]string) {
+	t := m.t
+	t.Helper()
+	m.before = m.specs()
+	assert.NotContains(t, m.types(0), "error:")
+	if m.from.Lease == "" {
+		m.types(1)
+		assert.NotEqual(t, m.before, m.specs(), "the old workloads have no pods")
+		m.types(2)
+		m.runs("anyccm", m.from.Namespace, env)
+	} else {
+		m.types(1)
+		m.runs("anyccm", m.from.Namespace, env)
+		m.types(2)
+		assert.NotEqual(t, m.before, m.specs(), "the old workloads have no pods")
+		m.must(fmt.Sprintf(`kubectl -n %s patch lease %s -p '{"spec":{"leaseDurationSeconds":1}}'`, m.from.Namespace, m.from.Lease))
+	}
+	require.NoError(t, m.ccm.WaitLeading(t.Context(), patience))
+	assert.NotRegexp(t, `(?m)^\S+ +old_`, m.types(3), "the lease has another holder")
+	if m.from.Lease != "" {
+		lease, err := m.c.Kube.CoordinationV1().Leases(m.from.Namespace).Get(t.Context(), m.from.Lease, metav1.GetOptions{})
+		require.NoError(t, err)
+		assert.EqualValues(t, 1, *lease.Spec.LeaseTransitions, "it came from the old holder: %+v", lease.Spec)
+	}
+}
+
+// comesBack follows the page's last block.
+func (m *migration) comesBack() {
+	m.t.Helper()
+	m.ccm.Stop(patience)
+	m.types(4)
+	assert.Equal(m.t, m.before, m.specs(), "as they were")
 }
 
 // oldWorkload is one of the cloud's own installation, as far as its commands see it.
@@ -30,6 +141,7 @@ apiVersion: apps/v1
 kind: %[1]s
 metadata: {name: %[2]s, namespace: %[3]s}
 spec:
+  %[4]s
   selector: {matchLabels: {app: %[2]s}}
   template:
     metadata: {labels: {app: %[2]s}}
@@ -39,46 +151,7 @@ spec:
 EOF
 `
 
-// movesHereAndBack follows the cloud's page from its own installation to ours and back: the program starts from the Secret and the cloud
-// config that are there, holds the old one's lease, and the workloads are in the end as they were.
-func (w *walk) movesHereAndBack() {
-	t := w.t
-	t.Helper()
-	from := w.provider.Installation.Migration.From
-	if len(from.Workloads) == 0 {
-		return
-	}
-	const section = "Migrating"
-	page := migrationPages(t, w.provider.Name)[0]
-	w.leaveOldInstallation(from)
-	specs := func() string {
-		return w.must(fmt.Sprintf("kubectl -n %s get %s -o jsonpath='{.items[*].spec}{.spec}'", from.Namespace, strings.Join(from.Workloads, " ")))
-	}
-	before := specs()
-	assert.NotContains(t, w.types(page, section, 0), "error:")
-	install, stop := 1, 2
-	if from.Lease == "" {
-		install, stop = stop, install
-	}
-	for n := 1; n <= 2; n++ {
-		w.types(page, section, n)
-		if n == stop {
-			assert.NotEqual(t, before, specs(), "the old workloads have no pods")
-		}
-		if n == install {
-			w.starts("anyccm", from.Namespace)
-		}
-	}
-	assert.Regexp(t, `-controller-manager +\S+_`, w.types(page, section, 3), "the lease has a holder")
-	w.ccm.Stop(patience)
-	w.types(page, section, 4)
-	assert.Equal(t, before, specs(), "as they were")
-	w.must(fmt.Sprintf("kubectl -n %s delete %s", from.Namespace, strings.Join(from.Workloads, " ")))
-	w.must(fmt.Sprintf("kubectl -n %s delete secret --all; kubectl -n %[1]s delete lease --all; kubectl -n %[1]s delete serviceaccount cloud-controller-manager",
-		from.Namespace))
-}
-
-// leaveOldInstallation makes what the manifest of the cloud's own controller makes.
+// leaveOldInstallation makes what the manifest of the cloud's own controller makes, and the lease that it holds.
 func (w *walk) leaveOldInstallation(from registry.Origin) {
 	w.t.Helper()
 	if from.Namespace != metav1.NamespaceSystem {
@@ -87,8 +160,19 @@ func (w *walk) leaveOldInstallation(from registry.Origin) {
 	w.must("kubectl -n " + from.Namespace + " create serviceaccount cloud-controller-manager")
 	for _, workload := range from.Workloads {
 		kind, name, _ := strings.Cut(workload, "/")
-		kind = map[string]string{"daemonset": "DaemonSet", "deployment": "Deployment"}[kind]
-		w.must(fmt.Sprintf(oldWorkload, kind, name, from.Namespace))
+		if kind == "deployment" {
+			w.must(fmt.Sprintf(oldWorkload, "Deployment", name, from.Namespace, fmt.Sprintf("replicas: %d", max(from.Replicas, 1))))
+		} else {
+			w.must(fmt.Sprintf(oldWorkload, "DaemonSet", name, from.Namespace, ""))
+		}
+	}
+	if from.Lease != "" {
+		holder, hour, now := "old_1", int32(time.Hour/time.Second), metav1.NowMicro()
+		_, err := w.c.Kube.CoordinationV1().Leases(from.Namespace).Create(w.t.Context(), &coordinationv1.Lease{
+			ObjectMeta: metav1.ObjectMeta{Name: from.Lease},
+			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &hour, AcquireTime: &now, RenewTime: &now},
+		}, metav1.CreateOptions{})
+		require.NoError(w.t, err)
 	}
 	i := w.provider.Installation
 	if from.ConfigMap != "" {

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,8 +54,7 @@ func TestPages(t *testing.T) {
 	every := func(registry.Features) bool { return true }
 	onEachCloud(t, every, func(t *testing.T, provider string, expected expectations.Cloud) {
 		pages := []string{readme, installing, migrating, observability, troubleshooting, ownership, validating, hybrid}
-		w := newWalk(t, provider, append(pages, migrationPages(t, provider)...)...)
-		w.movesHereAndBack()
+		w := newWalk(t, provider, pages...)
 		w.installs()
 		w.readsTheReadme()
 		w.migrates()
@@ -77,7 +77,7 @@ func TestQuickStart(t *testing.T) {
 	w.env = append(w.env, "KUBECONFIG="+filepath.Join(w.home, ".kube", "config")) // as step 2 ends
 	out := w.types(quickStart, "4. The program", 0)
 	assert.NotContains(t, out, "error")
-	w.starts(firstRelease, metav1.NamespaceSystem)
+	w.starts()
 	out = w.types(quickStart, "4. The program", 1)
 	assert.Regexp(t, `node-1 +digitalocean://\d+ `, out)
 	assert.NotContains(t, out, "uninitialized")
@@ -118,9 +118,18 @@ type block struct {
 
 func newWalk(t *testing.T, provider string, pages ...string) *walk {
 	t.Helper()
-	c := newClusterOn(t, provider, "--instances=2")
+	w := walkOn(t, newClusterOn(t, provider, "--instances=2"), pages...)
+	// Where the program has no nodes kubelet has initialized them.
+	kubelets := w.provider.Features.Instances != registry.Done
+	require.NoError(t, w.c.RegisterNodes(t.Context(), 1, 2, harness.NodeSpec{Ready: true, Initialized: kubelets}))
+	return w
+}
+
+// walkOn is newWalk on a cluster that has its nodes, or gets them.
+func walkOn(t *testing.T, c *harness.Cluster, pages ...string) *walk {
+	t.Helper()
 	require.FileExists(t, c.Programs.Kubectl, "run make tools-for-tests")
-	p, err := registry.Linked().Lookup(provider)
+	p, err := registry.Linked().Lookup(c.Provider)
 	require.NoError(t, err)
 	w := &walk{t: t, c: c, provider: p, home: filepath.Join(c.Dir, "home")}
 	for _, page := range pages {
@@ -130,8 +139,6 @@ func newWalk(t *testing.T, provider string, pages ...string) *walk {
 	objects, err := c.Install(t.Context(), firstRelease, nil)
 	require.NoError(t, err)
 	require.NoError(t, c.Delete(t.Context(), objects))
-	// Where the program has no nodes kubelet has initialized them.
-	require.NoError(t, c.RegisterNodes(t.Context(), 1, 2, harness.NodeSpec{Ready: true, Initialized: p.Features.Instances != registry.Done}))
 	w.furnish()
 	return w
 }
@@ -294,36 +301,43 @@ func (w *walk) installs() {
 	t.Helper()
 	assert.NotContains(t, w.types(installing, "Installing", 0), "error")
 	w.types(installing, w.provider.Title, 0)
-	w.starts(firstRelease, metav1.NamespaceSystem)
+	w.starts()
 	out := w.types(installing, "Verify", 0)
 	assert.Regexp(t, `cloud-controller-manager +\S+_`, out, "the lease has a holder")
 	assert.Regexp(t, `(?s)node-1 .*node-2 `, out)
 	assert.Contains(t, out, "No resources found", "no Node failed")
 }
 
-// starts runs the program from what the release holds, until it leads and both nodes are initialized.
-func (w *walk) starts(release, namespace string) {
+// starts runs the program from what the first release holds, until it leads and both nodes are initialized.
+func (w *walk) starts() {
+	w.t.Helper()
+	w.runs(firstRelease, metav1.NamespaceSystem, nil)
+	require.NoError(w.t, w.ccm.WaitLeading(w.t.Context(), patience))
+	if w.provider.Features.Instances == registry.Done {
+		require.NoError(w.t, w.c.WaitInitialized(w.t.Context(), 2, patience))
+	}
+}
+
+// runs starts the program from what a release holds.
+func (w *walk) runs(release, namespace string, env map[string]string) {
 	t := w.t
 	t.Helper()
 	manifest, err := w.sh(t.Context(), "helm -n "+namespace+" get manifest "+release, "")
 	require.NoError(t, err)
 	objects, err := harness.Decode([]byte(manifest))
 	require.NoError(t, err)
-	env := map[string]string{}
+	given := map[string]string{}
+	maps.Copy(given, env)
 	for _, c := range w.provider.Installation.Credentials {
 		if c.Optional { // such as a role, which a simulated cloud does not give
 			all, err := w.c.Cloud.Environment(t.Context())
 			require.NoError(t, err)
 			variable := strings.TrimSuffix(c.Env, "_FILE")
-			env[variable] = all[variable]
+			given[variable] = all[variable]
 		}
 	}
-	w.ccm, err = w.c.StartObjects(t.Context(), append(objects, w.secrets(namespace)...), w.c.Programs.CCM, w.port, nil, env)
+	w.ccm, err = w.c.StartObjects(t.Context(), append(objects, w.secrets(namespace)...), w.c.Programs.CCM, w.port, nil, given)
 	require.NoError(t, err)
-	require.NoError(t, w.ccm.WaitLeading(t.Context(), patience))
-	if w.provider.Features.Instances == registry.Done {
-		require.NoError(t, w.c.WaitInitialized(t.Context(), 2, patience))
-	}
 }
 
 func (w *walk) must(commands string) string {

@@ -269,16 +269,17 @@ func (*Cluster) resource(client dynamic.Interface, o *unstructured.Unstructured)
 
 // process is how a rendered workload runs the program.
 type process struct {
-	args    []string
-	env     map[string]string
-	account string
+	args []string
+	env  map[string]string
+	// account is the service account, in the workload's namespace.
+	account, namespace string
 }
 
 // workload finds the workload among rendered objects, writes the files that it mounts below dir, and returns how it runs
 // the program. Paths of mounts become paths below dir; nothing else is changed.
 func workload(objects []*unstructured.Unstructured, dir string) (process, error) {
 	p := process{env: map[string]string{}}
-	template, err := podTemplate(objects)
+	template, namespace, err := podTemplate(objects)
 	if err != nil {
 		return p, err
 	}
@@ -301,34 +302,35 @@ func workload(objects []*unstructured.Unstructured, dir string) (process, error)
 		}
 	}
 	moved := strings.NewReplacer(paths...)
-	p.account = template.Spec.ServiceAccountName
+	p.account, p.namespace = template.Spec.ServiceAccountName, namespace
 	for _, a := range container.Args {
 		p.args = append(p.args, moved.Replace(a))
 	}
 	for _, e := range container.Env {
 		p.env[e.Name] = moved.Replace(e.Value)
 		if e.ValueFrom != nil && e.ValueFrom.FieldRef != nil && e.ValueFrom.FieldRef.FieldPath == "metadata.namespace" {
-			p.env[e.Name] = metav1.NamespaceSystem
+			p.env[e.Name] = namespace
 		}
 	}
 	return p, nil
 }
 
-func podTemplate(objects []*unstructured.Unstructured) (v1.PodTemplateSpec, error) {
+// podTemplate returns that of the workload, and the workload's namespace.
+func podTemplate(objects []*unstructured.Unstructured) (v1.PodTemplateSpec, string, error) {
 	for _, o := range objects {
 		var err error
 		switch o.GetKind() {
 		case "DaemonSet":
 			w := &appsv1.DaemonSet{}
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, w)
-			return w.Spec.Template, err
+			return w.Spec.Template, w.Namespace, err
 		case "Deployment":
 			w := &appsv1.Deployment{}
 			err = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, w)
-			return w.Spec.Template, err
+			return w.Spec.Template, w.Namespace, err
 		}
 	}
-	return v1.PodTemplateSpec{}, errors.New("the chart renders no workload")
+	return v1.PodTemplateSpec{}, "", errors.New("the chart renders no workload")
 }
 
 func writeSecret(objects []*unstructured.Unstructured, name, dir string) error {

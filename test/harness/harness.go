@@ -303,7 +303,7 @@ func (c *Cluster) StartObjects(
 		return nil, err
 	}
 	hour := int64(3600)
-	token, err := c.Kube.CoreV1().ServiceAccounts(metav1.NamespaceSystem).CreateToken(ctx, rendered.account,
+	token, err := c.Kube.CoreV1().ServiceAccounts(rendered.namespace).CreateToken(ctx, rendered.account,
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hour}}, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token: %w", err)
