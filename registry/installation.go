@@ -103,8 +103,8 @@ type Migration struct {
 	Written string
 	// Notes are further paragraphs.
 	Notes []string
-	// From is what the cloud's own manifest or chart installs. Without workloads it was a part of Kubernetes.
-	From Origin
+	// Origin has what the cloud's own manifest or chart installs. Without workloads it was a part of Kubernetes.
+	Origin Origin
 }
 
 // Origin is an installation of the cloud's own controller.

@@ -22,7 +22,7 @@ func examplesTables(root string, providers []registry.Provider) (map[string]stri
 	gives, sets, classes := map[string][]string{}, map[string][]string{}, map[string]bool{}
 	for _, p := range providers {
 		fmt.Fprintf(&head, " [%s](providers/%s.md) |", p.Title, p.Name)
-		here := expectations.Of(root, p.Name).Portable
+		here := expectations.ReadForDocs(root, p.Name).Portable
 		for _, name := range names {
 			gives[name] = append(gives[name], exampleCell(here.Examples[name]))
 		}
@@ -31,7 +31,7 @@ func examplesTables(root string, providers []registry.Provider) (map[string]stri
 		}
 	}
 	for _, p := range providers {
-		here := expectations.Of(root, p.Name).Portable
+		here := expectations.ReadForDocs(root, p.Name).Portable
 		for class := range classes {
 			sets[class] = append(sets[class], defaultsCell(here.Defaults, class))
 		}

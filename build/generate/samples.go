@@ -63,7 +63,7 @@ func (w *writer) servicesOf(p registry.Provider) string {
 	if p.Features.LoadBalancers != registry.Done {
 		return noLoadBalancers
 	}
-	here := expectations.Of(w.root, p.Name).Page
+	here := expectations.ReadForDocs(w.root, p.Name).Page
 	var b strings.Builder
 	for i, name := range expectations.PageNames(p) {
 		if i > 0 {
@@ -95,7 +95,7 @@ func (w *writer) costsOf(p registry.Provider) string {
 	if p.InCluster {
 		return "There is no cloud to call.\n"
 	}
-	costs := expectations.Of(w.root, p.Name).Costs
+	costs := expectations.ReadForDocs(w.root, p.Name).Costs
 	var b strings.Builder
 	b.WriteString("| measured on a simulated cloud | reads at most | writes |\n| --- | --- | --- |\n")
 	row := func(what string, reads, writes int) { fmt.Fprintf(&b, "| %s | %d | %d |\n", what, reads, writes) }

@@ -17,7 +17,7 @@ const keptOff = "anyccm.io/migrated"
 // migration is the part of a provider's page that leads from its cloud's own installation to ours and back, in commands.
 func migration(p registry.Provider) string {
 	m := p.Installation.Migration
-	from := m.From
+	from := m.Origin
 	if len(from.Workloads) == 0 {
 		return fmt.Sprintf("%s had no controller of its own to install: it was a part of Kubernetes, in kube-controller-manager and kubelets. Start both "+
 			"with `--cloud-provider=external`, and install as [the page](../installing.md#%s) says. The way back is the former flag.\n",
@@ -65,7 +65,7 @@ func migration(p registry.Provider) string {
 func block(lines ...string) string { return "```\n" + strings.Join(lines, "\n") + "\n```\n" }
 
 func lookAt(p registry.Provider) []string {
-	from := p.Installation.Migration.From
+	from := p.Installation.Migration.Origin
 	return []string{
 		fmt.Sprintf("kubectl -n %s get %s -o yaml > before.yaml", from.Namespace, strings.Join(from.Workloads, " ")),
 		"kubectl get services -A -o yaml | bin/cloud-controller-manager validate --cloud-provider=" + p.Name + " -f -",
@@ -107,7 +107,7 @@ func lookAfter(from registry.Origin) []string {
 
 // installBeside are the commands that install a release beside the cloud's own controller, with the credentials that are there.
 func installBeside(p registry.Provider) []string {
-	i, from := p.Installation, p.Installation.Migration.From
+	i, from := p.Installation, p.Installation.Migration.Origin
 	var lines []string
 	if from.ConfigMap != "" {
 		lines = append(lines, fmt.Sprintf(`kubectl -n %s get configmap %s -o jsonpath='{.data.%s}' > %s`, from.Namespace, from.ConfigMap,

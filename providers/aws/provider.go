@@ -167,7 +167,7 @@ func installation() registry.Installation {
 			Credentials: "none where a role gives them; `serviceAccount.annotations` can stay",
 			ClusterName: "part of the names of managed security groups, keep it",
 			Written:     "nothing, except a health check's time-out and unhealthy threshold that had no effect before",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/aws-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Flags: "`--configure-cloud-routes=false` goes: there are routes where `routes.clusterCIDR` is set",
 			},

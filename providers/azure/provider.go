@@ -180,7 +180,7 @@ func installation() registry.Installation {
 			Credentials: "the Secret or file with `azure.json` can stay",
 			ClusterName: "part of the names of load balancers, keep it",
 			Written:     "nothing",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager", "daemonset/cloud-node-manager"}, Lease: "cloud-controller-manager",
 			},
 		},

@@ -129,7 +129,7 @@ func installation() registry.Installation {
 			Credentials: "the Secret `cloudstack-secret` and its file can stay",
 			ClusterName: "no name in the cloud",
 			Written:     "nothing; `anyccm.io/cloudstack-address-id` on a Service when it gets an address, and when it goes",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "cloudstack-secret",
 				Flags:  "`--cloud-provider=external-cloudstack` becomes `cloudProvider=cloudstack`",

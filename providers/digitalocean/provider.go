@@ -130,7 +130,7 @@ func installation() registry.Installation {
 			Credentials: "the Secret `digitalocean` with the key `access-token` can stay",
 			ClusterName: "no name in the cloud",
 			Written:     "nothing",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/digitalocean-cloud-controller-manager"}, Secret: "digitalocean",
 				Flags: "`--leader-elect=false` goes: the release has a lease",
 			},

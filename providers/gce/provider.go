@@ -160,7 +160,7 @@ func installation() registry.Installation {
 			Credentials: "`gce.conf` and the instance's service account can stay",
 			ClusterName: "no name in the cloud; the ConfigMap `kube-system/ingress-uid` stays",
 			Written:     "a finalizer on Services that an older release served",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Flags: "there are none; those of kOps about nodes' ranges are values below `routes`",
 			},

@@ -125,7 +125,7 @@ func installation() registry.Installation {
 			Credentials: "the Secret `ibm-cloud-credentials` can stay",
 			ClusterName: "no name in the cloud, where `clusterID` is used instead",
 			Written:     "nothing; `anyccm.io/ibm-applied` on a Service with annotations that are taken back when they are removed, or whose new load balancer has a name of its choice",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "openshift-cloud-controller-manager", Workloads: []string{"deployment/ibm-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Replicas: 2, Secret: "ibm-cloud-credentials", ConfigMap: "cloud-conf", ConfigKey: "cloud.conf",
 				Flags: "none has to stay; `--leader-elect-lease-duration=137s` is how long ours may wait",

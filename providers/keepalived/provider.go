@@ -239,7 +239,7 @@ func installation() registry.Installation {
 			Credentials: "there are none",
 			ClusterName: "nothing",
 			Written:     "the finalizer on Services that have none, and with kube-vip the label `implementation: kube-vip`, and the annotation `kube-vip.io/loadbalancerIPs` where `spec.loadBalancerIP` alone has the address, on Services that lack them; scale keepalived-cloud-provider to 0 first, and give kube-vip-cloud-provider's lease to ours, `leaderElection.leaseName=kube-vip-cloud-controller`",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"deployment/kube-vip-cloud-provider"}, Lease: "kube-vip-cloud-controller",
 				Set:   []string{"options.KEEPALIVED_ANNOUNCER=kube-vip"},
 				Flags: "`--leader-elect-resource-name` is the lease; the pools stay in the ConfigMap `kubevip`",

@@ -159,7 +159,7 @@ func installation() registry.Installation {
 			Credentials: "the Secret `ccm-linode` can stay: `credentials.keys.token=apiToken`",
 			ClusterName: "no name in the cloud",
 			Written:     "`anyccm.io/linode-nodebalancer-id` on each Service; a firewall for those with `loadBalancerSourceRanges`",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/ccm-linode"}, Lease: "cloud-controller-manager",
 				Secret: "ccm-linode", Keys: []string{"token=apiToken"},
 				Flags: "`--leader-elect-resource-lock=leases` is the default, and the chart has a port of its own, `securePort`",

@@ -134,7 +134,7 @@ func installation() registry.Installation {
 			Notes: []string{"On Oracle Cloud a Service names TLS Secrets of its own namespace. List further namespaces, from which Services of all others may " +
 				"take certificates, in `OCI_SECRET_NAMESPACES` before step 3."},
 			Written: "nothing; `anyccm.io/oci-load-balancer-compartment` on a Service whose load balancer is in another compartment than it asks for",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/oci-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "oci-cloud-controller-manager", Set: []string{"extraArgs[0]=--concurrent-service-syncs=3"},
 				Flags: "`--concurrent-service-syncs=3` goes on in `extraArgs`; `--leader-elect-resource-lock=leases` is the default",

@@ -153,7 +153,7 @@ func installation() registry.Installation {
 			Credentials: "the Secret with `cloud.conf` can stay",
 			ClusterName: "part of the names of load balancers, keep it",
 			Written:     "nothing",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/openstack-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				Secret: "cloud-config",
 				Flags:  "`--cluster-name` and `--controllers` are the values `clusterName` and `controllers`",

@@ -122,7 +122,7 @@ func installation() registry.Installation {
 			Credentials: "`vsphere.conf` and the Secrets that it names can stay",
 			ClusterName: "part of the tags of load balancers and routes, keep it",
 			Written:     "nothing",
-			From: registry.Origin{
+			Origin: registry.Origin{
 				Namespace: "kube-system", Workloads: []string{"daemonset/vsphere-cloud-controller-manager"}, Lease: "cloud-controller-manager",
 				ConfigMap: "vsphere-cloud-config", ConfigKey: "vsphere.conf", Set: []string{"readSecrets=true"},
 				Flags: "none has to stay; `readSecrets` is for the Secret that the cloud config names, `vsphere-cloud-secret`",

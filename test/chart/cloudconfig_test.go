@@ -144,7 +144,7 @@ func TestInstallationPage(t *testing.T) {
 	}
 }
 
-// installed is what the chart renders for a command of a page, without any further value. The command begins behind the chart's folder.
+// installed renders the chart for a command of a page, without any further value. The command begins behind the chart's folder.
 func installed(t *testing.T, p registry.Provider, release, command string) string {
 	t.Helper()
 	command, _, _ = strings.Cut(command, "\n```")
@@ -164,7 +164,7 @@ func installed(t *testing.T, p registry.Provider, release, command string) strin
 func TestMigrationPages(t *testing.T) {
 	t.Parallel()
 	for _, p := range clouds() {
-		from := p.Installation.Migration.From
+		from := p.Installation.Migration.Origin
 		blocks, err := expectations.PageBlocks(filepath.Join("..", ".."), p.Name, "migration", "")
 		require.NoError(t, err)
 		if len(from.Workloads) == 0 {

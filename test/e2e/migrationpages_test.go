@@ -18,14 +18,14 @@ import (
 )
 
 // TestMigrationPages: an operator who types what a cloud's page has about migrating comes from the cloud's own installation to ours and
-// back. Ours waits for the old lease, starts from the Secret and the cloud config that are there, and writes nothing in the cloud; workloads,
-// Nodes and Services are in the end as they were.
+// back. Ours waits for the old lease, starts from the Secret and the cloud config that are there, and writes nothing in the cloud;
+// workloads, Nodes and Services are in the end as they were.
 func TestMigrationPages(t *testing.T) {
 	every := func(registry.Features) bool { return true }
 	onEachCloud(t, every, func(t *testing.T, provider string, _ expectations.Cloud) {
 		p, err := registry.Linked().Lookup(provider)
 		require.NoError(t, err)
-		from := p.Installation.Migration.From
+		from := p.Installation.Migration.Origin
 		if len(from.Workloads) == 0 { // a part of Kubernetes: its page has no commands, as test/chart holds
 			return
 		}

@@ -28,15 +28,15 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/harness"
 )
 
-// written is a Service of the documentation, as it stands there, and what it is to give.
-type written struct {
+// documentedService is a Service of the documentation, as it stands there, and what it is to give.
+type documentedService struct {
 	name    string
 	service *unstructured.Unstructured
 	want    expectations.Example
 }
 
-// writtenServices are the manifests for all clouds, and the Services of the cloud's page.
-func writtenServices(t *testing.T, provider string, expected expectations.Cloud) (all []written) {
+// documentedServices are the manifests for all clouds, and the Services of the cloud's page.
+func documentedServices(t *testing.T, provider string, expected expectations.Cloud) (all []documentedService) {
 	t.Helper()
 	root := filepath.Join("..", "..")
 	names, err := expectations.Examples(root)
@@ -45,7 +45,7 @@ func writtenServices(t *testing.T, provider string, expected expectations.Cloud)
 		objects, err := harness.Manifests(expectations.ExamplePath(root, name), metav1.NamespaceDefault)
 		require.NoError(t, err)
 		require.Len(t, objects, 1)
-		all = append(all, written{name, objects[0], expected.Portable.Examples[name]})
+		all = append(all, documentedService{name, objects[0], expected.Portable.Examples[name]})
 	}
 	blocks, err := expectations.PageBlocks(root, provider, "services", "yaml")
 	require.NoError(t, err)
@@ -55,14 +55,15 @@ func writtenServices(t *testing.T, provider string, expected expectations.Cloud)
 		require.NoError(t, err)
 		require.Len(t, objects, 1)
 		objects[0].SetNamespace(metav1.NamespaceDefault)
-		all = append(all, written{objects[0].GetName() + " of the page", objects[0], expected.Page[objects[0].GetName()].Example})
+		name := objects[0].GetName()
+		all = append(all, documentedService{name + " of the page", objects[0], expected.Page[name].Example})
 	}
 	return all
 }
 
-// TestWrittenServices: the manifests of the documentation and the Services of the cloud's page, applied as they stand there, give what the
+// TestDocumentedServices: the manifests of the documentation and the Services of the cloud's page, applied as they stand there, give what the
 // cloud's expectations say, in the cloud; where they are refused, nothing is made, and the event says what is legal.
-func TestWrittenServices(t *testing.T) {
+func TestDocumentedServices(t *testing.T) {
 	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		want := expected.Portable
 		c := newClusterOn(t, provider, "--instances=2")
@@ -76,11 +77,13 @@ func TestWrittenServices(t *testing.T) {
 		require.NoError(t, err)
 		startRelease(t, c, values, nil, nil)
 		joinNodes(t, c, 2)
-		apply := func(one written) { require.NoError(t, c.Apply(t.Context(), []*unstructured.Unstructured{one.service})) }
+		apply := func(one documentedService) {
+			require.NoError(t, c.Apply(t.Context(), []*unstructured.Unstructured{one.service}))
+		}
 
 		before := holdings(t, c)
 		require.NoError(t, c.Cloud.ResetCalls(t.Context()))
-		all := writtenServices(t, provider, expected)
+		all := documentedServices(t, provider, expected)
 		for _, one := range all {
 			if one.want.Refused != "" {
 				apply(one)
@@ -90,7 +93,7 @@ func TestWrittenServices(t *testing.T) {
 		assert.Equal(t, before, holdings(t, c), "what is refused makes nothing")
 		assert.Zero(t, calls(t, c).Writes, "%v", calls(t, c).ByOperation)
 
-		served := slices.DeleteFunc(all, func(one written) bool { return one.want.Refused != "" })
+		served := slices.DeleteFunc(all, func(one documentedService) bool { return one.want.Refused != "" })
 		for _, one := range served {
 			apply(one)
 		}
@@ -103,7 +106,7 @@ func TestWrittenServices(t *testing.T) {
 }
 
 // requireExample waits until a Service is served, and holds the cloud against what it is to give.
-func requireExample(t *testing.T, c *harness.Cluster, one written) {
+func requireExample(t *testing.T, c *harness.Cluster, one documentedService) {
 	t.Helper()
 	name, service, want := one.name, one.service, one.want
 	stored, err := c.Kube.CoreV1().Services(metav1.NamespaceDefault).Get(t.Context(), service.GetName(), metav1.GetOptions{})

@@ -75,8 +75,8 @@ func Examples(root string) ([]string, error) {
 	return names, nil
 }
 
-// Of is what a provider's file says, for the documentation: nothing where that cannot be read. Read says what is wrong with the file.
-func Of(root, provider string) Cloud {
+// ReadForDocs returns what a provider's file says: nothing where it cannot be read, for Read reports what is wrong with it.
+func ReadForDocs(root, provider string) Cloud {
 	var c Cloud
 	text, err := os.ReadFile(filepath.Join(root, "providers", provider, "testdata", "expectations.yaml"))
 	if err != nil || yaml.Unmarshal(text, &c) != nil {
