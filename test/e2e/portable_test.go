@@ -61,8 +61,8 @@ func documentedServices(t *testing.T, provider string, expected expectations.Clo
 	return all
 }
 
-// TestDocumentedServices: the manifests of the documentation and the Services of the cloud's page, applied as they stand there, give what the
-// cloud's expectations say, in the cloud; where they are refused, nothing is made, and the event says what is legal.
+// TestDocumentedServices: the manifests of the documentation and the Services of the cloud's page, applied as they stand there, give what
+// the cloud's expectations say, in the cloud; where they are refused, nothing is made, and the event says what is legal.
 func TestDocumentedServices(t *testing.T) {
 	onEachCloud(t, hasLoadBalancers, func(t *testing.T, provider string, expected expectations.Cloud) {
 		want := expected.Portable
