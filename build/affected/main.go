@@ -1,6 +1,5 @@
-// Command affected prints what .ci/run runs besides `make test`, as arguments of make, one call a line. It compares the working folder with
-// the commit where it left the main branch, and the main branch itself with what it was a day before. Where that is not known, nothing is
-// left out.
+// Command affected prints the additional make arguments for .ci/run, one call a line. It compares the working folder with the commit where
+// it left the main branch, and the main branch with its state a day before. If either is unknown, everything runs.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/build/selection"
 )
 
-// baseVariable names the commit or branch to compare with, where it is not the main branch.
+// baseVariable names a commit or branch to compare with instead of the main branch.
 const baseVariable = "CI_BASE"
 
 func main() {
@@ -42,7 +41,7 @@ func run(ctx context.Context, dir, base string, out, log io.Writer) error {
 	return nil
 }
 
-// choose never fails: what cannot be found out is a reason to test everything.
+// choose never fails: whatever it cannot determine leads to testing everything.
 func choose(ctx context.Context, dir, base string, clouds []string) selection.Selection {
 	commit, err := mergeBase(ctx, dir, base)
 	if err != nil {
@@ -58,10 +57,10 @@ func choose(ctx context.Context, dir, base string, clouds []string) selection.Se
 	return mainBranch(ctx, dir, clouds)
 }
 
-// recently is how far back the main branch is compared with itself.
+// recently is the age of the commit with which the main branch is compared.
 const recently = 24 * time.Hour
 
-// mainBranch is for a commit that is the base itself: what changed recently is tested.
+// mainBranch selects the tests for recent changes of the main branch itself.
 func mainBranch(ctx context.Context, dir string, clouds []string) selection.Selection {
 	before, err := commitBefore(ctx, dir, recently)
 	if err != nil {
@@ -74,8 +73,8 @@ func mainBranch(ctx context.Context, dir string, clouds []string) selection.Sele
 	return selection.Decide(changed, clouds)
 }
 
-// commitBefore returns the commit before all those that are less than that much older than the one that is checked out. Only the main
-// branch's own line counts: what a merge brought in became a part of it when it was merged, however old it is.
+// commitBefore returns the newest commit before all those of the given period up to HEAD. Only first parents count, because merged commits
+// may be older than their merge.
 func commitBefore(ctx context.Context, dir string, age time.Duration) (string, error) {
 	out, err := git(ctx, dir, "log", "--first-parent", "--format=%H %ct", "HEAD")
 	if err != nil {
@@ -93,7 +92,7 @@ func commitBefore(ctx context.Context, dir string, age time.Duration) (string, e
 		case i == 0:
 			newest = seconds
 		case newest-seconds < int64(age.Seconds()):
-			before = "" // whatever comes between, this one is recent
+			before = "" // a later one is recent
 		case before == "":
 			before = lines[i]
 		}
@@ -119,8 +118,8 @@ func cloudsIn(dir string) ([]string, error) {
 	return names, nil
 }
 
-// mergeBase returns the commit where the working folder left the base. A base of the environment is the only candidate: a mistake in
-// its name is not guessed around.
+// mergeBase returns the commit where the working folder left the base. A base from the environment is the only candidate, so that a typo is
+// not hidden.
 func mergeBase(ctx context.Context, dir, base string) (string, error) {
 	candidates := []string{"refs/remotes/origin/main", "refs/heads/main"}
 	if base != "" {
@@ -134,7 +133,7 @@ func mergeBase(ctx context.Context, dir, base string) (string, error) {
 	return "", errors.New("no common commit is known with any of: " + strings.Join(candidates, ", "))
 }
 
-// changedSince returns the paths in which the working folder differs from a commit, with what git does not know yet.
+// changedSince returns the paths that differ from a commit, including untracked ones.
 func changedSince(ctx context.Context, dir, commit string) ([]string, error) {
 	tracked, err := git(ctx, dir, "diff", "--name-only", "--no-renames", "--no-ext-diff", "--ignore-submodules=none", "-z", commit)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// access writes what happens to who may connect, on each cloud that has source ranges.
+// access writes who may connect in each situation, for each cloud with source ranges.
 func (w *writer) access(providers []registry.Provider) {
 	providers = slices.DeleteFunc(slices.Clone(providers), func(p registry.Provider) bool {
 		return p.InCluster || p.Features.SourceRanges != registry.Done
@@ -34,7 +34,7 @@ func (w *writer) access(providers []registry.Provider) {
 	w.page("docs/security.md", "", map[string]string{"clouds": accessTable(providers, clouds)})
 }
 
-// accessTable has a row for each situation and a column for each cloud, and then the reasons of exceptions.
+// accessTable has a row for each situation, a column for each cloud, and the reasons of exceptions as notes.
 func accessTable(providers []registry.Provider, clouds map[string]situations.Exceptions) string {
 	var b, reasons strings.Builder
 	fmt.Fprint(&b, "| case | test |")
@@ -74,7 +74,7 @@ func accessTable(providers []registry.Provider, clouds map[string]situations.Exc
 	return b.String() + "\n" + reasons.String()
 }
 
-// formatScopes names some of a cloud's scopes, and nothing where all are meant.
+// formatScopes lists some of a cloud's scopes, or "" for all.
 func formatScopes(scopes []string, all int) string {
 	if len(scopes) == all {
 		return ""

@@ -19,7 +19,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// notOfServices are keys that are in no table of annotations of Services, and what they are.
+// notOfServices are keys that are not annotations of Services, with their use.
 var notOfServices = map[string]string{
 	"alpha.kubernetes.io/provided-node-ip": "of a Node, which kubelet writes",
 	"node.k8s.linode.com/private-ip":       "of a Node, which the program writes",
@@ -27,7 +27,7 @@ var notOfServices = map[string]string{
 	"k8s.co/cloud-provider-config":         "of a ConfigMap",
 }
 
-// TestAnnotationsThatAreReadAreInTheTable: what code of a provider names as an annotation, or looks up among annotations, its page lists.
+// TestAnnotationsThatAreReadAreInTheTable: every annotation that a provider's code names or looks up is on its page.
 func TestAnnotationsThatAreReadAreInTheTable(t *testing.T) {
 	t.Parallel()
 	for _, p := range registry.Linked().Providers() {
@@ -40,7 +40,7 @@ func TestAnnotationsThatAreReadAreInTheTable(t *testing.T) {
 	}
 }
 
-// inTable reports whether a key, or what one begins with, is in the provider's table or among what it records.
+// inTable reports whether the provider's table or records contain a key or prefix.
 func inTable(p registry.Provider, key string) bool {
 	begins := strings.HasSuffix(key, "-") || strings.HasSuffix(key, "/") || strings.HasSuffix(key, "_")
 	return slices.Contains(p.Records, key) || slices.ContainsFunc(slices.Concat(p.Annotations, p.Fields), func(r schema.AnnotationRow) bool {
@@ -48,7 +48,7 @@ func inTable(p registry.Provider, key string) bool {
 	})
 }
 
-// annotationsRead are the keys that code names as annotations or looks up among them, and where.
+// annotationsRead returns the keys that code uses as annotations, with their place.
 func annotationsRead(t *testing.T, folder string) map[string]string {
 	t.Helper()
 	set := token.NewFileSet()
@@ -124,7 +124,7 @@ func readConstants(file *ast.File, texts map[string]string) {
 	}
 }
 
-// textOf is the text of an expression that is made of literals and known constants, and whether it is one.
+// textOf evaluates an expression of literals and known constants.
 func textOf(e ast.Expr, texts map[string]string) (string, bool) {
 	switch v := e.(type) {
 	case *ast.BinaryExpr:

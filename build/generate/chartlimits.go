@@ -1,33 +1,33 @@
 package main
 
-// What the API server or the program would refuse only after an installation.
+// Limits that the API server or the program would otherwise check only after an installation.
 const (
-	// labelName is a name of an object as most kinds have it, dnsName one with dots; both may be empty here.
+	// labelName is the usual form of object names, dnsName the one with dots; here both may be empty.
 	labelName = `^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$`
 	dnsName   = `^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$`
-	// network is one network, or one of each family, as --cluster-cidr takes them. How an IPv6 address is written is left to the program.
+	// network is one network, or one of each family, as in --cluster-cidr. The program checks IPv6 addresses.
 	octet    = `(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])`
 	network4 = octet + `(\.` + octet + `){3}/(3[0-2]|[12]?[0-9])`
 	network6 = `[0-9a-fA-F:]*:[0-9a-fA-F:]*/(12[0-8]|1[01][0-9]|[1-9]?[0-9])`
 	network  = `^(` + network4 + `(,` + network6 + `)?|` + network6 + `(,` + network4 + `)?)?$`
-	// labelKey and labelValue are those of Kubernetes; tag is that of an image.
+	// labelKey and labelValue are Kubernetes' forms, tag that of an image.
 	labelKey   = `^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$`
 	labelValue = `^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$`
 	tag        = `^([A-Za-z0-9_][-A-Za-z0-9_.]{0,127})?$`
 	address    = `^([0-9.]+|[0-9a-fA-F:.]*:[0-9a-fA-F:.]*)?$`
 	digest     = `^(sha256:[0-9a-f]{64})?$`
-	// duration is one of Prometheus.
+	// duration is Prometheus' form.
 	duration = `^([0-9]+(ms|[smhdwy]))*$`
 	class    = labelKey
-	// repository is an image without tag and digest, which have values of their own.
+	// repository is an image without tag and digest, which are separate values.
 	part       = `[a-z0-9]+([._-]+[a-z0-9]+)*`
 	repository = `^((\[[0-9a-fA-F:]+\]|[A-Za-z0-9.-]+)(:[0-9]+)?/)?` + part + `(/` + part + `)*$`
-	// matchers are those of Prometheus between the braces; one that is no such expression ends the whole file of rules.
+	// matchers are Prometheus' label matchers between braces. An invalid one would invalidate the whole rule file.
 	matcher  = `\s*[a-zA-Z_][a-zA-Z0-9_]*\s*(=~|!~|!=|=)\s*"([^"\\]|\\.)*"\s*`
 	matchers = `^(` + matcher + `(,` + matcher + `)*)?$`
 )
 
-// texts are mappings whose values are texts alone, such as annotations; references are objects of which Kubernetes takes the name.
+// texts are mappings with only string values, such as annotations; references are objects of which only the name is used.
 var (
 	texts      = object{"additionalProperties": object{"type": "string"}}
 	references = object{"items": object{
@@ -75,7 +75,7 @@ func schemaLimits(path string) object {
 	return passedLimits(path)
 }
 
-// passedLimits catches common mistakes in values that Kubernetes or the program checks in the end.
+// passedLimits catches common mistakes in values that Kubernetes or the program validates later.
 func passedLimits(path string) object {
 	switch path {
 	case "commonAnnotations", "podAnnotations", "serviceAccount.annotations", "nodeSelector",
@@ -110,7 +110,7 @@ func passedLimits(path string) object {
 			"type": "object", "required": []string{"loadBalancerClass"}, "additionalProperties": false,
 			"properties": object{
 				"loadBalancerClass": object{"type": "string", "pattern": `^$|` + class},
-				// A class that is served without defaults of its own has a key without a value.
+				// A class without its own defaults has a key without a value.
 				"annotations": object{"type": []string{"object", "null"}, "additionalProperties": object{"type": "string"}},
 			},
 		}}
@@ -118,7 +118,7 @@ func passedLimits(path string) object {
 	return object{}
 }
 
-// classRules hold the class of load balancers to the mode: the program refuses one without the other.
+// classRules require class and mode to be set together, because the program refuses one without the other.
 func classRules() []any {
 	mode := func(values ...any) object {
 		return object{"properties": object{"loadBalancerClassMode": object{"enum": values}}, "required": []string{"loadBalancerClassMode"}}

@@ -8,7 +8,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// cloudValues lists on the chart's page what the values hold on each cloud.
+// cloudValues lists each cloud's values for the chart's page.
 func cloudValues(providers []registry.Provider) string {
 	var b strings.Builder
 	for i, p := range providers {
@@ -55,7 +55,7 @@ func configCell(p registry.Provider) string {
 	return text
 }
 
-// example is the installation of a release on a cloud.
+// example shows the installation of a release on a cloud.
 func example(p registry.Provider) string {
 	lines, set := secretOf(p.Installation, "kube-system")
 	return block(append(lines, helmInstall(p, "cloud-controller-manager", "kube-system", append(set, p.Installation.Set...))...)...)
@@ -94,7 +94,7 @@ func helmInstall(p registry.Provider, release, namespace string, set []string) [
 	}
 }
 
-// installations is the part of the page about installing that has a section for each cloud.
+// installations writes the cloud sections of the installation page.
 func installations(providers []registry.Provider) string {
 	var b strings.Builder
 	for i, p := range providers {
@@ -111,7 +111,7 @@ func installations(providers []registry.Provider) string {
 	return b.String()
 }
 
-// migrations is the table of what coming from each cloud's own controller means.
+// migrations is the table about migrating from each cloud's own controller.
 func migrations(providers []registry.Provider) string {
 	var b strings.Builder
 	b.WriteString("| cloud | credentials | `clusterName` is | written at the change | differences | commands |\n| --- | --- | --- | --- | --- | --- |\n")
@@ -123,7 +123,7 @@ func migrations(providers []registry.Provider) string {
 	return b.String()
 }
 
-// migrationNotes are the paragraphs on single clouds.
+// migrationNotes are the notes about single clouds.
 func migrationNotes(providers []registry.Provider) string {
 	var parts []string
 	for _, p := range providers {

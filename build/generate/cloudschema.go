@@ -12,7 +12,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// cloudSchema says what the values hold on one cloud.
+// cloudSchema returns the schema of the values for one cloud.
 func cloudSchema(p registry.Provider) object {
 	i := p.Installation
 	keys, values := object{}, object{}
@@ -42,8 +42,8 @@ func cloudSchema(p registry.Provider) object {
 	return properties
 }
 
-// closedObject is an object with these properties alone. A validator only says "not allowed" of others, so that they are held to a
-// value that nobody writes: the message shows where they are and what to do.
+// closedObject allows only these properties. Validators only say "not allowed" for others, so these must equal an improbable value whose
+// text explains the correction.
 func closedObject(properties object, no string) object {
 	has := "none"
 	if len(properties) > 0 {
@@ -52,7 +52,7 @@ func closedObject(properties object, no string) object {
 	return object{"type": "object", "properties": properties, "additionalProperties": object{"const": "absent: " + no + "; it has " + has}}
 }
 
-// controllersOf are the names that --controllers takes on a cloud and that the chart's roles know.
+// controllersOf returns a cloud's names for --controllers that the chart's roles know.
 func controllersOf(p registry.Provider) []string {
 	list := []string{"cloud-node-controller", "cloud-node-lifecycle-controller", "node-label-controller", "service-lb-controller", "node-route-controller"}
 	for _, c := range p.Controllers {
@@ -63,7 +63,7 @@ func controllersOf(p registry.Provider) []string {
 	return list
 }
 
-// optionsSchema are the options of a provider that are flags or environment variables, without those that are credentials.
+// optionsSchema covers a provider's flags and environment variables, except credentials.
 func optionsSchema(p registry.Provider) object {
 	properties := object{}
 	for _, o := range p.Options {
@@ -79,7 +79,7 @@ func optionsSchema(p registry.Provider) object {
 	return properties
 }
 
-// configSchema are the keys of a provider's cloud config, in their sections or mappings.
+// configSchema covers the keys of a provider's cloud config, in sections or mappings.
 func configSchema(p registry.Provider) object {
 	root := object{}
 	for _, o := range p.Options {
@@ -131,7 +131,7 @@ func configSchema(p registry.Provider) object {
 	return all
 }
 
-// pattern matches a name, in any case where that does not count. Validators differ in how they spell that, so that letters are spelled out.
+// pattern matches a name, optionally ignoring case. It spells out both cases, because validators differ in flags.
 func pattern(name string, anyCase bool) string {
 	if !anyCase {
 		return regexp.QuoteMeta(name)
@@ -147,10 +147,10 @@ func pattern(name string, anyCase bool) string {
 	return b.String()
 }
 
-// leaf is the schema of a key, told apart from a mapping of keys.
+// leaf distinguishes the schema of a key from a mapping of keys.
 type leaf object
 
-// closed is the schema of a tree of keys. What is written in another case than the table's is taken as it is.
+// closed is the schema of a tree of keys. Keys in another case are not checked.
 func closed(tree object, name string, anyCase bool) object {
 	properties := object{}
 	var others []string
@@ -168,7 +168,7 @@ func closed(tree object, name string, anyCase bool) object {
 	return all
 }
 
-// specSchema is the schema of an option. Everything may be written as a text; what is a number or a switch need not be.
+// specSchema is the schema of an option. Strings are always allowed, numbers and booleans where they fit.
 func specSchema(s schema.Spec) object {
 	one := object{"description": s.Help}
 	switch s.Kind {

@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// examplesTables are the tables of the manifests that all clouds serve: what each gives, and the defaults of the classes that they
-// name. They are what the end-to-end tests hold each cloud to.
+// examplesTables describe the manifests that all clouds serve, and the default annotations of their classes. The end-to-end tests check the
+// same data.
 func examplesTables(root string, providers []registry.Provider) (map[string]string, error) {
 	names, err := expectations.Examples(root)
 	if err != nil {
@@ -50,7 +50,6 @@ func examplesTables(root string, providers []registry.Provider) (map[string]stri
 	}, nil
 }
 
-// exampleCell says what a manifest gives.
 func exampleCell(e expectations.Example) string {
 	switch {
 	case e.Refused != "":
@@ -61,7 +60,6 @@ func exampleCell(e expectations.Example) string {
 	return cell(e.Gives)
 }
 
-// defaultsCell says which annotations a class has by default.
 func defaultsCell(all []expectations.Default, class string) string {
 	var texts []string
 	for _, d := range all {

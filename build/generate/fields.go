@@ -9,7 +9,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// fieldTables say for each cloud what becomes of the fields of Services.
+// fieldTables show for each cloud how the fields of Services are handled.
 func fieldTables(providers []registry.Provider) string {
 	var b strings.Builder
 	for _, p := range providers {

@@ -9,10 +9,10 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// clouds is the line of an issue form that lists the clouds.
+// clouds matches the line of an issue form that lists the clouds.
 var clouds = regexp.MustCompile(`(?m)^    options: \[.*, another\]$`)
 
-// forms writes the clouds into the issue forms, in which whoever reports something says on which cloud.
+// forms writes the list of clouds into the issue forms.
 func (w *writer) forms(providers []registry.Provider) {
 	var titles []string
 	for _, p := range providers {

@@ -10,7 +10,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/limits"
 )
 
-// limits writes what each cloud takes at most.
+// limits writes the limits of each cloud.
 func (w *writer) limits(providers []registry.Provider) {
 	w.page("docs/limits.md", "", map[string]string{"limits": limitTables(providers)})
 }
@@ -31,7 +31,7 @@ func limitTables(providers []registry.Provider) string {
 	return b.String()
 }
 
-// formatMaximum returns the maximum, and says where an account may have another one.
+// formatMaximum returns the maximum, with a note if accounts may differ.
 func formatMaximum(l limits.Limit) string {
 	if l.Soft {
 		return fmt.Sprintf("%d, or what the account was given", l.Max)

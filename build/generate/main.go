@@ -1,5 +1,4 @@
-// Command generate writes the files that follow from the providers' folders. Run it by `make generate`; a test fails
-// when they are stale.
+// Command generate writes the files derived from the providers' folders. Run it by `make generate`; a test fails when they are stale.
 package main
 
 import (
@@ -20,7 +19,7 @@ func main() {
 	}
 }
 
-// run writes what can be made, and returns everything that is missing.
+// run writes all possible files, and returns an error for everything that is missing.
 func run(root string) error {
 	files, missing := Files(root, registry.Linked().Providers())
 	for path, content := range files {
@@ -35,7 +34,7 @@ func run(root string) error {
 	return missing
 }
 
-// Files returns the generated files by their path from the root of the checkout, and everything that is missing for them.
+// Files returns the generated files by path from the checkout's root, and an error for everything that is missing.
 func Files(root string, providers []registry.Provider) (map[string][]byte, error) {
 	w := &writer{root: root, files: map[string][]byte{}}
 	folders, err := folders(root)
@@ -60,7 +59,7 @@ func Files(root string, providers []registry.Provider) (map[string][]byte, error
 	return w.files, errors.Join(w.problems...)
 }
 
-// writer collects files and what is missing for them.
+// writer collects files and errors.
 type writer struct {
 	root     string
 	files    map[string][]byte
@@ -73,7 +72,7 @@ func (w *writer) problem(err error) {
 	}
 }
 
-// add takes a file unless it could not be made.
+// add adds a file, or its error.
 func (w *writer) add(path string, content []byte, err error) {
 	if err != nil {
 		w.problem(fmt.Errorf("%s: %w", path, err))
@@ -82,7 +81,7 @@ func (w *writer) add(path string, content []byte, err error) {
 	w.files[path] = content
 }
 
-// read returns a file as it is so far, and start if there is none.
+// read returns the present content of a file, or start if it does not exist.
 func (w *writer) read(path, start string) ([]byte, error) {
 	if have, ok := w.files[path]; ok {
 		return have, nil
@@ -94,7 +93,7 @@ func (w *writer) read(path, start string) ([]byte, error) {
 	return text, err
 }
 
-// page writes the generated parts of a page; a page that is absent begins with start.
+// page writes the generated parts of a page; a new page begins with start.
 func (w *writer) page(path, start string, parts map[string]string) {
 	page, err := w.read(path, start)
 	if err == nil {
@@ -119,7 +118,7 @@ func folders(root string) ([]string, error) {
 	return names, nil
 }
 
-// unlinked returns an error for every folder of a provider that no file in registry/linked imports.
+// unlinked returns an error for each provider folder that no file in registry/linked imports.
 func unlinked(folders []string, linked []registry.Provider) error {
 	var problems []error
 	for _, name := range folders {
@@ -131,16 +130,16 @@ func unlinked(folders []string, linked []registry.Provider) error {
 	return errors.Join(problems...)
 }
 
-// missingFiles returns an error for every file that a provider's folder must have for tests outside of it.
+// missingFiles returns an error for each missing file that tests outside the provider's folder need.
 func missingFiles(root string, p registry.Provider) error {
 	var problems []error
 	provider := p.Name
 	simulator := p.Name + "sim"
 	if p.InCluster {
-		simulator = "" // the API server needs none
+		simulator = "" // the API server needs no simulator
 	}
 	for _, f := range []struct{ path, holds string }{
-		{simulator, "the simulator"}, // the folder itself where there is none
+		{simulator, "the simulator"}, // without a simulator the folder itself
 		{"testdata/chart", "values of the chart, which test/chart renders"},
 		{"testdata/scenarios.yaml", "what the cloud's own controller is held to by tests, and our tests for it"},
 		{"testdata/expectations.yaml", "what the tests over all clouds expect of this one"},

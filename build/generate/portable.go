@@ -12,8 +12,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// addPortable adds the rules of the portable annotations: those of their own table, and what the cloud makes of each. What only
-// code can judge is left to the controllers. Of what the table refuses, the cloud says nothing.
+// addPortable adds the rules of the portable annotations: those of their own table, and the cloud's. Rules in code are left to the
+// controllers. A value is refused only once.
 func (r *rules) addPortable(p registry.Provider) {
 	cloud := p.Cloud()
 	for _, row := range portable.Annotations.Rows() {
@@ -44,7 +44,8 @@ func (r *rules) addPortable(p registry.Provider) {
 	}
 }
 
-// addTLSPorts adds what is said of ports for TLS on every cloud that knows them, and returns when the cloud itself says nothing.
+// addTLSPorts adds the rules for TLS ports, common to all clouds that support them, and returns the condition under which the cloud's own
+// do not apply.
 func (r *rules) addTLSPorts(cloud portable.Cloud, passing string) string {
 	value := valueOf(portable.TLSPorts)
 	unknown := value + ".split(',').map(i, i.trim()).filter(i, i != '' && !object.spec.ports.exists(p, " + namesPort("i") + "))"
@@ -63,19 +64,19 @@ func (r *rules) addTLSPorts(cloud portable.Cloud, passing string) string {
 	return passing + " || !(" + known + ") || !" + certificate
 }
 
-// namesPort holds where the text in a variable is the number or name of the TCP port p.
+// namesPort holds if the variable contains the number or name of TCP port p.
 func namesPort(text string) string {
 	return "p.?protocol.orValue('TCP') == 'TCP' && (string(p.port) == " + text + " || (p.?name.orValue('') == " + text + " && " + text + " != ''))"
 }
 
-// addPairs adds what the rows of a cloud say of a portable annotation that they serve, each perhaps for Services of another kind.
+// addPairs adds the rules of a cloud's rows for a portable annotation. Each row may be for another kind of load balancer.
 func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs []portable.Pair, passing string) {
 	var legal, holding []string
 	words, conditional := "", true
 	for _, one := range slices.Backward(pairs) {
 		right, message := pairJudgement(cloud, row, one)
 		condition := conditions(cloud, one)
-		if w := one.Choice(); w != nil { // of a value that it does not take, the row itself tells why
+		if w := one.Choice(); w != nil { // for unsupported values the row's own message is better
 			condition = "(" + condition + " || " + lookup(w.Key) + " == '')"
 		}
 		r.addEffectless(cloud, row.Key, one, passing, condition)
@@ -92,12 +93,12 @@ func (r *rules) addPairs(cloud portable.Cloud, row schema.AnnotationRow, pairs [
 		holding = append(holding, condition)
 		legal = append(legal, "("+condition+" && "+right+")")
 		if words != "" {
-			message = "(" + condition + ") ? (" + message + ") : " + words // CEL wants parentheses around a choice within a choice
+			message = "(" + condition + ") ? (" + message + ") : " + words // CEL requires parentheses around nested conditionals
 		}
 		words = message
 	}
 	if len(pairs) > 1 && !conditional {
-		// All rows that always hold are set, so that each must take the value.
+		// All unconditional rows are set, so each must accept the value.
 		legal = []string{"(" + strings.Join(slices.Compact(legal), " && ") + ")"}
 	}
 	none := "!(" + strings.Join(holding, " || ") + ")"
@@ -132,12 +133,12 @@ func wheres(pairs []portable.Pair) []*schema.Where {
 	return all
 }
 
-// addEffectless adds the warnings about values that a row does nothing about.
+// addEffectless adds warnings for values without effect.
 func (r *rules) addEffectless(cloud portable.Cloud, key string, one portable.Pair, passing, condition string) {
 	if condition != "" {
 		passing += " || !(" + condition + ")"
 	}
-	unless := []string{passing} // a rule that is broken earlier says it already
+	unless := []string{passing} // an earlier broken rule is reported instead
 	for _, rule := range one.Serves.Rules {
 		unless = append(unless, broken(rule, valueOf(key)))
 		if !rule.NoEffect {
@@ -149,8 +150,7 @@ func (r *rules) addEffectless(cloud portable.Cloud, key string, one portable.Pai
 	}
 }
 
-// pairJudgement says when a row takes a portable value: by its rules, and by what the row itself holds. What code refuses besides is
-// left to the controllers.
+// pairJudgement returns the condition for a portable value from its rules and the row's. Rules in code are left to the controllers.
 func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair) (legal, message string) {
 	value, s := valueOf(row.Key), one.Serves
 	legal, message = "true", quoted("")
@@ -177,8 +177,8 @@ func pairJudgement(cloud portable.Cloud, row schema.AnnotationRow, one portable.
 	return ruled(s.Rules, value, row.Key, legal, message)
 }
 
-// ruled puts rules before another judgement of a value: the first that does not hold is told, and one that is about what has no
-// effect ends them.
+// ruled puts rules before another condition: the first broken rule determines the message, and one about values without effect ends the
+// check.
 func ruled(rules []schema.Rule, value, key, legal, message string) (string, string) {
 	for _, rule := range slices.Backward(rules) {
 		if rule.NoEffect {
@@ -195,7 +195,7 @@ func ruled(rules []schema.Rule, value, key, legal, message string) (string, stri
 	return legal, message
 }
 
-// broken holds where a value breaks a rule.
+// broken holds if a value breaks a rule.
 func broken(rule schema.Rule, value string) string {
 	var all []string
 	for _, t := range rule.When {
@@ -208,7 +208,7 @@ func broken(rule schema.Rule, value string) string {
 	return "(" + strings.Join(append(all, "!("+strings.Join(needs, " || ")+")"), " && ") + ")"
 }
 
-// term is the expression of a condition on one text.
+// term is the CEL expression of a condition on one value.
 func term(t schema.Term, value string) string {
 	if t.Key != "" {
 		value = lookup(t.Key)
@@ -226,7 +226,7 @@ func term(t schema.Term, value string) string {
 	return "(" + strings.Join(all, " && ") + ")"
 }
 
-// durationJudgement bounds a duration, with the words of package schema.
+// durationJudgement bounds a duration, with the message of package schema.
 func durationJudgement(key string, one portable.Pair) (legal, message string) {
 	value, s := valueOf(key), one.Serves
 	least, most := s.Bounds(one.Row.Spec)
@@ -253,7 +253,7 @@ func durationJudgement(key string, one portable.Pair) (legal, message string) {
 	return "(" + is + " && " + inRange + " && " + whole + ")", message
 }
 
-// conditions holds for Services that a row is for; "" is all.
+// conditions holds for the Services of a row; "" means all.
 func conditions(cloud portable.Cloud, one portable.Pair) string {
 	var all []string
 	for _, w := range []*schema.Where{one.Row.Where, one.Serves.Where} {
@@ -264,8 +264,8 @@ func conditions(cloud portable.Cloud, one portable.Pair) string {
 	return strings.Join(all, " && ")
 }
 
-// condition holds for Services that meet a condition by an annotation of their own, by one that is translated, or because the kind
-// is chosen by a portable annotation.
+// condition holds for Services that meet a condition by their own annotation, by a translated one, or by the kind that a portable
+// annotation selects.
 func condition(cloud portable.Cloud, w *schema.Where) string {
 	given := lookup(w.Key)
 	texts := func(values []string) string {
@@ -299,7 +299,7 @@ func condition(cloud portable.Cloud, w *schema.Where) string {
 	return strings.Join(ways, " || ")
 }
 
-// chooses holds where a portable value makes a row the kind of a Service that names none: one that the row takes, and no other.
+// chooses holds if a portable value selects the row's kind for a Service without one: only this row accepts it.
 func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, asked string) string {
 	if one.Serves.Values != nil {
 		var list []string
@@ -322,7 +322,7 @@ func chooses(cloud portable.Cloud, row schema.AnnotationRow, one portable.Pair, 
 	return strings.Join(all, " && ")
 }
 
-// needs is the expression of what is said about the first condition that does not hold.
+// needs is the message for the first unmet condition.
 func needs(cloud portable.Cloud, one portable.Pair) string {
 	text := quoted("")
 	for _, w := range []*schema.Where{one.Row.Where, one.Serves.Where} {
@@ -340,7 +340,6 @@ func needs(cloud portable.Cloud, one portable.Pair) string {
 	return " + " + text
 }
 
-// portableTables are the tables of the portable annotations over all clouds.
 func portableTables(providers []registry.Provider) map[string]string {
 	providers = slices.DeleteFunc(slices.Clone(providers), func(p registry.Provider) bool {
 		return p.Features.LoadBalancers == registry.CloudHasNone
@@ -370,7 +369,6 @@ func portableTables(providers []registry.Provider) map[string]string {
 	return map[string]string{"annotations": rows.String(), "clouds": matrix.String()}
 }
 
-// servedBy says how a cloud serves a portable annotation.
 func servedBy(cloud portable.Cloud, row schema.AnnotationRow) string {
 	pairs := cloud.Pairs(row.Key)
 	switch {
@@ -389,17 +387,17 @@ func servedBy(cloud portable.Cloud, row schema.AnnotationRow) string {
 	return strings.Join(slices.Compact(ways), " or ")
 }
 
-// kinds are the rows of a cloud, some of which are for one kind of load balancer alone.
+// kinds are a cloud's rows, some of which apply to one kind of load balancer only.
 type kinds []schema.AnnotationRow
 
-// includes reports whether a value of an annotation is a kind that rows are for; others leave the Service to another controller.
+// includes reports whether a value is a kind with rows; other values leave the Service to another controller.
 func (k kinds) includes(key, value string) bool {
 	return slices.ContainsFunc(k, func(r schema.AnnotationRow) bool {
 		return r.Where != nil && r.Where.Key == key && slices.Contains(r.Where.OneOf, value)
 	})
 }
 
-// wayOf says how one row serves a portable annotation, and what of it.
+// wayOf describes how one row serves a portable annotation, with its limits.
 func wayOf(cloud kinds, row schema.AnnotationRow, one portable.Pair) string {
 	var limits []string
 	if s := one.Serves; s.Values != nil && len(s.Values) < len(row.Choices) {
@@ -437,10 +435,10 @@ func wayOf(cloud kinds, row schema.AnnotationRow, one portable.Pair) string {
 	return way
 }
 
-// noLoadBalancers stands where a page would tell of annotations of Services.
+// noLoadBalancers replaces the section about annotations on some pages.
 const noLoadBalancers = "The cloud has no load balancers, so that annotations of Services have no effect.\n"
 
-// servesTable is the part of a provider's page about portable annotations.
+// servesTable is the section about portable annotations on a provider's page.
 func servesTable(p registry.Provider) string {
 	if p.Features.LoadBalancers == registry.CloudHasNone {
 		return noLoadBalancers

@@ -11,7 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/realclouds/results"
 )
 
-// realClouds writes what was tried on real services, from the records of these runs.
+// realClouds writes the results of trials with real services.
 func (w *writer) realClouds() {
 	all, err := results.Read(w.root)
 	if err != nil {
@@ -22,7 +22,7 @@ func (w *writer) realClouds() {
 	w.page("docs/acceptance.md", "", map[string]string{"real services": realDetails(all)})
 }
 
-// partsOf are the groups of a record's trials, in order.
+// partsOf returns the groups of a record's trials, in order.
 func partsOf(r *results.Record) []string {
 	var parts []string
 	for _, t := range r.Trials {
@@ -33,7 +33,7 @@ func partsOf(r *results.Record) []string {
 	return parts
 }
 
-// summaryOf counts the results of each part, and names what did not hold.
+// summaryOf counts the results of each part, and names failures.
 func summaryOf(r *results.Record) string {
 	var texts []string
 	for _, part := range partsOf(r) {
@@ -71,7 +71,7 @@ func realTable(all []results.Record) string {
 	return b.String()
 }
 
-// realDetails has a table of everything that was tried for each record, and of what the services lack.
+// realDetails has tables of all trials of each record, and of the services' gaps.
 func realDetails(all []results.Record) string {
 	var b strings.Builder
 	for i, r := range all {

@@ -23,13 +23,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/test/expectations"
 )
 
-// source holds the events and metrics found in a folder of the code.
 type source struct {
 	reasons []string
 	metrics []metric
 }
 
-// metric is one that the code declares.
+// metric is a declared metric.
 type metric struct{ name, kind, labels, help string }
 
 // readSource reads the reasons of events, which are constants whose names begin with event, and the metrics.
@@ -40,7 +39,7 @@ func readSource(dir string) (source, error) {
 			return err
 		}
 		if entry.IsDir() && strings.HasSuffix(entry.Name(), "sim") {
-			return fs.SkipDir // simulators are no part of the program
+			return fs.SkipDir // simulators are not part of the program
 		}
 		if !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return nil
@@ -70,7 +69,7 @@ func readSource(dir string) (source, error) {
 	return found, err
 }
 
-// constants are the texts that a file gives names to.
+// constants returns a file's string constants.
 func constants(file *ast.File) map[string]string {
 	texts := map[string]string{}
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -88,7 +87,7 @@ func constants(file *ast.File) map[string]string {
 	return texts
 }
 
-// literal is the text of an expression: a literal, or the name of one.
+// literal evaluates a literal or a constant.
 func literal(e ast.Expr, texts map[string]string) (string, bool) {
 	switch v := e.(type) {
 	case *ast.BasicLit:
@@ -101,8 +100,8 @@ func literal(e ast.Expr, texts map[string]string) (string, bool) {
 	return "", false
 }
 
-// metricOf reads a call such as metrics.NewCounterVec(&metrics.CounterOpts{…}, []string{"label"}), or as
-// metrics.NewDesc("name", "help", []string{"label"}, …), which describes a gauge.
+// metricOf reads a call such as metrics.NewCounterVec(&metrics.CounterOpts{…}, []string{"label"}), or metrics.NewDesc("name", "help",
+// []string{"label"}, …) for a gauge.
 func metricOf(call *ast.CallExpr, texts map[string]string) (metric, bool) {
 	function, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok || len(call.Args) == 0 {
@@ -144,7 +143,7 @@ func metricOf(call *ast.CallExpr, texts map[string]string) (metric, bool) {
 	return m, true
 }
 
-// labelsOf are the names of labels in a literal list.
+// labelsOf returns the label names in a literal list.
 func labelsOf(e ast.Expr, texts map[string]string) string {
 	list, ok := e.(*ast.CompositeLit)
 	if !ok {
@@ -167,7 +166,7 @@ func metricsTable(list []metric) string {
 	return b.String()
 }
 
-// eventRows are the events of all clouds by the kind of object: those of several clouds before those of one.
+// eventRows are all clouds' events by kind of object: shared ones before those of a single cloud.
 func eventRows(providers []registry.Provider) []events.Row {
 	rows := events.Table()
 	for _, p := range providers {
@@ -178,12 +177,12 @@ func eventRows(providers []registry.Provider) []events.Row {
 	return rows
 }
 
-// eventsOf are the rows of the events that a provider's code writes.
+// eventsOf returns the rows of the events that a provider's code writes.
 func eventsOf(providers []registry.Provider, reasons []string) []events.Row {
 	return slices.DeleteFunc(eventRows(providers), func(r events.Row) bool { return !slices.Contains(reasons, r.Reason) })
 }
 
-// eventProblems are reasons without a row or with several, and rows that no code writes.
+// eventProblems reports reasons without a row or with several, and unused rows.
 func eventProblems(providers []registry.Provider, clouds map[string][]string) error {
 	var problems []error
 	rows := map[string]int{}
@@ -206,7 +205,7 @@ func eventProblems(providers []registry.Provider, clouds map[string][]string) er
 	return errors.Join(problems...)
 }
 
-// eventsTable is the table of all events, with the clouds that write them.
+// eventsTable lists all events, with the clouds that write them.
 func eventsTable(rows []events.Row, clouds map[string][]string) string {
 	var b strings.Builder
 	b.WriteString("| on | reason | type | clouds | what happened | what to do |\n| --- | --- | --- | --- | --- | --- |\n")
@@ -225,16 +224,16 @@ func providerEventsTable(rows []events.Row) string {
 	return b.String()
 }
 
-// pageLink is a link to a page of docs, from which the pages of clouds are one folder away.
+// pageLink matches a link between pages of docs; clouds' pages are one folder deeper.
 var pageLink = regexp.MustCompile(`\]\(([\w-]+\.md)`)
 
-// reference writes the pages about all clouds whose tables come from the code.
+// reference writes the pages about all clouds whose tables are generated from code.
 func (w *writer) reference(providers []registry.Provider) {
 	clouds := map[string][]string{}
 	for _, p := range providers {
 		found, err := readSource(filepath.Join(w.root, "providers", p.Name))
 		if err != nil {
-			continue // the provider's own page reports it
+			continue // reported for the provider's own page
 		}
 		for _, reason := range found.reasons {
 			clouds[reason] = append(clouds[reason], p.Title)
@@ -271,7 +270,7 @@ func (w *writer) reference(providers []registry.Provider) {
 	w.page("README.md", "", map[string]string{"calls": callsTable(w.root, providers)})
 }
 
-// callsTable prints the limits for API calls from the clouds' tests. Unreadable files are reported by those tests.
+// callsTable prints the limits of API calls from the clouds' tests, which also report unreadable files.
 func callsTable(root string, providers []registry.Provider) string {
 	var b strings.Builder
 	b.WriteString("| cloud | 1,000 nodes join | a minute of them | a Service is looked at | a restart, 20 Services | a node joins 20 Services, reads + writes | kinds of Services taken over |\n" +
@@ -297,7 +296,7 @@ func callsTable(root string, providers []registry.Provider) string {
 	return b.String()
 }
 
-// takenOver counts the kinds of Services that the tests take over from a cloud's own controller.
+// takenOver counts the kinds of Services whose take-over from a cloud's own controller is tested.
 func takenOver(root string, p registry.Provider) string {
 	is, err := expectations.ReadTakeover(root, p)
 	switch {
@@ -309,7 +308,7 @@ func takenOver(root string, p registry.Provider) string {
 	return strconv.Itoa(len(is.Kinds))
 }
 
-// featuresTable is the matrix of what nodes and load balancers have on each cloud.
+// featuresTable is the matrix of features of nodes and load balancers.
 func featuresTable(providers []registry.Provider) string {
 	var b strings.Builder
 	b.WriteString("| cloud |")
@@ -328,7 +327,7 @@ func featuresTable(providers []registry.Provider) string {
 	return b.String()
 }
 
-// short is how far a provider has a feature, in a table: a dash where the cloud has none.
+// short abbreviates a feature's state for a table: a dash if the cloud has none.
 func short(s registry.Support) string {
 	if s == registry.CloudHasNone {
 		return "–"
@@ -336,7 +335,7 @@ func short(s registry.Support) string {
 	return s.String()
 }
 
-// cloudsTable is the matrix of what is done on each cloud.
+// cloudsTable is the matrix of functions by cloud.
 func cloudsTable(providers []registry.Provider) string {
 	var b strings.Builder
 	b.WriteString("| cloud | support | nodes | load balancers | routes | further | options | annotations |\n| --- | --- | --- | --- | --- | --- | --- | --- |\n")

@@ -13,7 +13,7 @@ const (
 	product     = "cloud-controller-manager"
 )
 
-// release writes one build and one archive for all providers together and for each one alone.
+// release writes the builds and archives for all providers together and for each alone.
 func (w *writer) release(providers []string) {
 	var builds, archives strings.Builder
 	builds.WriteString("builds:\n")
@@ -56,7 +56,7 @@ func (w *writer) release(providers []string) {
 	w.page(releaseFile, "", map[string]string{"builds": builds.String() + archives.String() + "# "})
 }
 
-// simulators writes one file a cloud, so that a slim cloudsim has that cloud's simulator alone. A cloud without one is reported
+// simulators writes one file for each cloud, so that a slim cloudsim contains only that cloud's simulator. Missing simulators are reported
 // elsewhere.
 func (w *writer) simulators(providers []string) {
 	for _, p := range providers {

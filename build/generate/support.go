@@ -12,13 +12,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
-// kubernetesFolder has a module file for each Kubernetes minor version that the program is promised to work with: 1.34.mod for an
-// older one, go.mod for the newest.
+// kubernetesFolder has a module file for each supported Kubernetes minor version: go.mod for the newest, names such as 1.34.mod for older
+// ones.
 const kubernetesFolder = "build/kubernetes"
 
 var apiVersion = regexp.MustCompile(`k8s\.io/api v0\.(\d+)\.`)
 
-// minors are the promised minor versions of Kubernetes, the oldest first.
+// minors are the supported minor versions of Kubernetes, the oldest first.
 func minors(root string) ([]int, error) {
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(kubernetesFolder), "*.mod"))
 	if err != nil {
@@ -34,7 +34,7 @@ func minors(root string) ([]int, error) {
 		if m == nil {
 			return nil, fmt.Errorf("%s names no version of k8s.io/api", file)
 		}
-		minor, _ := strconv.Atoi(string(m[1])) // digits, by the pattern
+		minor, _ := strconv.Atoi(string(m[1])) // the pattern allows only digits
 		all = append(all, minor)
 	}
 	if len(all) == 0 {
@@ -44,7 +44,6 @@ func minors(root string) ([]int, error) {
 	return slices.Compact(all), nil
 }
 
-// support writes the support matrix.
 func (w *writer) support(providers []registry.Provider) {
 	list, err := minors(w.root)
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package gobuild runs `go build` and shows how far it is. A cold build of a control plane takes minutes, and silence looks
-// like a hang.
+// Package gobuild runs `go build` and shows its progress, because a cold build of a control plane takes minutes.
 package gobuild
 
 import (
@@ -17,27 +16,25 @@ import (
 	"time"
 )
 
-// Tag is a build tag of everything that is built here: gRPC's tracing would pull in html/template, whose reflection keeps every
-// method of every SDK in the program.
+// Tag is a build tag for all programs: gRPC's tracing would import html/template, whose reflection keeps every method of every SDK.
 const Tag = "grpcnotrace"
 
-// Env is the environment of every build: static programs, wherever there is a C compiler, and a compiler that collects its garbage only
-// where it needs more than 2 GiB, which takes a quarter off the time of a cold build.
+// Env is the environment of every build: static programs, and no garbage collection in the compiler below 2 GiB, which makes a cold build a
+// quarter faster.
 func Env() []string {
 	return []string{"CGO_ENABLED=0", "GOGC=" + cmp.Or(os.Getenv("GOGC"), "off"), "GOMEMLIMIT=" + cmp.Or(os.Getenv("GOMEMLIMIT"), "2GiB")}
 }
 
-// Quick returns further flags for programs that are to be there soon, and not to run long: nothing is inlined and nothing can be debugged,
-// which takes a third off the time of a cold build. One core compiles a package, but for those that everything waits for: the first one and
-// the last ones. They share no build cache with other programs. The Makefile builds the tool that runs this with the same ones, so that the
-// standard library is compiled once.
+// Quick returns additional flags for short-lived programs: without inlining and debug data a cold build is a third faster. Packages compile
+// on one core, except those that all others wait for. These builds share no cache with others; the Makefile builds the calling tool with
+// the same flags, to compile the standard library once.
 func Quick() []string {
 	const flags = "-l -dwarf=false"
 	return []string{"-gcflags=all=" + flags + " -c=1", "-gcflags=runtime=" + flags, "-gcflags=github.com/anyccm/...=" + flags}
 }
 
-// Flags are those of `go build` for the product, and for whatever shall share its build cache: stripped, without paths of this
-// machine. Tags are added to Tag, ldflags to those of the linker.
+// Flags returns the product's `go build` flags, also for programs that share its cache: stripped, without local paths. The arguments are
+// additional tags and linker flags.
 func Flags(tags, ldflags []string) []string {
 	return []string{
 		"-trimpath",
@@ -46,7 +43,7 @@ func Flags(tags, ldflags []string) []string {
 	}
 }
 
-// SlimTags are those of the program with one cloud alone.
+// SlimTags selects the program with one cloud.
 func SlimTags(provider string) []string { return []string{"slim", "provider_" + provider} }
 
 // Build is one run of `go build`.
@@ -57,18 +54,18 @@ type Build struct {
 	Dir string
 	// Env is added to the environment.
 	Env []string
-	// Flags are those of `go build` besides -v and -o.
+	// Flags are additional to -v and -o.
 	Flags []string
 	// Output is the file to write, or a folder for several programs.
 	Output string
-	// Packages are built together: their programs are linked side by side, and shared packages are loaded once.
+	// Packages are built together: they link in parallel, and shared packages are loaded once.
 	Packages []string
 }
 
-// Period is how often a line of progress is shown.
+// Period is the interval between lines of progress.
 const Period = 5 * time.Second
 
-// Run builds, with a line of progress on w every few seconds. A build that ends sooner shows nothing.
+// Run builds, with a line of progress on w in each period. Shorter builds print nothing.
 func (b Build) Run(ctx context.Context, w io.Writer) error {
 	cmd := b.command(ctx, slices.Concat([]string{"build", "-v"}, b.Flags, []string{"-o", b.Output}, b.Packages))
 	out, err := cmd.StderrPipe()
@@ -105,8 +102,7 @@ func (b Build) command(ctx context.Context, args []string) *exec.Cmd {
 	return cmd
 }
 
-// stale counts the packages that are not in the build cache yet. It is asked while the build runs, and only of builds that
-// take a while, because the answer takes seconds itself.
+// stale counts the packages missing from the build cache. It takes seconds itself, so it runs only during longer builds.
 func (b Build) stale(ctx context.Context) (int, error) {
 	cmd := b.command(ctx, slices.Concat([]string{"list", "-deps"}, b.Flags, []string{"-f", "{{if .Stale}}x{{end}}"}, b.Packages))
 	out, err := cmd.Output()
@@ -120,18 +116,18 @@ func (b Build) stale(ctx context.Context) (int, error) {
 type progress struct {
 	name  string
 	began time.Time
-	// shown tells whether there was a line of progress.
+	// shown: a line of progress was printed.
 	shown bool
 
 	mu sync.Mutex
-	// tail are the last lines, for the message of a build that failed.
+	// tail holds the last lines, for the error message.
 	tail []string
 	// compiled and downloaded count packages and modules.
 	compiled, downloaded int
-	// counted is the number of packages that were compiled when total became known, after the time from the beginning.
+	// counted is the number of compiled packages when total became known, after the time since the start.
 	counted int
 	after   time.Duration
-	// total is the number of packages to compile, 0 while it is not known.
+	// total is the number of packages to compile, 0 while unknown.
 	total int
 }
 
@@ -149,7 +145,7 @@ func (p *progress) line(text string) {
 	p.tail = p.tail[max(0, len(p.tail)-20):]
 }
 
-// show writes a line in every period until ctx ends. The packages are counted once modules are there.
+// show writes a line in every period until ctx ends. It counts packages once modules are downloaded.
 func (p *progress) show(ctx context.Context, w io.Writer, stale func(context.Context) (int, error)) {
 	ticker := time.NewTicker(Period)
 	defer ticker.Stop()
@@ -184,8 +180,7 @@ func (p *progress) setTotal(stale int) {
 	p.total, p.counted, p.after = p.compiled+stale, p.compiled, time.Since(p.began)
 }
 
-// text says what is done, how far, and about how long it takes. The rate is that since the packages were counted, since
-// the time before has the downloads in it.
+// text describes progress and remaining time. The rate starts with the count of packages, because the time before includes downloads.
 func (p *progress) text(elapsed time.Duration) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

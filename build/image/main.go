@@ -1,5 +1,5 @@
-// Command image writes container images as OCI layouts: static binaries on nothing, for every architecture, the same bytes
-// from the same sources. It needs neither a container runtime nor a registry.
+// Command image writes container images as OCI layouts: a static binary and nothing else, for every architecture, reproducible. It needs
+// neither a container runtime nor a registry.
 package main
 
 import (
@@ -24,11 +24,11 @@ import (
 
 const (
 	program = "cloud-controller-manager"
-	// user has no rights anywhere; it is the one that distroless images call nonroot.
+	// user has no permissions; distroless images call it nonroot.
 	user = "65532:65532"
 )
 
-// epoch is the time of everything in the images, so that the same sources give the same bytes.
+// epoch is the time of everything in the images, for reproducibility.
 var epoch = time.Unix(0, 0).UTC()
 
 func main() {
@@ -81,7 +81,7 @@ func run(args []string) error {
 	return nil
 }
 
-// build makes the image of one architecture: the binary, and nothing else.
+// build creates the image of one architecture with only the binary.
 func build(arch, binary string, labels map[string]string) (v1.Image, error) {
 	content, err := os.ReadFile(binary)
 	if err != nil {
@@ -117,7 +117,7 @@ func write(w io.Writer, content []byte) error {
 func configOf(image v1.Image, arch string, labels map[string]string) *v1.ConfigFile {
 	config, err := image.ConfigFile()
 	if err != nil {
-		panic(err) // it is ours, and in memory
+		panic(err) // built in memory by this program
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", arch, v1.Time{Time: epoch}

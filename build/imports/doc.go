@@ -1,2 +1,2 @@
-// Package imports holds the direction of imports: cmd → registry/linked → providers/<name> → providers/kit → registry.
+// Package imports checks the direction of imports: cmd → registry/linked → providers/<name> → providers/kit → registry.
 package imports

@@ -11,7 +11,7 @@ import (
 
 const module = "github.com/anyccm/cloud-controller-manager/"
 
-// area is the part of the house that a package belongs to: "providers/kit", "providers/<name>", or its first folder.
+// area is the part of the repository that contains a package: "providers/kit", "providers/<name>", or its first folder.
 func area(pkg string) string {
 	first, rest, _ := strings.Cut(pkg, "/")
 	second, _, _ := strings.Cut(rest, "/")
@@ -22,7 +22,7 @@ func area(pkg string) string {
 	return first
 }
 
-// rules are the directions that imports must not take, and why.
+// rules are the forbidden directions of imports, with the reason.
 var rules = []struct {
 	broken func(from, to string) bool
 	why    string
@@ -64,7 +64,7 @@ func provider(pkg string) bool {
 	return strings.HasPrefix(area(pkg), "providers/") && area(pkg) != "providers/kit"
 }
 
-// forbidden says why a package may not import another one of this module; "" means that it may.
+// forbidden explains why a package may not import another one of this module; "" if it may.
 func forbidden(from, to string) string {
 	for _, r := range rules {
 		if r.broken(from, to) {

@@ -1,3 +1,3 @@
-// Package shape holds rules about all Go code of the checkout: how long lines, functions and files may be, and what may stand in one place
-// alone or nowhere.
+// Package shape checks rules about all Go code of the checkout: lengths of lines, functions and files, names, and statements allowed in one
+// place only.
 package shape

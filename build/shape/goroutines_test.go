@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestEveryGoroutineRecovers: one goroutine without it ends the process for a single wrong answer of a cloud.
+// TestEveryGoroutineRecovers: without it, a single faulty response of a cloud could end the process.
 func TestEveryGoroutineRecovers(t *testing.T) {
 	looked := 0
 	for _, top := range []string{"providers", "registry"} {

@@ -21,25 +21,22 @@ import (
 
 const (
 	root = "../.."
-	// The limits. A tab is one character, and what the longest string of a line holds is not counted.
+	// The limits. A tab counts as one character; the longest string of a line does not count.
 	maxLine     = 140
 	maxFunction = 60
 	maxFile     = 700
 )
 
-// excess lists the parts of a file that are too long.
 type excess struct {
-	// Lines are the numbers of the lines that are too long.
 	Lines []int
 	// Functions are those that are too long, with their length.
 	Functions map[string]int
-	// Length is that of the file, if it is too long.
+	// Length is the file's, if it is too long.
 	Length int
 }
 
 func (e excess) isEmpty() bool { return len(e.Lines) == 0 && len(e.Functions) == 0 && e.Length == 0 }
 
-// TestShape: lines, functions and files have limits, which nothing exceeds.
 func TestShape(t *testing.T) {
 	t.Parallel()
 	found, files := measureAll(t)
@@ -49,7 +46,6 @@ func TestShape(t *testing.T) {
 	}
 }
 
-// problems says what is too long and where.
 func problems(found map[string]excess) []string {
 	var list []string
 	for _, file := range slices.Sorted(maps.Keys(found)) {
@@ -157,7 +153,7 @@ func walk(visit func(path string) error) error {
 	})
 }
 
-// measure returns what of a source is too long.
+// measure returns the excess of a source.
 func measure(source []byte) (excess, error) {
 	set := token.NewFileSet()
 	file, err := parser.ParseFile(set, "", source, parser.SkipObjectResolution)

@@ -1,5 +1,5 @@
-// Command size builds the program with every cloud and with each one alone, and compares the sizes with their limits. With
-// -write it puts the table into the documentation. Run it by make size.
+// Command size builds the program with every cloud and with each one alone, and compares the sizes with their limits. With -write it
+// updates the table in the documentation. Run it by make size.
 package main
 
 import (
@@ -61,13 +61,13 @@ func run(ctx context.Context, write bool) error {
 	return compare(rows, write)
 }
 
-// limited is one build and its limit in MiB.
+// limited is a build and its limit in MiB.
 type limited struct {
 	provider, title string
 	limit           int
 }
 
-// builds are those with every cloud and with each one alone.
+// builds returns the builds with every cloud and with each one alone.
 func builds() []limited {
 	list := []limited{{"", "all clouds", limitOfAll}}
 	for _, p := range registry.Linked().Providers() {
@@ -100,13 +100,12 @@ type row struct {
 	size int64
 }
 
-// String is the row as the page has it.
+// String returns the row of the page.
 func (r row) String() string {
 	return fmt.Sprintf("| %s | %d | %d |\n", r.title, (r.size+mib/2)/mib, r.limit)
 }
 
-// statedBy reports whether a line of the page still says what was built. A size near the middle between two whole numbers is rounded
-// differently after any small change, which is no news to a reader; more than 1 MiB is.
+// statedBy reports whether a line of the page is still right. It tolerates 1 MiB, because small changes may affect rounding.
 func (r row) statedBy(line string) bool {
 	cells := strings.Split(line, " | ")
 	if len(cells) != 3 {
@@ -123,14 +122,13 @@ const (
 	tableHead   = "| build | MiB | at most |\n| --- | --- | --- |\n"
 )
 
-// stated reports whether a table says what was built.
 func stated(table string, rows []row) bool {
 	body, ok := strings.CutPrefix(table, tableHead)
 	lines := slices.Collect(strings.Lines(body))
 	return ok && slices.EqualFunc(rows, lines, row.statedBy)
 }
 
-// compare holds the table of the documentation against what was built, or puts a new one there.
+// compare checks the table in the documentation, or updates it.
 func compare(rows []row, write bool) error {
 	text, err := os.ReadFile(page)
 	if err != nil {
