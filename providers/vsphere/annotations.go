@@ -10,6 +10,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/portable"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
@@ -71,7 +72,7 @@ var Annotations = schema.Annotations[settings]{
 }
 
 func checkClassName(name string) error {
-	if len(name) > maxTag || strings.ContainsAny(name, "\"[]\n") {
+	if nsxlimits.Tag.Text(name) != nil || strings.ContainsAny(name, "\"[]\n") {
 		return errors.New("is not the name of a section loadBalancerClass of the cloud config")
 	}
 	return nil

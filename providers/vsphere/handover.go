@@ -17,6 +17,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
@@ -239,7 +240,7 @@ func remarked[V any, T interface {
 		return nil
 	}
 	if err == nil && ownership.Foreign(r.mark, marksOf(now)) {
-		err = fmt.Errorf("%s carries other marks by now, or has no room for ours among its %d tags", nsxTitle(kind, now), maxTags)
+		err = fmt.Errorf("%s carries other marks by now, or has no room for ours among its %d tags", nsxTitle(kind, now), nsxlimits.Tags.Max)
 	}
 	return err
 }
@@ -253,7 +254,7 @@ func (o *nsxObject) noteBefore(mark string, marks int) {
 			others++
 		}
 	}
-	if others+marks < maxTags {
+	if others+marks < nsxlimits.Tags.Max {
 		kept = append(kept, nsxTag{Scope: scopeWas, Tag: mark})
 	}
 	o.Tags = kept

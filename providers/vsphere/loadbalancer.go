@@ -21,6 +21,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/ownership"
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 )
 
@@ -106,11 +107,7 @@ func configFinding(err error) ([]services.Finding, error) {
 // checkLengths refuses names that are too long: NSX would refuse each object in turn.
 func checkLengths(cluster string, service *v1.Service) error {
 	longest := len(loadBalancerName(cluster, service)) + len(":65535")
-	if longest > maxDisplayName {
-		return fmt.Errorf("the name of its objects in NSX, %s, has more than %d characters; shorten --cluster-name or the Service's name",
-			loadBalancerName(cluster, service), maxDisplayName)
-	}
-	return nil
+	return nsxlimits.DisplayName.As("the name of its objects in NSX, " + loadBalancerName(cluster, service) + ",").Number(longest)
 }
 
 // Observe implements services.Reconciler.

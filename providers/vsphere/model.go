@@ -14,6 +14,7 @@ import (
 	v1 "k8s.io/api/core/v1"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 )
 
 // This file is pure: it computes the desired objects of a Service, and the differences.
@@ -80,7 +81,7 @@ func (m marking) addMarks(tags []nsxTag) []nsxTag {
 		return tags
 	}
 	kept := slices.DeleteFunc(slices.Clone(tags), func(t nsxTag) bool { return t.Scope == scopeMark })
-	if len(kept)+len(m.marks) > maxTags {
+	if len(kept)+len(m.marks) > nsxlimits.Tags.Max {
 		return tags
 	}
 	for _, mark := range m.marks {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
@@ -79,11 +80,12 @@ func (c *Config) nsxSections(in registry.Inputs) error {
 		report(class.IPPoolID != "" && class.IPPoolName != "", "loadBalancerClass."+name+".ipPoolName",
 			"is set beside ipPoolID; keep one")
 	}
-	report(len(c.LoadBalancer.Tags) > maxTags-ownTags, "loadBalancer.tags", fmt.Sprintf("has more than %d tags, which is all that NSX has room for",
-		maxTags-ownTags))
+	room := nsxlimits.Tags.Max - ownTags
+	report(len(c.LoadBalancer.Tags) > room, "loadBalancer.tags", fmt.Sprintf("has more than %d tags, which is all that NSX has room for", room))
 	for _, scope := range slices.Sorted(maps.Keys(c.LoadBalancer.Tags)) {
-		report(scope == "" || len(scope) > maxScope || len(c.LoadBalancer.Tags[scope]) > maxTag, "loadBalancer.tags",
-			fmt.Sprintf("has the scope %q: a scope has 1 to %d characters, and a tag at most %d", scope, maxScope, maxTag))
+		err := errors.Join(nsxlimits.Scope.Text(scope), nsxlimits.Tag.Text(c.LoadBalancer.Tags[scope]))
+		report(scope == "" || err != nil, "loadBalancer.tags",
+			fmt.Sprintf("has the scope %q: a scope has 1 to %d characters, and a tag at most %d", scope, nsxlimits.Scope.Max, nsxlimits.Tag.Max))
 	}
 	return errors.Join(problems...)
 }

@@ -9,16 +9,8 @@ import (
 	"strings"
 )
 
-// Limits of NSX on written values.
-const (
-	maxDisplayName = 255
-	maxScope       = 128
-	maxTag         = 256
-	maxTags        = 30
-	// ownTags is how many tags this program may write on an object: owner, cluster, service, port, ippoolid, lbclass, set, was and the
-	// marks.
-	ownTags = 10
-)
+// ownTags is how many tags this program may write on an object: owner, cluster, service, port, ippoolid, lbclass, set, was and the marks.
+const ownTags = 10
 
 // nsxTag is a tag of an NSX object.
 type nsxTag struct {

@@ -291,7 +291,7 @@ func tryNSX(t testing.TB, sim *nsxsim.Sim, f *conformance.Fixture) {
 		annotationClass: func() conformance.FixedCase { return conformance.FixedCase{Later: "dmz"} },
 	}
 	f.RemoveLoadBalancers = sim.RemoveLoadBalancers
-	f.Strictness = conformance.Strictness{Free: nsxFree(), Ordered: map[string]string{
+	f.Strictness = conformance.Strictness{Free: nsxFree(), Unlimited: nsxUnlimited(), Ordered: map[string]string{
 		reading + "[].val.GuestNicInfo.ipAddress": tools, reading + "[].val.GuestNicInfo[].ipAddress": tools,
 		reading + ".val.GuestNicInfo.ipAddress": tools, reading + ".val.GuestNicInfo[].ipAddress": tools,
 		reading + ".val.ManagedObjectReference": walk, reading + "[].val.ManagedObjectReference": walk,
@@ -346,6 +346,19 @@ func nsxFree() map[string]string {
 	}
 	free["children[].LBPool.members[].display_name"] = people
 	return free
+}
+
+// nsxUnlimited are the texts and lists that have no limit, or one that follows from the size of the load balancer service.
+func nsxUnlimited() map[string]string {
+	const bySize, unbounded = "the size of the load balancer service bounds it", "NSX's API bounds it nowhere"
+	all := map[string]string{"*members": bySize, "children": unbounded, "children[].*.id": unbounded}
+	for _, field := range []string{"relative_path", "parent_path", "path", "unique_id", "_create_user", "_system_owned"} {
+		all[field] = "read-only: what a request says of it is ignored"
+	}
+	for _, field := range []string{"active_monitor_paths", "ports", "default_pool_member_ports"} {
+		all["*"+field] = unbounded
+	}
+	return all
 }
 
 // nsxSnapshot prints the NSX objects of Services, without the fields that differ from run to run.

@@ -8,6 +8,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/cloudbase"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 	"github.com/anyccm/cloud-controller-manager/registry"
 	"github.com/anyccm/cloud-controller-manager/registry/rescue"
 )
@@ -27,6 +28,7 @@ func Description() registry.Provider {
 		Options:      Options.Rows(),
 		Annotations:  Annotations.Rows(),
 		Handover:     true,
+		Limits:       nsxlimits.Table,
 		Permissions:  permissions(),
 		Installation: installation(),
 		Events:       eventRows(),

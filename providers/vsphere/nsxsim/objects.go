@@ -156,16 +156,9 @@ func fieldsOf(v any, required []string, fields map[string]func(any) error) error
 
 func isMember(v any) error {
 	return fieldsOf(v, []string{"ip_address"}, map[string]func(any) error{
-		"ip_address": isAddress, "port": isPort, "admin_state": oneOf("ENABLED", "DISABLED", "GRACEFUL_DISABLED"), "display_name": isName,
+		"ip_address": isAddress, "port": isPort, "admin_state": oneOf("ENABLED", "DISABLED", "GRACEFUL_DISABLED"), "display_name": isText,
 		"weight": isNumber, "backup_member": isBool, "max_concurrent_connections": isNumber,
 	})
-}
-
-func isName(v any) error {
-	if text, ok := v.(string); !ok || len(text) > 255 {
-		return fmt.Errorf("%v is longer than 255 characters", v)
-	}
-	return nil
 }
 
 func isSNAT(v any) error {
@@ -190,19 +183,11 @@ func isHops(v any) error {
 
 func isTags(v any) error {
 	list, ok := v.([]any)
-	if !ok || len(list) > 30 {
-		return fmt.Errorf("at most 30 tags are allowed")
+	if !ok {
+		return fmt.Errorf("%v is no list", v)
 	}
 	for _, one := range list {
-		limit := func(most int) func(any) error {
-			return func(v any) error {
-				if text, ok := v.(string); !ok || len(text) > most {
-					return fmt.Errorf("%v is longer than %d characters", v, most)
-				}
-				return nil
-			}
-		}
-		if err := fieldsOf(one, nil, map[string]func(any) error{"scope": limit(128), "tag": limit(256)}); err != nil {
+		if err := fieldsOf(one, nil, map[string]func(any) error{"scope": isText, "tag": isText}); err != nil {
 			return err
 		}
 	}
@@ -235,12 +220,8 @@ func (k *kind) check(at, name string, value any) error {
 	switch name {
 	case "tags":
 		return isTags(value)
-	case "display_name":
-		return isName(value)
-	case "description":
-		if text, ok := value.(string); !ok || len(text) > 1024 {
-			return fmt.Errorf("longer than 1024 characters")
-		}
+	case "display_name", "description":
+		return isText(value)
 	case "id":
 		if value != path.Base(at) {
 			return fmt.Errorf("is not the one of the path")

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/anyccm/cloud-controller-manager/providers/kit/simkit"
+	"github.com/anyccm/cloud-controller-manager/providers/vsphere/nsxlimits"
 )
 
 const (
@@ -38,6 +39,9 @@ const (
 
 // codeUnknown stands for the codes of refusals, which NSX does not document: nobody can rely on them.
 const codeUnknown = 500000
+
+// codeInvalid is that of a field that NSX does not take.
+const codeInvalid = 255
 
 // Options set up a simulator.
 type Options struct {
@@ -326,7 +330,7 @@ type apiError struct {
 func (e *apiError) Error() string { return e.message }
 
 func invalid(format string, args ...any) error {
-	return &apiError{http.StatusBadRequest, 255, fmt.Sprintf(format, args...)}
+	return &apiError{http.StatusBadRequest, codeInvalid, fmt.Sprintf(format, args...)}
 }
 
 func notFound(at string) error {
@@ -392,6 +396,11 @@ func (s *Sim) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at, ours := strings.CutPrefix(r.URL.Path, API)
 	if !ours {
 		writeError(w, notFound(r.URL.Path).(*apiError)) //nolint:errorlint,forcetypeassert // it is one
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if err := simkit.CheckLimits(s, nsxlimits.Table, r); simkit.MarkLimit(w, err) {
+		writeError(w, &apiError{http.StatusBadRequest, codeInvalid, err.Error()})
 		return
 	}
 	answer, err := s.serve(r, at, body)

@@ -1,0 +1,29 @@
+// Package nsxlimits lists the limits of NSX that this program or its simulator knows.
+package nsxlimits
+
+import "github.com/anyccm/cloud-controller-manager/registry/limits"
+
+const (
+	api     = "NSX API: ManagedResource and Tag"
+	refused = "refused"
+)
+
+// Rows that are asked by name.
+var (
+	DisplayName = limits.Limit{
+		What: "the display name of an object", Path: "*display_name", Max: 255, Unit: limits.Characters, Source: api, Program: refused,
+		Advice: "shorten --cluster-name or the Service's name",
+	}
+	Tags = limits.Limit{
+		What: "tags", Within: "an object", Path: "*tags", Max: 30, Unit: limits.Items, Source: api, Program: refused,
+		Advice: "configure fewer tags",
+	}
+	Scope = limits.Limit{What: "the scope of a tag", Path: "*tags[].scope", Max: 128, Unit: limits.Characters, Source: api, Program: refused}
+	Tag   = limits.Limit{What: "a tag", Path: "*tags[].tag", Max: 256, Unit: limits.Characters, Source: api, Program: refused}
+)
+
+// Table lists all limits.
+var Table = limits.Table{
+	DisplayName, Tags, Scope, Tag,
+	{What: "the description of an object", Path: "*description", Max: 1024, Unit: limits.Characters, Source: api},
+}
