@@ -16,13 +16,13 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// This file proves that a virtual machine is gone. What the API does not show may be in another project or account: an empty answer proves
-// nothing by itself.
+// This file proves that a virtual machine is gone. An empty response alone proves nothing, because the machine may be in another project
+// or account.
 
-// proofMaxAge lets the questions about several machines share the listings that prove their absence, which each has a read of its own for.
+// proofMaxAge lets questions about several machines share the listings that prove their absence.
 const proofMaxAge = 2 * time.Second
 
-// prove is cloudapi.ErrNotFound where a complete listing lacks a virtual machine as well, and there is no doubt about what it shows.
+// prove returns cloudapi.ErrNotFound if a complete listing lacks the machine too and nothing makes the listing doubtful.
 func (i *instances) prove(ctx context.Context, id string) error {
 	what := "looking for virtual machine " + id
 	_, err := i.inventory.All(ctx, inventory.Query{MaxAge: proofMaxAge})
@@ -43,7 +43,7 @@ func (i *instances) prove(ctx context.Context, id string) error {
 	return &cloudapi.Error{Class: cloudapi.ErrNotFound, Operation: what, Message: "there is none with this ID"}
 }
 
-// provedAbsent reports whether a virtual machine was proved to be gone a short while ago.
+// provedAbsent reports whether a machine was recently proved to be gone.
 func (i *instances) provedAbsent(id string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -51,9 +51,8 @@ func (i *instances) provedAbsent(id string) bool {
 	return known && time.Since(at) <= absentMaxAge
 }
 
-// doubt says why a listing that lacks a virtual machine does not prove that it is gone: a wrong project, and a user who may see less than
-// before, show nothing, or others' machines. Something of the cluster must be shown as well: the machine of another node, or else what its
-// Services have, or else the network of the machine. All nodes at once are the guard's to hold.
+// doubt returns why a listing without the machine does not prove that it is gone: the project may be wrong, or the user may see less than
+// before. So something of the cluster must be visible: another node's machine, a load balancer of its Services, or its network.
 func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 	cluster := i.nodes.Nodes()
 	if i.listsNodeOf(cluster, all) || (len(cluster) == 0 && len(all) > 0) {
@@ -83,7 +82,6 @@ func (i *instances) doubt(ctx context.Context, id string, all []vm) error {
 
 const checkAccount = "check project-id, and the account of the user"
 
-// listsNodeOf reports whether a listing shows the machine of a node of the cluster.
 func (*instances) listsNodeOf(cluster []*v1.Node, all []vm) bool {
 	shown := make(map[string]bool, len(all))
 	for _, v := range all {
@@ -95,8 +93,8 @@ func (*instances) listsNodeOf(cluster []*v1.Node, all []vm) bool {
 	})
 }
 
-// homeOf reports whether a network that the user may see is the one of the cluster: machines of its nodes were seen in it, or else, as
-// after a start, the node in question has an address of it. Shared networks say nothing, because other accounts see them too.
+// homeOf reports whether a visible network is the cluster's: its nodes' machines were seen in it, or, after a start, the Node has an
+// address of it. Shared networks prove nothing, because other accounts see them too.
 func (i *instances) homeOf(cluster []*v1.Node, id string, n network) bool {
 	if n.Type == typeShared {
 		return false
@@ -117,7 +115,7 @@ func (i *instances) homeOf(cluster []*v1.Node, id string, n network) bool {
 	})
 }
 
-// list lists the virtual machines, and remembers the networks of those that are nodes of the cluster.
+// list lists the virtual machines and records the networks of this cluster's nodes.
 func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 	all, calls, err := i.api.vms(ctx)
 	ours := map[string]bool{}
@@ -141,25 +139,25 @@ func (i *instances) list(ctx context.Context) ([]vm, int, error) {
 	return all, calls, err
 }
 
-// lastListing is the latest complete listing, as it was answered. The inventory adds machines to it that were read alone meanwhile: these
-// would vouch for a listing that is empty by mistake.
+// lastListing returns the latest complete listing as received. The inventory also has machines that were read alone, which would vouch for
+// a wrongly empty listing.
 func (i *instances) lastListing() []vm {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.listed
 }
 
-// testimony is whether load balancers of the cluster are to be seen: expected where a Service has an address on record, found where the
-// user may see one. member is a virtual machine behind one: CloudStack takes those away that are expunged.
+// testimony tells which load balancers of the cluster are visible: expected is set if a Service records an address, found if an object is
+// visible. member is a machine behind a rule; CloudStack removes expunged machines from rules.
 type testimony struct {
 	expected, found bool
 	member          string
 }
 
-// maxWitnesses is how many rules are asked for their members, of which each has all nodes of the cluster.
+// maxWitnesses bounds the rules whose members are read. Each has all nodes of the cluster.
 const maxWitnesses = 3
 
-// testify looks for what the Services of the cluster have: a rule with the UID of one in its name, or the address that one has on record.
+// testify looks for objects of the cluster's Services: a rule with a Service's UID in its name, or a recorded address.
 func (r *reconciler) testify(ctx context.Context) (t testimony, err error) {
 	services, err := r.cluster.Services(ctx)
 	if err != nil {

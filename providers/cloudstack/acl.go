@@ -9,18 +9,17 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/inventory"
 )
 
-// This file is about the lists of what may enter the tiers of a VPC. All Services of a tier share its list, and so may several tiers.
+// This file handles the network ACL lists of VPC tiers. All Services of a tier share its list, and tiers may share one too.
 
-// reasonPrefix begins the reason of the items that controllers make. The name of the load balancer follows.
+// reasonPrefix begins the reason of items that controllers create. The load balancer's name follows.
 const reasonPrefix = "Managed by the CloudStack Kubernetes Provider for "
 
-// Lists that CloudStack has for everybody, and that nobody may change.
+// Lists that CloudStack provides for all VPCs. They cannot be changed.
 const (
 	listOpen   = "default_allow"
 	listClosed = "default_deny"
 )
 
-// aclItem is one entry of a list.
 type aclItem struct {
 	ID       string `json:"id"`
 	List     string `json:"aclid"`
@@ -34,7 +33,6 @@ type aclItem struct {
 	State    string `json:"state"`
 }
 
-// acl is a list with its items.
 type acl struct {
 	id, name string
 	// shared is set for lists of all VPCs, which only administrators change.
@@ -42,13 +40,13 @@ type acl struct {
 	items  []aclItem
 }
 
-// opensPort reports whether an item is about one port that traffic enters by, and no other.
+// opensPort reports whether an item is about incoming traffic at exactly one port.
 func (i aclItem) opensPort(protocol string, port int) bool {
 	text := strconv.Itoa(port)
 	return strings.EqualFold(i.Traffic, "ingress") && strings.EqualFold(i.Protocol, protocol) && i.Start == text && i.End == text
 }
 
-// covers reports whether a port is among those that an item is about.
+// covers reports whether an item is about incoming traffic at a port.
 func (i aclItem) covers(protocol string, port int) bool {
 	if !strings.EqualFold(i.Traffic, "ingress") {
 		return false
@@ -63,22 +61,22 @@ func (i aclItem) covers(protocol string, port int) bool {
 
 func (i aclItem) allows() bool { return strings.EqualFold(i.Action, "allow") }
 
-// everybodys reports whether an item lets everybody in.
+// everybodys reports whether an item allows all clients.
 func (i aclItem) everybodys() bool { return i.allows() && slices.Contains(cidrs(i.CIDRs), everybody) }
 
-// isMarked reports whether a controller made an item for some load balancer.
+// isMarked reports whether a controller created the item.
 func (i aclItem) isMarked() bool { return strings.HasPrefix(i.Reason, reasonPrefix) }
 
 // aclVerdict compares a list with a port of a Service.
 type aclVerdict struct {
-	// missing is set where an item of the Service's own is due; surplus are those that it has and should not.
+	// missing is set if the Service needs a new item; surplus holds items of its own to delete.
 	missing bool
 	surplus []aclItem
-	// hand is an item that somebody made by hand for this port, and that decides.
+	// hand is an item created by hand that decides about this port.
 	hand *aclItem
 }
 
-// aclOf judges what a list has about one port. What somebody made for that port by hand is respected.
+// aclOf compares the items with one port. Items created by hand take precedence.
 func aclOf(items []aclItem, name, protocol string, port int, sources []string) (v aclVerdict) {
 	v.missing = true
 	var own []aclItem
@@ -91,7 +89,7 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 			v.hand, v.missing = &i, false
 		}
 	}
-	if v.hand != nil { // an item of ours beside it stays until the Service goes, but for former clients
+	if v.hand != nil { // our own item stays unless it admits former clients
 		own = slices.DeleteFunc(own, func(i aclItem) bool { return within(cidrs(i.CIDRs), sources) })
 		v.missing = len(own) > 0
 	}
@@ -105,8 +103,8 @@ func aclOf(items []aclItem, name, protocol string, port int, sources []string) (
 	return v
 }
 
-// decides reports whether an item that somebody made by hand decides about a port after what was found before it: one for the very port
-// before those that hold for everybody.
+// decides reports whether an item created by hand decides about a port. One for exactly this port takes precedence over those for all
+// clients.
 func (i aclItem) decides(protocol string, port int, before *aclItem) bool {
 	if i.opensPort(protocol, port) {
 		return before == nil || before.everybodys()
@@ -114,8 +112,8 @@ func (i aclItem) decides(protocol string, port int, before *aclItem) bool {
 	return before == nil && i.everybodys() && i.covers(protocol, port)
 }
 
-// leaving are the items that go with a rule: those made for its load balancer, and where the rule bears no mark of ours, so that
-// CloudStack's own controller made it, the item without a reason that this one leaves, unless another rule needs the port.
+// leaving returns the items to delete with a rule: those created for its load balancer. For a rule without our marks, also the item
+// without reason that CloudStack's own controller leaves behind, unless another rule needs the port.
 func leaving(items []aclItem, name string, r rule, others []rule) (list []aclItem) {
 	needed := slices.ContainsFunc(others, func(o rule) bool {
 		return o.ID != r.ID && o.port() == r.port() && o.transport() == r.transport()
@@ -138,7 +136,6 @@ func (a *api) aclItems(ctx context.Context, what string, p params) ([]aclItem, e
 	return items, err
 }
 
-// readACL reads a list of a tier.
 func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
 	items, err := a.aclItems(ctx, "listing the items of network ACL list "+id, params{"aclid": id})
 	if err != nil {
@@ -153,7 +150,7 @@ func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
 	l := listing{what: "reading network ACL list " + id, command: "listNetworkACLLists", key: "networkacllist", scope: true}
 	lists, _, err := list[aclList](ctx, a, l, params{"id": id})
 	switch {
-	case denied(err): // the name that the network shows has to do
+	case denied(err): // the name shown by the network must suffice
 	case err != nil:
 		return nil, err
 	case len(lists) == 1:
@@ -162,7 +159,7 @@ func (a *api) readACL(ctx context.Context, id string) (*acl, error) {
 	return found, nil
 }
 
-// aclOfNetwork returns the list of a tier, which Services share.
+// aclOfNetwork returns a tier's list, which Services share.
 func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Query) (*acl, error) {
 	found, err := r.acls.Get(ctx, n.ACL, q)
 	if err != nil {
@@ -176,8 +173,8 @@ func (r *reconciler) aclOfNetwork(ctx context.Context, n network, q inventory.Qu
 	return &known, nil
 }
 
-// leftItems are the items that were made for a load balancer in other lists than its tier has: somebody gave the tier another one, or a
-// creation that was not answered took effect late and there are no rules.
+// leftItems returns items created for the load balancer in lists other than its tier's: the tier got another list, or a lost creation took
+// effect late.
 func (r *reconciler) leftItems(ctx context.Context, lb *loadBalancer) (list []lbChange, err error) {
 	if len(lb.rules) > 0 && lb.acl == nil {
 		return nil, nil // in no tier

@@ -19,12 +19,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file takes public addresses and releases them. The cloud has no mark for them that the roles of its users may all make, so that a
-// Service records its own: before one is asked for, when it is there, and before its last rule goes. A record counts with its seal alone.
-// Releasing an address takes everybody's rules with it: it is done only where
-// nobody else has any.
+// This file acquires and releases public addresses. Not all user roles may tag them, so the Service records its address: before the
+// request, after it, and before the last rule is deleted. Only sealed records count. Releasing an address deletes all rules at it, so
+// nobody else may have any there.
 
-// obtaining takes an address for a Service, or finds the one that it names.
+// obtaining acquires an address for a Service, or finds the requested one.
 func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 	what := "public address"
 	if d.wanted != "" {
@@ -44,7 +43,7 @@ func (r *reconciler) obtaining(_ services.Request, d spec) lbChange {
 	return comparing(c, nil, map[string]any{"ipaddress": cmp.Or(d.wanted, "any"), "networkid": d.network.ID})
 }
 
-// obtain does so while nobody else works in the network.
+// obtain needs the lock of the network.
 func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*address, error) {
 	a, err := r.recorded(ctx, q, d.network)
 	switch {
@@ -53,7 +52,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 	case a != nil && r.broughtBack(q.Service):
 		q.Report(services.Notice(eventAddressKept, "address %s is used, and stays when the Service goes: %s", a.IP, wasAnswered))
 		return a, r.noteText(ctx, q, r.sealed(q.Service, givenPrefix+a.ID, *a), false)
-	case a != nil && (d.wanted == "" || d.wanted == a.IP): // else another one is asked for by now, and the former one served nobody
+	case a != nil && (d.wanted == "" || d.wanted == a.IP): // otherwise the request has changed, and the former address is unused
 		return a, r.note(ctx, q, *a, d.wanted != "")
 	}
 	if d.wanted != "" {
@@ -85,7 +84,7 @@ func (r *reconciler) obtain(ctx context.Context, q *services.Request, d spec) (*
 	return made, r.note(ctx, q, *made, d.wanted != "")
 }
 
-// notGiven says of an address that was asked for and not given what its user can do about it; one that was refused is not looked for again.
+// notGiven reports what the user can do about a failed request. A refused request is removed from the record.
 func (r *reconciler) notGiven(ctx context.Context, q *services.Request, err error) error {
 	if cloudapi.Refused(err) && !errors.Is(err, cloudapi.ErrTransient) {
 		err = errors.Join(err, r.noteText(ctx, q, "", false))
@@ -96,16 +95,16 @@ func (r *reconciler) notGiven(ctx context.Context, q *services.Request, err erro
 	return err
 }
 
-// errTaken ends one of two processes that serve a Service at once.
+// errTaken ends one of two processes that serve a Service at the same time.
 var errTaken = errors.New("another process has taken an address for this Service meanwhile; it is tried again")
 
-// takenMeanwhile reports whether the Service has another address on record by now, as where two processes serve it for a moment. What
-// cannot be read now is said when the address is recorded.
+// takenMeanwhile reports whether the Service already records another address, written by a concurrent process. A failed read shows again
+// when the address is recorded.
 func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id string) bool {
 	if r.kube == nil {
 		return false
 	}
-	// A list of one: the program has no right to get Services.
+	// List instead of get, because the program may not get Services.
 	list, err := r.kube.CoreV1().Services(q.Service.Namespace).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + q.Service.Name})
 	if err != nil {
 		return false
@@ -118,7 +117,7 @@ func (r *reconciler) takenMeanwhile(ctx context.Context, q *services.Request, id
 	return known.id != "" && known.id != id
 }
 
-// cloudTime is the time in the cloud.
+// cloudTime returns the time of the cloud's clock.
 func (r *reconciler) cloudTime() time.Time { return time.Now().Add(r.api.ahead()) }
 
 func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
@@ -146,7 +145,7 @@ func (r *reconciler) associate(ctx context.Context, d spec) (*address, error) {
 	return made, nil
 }
 
-// findNamed finds the address that a Service names, whoever has it.
+// findNamed finds the requested address, whoever has it.
 func (r *reconciler) findNamed(ctx context.Context, d spec) (*address, error) {
 	l := listing{what: "looking for address " + d.wanted, command: "listPublicIpAddresses", key: "publicipaddress", scope: true}
 	all, _, err := list[address](ctx, r.api, l, params{"ipaddress": d.wanted, "allocatedonly": "false"})
@@ -170,8 +169,8 @@ func (r *reconciler) findNamed(ctx context.Context, d spec) (*address, error) {
 	return &a, nil
 }
 
-// recorded is the address that a Service has on record and that serves nobody yet; nil if there is none. It makes the call that was not
-// answered good: what was taken since, of which nobody else knows, was taken for the Service.
+// recorded returns the recorded address that is not used yet, or nil. If the response to a request was lost, it searches for the address
+// acquired since then.
 func (r *reconciler) recorded(ctx context.Context, q *services.Request, n network) (*address, error) {
 	service := q.Service
 	s, _, _ := parseSettings(service)
@@ -193,7 +192,7 @@ func (r *reconciler) recorded(ctx context.Context, q *services.Request, n networ
 	return r.stray(ctx, service, known.asked, n.key(), s.requestedAddress(service))
 }
 
-// stray is an address that was taken since a time in a network and that nobody uses, or knows of.
+// stray returns an address that was acquired since the given time in a network and is unused and unknown, or nil.
 func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.Time, key, wanted string) (*address, error) {
 	all, err := r.addresses.All(ctx, inventory.Query{})
 	if err != nil {
@@ -220,9 +219,9 @@ func (r *reconciler) stray(ctx context.Context, service *v1.Service, since time.
 	return nil, nil //nolint:nilnil // none was taken
 }
 
-// mayBe reports whether an address can be the one that was asked for at a time, in a network where its key is known.
+// mayBe reports whether an address may result from a request at the given time. An empty key matches any network.
 func (a address) mayBe(since time.Time, key, wanted string) bool {
-	coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // it is not said yet where it is to be
+	coming := a.NetworkID == "" && a.VPC == "" && !a.ready() // its network is not assigned yet
 	switch {
 	case a.reserved(), a.HasRules == nil, *a.HasRules:
 		return false
@@ -232,13 +231,13 @@ func (a address) mayBe(since time.Time, key, wanted string) bool {
 	return (key == "" || coming || a.key() == key) && (wanted == "" || a.IP == wanted)
 }
 
-// speaksOf reports whether a Service knows of an address.
+// speaksOf reports whether a Service records, requests or shows an address.
 func speaksOf(s *v1.Service, a address) bool {
 	set, _, _ := parseSettings(s)
 	return recordOf(set.Record).id == a.ID || set.requestedAddress(s) == a.IP || shows(s, a.IP)
 }
 
-// leftAddress is the address that was taken for a Service that has no rules any more, or none yet; nil if there is none.
+// leftAddress returns the address acquired for a Service without rules, or nil.
 func (r *reconciler) leftAddress(ctx context.Context, service *v1.Service, s settings) (*address, error) {
 	known := recordOf(s.Record)
 	if !r.sealedRecord(service, address{}).asked.IsZero() && !s.KeepIP {
@@ -265,7 +264,7 @@ func (r *reconciler) leftAddress(ctx context.Context, service *v1.Service, s set
 	if err != nil || why == "" {
 		return &a, err
 	}
-	// What is remembered may be of before the last rule went, whose deletion nobody has seen end.
+	// The last rule may have been deleted since the address was read.
 	a, err = r.addresses.Get(ctx, a.ID, inventory.Query{})
 	if err == nil {
 		why, err = r.keeps(ctx, a)
@@ -276,7 +275,7 @@ func (r *reconciler) leftAddress(ctx context.Context, service *v1.Service, s set
 	return &a, nil
 }
 
-// keyOfNodes is the key of the network that a load balancer of all nodes would be in; "" where no node tells.
+// keyOfNodes returns the key of the network that a load balancer of all nodes would use; "" if unknown.
 func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 	machines, _, err := r.instances.machinesOf(ctx, r.instances.nodes.Nodes())
 	if err != nil {
@@ -294,7 +293,7 @@ func (r *reconciler) keyOfNodes(ctx context.Context) (string, error) {
 	return n.key(), cloudapi.NotAbsence(err)
 }
 
-// releasing releases an address that was taken for a Service, unless somebody else uses it by then.
+// releasing releases an acquired address, unless somebody else uses it by then.
 func (r *reconciler) releasing(a address) lbChange {
 	c := step(contract.PlanDelete, "public address "+a.IP, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		return r.api.jobs.runInNetwork(ctx, a.key(), func() error { return r.release(ctx, q, a) })
@@ -350,12 +349,12 @@ func (r *reconciler) release(ctx context.Context, q *services.Request, a address
 		r.addresses.Invalidate(a.ID)
 		return err
 	}
-	r.addresses.Invalidate(a.ID) // not Forget: the address has the same ID when it is given to somebody again
+	r.addresses.Invalidate(a.ID) // not Forget: an address keeps its ID when it is acquired again
 	return r.noteText(ctx, q, "", false)
 }
 
-// handOver records an address that was taken for a Service which goes on another one that has rules at it, so that it is released with the
-// last. One that goes at the same time has planned without the record, so that it is waited for.
+// handOver moves the record of the address to another Service that still uses it, so that the last user releases it. A Service that is
+// being deleted too has already planned without the record, so this one waits for it.
 func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) (given bool, err error) {
 	rules, err := r.rules.Find(ctx, indexAddress, a.ID, inventory.Query{})
 	if err != nil || len(rules) == 0 {
@@ -382,12 +381,12 @@ func (r *reconciler) handOver(ctx context.Context, gone *v1.Service, a address) 
 	return false, cloudproviderapi.NewRetryError(text, lookAgain)
 }
 
-// leaves reports whether a Service is to have no load balancer any more.
+// leaves reports whether a Service no longer needs a load balancer.
 func leaves(s *v1.Service) bool {
 	return s.DeletionTimestamp != nil || s.Spec.Type != v1.ServiceTypeLoadBalancer
 }
 
-// ownersOf are the other Services that the API server has now, of whatever type, whose rules these are.
+// ownersOf returns the other Services, of any type, that own the rules, as read from the API server.
 func (r *reconciler) ownersOf(ctx context.Context, rules []rule, gone *v1.Service) (owners []*v1.Service, err error) {
 	if r.kube == nil {
 		return nil, nil
@@ -406,8 +405,8 @@ func (r *reconciler) ownersOf(ctx context.Context, rules []rule, gone *v1.Servic
 	return owners, nil
 }
 
-// leftovers are the firewall rules for ports of a Service at the address that was taken for it, where no load balancer rule has these
-// ports: a creation that was not answered takes effect late.
+// leftovers returns firewall rules for the Service's ports at its address without a load balancer rule. They come from lost creations that
+// took effect late.
 func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a address) (list []firewallRule, err error) {
 	if a.VPC != "" || a.HasRules == nil || !*a.HasRules {
 		now, err := r.addresses.Get(ctx, a.ID, inventory.Query{})
@@ -435,7 +434,7 @@ func (r *reconciler) leftovers(ctx context.Context, service *v1.Service, a addre
 	return list, nil
 }
 
-// keeps says why an address must stay; "" if it need not.
+// keeps returns why an address must stay, or "".
 func (r *reconciler) keeps(ctx context.Context, a address) (why string, err error) {
 	switch {
 	case a.SourceNAT:
@@ -491,8 +490,7 @@ func (a *api) networks(ctx context.Context) ([]network, int, error) {
 	return listOnce(ctx, a, l, nil, func(n network) string { return n.ID })
 }
 
-// readObject reads an object. What is not shown may be something that the user may not see: for what belongs to a load balancer that is
-// as good as gone, and for all else the caller says so.
+// readObject reads an object. One that is not shown may only be invisible to the user; callers for which that matters must check.
 func readObject[T any](ctx context.Context, a *api, l listing, id string, idOf func(T) string, p params) (found T, err error) {
 	p["id"] = id
 	all, _, err := list[T](ctx, a, l, p)

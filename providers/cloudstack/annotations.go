@@ -14,8 +14,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Names of the annotations. The first three and annotationAssociated are those of CloudStack's own controller; address and keep-ip are
-// those of a widely used fork of it.
+// Annotation names. The first three and annotationAssociated are those of CloudStack's own controller; address and keep-ip come from a
+// widely used fork.
 const (
 	annotationPrefix        = "service.beta.kubernetes.io/cloudstack-load-balancer-"
 	annotationProxyProtocol = annotationPrefix + "proxy-protocol"
@@ -23,15 +23,15 @@ const (
 	annotationSourceCIDRs   = annotationPrefix + "source-cidrs"
 	annotationAddress       = annotationPrefix + "address"
 	annotationKeepIP        = annotationPrefix + "keep-ip"
-	// annotationAssociated is written where the address that the Service names was taken from the free ones for it.
+	// annotationAssociated is set if the requested address was acquired for the Service.
 	annotationAssociated = annotationPrefix + "ip-associated-by-controller"
-	// The next two come with the version of CloudStack's own controller after 1.2.
+	// The next two exist in CloudStack's own controller after version 1.2.
 	annotationStickiness       = annotationPrefix + "stickiness-method-name"
 	annotationStickinessParams = annotationPrefix + "stickiness-method-param"
 
-	// annotationRecord is ours: the address that was taken for the Service, or when one was asked for.
+	// annotationRecord holds the address acquired for the Service, or the time of the request.
 	annotationRecord = "anyccm.io/cloudstack-address-id"
-	// annotationSticky is ours: rules of the Service have stickiness policies, which are looked for when it asks for none any more.
+	// annotationSticky is set while rules have stickiness policies, so that these are found when the Service no longer requests any.
 	annotationSticky = "anyccm.io/cloudstack-stickiness"
 
 	everybody = "0.0.0.0/0"
@@ -83,7 +83,7 @@ var Annotations = schema.Annotations[settings]{
 		},
 		Serves: []schema.Serves{
 			{Portable: portable.Address, Rules: []schema.Rule{schema.Must(oneAddress, "is not one IPv4 address, which is all that these load balancers have")}, Only: "one"},
-			{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}, // all of them are
+			{Portable: portable.Scheme, Values: map[string]string{portable.SchemePublic: ""}}, // all are public
 		},
 	}),
 	schema.BoolAnnotation(func(s *settings) *bool { return &s.KeepIP }, schema.AnnotationRow{
@@ -135,7 +135,7 @@ func checkCIDRs(v string) error {
 	return nil
 }
 
-// requestedAddress is the address that a Service names; "" for any.
+// requestedAddress returns the address that a Service requests, or "" for any.
 func (s settings) requestedAddress(service *v1.Service) string {
 	if s.Address != "" {
 		return strings.TrimSpace(s.Address)
@@ -143,12 +143,12 @@ func (s settings) requestedAddress(service *v1.Service) string {
 	return strings.TrimSpace(service.Spec.LoadBalancerIP)
 }
 
-// parseSettings reads the annotations of a Service, and judges what needs no look at the cloud.
+// parseSettings reads and validates a Service's annotations, without calls.
 func parseSettings(service *v1.Service) (s settings, warnings, err error) {
 	s, warnings, err = Annotations.Parse(service.Annotations)
 	if text := service.Annotations[annotationKeepIP]; text != "" && !s.KeepIP {
 		keep, illegal := strconv.ParseBool(text)
-		s.KeepIP = keep || illegal != nil // what cannot be understood releases nothing
+		s.KeepIP = keep || illegal != nil // an invalid value releases nothing
 	}
 	warned, refused := unserved(service)
 	_, sticky := stickinessOf(service, s)
@@ -181,7 +181,7 @@ func checkService(_ registry.Inputs, service *v1.Service) (warnings, err error) 
 	return warnings, err
 }
 
-// ranges are the networks that the firewall lets in.
+// ranges returns the networks that the firewall admits.
 func ranges(service *v1.Service) []string {
 	var list []string
 	for _, r := range service.Spec.LoadBalancerSourceRanges {

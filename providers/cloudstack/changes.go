@@ -15,7 +15,7 @@ import (
 
 type lbChange = services.Change[*loadBalancer]
 
-// step is a change that has done what it is for when do returns nil.
+// step returns a change that is complete when do returns nil.
 func step(action, what, detail string, do func(ctx context.Context, q *services.Request, lb *loadBalancer) error) lbChange {
 	return lbChange{
 		Planned: contract.Planned{Action: action, Object: what, Detail: detail},
@@ -25,16 +25,16 @@ func step(action, what, detail string, do func(ctx context.Context, q *services.
 	}
 }
 
-// comparing adds what a change makes of an object, for plan.
+// comparing adds the object before and after the change, for plan.
 func comparing(c lbChange, before, after any) lbChange {
 	c.Compare = func() (any, any) { return before, after }
 	return c
 }
 
-// machines are those behind a rule, in the words of the API.
+// machines returns a rule's machines as the API names them.
 func machines(ids []string) map[string]any { return map[string]any{"virtualmachineids": ids} }
 
-// Changes are those between what is there and what should be: first what serves, then what is too much.
+// Changes implements services.Reconciler. Additions come before deletions.
 func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lbChange, error) {
 	var list []lbChange
 	addressID := ""
@@ -62,7 +62,7 @@ func (r *reconciler) Changes(q services.Request, lb *loadBalancer, d spec) ([]lb
 	return list, nil
 }
 
-// serving are the changes of the rule for one port, and of the machines behind it.
+// serving returns the changes of one port's rule and of its machines.
 func (r *reconciler) serving(lb *loadBalancer, d spec, w wantedRule, serving map[int]rule) []lbChange {
 	found, there := serving[w.Port]
 	if !there {
@@ -81,17 +81,17 @@ func (r *reconciler) serving(lb *loadBalancer, d spec, w wantedRule, serving map
 	return append(list, r.sticking(lb, d, w, found.ID)...)
 }
 
-// refusedPort reports whether CloudStack has refused something about one port, which time alone does not change: the others are served.
+// refusedPort reports whether CloudStack permanently refused something about one port. Other ports are still served.
 func refusedPort(err error) bool {
 	return errors.Is(err, cloudapi.ErrInvalid) || errors.Is(err, cloudapi.ErrConflict)
 }
 
-// creating makes a rule. What is refused for the port itself is kept for the end.
+// creating creates a rule. A refused port is reported at the end.
 func (r *reconciler) creating(d spec, w wantedRule) lbChange {
 	c := step(contract.PlanCreate, "load balancer rule "+w.Name, "", func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
 		made, err := r.create(ctx, lb, d, w)
 		if err != nil {
-			r.rules.Invalidate("") // it may have been made
+			r.rules.Invalidate("") // it may have been created
 			if refusedPort(err) {
 				q.Report(services.Warning(eventRefused, "port %d: %v", w.Port, err))
 				lb.failures[w.Port] = err
@@ -131,7 +131,6 @@ func (r *reconciler) create(ctx context.Context, lb *loadBalancer, d spec, w wan
 	return made, nil
 }
 
-// updating changes what can be changed of a rule.
 func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) lbChange {
 	c := step(contract.PlanChange, "load balancer rule "+found.Name, detail, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		p := params{"id": found.ID, "name": w.Name, "algorithm": w.Algorithm, "protocol": w.Protocol}
@@ -167,7 +166,7 @@ func (r *reconciler) updating(d spec, found rule, w wantedRule, detail string) l
 	return c
 }
 
-// forgetMissing is the error of a change of a rule: one that is there no longer was deleted by somebody, and all is looked at again.
+// forgetMissing handles a failed change of a rule. If the rule is missing, everything is observed again.
 func (r *reconciler) forgetMissing(id string, err error) error {
 	if errors.Is(err, cloudapi.ErrNotFound) {
 		r.rules.Forget(id)
@@ -179,7 +178,7 @@ func (r *reconciler) forgetMissing(id string, err error) error {
 	return err
 }
 
-// assigning puts machines behind a rule that was just made.
+// assigning adds machines to a new rule.
 func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
 	if len(ids) == 0 {
 		none := func(context.Context, *services.Request, *loadBalancer) error { return nil }
@@ -193,14 +192,14 @@ func (r *reconciler) assigning(w wantedRule, ids []string) lbChange {
 				return found.Name == w.Name && lb.address != nil && found.AddressID == lb.address.ID
 			})
 			if lb.isRefused(w.Port) || at < 0 {
-				return nil // it was refused
+				return nil // its creation was refused
 			}
 			return r.move(ctx, lb, lb.rules[at], "assignToLoadBalancerRule", ids)
 		})
 	return comparing(c, machines(nil), machines(ids))
 }
 
-// reassigning brings the machines behind a rule up to date: those that join come before those that leave.
+// reassigning updates the machines of a rule: additions come before removals.
 func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list []lbChange) {
 	missing, surplus := b.changesTo(lb.members[found.ID])
 	for _, part := range []struct {
@@ -217,8 +216,8 @@ func (r *reconciler) reassigning(lb *loadBalancer, found rule, b backends) (list
 	return list
 }
 
-// move puts machines behind a rule, or takes them away. A batch is refused as a whole for one machine of it, without a word about which:
-// what is known of machines is read again after that.
+// move adds machines to a rule or removes them. CloudStack refuses a whole batch because of one machine without naming it, so after a
+// failure the machines are read again.
 func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, command string, ids []string) error {
 	c := change{
 		network: lb.network.key(), owner: lb.name, what: "changing the virtual machines behind load balancer rule " + found.Name, command: command,
@@ -237,7 +236,7 @@ func (r *reconciler) move(ctx context.Context, lb *loadBalancer, found rule, com
 	return nil
 }
 
-// deleting deletes a rule. Its address is noted before, so that it is neither lost nor left behind when no rule tells of it any more.
+// deleting deletes a rule. The address is recorded before, because later no rule refers to it.
 func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 	c := step(contract.PlanDelete, "load balancer rule "+found.Name, "", func(ctx context.Context, q *services.Request, _ *loadBalancer) error {
 		if err := r.noteAddress(ctx, q, lb, found); err != nil {
@@ -265,7 +264,6 @@ func (r *reconciler) deleting(lb *loadBalancer, found rule) lbChange {
 	return comparing(c, found, nil)
 }
 
-// replace takes over a rule as it is after a change.
 func (lb *loadBalancer) replace(after rule) {
 	for n := range lb.rules {
 		if lb.rules[n].ID == after.ID {
@@ -274,7 +272,7 @@ func (lb *loadBalancer) replace(after rule) {
 	}
 }
 
-// NodeChanges are those that follow from the nodes alone.
+// NodeChanges implements services.Reconciler.
 func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
 	if len(lb.rules) == 0 {
 		return nil, nil, nil
@@ -291,10 +289,10 @@ func (r *reconciler) NodeChanges(ctx context.Context, q services.Request, lb *lo
 	return list, findings, nil
 }
 
-// Deletions returns the changes that delete a Service's objects: ACL items and firewall rules, the rules, and the address if it was
-// acquired for the Service.
+// Deletions implements services.Reconciler: ACL items and firewall rules, then the rules, then the address if it was acquired for the
+// Service.
 func (r *reconciler) Deletions(ctx context.Context, q services.Request, lb *loadBalancer) ([]lbChange, []services.Finding, error) {
-	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being deleted
+	s, _, _ := parseSettings(q.Service) // an invalid annotation must not prevent the deletion
 	if lb.foreign {
 		return nil, nil, nil
 	}

@@ -26,26 +26,25 @@ import (
 )
 
 const (
-	// signatureLife is how long a signed call may be on its way.
+	// signatureLife is the validity of a signed call.
 	signatureLife = 15 * time.Minute
-	// settingsMaxAge is how long the version and the ID of the project are remembered.
+	// settingsMaxAge is for the version and the ID of the project.
 	settingsMaxAge = 12 * time.Hour
-	// attemptTimeout bounds a call: the API computes a page of 500 virtual machines for seconds.
+	// attemptTimeout bounds a call: a page of 500 virtual machines takes the API seconds.
 	attemptTimeout = 30 * time.Second
 )
 
-// limits keep below what CloudStack allows where it limits calls: 25 in any second for an account, which others may use too.
+// limits stay below CloudStack's own limit of 25 calls a second for an account, which others may use too.
 var limits = []cloudapi.Limit{{PerSecond: 12, Burst: 10}}
 
-// params are those of a command, without "" values.
+// params holds a command's parameters. Empty values are not sent.
 type params map[string]string
 
-// api is the part of CloudStack's API that is used.
 type api struct {
 	http   *cloudapi.Client
 	config Config
 	jobs   *jobs
-	// settings are the ID of the project and the version, by these words.
+	// settings holds the ID of the project and the version.
 	settings *inventory.Inventory[string, setting]
 }
 
@@ -72,7 +71,7 @@ func newAPI(c Config, in registry.Inputs) (*api, error) {
 	return a, nil
 }
 
-// commands are those that the provider gives.
+// commands lists the commands in use.
 func commands() []string {
 	return []string{
 		"listCapabilities", "listProjects", "listVirtualMachines", "listNetworks", "listPublicIpAddresses", "associateIpAddress", "disassociateIpAddress",
@@ -86,7 +85,6 @@ func commands() []string {
 // commandKey is the context key of a request's command, which may be in its body.
 type commandKey struct{}
 
-// operation names a request by its command.
 func operation(r *http.Request) string {
 	command, _ := r.Context().Value(commandKey{}).(string)
 	if slices.Contains(commands(), command) {
@@ -95,7 +93,7 @@ func operation(r *http.Request) string {
 	return cloudapi.OtherOperation
 }
 
-// sign returns the parameters of a call in the form in which they are sent, with the signature.
+// sign returns the encoded parameters of a call with the signature.
 func sign(secret string, p params) string {
 	names := slices.Sorted(maps.Keys(p))
 	pairs := make([]string, len(names))
@@ -104,7 +102,7 @@ func sign(secret string, p params) string {
 	}
 	query := strings.Join(pairs, "&")
 	mac := hmac.New(sha1.New, []byte(secret))
-	_, _ = mac.Write([]byte(strings.ToLower(query))) // which never fails
+	_, _ = mac.Write([]byte(strings.ToLower(query))) // never fails
 	return query + "&signature=" + url.QueryEscape(base64.StdEncoding.EncodeToString(mac.Sum(nil)))
 }
 
@@ -113,7 +111,7 @@ func escape(v string) string {
 	return strings.NewReplacer("+", "%20", "%2A", "*", "~", "%7E").Replace(url.QueryEscape(v))
 }
 
-// call gives one command, and decodes the document that answers it.
+// call sends one command and decodes the response.
 func (a *api) call(ctx context.Context, what, command string, p params, out any) error {
 	signed := params{
 		"command": command, "apiKey": a.config.APIKey.Reveal(), "response": "json", "signatureversion": "3",
@@ -142,7 +140,7 @@ func (a *api) call(ctx context.Context, what, command string, p params, out any)
 		return cloudapi.Unanswered(err, what, "set "+keyCAFile+" to the authority that signed it, or [Global] ssl-no-verify = true")
 	}
 	defer answer.Body.Close()
-	content, err := io.ReadAll(answer.Body) // which the client below bounds
+	content, err := io.ReadAll(answer.Body) // bounded by the client
 	if err != nil {
 		return cloudapi.Describe(err, what)
 	}
@@ -156,7 +154,7 @@ func (a *api) call(ctx context.Context, what, command string, p params, out any)
 	return nil
 }
 
-// ahead is how far the cloud's clock is ahead of ours, which decides when a signature expires.
+// ahead returns how far the cloud's clock is ahead of ours. It affects the expiry of signatures.
 func (a *api) ahead() time.Duration {
 	skew, known := a.http.ClockSkew()
 	if !known {
@@ -165,22 +163,20 @@ func (a *api) ahead() time.Duration {
 	return -skew
 }
 
-// listing says what a listing asks for.
 type listing struct {
 	what, command string
-	// key is where the objects are in the answer.
+	// key is the objects' key in the response.
 	key string
-	// scope has the objects of the project, or all that the user may see, listed.
+	// scope lists the project's objects, or all that the user may see.
 	scope bool
 }
 
-// page is one of a listing.
 type page[T any] struct {
 	count int
 	items []T
 }
 
-// list reads a listing, whole or not at all. The first page has no number: its length is the longest that a page may have.
+// list reads a complete listing or fails. The first page is requested without a size, so its length is the maximum page size.
 func list[T any](ctx context.Context, a *api, l listing, p params) (all []T, calls int, err error) {
 	p = maps.Clone(p)
 	if p == nil {
@@ -229,7 +225,7 @@ func readPage[T any](ctx context.Context, a *api, l listing, p params) (page[T],
 	count, counted := inner["count"]
 	objects, shown := inner[l.key]
 	if len(inner) == 0 {
-		return got, nil // so the API says that there is nothing
+		return got, nil // this means an empty listing
 	}
 	if !counted || json.Unmarshal(count, &got.count) != nil || (shown && json.Unmarshal(objects, &got.items) != nil) {
 		return got, cloudapi.Unclear(l.what, "the answer is not that of the API; %s", checkAddress)
@@ -237,7 +233,7 @@ func readPage[T any](ctx context.Context, a *api, l listing, p params) (page[T],
 	return got, nil
 }
 
-// listOnce is list of objects which must not come twice: entries move from page to page when others are removed meanwhile.
+// listOnce is list for objects that must not repeat. Deletions during the listing move entries to other pages.
 func listOnce[T any](ctx context.Context, a *api, l listing, p params, id func(T) string) ([]T, int, error) {
 	all, calls, err := list[T](ctx, a, l, p)
 	seen := make(map[string]struct{}, len(all))
@@ -252,7 +248,7 @@ func listOnce[T any](ctx context.Context, a *api, l listing, p params, id func(T
 
 var uuidForm = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// project is the ID of the project; "" where there is none.
+// project returns the ID of the project, or "".
 func (a *api) project(ctx context.Context) (string, error) {
 	if a.config.Project == "" || uuidForm.MatchString(a.config.Project) {
 		return a.config.Project, nil
@@ -261,7 +257,7 @@ func (a *api) project(ctx context.Context) (string, error) {
 	return s.value, err
 }
 
-// remembered reads a setting once, whatever is demanded of answers about nodes.
+// remembered reads a setting once. Demands on answers about nodes do not apply to it.
 func (a *api) remembered(ctx context.Context, name string) (setting, error) {
 	s, err := a.settings.Get(evidence.With(ctx, evidence.Demand{}), name, inventory.Query{MaxAge: settingsMaxAge})
 	return s, cloudapi.NotAbsence(err)
@@ -304,7 +300,7 @@ func (a *api) projectNamed(ctx context.Context, name string) (setting, error) {
 	return setting{settingProject, all[0].ID}, nil
 }
 
-// changesNetworks reports whether the networks that may reach a rule change in place, which CloudStack does from 4.22 on.
+// changesNetworks reports whether the networks of a rule can be changed, as since CloudStack 4.22.
 func (a *api) changesNetworks(ctx context.Context) (bool, error) {
 	version := a.config.Version
 	if version == "" {
@@ -317,7 +313,7 @@ func (a *api) changesNetworks(ctx context.Context) (bool, error) {
 	return atLeast(version, 4, 22), nil
 }
 
-// atLeast compares the first two numbers of a version; one that is not known is older.
+// atLeast compares the first two numbers of a version. An unknown version counts as older.
 func atLeast(version string, major, minor int) bool {
 	match := versionForm.FindStringSubmatch(version)
 	if match == nil {
@@ -328,7 +324,7 @@ func atLeast(version string, major, minor int) bool {
 	return x > major || (x == major && y >= minor)
 }
 
-// check asks for what every role may read, and for the version, which only some may.
+// check reads the project, and the version if it is not configured.
 func (a *api) check(ctx context.Context) error {
 	if _, err := a.project(ctx); err != nil {
 		return fmt.Errorf("project-id: %w", err)

@@ -14,7 +14,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/restapi"
 )
 
-// Codes of errors, which are HTTP statuses as well.
+// Error codes of the API, also used as HTTP status.
 const (
 	codeInvalid     = 431
 	codeUnknown     = 432 // the command is unknown, or not allowed
@@ -39,16 +39,16 @@ type refusal struct {
 // Error implements error.
 func (r refusal) Error() string { return fmt.Sprintf("CloudStack API error %d", r.Code) }
 
-// codeOf is the code of an error; 0 where the API has said none.
+// codeOf returns the API's code of an error, or 0.
 func codeOf(err error) int {
 	r, _ := errors.AsType[refusal](err)
 	return r.Code
 }
 
-// denied reports whether the role of the user lacks a command.
+// denied reports whether the user's role lacks a command.
 func denied(err error) bool { return codeOf(err) == codeUnknown }
 
-// class is that of a code of the API.
+// class maps a code to an error class.
 func (r refusal) class() error {
 	switch r.Code {
 	case http.StatusUnauthorized, codeUnknown, codeForbidden:
@@ -65,14 +65,13 @@ func (r refusal) class() error {
 	return cloudapi.ErrTransient
 }
 
-// absent reports whether the refusal says that there is no object with an ID. The same words are said of IDs that no object can have, of
-// which the provider asks for none.
+// absent reports whether the object does not exist. The API says the same about malformed IDs, which the provider never sends.
 func (r refusal) absent(id string) bool {
 	return r.Code == codeInvalid && id != "" && strings.Contains(r.Message, "value="+id+" ") && strings.Contains(r.Message, "entity does not exist")
 }
 
-// read takes the document of a command out of an answer, or maps the answer to the common vocabulary of errors. A page comes from something
-// in between: it says nothing about an object.
+// read extracts the document of a command from a response, or returns its error. A page comes from a proxy and proves nothing about an
+// object.
 func read(answer *http.Response, body []byte, what, command, id string) (json.RawMessage, error) {
 	e := &cloudapi.Error{
 		Class: cloudapi.ClassOfStatus(answer.StatusCode), Operation: what, Status: answer.StatusCode,
@@ -99,7 +98,7 @@ func read(answer *http.Response, body []byte, what, command, id string) (json.Ra
 	return nil, unclear(e)
 }
 
-// unclear makes an error say nothing about an object, unless it is about every call.
+// unclear makes an error prove nothing about an object, unless it concerns all calls.
 func unclear(e *cloudapi.Error) *cloudapi.Error {
 	if !slices.Contains([]error{cloudapi.ErrUnauthorized, cloudapi.ErrRateLimited}, e.Class) || e.Status == http.StatusForbidden {
 		e.Class = cloudapi.ErrTransient
@@ -107,10 +106,10 @@ func unclear(e *cloudapi.Error) *cloudapi.Error {
 	return e
 }
 
-// describe completes an error with what the API has said. id is that of the object in question.
+// describe completes an error with the API's message. id is the object concerned.
 func (r refusal) describe(e *cloudapi.Error, id string) *cloudapi.Error {
 	e.Class, e.Cause, e.Message = r.class(), r, restapi.Text(r.Message)
-	// The API itself refused these; of others it is not known how far they came.
+	// The API itself refused these; other calls may have taken effect.
 	e.Refused = !errors.Is(e.Class, cloudapi.ErrTransient)
 	switch {
 	case r.absent(id):

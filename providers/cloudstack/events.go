@@ -15,7 +15,6 @@ const (
 	eventBlocked     = "NetworkACLBlocks"
 )
 
-// eventRows are the events that this provider alone writes.
 func eventRows() []events.Row {
 	return []events.Row{
 		{

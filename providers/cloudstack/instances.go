@@ -17,16 +17,15 @@ import (
 )
 
 const (
-	// callPrice is how often nodes that are down for good may cost a call.
+	// callPrice limits the calls for nodes that stay down.
 	callPrice = 2 * time.Second
 	indexName = "name"
 
-	// details are those of a virtual machine that are asked for. Statistics are slow, and all of them together show what the server encodes
-	// in different ways.
+	// details limits what the API returns about a virtual machine: statistics are slow.
 	details = "min,nics,servoff"
 )
 
-// instances are the virtual machines, and what they say about nodes.
+// instances describes nodes by their virtual machines.
 type instances struct {
 	*nodes.Instances[string, vm]
 	api       *api
@@ -34,15 +33,14 @@ type instances struct {
 	networks  *inventory.Inventory[string, network]
 	nodes     *nodecount.Counter
 
-	// witness looks for what belongs to the Services of the cluster.
+	// witness looks for objects of the cluster's Services.
 	witness func(ctx context.Context) (testimony, error)
 
 	mu sync.Mutex
-	// homes are networks that machines of the cluster's nodes were seen in.
-	homes map[string]bool
-	// listed is the latest complete listing.
+	// homes holds networks in which nodes of the cluster were seen.
+	homes  map[string]bool
 	listed []vm
-	// absent is when virtual machines were proved to be gone, by their IDs.
+	// absent holds when virtual machines were proved to be gone, by ID.
 	absent map[string]time.Time
 }
 
@@ -75,8 +73,8 @@ func (a *api) vms(ctx context.Context) ([]vm, int, error) {
 	return all, calls, err
 }
 
-// read reads one virtual machine. One that was expunged is not shown, and neither is one that the user may not see; of an ID that was never
-// given the API says so. None of it proves that the machine is gone, which a complete listing has to show as well.
+// read reads one virtual machine. Expunged and invisible machines are not shown, and the API denies unknown IDs. None of this proves the
+// absence; a complete listing must confirm it.
 func (i *instances) read(ctx context.Context, id string) (vm, error) {
 	l := listing{what: "reading virtual machine " + id, command: "listVirtualMachines", key: "virtualmachine", scope: true}
 	found, _, err := list[vm](ctx, i.api, l, params{"id": id, "details": details})
@@ -92,7 +90,7 @@ func (i *instances) read(ctx context.Context, id string) (vm, error) {
 	return found[0], nil
 }
 
-// attested are the name and the addresses that the management server knows.
+// attested returns the name and addresses known to the management server.
 func (v vm) attested() contract.Attested {
 	a := contract.Attested{Names: []string{v.Name}, Addresses: contract.AttestedAddresses(v.PublicIP)}
 	for _, n := range v.NICs {
@@ -101,8 +99,8 @@ func (v vm) attested() contract.Attested {
 	return a
 }
 
-// search finds the virtual machine of a node that names none: by its name, or by the first label of that. Names of virtual machines have no
-// dots, and their case does not count.
+// search finds the virtual machine of a Node without provider ID by the Node's name or its first label. Machine names contain no dots and
+// are case-insensitive.
 func search(_ context.Context, node *v1.Node) (nodes.Search[string, vm], error) {
 	full := strings.ToLower(node.Name)
 	keys := []nodes.Key[vm]{{Index: indexName, Value: full}}

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// jobPatience is how long a job is waited for in one go, and jobAgain when it is looked at again after that.
+	// jobPatience bounds one wait for a job; jobAgain is the retry delay afterwards.
 	jobPatience = 2 * time.Minute
 	jobAgain    = 10 * time.Second
 
-	// firstLook is when a job is first looked at: many end as fast as the virtual router takes a change.
+	// firstLook is the delay before a job is first polled: many end quickly.
 	firstLook = 500 * time.Millisecond
 
 	jobPending, jobDone = 0, 1
 )
 
-// job is work of the server.
+// job is an asynchronous job of the server.
 type job struct {
 	ID     string          `json:"jobid"`
 	Status *int            `json:"jobstatus"`
@@ -36,18 +36,18 @@ type job struct {
 
 func (j job) isFinished() bool { return j.Status != nil && *j.Status != jobPending }
 
-// jobs are the changes that CloudStack works on: one at a time in a network, as the server has it anyway.
+// jobs runs changes as asynchronous jobs, one at a time for each network, as the server does anyway.
 type jobs struct {
 	api   *api
 	room  *waiting.Room[string, job]
 	locks keylock.Locks
 
 	mu sync.Mutex
-	// pending are jobs that somebody stopped waiting for, by the network.
+	// pending holds unfinished jobs whose wait was interrupted, by network.
 	pending map[string]pendingJob
 }
 
-// pendingJob is a job, and the load balancer that it is for.
+// pendingJob is a job and the load balancer that it is for.
 type pendingJob struct{ id, owner string }
 
 func newJobs(a *api) *jobs {
@@ -59,20 +59,20 @@ func (a *api) job(ctx context.Context, id string) (j job, err error) {
 	if err == nil && j.Status == nil {
 		err = cloudapi.Unclear("reading job "+id, "the answer does not say how it is; %s", checkAddress)
 	}
-	return j, cloudapi.NotAbsence(err) // its absence says nothing about what it changes
+	return j, cloudapi.NotAbsence(err) // a missing job proves nothing about its object
 }
 
-// change is one command that changes something, and what it is about.
+// change is one command that changes something.
 type change struct {
-	// network is where it works, and owner the load balancer that it is for.
+	// network identifies the lock to hold, owner the load balancer.
 	network, owner, what, command string
 	params                        params
-	// key is where the object is in the result of the job, which out receives; "" where the result does not matter.
+	// key is the object's key in the job's result, decoded into out; "" ignores the result.
 	key string
 	out any
 }
 
-// run gives a command that the server works on, and waits until it has ended. The network is the caller's: see in.
+// run starts a job and waits for its end. The caller holds the network's lock: see runInNetwork.
 func (j *jobs) run(ctx context.Context, c change) error {
 	if former := j.pendingOf(c.network); former.id != "" {
 		if _, err := j.wait(ctx, c.network, former, c.what); err != nil {
@@ -95,7 +95,6 @@ func (j *jobs) run(ctx context.Context, c change) error {
 	return ended.result(c)
 }
 
-// result returns the outcome of a job.
 func (j job) result(c change) error {
 	if *j.Status != jobDone {
 		var r refusal
@@ -115,7 +114,7 @@ func (j job) result(c change) error {
 	return nil
 }
 
-// wait waits for a job, and remembers it if that breaks off.
+// wait waits for a job, and remembers it if the wait is interrupted.
 func (j *jobs) wait(ctx context.Context, network string, p pendingJob, what string) (job, error) {
 	limited, cancel := context.WithTimeout(ctx, jobPatience)
 	defer cancel()
@@ -126,7 +125,7 @@ func (j *jobs) wait(ctx context.Context, network string, p pendingJob, what stri
 		j.remember(network, pendingJob{})
 		return ended, nil
 	case codeOf(err) == codeInvalid:
-		j.remember(network, pendingJob{}) // the server has forgotten it
+		j.remember(network, pendingJob{}) // the server no longer knows it
 		return job{}, fmt.Errorf("%s: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
 		return job{}, cloudproviderapi.NewRetryError(fmt.Sprintf("CloudStack is still at it: %s (job %s)", what, p.id), jobAgain)
@@ -140,7 +139,7 @@ func (j *jobs) pendingOf(network string) pendingJob {
 	return j.pending[network]
 }
 
-// settle waits for what was begun before for a load balancer. How it ended shows in its objects. It reports whether there was anything.
+// settle waits for a load balancer's earlier jobs and reports whether there were any. Their results show in its objects.
 func (j *jobs) settle(ctx context.Context, owner string) (waited bool, err error) {
 	j.mu.Lock()
 	mine := maps.Clone(j.pending)
@@ -152,7 +151,7 @@ func (j *jobs) settle(ctx context.Context, owner string) (waited bool, err error
 		waited = true
 		err := j.runInNetwork(ctx, network, func() error {
 			if j.pendingOf(network) != p {
-				return nil // somebody has waited for it meanwhile
+				return nil // another caller has waited for it
 			}
 			_, err := j.wait(ctx, network, p, "changing load balancer "+owner)
 			return err
@@ -174,7 +173,7 @@ func (j *jobs) remember(network string, p pendingJob) {
 	}
 }
 
-// runInNetwork does work in a network while nobody else does.
+// runInNetwork runs work while holding the network's lock.
 func (j *jobs) runInNetwork(ctx context.Context, network string, work func() error) error {
 	done, err := j.locks.Lock(ctx, network)
 	if err != nil {

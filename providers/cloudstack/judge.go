@@ -10,8 +10,8 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// judge holds what a Service asks for against its network: what that cannot serve is left out or refused, and the user is told. A load
-// balancer that would be open to more clients than was asked for is not made.
+// judge checks a Service against its network. Unsupported parts are left out or refused, and reported. A load balancer that would admit
+// too many clients is not created.
 func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	fresh := len(lb.rules) == 0
 	if fresh && !lb.network.offers(serviceLB) {
@@ -38,7 +38,7 @@ func judge(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	return append(findings, services.Warning(eventConfigError, "%v", problem)), problem
 }
 
-// withoutUDP leaves out ports that virtual routers refuse.
+// withoutUDP removes UDP ports that virtual routers refuse.
 func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
 	if !lb.network.refusesUDP() {
 		return nil, nil
@@ -62,7 +62,7 @@ func (d *spec) withoutUDP(lb *loadBalancer) ([]services.Finding, error) {
 	return []services.Finding{services.Warning(eventRefused, "%v", problem)}, nil
 }
 
-// filtered says what the network's filter does otherwise than is asked for; tooOpen where it lets in more than the source ranges.
+// filtered reports how the network's filter differs from the request. tooOpen is set if it admits more than the source ranges.
 func (d *spec) filtered(lb *loadBalancer) (findings []services.Finding, tooOpen string) {
 	restricted := !slices.Equal(d.sources, []string{everybody})
 	switch lb.network.filter() {

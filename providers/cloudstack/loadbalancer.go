@@ -22,28 +22,27 @@ import (
 )
 
 const (
-	// observedMaxAge is how old what is known of rules, addresses and firewalls may be. Our own writes are in it at once.
+	// observedMaxAge is for rules, addresses and firewalls. Our own writes are visible at once.
 	observedMaxAge = 10 * time.Second
-	// unlistedMaxAge lets one listing serve many new Services: nobody else makes what they look for.
+	// unlistedMaxAge lets many new Services share one listing.
 	unlistedMaxAge = 3 * time.Second
-	// membersMaxAge is how old what is known of the machines behind a rule may be, for which each rule takes a call.
+	// membersMaxAge is for the machines of rules, which cost a call for each rule.
 	membersMaxAge = time.Minute
-	// networkMaxAge is how old what is known of a network may be: what it offers hardly changes.
+	// networkMaxAge is for networks, which rarely change.
 	networkMaxAge = 10 * time.Minute
-	// creationShows is how long something may take to show whose creation was not answered.
+	// creationShows is how long an object may stay invisible after its creation's response was lost.
 	creationShows = 45 * time.Second
-	// creationTakes is after how long a call that was not answered takes no effect any more: what comes later is somebody else's.
+	// creationTakes bounds how late a call without response may take effect. Later objects belong to somebody else.
 	creationTakes = 2 * time.Minute
-	// lookAgain is when something that CloudStack is at is looked at again.
+	// lookAgain is the retry delay while CloudStack is busy.
 	lookAgain = 5 * time.Second
-	// patience is for how long one reconciliation goes on by itself while CloudStack is at it.
+	// patience bounds how long one reconciliation waits for CloudStack.
 	patience = 5 * time.Minute
 
 	indexOwner   = "owner"
 	indexAddress = "address"
 )
 
-// reconciler implements services.Reconciler.
 type reconciler struct {
 	api       *api
 	adopt     registry.Adoption
@@ -101,16 +100,16 @@ type loadBalancer struct {
 	network network
 	// members are the virtual machines behind each rule.
 	members map[string][]string
-	// firewall are the rules of the firewall at the address, acl the list of the tier, and others the rules of anybody else.
+	// firewall holds the rules at the address, acl the tier's list, others the rules of other load balancers.
 	firewall []firewallRule
 	acl      *acl
 	others   []rule
-	// policies are the stickiness policies by rule; noPolicies is set where the role of the user may not see them.
+	// policies holds stickiness policies by rule; noPolicies is set if the role may not list them.
 	policies   map[string]policies
 	noPolicies bool
 	// problems are refused settings other than ports.
 	problems []error
-	// failures are ports that CloudStack refused in this reconciliation, by port.
+	// failures holds errors of refused ports.
 	failures map[int]error
 }
 
@@ -118,7 +117,7 @@ func newLoadBalancer(name string) *loadBalancer {
 	return &loadBalancer{name: name, members: map[string][]string{}, policies: map[string]policies{}, failures: map[int]error{}}
 }
 
-// isRefused reports whether CloudStack refused what serves a port.
+// isRefused reports whether CloudStack has refused the port.
 func (lb *loadBalancer) isRefused(port int) bool { return lb.failures[port] != nil }
 
 var (
@@ -126,8 +125,8 @@ var (
 	_ services.Asynchronous[*loadBalancer]     = (*reconciler)(nil)
 )
 
-// newLoadBalancers returns those of a reconciler. The address that an unanswered call has taken is found again, and there is one rule at
-// most for a port of it; items of network ACL lists may be there twice, so that creations of which nothing is known are waited for.
+// newLoadBalancers waits for creations of unknown outcome, because ACL items may exist twice. Addresses are found again, and rules are
+// unique for each port.
 func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec] {
 	return &services.LoadBalancer[*loadBalancer, spec]{
 		Reconciler: r, Name: loadBalancerName, Creations: services.Creations{Shows: creationShows}, Patience: patience,
@@ -135,13 +134,12 @@ func newLoadBalancers(r *reconciler) *services.LoadBalancer[*loadBalancer, spec]
 	}
 }
 
-// Validate judges the Service by itself.
 func (*reconciler) Validate(q services.Request) ([]services.Finding, error) {
 	_, warnings, err := parseSettings(q.Service)
 	return services.Judged(warnings, err), err
 }
 
-// Observe finds the rules of a Service by their names, which hold its UID, in the listing that all Services share.
+// Observe implements services.Reconciler. It finds rules by name, which contains the Service's UID, in the shared listing.
 func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBalancer, error) {
 	r.questions.find(q.Service)
 	lb := newLoadBalancer(loadBalancerName(q.Cluster, q.Service))
@@ -160,7 +158,7 @@ func (r *reconciler) Observe(ctx context.Context, q services.Request) (*loadBala
 	return lb, err
 }
 
-// forgetAll makes everything be read again: a job that nobody waited for may have changed any of it.
+// forgetAll invalidates everything that an earlier job may have changed.
 func (r *reconciler) forgetAll() {
 	r.rules.InvalidateAll()
 	r.members.InvalidateAll()
@@ -174,7 +172,7 @@ func (r *reconciler) ownership() ownership.Rules {
 	return ownership.Rules{Adopt: r.adopt, Names: func(s *v1.Service) []string { return []string{loadBalancerName("", s)} }}
 }
 
-// object returns the names, marks and addresses by which the owner of rules of one name is recognized.
+// object returns the names, marks and addresses that identify the owner of rules of one name.
 func object(name string, rules []rule) ownership.Object {
 	o := ownership.Object{Title: "load balancer " + name, ID: name, Name: name}
 	for _, found := range rules {
@@ -184,7 +182,7 @@ func object(name string, rules []rule) ownership.Object {
 	return o
 }
 
-// CheckOwner decides whose the rules are, and reads what belongs to them.
+// CheckOwner implements services.Reconciler, and reads the objects that belong to the rules.
 func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loadBalancer) (*loadBalancer, []services.Finding, error) {
 	if len(lb.rules) > 0 {
 		decision, err := r.cluster.Judge(ctx, q.Service, object(lb.name, lb.rules), r.ownership(), nil)
@@ -204,8 +202,7 @@ func (r *reconciler) CheckOwner(ctx context.Context, q services.Request, lb *loa
 	return lb, nil, r.details(ctx, q, lb)
 }
 
-// details reads what belongs to the rules of a Service: their address and network, what filters traffic to it, and the machines behind
-// them.
+// details reads the rules' address, network, filter and machines.
 func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBalancer) (err error) {
 	if len(lb.rules) == 0 {
 		return nil
@@ -239,7 +236,7 @@ func (r *reconciler) details(ctx context.Context, q services.Request, lb *loadBa
 	return r.readFilter(ctx, lb)
 }
 
-// readFilter reads what filters traffic to a load balancer.
+// readFilter reads the firewall rules or the ACL list.
 func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err error) {
 	query := inventory.Query{MaxAge: observedMaxAge}
 	switch lb.network.filter() {
@@ -257,11 +254,10 @@ func (r *reconciler) readFilter(ctx context.Context, lb *loadBalancer) (err erro
 	return nil
 }
 
-// Key implements services.Asynchronous: what is done for one Service is not done twice at once. Work on a network is kept apart by its
-// jobs.
+// Key implements services.Asynchronous. It serializes work on a Service; jobs serializes work on a network.
 func (*reconciler) Key(_ services.Request, lb *loadBalancer) string { return lb.name }
 
-// Settle implements services.Asynchronous: rules and addresses that come or go are waited for.
+// Settle implements services.Asynchronous: it waits for rules and addresses that are being created or deleted.
 func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 	for _, found := range lb.rules {
 		if found.State == stateDeleting {
@@ -276,12 +272,12 @@ func (r *reconciler) Settle(_ context.Context, _ *services.Request, lb *loadBala
 	return lb, nil
 }
 
-// errNoNodes is about a Service without a load balancer, in a cluster of which no node tells a network.
+// errNoNodes is for a new load balancer whose network is unknown.
 var errNoNodes = errors.New("no node of the cluster tells in which network the load balancer is to be; it is made once there is one")
 
-// Desire computes what should be there.
+// Desire implements services.Reconciler.
 func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBalancer) (spec, []services.Finding, error) {
-	s, _, err := parseSettings(q.Service) // Validate has judged them
+	s, _, err := parseSettings(q.Service) // validated before
 	if err != nil {
 		return spec{}, nil, err
 	}
@@ -296,7 +292,7 @@ func (r *reconciler) Desire(ctx context.Context, q services.Request, lb *loadBal
 		}
 	}
 	d.network = lb.network
-	d.sticky, _ = stickinessOf(q.Service, s) // parseSettings has judged it
+	d.sticky, _ = stickinessOf(q.Service, s) // validated by parseSettings
 	var findings []services.Finding
 	d.backends, findings = backendsOf(machines, unknown, lb.network.ID)
 	if d.description, err = r.description(ctx, q.Service, lb.rules, lb.address); err != nil {
@@ -321,9 +317,9 @@ func (*reconciler) Fixed(_ context.Context, q services.Request, lb *loadBalancer
 	return []services.Fixed{services.Single(place, d.wanted, lb.address.IP)}, nil
 }
 
-// choose chooses the network of a new load balancer, and finds the address that was taken for it before.
+// choose selects the network of a new load balancer, and finds its recorded address.
 func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBalancer, machines []machine) (err error) {
-	if len(machines) == 0 { // none is ready, and others tell the network as well
+	if len(machines) == 0 { // nodes that are not ready show the network too
 		if machines, _, err = r.instances.machinesOf(ctx, r.instances.nodes.Nodes()); err != nil {
 			return err
 		}
@@ -340,7 +336,7 @@ func (r *reconciler) choose(ctx context.Context, q services.Request, lb *loadBal
 		return fmt.Errorf("could not find network %s: %w", id, cloudapi.NotAbsence(err))
 	}
 	s, _, _ := parseSettings(q.Service)
-	if lb.address == nil && recordOf(s.Record).id != "" { // one of which nobody knows the ID yet is found when one is taken
+	if lb.address == nil && recordOf(s.Record).id != "" { // one of unknown ID is found when an address is acquired
 		if lb.address, err = r.recorded(ctx, &q, lb.network); err != nil {
 			return err
 		}
@@ -357,14 +353,14 @@ func (r *reconciler) description(ctx context.Context, service *v1.Service, rules
 	}
 	marks := append([]string{mark}, ownership.ServiceMarks(service)...)
 	s, _, _ := parseSettings(service)
-	s.KeepIP = false // whether it was taken does not depend on it
+	s.KeepIP = false // keeping it does not affect whether it was acquired
 	if taken != nil && r.wasTakenFor(service, s, rules, *taken) {
 		marks = append(marks, addressMark(taken.ID))
 	}
 	return strings.Join(slices.DeleteFunc(marks, func(m string) bool { return m == "" }), " "), nil
 }
 
-// Complete implements services.Reconciler: what CloudStack refused of one port becomes the error when all else is done.
+// Complete implements services.Reconciler: refusals of single ports become the error.
 func (r *reconciler) Complete(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) (*loadBalancer, error) {
 	problems := append(slices.Clone(lb.problems), r.forgetSticky(ctx, q, lb, d))
 	for _, err := range lb.failures {
@@ -373,15 +369,15 @@ func (r *reconciler) Complete(ctx context.Context, q *services.Request, lb *load
 	return lb, errors.Join(problems...)
 }
 
-// Status is that of the Service.
+// Status implements services.Reconciler.
 func (*reconciler) Status(q services.Request, lb *loadBalancer, _ spec) (*v1.LoadBalancerStatus, error) {
-	s, _, _ := parseSettings(q.Service) // Validate has judged them
+	s, _, _ := parseSettings(q.Service) // validated before
 	return statusOf(lb.address.IP, s), nil
 }
 
-// Exists implements services.Reconciler: a load balancer is its rules, and what is left of one the address that was taken for it.
+// Exists implements services.Reconciler. An acquired address without rules counts too.
 func (r *reconciler) Exists(ctx context.Context, q services.Request, lb *loadBalancer) (*v1.LoadBalancerStatus, bool, error) {
-	s, _, _ := parseSettings(q.Service) // an illegal annotation keeps nothing from being found
+	s, _, _ := parseSettings(q.Service) // an invalid annotation must not hide it
 	if len(lb.rules) > 0 {
 		_, ip := addressOf(lb.rules)
 		return statusOf(ip, s), true, nil

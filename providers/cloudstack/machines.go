@@ -17,14 +17,12 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/nodes"
 )
 
-// nic is a network interface.
 type nic struct {
 	NetworkID string `json:"networkid"`
 	IP        string `json:"ipaddress"`
 	Default   bool   `json:"isdefault"`
 }
 
-// vm holds the fields of a virtual machine that we use.
 type vm struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
@@ -35,12 +33,12 @@ type vm struct {
 	NICs     []nic  `json:"nic"`
 }
 
-// destroyed reports whether a virtual machine never runs again, unless somebody recovers it.
+// destroyed reports whether a virtual machine no longer runs unless somebody recovers it.
 func (v vm) destroyed() bool {
 	return slices.Contains([]string{"Destroyed", "Expunging", "Expunged"}, v.State)
 }
 
-// nics are the interfaces, that of the default route first: the API promises no order.
+// nics returns the interfaces, the default one first, because the API guarantees no order.
 func (v vm) nics() []nic {
 	list := slices.Clone(v.NICs)
 	slices.SortStableFunc(list, func(a, b nic) int {
@@ -55,12 +53,11 @@ func (v vm) nics() []nic {
 	return list
 }
 
-// isIn reports whether a virtual machine is in a network.
 func (v vm) isIn(network string) bool {
 	return slices.ContainsFunc(v.NICs, func(n nic) bool { return n.NetworkID == network })
 }
 
-// names are those by which a virtual machine is found. A destroyed one has given its name away.
+// names returns the names for the index. A destroyed machine's name may be reused.
 func names(v vm) []string {
 	if v.destroyed() || v.Name == "" {
 		return nil
@@ -68,7 +65,7 @@ func names(v vm) []string {
 	return []string{strings.ToLower(v.Name)}
 }
 
-// state says what matters to Kubernetes about a state.
+// state maps a state to its meaning for Kubernetes.
 func (v vm) state() (nodes.State, error) {
 	switch {
 	case v.State == "":
@@ -83,13 +80,13 @@ func (v vm) state() (nodes.State, error) {
 
 var notInType = regexp.MustCompile(`[^A-Za-z0-9]+`)
 
-// instanceType is the name of a service offering as CloudStack's own controller makes a label of it.
+// instanceType converts a service offering's name like CloudStack's own controller.
 func instanceType(offering string) string {
 	t := notInType.ReplaceAllString(offering, "")
 	return t[:min(len(t), validation.LabelValueMaxLength)]
 }
 
-// label is a name as a label: itself where it can be one.
+// label converts a name to a label value, if necessary.
 func label(name string) string {
 	if len(validation.IsValidLabelValue(name)) == 0 {
 		return name
@@ -97,7 +94,6 @@ func label(name string) string {
 	return nodes.LabelValue(name)
 }
 
-// describe returns what a virtual machine says about its node.
 func (i *instances) describe(_ context.Context, node *v1.Node, v vm, _ inventory.Query) (*cloudprovider.InstanceMetadata, error) {
 	var ips []netip.Addr
 	for _, n := range v.nics() {
@@ -126,7 +122,7 @@ func (i *instances) describe(_ context.Context, node *v1.Node, v vm, _ inventory
 	return m, nil
 }
 
-// verify compares names: nobody who controls a kubelet alone can rename a virtual machine.
+// verify compares names: controlling a kubelet does not allow renaming the virtual machine.
 func verify(_ context.Context, node *v1.Node, v vm) (why string, err error) {
 	return nodes.VerifyName(node, "virtual machine "+v.ID, v.Name), nil
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// members are the virtual machines behind a rule.
 type members struct {
 	RuleID string
 	IDs    []string
@@ -34,18 +33,16 @@ func (a *api) members(ctx context.Context, id string) (members, error) {
 	return m, nil
 }
 
-// machine is the virtual machine of a node.
 type machine struct {
 	node *v1.Node
 	vm   vm
 }
 
-// machinesOf finds the virtual machines of nodes, from the listing that all Services share. Those of nodes that have none are left out, and
-// the IDs that their nodes name are returned: nobody knows whether they are gone.
+// machinesOf finds the nodes' virtual machines in the shared listing. unknown holds IDs of machines not found, which may still exist.
 func (i *instances) machinesOf(ctx context.Context, list []*v1.Node) (found []machine, unknown []string, err error) {
 	for _, n := range list {
 		if n.Spec.ProviderID == "" || instanceKey(n.Spec.ProviderID) == "" {
-			continue // it is not initialised, or another cloud's
+			continue // uninitialized, or of another cloud
 		}
 		v, err := i.findMember(ctx, n, len(list))
 		switch {
@@ -62,11 +59,11 @@ func (i *instances) machinesOf(ctx context.Context, list []*v1.Node) (found []ma
 	return found, unknown, nil
 }
 
-// absentMaxAge is how long a virtual machine that was proved to be gone is taken for gone where members are computed.
+// absentMaxAge is how long a proof of absence counts when members are computed.
 const absentMaxAge = time.Minute
 
-// findMember finds the virtual machine of a node. One that the shared listing lacks is looked for by itself: a listing that lacks it by
-// mistake would leave the node without traffic until somebody changes the Service.
+// findMember finds a node's virtual machine. One missing from the listing is read alone, because otherwise a faulty listing would leave
+// the node without traffic.
 func (i *instances) findMember(ctx context.Context, n *v1.Node, expected int) (vm, error) {
 	v, err := i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge, MaxMissAge: nodes.SweepMaxAge, Expected: expected})
 	id, bad := parseProviderID(n.Spec.ProviderID)
@@ -76,11 +73,10 @@ func (i *instances) findMember(ctx context.Context, n *v1.Node, expected int) (v
 	return i.Find(ctx, n, inventory.Query{MaxAge: nodes.SweepMaxAge})
 }
 
-// cannotServe are states in which the API takes no virtual machine behind a rule.
+// cannotServe reports states in which the API refuses a machine as member.
 func (v vm) cannotServe() bool { return v.destroyed() || v.State == "Error" || v.State == "Unknown" }
 
-// backendsOf are the virtual machines that can be behind the rules of a network. Those in other networks are left out, which the user is
-// told.
+// backendsOf returns the machines usable behind a network's rules. Machines in other networks are reported.
 func backendsOf(machines []machine, unknown []string, networkID string) (b backends, findings []services.Finding) {
 	b.doubtful = unknown
 	var outside []string
@@ -104,7 +100,7 @@ func backendsOf(machines []machine, unknown []string, networkID string) (b backe
 	return b, findings
 }
 
-// some are names for a message.
+// some shortens a list of names for a message.
 func some(list []string) string {
 	const most = 5
 	text := strings.Join(list[:min(len(list), most)], ", ")

@@ -17,7 +17,7 @@ import (
 	cloudprovider "k8s.io/cloud-provider"
 )
 
-// This file computes and calls nobody: Service, nodes and settings make what is desired.
+// This file computes the desired state, without calls.
 
 const (
 	protocolTCP   = "tcp"
@@ -30,7 +30,7 @@ const (
 	stateDeleting = "Deleting"
 )
 
-// rule is a load balancer rule: one port of an address that leads to a port of virtual machines.
+// rule is a load balancer rule: it forwards one port of an address to virtual machines.
 type rule struct {
 	ID          string `json:"id"`
 	Name        string `json:"name"`
@@ -46,7 +46,7 @@ type rule struct {
 	NetworkID   string `json:"networkid"`
 }
 
-// transport is the protocol of a rule as firewalls know it.
+// transport returns the protocol as firewalls name it.
 func (r rule) transport() string { return transport(r.Protocol) }
 
 func transport(protocol string) string {
@@ -56,17 +56,16 @@ func transport(protocol string) string {
 	return protocol
 }
 
-// port is the public port of a rule; 0 where it is none.
+// port returns the public port of a rule, or 0 if malformed.
 func (r rule) port() int { n, _ := strconv.Atoi(r.PublicPort); return n }
 
-// marks are those of ours in the description.
+// marks returns the words of the description, which include our marks.
 func (r rule) marks() []string { return strings.Fields(r.Description) }
 
-// ruleName is a name as controllers give it: that of the load balancer, the protocol, which the provider in Kubernetes left out, and the
-// port.
+// ruleName matches names that controllers give: load balancer, protocol and port. The in-tree provider of Kubernetes omitted the protocol.
 var ruleName = regexp.MustCompile(`^(.+?)-(?:(?:tcp|udp|tcp-proxy)-)?[0-9]{1,5}$`)
 
-// owner is the name of the load balancer that a rule belongs to, by its name alone; "" where it has another form.
+// owner returns the load balancer's name in a rule's name, or "".
 func (r rule) owner() string {
 	match := ruleName.FindStringSubmatch(r.Name)
 	if match == nil {
@@ -75,13 +74,12 @@ func (r rule) owner() string {
 	return match[1]
 }
 
-// loadBalancerName is the name that CloudStack's own controller gives.
+// loadBalancerName follows CloudStack's own controller.
 func loadBalancerName(_ string, service *v1.Service) string {
 	return cloudprovider.DefaultLoadBalancerName(service)
 }
 
-// cidrs are the networks of a list, in whichever form the API has it: with blanks as they were created, with commas as they were changed.
-// Bits of hosts are left out. None at all is everybody.
+// cidrs parses a list of networks, separated by blanks or commas, and clears host bits. An empty list means all networks.
 func cidrs(text string) []string {
 	list := strings.FieldsFunc(text, func(c rune) bool { return c == ' ' || c == ',' })
 	if len(list) == 0 {
@@ -96,32 +94,28 @@ func cidrs(text string) []string {
 	return slices.Compact(list)
 }
 
-// wantedRule is a rule as a Service asks for it.
+// wantedRule is a desired rule.
 type wantedRule struct {
 	Name, Protocol, Algorithm string
 	Port, NodePort            int
 	CIDRs                     []string
 }
 
-// spec is the desired state of a Service.
 type spec struct {
 	name    string
 	network network
 	rules   []wantedRule
-	// sources are the networks that the firewall lets in.
+	// sources are the networks that the firewall admits.
 	sources []string
-	// wanted is the address that the Service names, "" for any.
-	wanted string
-	// description marks new rules.
+	// wanted is the requested address, or "" for any.
+	wanted      string
 	description string
 	backends    backends
-	// inPlace is set where the networks of a rule can be changed.
+	// inPlace is set if the networks of a rule can be changed.
 	inPlace bool
-	// sticky are the stickiness policies by public port.
-	sticky map[int]stickiness
+	sticky  map[int]stickiness
 }
 
-// desire returns the rules that a Service asks for.
 func desire(service *v1.Service, s settings) []wantedRule {
 	algorithm := algorithmRoundRobin
 	if service.Spec.SessionAffinity == v1.ServiceAffinityClientIP {
@@ -142,7 +136,7 @@ func desire(service *v1.Service, s settings) []wantedRule {
 	return list
 }
 
-// fits says how a rule differs from what is asked for: what can be changed where it is, and whether it has to be made again.
+// fits returns how a rule differs from the desired one, and whether it must be created again.
 func (r rule) fits(w wantedRule, inPlace bool) (differs []string, again bool) {
 	if r.PrivatePort != strconv.Itoa(w.NodePort) || r.transport() != transport(w.Protocol) {
 		return []string{"node port or protocol"}, true
@@ -161,11 +155,11 @@ func (r rule) fits(w wantedRule, inPlace bool) (differs []string, again bool) {
 	return differs, false
 }
 
-// matched divides the rules of a Service at its address: those that serve what is asked for, by public port, and those that do not.
+// matched divides the rules into those that serve a wanted port at the address, by public port, and obsolete ones.
 func matched(rules []rule, addressID string, wanted []wantedRule) (serving map[int]rule, obsolete []rule) {
 	serving = map[int]rule{}
 	sorted := slices.Clone(rules)
-	// A rule with the right name comes first; of two that are alike, always the same.
+	// Rules with the right name come first; the order is stable.
 	exact := func(r rule) bool {
 		return slices.ContainsFunc(wanted, func(w wantedRule) bool { return w.Name == r.Name && w.Port == r.port() })
 	}
@@ -190,7 +184,7 @@ func matched(rules []rule, addressID string, wanted []wantedRule) (serving map[i
 	return serving, obsolete
 }
 
-// addressOf is the address of a Service's rules, by its ID and text: the one that most of them have.
+// addressOf returns the ID and text of the address that most rules have.
 func addressOf(rules []rule) (id, ip string) {
 	counts := map[string]int{}
 	texts := map[string]string{}
@@ -206,7 +200,6 @@ func addressOf(rules []rule) (id, ip string) {
 	return id, texts[id]
 }
 
-// networkService is one of the services that a network offers.
 type networkService struct {
 	Name      string `json:"name"`
 	Providers []struct {
@@ -218,7 +211,7 @@ type networkService struct {
 	} `json:"capability"`
 }
 
-// network is one of guests.
+// network is a guest network.
 type network struct {
 	ID       string           `json:"id"`
 	Name     string           `json:"name"`
@@ -234,20 +227,19 @@ func (n network) offers(name string) bool {
 	return slices.ContainsFunc(n.Services, func(s networkService) bool { return s.Name == name })
 }
 
-// typeShared is the type of networks that several accounts use.
+// typeShared is the type of networks shared by accounts.
 const typeShared = "Shared"
 
-// Services of networks.
 const (
 	serviceLB       = "Lb"
 	serviceFirewall = "Firewall"
 	serviceACL      = "NetworkACL"
 )
 
-// key names where jobs are done one after the other: the network, or the VPC whose addresses all of its tiers have.
+// key identifies the lock of a network: its VPC, whose tiers share addresses, or itself.
 func (n network) key() string { return cmp.Or(n.VPC, n.ID) }
 
-// filter is the kind of rule that lets traffic into a network.
+// filter is how a network admits traffic.
 type filter int
 
 const (
@@ -267,8 +259,7 @@ func (n network) filter() filter {
 	return open
 }
 
-// refusesUDP reports whether the load balancers of a network are those of virtual routers, which refuse UDP although the network says that
-// it offers it.
+// refusesUDP reports whether virtual routers are the load balancers. They refuse UDP although the network claims to support it.
 func (n network) refusesUDP() bool {
 	for _, s := range n.Services {
 		if s.Name != serviceLB {
@@ -283,7 +274,7 @@ func (n network) refusesUDP() bool {
 	return false
 }
 
-// firewallRule lets traffic to ports of an address in.
+// firewallRule admits traffic to ports of an address.
 type firewallRule struct {
 	ID        string `json:"id"`
 	Protocol  string `json:"protocol"`
@@ -294,15 +285,14 @@ type firewallRule struct {
 	State     string `json:"state"`
 }
 
-// opens reports whether a firewall rule is about one port, and no other.
+// opens reports whether a firewall rule is about exactly one port.
 func (f firewallRule) opens(protocol string, port int) bool {
 	return strings.EqualFold(f.Protocol, protocol) && f.Start == port && f.End == port
 }
 
-// firewallOf compares the firewall rules of a port with the networks that may reach it: which of them no rule lets in, and which rules are
-// too much. CloudStack has no mark for them, so that nobody knows who made one. Those are too much that let others in than the Service asks
-// for: where they stayed, former source ranges would let clients in for ever. What lets in nobody else stays, until source ranges change or
-// the port goes.
+// firewallOf compares a port's firewall rules with the allowed networks: which are missing, and which rules are surplus. Firewall rules
+// have no marks, so a rule's creator is unknown. Rules that admit other networks are surplus, because former source ranges would otherwise
+// stay open.
 func firewallOf(all []firewallRule, addressID, protocol string, port int, sources []string) (missing []string, surplus []firewallRule) {
 	missing = slices.Clone(sources)
 	var parts []firewallRule
@@ -324,7 +314,7 @@ func firewallOf(all []firewallRule, addressID, protocol string, port int, source
 	return missing, surplus
 }
 
-// within reports whether every network of a list is part of one of another list.
+// within reports whether each network lies in one of the sources.
 func within(list, sources []string) bool {
 	return !slices.ContainsFunc(list, func(text string) bool {
 		inner, err := netip.ParsePrefix(text)
@@ -335,7 +325,7 @@ func within(list, sources []string) bool {
 	})
 }
 
-// shared are the networks of a list that firewall rules have, too: the API does not allow that of two rules for one port.
+// shared returns networks that also occur in firewall rules: the API refuses two rules of one port with the same network.
 func shared(rules []firewallRule, list []string) (both []string) {
 	for _, f := range rules {
 		both = append(both, slices.DeleteFunc(cidrs(f.CIDRs), func(c string) bool { return !slices.Contains(list, c) })...)
@@ -344,13 +334,12 @@ func shared(rules []firewallRule, list []string) (both []string) {
 	return slices.Compact(both)
 }
 
-// backends are the virtual machines behind a load balancer.
 type backends struct {
-	// members are to be behind each rule, in order; doubtful ones stay if they are there.
+	// members belong behind each rule, sorted; doubtful ones stay if they are there.
 	members, doubtful []string
 }
 
-// changesTo compares the members of a rule with those that should be.
+// changesTo compares a rule's members with the desired ones.
 func (b backends) changesTo(members []string) (missing, surplus []string) {
 	for _, id := range b.members {
 		if !slices.Contains(members, id) {
@@ -365,8 +354,7 @@ func (b backends) changesTo(members []string) (missing, surplus []string) {
 	return missing, surplus
 }
 
-// networkOf chooses the network of a load balancer: the one that most of the virtual machines are in, and of several of these the one that
-// is most often that of the default route.
+// networkOf selects the network with most of the virtual machines, and among equals the one with most default interfaces.
 func networkOf(machines []vm) string {
 	in, byDefault := map[string]int{}, map[string]int{}
 	for _, v := range machines {
@@ -389,7 +377,6 @@ func networkOf(machines []vm) string {
 	return best
 }
 
-// statusOf is the status of a Service.
 func statusOf(ip string, s settings) *v1.LoadBalancerStatus {
 	if s.Hostname != "" {
 		return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{Hostname: s.Hostname}}}
@@ -397,10 +384,9 @@ func statusOf(ip string, s settings) *v1.LoadBalancerStatus {
 	return &v1.LoadBalancerStatus{Ingress: []v1.LoadBalancerIngress{{IP: ip}}}
 }
 
-// timeForm is how the API writes times.
+// timeForm is the API's time format.
 const timeForm = "2006-01-02T15:04:05-0700"
 
-// address is a public address.
 type address struct {
 	ID        string `json:"id"`
 	IP        string `json:"ipaddress"`
@@ -411,29 +397,28 @@ type address struct {
 	SourceNAT bool   `json:"issourcenat"`
 	StaticNAT bool   `json:"isstaticnat"`
 	System    bool   `json:"issystem"`
-	// HasRules is nil where the release of CloudStack does not tell.
+	// HasRules is nil if this release of CloudStack does not provide it.
 	HasRules *bool `json:"hasrules"`
 }
 
-// free reports whether nobody has an address.
+// free reports whether nobody has acquired an address.
 func (a address) free() bool { return a.Allocated == "" && (a.State == "" || a.State == "Free") }
 
-// ready reports whether an address can be used.
 func (a address) ready() bool { return a.State == "" || a.State == "Allocated" }
 
-// since reports whether an address was given to its account at a time or later.
+// since reports whether an address was acquired at or after a time.
 func (a address) since(t time.Time) bool {
 	at, err := time.Parse(timeForm, a.Allocated)
 	return err == nil && !at.Before(t.Truncate(time.Second))
 }
 
-// reserved reports whether an address serves something else than rules.
+// reserved reports whether an address has another purpose than rules.
 func (a address) reserved() bool { return a.SourceNAT || a.StaticNAT || a.System }
 
-// key is that of the network of an address.
+// key identifies the lock of the address's network.
 func (a address) key() string { return cmp.Or(a.VPC, a.NetworkID, a.ID) }
 
-// belongsTo reports whether an address is in a network, or in its VPC.
+// belongsTo reports whether an address is in a network or its VPC.
 func (a address) belongsTo(n network) bool {
 	if n.VPC != "" {
 		return a.VPC == n.VPC && (a.NetworkID == "" || a.NetworkID == n.ID)
@@ -441,22 +426,21 @@ func (a address) belongsTo(n network) bool {
 	return a.NetworkID == n.ID
 }
 
-// Forms of annotationRecord beside the ID of an address that was taken for the Service.
+// Forms of annotationRecord besides the ID of an acquired address.
 const (
-	// askedPrefix is before the time at which an address was asked for, so that it is found again if the answer was lost.
+	// askedPrefix precedes the time of a request, so that its address is found if the response is lost.
 	askedPrefix = "asked@"
-	// givenPrefix is before the ID of an address that was not taken for the Service: it is used, and never released.
+	// givenPrefix precedes the ID of an address that was not acquired for the Service. It is never released.
 	givenPrefix = "given@"
-	// sealMark is before the seal, which the author of a Service cannot make.
+	// sealMark precedes the seal, which users cannot forge.
 	sealMark = "/"
 )
 
-// record is the parsed annotationRecord.
 type record struct {
-	// id is that of the address; given says that it was not taken for the Service.
+	// id is the address; given means that it was not acquired for the Service.
 	id    string
 	given bool
-	// asked is when one was asked for, of which nobody knows the ID yet.
+	// asked is the time of a request whose result is unknown.
 	asked time.Time
 	// text is the sealed text; seal proves that this program wrote it for the Service.
 	text, seal string
@@ -475,14 +459,13 @@ func recordOf(text string) (r record) {
 	return r
 }
 
-// sealedBy reports whether a record was sealed with a key for a Service and, unless it is about a call that was not answered, for an
-// address since it was given to its account.
+// sealedBy reports whether a record has a valid seal for the Service and, unless it is a request, for the address as last acquired.
 func (r record) sealedBy(key string, service *v1.Service, a address) bool {
 	return r.seal != "" && hmac.Equal([]byte(r.seal), []byte(seal(key, service, r.text, a)))
 }
 
 // seal returns the proof that a record is this program's. It covers the time when the address was acquired, so that no record outlives a
-// release, and the Service's status while it requests one, so that an answered question is not asked again.
+// release, and the Service's status while it requests one, so that an answered request is not repeated.
 func seal(key string, service *v1.Service, text string, a address) string {
 	parts := []string{"anyccm.io/cloudstack-address-id", string(service.UID), text}
 	if strings.HasPrefix(text, askedPrefix) {
@@ -493,23 +476,22 @@ func seal(key string, service *v1.Service, text string, a address) string {
 		parts = append(parts, strconv.FormatInt(at.Unix(), 10))
 	}
 	mac := hmac.New(sha256.New, []byte(key))
-	_, _ = mac.Write([]byte(strings.Join(parts, "\n"))) // which never fails
+	_, _ = mac.Write([]byte(strings.Join(parts, "\n"))) // never fails
 	return hex.EncodeToString(mac.Sum(nil)[:sealLength])
 }
 
-// sealLength is that of a seal in bytes.
+// sealLength is in bytes.
 const sealLength = 16
 
-// takenWith is how soon after the creation of a Service CloudStack's own controller took an address for it, at the latest. That controller
-// marks nothing, so that one which was given to the account at another time may be anybody's.
+// takenWith bounds how long after a Service's creation CloudStack's own controller acquired its address. That controller sets no marks, so
+// addresses acquired at other times may be anybody's.
 const takenWith = 10 * time.Minute
 
-// clockDoubt is how much earlier the cloud may say that such an address was given: its clock and that of the API server differ a little.
+// clockDoubt allows for a difference between the clocks of the cloud and the API server.
 const clockDoubt = 30 * time.Second
 
-// wasTakenFor decides whether the address that a Service has was taken for it, so that it goes with the Service. Releasing one takes
-// everybody's rules with it: nothing that the author of a Service can write makes it true. sealed is the record where this program wrote
-// it, and ahead how far the cloud's clock is ahead of ours.
+// wasTakenFor decides whether an address was acquired for the Service and is released with it. A release deletes everybody's rules, so
+// nothing that users can write may cause it. sealed is our own record; ahead is how far the cloud's clock is ahead.
 func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a address, ahead time.Duration) bool {
 	created := service.CreationTimestamp.Add(ahead)
 	switch {
@@ -520,17 +502,17 @@ func wasTakenFor(service *v1.Service, s settings, sealed record, rules []rule, a
 	case slices.ContainsFunc(rules, func(r rule) bool { return slices.Contains(r.marks(), addressMark(a.ID)) }):
 		return true
 	case s.requestedAddress(service) != "":
-		return false // that it was taken from the free ones is said by an annotation alone
+		return false // only an annotation says that it was acquired
 	case !a.since(created.Add(-clockDoubt)) || a.since(created.Add(takenWith)):
 		return false
 	}
-	// That controller writes nothing where it takes any address; we always do.
+	// That controller records nothing if it acquires any address; we always do.
 	return slices.ContainsFunc(rules, func(r rule) bool { return r.AddressID == a.ID && len(r.marks()) == 0 })
 }
 
 const notOurs = "was not written by this program for this Service and address"
 
-// claimOf says what claims that an address was taken for a Service, without a proof; "" where nothing does.
+// claimOf returns unproved evidence that an address was acquired for the Service, or "".
 func claimOf(service *v1.Service, s settings, rules []rule, a address) string {
 	switch {
 	case s.KeepIP, a.ID == "":
@@ -546,7 +528,7 @@ func claimOf(service *v1.Service, s settings, rules []rule, a address) string {
 	return ""
 }
 
-// addressMark is in the description of rules at an address that was taken for their Service.
+// addressMark is in the description of rules at an address acquired for their Service.
 func addressMark(id string) string { return "anyccm-address:" + id }
 
 func shows(service *v1.Service, ip string) bool {

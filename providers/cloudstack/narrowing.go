@@ -12,20 +12,20 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/sources"
 )
 
-// This file shuts out whom a Service no longer lets in, before anything else of it is read or changed.
+// This file shuts out clients that a Service no longer allows, before other changes.
 
 var _ services.Narrower[*loadBalancer] = (*reconciler)(nil)
 
-// nobody is a network for documentation, from which no connection comes: a load balancer rule without networks lets everybody in.
+// nobody is a documentation network. A rule without networks would admit everybody.
 const nobody = "192.0.2.0/32"
 
-// Narrowing implements services.Narrower: in the firewall or the network ACL list, and in the networks of the rules themselves.
+// Narrowing implements services.Narrower: in the firewall or ACL list, and in the rules' own networks.
 func (r *reconciler) Narrowing(ctx context.Context, q services.Request, lb *loadBalancer) (list []lbChange, err error) {
 	if len(lb.rules) == 0 || lb.foreign || lb.address == nil {
 		return nil, nil
 	}
 	asked, _ := sources.Parse(sources.Field, q.Service.Spec.LoadBalancerSourceRanges)
-	var whole []string // all that are asked for, where nothing is wrong with the Service
+	var whole []string // all desired networks, if the Service is valid
 	if q.Purpose != services.Narrow {
 		whole = ranges(q.Service)
 	}
@@ -48,8 +48,8 @@ func asksFor(service *v1.Service, found rule) bool {
 	})
 }
 
-// narrowPort narrows what the filter of the network lets in to the port of a rule. A wanted port for which the firewall has no rule was
-// left so by a process that ended before it let those back in who may connect.
+// narrowPort narrows the clients that the network's filter admits to a rule's port. A wanted port without firewall rule comes from an
+// interrupted change, and is opened again for allowed clients.
 func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set, whole []string, wanted bool) []lbChange {
 	d := spec{name: lb.name, network: lb.network, sources: whole}
 	if whole == nil {
@@ -66,7 +66,7 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 	case !narrower:
 		return nil
 	case len(texts) == 0 && behindFirewall:
-		d.sources = []string{nobody} // what shows that nobody is to be let back in
+		d.sources = []string{nobody} // shows that the port stays closed
 		c := r.letIn(d, found.transport(), found.port())
 		c.Opens = ""
 		return append(closing, c)
@@ -77,8 +77,8 @@ func (r *reconciler) narrowPort(lb *loadBalancer, found rule, asked sources.Set,
 	return r.opening(lb, d, w)
 }
 
-// listOpenings returns who may connect to the port of a rule by the filter of the network, the changes that close it, and whether the
-// firewall has any rule for it.
+// listOpenings returns the clients that the filter admits to a rule's port, the changes that close it, and whether the firewall has a rule
+// for it.
 func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, closing []lbChange, hasRule bool) {
 	switch lb.network.filter() {
 	case byFirewall:
@@ -106,7 +106,7 @@ func (r *reconciler) listOpenings(lb *loadBalancer, found rule) (have []string, 
 	return have, closing, hasRule
 }
 
-// narrowRules narrows the networks of rules, where CloudStack changes them in place.
+// narrowRules narrows the networks of rules, if CloudStack can change them.
 func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *loadBalancer) (list []lbChange, err error) {
 	asked, _ := sources.ParseList(q.Service.Annotations[annotationSourceCIDRs])
 	var whole []string
@@ -126,7 +126,7 @@ func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *lo
 		if err != nil || !inPlace {
 			return list, err
 		}
-		nodePort, _ := strconv.Atoi(found.PrivatePort) // which CloudStack gives
+		nodePort, _ := strconv.Atoi(found.PrivatePort) // a number from CloudStack
 		w := wantedRule{
 			Name: found.Name, Protocol: found.Protocol, Algorithm: found.Algorithm, Port: found.port(), NodePort: nodePort, CIDRs: texts,
 		}
@@ -135,7 +135,7 @@ func (r *reconciler) narrowRules(ctx context.Context, q services.Request, lb *lo
 	return list, nil
 }
 
-// narrow returns which networks are to be let in instead of others, in the form of the API, and whether that shuts anybody out.
+// narrow returns the networks to admit, and whether that excludes any client.
 func narrow(asked sources.Set, have, whole []string) (texts []string, narrower bool) {
 	texts, narrower = asked.NarrowTexts(have, false)
 	if whole != nil {

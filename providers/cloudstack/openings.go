@@ -14,9 +14,9 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/contract"
 )
 
-// This file opens and closes ports, in the firewall of an address and in the network ACL list of a tier.
+// This file opens and closes ports, in the firewall of an address or in the ACL list of a tier.
 
-// opening are the changes by which the clients that a Service asks for, and no others, reach one of its ports.
+// opening returns the changes that admit exactly the allowed clients to a port.
 func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange {
 	protocol := transport(w.Protocol)
 	switch lb.network.filter() {
@@ -56,7 +56,7 @@ func (r *reconciler) opening(lb *loadBalancer, d spec, w wantedRule) []lbChange 
 	return nil
 }
 
-// closing are the changes that close the port of a rule which goes.
+// closing returns the changes that close the port of a rule to be deleted.
 func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
 	switch lb.network.filter() {
 	case byFirewall:
@@ -76,12 +76,12 @@ func (r *reconciler) closing(lb *loadBalancer, gone rule) (list []lbChange) {
 	return list
 }
 
-// letIn makes a rule of the firewall.
+// letIn creates a firewall rule.
 func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", protocol, port)
 	c := step(contract.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
 		if lb.isRefused(port) {
-			return nil // nothing is served there
+			return nil // its rule was refused
 		}
 		var made firewallRule
 		c := change{
@@ -95,7 +95,7 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 			err = cloudapi.Unclear(c.what, "the answer is about another rule")
 		}
 		if err != nil {
-			r.firewall.InvalidateAll() // it may have been made
+			r.firewall.InvalidateAll() // it may have been created
 			return err
 		}
 		r.firewall.Put(made)
@@ -106,11 +106,11 @@ func (r *reconciler) letIn(d spec, protocol string, port int) lbChange {
 	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
-// letBackIn makes a rule for networks of rules that were deleted for it: two may not share a network. Where it fails for now, the first of
-// these comes back.
+// letBackIn creates a rule with networks of rules deleted before, because two rules may not share a network. After a temporary failure the
+// first of these is created again.
 func (r *reconciler) letBackIn(d spec, protocol string, port int, former []firewallRule) lbChange {
 	c := r.letIn(d, protocol, port)
-	c.Opens, c.Closes = "", c.Opens // it waits as they do
+	c.Opens, c.Closes = "", c.Opens // it waits like the deletions
 	open := c.Make
 	c.Make = func(ctx context.Context, q *services.Request, lb *loadBalancer) (*loadBalancer, error) {
 		lb, err := open(ctx, q, lb)
@@ -124,7 +124,7 @@ func (r *reconciler) letBackIn(d spec, protocol string, port int, former []firew
 	return c
 }
 
-// shut deletes a rule of the firewall.
+// shut deletes a firewall rule.
 func (r *reconciler) shut(n network, f firewallRule) lbChange {
 	what := fmt.Sprintf("firewall rule for %s port %d", f.Protocol, f.Start)
 	c := step(contract.PlanDelete, what, f.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
@@ -142,7 +142,7 @@ func (r *reconciler) shut(n network, f firewallRule) lbChange {
 	return comparing(c, f, nil)
 }
 
-// allow makes an item of a network ACL list, with the reason that CloudStack's own controller gives in its next version.
+// allow creates an item of an ACL list, with the reason that CloudStack's own controller will use in its next version.
 func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %d", protocol, port)
 	c := step(contract.PlanCreate, what, strings.Join(d.sources, ", "), func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
@@ -176,7 +176,7 @@ func (r *reconciler) allow(d spec, protocol string, port int) lbChange {
 	return comparing(c, nil, map[string]any{"protocol": protocol, "startport": port, "endport": port, "cidrlist": d.sources})
 }
 
-// disallow deletes an item of a network ACL list.
+// disallow deletes an item of an ACL list.
 func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	what := fmt.Sprintf("network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
 	c := step(contract.PlanDelete, what, i.CIDRs, func(ctx context.Context, _ *services.Request, lb *loadBalancer) error {
@@ -186,7 +186,7 @@ func (r *reconciler) disallow(n network, i aclItem) lbChange {
 	return comparing(c, i, nil)
 }
 
-// removeItem deletes an item of a network ACL list. The network is the caller's.
+// removeItem deletes an item of an ACL list. The caller holds the network's lock.
 func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer, i aclItem) error {
 	what := fmt.Sprintf("deleting the network ACL item for %s port %s", strings.ToLower(i.Protocol), i.Start)
 	err := r.api.jobs.run(ctx, change{
@@ -205,9 +205,8 @@ func (r *reconciler) removeItem(ctx context.Context, n network, lb *loadBalancer
 	return nil
 }
 
-// closeLast deletes the items for the port of a rule that stayed because rules of others needed them when the deletion was planned, and
-// that none needs by now: Services that go at the same time see each other's rules. The network is the caller's, so that of several the
-// last sees that it is.
+// closeLast deletes items that other rules needed at planning time but no longer do: Services deleted at the same time see each other's
+// rules. The caller holds the network's lock, so that the last one notices.
 func (r *reconciler) closeLast(ctx context.Context, lb *loadBalancer, gone rule) error {
 	if lb.acl == nil || lb.acl.shared {
 		return nil
@@ -228,7 +227,7 @@ func (r *reconciler) closeLast(ctx context.Context, lb *loadBalancer, gone rule)
 	return nil
 }
 
-// othersOf are the rules of others that need what the network ACL list of a load balancer lets in: those for the networks that have it.
+// othersOf returns other load balancers' rules in networks with the same ACL list.
 func (r *reconciler) othersOf(ctx context.Context, lb *loadBalancer, query inventory.Query) ([]rule, error) {
 	all, err := r.rules.All(ctx, query)
 	if err != nil {

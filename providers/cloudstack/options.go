@@ -13,7 +13,6 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// Config holds the provider's configuration.
 type Config struct {
 	URL               string
 	APIKey, SecretKey schema.Secret
@@ -21,7 +20,7 @@ type Config struct {
 	CAFile            string
 	Project           string
 	Region, Version   string
-	// zone is read, and has no effect.
+	// zone has no effect.
 	zone string
 }
 
@@ -40,7 +39,7 @@ func text(key, env, help string, at func(*Config) *string, check func(string) er
 	return schema.StringOption(at, row{FileKey: "[Global] " + key, Env: env, Spec: schema.Spec{Help: help, Check: check}})
 }
 
-// Options is the table of the provider's options. The keys are those of CloudStack's own controller, and ca-file.
+// Options is the table of options. The keys are those of CloudStack's own controller, and ca-file.
 var Options = schema.Options[Config]{
 	text("api-url", envURL, "Address of the API, such as https://cloud.example.com/client/api. Required.", func(c *Config) *string { return &c.URL }, nil),
 	schema.SecretOption(func(c *Config) *schema.Secret { return &c.APIKey }, row{
@@ -80,7 +79,7 @@ func checkVersion(v string) error {
 	return nil
 }
 
-// parseConfig reads the options and reports everything that is wrong with them at once.
+// parseConfig reads the options and reports all problems together.
 func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	entries, err := schema.ReadINI(bytes.TrimPrefix(in.File, []byte("\xef\xbb\xbf")))
 	if err != nil {
@@ -101,7 +100,7 @@ func parseConfig(in registry.Inputs) (c Config, warnings, err error) {
 	return c, warnings, errors.Join(problems...)
 }
 
-// checkURL checks the address of the API, whose value may hold a password and is not told.
+// checkURL checks the API's address. The value may contain a password and is not shown.
 func (c Config) checkURL(insecure bool) error {
 	place := "key " + keyURL + " of the cloud config (environment variable " + envURL + ")"
 	if c.URL == "" {
@@ -117,7 +116,7 @@ func (c Config) checkURL(insecure bool) error {
 	return nil
 }
 
-// trust says which certificates are accepted.
+// trust returns the accepted certificates.
 func (c Config) trust() restapi.Trust {
 	return restapi.Trust{File: c.CAFile, FilePlace: "key " + keyCAFile, Insecure: c.Insecure}
 }

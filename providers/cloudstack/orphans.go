@@ -17,7 +17,7 @@ import (
 
 var _ contract.OrphanFinder = (*cloud)(nil)
 
-// orphans are the rules with the mark of this cluster that no Service has, by the name of their load balancer.
+// orphans returns rules with this cluster's mark that no Service uses, by load balancer name.
 func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[string][]rule, error) {
 	mark, err := r.cluster.KnownMark(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func (r *reconciler) orphans(ctx context.Context, list []*v1.Service) (map[strin
 	return byName, nil
 }
 
-// byName is the order in which rules are changed.
+// byName orders rules for changes.
 func byName(a, b rule) int { return strings.Compare(a.Name+a.ID, b.Name+b.ID) }
 
 // Orphans implements contract.OrphanFinder.
@@ -57,8 +57,8 @@ func (c *cloud) Orphans(ctx context.Context, list []*v1.Service) ([]contract.Orp
 	return orphans, nil
 }
 
-// DeleteOrphan implements contract.OrphanFinder. Time has passed since it was found: it is looked at again, with the Services of now. Its
-// address goes with it where the rules say that it was taken for their Service.
+// DeleteOrphan implements contract.OrphanFinder. The rules and Services are read again, because the list may be outdated. The address is
+// released too if the rules mark it as acquired for their Service.
 func (c *cloud) DeleteOrphan(ctx context.Context, o contract.Orphan) error {
 	r := c.reconciler
 	list, err := r.cluster.Living(ctx)

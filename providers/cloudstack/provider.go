@@ -15,11 +15,10 @@ import (
 const (
 	// Name is the value of --cloud-provider.
 	Name = "cloudstack"
-	// officialName is that of CloudStack's own controller, and the scheme of provider IDs.
+	// officialName is used by CloudStack's own controller, and as the scheme of provider IDs.
 	officialName = "external-cloudstack"
 )
 
-// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Aliases: []string{officialName}, Title: "Apache CloudStack", Stability: "alpha",
@@ -44,7 +43,6 @@ func maker() cloudbase.Maker[Config, *api, *cloud] {
 	return cloudbase.Maker[Config, *api, *cloud]{Config: parseConfig, API: newAPI, Cloud: buildCloud}
 }
 
-// cloud implements cloudprovider.Interface by what it embeds.
 type cloud struct {
 	cloudbase.Cloud
 	cloudbase.WithNodes
@@ -69,22 +67,22 @@ func buildCloud(_ Config, a *api, in registry.Inputs) (*cloud, error) {
 // CheckSettings implements registry.SettingsChecker.
 func (c *cloud) CheckSettings(ctx context.Context) error { return c.api.check(ctx) }
 
-// CheckAPI implements registry.CloudAPI. The listing that it begins also serves the first questions about nodes.
+// CheckAPI implements registry.CloudAPI. Its listing also serves the first questions about nodes.
 func (c *cloud) CheckAPI(ctx context.Context) error { return c.instances.CheckAPI(ctx) }
 
-// begin makes what the program leads known to the parts.
+// begin passes the clients to the parts.
 func (c *cloud) begin(b cloudbase.Begun) {
 	c.reconciler.kube, c.loadBalancers.Events = b.Kube, b.Events
 	c.reconciler.cluster.SetClient(b.Kube)
 }
 
-// inform hands the caches to the parts.
+// inform passes the caches to the parts.
 func (c *cloud) inform(in cloudbase.Informers) {
 	c.instances.nodes.SetLister(in.Nodes().Lister())
 	c.reconciler.cluster.SetServices(in.Services().Lister())
 }
 
-// permissions are the commands that the role of the user must allow.
+// permissions lists the commands that the user's role must allow.
 func permissions() []registry.Permission {
 	return []registry.Permission{
 		{For: "nodes", Needs: []string{"listVirtualMachines"}},
@@ -116,7 +114,6 @@ func permissions() []registry.Permission {
 	}
 }
 
-// installation says what installing the provider takes.
 func installation() registry.Installation {
 	return registry.Installation{
 		Config: registry.CloudConfig{

@@ -7,13 +7,13 @@ import (
 
 const (
 	providerIDPrefix = officialName + "://"
-	// bareID is the provider ID that CloudStack's own controller wrote on every Node in its versions 1.1.0 and 1.1.1. It names no instance.
+	// bareID is the provider ID that CloudStack's own controller wrote on every Node in versions 1.1.0 and 1.1.1. It names no instance.
 	bareID = officialName
-	// otherPrefix begins the IDs that other controllers and the Cluster API write: cloudstack:///<UUID>, cloudstack://<region>/<UUID>.
+	// otherPrefix begins the IDs of other controllers and the Cluster API: cloudstack:///<UUID>, cloudstack://<region>/<UUID>.
 	otherPrefix = Name + "://"
 )
 
-// parseProviderID returns the ID of the virtual machine in a provider ID, in every form that a Node may carry.
+// parseProviderID returns the virtual machine's ID in a provider ID of any form.
 func parseProviderID(text string) (string, error) {
 	id := text
 	if rest, ok := strings.CutPrefix(text, providerIDPrefix); ok {
@@ -30,12 +30,11 @@ func parseProviderID(text string) (string, error) {
 	return strings.ToLower(id), nil
 }
 
-// namesInstance reports whether a provider ID names a virtual machine.
 func namesInstance(providerID string) bool {
 	return providerID != bareID && providerID != providerIDPrefix
 }
 
-// instanceKey returns the key of the instance that a provider ID names. An ID that begins like ours is ours even if it names no instance.
+// instanceKey returns the instance that a provider ID names. One with our prefix is ours even if malformed.
 func instanceKey(providerID string) string {
 	if id, err := parseProviderID(providerID); err == nil {
 		return id

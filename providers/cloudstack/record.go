@@ -16,11 +16,11 @@ import (
 	"github.com/anyccm/cloud-controller-manager/providers/kit/services"
 )
 
-// key seals records: the secret key of the user, which no author of a Service has.
+// key seals records with the user's secret key, which authors of Services do not have.
 func (r *reconciler) key() string { return r.api.config.SecretKey.Reveal() }
 
-// sealedRecord is the record of a Service where this program wrote it for the Service and, unless nobody knows it yet, for this address;
-// else there is none.
+// sealedRecord returns the Service's record if this program wrote it for the Service and this address; otherwise an empty one. Requests
+// match any address.
 func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
 	s, _, _ := parseSettings(service)
 	if known := recordOf(s.Record); (known.id == "" || known.id == a.ID) && known.sealedBy(r.key(), service, a) {
@@ -29,12 +29,11 @@ func (r *reconciler) sealedRecord(service *v1.Service, a address) record {
 	return record{}
 }
 
-// wasTakenFor decides whether the address that a Service has was taken for it.
 func (r *reconciler) wasTakenFor(service *v1.Service, s settings, rules []rule, a address) bool {
 	return wasTakenFor(service, s, r.sealedRecord(service, a), rules, a, r.api.ahead())
 }
 
-// note records the address that was taken for a Service; named where the Service names it, which CloudStack's own controller notes as well.
+// note records the acquired address. named also sets the annotation of CloudStack's own controller, for a requested address.
 func (r *reconciler) note(ctx context.Context, q *services.Request, a address, named bool) error {
 	if known := r.sealedRecord(q.Service, a); known.given {
 		return nil
@@ -42,13 +41,12 @@ func (r *reconciler) note(ctx context.Context, q *services.Request, a address, n
 	return r.noteText(ctx, q, r.sealed(q.Service, a.ID, a), named)
 }
 
-// sealed is a record with its seal.
+// sealed adds the seal to a record.
 func (r *reconciler) sealed(service *v1.Service, text string, a address) string {
 	return text + sealMark + seal(r.key(), service, text, a)
 }
 
-// noteAddress records the address of a Service before a rule goes: that it was taken for it where no other rule says so, or with the last
-// rule that it was not.
+// noteAddress records the address before a rule is deleted: as acquired if only this rule shows it, or as given before the last rule.
 func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *loadBalancer, gone rule) error {
 	if lb.address == nil {
 		return nil
@@ -69,14 +67,14 @@ func (r *reconciler) noteAddress(ctx context.Context, q *services.Request, lb *l
 	return r.noteText(ctx, q, r.sealed(q.Service, text, *lb.address), false)
 }
 
-// questions are the records of Services that count where they are about a question, by the UID: what this process wrote last or, before
-// that, what it found first. Whoever may write a Service may bring back a former one.
+// questions holds the requests that count, by Service UID: what this process last wrote or first found. Users could restore an older
+// record.
 type questions struct {
 	mu      sync.Mutex
 	records map[types.UID]string
 }
 
-// find remembers the record that a Service has when this process looks at it first.
+// find remembers the record that this process finds first.
 func (q *questions) find(service *v1.Service) {
 	s, _, _ := parseSettings(service)
 	q.mu.Lock()
@@ -86,14 +84,14 @@ func (q *questions) find(service *v1.Service) {
 	}
 }
 
-// note remembers the record that is written.
+// note remembers the record that this process writes.
 func (q *questions) note(uid types.UID, text string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.records[uid] = text
 }
 
-// broughtBack reports whether a Service has a question on record that was answered.
+// broughtBack reports whether a Service's record is an old request that was already answered.
 func (r *reconciler) broughtBack(service *v1.Service) bool {
 	s, _, _ := parseSettings(service)
 	r.questions.mu.Lock()
@@ -101,7 +99,7 @@ func (r *reconciler) broughtBack(service *v1.Service) bool {
 	return !r.sealedRecord(service, address{}).asked.IsZero() && r.questions.records[service.UID] != s.Record
 }
 
-// wasAnswered says why an address that was found is not released.
+// wasAnswered is the reason for not releasing such an address.
 const wasAnswered = "annotation " + annotationRecord + " is a former one, so that the address may be somebody else's"
 
 // noteText writes the record; "" removes it. named adds the annotation of CloudStack's own controller.
@@ -115,7 +113,7 @@ func (r *reconciler) noteText(ctx context.Context, q *services.Request, text str
 	}
 	err := r.annotate(ctx, q, changes)
 	if apierrors.IsNotFound(err) && (text == "" || q.Purpose == services.Delete) {
-		err = nil // there is nobody to record it on
+		err = nil // the Service is gone
 	}
 	if err == nil {
 		r.questions.note(q.Service.UID, text)
@@ -123,7 +121,7 @@ func (r *reconciler) noteText(ctx context.Context, q *services.Request, text str
 	return err
 }
 
-// annotate writes annotations; nil removes one. Those that are so already are not written.
+// annotate writes changed annotations; nil removes one.
 func (r *reconciler) annotate(ctx context.Context, q *services.Request, changes map[string]any) error {
 	maps.DeleteFunc(changes, func(key string, value any) bool {
 		has, there := q.Service.Annotations[key]
@@ -140,7 +138,7 @@ func (r *reconciler) annotate(ctx context.Context, q *services.Request, changes 
 	if err != nil {
 		return fmt.Errorf("recording on the Service what was made for it: %w", err)
 	}
-	// What is stored lacks what was translated from portable annotations.
+	// The stored Service lacks annotations translated from portable ones.
 	updated := q.Service.DeepCopy()
 	updated.ResourceVersion = stored.ResourceVersion
 	if updated.Annotations == nil {

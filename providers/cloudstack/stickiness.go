@@ -19,24 +19,22 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
-// This file has the stickiness policies of rules: clients that stay with one node.
+// This file handles stickiness policies of rules, which keep clients on one node.
 
-// managedPolicy marks policies: CloudStack's own controller gives this description, and so do we.
+// managedPolicy is the description of policies by CloudStack's own controller and by us.
 const managedPolicy = "Managed by the CloudStack Kubernetes Provider"
 
-// Methods of stickiness, in the spelling of the API.
+// Stickiness methods as the API spells them.
 const (
 	methodCookie = "LbCookie"
 	methodSource = "SourceBased"
 )
 
-// stickiness is a stickiness policy.
 type stickiness struct {
 	Method string            `json:"methodname"`
 	Params map[string]string `json:"params"`
 }
 
-// policy is a stickiness policy of a rule.
 type policy struct {
 	stickiness
 
@@ -45,7 +43,6 @@ type policy struct {
 	Description string `json:"description"`
 }
 
-// policies are those of a rule.
 type policies struct {
 	RuleID string
 	All    []policy
@@ -60,7 +57,6 @@ func (p policies) selectBy(ours bool) (list []policy) {
 	return list
 }
 
-// kind is the type of a parameter's value.
 type kind int
 
 const (
@@ -71,7 +67,7 @@ const (
 	duration
 )
 
-// parametersOf are those of a method.
+// parametersOf returns the parameters of a method.
 func parametersOf(method string) map[string]kind {
 	if method == methodCookie {
 		return map[string]kind{"cookie-name": anyText, "mode": mode, "domain": anyText, "nocache": flag, "indirect": flag, "postonly": flag}
@@ -79,7 +75,7 @@ func parametersOf(method string) map[string]kind {
 	return map[string]kind{"tablesize": size, "expire": duration}
 }
 
-// legal says what is wrong with a value of a kind; "" if nothing is.
+// legal returns what is wrong with a value, or "".
 func (k kind) legal(value string) string {
 	unit := strings.TrimLeft(value, "0123456789")
 	number := len(unit) < len(value)
@@ -96,7 +92,6 @@ func (k kind) legal(value string) string {
 	return ""
 }
 
-// parseParameters reads the annotation of parameters for a method.
 func parseParameters(method, text string) (map[string]string, error) {
 	found := map[string]string{}
 	if strings.TrimSpace(text) == "" {
@@ -131,7 +126,7 @@ func parseParameters(method, text string) (map[string]string, error) {
 func stickinessOf(service *v1.Service, s settings) (map[int]stickiness, error) {
 	method := map[string]string{"lbcookie": methodCookie, "sourcebased": methodSource}[strings.ToLower(s.Stickiness)]
 	if method == "" {
-		return nil, nil //nolint:nilnil // none is asked for
+		return nil, nil //nolint:nilnil // none requested
 	}
 	place := "annotation " + annotationStickinessParams
 	parameters, err := parseParameters(method, s.StickinessParams)
@@ -154,12 +149,12 @@ func stickinessOf(service *v1.Service, s settings) (map[int]stickiness, error) {
 	return wanted, nil
 }
 
-// equals reports whether two policies do the same. A flag counts by being there.
+// equals compares two policies. A flag counts as set if present.
 func (p stickiness) equals(o stickiness) bool {
 	return strings.EqualFold(p.Method, o.Method) && maps.Equal(p.normalizedParams(), o.normalizedParams())
 }
 
-// normalizedParams are the parameters with all flags alike.
+// normalizedParams gives all flags the same value.
 func (p stickiness) normalizedParams() map[string]string {
 	known, plain := parametersOf(p.Method), maps.Clone(p.Params)
 	for name := range plain {
@@ -170,7 +165,7 @@ func (p stickiness) normalizedParams() map[string]string {
 	return plain
 }
 
-// methods are those that the load balancer of a network has; known is false where the network does not say.
+// methods returns the stickiness methods of a network; known is false if the network does not list them.
 func (n network) methods() (list []string, known bool) {
 	for _, s := range n.Services {
 		for _, c := range s.Capabilities {
@@ -192,7 +187,7 @@ func (n network) methods() (list []string, known bool) {
 	return nil, false
 }
 
-// judgeStickiness holds what is asked for against the network and against what somebody made by hand.
+// judgeStickiness checks the requested stickiness against the network and policies created by hand.
 func judgeStickiness(d *spec, lb *loadBalancer) (findings []services.Finding, err error) {
 	methods, known := lb.network.methods()
 	for port, want := range d.sticky {
@@ -217,7 +212,7 @@ func judgeStickiness(d *spec, lb *loadBalancer) (findings []services.Finding, er
 	return findings, nil
 }
 
-// readPolicies reads the policies of the rules where the Service asks for any, or had any as far as is known.
+// readPolicies reads the rules' policies if the Service requests any or may have had some.
 func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *loadBalancer) error {
 	s, _, _ := parseSettings(q.Service)
 	wanted := s.Stickiness != "" || s.Sticky || slices.ContainsFunc(lb.rules, func(found rule) bool {
@@ -241,7 +236,7 @@ func (r *reconciler) readPolicies(ctx context.Context, q services.Request, lb *l
 	return nil
 }
 
-// sticking are the changes of the stickiness policies of a rule. Policies that somebody made stay, and nothing is added to them.
+// sticking returns the changes of a rule's policies. Policies created by hand stay, and none are added to them.
 func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID string) (list []lbChange) {
 	want, asked := d.sticky[w.Port]
 	found := lb.policies[ruleID]
@@ -250,7 +245,7 @@ func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID str
 	}
 	for _, p := range found.selectBy(true) {
 		if asked && p.equals(want) {
-			asked = false // of several that are alike one stays
+			asked = false // duplicates are deleted
 			continue
 		}
 		list = append(list, r.unsticking(d, ruleID, p))
@@ -261,7 +256,7 @@ func (r *reconciler) sticking(lb *loadBalancer, d spec, w wantedRule, ruleID str
 	return list
 }
 
-// sticky makes a policy. It needs the rule, which may have been made a moment ago.
+// sticky creates a policy. Its rule may be new.
 func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 	what := "stickiness policy of load balancer rule " + w.Name
 	c := step(contract.PlanCreate, what, want.Method, func(ctx context.Context, q *services.Request, lb *loadBalancer) error {
@@ -269,7 +264,7 @@ func (r *reconciler) sticky(d spec, w wantedRule, want stickiness) lbChange {
 			return found.port() == w.Port && lb.address != nil && found.AddressID == lb.address.ID
 		})
 		if lb.isRefused(w.Port) || at < 0 {
-			return nil // it was refused
+			return nil // its rule was refused
 		}
 		if err := r.annotate(ctx, q, map[string]any{annotationSticky: "true"}); err != nil {
 			return err
@@ -315,7 +310,7 @@ func (r *reconciler) unsticking(d spec, ruleID string, p policy) lbChange {
 	return comparing(c, p.stickiness, nil)
 }
 
-// forgetSticky takes the record off a Service whose rules have no policies of ours any more.
+// forgetSticky removes the annotation from a Service whose rules have no more policies of ours.
 func (r *reconciler) forgetSticky(ctx context.Context, q *services.Request, lb *loadBalancer, d spec) error {
 	s, _, _ := parseSettings(q.Service)
 	if q.Purpose != services.Ensure || !s.Sticky || len(d.sticky) > 0 || lb.noPolicies {
@@ -329,7 +324,6 @@ func (r *reconciler) forgetSticky(ctx context.Context, q *services.Request, lb *
 	return r.annotate(ctx, q, map[string]any{annotationSticky: nil})
 }
 
-// policiesOf implements the inventory's Get.
 func (a *api) policiesOf(ctx context.Context, ruleID string) (policies, error) {
 	l := listing{what: "listing the stickiness policies of load balancer rule " + ruleID, command: "listLBStickinessPolicies", key: "stickinesspolicies"}
 	type ofRule struct {
