@@ -58,7 +58,7 @@ type cloud struct {
 	api           *api
 	instances     *instances
 	loadBalancers *loadBalancers
-	// routes is nil without --configure-cloud-routes or cluster networks.
+	// routes is nil without cluster networks.
 	routes *routes
 }
 
