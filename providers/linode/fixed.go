@@ -45,6 +45,10 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 	if err != nil {
 		return all, err
 	}
+	// Two ranges of one subnet do not say which of them clients reach.
+	if front.SubnetID == back.SubnetID && !(isWithin(s.FrontendRangeV4, front.IPv4Range) && isWithin(s.BackendRange, back.IPv4Range)) {
+		front, back = back, front
+	}
 	// A NodeBalancer in a VPC that is not listed proves nothing.
 	if s.frontend() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
 		keys := [3]string{annotationFrontendSubnetID, annotationFrontendVPC, annotationFrontendSubnet}
@@ -77,11 +81,16 @@ func (p placement) fixed(keys [3]string, id int, vpc, subnet string) []services.
 	return []services.Fixed{services.Single(keys[1], vpc, p.vpc), services.Single(keys[2], subnet, p.subnet)}
 }
 
-// within compares a requested range with the part of it that a NodeBalancer has. Unreadable values are ignored.
+// within compares a requested range with the part of it that a NodeBalancer has.
 func within(key, asked, has string) services.Fixed {
+	return services.Matching(key, asked, has, isWithin(asked, has))
+}
+
+// isWithin reports whether a range is part of a requested one. Unreadable values are ignored.
+func isWithin(asked, has string) bool {
 	outer, err := netip.ParsePrefix(asked)
 	inner, unknown := netip.ParsePrefix(has)
-	return services.Matching(key, asked, has, err != nil || unknown != nil || outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr()))
+	return err != nil || unknown != nil || outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
 // placements returns the subnets in which clients reach a NodeBalancer and in which it reaches its backends, with labels if needed.
