@@ -10,6 +10,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"text/template"
@@ -171,10 +172,22 @@ func ReadTakeover(root string, p registry.Provider) (Takeover, error) {
 	if err := yaml.UnmarshalStrict(text, &all); err != nil {
 		return all, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := all.problems(); err != nil {
+	if err := errors.Join(all.problems(), all.unknownTemplates(string(text))); err != nil {
 		return all, fmt.Errorf("%s: %w", path, err)
 	}
 	return all, nil
+}
+
+// templateUse matches where a template uses another one, which is looked up only when it is carried out.
+var templateUse = regexp.MustCompile(`\b(?:include|template) "([^"]+)"`)
+
+func (l Takeover) unknownTemplates(text string) (err error) {
+	for _, use := range templateUse.FindAllStringSubmatch(text, -1) {
+		if _, known := l.Templates[use[1]]; !known {
+			err = errors.Join(err, fmt.Errorf("it uses a template %q that is not there", use[1]))
+		}
+	}
+	return err
 }
 
 // problems lists missing parts, and names that do not exist.

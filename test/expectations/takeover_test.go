@@ -33,9 +33,10 @@ func TestReadTakeover(t *testing.T) {
 		whole:                                 "kinds is missing",
 		"kinds: {plain: {}}\n":                "node is missing",
 		"kinds: {a: {}}\nwayBack: {finds: x}": "wayBack.requests, or in wayBack.none why there are none, is missing",
-		whole + "kinds: {plain: {over: {other: x}}}\n": `kinds.plain names a request "other" that is not there`,
-		whole + "kinds: {plain: {without: [other]}}\n": `kinds.plain names a request "other" that is not there`,
-		whole + "kinds: {plain: {cluster: another}}\n": `kinds.plain names a cluster "another" that is not there`,
+		whole + "kinds: {plain: {over: {other: x}}}\n":                  `kinds.plain names a request "other" that is not there`,
+		whole + "kinds: {plain: {without: [other]}}\n":                  `kinds.plain names a request "other" that is not there`,
+		whole + "kinds: {plain: {}}\nrest: '{{include \"front\" .}}'\n": `it uses a template "front" that is not there`,
+		whole + "kinds: {plain: {cluster: another}}\n":                  `kinds.plain names a cluster "another" that is not there`,
 	} {
 		require.ErrorContains(t, read(text), want)
 	}
