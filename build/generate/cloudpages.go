@@ -63,27 +63,24 @@ func example(p registry.Provider) string {
 
 // secretOf is the command that makes the Secret of a release, and the value that names it; nothing where none is needed.
 func secretOf(i registry.Installation, namespace string) (commands, set []string) {
-	files := ""
+	var files []string
 	for _, c := range i.Credentials {
 		if !c.Optional {
-			files += fmt.Sprintf(" --from-file=%s=%s", c.Key, strings.ToLower(c.Name))
+			files = append(files, fmt.Sprintf(" --from-file=%s=%s", c.Key, strings.ToLower(c.Name)))
 		}
 	}
 	if i.Config.HoldsCredentials && i.Config.Required {
-		files += " --from-file=" + i.Config.File
+		files = append(files, " --from-file="+i.Config.File)
 	}
-	if files == "" {
+	if len(files) == 0 {
 		return nil, nil
 	}
-	return []string{"kubectl -n " + namespace + " create secret generic " + i.Secret + files}, []string{"credentials.existingSecret=" + i.Secret}
+	return []string{"kubectl -n " + namespace + " create secret generic " + i.Secret + strings.Join(files, "")}, []string{"credentials.existingSecret=" + i.Secret}
 }
 
 // helmInstall are the lines that install a release with these values.
 func helmInstall(p registry.Provider, release, namespace string, set []string) []string {
-	values := ""
-	for _, s := range slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=production"}) {
-		values += " --set " + s
-	}
+	values := " --set " + strings.Join(slices.Concat([]string{"cloudProvider=" + p.Name}, set, []string{"clusterName=production"}), " --set ")
 	if c := p.Installation.Config; c.Required && !c.HoldsCredentials {
 		values += " --set-file extraCloudConfig=" + c.File
 	}

@@ -31,7 +31,7 @@ func sample(p registry.Provider) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("writing the example of %s: %w", p.Name, err)
 	}
-	language, file := "yaml", ""
+	var language, file string
 	if c.Format == registry.INI {
 		language, file = "ini", ini(values)
 	} else {
@@ -39,7 +39,7 @@ func sample(p registry.Provider) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("writing the example of %s: %w", p.Name, err)
 		}
-		file = string(text)
+		language, file = "yaml", string(text)
 	}
 	return fmt.Sprintf("In the values of the chart:\n\n```yaml\n%s```\n\nThe file %s of `--cloud-config`:\n\n```%s\n%s```\n", written, code(c.File), language, file), nil
 }
@@ -49,11 +49,11 @@ func ini(sections map[string]any) string {
 	var parts []string
 	for _, section := range slices.Sorted(maps.Keys(sections)) {
 		keys, _ := sections[section].(map[string]any)
-		part := "[" + section + "]\n"
+		lines := []string{"[" + section + "]\n"}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			part += fmt.Sprintf("%s = %q\n", key, fmt.Sprint(keys[key]))
+			lines = append(lines, fmt.Sprintf("%s = %q\n", key, fmt.Sprint(keys[key])))
 		}
-		parts = append(parts, part)
+		parts = append(parts, strings.Join(lines, ""))
 	}
 	return strings.Join(parts, "\n")
 }

@@ -91,11 +91,12 @@ func TestLoadBalancerQuota(t *testing.T) {
 // TestTagsBeyondTheLimits: tags that AWS would refuse are refused without a call; the cluster's and the Service's own count, too.
 func TestTagsBeyondTheLimits(t *testing.T) {
 	t.Parallel()
-	many := func(n int) (text string) {
-		for i := range n {
-			text += fmt.Sprintf("tag-%d=x,", i)
+	many := func(n int) string {
+		tags := make([]string, n)
+		for i := range tags {
+			tags[i] = fmt.Sprintf("tag-%d=x", i)
 		}
-		return strings.TrimSuffix(text, ",")
+		return strings.Join(tags, ",")
 	}
 	for text, refusal := range map[string]string{
 		many(48): "", many(49): "a resource would have 51 tags, and the cloud takes at most 50; ask for fewer tags",

@@ -48,13 +48,13 @@ func (s *settings) judgeAddressNames() (warnings, err error) {
 
 // judgeNames refuses names that Azure refuses in a private link service.
 func (l *linkSettings) judgeNames(refuse func(place, format string, args ...any)) {
-	for _, name := range strings.Fields(l.FQDNs) {
+	for name := range strings.FieldsSeq(l.FQDNs) {
 		if !hostForm.MatchString(name) {
 			refuse(annotationLinkFQDNs, "%q is not a name such as web.example.com", name)
 		}
 	}
 	for _, a := range []struct{ key, list string }{{annotationLinkVisible, l.Visibility}, {annotationLinkApproved, l.Approval}} {
-		for _, id := range strings.Fields(a.list) {
+		for id := range strings.FieldsSeq(a.list) {
 			if !subscriptionForm.MatchString(id) {
 				refuse(a.key, "%q is neither the ID of a subscription nor *", id)
 			}

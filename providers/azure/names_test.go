@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,9 +34,7 @@ func TestNamesThatAzureRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			annotations := map[string]string{c.key: c.value}
-			for key, value := range c.with {
-				annotations[key] = value
-			}
+			maps.Copy(annotations, c.with)
 			s := webService(annotations, func(*v1.Service) {})
 			_, warnings, _ := parseSettings(s)
 			if c.told == "" {

@@ -13,6 +13,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
+// Config holds the provider's configuration.
 type Config struct {
 	URL               string
 	APIKey, SecretKey schema.Secret

@@ -19,6 +19,7 @@ const (
 	officialName = "external-cloudstack"
 )
 
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Aliases: []string{officialName}, Title: "Apache CloudStack", Stability: "alpha",

@@ -21,6 +21,7 @@ const (
 	defaultMetadataURL = "http://169.254.169.254/"
 )
 
+// Config holds the provider's configuration.
 type Config struct {
 	Token       schema.Secret
 	BaseURL     string

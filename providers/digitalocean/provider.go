@@ -17,6 +17,7 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "digitalocean"
 
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "DigitalOcean", Stability: "alpha", SDK: "github.com/digitalocean/godo",

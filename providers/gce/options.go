@@ -11,6 +11,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
+// Config holds the provider's configuration.
 type Config struct {
 	TokenURL       string
 	TokenBody      schema.Secret

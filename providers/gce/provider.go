@@ -19,6 +19,7 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "gce"
 
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "Google Compute Engine", Stability: "alpha", SDK: "google.golang.org/api",

@@ -57,6 +57,7 @@ const (
 	documentedClass = "kube-vip.io/kube-vip-class"
 )
 
+// Config holds the provider's configuration.
 type Config struct {
 	Announcer, Namespace, ConfigMap, ServiceCIDR, Method string
 	PoolNamespace, PoolConfigMap, ClassName, Selector    string

@@ -28,6 +28,7 @@ const Name = "keepalived"
 // creationShows is how long a write may take effect after its response was lost.
 const creationShows = 45 * time.Second
 
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "keepalived", Stability: "alpha", InCluster: true,

@@ -40,14 +40,9 @@ func (l *loadBalancers) Fixed(ctx context.Context, r services.Request, f finding
 	if !s.frontend() && !backend {
 		return all, nil
 	}
-	labels := s.FrontendVPC+s.FrontendSubnet+s.BackendVPC+s.BackendSubnet != ""
-	front, back, err := l.placements(ctx, f.nb, labels)
+	front, back, err := l.placements(ctx, f.nb, s)
 	if err != nil {
 		return all, err
-	}
-	// Two ranges of one subnet do not say which of them clients reach.
-	if front.SubnetID == back.SubnetID && !(isWithin(s.FrontendRangeV4, front.IPv4Range) && isWithin(s.BackendRange, back.IPv4Range)) {
-		front, back = back, front
 	}
 	// A NodeBalancer in a VPC that is not listed proves nothing.
 	if s.frontend() && (front.SubnetID != 0 || f.nb.FrontendAddressType != frontendVPC) {
@@ -93,14 +88,15 @@ func isWithin(asked, has string) bool {
 	return err != nil || unknown != nil || outer.Bits() <= inner.Bits() && outer.Contains(inner.Addr())
 }
 
-// placements returns the subnets in which clients reach a NodeBalancer and in which it reaches its backends, with labels if needed.
-func (l *loadBalancers) placements(ctx context.Context, nb *nodeBalancer, labels bool) (front, back placement, err error) {
+// placements returns the subnets in which clients reach a NodeBalancer and in which it reaches its backends, with labels if settings
+// have any.
+func (l *loadBalancers) placements(ctx context.Context, nb *nodeBalancer, s settings) (front, back placement, err error) {
 	list, _, err := listAll[placement](ctx, l.api, fmt.Sprintf("VPCs of NodeBalancer %d", nb.ID), fmt.Sprintf("nodebalancers/%d/vpcs", nb.ID), "")
 	if err != nil {
 		return front, back, cloudapi.NotAbsence(err)
 	}
 	for _, p := range list {
-		if labels {
+		if s.FrontendVPC+s.FrontendSubnet+s.BackendVPC+s.BackendSubnet != "" {
 			if p.vpc, p.subnet, err = l.vpcs.labels(ctx, p.VPCID, p.SubnetID); err != nil {
 				return front, back, err
 			}
@@ -110,6 +106,11 @@ func (l *loadBalancers) placements(ctx context.Context, nb *nodeBalancer, labels
 		} else {
 			back = p
 		}
+	}
+	// Two ranges of one subnet do not say which of them clients reach.
+	fits := isWithin(s.FrontendRangeV4, front.IPv4Range) && isWithin(s.BackendRange, back.IPv4Range)
+	if front.SubnetID == back.SubnetID && !fits {
+		front, back = back, front
 	}
 	return front, back, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
+// Config holds the provider's configuration.
 type Config struct {
 	Global       global
 	Networking   networking

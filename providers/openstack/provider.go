@@ -19,6 +19,7 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "openstack"
 
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "OpenStack", Stability: "alpha", SDK: "github.com/gophercloud/gophercloud/v2",

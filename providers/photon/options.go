@@ -15,6 +15,7 @@ import (
 	"github.com/anyccm/cloud-controller-manager/registry/schema"
 )
 
+// Config holds the provider's configuration.
 type Config struct {
 	Target, Project    string
 	OverrideIP         bool

@@ -12,6 +12,7 @@ import (
 // Name is the value of --cloud-provider, and the scheme of provider IDs.
 const Name = "photon"
 
+// Description returns what the provider says about itself.
 func Description() registry.Provider {
 	return maker().Describe(registry.Provider{
 		Name: Name, Title: "VMware Photon", Stability: "alpha",

@@ -76,10 +76,11 @@ func (c *Controller) Observe(node *v1.Node, m *cloudprovider.InstanceMetadata) {
 	if !contract.Uninitialized(node) { // or the framework writes them
 		keys = differences(node, labels)
 	}
-	difference := ""
+	all := make([]string, 0, len(keys))
 	for _, key := range keys {
-		difference += key + "=" + node.Labels[key] + " " + labels[key] + "\n"
+		all = append(all, key+"="+node.Labels[key]+" "+labels[key])
 	}
+	difference := strings.Join(all, "\n")
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now()

@@ -3,6 +3,8 @@ package nodelabels
 import (
 	"context"
 	"fmt"
+	"maps"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -75,9 +77,7 @@ func (w *world) addNode(name, manager string, all map[string]string) *v1.Node {
 	}
 	_, err := api.Create(w.t.Context(), node, metav1.CreateOptions{FieldManager: kubelet})
 	require.NoError(w.t, err)
-	for key, value := range all {
-		node.Labels[key] = value
-	}
+	maps.Copy(node.Labels, all)
 	_, err = api.Update(w.t.Context(), node, metav1.UpdateOptions{FieldManager: manager})
 	require.NoError(w.t, err)
 	node = w.node(name)
@@ -293,7 +293,7 @@ func TestManyNodes(t *testing.T) {
 		w := newWorld(t, false)
 		var all []*v1.Node
 		for n := range 1000 {
-			name := fmt.Sprint(n)
+			name := strconv.Itoa(n)
 			all = append(all, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: labels()}})
 		}
 		w.addNode("web", Initializer, labels())

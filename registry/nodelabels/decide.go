@@ -22,11 +22,17 @@ const (
 	kubelet = "kubelet"
 )
 
-// betaNames are older names of labels. The framework copies their values over the newer labels at every change of a Node.
-var betaNames = map[string]string{
-	v1.LabelInstanceTypeStable: v1.LabelInstanceType,
-	v1.LabelTopologyZone:       v1.LabelFailureDomainBetaZone,
-	v1.LabelTopologyRegion:     v1.LabelFailureDomainBetaRegion,
+// betaName returns the older name of a label. The framework copies its value over the newer label at every change of a Node.
+func betaName(key string) string {
+	switch key {
+	case v1.LabelInstanceTypeStable:
+		return v1.LabelInstanceType
+	case v1.LabelTopologyZone:
+		return v1.LabelFailureDomainBetaZone
+	case v1.LabelTopologyRegion:
+		return v1.LabelFailureDomainBetaRegion
+	}
+	return ""
 }
 
 // kubernetesNames matches additional labels that the framework drops.
@@ -48,10 +54,9 @@ func cloudLabels(m *cloudprovider.InstanceMetadata) map[string]string {
 
 // names returns the names under which a Node has a label. A beta label that it lacks is not made again.
 func names(node *v1.Node, key string) []string {
-	if beta, ok := betaNames[key]; ok {
-		if _, exists := node.Labels[beta]; exists {
-			return []string{beta, key}
-		}
+	beta := betaName(key)
+	if _, exists := node.Labels[beta]; exists && beta != "" {
+		return []string{beta, key}
 	}
 	return []string{key}
 }

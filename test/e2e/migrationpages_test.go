@@ -183,17 +183,17 @@ func (w *walk) leaveOldInstallation(from registry.Origin) {
 	}
 	env, err := w.c.Cloud.Environment(w.t.Context())
 	require.NoError(w.t, err)
-	files := ""
+	var files []string
 	for _, c := range i.Credentials {
 		key := c.Key
 		if at := slices.IndexFunc(from.Keys, func(k string) bool { return strings.HasPrefix(k, c.Name+"=") }); at >= 0 {
 			key = strings.TrimPrefix(from.Keys[at], c.Name+"=")
 		}
 		w.write("old-"+key, env[strings.TrimSuffix(c.Env, "_FILE")], 0o600)
-		files += " --from-file=" + key + "=old-" + key
+		files = append(files, " --from-file="+key+"=old-"+key)
 	}
 	if i.Config.HoldsCredentials {
-		files += " --from-file=" + i.Config.File
+		files = append(files, " --from-file="+i.Config.File)
 	}
-	w.must("kubectl -n " + from.Namespace + " create secret generic " + from.Secret + files)
+	w.must("kubectl -n " + from.Namespace + " create secret generic " + from.Secret + strings.Join(files, ""))
 }

@@ -1,7 +1,6 @@
 package azuresim
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -401,10 +400,21 @@ func checkTopLevel(asked object) *failure {
 	return nil
 }
 
-// limitCodes are the codes of refusals by a limit, by what is limited.
-var limitCodes = map[string]string{
-	azurelimits.Name.What: "InvalidResourceName", azurelimits.TagName.What: "InvalidTagName", azurelimits.TagValue.What: "InvalidTagValueLength",
-	azurelimits.RuleDescription.What: "InvalidRequestFormat", "routes": "RouteTableLimit",
+// limitCode returns the code of a refusal by a limit.
+func limitCode(l limits.Limit) string {
+	switch l.What {
+	case azurelimits.Name.What:
+		return "InvalidResourceName"
+	case azurelimits.TagName.What:
+		return "InvalidTagName"
+	case azurelimits.TagValue.What:
+		return "InvalidTagValueLength"
+	case azurelimits.RuleDescription.What:
+		return "InvalidRequestFormat"
+	case "routes":
+		return "RouteTableLimit"
+	}
+	return "LimitExceeded"
 }
 
 // overLimit is the refusal of what is more than Azure takes; nil where err is nil.
@@ -413,7 +423,7 @@ func overLimit(err error) *failure {
 	if !ok {
 		return nil
 	}
-	f := invalid(cmp.Or(limitCodes[excess.Limit.What], "LimitExceeded"), "%s.", err)
+	f := invalid(limitCode(excess.Limit), "%s.", err)
 	f.cause = err
 	return f
 }

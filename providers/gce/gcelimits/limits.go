@@ -28,6 +28,7 @@ var (
 	}
 )
 
+// Table lists all limits.
 var Table = limits.Table{
 	{
 		What: "the name of a firewall", Operation: "POST firewalls", Path: "name", Max: 63, Unit: limits.Characters, Source: api, Program: "is made to fit",

@@ -7,6 +7,7 @@ import (
 	"strings"
 )
 
+// HostProject is the project of a shared network.
 const HostProject = "host-project"
 
 var (

@@ -38,6 +38,7 @@ type Interface struct {
 
 func numberText(n int) string { return strconv.Itoa(1_000_000_000_000_000_000 + n) }
 
+// AddInstance starts an instance and returns its provider ID.
 func (s *Sim) AddInstance(spec Spec) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,12 +163,14 @@ func instancePath(providerID string) string {
 	return location{project: parts[0], scope: "zones/" + parts[1], collection: "instances", name: parts[2]}.path()
 }
 
+// RemoveInstances destroys all instances.
 func (s *Sim) RemoveInstances() {
 	for _, i := range s.Instances() {
 		s.RemoveInstanceByID(i.ProviderID)
 	}
 }
 
+// SetStatus changes the status of the instance with a provider ID.
 func (s *Sim) SetStatus(providerID, status string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -179,6 +182,7 @@ func (s *Sim) SetStatus(providerID, status string) error {
 	return nil
 }
 
+// SetMachineType changes the machine type of the instance with a provider ID.
 func (s *Sim) SetMachineType(providerID, kind string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -228,6 +232,7 @@ func (s *Sim) addSubnet(project, network, name, cidr string) {
 	})
 }
 
+// AddNetwork makes a network with a subnet in a project.
 func (s *Sim) AddNetwork(project, network, subnet, cidr string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -41,6 +41,7 @@ var zones = []string{Region + "-a", Region + "-b", Region + "-c", "europe-west1-
 // document is an object of the API.
 type document map[string]any
 
+// Sim is a simulated Compute Engine.
 type Sim struct {
 	mu         sync.Mutex
 	token      string
@@ -108,6 +109,7 @@ func (s *Sim) RotateToken(token string) {
 	s.token, s.served = token, token
 }
 
+// SetUnreachable says whether a zone can be reached.
 func (s *Sim) SetUnreachable(zone string, down bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -73,23 +73,30 @@ func (f field) judge(path string, v any) string {
 	case kindTags:
 		return judgeTags(path, v)
 	case "map":
-		m, is := v.(document)
-		for name, one := range m {
-			d, isObject := one.(document)
-			switch {
-			case f.of == nil:
-			case !isObject:
-				return path + "." + name + " is no object"
-			default:
-				if why := f.of.judge(path+"."+name, d); why != "" {
-					return why
-				}
-			}
-		}
-		ok = is
+		return f.judgeMap(path, v)
 	}
 	if !ok {
 		return fmt.Sprintf("%s has an illegal value %v", path, v)
+	}
+	return ""
+}
+
+func (f field) judgeMap(path string, v any) string {
+	m, is := v.(document)
+	if !is {
+		return fmt.Sprintf("%s has an illegal value %v", path, v)
+	}
+	for name, one := range m {
+		d, isObject := one.(document)
+		switch {
+		case f.of == nil:
+		case !isObject:
+			return path + "." + name + " is no object"
+		default:
+			if why := f.of.judge(path+"."+name, d); why != "" {
+				return why
+			}
+		}
 	}
 	return ""
 }

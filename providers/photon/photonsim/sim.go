@@ -52,6 +52,7 @@ type Connection struct {
 	Connected string  `json:"isConnected"`
 }
 
+// VM is a virtual machine.
 type VM struct {
 	ID         string            `json:"id"`
 	Name       string            `json:"name"`
@@ -93,6 +94,7 @@ type task struct {
 	seen int
 }
 
+// Sim is a simulated Photon Controller.
 type Sim struct {
 	simkit.Machines[VM]
 	// Paused pauses the whole system. Rootless omits the root from links between pages, as old servers do.
