@@ -246,6 +246,6 @@ func installation() registry.Installation {
 				Flags: "`--leader-elect-resource-name` is the lease; the pools stay in the ConfigMap `kubevip`",
 			},
 		},
-		MaxSlimMiB: 45,
+		MaxSlimMiB: 46,
 	}
 }

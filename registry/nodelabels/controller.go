@@ -2,6 +2,7 @@ package nodelabels
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	apply "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
@@ -180,8 +180,15 @@ func (c *Controller) apply(ctx context.Context, node *v1.Node, d decision) error
 		return nil
 	}
 	// The version holds off a write of others that came after the read, such as a label set by hand.
-	labels := apply.Node(node.Name).WithUID(node.UID).WithResourceVersion(node.ResourceVersion).WithLabels(d.patch)
-	if _, err := c.client.CoreV1().Nodes().Apply(ctx, labels, metav1.ApplyOptions{FieldManager: Manager, Force: true}); err != nil {
+	labels, err := json.Marshal(metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: d.patch},
+	})
+	if err == nil {
+		options := metav1.PatchOptions{FieldManager: Manager, Force: new(true)}
+		_, err = c.client.CoreV1().Nodes().Patch(ctx, node.Name, types.ApplyPatchType, labels, options)
+	}
+	if err != nil {
 		return fmt.Errorf("writing the labels of node %s: %w", node.Name, err)
 	}
 	c.events.Event(node, v1.EventTypeNormal, EventNodeLabelsUpdated, "corrected to what the cloud says: "+strings.Join(d.corrections, ", "))
